@@ -34,8 +34,15 @@ pub(crate) fn check(bytes: &[u8]) {
         set: field("X-A", "b").into_iter().filter(|_| is(7)).collect(),
         remove: Vec::new(),
     };
-    let asked =
-        Request { head: &head, judged: &judged, rewritten: None, from, id: 7, hidden: None };
+    let asked = Request {
+        head: &head,
+        judged: &judged,
+        rewritten: None,
+        from,
+        id: 7,
+        hidden: None,
+        given: &[],
+    };
     let mut out = b"before".to_vec();
     let Ok(written) = request::write(&asked, "10.0.0.1:80", &settings, &mut out) else {
         assert_eq!(out, b"before");

@@ -6,6 +6,7 @@ use forebay_http::head::{Head, Method, Version};
 use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::hpack::{Known, encode};
 use std::io::Write;
+use std::sync::Arc;
 
 /// What one connection is about to be sent. A loop, thread or fiber owns one and uses it for every
 /// connection in turn.
@@ -119,6 +120,42 @@ pub(crate) fn has_body(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 304)
 }
 
+/// A head with other fields, if its answer has content or stands for some. What says how parts of it are
+/// separated stays.
+#[cold]
+fn replaced(status: u16, head: &[u8], fields: &[u8]) -> Vec<u8> {
+    if !matches!(status, 200 | 206 | 304) {
+        return head.to_vec();
+    }
+    let name = |line: &[u8]| line.iter().position(|&b| b == b':').map(|end| line[..end].to_vec());
+    let lines = |text: &'_ [u8]| -> Vec<Vec<u8>> {
+        text.split_inclusive(|&b| b == b'\n').map(<[u8]>::to_vec).collect()
+    };
+    let (own, theirs) = (lines(head), lines(fields));
+    let is_in_parts = |line: &[u8]| {
+        const PARTS: &[u8] = b"content-type: multipart/byteranges";
+        line.get(..PARTS.len()).is_some_and(|start| start.eq_ignore_ascii_case(PARTS))
+    };
+    let has_parts = status == 206 && own.iter().any(|line| is_in_parts(line));
+    let is_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
+    let theirs: Vec<_> = theirs
+        .into_iter()
+        .filter_map(|line| Some((name(&line)?, line)))
+        .filter(|(name, _)| !(has_parts && is_type(name)))
+        .collect();
+    let mut text = Vec::with_capacity(head.len() + fields.len());
+    for line in own {
+        let name = name(&line);
+        let is_theirs = name
+            .is_some_and(|name| theirs.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)));
+        if !is_theirs {
+            text.extend_from_slice(&line);
+        }
+    }
+    theirs.iter().for_each(|(_, line)| text.extend_from_slice(line));
+    text
+}
+
 /// The pen that writes one answer into [`Out`].
 #[derive(Debug)]
 pub struct Reply<'o, B> {
@@ -130,6 +167,8 @@ pub struct Reply<'o, B> {
     pub retry_after_s: u32,
     /// What clients are told about TLS; only on connections that are secured.
     pub hsts: Option<Hsts>,
+    /// Field lines that stand for those of the same names in an answer with content.
+    pub instead: Option<Arc<[u8]>>,
     /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
     /// announces nothing.
     pub(crate) timeout_s: u32,
@@ -155,6 +194,7 @@ impl<'o, B> Reply<'o, B> {
             keep_alive,
             retry_after_s: 0,
             hsts: None,
+            instead: None,
             timeout_s: 0,
             http10: false,
             is_http2: false,
@@ -228,6 +268,9 @@ impl<'o, B> Reply<'o, B> {
     /// Connection and the empty line are added here.
     #[inline]
     pub fn head(&mut self, status: u16, head: &[u8]) {
+        if let Some(fields) = self.instead.take() {
+            return self.head(status, &replaced(status, head, &fields));
+        }
         if self.is_http2 {
             return self.block(status, true, |block| encode_head(block, status, head));
         }
@@ -238,6 +281,9 @@ impl<'o, B> Reply<'o, B> {
     /// has made of it.
     #[inline]
     pub fn baked(&mut self, status: u16, head: &[u8], block: &[u8]) {
+        if self.instead.is_some() {
+            return self.head(status, head);
+        }
         if self.is_http2 {
             return self.block(status, true, |to| to.extend_from_slice(block));
         }

@@ -8,6 +8,7 @@ use forebay_http::owned::OwnedHead;
 use forebay_http::path::{NormalPath, PathError};
 use std::cell::Ref;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Which request of a connection: HTTP/1 has one under way, other protocols have many. A connection
 /// never gives the same number again, so that what comes too late finds nothing.
@@ -21,6 +22,31 @@ impl RequestId {
     pub const SENDING: RequestId = RequestId(u32::MAX - 1);
 }
 
+/// Name and value of a field that stands for the client's; without a value that is only left out.
+pub type GivenField = (Box<str>, Option<Box<[u8]>>);
+
+/// What others have said of a request before it was answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// The rules, by number, that asked another server, which has let it through.
+    pub allowed: Vec<u16>,
+    /// Fields that an application is to be told instead of the client's: without a value, only that.
+    pub given: Vec<GivenField>,
+    /// What an application wants to be sent instead of its answer.
+    pub sent: Option<Sent>,
+}
+
+/// Something to be sent in the place of an application's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Its path, percent-encoded.
+    pub path: Box<[u8]>,
+    /// Its query.
+    pub query: Option<Box<[u8]>>,
+    /// Field lines of the application, each with its CR LF, that stand for those of what is sent.
+    pub fields: Arc<[u8]>,
+}
+
 /// One request, as the handler sees it. It borrows the received bytes, or those that were kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'r> {
@@ -28,13 +54,21 @@ pub struct Request<'r> {
     pub head: &'r Head<'r>,
     /// The client, and which address it has reached.
     pub peer: &'r Peer,
+    /// What others have said of it.
+    pub passed: Option<&'r Passed>,
     path: &'r NormalPath,
 }
 
 impl<'r> Request<'r> {
     /// `path` is room for the normal form of this request's path, or holds it already.
     pub fn new(head: &'r Head<'r>, peer: &'r Peer, path: &'r NormalPath) -> Request<'r> {
-        Request { head, peer, path }
+        Request { head, peer, passed: None, path }
+    }
+
+    /// The same, of which others have said this.
+    #[must_use]
+    pub fn with(self, passed: Option<&'r Passed>) -> Request<'r> {
+        Request { passed, ..self }
     }
 
     /// The path, decoded and free of detours. It is made once, however often it is asked for.
@@ -74,6 +108,8 @@ pub struct Exchange<T, S> {
     pub stages: Stages,
     /// What finds the end of its body, if that is to be passed on; so much of it was taken from the input.
     pub body: Option<Box<Decoder>>,
+    /// What others have said of it.
+    pub passed: Option<Box<Passed>>,
     /// How many answers to it were [withdrawn](crate::Protocol::withdraw).
     pub withdrawn: u8,
     /// What it waits for, in the words of its protocol.
@@ -92,7 +128,7 @@ impl<T, S> Exchange<T, S> {
     ) -> Exchange<T, S> {
         let head = OwnedHead::new(request.head, received);
         let normal = request.path.made();
-        Exchange { id, head, normal, grant, stages, body: None, withdrawn: 0, stage }
+        Exchange { id, head, normal, grant, stages, body: None, passed: None, withdrawn: 0, stage }
     }
 
     /// Shows the request to `act`, with what it owns and what it waits for.
@@ -107,7 +143,8 @@ impl<T, S> Exchange<T, S> {
             None => path.forget(),
         }
         let head = self.head.view();
-        let result = act(&Request::new(&head, peer, path), &mut self.grant, &mut self.stage);
+        let request = Request::new(&head, peer, path).with(self.passed.as_deref());
+        let result = act(&request, &mut self.grant, &mut self.stage);
         if self.normal.is_none() {
             self.normal = path.made();
         }

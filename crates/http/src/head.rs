@@ -265,6 +265,38 @@ pub struct Head<'h> {
     pub(crate) present: u32,
 }
 
+impl<'h> Head<'h> {
+    /// The head of a request that is like this one but for its method and its target, and has no body.
+    #[must_use]
+    pub fn redirected(&self, method: Method, target: Target<'h>) -> Head<'h> {
+        let method_text = match method {
+            Method::Head => "HEAD",
+            Method::Get => "GET",
+            _ => self.method_text,
+        };
+        Head {
+            method,
+            method_text,
+            target: target.path,
+            path: target.path,
+            query: target.query,
+            framing: Framing::None,
+            expects_continue: false,
+            present: self.present & !(1 << Name::ContentLength as u32),
+            ..*self
+        }
+    }
+}
+
+/// What is asked for: a path, still percent-encoded, and what follows the first `?`.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'h> {
+    /// The path.
+    pub path: &'h [u8],
+    /// The query.
+    pub query: Option<&'h [u8]>,
+}
+
 /// The field lines of a head: where they were received, or where they are kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FieldLines<'h> {

@@ -12,7 +12,7 @@ use forebay_conn::{Peer, Rank, Request};
 use forebay_engine::worker;
 use forebay_http::client::ClientKey;
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Method, Name};
+use forebay_http::head::{Head, Method, Name, Target};
 use forebay_http::response;
 use forebay_metrics::Reason;
 use forebay_site::Destination;
@@ -276,6 +276,8 @@ pub struct Asked {
     pub destination: Destination,
     /// Under what number it is known in logs.
     pub id: u128,
+    /// The rule of the site that asks, if an [authority](settings::Authority) is asked.
+    pub rule: Option<u16>,
 }
 
 const TOO_LARGE: &str = "The request body is larger than the application may be sent";
@@ -323,8 +325,9 @@ pub fn ask(
     if matches!(head.framing, Framing::Sized(length) if length > most_bytes) {
         return Err(Unasked::TooLarge);
     }
-    let Asked { destination, id } = asked;
-    let asked = request::Request { head, judged: &judged, rewritten, from, id: *id, hidden };
+    let Asked { destination, id, .. } = asked;
+    let given = request.passed.map_or(&[][..], |passed| &passed.given[..]);
+    let asked = request::Request { head, judged: &judged, rewritten, from, id: *id, hidden, given };
     let key = key(&application.settings().group().key, head, from.client);
     let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let mut text = Vec::with_capacity(1024);
@@ -370,6 +373,41 @@ pub fn ask(
             Ok(Ask { method, key, standing, preface, head: text, written, copy: None, log })
         }
     }
+}
+
+/// What is asked of a server that says whether a request may pass.
+///
+/// # Errors
+/// Why it is not asked.
+pub fn ask_authority(
+    authority: &settings::Authority,
+    application: &Application,
+    request: &Request<'_>,
+    id: u128,
+    rank: Rank,
+    trusted: &TrustedProxies,
+    hidden: Option<&str>,
+) -> Result<Ask, Unasked> {
+    let Request { head, peer, .. } = *request;
+    let from = from(peer, head, trusted);
+    let field = |name: &str, value: &[u8]| -> request::Given { (name.into(), Some(value.into())) };
+    let given = [
+        field("X-Forwarded-Method", head.method_text.as_bytes()),
+        field("X-Forwarded-Uri", head.target),
+    ];
+    let target = Target { path: &authority.path, query: authority.query.as_deref() };
+    let key = key(&application.settings().group().key, head, from.client);
+    let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
+    let head = head.redirected(Method::Get, target);
+    let (judged, rewritten) = (&*authority.path, Some(&*authority.path));
+    let asked =
+        request::Request { head: &head, judged, rewritten, from, id, hidden, given: &given };
+    let Some(proxy) = application.settings().proxy() else { return Err(Unasked::NoScript) };
+    let mut text = Vec::with_capacity(1024);
+    let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
+        .map_err(Unasked::Refused)?;
+    let (method, preface) = (Method::Get, Vec::new());
+    Ok(Ask { method, key, standing, preface, head: text, written, copy: None, log: None })
 }
 
 /// What a script says goes to the log, with its request.

@@ -2,7 +2,9 @@
 //! are, what is logged, and what else happens on a loop.
 
 use crate::acme;
-use crate::applications::{Applications, Asked, Pools, ask, ask_stage, failed, refused, said_of};
+use crate::applications::{
+    Applications, Asked, Pools, ask, ask_authority, ask_stage, failed, refused, said_of,
+};
 use crate::certificates::{Certificates, OTHER_CONNECTION};
 use crate::client::{TrustedProxies, client_of};
 use crate::isolated::Role;
@@ -12,15 +14,18 @@ use crate::live::{Live, ServingSnapshot};
 use crate::log;
 use crate::log::request_id::RequestIds;
 use crate::log::{Entry, Line, Logger};
+use crate::passing::Passing;
 use crate::policy::{Judge, Known, Standing, Ticket, WindowPoint};
 use forebay_conn::handler::body::Read;
+use forebay_conn::handler::relay::Given;
 use forebay_conn::{
     Admission, Admitted, Answered, Bodies, Decision, GivenUp, Handler, Hooks, Http, Job as _,
-    Journal, Kind, Limits, Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal,
-    Relay, Relayed, Reply, Request, Settled, Stages, Verdict,
+    Journal, Kind, Limits, Listening, Now, Outcome, Parts, Passed, Peer, Piece, Process, Rank,
+    Refusal, Relay, Relayed, Reply, Request, Sent, Settled, Stages, Verdict,
 };
 use forebay_control::versioned::Reader;
-use forebay_http::head::{Head, Method};
+use forebay_http::head::{Head, Method, Target};
+use forebay_http::path::NormalPath;
 use forebay_http::status::reason;
 use forebay_metrics::{Counter, Local};
 use forebay_site::{Body, Destination, Routed, Site, host_of};
@@ -34,6 +39,16 @@ use forebay_upstream::settings::Errors;
 use forebay_upstream::stage;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Fields of an application that stand for those of what it has sent, as with nginx.
+const KEPT: [&str; 5] =
+    ["Content-Type", "Content-Disposition", "Set-Cookie", "Cache-Control", "Expires"];
+
+/// At most so much of an answer that is not wanted is received at a time, so that its connection is kept.
+const DROPPED_BYTES: usize = 16 * 1024;
+
+const NO_DECISION: &str = "It could not be found out whether this is for you";
+const NOT_TO_BE_SENT: &str = "The application may not have that sent";
 
 /// What one loop or thread serves.
 pub struct FastLane {
@@ -139,7 +154,7 @@ fn unanswered(reason: Reason) -> &'static str {
 impl Parts for FastLane {
     type Body = Body;
     type Job = Job;
-    type Relay = Exchange<Asked>;
+    type Relay = Passing;
     type Line = Line;
     /// `None` where there is no policy.
     type Ticket = Option<Ticket>;
@@ -241,7 +256,7 @@ impl Process for FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Exchange<Asked>> {
+    ) -> Outcome<Job, Passing> {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
@@ -274,14 +289,15 @@ impl Process for FastLane {
         &mut self,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        relay: &mut Exchange<Asked>,
+        passing: &mut Passing,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<Job> {
+        let relay = &mut passing.exchange;
         relay.tell();
         if relay.application().is_stage() {
             let again = u64::from(relay.attempts().saturating_sub(1));
             self.metrics.add(Counter::UpstreamRetries, again);
-            return self.relayed_stage(request, relay, reply);
+            return self.relayed_stage(request, passing, reply);
         }
         let count = |counter| self.metrics.add(counter, 1);
         if relay.attempts() > 1 {
@@ -303,6 +319,28 @@ impl Process for FastLane {
         }
         count(Counter::UpstreamAnswered);
         let status = relay.status().unwrap_or_default();
+        if let Some(rule) = relay.tag.rule {
+            match status {
+                200..300 => return self.allowed(rule, request, relay),
+                401 | 403 => {}
+                _ => {
+                    let destination = &relay.tag.destination;
+                    return self.refuse_for(destination, request, 502, NO_DECISION, reply);
+                }
+            }
+        } else if let Some(sent) = self.sent_instead(relay) {
+            return match sent {
+                Ok(sent) => {
+                    self.give_back(relay);
+                    let given = request.passed.cloned().unwrap_or_default();
+                    Relayed::Again(Box::new(Passed { sent: Some(sent), ..given }))
+                }
+                Err(text) => {
+                    let destination = &relay.tag.destination;
+                    self.refuse_for(destination, request, 502, text, reply)
+                }
+            };
+        }
         let settings = relay.application().settings();
         if settings.errors() == Errors::Ours && status >= 400 {
             return self.refuse_for(destination, request, status, reason(status), reply);
@@ -321,11 +359,15 @@ impl Process for FastLane {
         head.push(b' ');
         head.extend_from_slice(reason(status).as_bytes());
         head.extend_from_slice(b"\r\n");
+        let length = relay.length();
+        let (mut coding, mut holds) = (None, true);
         let has_date = relay.with_answer(|answer| {
             let mut said = Vec::with_capacity(16);
             let notes = response::fields(answer, moved.as_ref(), |name, value| {
                 said.push((name, value));
             });
+            holds = notes.buffering != Some(false);
+            coding = site.recode(destination, request, status, length, &mut said);
             site.write_fields(destination, request, status, said.into_iter(), head);
             notes.has_date
         });
@@ -336,12 +378,15 @@ impl Process for FastLane {
             reply.switch(head);
             return Relayed::Switched;
         }
-        reply.relayed(status, head, relay.length(), has_date.unwrap_or_default());
+        let buffer_bytes = if holds { settings.buffer_bytes() } else { 0 };
+        passing.begin(buffer_bytes, coding.filter(|_| request.head.method != Method::Head));
+        let length = length.filter(|_| coding.is_none());
+        reply.relayed(status, head, length, has_date.unwrap_or_default());
         Relayed::Body
     }
 
-    fn release(&mut self, relay: Exchange<Asked>) {
-        self.pools.with(|pool| relay.keep(pool));
+    fn release(&mut self, relay: Passing) {
+        self.pools.with(|pool| relay.exchange.keep(pool));
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
@@ -367,7 +412,10 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Exchange<Asked>> {
+    ) -> Outcome<Job, Passing> {
+        if let Some(sent) = request.passed.and_then(|passed| passed.sent.as_ref()) {
+            return self.send_instead(sent, request, ticket, done, reply);
+        }
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         let done = match site.route(request, client, done, reply) {
@@ -379,7 +427,9 @@ impl FastLane {
                 return Outcome::Replied;
             }
             Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
-            Routed::To(destination) => return self.relay(destination, request, ticket, reply),
+            Routed::To(destination) => {
+                return self.relay(destination, None, request, ticket, reply);
+            }
         };
         match site.process(request, client, done, reply) {
             Outcome::Replied => {
@@ -403,7 +453,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Exchange<Asked>> {
+    ) -> Outcome<Job, Passing> {
         let is_replied = match role {
             _ if !is_passed_on(request) => return self.process_here(request, ticket, done, reply),
             Role::Receive => self.site.secures(request, reply),
@@ -437,7 +487,7 @@ impl FastLane {
         &mut self,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Exchange<Asked>> {
+    ) -> Outcome<Job, Passing> {
         let id = self.ids.number();
         let site = self.site.site_of(request);
         let destination = Destination { site: site.unwrap_or(u32::MAX), ..Destination::default() };
@@ -446,9 +496,10 @@ impl FastLane {
             return Outcome::Replied;
         };
         let ask = ask_stage(request, id, &self.trusted);
-        let (asked, now_ms) = (Asked { destination, id }, self.now.monotonic_ms);
+        let asked = Asked { destination, id, rule: None };
+        let now_ms = self.now.monotonic_ms;
         match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
-            Ok(exchange) => Outcome::Relay(Box::new(exchange)),
+            Ok(exchange) => Outcome::Relay(Box::new(Passing::new(exchange, request.passed))),
             Err(unavailable) => {
                 self.metrics.add(Counter::UpstreamUnavailable, 1);
                 let (status, text) = failed(Failed::Unasked(unavailable));
@@ -463,9 +514,10 @@ impl FastLane {
     fn relayed_stage(
         &mut self,
         request: &Request<'_>,
-        relay: &mut Exchange<Asked>,
+        passing: &mut Passing,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<Job> {
+        let relay = &passing.exchange;
         if let Some(failure) = relay.failure() {
             let (status, text) = match relay.reason() {
                 Some(reason) => (reason.status(), unanswered(reason)),
@@ -504,14 +556,15 @@ impl FastLane {
     fn relay(
         &mut self,
         destination: Destination,
+        rule: Option<u16>,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Exchange<Asked>> {
+    ) -> Outcome<Job, Passing> {
         if let Some(ticket) = ticket {
             ticket.end();
         }
-        let mut asked = Asked { destination, id: self.ids.number() };
+        let mut asked = Asked { destination, id: self.ids.number(), rule };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
@@ -522,16 +575,26 @@ impl FastLane {
         let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
         let verifier = self.certificates.verifier.as_ref().filter(|verifier| verifier.remove);
         let hidden = verifier.map(|verifier| &*verifier.cookie);
-        let (status, text) = match ask(&application, request, &asked, rank, &self.trusted, hidden) {
+        let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
+        let trusted = &self.trusted;
+        let ask = match authority {
+            Some(authority) => {
+                ask_authority(authority, &application, request, asked.id, rank, trusted, hidden)
+            }
+            None => ask(&application, request, &asked, rank, trusted, hidden),
+        };
+        let (status, text) = match ask {
             Err(unasked) => unasked.told(),
             Ok(ask) => {
                 let destination = asked.destination.clone();
                 let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);
                 match self.pools.with(begin) {
-                    Ok(exchange) => return Outcome::Relay(Box::new(exchange)),
+                    Ok(exchange) => {
+                        return Outcome::Relay(Box::new(Passing::new(exchange, request.passed)));
+                    }
                     Err(unavailable) => {
                         self.metrics.add(Counter::UpstreamUnavailable, 1);
-                        asked = Asked { destination, id: 0 };
+                        asked = Asked { destination, id: 0, rule: None };
                         self.unavailable(unavailable, ticket, reply);
                         failed(Failed::Unasked(unavailable))
                     }
@@ -541,6 +604,104 @@ impl FastLane {
         match self.refuse_for(&asked.destination, request, status, text, reply) {
             Relayed::Job(job) => Outcome::Job(job),
             _ => Outcome::Replied,
+        }
+    }
+
+    /// A server that was asked has let a request through.
+    fn allowed(
+        &mut self,
+        rule: u16,
+        request: &Request<'_>,
+        relay: &mut Exchange<Asked>,
+    ) -> Relayed<Job> {
+        let mut passed = request.passed.cloned().unwrap_or_default();
+        passed.allowed.push(rule);
+        let application = Arc::clone(relay.application());
+        let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
+        for name in authority.iter().flat_map(|authority| &authority.copy) {
+            let value = relay.with_answer(|answer| {
+                let values: Vec<_> = answer.values(name.as_str()).collect();
+                (!values.is_empty()).then(|| values.join(b", ".as_slice()).into_boxed_slice())
+            });
+            passed.given.retain(|(known, _)| !name.is(known));
+            passed.given.push((name.as_str().into(), value.flatten()));
+        }
+        self.give_back(relay);
+        Relayed::Again(Box::new(passed))
+    }
+
+    /// What an application wants to be sent instead of its answer, if it may say that at all; or why it is
+    /// not.
+    fn sent_instead(&self, relay: &Exchange<Asked>) -> Option<Result<Sent, &'static str>> {
+        let destination = &relay.tag.destination;
+        if !self.site.sends(destination) {
+            return None;
+        }
+        let sent = relay.with_answer(|answer| {
+            let mut fields = Vec::new();
+            let notes = response::fields(answer, None, |name, value| {
+                if KEPT.iter().any(|kept| name.eq_ignore_ascii_case(kept)) {
+                    for part in [name.as_bytes(), b": ", &value, b"\r\n"] {
+                        fields.extend_from_slice(part);
+                    }
+                }
+            });
+            let target = notes.accel_redirect?;
+            let end = target.iter().position(|&b| b == b'?');
+            let (path, query) = target.split_at(end.unwrap_or(target.len()));
+            let query = query.strip_prefix(b"?").map(Into::into);
+            Some(Sent { path: path.into(), query, fields: fields.into() })
+        });
+        let sent = sent.flatten()?;
+        let may_be = self.site.may_send(destination, &sent.path);
+        Some(if may_be { Ok(sent) } else { Err(NOT_TO_BE_SENT) })
+    }
+
+    /// Nothing more is needed of an exchange. What little there is besides is not waited for.
+    fn give_back(&mut self, relay: &mut Exchange<Asked>) {
+        let mut dropped = Vec::new();
+        let mut drop_some = || relay.read(&mut dropped, DROPPED_BYTES, self.now.monotonic_ms);
+        for _ in 0..4 {
+            if !matches!(drop_some(), Given::Bytes(_)) {
+                break;
+            }
+        }
+        self.pools.with(|pool| relay.give_back(pool));
+    }
+
+    /// Answers with what an application wants to be sent, if rules about clients let it through.
+    #[cold]
+    fn send_instead(
+        &mut self,
+        sent: &Sent,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        done: Option<forebay_site::Done>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job, Passing> {
+        let method = match request.head.method {
+            Method::Head => Method::Head,
+            _ => Method::Get,
+        };
+        let head = request
+            .head
+            .redirected(method, Target { path: &sent.path, query: sent.query.as_deref() });
+        let path = NormalPath::default();
+        let request = Request::new(&head, request.peer, &path).with(request.passed);
+        reply.instead = Some(Arc::clone(&sent.fields));
+        let FastLane { site, trusted, .. } = self;
+        let client = || client_of(request.peer, request.head, trusted);
+        let outcome = site.process(&request, client, done, reply);
+        match outcome {
+            Outcome::Replied => {
+                if let Some(ticket) = ticket {
+                    ticket.end();
+                }
+                Outcome::Replied
+            }
+            Outcome::HandOver => Outcome::HandOver,
+            Outcome::Relay(none) => match *none {},
+            Outcome::Job(work) => self.needs_worker(work, &request, ticket, reply),
         }
     }
 
@@ -614,7 +775,11 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Exchange<Asked>> {
+    ) -> Outcome<Job, Passing> {
+        if let Some((site, rule)) = work.asks() {
+            let authority = self.site.authority(site, rule);
+            return self.relay(authority, Some(rule), request, ticket, reply);
+        }
         let (Some(judge), Some(ticket), Kind::Computes) = (&mut self.judge, ticket, work.kind())
         else {
             return Outcome::Job(Job::uncounted(work));
@@ -677,11 +842,12 @@ impl Journal for FastLane {
     fn relayed_line(
         &mut self,
         answered: &Answered<'_, Option<Ticket>>,
-        relay: &Exchange<Asked>,
+        relay: &Passing,
     ) -> Option<Line> {
         let Answered { peer, request, ticket, status, stages } = *answered;
         let ticket = ticket.and_then(Option::as_ref);
         // of the next stage, its own line tells
+        let relay = &relay.exchange;
         let relayed = (!relay.application().is_stage()).then(|| said_of(relay));
         Some(self.begin_line(peer, request, ticket, relayed, Some(status), stages))
     }

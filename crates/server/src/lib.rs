@@ -63,6 +63,7 @@ pub mod listen;
 pub mod live;
 pub mod log;
 pub mod notify;
+mod passing;
 pub mod plan;
 pub mod policy;
 pub mod policy_command;

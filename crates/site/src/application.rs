@@ -13,11 +13,16 @@ use crate::fields::Fields;
 use crate::guard::{self, Stop};
 use crate::job::{Done, Job, Outcome as Brought};
 use crate::pages::{self, Refusal};
+use crate::recode;
 use crate::route;
+use crate::rules::Route;
+use crate::settings::SiteSettings;
 use crate::site::Site;
 use crate::vhost::VirtualHost;
 use forebay_conn::{Hsts, Outcome, Reply, Request};
+use forebay_http::coding::Coding;
 use forebay_http::head::Method;
+use forebay_http::path::normalise;
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -350,6 +355,47 @@ impl Site {
             Outcome::Job(job) => Routed::Job(job),
             _ => Routed::Replied,
         }
+    }
+
+    /// The server that decides about a request by this rule: it stands behind the routes of its site.
+    pub fn authority(&self, site: u32, rule: u16) -> Destination {
+        let vhost = self.content.vhosts.get(site as usize);
+        let routes = vhost.map_or(0, |vhost| vhost.settings.routes.len() as u32);
+        Destination { site, route: routes + u32::from(rule), ..Destination::default() }
+    }
+
+    /// Whether an application may have something sent instead of its answers.
+    pub fn sends(&self, destination: &Destination) -> bool {
+        self.route_at(destination).is_some_and(|route| !route.sends.is_empty())
+    }
+
+    /// Whether that may be what is at this path, which is percent-encoded.
+    pub fn may_send(&self, destination: &Destination, path: &[u8]) -> bool {
+        let (Some(route), mut normal) = (self.route_at(destination), Vec::new()) else {
+            return false;
+        };
+        normalise(path, &mut normal).is_ok()
+            && route.sends.iter().any(|scope| scope.contains(&normal))
+    }
+
+    fn route_at(&self, destination: &Destination) -> Option<&Route> {
+        let vhost = self.content.vhosts.get(destination.site as usize)?;
+        vhost.settings.routes.get(destination.route as usize)
+    }
+
+    /// In which coding the body of an application's answer is to go on, by the rules for files of the
+    /// site; then `said` speaks of that. `length` is that of the body, if it is known.
+    pub fn recode<'f>(
+        &self,
+        destination: &Destination,
+        request: &Request<'_>,
+        status: u16,
+        length: Option<u64>,
+        said: &mut Vec<(&'f str, Cow<'f, [u8]>)>,
+    ) -> Option<Coding> {
+        let vhost = self.content.vhosts.get(destination.site as usize)?;
+        let SiteSettings { compress, compress_bytes, .. } = &vhost.settings;
+        recode::choose(compress, *compress_bytes, request.head, status, length, said)
     }
 
     /// Appends the fields of an application's answer, as header rules change them; but not those that

@@ -34,7 +34,7 @@ const ZSTD_LEVEL: i32 = 7;
 const GZIP_LEVEL: u32 = 6;
 
 /// Smaller bodies fit into one segment anyway.
-const LEAST_BYTES: u64 = 1024;
+pub(crate) const LEAST_BYTES: u64 = 1024;
 /// Saving less than this is not worth decoding; the field `Content-Encoding` takes a part of it.
 const LEAST_SAVED_BYTES: usize = 64;
 
@@ -60,7 +60,7 @@ const TYPES: [&str; 17] = [
 ];
 
 /// Whether bodies of this media type become smaller. Parameters do not matter.
-fn is_compressible(content_type: &str) -> bool {
+pub(crate) fn is_compressible(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     let is = |known: &str| media_type.eq_ignore_ascii_case(known);
     let ends = |end: &str| {

@@ -26,6 +26,10 @@ pub(crate) struct Guard {
     /// The realms that its paths are in, by their numbers among those of all sites. A client must be
     /// known in each; more than one is rare.
     realms: Box<[u32]>,
+    /// The rules that ask another server, by their places in the settings: the first for each path.
+    asks: Box<[u16]>,
+    /// Only applications may have it sent.
+    is_internal: bool,
 }
 
 /// What comes before an answer.
@@ -34,6 +38,8 @@ pub(crate) enum Stop {
     Refuse(Refusal),
     /// Its credentials must be verified.
     Verify(Verification),
+    /// Another server must be asked, by the rule with this number.
+    Ask(u16),
 }
 
 impl Guard {
@@ -46,30 +52,36 @@ impl Guard {
         first_realm: u32,
         paths: &[&[u8]],
     ) -> Option<Box<Guard>> {
-        let (mut access, mut realms) = (Vec::new(), Vec::new());
+        let (mut access, mut realms, mut asks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut is_internal = false;
         for name in paths.iter().flat_map(|path| names(site, directories, path)) {
             let rules = (0..=u16::MAX).zip(&site.access);
             let fitting = rules.filter(|(_, rule)| rule.path.contains(&name));
             access.extend(fitting.map(|(number, _)| number));
             let realm = (first_realm..).zip(&site.auth).find(|(_, rule)| rule.path.contains(&name));
             realms.extend(realm.map(|(number, _)| number).filter(|realm| !realms.contains(realm)));
+            let ask = (0..=u16::MAX).zip(&site.asks).find(|(_, scope)| scope.contains(&name));
+            asks.extend(ask.map(|(number, _)| number).filter(|ask| !asks.contains(ask)));
+            is_internal |= site.internal.iter().any(|scope| scope.contains(&name));
         }
         access.sort_unstable();
         access.dedup();
-        let is_needed = !realms.is_empty() || !access.is_empty();
-        let (access, realms) = (access.into(), realms.into());
-        is_needed.then(|| Box::new(Guard { access, realms }))
+        let is_needed = is_internal || !(realms.is_empty() && access.is_empty() && asks.is_empty());
+        let (access, realms, asks) = (access.into(), realms.into(), asks.into());
+        is_needed.then(|| Box::new(Guard { access, realms, asks, is_internal }))
     }
 
     /// Whether who passes this one passes `other`, too.
     pub(crate) fn covers(&self, other: &Guard) -> bool {
         other.access.iter().all(|number| self.access.contains(number))
             && other.realms.iter().all(|realm| self.realms.contains(realm))
+            && other.asks.iter().all(|number| self.asks.contains(number))
+            && (self.is_internal || !other.is_internal)
     }
 
     /// Whether what is there is only for those who name themselves.
     pub(crate) fn is_private(&self) -> bool {
-        !self.realms.is_empty()
+        !(self.realms.is_empty() && self.asks.is_empty())
     }
 
     /// Whether a request may be answered so: the address first, as it costs nothing.
@@ -84,7 +96,17 @@ impl Guard {
         now_ms: u64,
     ) -> Result<(), Stop> {
         let vhost = &content.vhosts[site as usize];
-        self.check_with(&vhost.settings, &content.realms, request.head, client(), own, now_ms)
+        let passed = request.passed;
+        if self.is_internal && passed.is_none_or(|passed| passed.sent.is_none()) {
+            return Err(Stop::Refuse(Refusal::of(404)));
+        }
+        self.check_with(&vhost.settings, &content.realms, request.head, client(), own, now_ms)?;
+        let is_allowed =
+            |number: &&u16| passed.is_some_and(|passed| passed.allowed.contains(number));
+        match self.asks.iter().find(|number| !is_allowed(number)) {
+            Some(number) => Err(Stop::Ask(*number)),
+            None => Ok(()),
+        }
     }
 
     #[inline]
@@ -106,7 +128,7 @@ impl Guard {
         for realm in &self.realms {
             stop(realms.decide(*realm, head, own, now_ms, client), realms, *realm)?;
         }
-        own.has_passed = has_passed || self.is_private();
+        own.has_passed = has_passed || !self.realms.is_empty();
         Ok(())
     }
 }
@@ -137,7 +159,7 @@ pub(crate) fn private_rule(site: &SiteSettings) -> Option<HeaderRule> {
     let directives = || said.split(',').map(|at| at.split('=').next().unwrap_or_default().trim());
     let decided = ["private", "public", "no-store", "s-maxage"];
     let is_decided = |at: &str| decided.iter().any(|known| at.eq_ignore_ascii_case(known));
-    if site.auth.is_empty() || directives().any(is_decided) {
+    if (site.auth.is_empty() && site.asks.is_empty()) || directives().any(is_decided) {
         return None;
     }
     let value = if said.is_empty() { "private".to_owned() } else { format!("private, {said}") };
@@ -236,7 +258,7 @@ mod tests {
             let status = match crate::testing::with_head("", check) {
                 Ok(()) => None,
                 Err(Stop::Refuse(refusal)) => Some(refusal.status),
-                Err(Stop::Verify(_)) => panic!("there is no realm"),
+                Err(Stop::Verify(_) | Stop::Ask(_)) => panic!("there is no realm"),
             };
             assert_eq!(status, expected, "{path} {client}");
         }

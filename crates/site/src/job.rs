@@ -30,6 +30,9 @@ pub(crate) enum Work {
     Verify { content: u64, verification: Box<Verification> },
     /// Do what a query asks for, and answer with the entry.
     Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: WorkSlot },
+    /// Have another server say whether a request may pass, by the rule of the site with this number: whoever
+    /// gets it asks, and it is never run.
+    Ask { site: u32, rule: u16 },
     /// Read a part of a file that is about to be sent.
     Warm { entry: Arc<Entry>, variant: usize, offset: u64 },
 }
@@ -69,6 +72,16 @@ pub(crate) enum Outcome {
     Warm,
 }
 
+impl Job {
+    /// If another server is to be asked whether a request may pass: the site, and the number of its rule.
+    pub fn asks(&self) -> Option<(u32, u16)> {
+        match self.0 {
+            Work::Ask { site, rule } => Some((site, rule)),
+            _ => None,
+        }
+    }
+}
+
 impl forebay_conn::Job for Job {
     type Done = Done;
 
@@ -95,6 +108,7 @@ impl forebay_conn::Job for Job {
                 watch.lap(Activity::Compute);
                 Done::new(content, Outcome::Worked { entry, worked })
             }
+            Work::Ask { .. } => Done::new(NO_CONTENT, Outcome::Warm),
             Work::Warm { entry, variant, offset } => {
                 warm(&entry, variant, offset);
                 watch.lap(Activity::Load);
@@ -115,6 +129,7 @@ impl forebay_conn::Job for Job {
             }
             Work::Verify { verification, .. } => verification.lane(),
             Work::Perform { place, .. } => hasher.hash_one(("work", place.number())),
+            Work::Ask { site, rule } => hasher.hash_one(("ask", site, rule)),
             Work::Warm { entry, .. } => hasher.hash_one(&entry.key),
         }
     }
@@ -125,7 +140,7 @@ impl forebay_conn::Job for Job {
                 Kind::Blocks
             }
             Work::Compress { .. } | Work::Perform { .. } | Work::Verify { .. } => Kind::Computes,
-            Work::Load { .. } | Work::Warm { .. } => Kind::Blocks,
+            Work::Load { .. } | Work::Ask { .. } | Work::Warm { .. } => Kind::Blocks,
         }
     }
 }

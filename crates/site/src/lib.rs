@@ -30,6 +30,7 @@
 //! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
 //! | `job`, `load`, `read`, `bake`, `fields`, `listing` | making an entry: open, read, write its heads |
 //! | `compress` | bodies in codings that no file has |
+//! | `recode` | the same for answers of applications, as they pass by |
 //! | `content`, `watch`, `graph`, `forms`, `root` | keeping entries true |
 //!
 //! It deliberately knows no connection and reads no configuration: settings arrive parsed.
@@ -73,6 +74,7 @@ mod names;
 mod pages;
 mod piped;
 mod read;
+mod recode;
 mod refuse;
 mod root;
 mod route;
@@ -97,6 +99,7 @@ pub use content::{Content, Figures};
 pub use entry::Script;
 pub use hosts::host_of;
 pub use job::{Done, Job};
+pub use recode::Recoder;
 pub use root::root_directories;
 pub use route::route_of;
 pub use settings::{Notice, OpenError, Settings, SiteSettings, ToHttps};

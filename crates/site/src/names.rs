@@ -211,7 +211,7 @@ mod tests {
             fallback: None,
         };
         let path = Scope::parse("/app").unwrap();
-        site.routes = vec![Route { path, scripts: Some(scripts) }];
+        site.routes = vec![Route { path, scripts: Some(scripts), sends: Vec::new() }];
         check(&site, "/app/in/index.php", &["/app/in/"]);
         check(&site, "/in/index.php", &[]);
     }

@@ -85,6 +85,10 @@ pub struct SiteSettings {
     pub auth: Vec<Auth>,
     /// All that fit must admit a client.
     pub access: Vec<Access>,
+    /// Paths for which another server is asked whether a request may pass; the first that fits decides.
+    pub asks: Vec<Scope>,
+    /// Paths that only applications may have sent; clients find nothing there.
+    pub internal: Vec<Scope>,
     /// The first that fits decides.
     pub work: Vec<Work>,
     /// Which paths applications answer, by the number of each: see [`route_of`](crate::route_of).
@@ -137,6 +141,8 @@ impl Default for SiteSettings {
             headers: Vec::new(),
             auth: Vec::new(),
             access: Vec::new(),
+            asks: Vec::new(),
+            internal: Vec::new(),
             work: Vec::new(),
             routes: Vec::new(),
         }

@@ -292,6 +292,7 @@ impl Site {
                 let (content, verification) = (self.content.number, Box::new(verification));
                 Outcome::Job(Job(Work::Verify { content, verification }))
             }
+            Stop::Ask(rule) => Outcome::Job(Job(Work::Ask { site, rule })),
         }
     }
 

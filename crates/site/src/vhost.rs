@@ -136,7 +136,8 @@ impl VirtualHost {
 
     /// Whether there are rules about clients.
     fn has_rules(&self) -> bool {
-        !self.settings.auth.is_empty() || !self.settings.access.is_empty()
+        let SiteSettings { auth, access, asks, internal, .. } = &self.settings;
+        !(auth.is_empty() && access.is_empty() && asks.is_empty() && internal.is_empty())
     }
 
     /// The rules about clients as its directories are now, for many paths.

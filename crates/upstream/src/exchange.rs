@@ -519,6 +519,18 @@ impl<T> Exchange<T> {
 
     /// Gives the connection to those that wait, if another request may be sent on it.
     pub fn keep(mut self, pool: &mut Pool) {
+        self.give_back(pool);
+    }
+
+    /// All of the answer is there: the upstream has one less under way, whenever the client has got it.
+    pub fn leave(&mut self) {
+        if self.linked.is_none() && (self.coming.is_over() || self.has_ended) {
+            self.slot = None;
+        }
+    }
+
+    /// The same for one that is not over for its owner: nothing more comes of it.
+    pub fn give_back(&mut self, pool: &mut Pool) {
         self.end_script();
         let is_clean = self.head.is_some_and(|head| head.keep_alive)
             && self.coming.is_over()

@@ -44,7 +44,7 @@
 //! let address = [192, 0, 2, 7].into();
 //! let from =
 //!     From { nearest: address, client: address, is_trusted: false, is_secure: false, port: 80 };
-//! let asked = Request { head: &head, judged: b"/a", rewritten: None, from, id: 1, hidden: None };
+//! let asked = Request { head: &head, judged: b"/a", rewritten: None, from, id: 1, hidden: None, given: &[] };
 //! let mut out = Vec::new();
 //! let settings = Settings { remove: Vec::new(), ..Settings::default() };
 //! request::write(&asked, "10.0.0.1:9000", &settings, &mut out).unwrap();
@@ -76,4 +76,4 @@ pub mod target;
 pub mod upkeep;
 pub mod upstreams;
 
-pub use names::is_own;
+pub use names::{is_forwarding, is_own};

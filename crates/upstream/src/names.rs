@@ -92,6 +92,11 @@ pub fn is_own(name: &str) -> bool {
     matches!(kind(name), Kind::Own | Kind::Trailer | Kind::MaxForwards) && !is_same(name, "proxy")
 }
 
+/// Whether a field says for whom a proxy speaks, or how it calls a request: these are put together here.
+pub fn is_forwarding(name: &str) -> bool {
+    matches!(kind(name), Kind::Forwarding(_))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@
 use crate::cookies;
 use crate::names::{Forwarding, Kind, is_same, kind};
 use crate::target::{self, Ambiguous, Base, Refused};
+use forebay_conn::GivenField;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Version};
@@ -96,7 +97,12 @@ pub struct Request<'r> {
     pub id: u128,
     /// A cookie that the application is not told of.
     pub hidden: Option<&'r str>,
+    /// Fields that stand for the client's: without a value, none does.
+    pub given: &'r [Given],
 }
+
+/// A field that stands for the client's of the same name; without a value it is left out.
+pub type Given = GivenField;
 
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,6 +171,11 @@ impl Writer<'_> {
         for (name, value) in &self.settings.set {
             line(self.out, name.as_str(), value.as_str().as_bytes());
         }
+        for (name, value) in self.request.given {
+            if let Some(value) = value.as_deref().filter(|_| !self.settings.changes(name)) {
+                line(self.out, name, value);
+            }
+        }
         let expects_continue = head.expects_continue && head.framing != Framing::None;
         if expects_continue {
             line(self.out, "Expect", b"100-continue");
@@ -229,7 +240,7 @@ impl Writer<'_> {
 
     /// What the client says and may be passed on.
     fn client_fields(&mut self) -> Result<Said, Refused> {
-        let Request { head, from, .. } = self.request;
+        let Request { head, from, given, .. } = self.request;
         let is_chunked = head.framing == Framing::Chunked;
         let names_fields = options(head).any(|option| {
             let plain: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
@@ -239,7 +250,7 @@ impl Writer<'_> {
         let mut has_cookie = false;
         for (name, value) in head.fields() {
             let kind = kind(name);
-            if self.settings.changes(name) {
+            if self.settings.changes(name) || given.iter().any(|(other, _)| is_same(other, name)) {
                 continue;
             }
             match kind {

@@ -29,7 +29,15 @@ fn told(text: &str, from: From, settings: &Settings) -> Result<(String, Written)
 fn told_of(head: &Head<'_>, from: From, settings: &Settings) -> Result<(String, Written), Refused> {
     let mut judged = Vec::new();
     path::normalise(head.path, &mut judged).map_err(|_| Refused::Ambiguous("no normal form"))?;
-    let request = Request { head, judged: &judged, rewritten: None, from, id: 0xabc, hidden: None };
+    let request = Request {
+        head,
+        judged: &judged,
+        rewritten: None,
+        from,
+        id: 0xabc,
+        hidden: None,
+        given: &[],
+    };
     let mut out = b"earlier".to_vec();
     let written = write(&request, "10.0.0.1:9000", settings, &mut out);
     let text = String::from_utf8_lossy(&out[7..]).into_owned();
@@ -348,6 +356,7 @@ fn a_path_that_a_rule_has_made_is_sent() {
             from: STRANGER,
             id: 1,
             hidden: None,
+            given: &[],
         };
         let settings = Settings { prefix: Base::parse("/v1").unwrap(), ..Settings::default() };
         write(&request, "a", &settings, &mut out).map(|_| ())?;

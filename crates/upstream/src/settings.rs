@@ -1,6 +1,7 @@
 //! What a person decides about applications behind.
 
 use crate::{fastcgi, request};
+use forebay_http::field::FieldName;
 use forebay_http::response::Limits;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -317,6 +318,21 @@ pub struct Proxy {
     pub errors: Errors,
     /// What is said of the client first.
     pub proxy_protocol: Option<ProxyProtocol>,
+    /// So much of an answer is received before its client takes it, in bytes.
+    pub buffer_bytes: u64,
+    /// It answers no requests, but says which may pass.
+    pub authority: Option<Authority>,
+}
+
+/// What is asked of a server that says which requests may pass, and what becomes of its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    /// The path, decoded, and the query that it is asked for.
+    pub path: Box<[u8]>,
+    /// The query.
+    pub query: Option<Box<[u8]>>,
+    /// Fields of its answer that the request has from then on, instead of the client's.
+    pub copy: Vec<FieldName>,
 }
 
 /// A route to upstreams that speak FastCGI.
@@ -332,6 +348,8 @@ pub struct FastCgi {
     pub limits: Limits,
     /// Whose errors clients see.
     pub errors: Errors,
+    /// So much of an answer is received before its client takes it, in bytes.
+    pub buffer_bytes: u64,
 }
 
 /// A route to an application.
@@ -373,6 +391,14 @@ impl Application {
         match self {
             Application::Proxy(proxy) => proxy.errors,
             Application::FastCgi(fastcgi) => fastcgi.errors,
+        }
+    }
+
+    /// So much of an answer is received before its client takes it, in bytes.
+    pub fn buffer_bytes(&self) -> u64 {
+        match self {
+            Application::Proxy(proxy) => proxy.buffer_bytes,
+            Application::FastCgi(fastcgi) => fastcgi.buffer_bytes,
         }
     }
 

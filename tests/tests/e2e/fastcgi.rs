@@ -6,6 +6,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{has, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, on_each_engine};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs;
 use std::io::{Read, Write};
@@ -21,6 +22,7 @@ on_each_engine!(
     what_is_no_script_is_not_run,
     great_bodies_go_both_ways_to_scripts,
     scripts_that_fail_are_told_apart,
+    a_client_that_leaves_frees_its_place,
     connections_to_scripts_are_kept_where_asked,
     classes_hold_scripts,
 );
@@ -444,6 +446,27 @@ fn scripts_that_fail_are_told_apart(engine: &str) {
     assert_eq!(get(&server, "/answer.php/sized"), (200, "hello".to_owned()), "{engine}");
     let server = fpm.server(engine, "timeouts.head = \"300ms\"");
     assert_eq!(get(&server, "/hangs.php").0, 504, "{engine}");
+}
+
+fn a_client_that_leaves_frees_its_place(engine: &str) {
+    let Some(fpm) = Fpm::start() else { return };
+    let server = fpm.server(engine, "in_flight = 1\nqueue = { requests = 4, time = \"1m\" }");
+    let file = fpm.folder.join("root/pid");
+    // before there is an answer, and within it
+    for path in ["/hangs.php", "/breaks.php"] {
+        let _ = fs::remove_file(&file);
+        let mut stream = server.connect();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert!(soon(PATIENCE, || file.exists()), "{engine} {path}");
+        // its end alone could be that of one direction
+        set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+        drop(stream);
+        // php-fpm runs it on, and has another worker
+        assert_eq!(get(&server, "/sleeps.php"), (200, "slept".to_owned()), "{engine} {path}");
+        let pid = || fs::read_to_string(&file).ok()?.parse().ok().and_then(Pid::from_raw);
+        assert!(soon(PATIENCE, || pid().is_some()), "{engine} {path}");
+        kill_process(pid().unwrap(), Signal::KILL).unwrap();
+    }
 }
 
 fn connections_to_scripts_are_kept_where_asked(engine: &str) {

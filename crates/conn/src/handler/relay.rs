@@ -16,6 +16,7 @@
 //! One that is dropped before that is cancelled.
 
 use crate::protocol::Wants;
+use crate::request::Passed;
 use crate::step::Await;
 use std::os::fd::BorrowedFd;
 
@@ -115,6 +116,9 @@ pub enum Relayed<J> {
     /// Nothing: the exchange is not wanted, and this must be done first; then the request is processed again
     /// with the result.
     Job(J),
+    /// Nothing: the exchange is not wanted any more, and the request is processed again, of which this is
+    /// known from now on.
+    Again(Box<Passed>),
 }
 
 /// The exchange of a handler that has none; no value of it exists.

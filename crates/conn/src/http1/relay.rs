@@ -306,7 +306,7 @@ impl<H: Handler> Http1<H> {
                 let relayed = cx.handler.relayed(request, ticket, relay, &mut reply);
                 let (status, bytes) = (reply.status, reply.body_bytes);
                 let keep_alive = reply.keep_alive;
-                if let Relayed::Job(_) = relayed {
+                if let Relayed::Job(_) | Relayed::Again(_) = relayed {
                     return (relayed, status, bytes, keep_alive);
                 }
                 let (peer, ticket) = (cx.peer, Some(&*ticket));
@@ -315,7 +315,7 @@ impl<H: Handler> Http1<H> {
                 let head = request.head;
                 relaying.told = match &relayed {
                     Relayed::Switched => Told::Switch { client_ended: false, server_ended: false },
-                    Relayed::Own | Relayed::Job(_) => Told::Nothing,
+                    Relayed::Own | Relayed::Job(_) | Relayed::Again(_) => Told::Nothing,
                     Relayed::Body => {
                         let encoder = match relay.length() {
                             _ if head.method == Method::Head || !has_body(status) => {
@@ -331,12 +331,21 @@ impl<H: Handler> Http1<H> {
                 (relayed, status, bytes, keep_alive)
             });
         cx.watch.lap(Activity::Process);
-        if let Relayed::Job(job) = relayed {
-            kept.body = relaying.upload;
-            kept.stage = Stage::Job(Some(job));
-            self.state = RequestState::Kept(kept);
-            return;
-        }
+        let relayed = match relayed {
+            Relayed::Job(job) => {
+                kept.body = relaying.upload;
+                kept.stage = Stage::Job(Some(job));
+                self.state = RequestState::Kept(kept);
+                return;
+            }
+            Relayed::Again(passed) => {
+                (kept.body, kept.passed) = (relaying.upload, Some(passed));
+                kept.stage = Stage::Ready;
+                self.state = RequestState::Kept(kept);
+                return self.answer_kept(cx, input, None);
+            }
+            relayed => relayed,
+        };
         cx.budget = cx.budget.saturating_sub(1);
         cx.metrics.add(Counter::of_status(status), 1);
         self.announced_s = if keep_alive { cx.announce_s } else { 0 };

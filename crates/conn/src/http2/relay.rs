@@ -305,6 +305,12 @@ impl<H: Handler> Http2<H> {
                 self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload });
                 return self.asking.push_back(stream);
             }
+            Relayed::Again(passed) => {
+                let Relaying { mut kept, upload, .. } = *relaying;
+                (kept.passed, kept.stage) = (Some(passed), Stage::Ready);
+                self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload });
+                return self.answer_kept(cx, stream, None);
+            }
             // a stream is no connection, and was not asked to become one
             Relayed::Switched => {
                 cx.out.withdraw();

@@ -189,6 +189,10 @@ fn addresses<'s>(text: &Reader<'_>, at: &At, site: &'s Site) -> Vec<(At, &'s Add
         let to = proxy.to().iter().enumerate();
         found.extend(to.map(|(number, to)| (place("proxy", index, number), &to.0)));
     }
+    for (index, authority) in site.authorities.iter().enumerate() {
+        let to = authority.to().iter().enumerate();
+        found.extend(to.map(|(number, to)| (place("forward_auth", index, number), &to.0)));
+    }
     for (index, fastcgi) in site.fastcgi.iter().enumerate() {
         let to = fastcgi.to().iter().enumerate();
         found.extend(to.map(|(number, to)| (place("fastcgi", index, number), &to.0)));

@@ -9,8 +9,8 @@ use super::remarks::item;
 use super::upstreams;
 use super::value::quote;
 use super::{
-    Access, Acme, Admin, AskClients, Clients, ControlSocket, Endpoint, FastCgi, KeyPairs, Listen,
-    LogFormat, Proxy, Site,
+    Access, Acme, Admin, AskClients, Clients, ControlSocket, Endpoint, FastCgi, ForwardAuth,
+    KeyPairs, Listen, LogFormat, Proxy, Site,
 };
 use crate::certificates::{self, CertificateError, Tokens};
 use crate::identity::Keys;
@@ -398,7 +398,8 @@ impl Draft {
             authorities.iter_mut().chain(revoked).for_each(join);
             site.aliases.iter_mut().for_each(|alias| join(&mut alias.to));
             let proxied = site.proxies.iter_mut().flat_map(Proxy::to_mut);
-            proxied.for_each(|to| upstreams::rebase(&mut to.0, &join));
+            let asked = site.authorities.iter_mut().flat_map(ForwardAuth::to_mut);
+            proxied.chain(asked).for_each(|to| upstreams::rebase(&mut to.0, &join));
             site.fastcgi.iter_mut().for_each(|fastcgi| fastcgi.rebase(&join));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let Access::File(path) = &mut site.log.access {

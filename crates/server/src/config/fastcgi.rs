@@ -32,6 +32,8 @@ pub struct FastCgiSection {
     pub spool: Size,
     /// `set`
     pub set: Variables,
+    /// `accel_redirect`
+    pub sends: Vec<Scope>,
     /// What all routes have.
     pub upstreams: Upstreams,
 }
@@ -66,7 +68,7 @@ impl FastCgi {
             index: index.as_deref().unwrap_or_default().into(),
             fallback: fallback.clone(),
         });
-        Route { path: self.path(), scripts }
+        Route { path: self.path(), scripts, sends: self.0.sends.clone() }
     }
 
     /// What the proxy is told of it. `root` is that of the site.
@@ -87,6 +89,7 @@ impl FastCgi {
             bodies: upstreams.bodies(self.0.spool.0),
             limits: Default::default(),
             errors: upstreams.errors,
+            buffer_bytes: upstreams.buffer_bytes.0,
         }
     }
 }
@@ -130,6 +133,7 @@ impl Section for FastCgiSection {
             ambiguous: Ambiguous::default(),
             spool: Size::default(),
             set: Variables::default(),
+            sends: Vec::new(),
             upstreams: Upstreams::default(),
         }
     }
@@ -215,6 +219,17 @@ impl Section for FastCgiSection {
                 meaning: "Variables to set, each instead of what the request says.",
                 example: "{ APP_ENV = \"production\" }",
                 at: |f| &mut f.set,
+            },
+            Setting {
+                key: "accel_redirect",
+                preset: Preset::Items(&[]),
+                range: None,
+                meaning: "Paths of the site whose files this application may have sent instead of its \
+                          answer, by the field X-Accel-Redirect. Clients that ask for them get 404. A path \
+                          without a star is meant with all below it; access, auth and header rules hold \
+                          for them as for others.",
+                example: "[\"/protected\"]",
+                at: |f| &mut f.sends,
             },
         ],
         [],

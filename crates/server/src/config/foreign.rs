@@ -234,10 +234,7 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("basic_auth", Say("write an [[auth]] with users")),
     ("basicauth", Say("write an [[auth]] with users")),
     ("satisfy", Say(SATISFY)),
-    (
-        "auth_request",
-        Say("names and passwords are asked for by [[auth]]; no other server is asked"),
-    ),
+    ("auth_request", Say("write a [[forward_auth]] with to and uri")),
     ("auth_delay", Say(PASSWORDS)),
     (
         "internal",

@@ -145,7 +145,12 @@ impl Draft {
                 refuse(path.child("tls.acme"), "its stages get no certificates by ACME yet");
             }
             let no_applications = "applications are not asked by its stages yet";
-            for (list, count) in [("proxy", site.proxies.len()), ("fastcgi", site.fastcgi.len())] {
+            let lists = [
+                ("proxy", site.proxies.len()),
+                ("fastcgi", site.fastcgi.len()),
+                ("forward_auth", site.authorities.len()),
+            ];
+            for (list, count) in lists {
                 (0..count.min(1)).for_each(|index| {
                     refuse(path.child(list).item(index), no_applications);
                 });

@@ -8,7 +8,7 @@ use super::upstreams::{
 };
 use super::written::Fields;
 use forebay_http::field::FieldName;
-use forebay_site::rules::Scope;
+use forebay_site::rules::{Route, Scope};
 use forebay_upstream::target::{Ambiguous, Base};
 use forebay_upstream::{is_own, request, settings};
 
@@ -37,6 +37,8 @@ pub struct ProxySection {
     pub upgrade: bool,
     /// `proxy_protocol`
     pub proxy_protocol: Optional<Preface>,
+    /// `accel_redirect`
+    pub sends: Vec<Scope>,
     /// What all routes have.
     pub upstreams: Upstreams,
     /// `check.*`
@@ -51,6 +53,11 @@ impl Proxy {
     /// Which paths they answer.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
+    }
+
+    /// What the site is told of it.
+    pub fn route(&self) -> Route {
+        Route { sends: self.0.sends.clone(), ..Route::all(self.path()) }
     }
 
     /// Where they are.
@@ -95,6 +102,8 @@ impl Proxy {
             limits: Default::default(),
             errors: upstreams.errors,
             proxy_protocol: self.0.proxy_protocol.0.map(Into::into),
+            buffer_bytes: upstreams.buffer_bytes.0,
+            authority: None,
         }
     }
 }
@@ -157,6 +166,7 @@ impl Section for ProxySection {
             redirects: Redirects::default(),
             upgrade: false,
             proxy_protocol: Optional::default(),
+            sends: Vec::new(),
             upstreams: Upstreams::default(),
             check: Checks::default(),
         }
@@ -265,6 +275,17 @@ impl Section for ProxySection {
                           the PROXY protocol. Connections are not kept then.",
                 example: "\"v2\"",
                 at: |p| &mut p.proxy_protocol,
+            },
+            Setting {
+                key: "accel_redirect",
+                preset: Preset::Items(&[]),
+                range: None,
+                meaning: "Paths of the site whose files this application may have sent instead of its \
+                          answer, by the field X-Accel-Redirect. Clients that ask for them get 404. A path \
+                          without a star is meant with all below it; access, auth and header rules hold \
+                          for them as for others.",
+                example: "[\"/protected\"]",
+                at: |p| &mut p.sends,
             },
         ],
         [

@@ -6,8 +6,8 @@ use super::reach::secret;
 use super::read::{Path as At, Reader};
 use super::site::HSTS;
 use super::{
-    Account, Admin, AskClients, Clients, Endpoint, Fuse, KeyPairs, Listen, Log, LogFormat, Rule,
-    Site,
+    Account, Admin, AskClients, Clients, Endpoint, ForwardAuth, Fuse, KeyPairs, Listen, Log,
+    LogFormat, Rule, Site,
 };
 use crate::certificates;
 use crate::log::choice::{Condition, Member};
@@ -336,6 +336,9 @@ impl Draft {
             let auth = site.auth.iter().map(|rule| &rule.path).enumerate();
             let auth = auth.filter(|(_, scope)| scope.as_regex().is_none());
             auth.for_each(|(index, scope)| note("auth", index, scope.as_str()));
+            let asks = site.authorities.iter().map(ForwardAuth::path).enumerate();
+            let asks = asks.filter(|(_, scope)| scope.as_regex().is_none());
+            asks.for_each(|(index, scope)| note("forward_auth", index, scope.as_str()));
             let aliases = site.aliases.iter().enumerate();
             aliases.for_each(|(index, alias)| note("alias", index, alias.path().as_str()));
             let proxies = site.proxies.iter().enumerate();

@@ -1,6 +1,7 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
 use super::fastcgi::FastCgi;
+use super::forward_auth::ForwardAuth;
 use super::optional::Optional;
 use super::proxy::Proxy;
 use super::table::{List, Preset, Section, Setting};
@@ -103,6 +104,8 @@ pub struct Site {
     pub proxies: Vec<Proxy>,
     /// `[[fastcgi]]`
     pub fastcgi: Vec<FastCgi>,
+    /// `[[forward_auth]]`
+    pub authorities: Vec<ForwardAuth>,
 }
 
 impl Site {
@@ -127,6 +130,7 @@ impl Site {
             work: Vec::new(),
             proxies: Vec::new(),
             fastcgi: Vec::new(),
+            authorities: Vec::new(),
             ..self.clone()
         }
     }
@@ -146,6 +150,7 @@ impl Site {
         self.headers.splice(0..0, top.headers.iter().cloned());
         self.auth.extend_from_slice(&top.auth);
         self.access.extend_from_slice(&top.access);
+        self.authorities.extend_from_slice(&top.authorities);
         self.work.extend_from_slice(&top.work);
         let own = self.proxies.len();
         for proxy in &top.proxies {
@@ -172,23 +177,27 @@ impl Site {
 
     /// Which paths applications answer.
     fn routes(&self) -> Vec<Route> {
-        let proxies = self.proxies.iter().map(|proxy| Route::all(proxy.path()));
+        let proxies = self.proxies.iter().map(Proxy::route);
         proxies.chain(self.fastcgi.iter().map(FastCgi::route)).collect()
     }
 
-    /// What stands behind each of the [routes](SiteSettings::routes), in the same order.
+    /// What stands behind each of the [routes](SiteSettings::routes), in the same order, and then behind each
+    /// of the rules that [ask](SiteSettings::asks).
     pub fn applications(&self) -> Vec<Application> {
         let proxies = self.proxies.iter().map(|proxy| Application::Proxy(proxy.settings()));
         let root = self.root.as_deref();
         let fastcgi = self.fastcgi.iter().map(|one| Application::FastCgi(one.settings(root)));
-        proxies.chain(fastcgi).collect()
+        let authorities = self.authorities.iter();
+        let authorities = authorities.map(|one| Application::Proxy(one.settings()));
+        proxies.chain(fastcgi).chain(authorities).collect()
     }
 
     /// Whether it has applications that are found by name.
     pub(crate) fn names_upstreams(&self) -> bool {
         let proxies = self.proxies.iter().flat_map(Proxy::to).map(|to| &to.0);
         let fastcgi = self.fastcgi.iter().flat_map(FastCgi::to).map(|to| &to.0);
-        proxies.chain(fastcgi).any(|to| matches!(to, Address::Name { .. }))
+        let authorities = self.authorities.iter().flat_map(ForwardAuth::to).map(|to| &to.0);
+        proxies.chain(fastcgi).chain(authorities).any(|to| matches!(to, Address::Name { .. }))
     }
 
     /// The directories beneath paths: those of aliases, and where links lead that may leave the root.
@@ -236,6 +245,8 @@ impl Site {
             auth: self.auth.clone(),
             access: self.access.clone(),
             work: self.work.clone(),
+            asks: self.authorities.iter().map(ForwardAuth::path).collect(),
+            internal: self.routes().into_iter().flat_map(|route| route.sends).collect(),
             routes: self.routes(),
         }
     }
@@ -280,6 +291,7 @@ impl Section for Site {
             work: Vec::new(),
             proxies: Vec::new(),
             fastcgi: Vec::new(),
+            authorities: Vec::new(),
         }
     }
 }
@@ -302,6 +314,13 @@ const LISTS: &[List<Site>] = &[
         meaning: "Asks for a name and a password (HTTP basic authentication). The first rule whose \
                   path fits decides. Without TLS in front, the password can be read on the way.",
         at: |s| &mut s.auth,
+    },
+    List {
+        name: "forward_auth",
+        meaning: "Asks another server whether a request may pass, whatever answers it: a status of 2xx lets \
+                  it through, 401 and 403 are the client's answer as they are, and anything else is 502. It \
+                  is asked after access and auth, for each request.",
+        at: |s| &mut s.authorities,
     },
     List {
         name: "redirect",

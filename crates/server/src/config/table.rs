@@ -239,7 +239,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Class, Draft, FastCgi, Listener, Proxy, Rule, Site, parse};
+    use crate::config::{Class, Draft, FastCgi, ForwardAuth, Listener, Proxy, Rule, Site, parse};
     use forebay_site::rules::{Access, Auth, HeaderRule, Redirect, Rewrite, Work};
 
     /// Calls a generic function for every kind of section; lists of a site with their names.
@@ -258,6 +258,7 @@ mod tests {
             $check::<<Work as Item>::Section>("work");
             $check::<<Proxy as Item>::Section>("proxy");
             $check::<<FastCgi as Item>::Section>("fastcgi");
+            $check::<<ForwardAuth as Item>::Section>("forward_auth");
         };
     }
 

@@ -373,6 +373,8 @@ pub struct Upstreams {
     pub slow_start: Optional<Duration>,
     /// `body_bytes`
     pub body_bytes: Size,
+    /// `buffer_bytes`
+    pub buffer_bytes: Size,
     /// `errors`
     pub errors: Errors,
     /// `keep_alive.connections`
@@ -532,6 +534,17 @@ macro_rules! rows_with_upstreams {
                       limits.body_bytes is about requests for files.",
             example: "\"16MiB\"",
             at: |s| &mut s.upstreams.body_bytes,
+        },
+        Setting {
+            key: "buffer_bytes",
+            preset: Preset::Value("0B"),
+            range: Some(("0B", "64MiB")),
+            meaning: "So much of an answer is received before its client takes it, in memory, so that a slow \
+                      client does not keep the application busy; what has come goes on at once in any case. \
+                      With 0 the application sends as fast as the client takes it, but for what sockets \
+                      hold. X-Accel-Buffering: no of an answer is 0 for that one.",
+            example: "\"1MiB\"",
+            at: |s| &mut s.upstreams.buffer_bytes,
         },
         Setting {
             key: "errors",

@@ -139,6 +139,8 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
             limits: Limits::default(),
             errors: Errors::Theirs,
             proxy_protocol: None,
+            buffer_bytes: 0,
+            authority: None,
         });
         let is_own = role.others(config).is_empty();
         let ends = links::ends(&place.links, role).filter(|_| is_own);

@@ -13,7 +13,9 @@ mod roff;
 mod sample;
 
 use forebay_server::config::table::{Item, List, Row, Section, rows};
-use forebay_server::config::{Class, Config, FastCgi, Listener, Proxy, Rule, Site, parse};
+use forebay_server::config::{
+    Class, Config, FastCgi, ForwardAuth, Listener, Proxy, Rule, Site, parse,
+};
 use forebay_site::rules::{Access, Alias, Auth, HeaderRule, Redirect, Rewrite, Work};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -142,6 +144,7 @@ fn title_of(list: &List<Site>) -> &'static str {
         "access" => "Access by address",
         "proxy" => "Applications that speak HTTP",
         "fastcgi" => "Applications that speak FastCGI",
+        "forward_auth" => "Servers that say who may pass",
         "work" => "The work handler",
         name => panic!("the list {name} needs a title"),
     }
@@ -157,6 +160,7 @@ fn rows_of(list: &List<Site>) -> Vec<Row> {
         "access" => rows::<<Access as Item>::Section>(),
         "proxy" => rows::<<Proxy as Item>::Section>(),
         "fastcgi" => rows::<<FastCgi as Item>::Section>(),
+        "forward_auth" => rows::<<ForwardAuth as Item>::Section>(),
         "work" => rows::<<Work as Item>::Section>(),
         name => panic!("the list {name} needs its rows here"),
     }

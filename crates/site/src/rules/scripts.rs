@@ -10,12 +10,14 @@ pub struct Route {
     pub path: Scope,
     /// If it runs files of the site: which. Everything else beneath the path is a file as any other.
     pub scripts: Option<Scripts>,
+    /// Paths of the site whose files it may have sent instead of its answers, and nobody else.
+    pub sends: Vec<Scope>,
 }
 
 impl Route {
     /// All of these paths, whatever files there are.
     pub fn all(path: Scope) -> Route {
-        Route { path, scripts: None }
+        Route { path, scripts: None, sends: Vec::new() }
     }
 }
 

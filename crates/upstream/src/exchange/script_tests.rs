@@ -55,6 +55,7 @@ impl Table {
             bodies: Bodies { most_bytes: 1000, spool_bytes: 0 },
             limits: Limits::default(),
             errors: Errors::Theirs,
+            buffer_bytes: 0,
         };
         let upstreams = Upstreams::new(&settings.group, true, 0);
         let application = Application::new(settings::Application::FastCgi(settings), upstreams);

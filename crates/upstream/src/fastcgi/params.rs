@@ -2,7 +2,7 @@
 
 use super::record::{begin, end_of_params, pair, params};
 use crate::cookies;
-use crate::names::{Forwarding, Kind, kind};
+use crate::names::{self, Forwarding, Kind, kind};
 use crate::request::{Request, valid_id};
 use crate::target::{self, Ambiguous, Refused};
 use forebay_http::head::{Method, Version};
@@ -177,7 +177,7 @@ impl Pairs<'_> {
     /// `HTTP_*`: each once, whatever lines it has. A name with `_` would be another's variable, and
     /// `Proxy` is what libraries take for the proxy of their own requests.
     fn fields(&mut self, params: &Params<'_>) {
-        let Request { head, from, id, hidden, .. } = params.request;
+        let Request { head, from, id, hidden, given, .. } = params.request;
         if !head.authority.is_empty() {
             self.add("HTTP_HOST", &[head.authority]);
         }
@@ -195,7 +195,8 @@ impl Pairs<'_> {
                 .any(|other| field.eq_ignore_ascii_case(other));
             let is_same = |(other, _): &(&str, &[u8])| other.eq_ignore_ascii_case(field);
             let is_again = head.fields().take(at).any(|other| is_same(&other));
-            if !is_passed || is_told_above || is_again || field.contains('_') {
+            let is_given = given.iter().any(|(other, _)| names::is_same(other, field));
+            if !is_passed || is_told_above || is_again || is_given || field.contains('_') {
                 continue;
             }
             variable(field, &mut name);
@@ -210,6 +211,12 @@ impl Pairs<'_> {
             let mut values = vec![value];
             others.for_each(|(_, value)| values.extend([b", ".as_slice(), value]));
             self.add(&name, &values);
+        }
+        for (field, value) in given {
+            if let Some(value) = value {
+                variable(field, &mut name);
+                self.add(&name, &[value]);
+            }
         }
         match valid_id(head).filter(|_| from.is_trusted) {
             Some(theirs) => self.add("HTTP_X_REQUEST_ID", &[theirs]),
@@ -273,6 +280,7 @@ mod tests {
             from,
             id: 0xabc,
             hidden: None,
+            given: &[],
         };
         let params = Params {
             request,

@@ -1,0 +1,266 @@
+//! An exchange with an application, and what happens to the body of its answer on the way to the client:
+//! it may be received before the client takes it, so that the application is done with it, and it may be
+//! compressed.
+
+use crate::applications::Asked;
+use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::{Await, Passed, Relay, Wants};
+use forebay_http::coding::Coding;
+use forebay_site::Recoder;
+use forebay_upstream::exchange::Exchange;
+use std::os::fd::BorrowedFd;
+
+/// So much is received, or compressed, at a time.
+const RECEIVE_BYTES: usize = 16 * 1024;
+
+/// More than one exchange has sockets: it has one or two for each attempt.
+const MOST_SOCKETS: u32 = 1 << 16;
+
+/// An exchange, and what becomes of the body of its answer.
+pub struct Passing {
+    /// The exchange itself.
+    pub exchange: Exchange<Asked>,
+    /// What the numbers of its sockets begin with: a request may have several exchanges, one after the other.
+    first_number: u32,
+    buffer: Buffer,
+    coder: Option<Box<Coder>>,
+}
+
+/// What was received before the client has taken it.
+#[derive(Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    /// Of it, what is not used yet.
+    at: usize,
+    /// So much may be in it; with 0 nothing is.
+    most: usize,
+    /// Nothing more comes, which is told when all of it is used.
+    end: Option<Given>,
+}
+
+/// What compresses the body; `None` if there was no memory for it.
+struct Coder {
+    recoder: Option<Recoder>,
+    /// What was made and is not used yet.
+    made: Vec<u8>,
+    at: usize,
+    /// Some of what was given may still be in the codec.
+    is_behind: bool,
+    is_over: bool,
+}
+
+impl Passing {
+    /// Of an exchange for a request of which others have said this, whose answer is passed on as it comes.
+    pub fn new(exchange: Exchange<Asked>, passed: Option<&Passed>) -> Passing {
+        // each exchange before this one has added to it
+        let before = passed.map_or(0, |at| 2 * at.allowed.len() + usize::from(at.sent.is_some()));
+        let first_number = u32::try_from(before).unwrap_or(u32::MAX).saturating_mul(MOST_SOCKETS);
+        Passing { exchange, first_number, buffer: Buffer::default(), coder: None }
+    }
+
+    /// The answer is there: so much of it may be received before the client takes it, and it goes on in this
+    /// coding.
+    pub fn begin(&mut self, buffer_bytes: u64, coding: Option<Coding>) {
+        self.buffer.most = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
+        self.coder = coding.map(|coding| {
+            let recoder = Recoder::new(coding).ok();
+            let (made, at) = (Vec::new(), 0);
+            Box::new(Coder { recoder, made, at, is_behind: false, is_over: false })
+        });
+    }
+
+    /// Receives what there is room for.
+    fn fill(&mut self, now_ms: u64) {
+        let Buffer { bytes, at, most, end } = &mut self.buffer;
+        while end.is_none() && bytes.len() - *at < *most {
+            if *at > 0 {
+                bytes.drain(..std::mem::take(at));
+            }
+            let room = (*most - bytes.len()).min(RECEIVE_BYTES);
+            match self.exchange.read(bytes, room, now_ms) {
+                Given::Bytes(_) => {}
+                Given::Nothing => return,
+                over => *end = Some(over),
+            }
+            if *end == Some(Given::End) {
+                // others need not wait for this client
+                self.exchange.leave();
+            }
+        }
+    }
+
+    /// The next bytes as the application has sent them.
+    fn pull(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+        let Buffer { bytes, at, end, .. } = &mut self.buffer;
+        let count = (bytes.len() - *at).min(most);
+        if count > 0 {
+            out.extend_from_slice(&bytes[*at..*at + count]);
+            *at += count;
+            if *at == bytes.len() {
+                (*bytes, *at) = (Vec::new(), 0);
+            }
+            return Given::Bytes(count);
+        }
+        match end {
+            Some(end) => *end,
+            None => self.exchange.read(out, most, now_ms),
+        }
+    }
+}
+
+impl Relay for Passing {
+    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
+        let (number, socket, wants) = self.exchange.socket()?;
+        Some((self.first_number.saturating_add(number), socket, wants))
+    }
+
+    fn ready(&mut self) {
+        self.exchange.ready();
+    }
+
+    /// A server that only decides is not given the body.
+    fn room(&self) -> usize {
+        if self.exchange.tag.rule.is_some() { 0 } else { self.exchange.room() }
+    }
+
+    fn give(&mut self, bytes: &[u8]) {
+        self.exchange.give(bytes);
+    }
+
+    fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
+        self.exchange.finish(trailers);
+    }
+
+    fn advance(&mut self, now_ms: u64) -> Next {
+        let next = self.exchange.advance(now_ms);
+        self.fill(now_ms);
+        next
+    }
+
+    fn interim(&self) -> &[u8] {
+        self.exchange.interim()
+    }
+
+    fn length(&self) -> Option<u64> {
+        if self.coder.is_some() { None } else { self.exchange.length() }
+    }
+
+    fn resume(&mut self, now_ms: u64) {
+        self.exchange.resume(now_ms);
+    }
+
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+        let Some(mut coder) = self.coder.take() else { return self.pull(out, most, now_ms) };
+        let given = coder.read(out, most, |plain| self.pull(plain, RECEIVE_BYTES, now_ms));
+        self.coder = Some(coder);
+        given
+    }
+
+    fn trailers(&self) -> Vec<(&str, &[u8])> {
+        self.exchange.trailers()
+    }
+
+    fn awaits(&self) -> Await {
+        self.exchange.awaits()
+    }
+
+    fn deadline_ms(&self) -> u64 {
+        self.exchange.deadline_ms()
+    }
+
+    fn looks(&mut self, now_ms: u64) -> bool {
+        self.exchange.looks(now_ms)
+    }
+
+    fn expire(&mut self) {
+        self.exchange.expire();
+    }
+}
+
+impl Coder {
+    /// The next bytes of what `pull` appends, compressed. What waits for more of that does not wait here.
+    fn read(
+        &mut self,
+        out: &mut Vec<u8>,
+        most: usize,
+        mut pull: impl FnMut(&mut Vec<u8>) -> Given,
+    ) -> Given {
+        let Some(recoder) = &mut self.recoder else { return Given::Broken };
+        let mut plain = Vec::new();
+        loop {
+            let count = (self.made.len() - self.at).min(most);
+            if count > 0 {
+                out.extend_from_slice(&self.made[self.at..self.at + count]);
+                self.at += count;
+                return Given::Bytes(count);
+            }
+            self.made.clear();
+            self.at = 0;
+            if self.is_over {
+                return Given::End;
+            }
+            plain.clear();
+            let done = match pull(&mut plain) {
+                Given::Bytes(_) => {
+                    self.is_behind = true;
+                    recoder.write(&plain, &mut self.made)
+                }
+                Given::Nothing if self.is_behind => {
+                    self.is_behind = false;
+                    recoder.flush(&mut self.made)
+                }
+                Given::Nothing => {
+                    // what waits for long takes no memory
+                    self.made = Vec::new();
+                    return Given::Nothing;
+                }
+                Given::End => {
+                    self.is_over = true;
+                    recoder.finish(&mut self.made)
+                }
+                Given::Broken => return Given::Broken,
+            };
+            if done.is_err() {
+                return Given::Broken;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_come_is_not_kept_back() {
+        let recoder = Some(Recoder::new(Coding::Gzip).unwrap());
+        let mut coder =
+            Coder { recoder, made: Vec::new(), at: 0, is_behind: false, is_over: false };
+        let mut parts = vec![None, Some(vec![b'a'; 5000]), None, Some(b"begin".to_vec())];
+        let mut pull = |out: &mut Vec<u8>| match parts.pop() {
+            None => Given::End,
+            Some(None) => Given::Nothing,
+            Some(Some(part)) => {
+                out.extend_from_slice(&part);
+                Given::Bytes(part.len())
+            }
+        };
+        let mut said = Vec::new();
+        for _ in 0..2 {
+            let before = said.len();
+            let mut given = coder.read(&mut said, 7, &mut pull);
+            while matches!(given, Given::Bytes(1..=7)) {
+                given = coder.read(&mut said, 7, &mut pull);
+            }
+            assert_eq!(given, Given::Nothing);
+            assert!(said.len() > before, "what was received has gone on");
+        }
+        while matches!(coder.read(&mut said, 100, &mut pull), Given::Bytes(_)) {}
+        assert_eq!(coder.read(&mut said, 100, &mut pull), Given::End);
+        // the bytes of gzip, and how many were compressed
+        assert_eq!(
+            (&said[..2], &said[said.len() - 4..]),
+            (&[0x1f, 0x8b][..], &5005u32.to_le_bytes()[..])
+        );
+    }
+}

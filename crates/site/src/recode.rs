@@ -1,0 +1,289 @@
+//! Compression of answers that applications give, as they pass by.
+//!
+//! The rules are those for files: the same types, the same codings, nothing small. What was received is
+//! passed on before anything more is waited for, so that a page that is made slowly arrives as it is made. A
+//! codec has little memory, because every answer that is under way has one: windows of 128 KiB, and levels
+//! below those of [`compress`](crate::compress), because nothing of it is kept.
+
+use crate::compress::{LEAST_BYTES, is_compressible};
+use flate2::write::GzEncoder;
+use forebay_http::coding::{Coding, Preference};
+use forebay_http::head::Head;
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+const BR_LEVEL: i32 = 3;
+const ZSTD_LEVEL: i32 = 3;
+const GZIP_LEVEL: u32 = 4;
+/// The window, as a power of two.
+const WINDOW: u32 = 17;
+/// Room for what the codec for brotli gives at a time, bytes.
+const BR_ROOM_BYTES: usize = 4096;
+
+type Said<'f> = (&'f str, Cow<'f, [u8]>);
+
+/// What is said of the bytes as they are, and would not hold for others.
+const DIGESTS: [&str; 4] = ["Content-MD5", "Digest", "Content-Digest", "Repr-Digest"];
+
+/// The coding in which an answer with this status and these fields is to go on; then the fields speak of
+/// that. Where it only depends on the client that there is none, they say so.
+pub(crate) fn choose(
+    codings: &[Coding],
+    most_bytes: u64,
+    head: &Head<'_>,
+    status: u16,
+    length: Option<u64>,
+    said: &mut Vec<Said<'_>>,
+) -> Option<Coding> {
+    // of a part of something nothing can be compressed, and what has no body is not changed
+    let may_be = !matches!(status, 100..=199 | 204..=206 | 304);
+    let fits = length.is_none_or(|length| (LEAST_BYTES..=most_bytes).contains(&length));
+    if codings.is_empty() || !may_be || !fits {
+        return None;
+    }
+    let has = |name: &str| said.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
+    let is_fixed = ["Content-Encoding", "Content-Range"].iter().any(|name| has(name))
+        || DIGESTS.iter().any(|name| has(name))
+        || lists(said, "Cache-Control", b"no-transform");
+    let media_type = said.iter().find(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
+    let is_text = |value: &[u8]| std::str::from_utf8(value).is_ok_and(is_compressible);
+    if is_fixed || !media_type.is_some_and(|(_, value)| is_text(value)) {
+        return None;
+    }
+    if !lists(said, "Vary", b"Accept-Encoding") && !lists(said, "Vary", b"*") {
+        said.push(("Vary", Cow::Borrowed(b"Accept-Encoding")));
+    }
+    let preference = Preference::of(head);
+    let of_identity = preference.weight(Coding::Identity);
+    let mut best = None;
+    for coding in codings.iter().filter(|coding| **coding != Coding::Identity) {
+        let Some(weight) = preference.weight(*coding) else { continue };
+        if best.is_none_or(|(most, _)| weight > most) {
+            best = Some((weight, *coding));
+        }
+    }
+    let (_, coding) =
+        best.filter(|(weight, _)| of_identity.is_none_or(|least| *weight >= least))?;
+    said.retain(|(name, _)| !name.eq_ignore_ascii_case("Accept-Ranges"));
+    for (name, value) in said.iter_mut() {
+        // the same content in other bytes (RFC 9110 §8.8.1)
+        if name.eq_ignore_ascii_case("ETag") && value.starts_with(b"\"") {
+            *value = Cow::Owned([b"W/", &**value].concat());
+        }
+    }
+    said.push(("Content-Encoding", Cow::Borrowed(coding.as_str().as_bytes())));
+    Some(coding)
+}
+
+/// Whether a field that is a list names this.
+fn lists(said: &[Said<'_>], name: &str, item: &[u8]) -> bool {
+    let lines = said.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+    let mut items = lines.flat_map(|(_, value)| value.split(|&b| b == b','));
+    items.any(|found| found.trim_ascii().eq_ignore_ascii_case(item))
+}
+
+/// Compresses one body as it comes.
+pub struct Recoder(Codec);
+
+enum Codec {
+    /// `None` when it has ended.
+    Br(Option<Box<brotli::CompressorWriter<Vec<u8>>>>),
+    Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
+    Gzip(Box<GzEncoder<Vec<u8>>>),
+}
+
+impl Recoder {
+    /// For this coding, which is not the identity.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn new(coding: Coding) -> io::Result<Recoder> {
+        Ok(Recoder(match coding {
+            Coding::Br => {
+                let params = brotli::enc::BrotliEncoderParams {
+                    quality: BR_LEVEL,
+                    lgwin: WINDOW as i32,
+                    ..Default::default()
+                };
+                let writer =
+                    brotli::CompressorWriter::with_params(Vec::new(), BR_ROOM_BYTES, &params);
+                Codec::Br(Some(Box::new(writer)))
+            }
+            Coding::Zstd => {
+                let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
+                encoder.window_log(WINDOW)?;
+                Codec::Zstd(Box::new(encoder))
+            }
+            Coding::Gzip | Coding::Identity => {
+                let level = flate2::Compression::new(GZIP_LEVEL);
+                Codec::Gzip(Box::new(GzEncoder::new(Vec::new(), level)))
+            }
+        }))
+    }
+
+    /// More of the body. What it becomes is appended to `out` when there is enough of it, or at the next
+    /// [`flush`](Recoder::flush).
+    ///
+    /// # Errors
+    /// If the codec fails, which only lack of memory explains.
+    pub fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        self.with(out, |writer| writer.write_all(bytes))
+    }
+
+    /// Appends all that the bytes before have become, so that a client can read them.
+    ///
+    /// # Errors
+    /// As for [`write`](Recoder::write).
+    pub fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        self.with(out, |writer| writer.flush())
+    }
+
+    /// The body is whole: appends what is left.
+    ///
+    /// # Errors
+    /// As for [`write`](Recoder::write).
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        match &mut self.0 {
+            Codec::Br(writer) => {
+                if let Some(writer) = writer.take() {
+                    out.append(&mut writer.into_inner());
+                }
+            }
+            Codec::Zstd(encoder) => {
+                encoder.do_finish()?;
+                out.append(encoder.get_mut());
+            }
+            Codec::Gzip(encoder) => {
+                encoder.try_finish()?;
+                out.append(encoder.get_mut());
+            }
+        }
+        Ok(())
+    }
+
+    fn with(
+        &mut self,
+        out: &mut Vec<u8>,
+        act: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match &mut self.0 {
+            Codec::Br(Some(writer)) => {
+                act(writer)?;
+                out.append(writer.get_mut());
+            }
+            Codec::Br(None) => {}
+            Codec::Zstd(encoder) => {
+                act(encoder)?;
+                out.append(encoder.get_mut());
+            }
+            Codec::Gzip(encoder) => {
+                act(encoder)?;
+                out.append(encoder.get_mut());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_http::head::{Limits, Lines, Parsed};
+    use std::io::Read;
+
+    const ALL: [Coding; 3] = [Coding::Br, Coding::Zstd, Coding::Gzip];
+
+    /// The coding, and the fields afterwards.
+    fn chosen(
+        accept: &str,
+        status: u16,
+        length: Option<u64>,
+        fields: &[(&'static str, &'static str)],
+    ) -> (Option<Coding>, String) {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{accept}\r\n");
+        let mut lines = Lines::new();
+        let Ok(Parsed::Complete(head)) =
+            Head::parse(text.as_bytes(), &mut lines, &Limits::default())
+        else {
+            panic!("{text:?}");
+        };
+        let mut said: Vec<Said<'_>> =
+            fields.iter().map(|(name, value)| (*name, Cow::Borrowed(value.as_bytes()))).collect();
+        let coding = choose(&ALL, 1 << 20, &head, status, length, &mut said);
+        let line = |(name, value): &Said<'_>| format!("{name}: {}", String::from_utf8_lossy(value));
+        (coding, said.iter().map(line).collect::<Vec<_>>().join("; "))
+    }
+
+    #[test]
+    fn what_files_would_be_is_compressed() {
+        const TEXT: (&str, &str) = ("Content-Type", "text/html; charset=utf-8");
+        const ANY: &str = "Accept-Encoding: gzip, br\r\n";
+        let (coding, said) = chosen(ANY, 200, None, &[TEXT, ("ETag", "\"a\"")]);
+        assert_eq!(coding, Some(Coding::Br));
+        assert_eq!(
+            said,
+            "Content-Type: text/html; charset=utf-8; ETag: W/\"a\"; Vary: Accept-Encoding; \
+             Content-Encoding: br"
+        );
+        let coding =
+            |accept, status, length, fields: &[_]| chosen(accept, status, length, fields).0;
+        assert_eq!(coding(ANY, 404, Some(5000), &[TEXT]), Some(Coding::Br));
+        assert_eq!(coding("Accept-Encoding: gzip\r\n", 200, None, &[TEXT]), Some(Coding::Gzip));
+        for (status, length, fields) in [
+            (200, Some(100), &[TEXT][..]),
+            (200, Some(2 << 20), &[TEXT]),
+            (206, None, &[TEXT]),
+            (304, None, &[TEXT]),
+            (200, None, &[]),
+            (200, None, &[("Content-Type", "image/png")]),
+            (200, None, &[("Content-Type", "text/event-stream")]),
+            (200, None, &[TEXT, ("content-encoding", "gzip")]),
+            (200, None, &[TEXT, ("Cache-Control", "private, No-Transform")]),
+            (200, None, &[TEXT, ("Repr-Digest", "sha-256=:x:")]),
+        ] {
+            let (coding, said) = chosen(ANY, status, length, fields);
+            assert_eq!((coding, said.contains("Vary")), (None, false), "{status} {fields:?}");
+        }
+        // who does not take it is told that others do
+        let (coding, said) = chosen("", 200, None, &[TEXT, ("Vary", "Cookie")]);
+        assert!(
+            coding.is_none() && said.ends_with("Vary: Cookie; Vary: Accept-Encoding"),
+            "{said}"
+        );
+        let (_, said) = chosen(ANY, 200, None, &[TEXT, ("Vary", "Cookie, accept-encoding")]);
+        assert_eq!(said.matches("ccept-").count(), 1, "{said}");
+    }
+
+    fn plain(coding: Coding, bytes: &[u8]) -> Vec<u8> {
+        let mut plain = Vec::new();
+        // of what is not whole, all that can be read
+        let _ = match coding {
+            Coding::Br => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut plain),
+            Coding::Zstd => {
+                zstd::stream::read::Decoder::new(bytes).unwrap().read_to_end(&mut plain)
+            }
+            _ => flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain),
+        };
+        plain
+    }
+
+    #[test]
+    fn what_was_flushed_can_be_read_and_the_whole_is_the_same() {
+        let text = |number: usize| format!("<p>paragraph {number} of many that are alike</p>\n");
+        for coding in ALL {
+            let mut recoder = Recoder::new(coding).unwrap();
+            let (mut out, mut body) = (Vec::new(), Vec::new());
+            for number in 0..2000 {
+                body.extend_from_slice(text(number).as_bytes());
+                recoder.write(text(number).as_bytes(), &mut out).unwrap();
+                if number % 500 == 0 {
+                    recoder.flush(&mut out).unwrap();
+                    assert_eq!(plain(coding, &out), body, "{coding:?} {number}");
+                }
+            }
+            recoder.finish(&mut out).unwrap();
+            assert_eq!(plain(coding, &out), body, "{coding:?}");
+            assert!(out.len() * 4 < body.len(), "{coding:?} {}", out.len());
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! What happens to requests and to answers of applications on their way: another server says which may
+//! pass, files are sent instead of answers, answers are compressed and received before they are taken.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::soon;
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{Options, Server, on_each_engine};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+on_each_engine!(
+    another_server_says_who_may_pass,
+    files_are_sent_instead_of_answers,
+    answers_are_compressed_as_they_come,
+    a_slow_client_keeps_no_application_busy,
+);
+
+/// A server that answers each request by what this makes of its head and body, one connection a thread.
+struct Application {
+    addr: SocketAddr,
+    /// Every head that it was sent.
+    heads: Arc<Mutex<Vec<String>>>,
+    /// Answers that it has sent to the end.
+    done: Arc<AtomicUsize>,
+}
+
+impl Application {
+    fn start(answer: fn(&str, &[u8]) -> Vec<u8>) -> Application {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (heads, done) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicUsize>::default());
+        let (seen, sent) = (Arc::clone(&heads), Arc::clone(&done));
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (heads, done) = (Arc::clone(&seen), Arc::clone(&sent));
+                thread::spawn(move || {
+                    let mut writer = stream.try_clone().unwrap();
+                    let mut reader = BufReader::new(stream);
+                    while let Some((head, body)) = request(&mut reader) {
+                        let said = answer(&head, &body);
+                        heads.lock().unwrap().push(head);
+                        if writer.write_all(&said).is_err() {
+                            return;
+                        }
+                        done.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+        });
+        Application { addr, heads, done }
+    }
+
+    fn heads(&self) -> Vec<String> {
+        std::mem::take(&mut *self.heads.lock().unwrap())
+    }
+}
+
+/// The next request of a connection: its head, and its body by its length.
+fn request(reader: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    reader.read_exact(&mut body).ok()?;
+    Some((head, body))
+}
+
+fn said(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{fields}\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+struct Got {
+    status: u16,
+    fields: HashMap<String, String>,
+    body: Vec<u8>,
+}
+
+/// Sends a request over a connection of its own, and has its whole answer.
+fn ask(server: &Server, method: &str, path: &str, fields: &str, body: &str) -> Got {
+    let mut stream = server.connect();
+    let length =
+        if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    let text = format!(
+        "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{length}{fields}\r\n{body}"
+    );
+    stream.write_all(text.as_bytes()).unwrap();
+    received(&mut BufReader::new(stream), method)
+}
+
+fn received(reader: &mut BufReader<TcpStream>, method: &str) -> Got {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).unwrap() > 0, "{head:?}");
+    }
+    let status: u16 = head[9..12].parse().unwrap();
+    let mut fields = HashMap::new();
+    for (name, value) in head.lines().filter_map(|line| line.split_once(": ")) {
+        let known: &mut String = fields.entry(name.to_ascii_lowercase()).or_default();
+        if !known.is_empty() {
+            known.push_str(", ");
+        }
+        known.push_str(value);
+    }
+    let mut body = Vec::new();
+    if method != "HEAD" && !matches!(status, 204 | 304) {
+        if let Some(length) = fields.get("content-length") {
+            body.resize(length.parse().unwrap(), 0);
+            reader.read_exact(&mut body).unwrap();
+        } else {
+            while let Some(chunk) = chunk(reader) {
+                body.extend_from_slice(&chunk);
+            }
+        }
+    }
+    Got { status, fields, body }
+}
+
+/// The next chunk of a body; `None` behind the last one.
+fn chunk(reader: &mut impl BufRead) -> Option<Vec<u8>> {
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    let length = usize::from_str_radix(line.trim(), 16).unwrap();
+    let mut chunk = vec![0; length + 2];
+    reader.read_exact(&mut chunk).unwrap();
+    chunk.truncate(length);
+    (length > 0).then_some(chunk)
+}
+
+fn start(engine: &str, lines: &str) -> (Server, Folder) {
+    let folder = Folder::new();
+    folder.write("root/index.html", "own");
+    folder.write("root/intern/plan.txt", "the plan");
+    folder.write("root/files/paper.pdf", "a paper, in pages");
+    folder.write("root/403.html", "ours");
+    let options = Options { log: true, ..Options::new(folder.join("root")) };
+    (Server::start(&options.engine(engine).config(lines)), folder)
+}
+
+/// Lets those through who show the right cookie, and says who they are.
+fn decide(head: &str, body: &[u8]) -> Vec<u8> {
+    assert!(body.is_empty() && head.starts_with("GET /verify?from=a HTTP/1.1\r\n"), "{head}");
+    let wants = |what: &str| head.contains(what);
+    if wants("Cookie: key=right\r\n") {
+        return said("200 OK", "Remote-User: ada\r\nX-Other: no\r\n", b"go on");
+    }
+    if wants("Cookie: key=wrong\r\n") {
+        return said("403 Forbidden", "X-Why: wrong\r\n", b"not you");
+    }
+    if wants("Cookie: key=odd\r\n") {
+        return said("302 Found", "Location: /login\r\n", b"");
+    }
+    said("401 Unauthorized", "WWW-Authenticate: Key\r\nSet-Cookie: a=b\r\n", b"who are you?")
+}
+
+fn echo(head: &str, body: &[u8]) -> Vec<u8> {
+    said("200 OK", "Content-Type: text/x-head\r\n", &[head.as_bytes(), body].concat())
+}
+
+fn another_server_says_who_may_pass(engine: &str) {
+    let (authority, application) = (Application::start(decide), Application::start(echo));
+    let (to, app) = (authority.addr, application.addr);
+    let (server, _folder) = start(
+        engine,
+        &format!(
+            "errors = {{ 403 = \"/403.html\" }}\n[[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\n\
+             [[forward_auth]]\npath = \"/app\"\nto = \"http://{to}\"\nuri = \"/verify?from=a\"\n\
+             copy = [\"Remote-User\", \"X-Role\"]\n\
+             [[forward_auth]]\npath = \"/intern\"\nto = \"http://{to}\"\nuri = \"/verify?from=a\"\n"
+        ),
+    );
+    // what nobody is asked about
+    assert_eq!(ask(&server, "GET", "/", "", "").body, b"own", "{engine}");
+    assert!(authority.heads().is_empty());
+    for path in ["/app/x?y=1", "/intern/plan.txt"] {
+        let got = ask(&server, "GET", path, "", "");
+        assert_eq!((got.status, &*got.body), (401, b"who are you?".as_slice()), "{engine} {path}");
+        assert_eq!(got.fields["www-authenticate"], "Key");
+        assert_eq!(got.fields["set-cookie"], "a=b");
+        let told = authority.heads().pop().unwrap();
+        assert!(told.contains(&format!("X-Forwarded-Uri: {path}\r\n")), "{engine} {told}");
+        assert!(told.contains("X-Forwarded-Method: GET\r\n"), "{engine} {told}");
+        let got = ask(&server, "GET", path, "Cookie: key=wrong\r\n", "");
+        assert_eq!((got.status, &*got.body), (403, b"not you".as_slice()), "{engine} {path}");
+        assert_eq!(got.fields["x-why"], "wrong");
+        let got = ask(&server, "GET", path, "Cookie: key=odd\r\n", "");
+        assert_eq!(got.status, 502, "{engine} {path}");
+    }
+    assert!(application.heads().is_empty(), "{engine}: none was let through");
+    let got = ask(&server, "GET", "/intern/plan.txt", "Cookie: key=right\r\n", "");
+    assert_eq!((got.status, &*got.body), (200, b"the plan".as_slice()), "{engine}");
+    assert!(got.fields["cache-control"].contains("private"), "{engine}: {:?}", got.fields);
+    // a body goes to the application alone, and only the authority says who somebody is
+    let lies = "Cookie: key=right\r\nRemote-User: eve\r\nRemote_User: eve\r\nX-Role: root\r\n";
+    let body = "b".repeat(100_000);
+    let got = ask(&server, "POST", "/app/x", lies, &body);
+    let text = String::from_utf8(got.body).unwrap();
+    let (head, echoed) = text.split_once("\r\n\r\n").unwrap();
+    assert_eq!((got.status, echoed == body), (200, true), "{engine}");
+    assert!(head.contains("Remote-User: ada\r\n"), "{engine} {head}");
+    assert!(
+        !head.contains("eve") && !head.contains("X-Role") && !head.contains("X-Other"),
+        "{head}"
+    );
+    let told = authority.heads().pop().unwrap();
+    assert!(
+        told.contains("X-Forwarded-Method: POST\r\n") && !told.contains("Content-Length"),
+        "{told}"
+    );
+    // what it cannot be asked is not let through
+    drop(server);
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let lines = format!("[[forward_auth]]\nto = \"http://{nobody}\"");
+    let (server, _folder) = start(engine, &lines);
+    assert_eq!(ask(&server, "GET", "/", "", "").status, 502, "{engine}");
+}
+
+/// Has sent what the query says.
+fn send(head: &str, _: &[u8]) -> Vec<u8> {
+    let target = head.split(' ').nth(1).unwrap();
+    let what = target.split_once('?').map_or("", |(_, what)| what);
+    let fields = format!(
+        "X-Accel-Redirect: {what}\r\nContent-Type: application/x-paper\r\n\
+         Content-Disposition: attachment\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\nX-Secret: yes\r\n"
+    );
+    said("200 OK", &fields, b"not this")
+}
+
+fn files_are_sent_instead_of_answers(engine: &str) {
+    let application = Application::start(send);
+    let app = application.addr;
+    let (server, folder) = start(
+        engine,
+        &format!(
+            "[[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\naccel_redirect = [\"/files\"]\n\
+             [[proxy]]\npath = \"/other\"\nto = \"http://{app}\"\n\
+             [[access]]\npath = \"/files/closed\"\ndeny = [\"0.0.0.0/0\", \"::/0\"]\n"
+        ),
+    );
+    folder.write("root/files/closed/x.txt", "closed");
+    folder.write("root/files/big.bin", &"0123456789".repeat(200_000));
+    let get = |path: &str, fields: &str| ask(&server, "GET", path, fields, "");
+    for method in ["GET", "POST"] {
+        let body = if method == "POST" { "form" } else { "" };
+        let got = ask(&server, method, "/app?/files/paper.pdf", "", body);
+        assert_eq!(
+            (got.status, &*got.body),
+            (200, b"a paper, in pages".as_slice()),
+            "{engine} {method}"
+        );
+        assert_eq!(got.fields["content-type"], "application/x-paper", "{engine}");
+        assert_eq!(got.fields["content-disposition"], "attachment");
+        assert_eq!(got.fields["set-cookie"], "a=b, c=d");
+        assert!(!got.fields.contains_key("x-secret") && got.fields.contains_key("etag"));
+    }
+    assert!(ask(&server, "HEAD", "/app?/files/paper.pdf", "", "").body.is_empty());
+    let got = get("/app?/files/paper.pdf", "Range: bytes=2-6\r\n");
+    assert_eq!((got.status, &*got.body), (206, b"paper".as_slice()), "{engine}");
+    assert_eq!(get("/app?/files/big.bin", "").body.len(), 2_000_000, "{engine}");
+    // nobody else gets these, and this application no others
+    for path in ["/files/paper.pdf", "/%66iles/paper.pdf", "/files/./paper.pdf"] {
+        assert_eq!(get(path, "").status, 404, "{engine} {path}");
+    }
+    for what in
+        ["/index.html", "/files/../index.html", "/files/%2e%2e/index.html", "index.html", ""]
+    {
+        assert_eq!(get(&format!("/app?{what}"), "").status, 502, "{engine} {what}");
+    }
+    assert_eq!(get("/app?/files/none", "").status, 404, "{engine}");
+    assert_eq!(get("/app?/files/closed/x.txt", "").status, 403, "{engine}: rules hold");
+    let got = get("/other?/files/paper.pdf", "");
+    assert_eq!((got.status, &*got.body), (200, b"not this".as_slice()), "{engine}");
+    assert!(!got.fields.contains_key("x-accel-redirect"), "{engine}");
+    let asked = application.heads().len();
+    assert_eq!(asked, 13, "{engine}: each once");
+}
+
+const PAGE: &str = "<p>a line of a page that is like all others</p>\n";
+
+fn page(head: &str, _: &[u8]) -> Vec<u8> {
+    let target = head.split(' ').nth(1).unwrap();
+    let body = PAGE.repeat(1000);
+    let html = "Content-Type: text/html\r\nETag: \"v1\"\r\n";
+    match target {
+        "/app/sized" => said("200 OK", html, body.as_bytes()),
+        "/app/picture" => said("200 OK", "Content-Type: image/png\r\n", body.as_bytes()),
+        "/app/fixed" => {
+            let fields = format!("{html}Cache-Control: no-transform\r\n");
+            said("200 OK", &fields, body.as_bytes())
+        }
+        "/app/coded" => {
+            let fields = format!("{html}Content-Encoding: gzip\r\n");
+            said("200 OK", &fields, body.as_bytes())
+        }
+        "/app/short" => said("200 OK", html, b"short"),
+        _ => panic!("{target}"),
+    }
+}
+
+/// What a program makes of these bytes.
+fn through(program: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut child = Command::new(program)
+        .arg("-dc")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let bytes = bytes.to_vec();
+    let writer = thread::spawn(move || input.write_all(&bytes).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output.stdout
+}
+
+fn answers_are_compressed_as_they_come(engine: &str) {
+    let application = Application::start(page);
+    let app = application.addr;
+    let (server, _folder) =
+        start(engine, &format!("[[proxy]]\npath = \"/app\"\nto = \"http://{app}\""));
+    let whole = PAGE.repeat(1000);
+    let get = |path: &str, fields: &str| ask(&server, "GET", path, fields, "");
+    for (accept, program) in [("br", "brotli"), ("gzip", "gzip")] {
+        let got = get("/app/sized", &format!("Accept-Encoding: {accept}\r\n"));
+        assert_eq!(got.fields["content-encoding"], accept, "{engine}");
+        assert_eq!((&*got.fields["vary"], &*got.fields["etag"]), ("Accept-Encoding", "W/\"v1\""));
+        assert!(got.body.len() * 4 < whole.len(), "{engine}: {}", got.body.len());
+        assert!(through(program, &got.body) == whole.as_bytes(), "{engine} {accept}");
+    }
+    let got = get("/app/sized", "");
+    assert!(got.body == whole.as_bytes() && !got.fields.contains_key("content-encoding"));
+    assert_eq!((&*got.fields["vary"], &*got.fields["etag"]), ("Accept-Encoding", "\"v1\""));
+    for path in ["/app/picture", "/app/fixed", "/app/short"] {
+        let got = get(path, "Accept-Encoding: gzip\r\n");
+        assert!(!got.fields.contains_key("content-encoding"), "{engine} {path}");
+        assert!(!got.fields.contains_key("vary"), "{engine} {path}");
+    }
+    let got = get("/app/coded", "Accept-Encoding: gzip\r\n");
+    assert!(got.body == whole.as_bytes() && got.fields["content-encoding"] == "gzip", "{engine}");
+    let got = ask(&server, "HEAD", "/app/sized", "Accept-Encoding: gzip\r\n", "");
+    assert_eq!(got.fields["content-encoding"], "gzip", "{engine}");
+    assert!(!got.fields.contains_key("content-length"), "{engine}");
+    drop(server);
+    // what was said goes on before more is
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let app = listener.local_addr().unwrap();
+    let (server, _folder) =
+        start(engine, &format!("[[proxy]]\npath = \"/app\"\nto = \"http://{app}\""));
+    let mut client = server.connect();
+    client.write_all(b"GET /app HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n").unwrap();
+    let mut upstream = BufReader::new(listener.accept().unwrap().0);
+    request(&mut upstream).unwrap();
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n";
+    upstream.get_mut().write_all(format!("{head}5\r\nfirst\r\n").as_bytes()).unwrap();
+    let mut client = BufReader::new(client);
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        client.read_line(&mut line).unwrap();
+    }
+    let mut coded = Vec::new();
+    while through("gzip", &coded) != b"first" {
+        coded.extend_from_slice(&chunk(&mut client).unwrap());
+    }
+    upstream.get_mut().write_all(b"6\r\n, last\r\n0\r\n\r\n").unwrap();
+    while let Some(more) = chunk(&mut client) {
+        coded.extend_from_slice(&more);
+    }
+    assert_eq!(through("gzip", &coded), b"first, last", "{engine}");
+}
+
+/// More than sockets hold.
+const BIG_BYTES: usize = 24 << 20;
+
+fn big(_: &str, _: &[u8]) -> Vec<u8> {
+    said("200 OK", "Content-Type: application/x-big\r\n", &vec![b'x'; BIG_BYTES])
+}
+
+fn a_slow_client_keeps_no_application_busy(engine: &str) {
+    let application = Application::start(big);
+    let app = application.addr;
+    let lines = format!(
+        "[[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\nin_flight = 1\nbuffer_bytes = \"32MiB\""
+    );
+    let (server, _folder) = start(engine, &lines);
+    let mut client = server.connect();
+    client.write_all(b"GET /app HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    // it takes nothing, and the application has sent everything
+    assert!(soon(PATIENCE, || application.done.load(SeqCst) == 1), "{engine}");
+    // so the place is free for another
+    assert_eq!(ask(&server, "GET", "/app", "", "").body.len(), BIG_BYTES, "{engine}");
+    let got = received(&mut BufReader::new(client), "GET");
+    assert!(got.body.len() == BIG_BYTES && got.body.iter().all(|&byte| byte == b'x'), "{engine}");
+}
