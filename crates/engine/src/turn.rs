@@ -389,7 +389,7 @@ impl<H: Handler> Worker<H> {
         if let Some(Waiting::Job(shared_job)) = served.waits.remove(awaited.id) {
             shared_job.take();
         }
-        if awaited.id == RequestId::SENDING {
+        if awaited.id == RequestId::SENDING && !self.hears_why(served, awaited.what) {
             return Some(Closing::Reset);
         }
         if served.opening.is_some() {
@@ -427,6 +427,13 @@ impl<H: Handler> Worker<H> {
             }
         }
         closing
+    }
+
+    /// Whether a client that did not take its answers in time can be told so: it has taken all that was sent,
+    /// and keeps the protocol from sending more. In a drain it was told that the connection ends.
+    fn hears_why(&self, served: &Served<H>, what: Await) -> bool {
+        let may_send = served.pending.is_none() && served.conn.goes_on() && !self.draining;
+        what == Await::Send && may_send && served.unacknowledged() == 0
     }
 
     /// No job could be had for this request: as if the time for it were over.

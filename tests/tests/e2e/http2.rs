@@ -23,7 +23,9 @@ on_each_engine!(
     a_window_that_stays_closed_costs_only_its_request,
     what_is_given_up_is_accounted_for,
     who_leaves_is_not_waited_for,
+    a_connection_whose_window_stays_closed_ends_with_a_goodbye,
     a_drain_finishes_what_was_asked,
+    a_drain_does_not_wait_for_a_client_that_says_nothing,
     a_reload_keeps_connections,
     policy_judges_each_request,
 );
@@ -344,6 +346,35 @@ fn a_drain_finishes_what_was_asked(engine: &str) {
     assert!(!idle.goodbyes.is_empty(), "{engine}");
     let status = server.wait(PATIENCE).expect("the server did not stop");
     assert!(status.success() && server.stderr().contains(" 0 aborted"), "{}", server.stderr());
+}
+
+fn a_drain_does_not_wait_for_a_client_that_says_nothing(engine: &str) {
+    let folder = site();
+    let lines = "timeouts.drain = \"1h\"\ntimeouts.head = \"1h\"\ntimeouts.idle = \"1h\"\n";
+    let options = Options::new(folder.join("site")).engine(engine).config(lines);
+    let mut server = Server::start(&options);
+    let mut client = Client::connect(server.addr());
+    assert_eq!(client.get("/small.txt").status, 200);
+    server.signal(Signal::TERM);
+    // it does not read, so that the PING of the goodbye is never answered
+    let status = server.wait(PATIENCE).expect("the server did not stop");
+    assert!(status.success() && server.stderr().contains(" 0 aborted"), "{}", server.stderr());
+    client.until_closed();
+    assert!(!client.goodbyes.is_empty(), "{engine}");
+}
+
+fn a_connection_whose_window_stays_closed_ends_with_a_goodbye(engine: &str) {
+    let folder = site();
+    let served = serve(&folder, engine, "timeouts.send_window = \"1s\"\n");
+    let limits = Limits { connection_window_bytes: 65_535, ..Limits::default() };
+    let mut client = Client::with(served.addr(), limits);
+    client.takes = false;
+    let slow = client.ask("/large.bin");
+    client.until(|client| client.so_far(slow).body.len() == 65_535);
+    client.until(|client| !client.goodbyes.is_empty());
+    assert_eq!(client.goodbyes, [ErrorCode::ENHANCE_YOUR_CALM], "{engine}");
+    client.until_closed();
+    assert_eq!(served.metric("forebay_timeouts_total{kind=\"send\"}"), 1, "{}", served.metrics());
 }
 
 fn a_reload_keeps_connections(engine: &str) {
