@@ -3,7 +3,7 @@
 use crate::faults::process::doings;
 use crate::socket::Target;
 use crate::tls::{Authority, Relay};
-use crate::{ENGINES, has_thread_each, http2, wire};
+use crate::{ENGINES, ISOLATED, has_thread_each, http2, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
@@ -407,7 +407,8 @@ fn command(options: &Options, addr: SocketAddr, lane: &Lane, folder: &Path) -> C
     command.args(words);
     // what has no option is said in a file
     let is_plain = !matches!(lane, Lane::Tls { .. });
-    if is_plain && options.config.is_empty() && !options.engine.contains(':') {
+    let has_option = !options.engine.contains(':') && options.engine != ISOLATED;
+    if is_plain && options.config.is_empty() && has_option {
         command.arg("serve").arg(&options.root).arg("--listen").arg(addr.to_string());
         command.args(["--engine", &options.engine, "--workers", &options.workers.to_string()]);
         if !options.log {

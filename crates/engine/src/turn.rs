@@ -294,6 +294,8 @@ impl<H: Handler> Worker<H> {
                 }
                 Step::Wait => {
                     cx.event = None;
+                    // nothing is received meanwhile
+                    served.lags = true;
                     break Fate::Waits;
                 }
                 Step::Yield if matches!(steps, Steps::Of(_)) => break Fate::Next(Phase::Receive),

@@ -33,6 +33,7 @@ mod load_tls;
 mod log_choice;
 mod logs;
 mod metrics;
+mod pipeline;
 mod policy;
 mod proxy;
 mod queue;
