@@ -165,7 +165,8 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    fn unacknowledged(&self) -> u64 {
+    /// Bytes that were sent and the client's kernel has not confirmed.
+    pub(crate) fn unacknowledged(&self) -> u64 {
         socket::unacknowledged(self.stream.as_fd()).unwrap_or(0)
     }
 
