@@ -18,7 +18,7 @@ export FOREBAY_REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 BIN    := $(TARGET)/release/forebay
 
-BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload bench-overload
+BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload bench-overload bench-crashes
 
 .PHONY: help serve test test-all check audit $(BENCHES) fuzz manual install build example clean
 .DEFAULT_GOAL := help
@@ -55,6 +55,7 @@ bench-shift: ## Threads that move against threads that stay, under a load that s
 bench-keepalive: ## Clients that want one object and stay silent, by the law that keeps them
 bench-reload: ## Reloads under keep-alive clients, beside nginx; options in ARGS
 bench-overload: ## More load than a server can do: goodput, classes, voigt's figures; options in ARGS
+bench-crashes: ## Processes killed, frozen and cut off under load: who loses what (as root); options in ARGS
 
 $(BENCHES):
 	@scripts/install build bench

@@ -13,6 +13,7 @@
 //! | [`tls`] | the certificate they show |
 //! | [`running`] | a server process: pinned, started, stopped whatever happens |
 //! | [`reload`] | clients while the configuration changes |
+//! | [`crashes`] | requests at fixed times while something is in trouble |
 //! | [`probe`] | one request before each measurement: is the answer right? |
 //! | [`client`] | one thread on its own core that asks |
 //! | [`wrk`], [`h2load`] | the client for HTTP/1, for HTTP/2 |
@@ -43,6 +44,7 @@ pub mod case;
 pub mod client;
 pub mod content;
 pub mod cpu;
+pub mod crashes;
 pub mod engines;
 pub mod error;
 pub mod forebay;

@@ -21,6 +21,11 @@ pub mod watch;
 pub const GOLD: &str = "127.0.2.1";
 /// Addresses of many other clients.
 pub const CROWD: &str = "127.0.1.1-127.0.1.64";
+/// A page of 1 KB of the site's own for what is refused: begins the lines of a policy.
+pub const SITE_PAGES: &str = "errors = { 429 = \"/1k.html\", 503 = \"/1k.html\" }\n";
+/// Header rules of the site, for errors too: end the lines of a policy.
+pub const SITE_HEADERS: &str = "[[header]]\nset = { X-Frame-Options = \"DENY\", Referrer-Policy = \"no-referrer\" }\n\
+     [[header]]\npath = \"/work*\"\nset = { X-Path = \"work\" }\n";
 
 #[cfg(test)]
 mod tests {
@@ -31,6 +36,7 @@ mod tests {
     fn forebay_takes_every_policy() {
         let ours = Server::Forebay { engine: "event", policy: true };
         let mut all = vec![goodput::POLICY.to_owned(), cost::POLICY.to_owned()];
+        all.extend([goodput::with_pages(), cost::with_pages()]);
         all.extend(gold::variants(ours).into_iter().map(|(_, lines)| lines));
         all.extend(shares::VARIANTS.map(|(_, floors)| shares::policy(floors)));
         all.extend(processes::SHARES.map(|shares| voigt::figures_7_and_8(5, shares).lines()));

@@ -1,18 +1,21 @@
-//! A client that speaks HTTP/2, over plain bytes or through TLS.
+//! A client that speaks HTTP/2, over plain bytes or through TLS, and a relay by which tests that speak HTTP/1
+//! reach a server as HTTP/2.
+
+mod relay;
+
+pub use relay::Relay;
 
 use crate::faults::Served;
 use crate::tls::Authority;
 use crate::wire;
-use forebay_http::status::reason;
 use forebay_http2::hpack::encode;
 use forebay_http2::{Connection, ErrorCode, Event, Fields, Limits, Part};
-use rustix::net::sockopt::set_socket_linger;
 use rustls::ClientConfig;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// One connection.
 pub struct Client {
@@ -317,7 +320,12 @@ impl Client {
         match self.stream.read(&mut room) {
             Ok(0) => self.has_ended = true,
             Ok(count) => self.received.extend_from_slice(&room[..count]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            // a process that was stopped has its reading interrupted
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                return;
+            }
             Err(_) => self.has_ended = true,
         }
         let received = std::mem::take(&mut self.received);
@@ -368,117 +376,4 @@ impl Client {
             Event::Pong(_) | Event::Request { .. } | Event::TooLarge { .. } => {}
         }
     }
-}
-
-/// Passes on requests that come to an address of its own as HTTP/1 to a server as HTTP/2, one after
-/// another, and their answers back. What is about a connection of HTTP/1 ends here.
-pub struct Relay {
-    /// Where to connect to.
-    pub addr: SocketAddr,
-}
-
-impl Relay {
-    /// To the server at `to`; until the process ends.
-    ///
-    /// # Panics
-    /// If there is no address to be had.
-    pub fn start(to: SocketAddr) -> Relay {
-        let addr = crate::server::free_addr();
-        let listener = TcpListener::bind(addr).unwrap();
-        std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                std::thread::spawn(move || pass_on(client, to));
-            }
-        });
-        Relay { addr }
-    }
-}
-
-/// One connection of a [`Relay`].
-fn pass_on(client: TcpStream, to: SocketAddr) {
-    let _ = client.set_nodelay(true);
-    let (mut reader, mut writer) = (BufReader::new(client.try_clone().unwrap()), client);
-    let mut server = Client::connect(to);
-    while let Some(request) = read_request(&mut reader) {
-        let Request { fields, is_head, body, closes } = request;
-        let fields: Vec<(&str, &[u8])> =
-            fields.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let stream = server.open(&fields, is_head, body.is_empty());
-        let mut at = 0;
-        while at < body.len() && !server.so_far(stream).is_over() {
-            at += server.send(stream, &body[at..], true);
-            if at < body.len() {
-                server.receive();
-            }
-        }
-        let answer = server.answer(stream);
-        if answer.reset.is_some_and(|_| !answer.is_whole) {
-            // as a reset of the connection
-            let _ = set_socket_linger(&writer, Some(Duration::ZERO));
-            return;
-        }
-        let mut head = format!("HTTP/1.1 {} {}\r\n", answer.status, reason(answer.status));
-        for (name, value) in &answer.fields {
-            head += &format!("{name}: {value}\r\n");
-        }
-        head += if closes { "connection: close\r\n\r\n" } else { "\r\n" };
-        let sent = writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(&answer.body));
-        if sent.is_err() || closes {
-            return;
-        }
-    }
-}
-
-/// A request that came as text.
-struct Request {
-    /// Pseudo-fields first.
-    fields: Vec<(String, Vec<u8>)>,
-    is_head: bool,
-    body: Vec<u8>,
-    closes: bool,
-}
-
-/// The next request, if there is one.
-fn read_request(reader: &mut impl BufRead) -> Option<Request> {
-    let mut line = || {
-        let mut bytes = Vec::new();
-        reader.read_until(b'\n', &mut bytes).ok().filter(|count| *count > 0)?;
-        Some(bytes.trim_ascii_end().to_vec())
-    };
-    let first = line()?;
-    let mut words = first.split(|byte| *byte == b' ').map(<[u8]>::to_vec);
-    let (method, target) = (words.next()?, words.next()?);
-    let (is_old, is_head) = (words.next()? == b"HTTP/1.0", method == b"HEAD");
-    let mut fields = vec![(":method".to_owned(), method), (":path".to_owned(), target)];
-    fields.push((":scheme".to_owned(), b"http".to_vec()));
-    let (mut closes, mut keeps, mut len) = (false, false, 0);
-    loop {
-        let line = line()?;
-        if line.is_empty() {
-            break;
-        }
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        let name = String::from_utf8(line[..colon].to_ascii_lowercase()).ok()?;
-        let value = line[colon + 1..].trim_ascii().to_vec();
-        match &*name {
-            "host" => fields.insert(3, (":authority".to_owned(), value)),
-            "connection" => {
-                closes |= value.eq_ignore_ascii_case(b"close");
-                keeps |= value.eq_ignore_ascii_case(b"keep-alive");
-            }
-            "keep-alive" | "upgrade" => {}
-            "content-length" => {
-                len = std::str::from_utf8(&value).ok()?.parse().ok()?;
-                fields.push((name, value));
-            }
-            _ => fields.push((name, value)),
-        }
-    }
-    if is_old && !fields.iter().any(|(name, _)| name == ":authority") {
-        // there is none without
-        fields.insert(3, (":authority".to_owned(), b"a.example".to_vec()));
-    }
-    let mut body = vec![0; len];
-    reader.read_exact(&mut body).ok()?;
-    Some(Request { fields, is_head, body, closes: closes || is_old && !keeps })
 }

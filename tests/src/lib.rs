@@ -76,6 +76,31 @@ engines! { $ 6:
     pipeline_never "pipeline:never"
 }
 
+/// The engine whose stages are processes. It is no row of [`ENGINES`]: not all of their suites hold for it.
+///
+/// | suite | on `isolated` |
+/// |---|---|
+/// | `conformance` | whole, in pieces and through HTTP/2 |
+/// | conformance through TLS | no: its servers have a second `[[listener]]`, which this engine refuses |
+/// | `e2e/isolated.rs` | crashes, hangs, quarantine, reloads, other software: its own |
+/// | `alone/faults_truth.rs`, `alone/faults_slow.rs` | those that [`on_isolated`] names. Not the one that counts time-outs of bodies: another stage waits for them, and receive counts only its own |
+/// | `e2e/reload.rs` | no: it speaks to the control socket, which this engine has not; other listeners and engines need a restart. `e2e/isolated.rs` reloads under load |
+/// | `e2e/faults_*.rs`, `alone/faults_memory.rs`, `system/faults_*.rs` | no: they limit or look into one process (its descriptors, memory, threads, log), and the one that is started here serves nobody |
+pub const ISOLATED: &str = "isolated";
+
+/// Makes of each function that is named, and takes an engine, a test on [`ISOLATED`]: `isolated::name`.
+#[macro_export]
+macro_rules! on_isolated {
+    ($($name:ident),+ $(,)?) => {
+        mod isolated {
+            $(#[test]
+            fn $name() {
+                super::$name($crate::ISOLATED);
+            })+
+        }
+    };
+}
+
 /// Whether everything is played in every way and storms are long: `FOREBAY_MATRIX=full`, as
 /// `make test-all` has it. Without it there is what `make test` has minutes for.
 ///

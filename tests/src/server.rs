@@ -3,7 +3,7 @@
 use crate::faults::process::doings;
 use crate::socket::Target;
 use crate::tls::{Authority, Relay};
-use crate::{ENGINES, has_thread_each, wire};
+use crate::{ENGINES, ISOLATED, has_thread_each, http2, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
@@ -150,8 +150,12 @@ impl Server {
         let stderr = Captured::new(child.stderr.take().unwrap());
         let mut server = Server { child, addr, lane, folder, stdout, stderr };
         server.wait_for_listener();
-        if let Lane::Tls { authority, .. } = &server.lane {
-            server.addr = Relay::narrow(authority, addr, LANE_HOST).addr;
+        match &server.lane {
+            Lane::Plain => {}
+            Lane::Tls { authority, .. } => {
+                server.addr = Relay::narrow(authority, addr, LANE_HOST).addr;
+            }
+            Lane::Http2 { .. } => server.addr = http2::Relay::start(addr).addr,
         }
         server
     }
@@ -161,14 +165,20 @@ impl Server {
         self.addr
     }
 
-    /// Where to connect to, and how: to the server itself, whatever is [before](Server::addr) it.
+    /// Where to connect to, and how: to the server itself, whatever is [before](Server::addr) it, unless that
+    /// translates to HTTP/2.
     pub fn target(&self) -> Target {
         match &self.lane {
-            Lane::Plain => self.addr.into(),
+            Lane::Plain | Lane::Http2 { .. } => self.addr.into(),
             Lane::Tls { authority, addr, .. } => {
                 Target::sealed(*addr, Arc::new(authority.client()), LANE_HOST)
             }
         }
+    }
+
+    /// Whether what a test says in HTTP/1 comes to the server as HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        matches!(self.lane, Lane::Http2 { .. })
     }
 
     /// Its process id.
@@ -335,18 +345,25 @@ enum Lane {
     Plain,
     /// The server speaks TLS, and what the test says in clear passes through a [`Relay`].
     Tls { authority: Box<Authority>, addr: SocketAddr, folder: PathBuf },
+    /// What the test says in HTTP/1 comes to the server as HTTP/2 through a [`http2::Relay`].
+    Http2 { addr: SocketAddr },
 }
 
 /// The name that the server is asked for behind a relay.
 const LANE_HOST: &str = "lane.example";
 
 impl Lane {
-    /// `FOREBAY_TLS=1` has servers speak TLS whose test says nothing of TLS and listeners itself.
+    /// `FOREBAY_TLS=1` has servers speak TLS whose test says nothing of TLS and listeners itself;
+    /// `FOREBAY_HTTP2=1` has the same servers asked by HTTP/2.
     fn of(options: &Options, addr: SocketAddr, folder: &Path) -> Lane {
         let Options { config, args, .. } = options;
         let speaks_of_it = ["tls", "listen = [", "[[listener]]", "proxy"];
-        let is_wanted = env::var("FOREBAY_TLS").is_ok_and(|wanted| wanted == "1");
-        if !is_wanted || speaks_of_it.iter().any(|it| config.contains(it)) || !args.is_empty() {
+        let is_wanted = |name| env::var(name).is_ok_and(|wanted| wanted == "1");
+        let speaks_of_it = speaks_of_it.iter().any(|it| config.contains(it)) || !args.is_empty();
+        if !speaks_of_it && is_wanted("FOREBAY_HTTP2") {
+            return Lane::Http2 { addr };
+        }
+        if speaks_of_it || !is_wanted("FOREBAY_TLS") {
             return Lane::Plain;
         }
         let authority = Box::new(Authority::new());
@@ -358,14 +375,14 @@ impl Lane {
     fn addr(&self) -> Option<SocketAddr> {
         match self {
             Lane::Plain => None,
-            Lane::Tls { addr, .. } => Some(*addr),
+            Lane::Tls { addr, .. } | Lane::Http2 { addr } => Some(*addr),
         }
     }
 
     /// The lines of a configuration by which the server listens.
     fn lines(&self, addr: SocketAddr) -> String {
         match self {
-            Lane::Plain => format!("listen = [\"{addr}\"]\n"),
+            Lane::Plain | Lane::Http2 { .. } => format!("listen = [\"{addr}\"]\n"),
             Lane::Tls { folder, .. } => {
                 let file = |end| folder.join(format!("lane.{end}"));
                 format!(
@@ -389,8 +406,9 @@ fn command(options: &Options, addr: SocketAddr, lane: &Lane, folder: &Path) -> C
     let mut command = Command::new(words.next().unwrap());
     command.args(words);
     // what has no option is said in a file
-    let is_plain = matches!(lane, Lane::Plain);
-    if is_plain && options.config.is_empty() && !options.engine.contains(':') {
+    let is_plain = !matches!(lane, Lane::Tls { .. });
+    let has_option = !options.engine.contains(':') && options.engine != ISOLATED;
+    if is_plain && options.config.is_empty() && has_option {
         command.arg("serve").arg(&options.root).arg("--listen").arg(addr.to_string());
         command.args(["--engine", &options.engine, "--workers", &options.workers.to_string()]);
         if !options.log {

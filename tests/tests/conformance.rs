@@ -6,7 +6,7 @@ use forebay_tests::case::Case;
 use forebay_tests::play::{Manner, play};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::{Authority, Relay};
-use forebay_tests::{ENGINES, Options, Server, fixture, http2, is_full_matrix};
+use forebay_tests::{ENGINES, ISOLATED, Options, Server, fixture, http2, is_full_matrix};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -155,7 +155,9 @@ fn lanes(is_peer: bool) -> Vec<Lane> {
             lanes
         }
     };
-    engines.flat_map(chosen).collect()
+    let [whole, in_pieces, .., http2] = of(ISOLATED);
+    let isolated = [Lane { only_uncut: !is_full_matrix(), ..whole }, in_pieces, http2];
+    engines.flat_map(chosen).chain(isolated).collect()
 }
 
 /// The running servers: one for each engine and configuration, shared by the cases.

@@ -8,6 +8,7 @@
 use super::bench::{Bench, Trial, client, group};
 use super::goodput::turn;
 use super::row::{self, Row, shown};
+use super::{SITE_HEADERS, SITE_PAGES};
 use crate::Error;
 use crate::network::Steered;
 use crate::summary::Spread;
@@ -20,15 +21,21 @@ use std::time::Duration;
 pub const PART: &str = "cost";
 /// What is compared: a name, what is asked, from where, and whether each request has a connection
 /// of its own.
-const CASES: [(&str, &str, &str, bool); 4] = [
+const CASES: [(&str, &str, &str, bool); 5] = [
     ("1 KB hit", "/1k.html", "127.0.4.1", false),
     ("503", "/refused/1k.html", "127.0.4.1", false),
+    (SITE_PAGE, "/refused/1k.html", "127.0.4.1", false),
     ("served connection", "/1k.html", "127.0.4.1", true),
     ("reset at accept", "/1k.html", "127.0.4.2", true),
 ];
+/// The same refusal with a page of 1 KB and header rules of the site.
+const SITE_PAGE: &str = "503 with the site's page";
 /// What costs at most how much of what.
-const GOALS: [(&str, &str, f64); 2] =
-    [("503", "1 KB hit", 1.0), ("reset at accept", "served connection", 0.5)];
+const GOALS: [(&str, &str, f64); 3] = [
+    ("503", "1 KB hit", 1.0),
+    (SITE_PAGE, "1 KB hit", 1.0),
+    ("reset at accept", "served connection", 0.5),
+];
 const CONNECTIONS: &str = "64";
 /// Marks cases in which the kernel's part counts.
 const WITH_KERNEL: &str = ": with the kernel's part";
@@ -40,6 +47,11 @@ pub(super) const POLICY: &str = "[[class]]\nname = \"all\"\npriority = 0\n\
     [[rule]]\nname = \"too many\"\npath = \"/refused/*\"\n\
     requests = { rate = \"1/m\", burst = 1, over = \"reject\" }\n\
     [[rule]]\nname = \"not you\"\nclient = [\"127.0.4.2\"]\naction = \"reset\"\n";
+
+/// The policy, and the site's own pages for what it refuses.
+pub(super) fn with_pages() -> String {
+    format!("{SITE_PAGES}{POLICY}{SITE_HEADERS}")
+}
 
 /// One round: every server with a policy, every case in turn.
 ///
@@ -66,7 +78,8 @@ fn once(bench: &mut Bench<'_>, round: u32, mode: &str) -> Result<(), Error> {
         for (case, url, source, own) in CASES {
             let name = format!("{case}{mode}");
             let trial = bench.trial(PART, round, &name, server, Duration::from_millis(1));
-            let trial = Trial { lines: POLICY, ..trial };
+            let lines = if case == SITE_PAGE { with_pages() } else { POLICY.to_owned() };
+            let trial = Trial { lines: &lines, ..trial };
             let (watched, mut rows) = bench.run(&trial, |base| {
                 let mut all = Draft::new("closed", Some(base));
                 all.set("connections", CONNECTIONS);
@@ -98,7 +111,7 @@ fn ended(row: &Row) -> f64 {
 /// A fast wrong answer is no result.
 fn check(case: &str, row: &Row, statuses: &BTreeMap<u16, u64>) -> Result<(), Error> {
     let (happened, only) = match case {
-        "503" => (row.refused, Some(503)),
+        "503" | SITE_PAGE => (row.refused, Some(503)),
         "reset at accept" => (row.reset, None),
         _ => (row.good, Some(200)),
     };

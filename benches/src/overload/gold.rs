@@ -5,7 +5,7 @@ use super::bench::{Bench, Trial, cpu, group, open};
 use super::goodput::turn;
 use super::row::{self, middle, shown};
 use super::server::Server;
-use super::{CROWD, GOLD};
+use super::{CROWD, GOLD, SITE_HEADERS, SITE_PAGES};
 use crate::Error;
 use std::fmt::Write;
 use std::time::Duration;
@@ -20,9 +20,9 @@ const GOLD_LOAD: f64 = 0.2;
 const FLOOD_LOAD: f64 = 10.0;
 
 /// Gold first, the others a little of the time; so many threads kept for gold.
-fn policy(reserve: u32) -> String {
+fn policy(reserve: u32, pages: &str) -> String {
     format!(
-        "agent = \"on\"\nhelpers.reserve = {reserve}\n\
+        "{pages}agent = \"on\"\nhelpers.reserve = {reserve}\n\
          [[class]]\nname = \"gold\"\npriority = 0\ndelay = \"5ms\"\n\
          [[class]]\nname = \"others\"\npriority = 1\nshare = \"5%\"\ndelay = \"50ms\"\ndefault = true\n\
          [[rule]]\nname = \"gold\"\nclient = [\"{GOLD}\"]\nclass = \"gold\"\n"
@@ -35,7 +35,11 @@ const NO_RESERVE: &str = ": no reserve";
 /// What is measured of a server, and the lines of its configuration.
 pub(super) fn variants(server: Server) -> Vec<(&'static str, String)> {
     if server.has_policy() {
-        vec![(": a thread in reserve", policy(1)), (NO_RESERVE, policy(0))]
+        vec![
+            (": a thread in reserve", policy(1, "")),
+            (": the site's error pages", policy(1, SITE_PAGES) + SITE_HEADERS),
+            (NO_RESERVE, policy(0, "")),
+        ]
     } else {
         vec![("", String::new())]
     }

@@ -1,10 +1,10 @@
 //! Goodput over the offered load: answers in time, at parts and multiples of what the server can
 //! do; what a refusal costs; and which requests are too cheap for user space to hold.
 
-use super::CROWD;
 use super::bench::{Bench, cpu, group, open};
 use super::row::{self, Row, middle, shown};
 use super::server::Server;
+use super::{CROWD, SITE_HEADERS, SITE_PAGES};
 use crate::Error;
 use std::fmt::Write;
 use std::time::Duration;
@@ -17,10 +17,17 @@ pub const SEARCH: &str = "search";
 const ENDS: [f64; 2] = [1.0, 10.0];
 /// What has to be left of the peak.
 const HELD: f64 = 0.95;
+/// Marks measurements of the search in which the site has pages of its own for what is refused.
+const PAGES: &str = ": the site's error pages";
 
 /// One class for all, and the agent keeps its queue short.
 pub(super) const POLICY: &str =
     "agent = \"on\"\n[[class]]\nname = \"all\"\npriority = 0\ndelay = \"20ms\"\n";
+
+/// The same, with pages and header rules of the site.
+pub(super) fn with_pages() -> String {
+    format!("{SITE_PAGES}{POLICY}{SITE_HEADERS}")
+}
 
 fn case(cost: Duration, load: f64) -> String {
     format!("{} ×{load}", cpu(cost))
@@ -36,7 +43,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     for cost in costs {
         for &load in &loads {
             for server in turn(&servers, round) {
-                one(bench, PART, round, server, cost, load)?;
+                one(bench, PART, round, server, (cost, load, ""))?;
             }
         }
     }
@@ -44,7 +51,9 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
         for load in ENDS {
             let ours: Vec<_> = bench.settings.with_policy().collect();
             for server in turn(&ours, round) {
-                one(bench, SEARCH, round, server, cost, load)?;
+                for pages in ["", PAGES] {
+                    one(bench, SEARCH, round, server, (cost, load, pages))?;
+                }
             }
         }
     }
@@ -64,13 +73,17 @@ fn one(
     part: &'static str,
     round: u32,
     server: Server,
-    cost: Duration,
-    load: f64,
+    (cost, load, pages): (Duration, f64, &str),
 ) -> Result<(), Error> {
     let capacity = bench.capacity(server, cost)?;
-    let name = case(cost, load);
+    let name = case(cost, load) + pages;
     let mut trial = bench.trial(part, round, &name, server, cost);
-    trial.lines = if server.has_policy() { POLICY } else { "" };
+    let lines = match (server.has_policy(), pages) {
+        (false, _) => String::new(),
+        (true, PAGES) => with_pages(),
+        (true, _) => POLICY.to_owned(),
+    };
+    trial.lines = &lines;
     let (_, mut rows) = bench.run(&trial, |base| {
         let mut crowd = open("crowd", base, load * capacity.per_s, cost);
         crowd.set("source", CROWD);
@@ -108,7 +121,9 @@ pub fn report(bench: &Bench<'_>) -> String {
                  refusals: µs each | |\n|---|---|---|---|---|---|---|\n";
         for &cost in &bench.settings.search {
             for server in row::each(rows.iter().copied(), |row| &row.server) {
-                text += &held(bench, &rows, cost, server);
+                for pages in ["", PAGES] {
+                    text += &held(bench, &rows, cost, server, pages);
+                }
             }
         }
     }
@@ -149,9 +164,9 @@ fn curves(rows: &[&Row], cost: Duration, loads: &[f64]) -> String {
     text
 }
 
-fn held(bench: &Bench<'_>, rows: &[&Row], cost: Duration, server: &str) -> String {
+fn held(bench: &Bench<'_>, rows: &[&Row], cost: Duration, server: &str, pages: &str) -> String {
     let at = |load| {
-        let name = case(cost, load);
+        let name = case(cost, load) + pages;
         rows.iter().copied().filter(|row| row.is(&name, server)).collect::<Vec<_>>()
     };
     let [low, high] = ENDS.map(at);
@@ -163,7 +178,7 @@ fn held(bench: &Bench<'_>, rows: &[&Row], cost: Duration, server: &str) -> Strin
     let held = middle(high.iter().copied(), |row| row.goodput / peak.max(1e-9)).unwrap_or(0.0);
     let reached = shown(high.iter().copied(), 1, |row| Some(row.offered / capacity.max(1e-9)));
     format!(
-        "| {} | {server} | {capacity:.0} | ×{reached} | {:.0} % | {} | {} |\n",
+        "| {} | {server}{pages} | {capacity:.0} | ×{reached} | {:.0} % | {} | {} |\n",
         cpu(cost),
         held * 100.0,
         shown(high.iter().copied(), 1, |row| row.figure),

@@ -156,10 +156,7 @@ impl Running {
             caged: false,
         };
         let workers = match engine {
-            // all clients of a class have one address
-            "pool" => format!(
-                "workers = {POOL}\nanswering = {POOL}\nlimits.connections_per_client = 1000"
-            ),
+            "pool" => format!("workers = {POOL}\nanswering = {POOL}"),
             _ => "workers = 1".to_owned(),
         };
         let (root, work) = match setup.scripts {

@@ -27,7 +27,7 @@ mod server;
 pub(crate) use error::CalibrateError;
 
 use bench::{Bench, Length, Measured};
-use costs::Point;
+use costs::{Point, file_name, text_name};
 use crossover::{Pairs, Two};
 use factors::{Factors, Grid};
 use forebay_control::allocation::{self, Law, PHASES};
@@ -99,8 +99,8 @@ const QUICK: Scope = Scope {
     crossover_sizes: &[32 * KIB, 128 * KIB, 512 * KIB, 1024 * KIB],
     rounds: 3,
     pair: Length { warmup_ms: 100, ms: 400 },
-    held_rounds: 2,
-    held: Length { warmup_ms: 100, ms: 400 },
+    held_rounds: 3,
+    held: Length { warmup_ms: 100, ms: 300 },
     phase: Length { warmup_ms: 300, ms: 1500 },
     grid: factors::QUICK,
 };
@@ -111,8 +111,8 @@ const SEGMENT_SIZES: &[u64] = &[80 * KIB, 112 * KIB, 128 * KIB];
 const SEGMENT: u64 = 64 * KIB;
 /// Two pieces are taken where they cost at most so much of one.
 const WORTH_IT: f64 = 0.97;
-/// What was found is kept where it costs at most so much of the defaults.
-const NO_WORSE: f64 = 1.0;
+/// What was found is kept where it costs less than so much of what there was, whatever the noise.
+const CHEAPER: f64 = 1.0;
 const IN_PIECES: [&str; 2] = ["one piece", "two"];
 const BY_FILE: [&str; 2] = ["memory", "sendfile"];
 const BESIDE_DEFAULTS: [&str; 2] = ["found", "defaults"];
@@ -146,6 +146,11 @@ impl Scope {
         sizes.sort_unstable();
         sizes.dedup();
         sizes
+    }
+
+    /// Their names, and those of texts of the same sizes.
+    fn names(&self) -> Vec<String> {
+        self.files().into_iter().flat_map(|bytes| [file_name(bytes), text_name(bytes)]).collect()
     }
 }
 
@@ -203,18 +208,24 @@ fn kept(file_bytes: u64, segment_bytes: u64) -> String {
 struct Held {
     pairs: Vec<Pairs>,
     names: [&'static str; 2],
-    /// It is kept.
-    is_kept: bool,
+    /// A file that is sent in other bytes.
+    differs: Option<String>,
     /// What was given beside the defaults.
     given: Option<Vec<Pairs>>,
 }
 
 impl Held {
+    /// Whether it is kept: where it sends the same bytes, and the whole interval says that it is cheaper.
+    fn is_kept(&self) -> bool {
+        let [_, _, high] = crossover::interval(&self.pairs);
+        self.differs.is_none() && high < CHEAPER
+    }
+
     /// How much of what the constants that were given lose is recovered, if they lose anything.
     fn recovered(&self) -> Option<f64> {
         let lost = crossover::interval(self.given.as_ref()?)[0];
-        let gained = if self.is_kept { crossover::interval(&self.pairs)[0] } else { 1.0 };
-        (lost >= LOSS).then(|| -gained.ln() / lost.ln())
+        let gained = if self.is_kept() { crossover::interval(&self.pairs)[0] } else { 1.0 };
+        (lost >= LOSS).then(|| gained.recip().ln() / lost.ln())
     }
 }
 
@@ -301,13 +312,19 @@ fn measure(
         let files = scope.files();
         let every_case = (&files[..], scope.held_rounds, scope.held);
         let names = if before.is_given { BESIDE_GIVEN } else { BESIDE_DEFAULTS };
-        let pairs = pair(names, every_case, &kept(file_bytes, segment_bytes), &before.lines())?;
-        let is_kept = crossover::interval(&pairs)[0] <= NO_WORSE;
-        if !is_kept {
+        let (one, other) = (kept(file_bytes, segment_bytes), before.lines());
+        let pairs = pair(names, every_case, &one, &other)?;
+        let differs = {
+            let servers = [start(names[0], &one)?, start(names[1], &other)?];
+            let two = Two { names, servers: [&servers[0], &servers[1]] };
+            crossover::first_difference(bench, &two, &scope.names())?
+        };
+        let given = before.is_given.then(|| pair(GIVEN, every_case, &other, "")).transpose()?;
+        let result = Held { pairs, names, differs, given };
+        if !result.is_kept() {
             (file_bytes, segment_bytes) = (before.file_bytes.0, before.segment_bytes.0);
         }
-        let given = before.is_given.then(|| pair(GIVEN, every_case, &before.lines(), ""));
-        held = Some(Held { pairs, names, is_kept, given: given.transpose()? });
+        held = Some(result);
     }
     let points = {
         let server = start("costs", &kept(file_bytes, segment_bytes))?;
@@ -357,7 +374,9 @@ fn measure(
 fn write_files(root: &Path, scope: &Scope) -> Result<(), CalibrateError> {
     let cold =
         (0..phases::cold_files(scope.phase)).map(|n| (phases::cold_name(n), phases::COLD_BYTES));
-    let sized = scope.files().into_iter().map(|bytes| (costs::file_name(bytes), bytes as usize));
+    let of_size =
+        |bytes: u64| [file_name(bytes), text_name(bytes)].map(|name| (name, bytes as usize));
+    let sized = scope.files().into_iter().flat_map(of_size);
     for (name, bytes) in sized.chain(cold) {
         let path = root.join(name);
         let written = fs::write(&path, vec![b'x'; bytes]);
@@ -473,15 +492,16 @@ fn report(found: &Found) -> String {
 
 /// How what was found does beside what there was, for people.
 fn held(held: &Held) -> String {
-    let Held { pairs, names, is_kept, given } = held;
+    let Held { pairs, names, differs, given } = held;
     let cost = |pairs| {
         let [cost, low, high] = crossover::interval(pairs).map(|ratio| ratio * 100.0);
         format!("costs {cost:.1} % ({low:.1} to {high:.1})")
     };
     let [_, other] = names;
-    let end = match is_kept {
-        true => "it is kept".to_owned(),
-        false => format!("the {other} are kept"),
+    let end = match (held.is_kept(), differs) {
+        (true, _) => "it is kept".to_owned(),
+        (false, None) => format!("the {other} are kept"),
+        (false, Some(file)) => format!("it sends {file} in other bytes, the {other} are kept"),
     };
     let mut text = format!(
         "{}A server with what was found {} of one with the {other}: {end}.\n",
@@ -548,4 +568,45 @@ fn machine(cores: usize) -> String {
     let name = processors.lines().find(|line| line.starts_with("model name"));
     let name = name.and_then(|line| line.split(':').nth(1)).unwrap_or("unknown processor").trim();
     format!("{name}, cores: {cores}, Linux {}", read("/proc/sys/kernel/osrelease").trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs of three sizes in which the first costs these parts of the second, round by round.
+    fn of(ratios: &[f64]) -> Vec<Pairs> {
+        let pairs = ratios.iter().map(|ratio| (10.0 * ratio, 10.0)).collect::<Vec<_>>();
+        [1, 2, 3].map(|bytes| Pairs { bytes, pairs: pairs.clone() }).into()
+    }
+
+    fn held(found: &[f64], given: Option<&[f64]>) -> Held {
+        Held { pairs: of(found), names: BESIDE_DEFAULTS, differs: None, given: given.map(of) }
+    }
+
+    #[test]
+    fn what_is_not_surely_cheaper_is_not_kept() {
+        assert!(held(&[0.90, 0.91, 0.89], None).is_kept());
+        // dearer, as dear, and cheaper in the mean of rounds that say all and nothing
+        assert!(!held(&[1.10, 1.11, 1.09], None).is_kept());
+        assert!(!held(&[1.0, 1.0, 1.0], None).is_kept());
+        assert!(!held(&[0.80, 1.05, 1.0], None).is_kept());
+        // one round says nothing
+        assert!(!held(&[0.5], None).is_kept());
+        let differs = Some("1.txt".to_owned());
+        assert!(!Held { differs, ..held(&[0.5, 0.5, 0.5], None) }.is_kept());
+    }
+
+    #[test]
+    fn what_is_recovered_is_a_part_of_what_was_lost() {
+        let recovered = |found: &[f64], given: &[f64]| held(found, Some(given)).recovered();
+        let all = recovered(&[0.8; 3], &[1.25; 3]).unwrap();
+        assert!((all - 1.0).abs() < 1e-9, "{all}");
+        let half = recovered(&[0.8; 3], &[1.5625; 3]).unwrap();
+        assert!((half - 0.5).abs() < 1e-9, "{half}");
+        // nothing is kept, nothing was lost, nothing was given
+        assert_eq!(recovered(&[1.1; 3], &[1.25; 3]), Some(0.0));
+        assert_eq!(recovered(&[0.9; 3], &[1.0; 3]), None);
+        assert_eq!(held(&[0.9; 3], None).recovered(), None);
+    }
 }

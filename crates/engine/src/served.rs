@@ -55,7 +55,7 @@ pub struct Served<H: Handler> {
     pub(crate) has_enough: bool,
     /// What its last turn has left of its bytes, if its next one follows at once.
     pub(crate) turn_left: Option<u64>,
-    /// The answer under way was not taken at once.
+    /// The answer under way was not taken at once, or was waited for: more may have come meanwhile.
     pub(crate) lags: bool,
     /// Bytes given to the kernel since the send window began …
     pub(crate) window_bytes: u64,
@@ -165,7 +165,8 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    fn unacknowledged(&self) -> u64 {
+    /// Bytes that were sent and the client's kernel has not confirmed.
+    pub(crate) fn unacknowledged(&self) -> u64 {
         socket::unacknowledged(self.stream.as_fd()).unwrap_or(0)
     }
 

@@ -202,9 +202,15 @@ impl<H: Handler> Worker<H> {
         let has_rest = !cx.out.is_empty() || served.stream.has_unsent();
         served.has_enough = false;
         let mut is_blocked = steps.leave(Phase::Send) && served.goes_on() && has_rest;
+        // A client that takes its answers as fast as they are written never has the protocol wait: what it has
+        // sent meanwhile, such as that it wants no more of them, is looked at before more is written.
+        let mut looks = served.reads_meanwhile() && served.readable && input.is_empty();
+        looks &= cx.event.is_none() && served.inbox.is_empty() && !steps.leave(Phase::Receive);
         let fate = loop {
             let was_empty = cx.out.is_empty();
-            let step = if !is_blocked && (!cx.out.is_empty() || served.stream.has_unsent()) {
+            let step = if std::mem::take(&mut looks) {
+                Step::Receive
+            } else if !is_blocked && (!cx.out.is_empty() || served.stream.has_unsent()) {
                 // what is being sent waits for a disk
                 if served.waits.has_job(RequestId::SENDING) {
                     break Fate::Waits;
@@ -288,6 +294,8 @@ impl<H: Handler> Worker<H> {
                 }
                 Step::Wait => {
                     cx.event = None;
+                    // nothing is received meanwhile
+                    served.lags = true;
                     break Fate::Waits;
                 }
                 Step::Yield if matches!(steps, Steps::Of(_)) => break Fate::Next(Phase::Receive),
@@ -309,6 +317,10 @@ impl<H: Handler> Worker<H> {
         if let Some(event) = cx.event.take() {
             // it was the first of them
             served.inbox.push_front(event);
+        }
+        if matches!(fate, Fate::Yields) && served.goes_on() {
+            // an engine may not have asked the socket in between
+            served.readable = true;
         }
         self.end_turn(served, &fate);
         fate
@@ -379,7 +391,7 @@ impl<H: Handler> Worker<H> {
         if let Some(Waiting::Job(shared_job)) = served.waits.remove(awaited.id) {
             shared_job.take();
         }
-        if awaited.id == RequestId::SENDING {
+        if awaited.id == RequestId::SENDING && !self.hears_why(served, awaited.what) {
             return Some(Closing::Reset);
         }
         if served.opening.is_some() {
@@ -417,6 +429,13 @@ impl<H: Handler> Worker<H> {
             }
         }
         closing
+    }
+
+    /// Whether a client that did not take its answers in time can be told so: it has taken all that was sent,
+    /// and keeps the protocol from sending more. In a drain it was told that the connection ends.
+    fn hears_why(&self, served: &Served<H>, what: Await) -> bool {
+        let may_send = served.pending.is_none() && served.conn.goes_on() && !self.draining;
+        what == Await::Send && may_send && served.unacknowledged() == 0
     }
 
     /// No job could be had for this request: as if the time for it were over.

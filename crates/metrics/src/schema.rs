@@ -116,6 +116,10 @@ schema! {
         LastReloadGood = "forebay_config_last_reload_successful" "", "Whether the last reload took its configuration over: 1, or 0.";
         ReloadsGood = "forebay_config_reloads_total" "result=\"success\"", "Reloads by how they ended.";
         ReloadsFailed = "forebay_config_reloads_total" "result=\"failure\"", "Reloads by how they ended.";
+        ListenSocket = "forebay_listen_nanoseconds_total" "step=\"socket\"", "Time that opening listening sockets has taken, step by step, in nanoseconds: at the start and by reloads.";
+        ListenOptions = "forebay_listen_nanoseconds_total" "step=\"setsockopt\"", "Time that opening listening sockets has taken, step by step, in nanoseconds: at the start and by reloads.";
+        ListenBind = "forebay_listen_nanoseconds_total" "step=\"bind\"", "Time that opening listening sockets has taken, step by step, in nanoseconds: at the start and by reloads.";
+        ListenListen = "forebay_listen_nanoseconds_total" "step=\"listen\"", "Time that opening listening sockets has taken, step by step, in nanoseconds: at the start and by reloads.";
         LogDropped = "forebay_log_dropped_lines_total" "", "Access log lines dropped because the log could not be written.";
         OverloadLevel = "forebay_overload_level" "", "How overloaded the server is: 0 not at all, 1 header control, 2 class order, 3 SYN policing.";
         OverloadDelay = "forebay_overload_cause" "cause=\"delay\"", "Whether this is why the level is what it is: 1, or 0.";

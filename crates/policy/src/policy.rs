@@ -65,16 +65,20 @@ impl Policy {
     /// What is wrong, and in which class or rule.
     pub fn new(classes: &[Class], rules: Vec<Rule>) -> Result<Policy, PolicyError> {
         crate::check::check(classes, &rules)?;
-        let fold = |(number, rule): (usize, Rule)| {
-            let conditions = rule.conditions.folded().map_err(|(condition, error)| {
-                let (at, key) = (At::Rule(number), condition.as_str());
-                PolicyError { at, key, fault: Fault::Regex(error) }
-            })?;
-            Ok(Rule { conditions, ..rule })
-        };
         let rules: Result<Vec<Rule>, PolicyError> =
-            rules.into_iter().enumerate().map(fold).collect();
+            rules.into_iter().enumerate().map(folded).collect();
         Ok(Policy::compile(classes, rules?))
+    }
+
+    /// Whether [`Policy::new`] would compile them. No index is made for that.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError> {
+        crate::check::check(classes, rules)?;
+        let folds = |(_, rule): &(usize, &Rule)| rule.conditions.ignore_case;
+        let mut rules = rules.iter().enumerate().filter(folds);
+        rules.try_for_each(|(number, rule)| folded((number, rule.clone())).map(drop))
     }
 
     fn compile(classes: &[Class], rules: Vec<Rule>) -> Policy {
@@ -184,6 +188,15 @@ impl Policy {
             action: found.get(Slot::Action),
         }
     }
+}
+
+/// The rule with patterns that ignore capitals, if it does.
+fn folded((number, rule): (usize, Rule)) -> Result<Rule, PolicyError> {
+    let conditions = rule.conditions.folded().map_err(|(condition, error)| {
+        let (at, key) = (At::Rule(number), condition.as_str());
+        PolicyError { at, key, fault: Fault::Regex(error) }
+    })?;
+    Ok(Rule { conditions, ..rule })
 }
 
 /// A connection without a request.

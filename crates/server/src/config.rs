@@ -276,7 +276,12 @@ pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
 pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
     let text = config.to_toml();
     let mut reader = Reader::new(&text, "");
-    let draft = reader.draft();
+    let mut draft = reader.draft();
+    // no text says who has added what
+    let owners = config.rules.iter().map(|rule| rule.owner.clone());
+    draft.rules.iter_mut().zip(owners).for_each(|(rule, owner)| rule.owner = owner);
+    let owners = config.classes.iter().map(|class| class.owner.clone());
+    draft.classes.iter_mut().zip(owners).for_each(|(class, owner)| class.owner = owner);
     let wrong = odds(&draft, &reader);
     let first = wrong.into_iter().min_by_key(|(path, _)| reader.place(&path.exact));
     first.or_else(|| {

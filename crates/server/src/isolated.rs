@@ -13,10 +13,12 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `ending` | how a process has ended |
 //! | `links` | the directory with the sockets of the stages |
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
 //! | `supervisor` | the process that starts the others, and starts them again |
 
+mod ending;
 mod links;
 mod stage;
 mod supervisor;

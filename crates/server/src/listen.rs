@@ -12,11 +12,12 @@ use crate::config::{Endpoint, Listen};
 use address::has_no_ipv6;
 use forebay_conn::Listening;
 use forebay_sys::inherited::{self, Bound, Inherited};
-use forebay_sys::socket::{self, ListenOptions};
+use forebay_sys::socket::{self, ListenOptions, OpenSteps};
 use forebay_sys::unix::{self, SocketFile};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Connections the kernel keeps for a loop until they are accepted.
@@ -71,6 +72,23 @@ pub struct Listeners {
     inherited: Vec<Inherited>,
     /// The user and group they belong to, if the process becomes another.
     owner: Option<(u32, u32)>,
+    /// What opening them has taken so far.
+    times: Arc<OpenTimes>,
+}
+
+/// What opening listening sockets has taken so far, for whoever reports it.
+#[derive(Debug, Default)]
+pub struct OpenTimes(Mutex<OpenSteps>);
+
+impl OpenTimes {
+    /// All sockets of the process together.
+    pub fn get(&self) -> OpenSteps {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpenSteps> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How long a connection may take into the queue after its handshake has begun.
@@ -84,6 +102,11 @@ impl Listeners {
     pub fn inherit() -> Result<Listeners, ListenError> {
         let inherited = inherited::take().map_err(|error| ListenError::Inherited { error })?;
         Ok(Listeners { inherited, ..Listeners::default() })
+    }
+
+    /// What opening them has taken so far.
+    pub fn times(&self) -> Arc<OpenTimes> {
+        Arc::clone(&self.times)
     }
 
     /// Sockets for `wanted`, dealt out to `loops` loops; each loop has at least one of each
@@ -181,7 +204,8 @@ impl Listeners {
             }
         };
         let owner = self.owner;
-        self.open[at].deal(hands, owner).map_err(in_the_way)
+        let times = Arc::clone(&self.times);
+        self.open[at].deal(hands, owner, &times).map_err(in_the_way)
     }
 
     /// The open sockets for an address.
@@ -328,14 +352,19 @@ impl Listener {
     }
 
     /// Gives each hand at least one socket; together they have all.
-    fn deal(&mut self, hands: &mut [Vec<Socket>], owner: Option<(u32, u32)>) -> io::Result<()> {
+    fn deal(
+        &mut self,
+        hands: &mut [Vec<Socket>],
+        owner: Option<(u32, u32)>,
+        times: &OpenTimes,
+    ) -> io::Result<()> {
         if self.left.take().is_some() {
             self.sockets.iter().try_for_each(socket::welcome_new)?;
         }
         if let (Origin::Bound, Address::Tcp(address)) = (&self.origin, &self.address) {
             while self.sockets.len() < hands.len() {
                 let options = ListenOptions { backlog: BACKLOG, reuse_port: true };
-                let socket = socket::listen(*address, options)?;
+                let socket = socket::listen_timed(*address, options, &mut times.lock())?;
                 owner
                     .map_or(Ok(()), |(user, group)| socket::give_listener(&socket, user, group))?;
                 self.sockets.push(socket);

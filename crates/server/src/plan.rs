@@ -16,6 +16,7 @@ use forebay_policy::{Policy, PolicyError};
 use forebay_site::rules::Network;
 use forebay_sys::{memory, process};
 use forebay_upstream::settings::Application;
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,13 @@ const MOST_THREADS: u64 = 1024;
 /// threads than fit into a share of the memory would leave none to work with.
 const THREAD_BYTES: u64 = 96 * 1024;
 const THREADS_SHARE: u64 = 2;
+
+/// How many directories are held open to be served from: roots and aliases, each once.
+fn directories(config: &Config) -> u64 {
+    let roots = config.sites.iter().filter_map(|site| site.root.as_ref());
+    let aliases = config.sites.iter().flat_map(|site| site.aliases.iter().map(|alias| &alias.to));
+    roots.chain(aliases).collect::<HashSet<_>>().len() as u64
+}
 
 /// An engine on its listeners.
 #[derive(Clone, Debug)]
@@ -196,7 +204,8 @@ impl Plan {
         let pipes = (descriptors / 32).min(MOST_PIPES);
         let admin = AdminPlan::new(config, descriptors);
         let of_admin = admin.as_ref().map_or(0, AdminPlan::descriptors);
-        let taken = OWN_DESCRIPTORS + open_files + 2 * pipes + lingering + of_admin;
+        let of_sites = directories(config);
+        let taken = OWN_DESCRIPTORS + open_files + 2 * pipes + lingering + of_admin + of_sites;
         let spare = descriptors.saturating_sub(taken);
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
         // half of what there is: no client alone can take everything
@@ -462,6 +471,20 @@ mod tests {
         assert_eq!((plan.connections, plan.connections_per_client), (50, 25));
         assert_eq!(plan.groups[0].workers, 2);
         assert_eq!((plan.site.cache.open_files, plan.site.cache.pipes), (25, 3));
+    }
+
+    #[test]
+    fn directories_have_descriptors_of_their_own() {
+        let connections = |roots: usize| {
+            let site = Config::default().sites.remove(0);
+            let site =
+                |at| Site { root: Some(format!("/srv/{}", at % roots).into()), ..site.clone() };
+            let sites = (0..3000).map(site).collect();
+            let config = Config { sites, ..Config::default() };
+            Plan::new(&config, &machine(20_000)).unwrap().connections
+        };
+        // a directory of many sites counts once
+        assert_eq!(connections(1) - connections(2001), 2000);
     }
 
     #[test]

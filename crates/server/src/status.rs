@@ -5,6 +5,7 @@ use crate::certificates::{Certificates, Expiry, Owner};
 use crate::config::choice::Word;
 use crate::engines::Common;
 use crate::gate::Enforced;
+use crate::listen::OpenTimes;
 use crate::plan::Plan;
 use forebay_metrics::{Certificate, Gauge, Info, Snapshot};
 use forebay_sys::clock;
@@ -32,6 +33,8 @@ pub struct Status {
     started_ms: u64,
     is_draining: AtomicBool,
     state: Mutex<StatusState>,
+    /// What opening listening sockets has taken.
+    listening: Arc<OpenTimes>,
 }
 
 struct StatusState {
@@ -62,10 +65,10 @@ impl StatusState {
 
 impl Status {
     /// Of a server that begins now.
-    pub fn new(common: &Common, plan: &Plan) -> Arc<Status> {
+    pub fn new(common: &Common, plan: &Plan, listening: Arc<OpenTimes>) -> Arc<Status> {
         let state = Mutex::new(StatusState::new(common, plan));
         let is_draining = AtomicBool::new(false);
-        Arc::new(Status { started_ms: clock::coarse_ms(), is_draining, state })
+        Arc::new(Status { started_ms: clock::coarse_ms(), is_draining, state, listening })
     }
 
     /// The server runs this from now on, because of a reload or because of something else.
@@ -107,6 +110,7 @@ impl Status {
         let StatusState { common, engines, workers, .. } = &*state;
         let snapshot = common.live.get();
         let content = snapshot.content.figures();
+        let opening = self.listening.get();
         let mut gauges = vec![
             (Gauge::Connections, common.admission.open() as u64),
             (Gauge::CacheBytes, content.bytes),
@@ -121,6 +125,10 @@ impl Status {
             (Gauge::UpstreamInFlight, snapshot.applications.in_flight()),
             (Gauge::UpstreamWaiting, snapshot.applications.waiting()),
             (Gauge::LogDropped, snapshot.logs.dropped()),
+            (Gauge::ListenSocket, opening.socket_ns),
+            (Gauge::ListenOptions, opening.options_ns),
+            (Gauge::ListenBind, opening.bind_ns),
+            (Gauge::ListenListen, opening.listen_ns),
             (Gauge::Generation, common.live.generation()),
             (Gauge::LastReload, state.last_reload.0),
             (Gauge::LastReloadGood, u64::from(state.last_reload.1)),

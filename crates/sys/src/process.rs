@@ -5,7 +5,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
@@ -97,6 +97,15 @@ pub fn wake_sharply() -> io::Result<()> {
 /// None in practice.
 pub fn give_way(more: u8) -> io::Result<()> {
     rustix::process::nice(more.into()).map(drop).map_err(io::Error::from)
+}
+
+/// Calls the calling thread `name`, of which the kernel keeps 15 bytes.
+///
+/// # Errors
+/// A zero byte in the name (`InvalidInput`).
+pub fn name_thread(name: &str) -> io::Result<()> {
+    let name = CString::new(name)?;
+    Ok(rustix::thread::set_name(&name)?)
 }
 
 /// The nice value of the calling thread.

@@ -1,5 +1,6 @@
 //! Sockets: listeners, accept, receive, send, and closing with and without mercy.
 
+use crate::clock;
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
@@ -25,12 +26,54 @@ pub struct ListenOptions {
 /// # Errors
 /// What the kernel says: address in use, not available, or not permitted.
 pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd> {
-    let socket = bind(address, options.reuse_port)?;
+    listen_timed(address, options, &mut OpenSteps::default())
+}
+
+/// As [`listen`]; adds how long the steps took.
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_timed(
+    address: SocketAddr,
+    options: ListenOptions,
+    steps: &mut OpenSteps,
+) -> io::Result<OwnedFd> {
+    let mut watch = Watch::new();
+    let socket = open(address, options.reuse_port, &mut watch, steps)?;
     // Accepted sockets inherit it, which saves a call for each of them.
     sockopt::set_tcp_nodelay(&socket, true)?;
     defer_accept(socket.as_fd(), DEFER_SECONDS)?;
+    steps.options_ns += watch.lap();
     net::listen(&socket, options.backlog)?;
+    steps.listen_ns += watch.lap();
     Ok(socket)
+}
+
+/// How long the steps of opening listening sockets took, in nanoseconds, all of them together (duke §VI.F).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenSteps {
+    /// `socket`
+    pub socket_ns: u64,
+    /// `setsockopt`
+    pub options_ns: u64,
+    /// `bind`
+    pub bind_ns: u64,
+    /// `listen`
+    pub listen_ns: u64,
+}
+
+/// The time since the last step.
+struct Watch(u64);
+
+impl Watch {
+    fn new() -> Watch {
+        Watch(clock::monotonic_ns())
+    }
+
+    fn lap(&mut self) -> u64 {
+        let now_ns = clock::monotonic_ns();
+        now_ns.saturating_sub(std::mem::replace(&mut self.0, now_ns))
+    }
 }
 
 /// As [`listen`], but nobody can connect: the address is taken, and no more.
@@ -38,9 +81,19 @@ pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd
 /// # Errors
 /// As [`listen`].
 pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
+    open(address, reuse_port, &mut Watch::new(), &mut OpenSteps::default())
+}
+
+fn open(
+    address: SocketAddr,
+    reuse_port: bool,
+    watch: &mut Watch,
+    steps: &mut OpenSteps,
+) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+    steps.socket_ns += watch.lap();
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if reuse_port {
         sockopt::set_socket_reuseport(&socket, true)?;
@@ -48,7 +101,9 @@ pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
+    steps.options_ns += watch.lap();
     net::bind(&socket, &address)?;
+    steps.bind_ns += watch.lap();
     Ok(socket)
 }
 

@@ -1,6 +1,7 @@
 //! An application behind: a route's settings, and the upstreams that it shares with others.
 
 use crate::balance::hash;
+use crate::ends::Ends;
 use crate::group::Member;
 use crate::link::{self, Link};
 use crate::settings;
@@ -14,12 +15,14 @@ pub struct Application {
     upstreams: Arc<Upstreams>,
     /// What becomes of requests, if it is the next stage of this server.
     link: Option<Mutex<Link>>,
+    /// Where its supervisor says how its processes end.
+    ends: Option<Mutex<Ends>>,
 }
 
 impl Application {
     /// With these upstreams, which are those that the settings name.
     pub fn new(settings: settings::Application, upstreams: Arc<Upstreams>) -> Arc<Application> {
-        Arc::new(Application { settings, upstreams, link: None })
+        Arc::new(Application { settings, upstreams, link: None, ends: None })
     }
 
     /// The next stage of this server: its instances are the upstreams, and a [link] decides
@@ -27,13 +30,22 @@ impl Application {
     pub fn of_stage(
         settings: settings::Application,
         link: link::Settings,
+        ends: Option<Ends>,
         now_ms: u64,
     ) -> Arc<Application> {
         let group = settings.group();
         let upstreams = Upstreams::new(group, settings.proxy().is_none(), now_ms);
         let keys = group.to.iter().map(|address| hash(address.to_string().as_bytes())).collect();
+        let link = link::Settings { is_watched: ends.is_some(), ..link };
         let link = Mutex::new(Link::new(link, keys, upstreams.number(), now_ms));
-        Arc::new(Application { settings, upstreams, link: Some(link) })
+        Arc::new(Application { settings, upstreams, link: Some(link), ends: ends.map(Mutex::new) })
+    }
+
+    /// The link is told of processes that have ended since the last time.
+    pub(crate) fn look_at_ends(&self, link: &mut Link) {
+        let Some(ends) = &self.ends else { return };
+        let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.look(|end| link.ended(end.instance, end.was_by_itself, end.at_ms));
     }
 
     /// The link to it, if it is a stage of this server.

@@ -226,6 +226,8 @@ impl Lateness {
 enum Phase {
     Spooling,
     Waiting,
+    /// No instance of the next stage takes it: the link says when it is tried again.
+    Resting,
     Connecting,
     Asking,
     Answered,
@@ -921,7 +923,8 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn room(&self) -> usize {
-        let takes = !matches!(self.phase, Phase::Waiting | Phase::Failed) && !self.is_too_large;
+        let takes = !matches!(self.phase, Phase::Waiting | Phase::Resting | Phase::Failed)
+            && !self.is_too_large;
         let is_open = takes && !self.is_cut && self.shuts.is_none();
         if is_open { UP_BYTES.saturating_sub(self.to.len() - self.sent) } else { 0 }
     }
@@ -974,6 +977,7 @@ impl<T: Send> Relay for Exchange<T> {
                     Some(if self.asks_for_body() { Next::Interim(100) } else { Next::Wait })
                 }
                 Phase::Waiting => self.look_at_turn(),
+                Phase::Resting => Some(Next::Wait),
                 Phase::Connecting => self.look_at_connection(),
                 Phase::Asking => {
                     self.send();

@@ -3,7 +3,7 @@
 //! A request whose path belongs to an application does not end here. Its head is written anew for an
 //! upstream, which is chosen among those that can take it; the head of the answer is read, within
 //! bounds, and what is for the client is told it. Most of this is said without sockets, threads and
-//! clocks: bytes and time are arguments. The first five modules have the sockets.
+//! clocks: bytes and time are arguments. The first six modules have the sockets and the file.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | [`pool`] | connections that wait for their next request |
 //! | [`upkeep`] | checks of upstreams, and names that are looked up again |
 //! | [`pings`] | whether the instances of the next stage live |
+//! | [`ends`] | how its processes have ended |
 //! | [`stage`] | what the next stage of this server is told |
 //! | [`target`] | the path that an upstream is asked for: the one that was judged |
 //! | [`request`] | the head of a request, as an upstream is told it |
@@ -54,6 +55,7 @@
 pub mod application;
 pub mod balance;
 mod cookies;
+pub mod ends;
 pub mod exchange;
 pub mod fastcgi;
 pub mod group;

@@ -309,6 +309,41 @@ fn a_reload_keeps_what_was_learned_and_the_agent_can_be_taken_off() {
     });
 }
 
+/// From the second level on, and no longer, the crowd stands behind the others: its rule gives it their
+/// class.
+#[test]
+fn at_the_second_level_a_crowd_changes_its_class() {
+    let folder = site();
+    folder.write("site/crowd.txt", "crowd");
+    let crowd = "[[class]]\nname = \"normal\"\npriority = 2\ndefault = true\n\
+                 [[rule]]\nname = \"flood\"\npath = \"/work\"\nclass = \"gold\"\n\
+                 [[rule]]\nname = \"crowd\"\nwhen = \"class_order\"\npath = \"/crowd.txt\"\n\
+                 class = \"bulk\"\nmetric = true\n";
+    let served =
+        Served::with(options(&folder, ENGINES[0], &format!("agent = \"on\"\n{POLICY}{crowd}")));
+    let get = || {
+        let mut client: Client = served.client().patience(PATIENCE);
+        client.get("/crowd.txt").unwrap().status
+    };
+    let of =
+        |class: &str| served.metric(&format!("forebay_class_requests_total{{class=\"{class}\"}}"));
+    let matched = || served.metric("forebay_rule_matches_total{rule=\"crowd\"}");
+    assert_eq!((get(), of("normal"), of("bulk"), matched()), (200, 1, 0, 0));
+    let ((), _) = flood(&served, |_| {
+        let is_behind = || {
+            assert_eq!(get(), 200, "it is behind others, and not turned away");
+            of("bulk") > 0
+        };
+        assert!(soon(PATIENCE, is_behind), "{}", served.metrics());
+        assert_eq!(matched(), of("bulk"));
+    });
+    let goes_back = || {
+        let before = of("bulk");
+        get() == 200 && of("bulk") == before
+    };
+    assert!(soon(PATIENCE, goes_back), "{}", served.metrics());
+}
+
 #[test]
 fn rules_for_overload_hold_in_overload_only_and_need_no_agent() {
     let folder = site();

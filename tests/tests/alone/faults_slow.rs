@@ -27,6 +27,14 @@ forebay_tests::on_each_engine! {
     clients_above_the_minimum_rate_are_not_cut,
 }
 
+forebay_tests::on_isolated! {
+    slow_heads_do_not_stop_a_normal_client,
+    slow_readers_do_not_stop_a_normal_client,
+    a_connection_that_is_used_is_not_idle,
+    clients_that_take_nothing_are_cut,
+    clients_above_the_minimum_rate_are_not_cut,
+}
+
 /// Clients that send one byte of a head per second.
 const SLOW: usize = 5_000;
 /// The same where each of them holds a thread.

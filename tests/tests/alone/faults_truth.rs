@@ -31,6 +31,14 @@ forebay_tests::on_each_engine! {
     a_symlinked_root_that_is_re_pointed_is_seen,
 }
 
+forebay_tests::on_isolated! {
+    replaced_by_rename_every_answer_is_one_whole_version,
+    written_in_place_answers_are_whole_or_cut_short,
+    truncated_and_grown_answers_are_whole_or_cut_short,
+    removed_and_created_files_are_noticed,
+    a_symlinked_root_that_is_re_pointed_is_seen,
+}
+
 /// Clients that read while the file changes.
 const READERS: usize = 8;
 /// How long each kind of change goes on, and how long where there is time for the full matrix.

@@ -14,11 +14,15 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 const FILE: &str = "[[rule]]\nname = \"of the file\"\npath = \"/closed\"\naction = \"reject\"\n";
 
 fn start(engine: &str) -> (Server, PathBuf) {
+    start_with(engine, FILE)
+}
+
+fn start_with(engine: &str, rules: &str) -> (Server, PathBuf) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
     let socket = format!("forebay-agents-{}-{number}.sock", std::process::id());
     let socket = std::env::temp_dir().join(socket);
-    let config = format!("control.socket = {socket:?}\n{FILE}");
+    let config = format!("control.socket = {socket:?}\n{rules}");
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
     (Server::start(&Options::new(root).engine(engine).config(&config)), socket)
 }
@@ -109,6 +113,95 @@ fn rules_come_and_go_with_their_program(engine: &str) {
     for line in ["one: put rule \"/\", rule \"/closed\"", "one: it has left: 1 rules and classes"] {
         assert!(soon(PATIENCE, || server.stderr().contains(line)), "no {line:?}");
     }
+}
+
+/// Rules of the file that have no name are called by their place in it, whatever programs add before
+/// them: their limits go on, and no name is taken twice when programs leave.
+#[test]
+fn rules_without_names_keep_theirs() {
+    let (server, socket) = start_with(
+        "event",
+        "[[rule]]\npath = \"/guide.html\"\nrequests = { rate = \"1/h\", burst = 2 }\n",
+    );
+    let hello = |owner: &str| json!({ "id": 0, "do": "hello", "owner": owner });
+    assert_eq!([status(&server, "/guide.html"), status(&server, "/guide.html")], [200, 200]);
+    let mut one = Agent::connect(&socket, hello("one"));
+    one.granted(json!({ "id": 1, "do": "put", "rules": [closed("/a", 410), closed("/b", 410)] }));
+    assert_eq!(status(&server, "/guide.html"), 503, "the limit has counted two");
+    let mut two = Agent::connect(&socket, hello("two"));
+    let called = |name: &str| json!({ "name": name, "path": "/c", "action": "reject" });
+    two.denied(json!({ "id": 1, "do": "put", "rules": [called("rule 1")] }), "taken");
+    two.granted(json!({ "id": 2, "do": "put", "rules": [called("rule 2"), called("rule 3")] }));
+    drop(one);
+    assert!(soon(PATIENCE, || status(&server, "/a") == 404), "{}", server.stderr());
+    assert_eq!((status(&server, "/c"), status(&server, "/guide.html")), (403, 503));
+    drop(two);
+    assert!(soon(PATIENCE, || status(&server, "/c") == 404), "{}", server.stderr());
+    assert_eq!(status(&server, "/guide.html"), 503);
+}
+
+/// A class of a program goes with it, so no rule of the file can be given it.
+#[test]
+fn a_class_of_a_program_is_for_programs() {
+    let (server, socket) = start("event");
+    let mut agent = Agent::connect(&socket, json!({ "id": 0, "do": "hello", "owner": "a" }));
+    let classes = [json!({ "name": "slow", "priority": 9 })];
+    agent.granted(json!({ "id": 1, "do": "put", "classes": classes, "rules": [closed("/", 410)] }));
+    let set = |assignment: &str| {
+        let mut command = Command::new(forebay_tests::server::binary());
+        command.args(["policy", "set", "-c"]).arg(server.file()).arg(assignment);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = set("of the file.class=slow");
+    assert!(code == Some(2) && said.contains("there is no class \"slow\""), "{code:?} {said}");
+    assert_eq!(set("/.class=slow").0, Some(0), "that rule goes with the program");
+    drop(agent);
+    assert!(soon(PATIENCE, || status(&server, "/") == 200), "{}", server.stderr());
+}
+
+/// What is no request is answered, and changes nothing; nor does what is too long, or not whole.
+#[test]
+fn odd_lines_are_answered() {
+    let (server, socket) = start("event");
+    let mut agent = Agent::connect(&socket, json!({ "id": 0, "do": "hello", "owner": "odd" }));
+    let hundred_and_one: Vec<_> = (0..101).map(|n| closed(&format!("/{n}"), 410)).collect();
+    let put = |rule: &str| format!("{{\"do\":\"put\",\"rules\":[{rule}]}}");
+    let deep = put(&format!("{{\"name\":\"a\",\"path\":{}{}}}", "[".repeat(100), "]".repeat(100)));
+    for (line, why) in [
+        ("", "a line is one object of JSON"),
+        ("[1]", "a line is one object of JSON"),
+        ("{\"do\":1}", "\"do\" is hello"),
+        (&*put("{\"path\":\"/\",\"action\":\"reset\"}"), "a rule has a name"),
+        (&put("{\"name\":\"a\\nb\",\"action\":\"reset\"}"), "rule.name"),
+        (&put("{\"name\":\"a\u{7f}\",\"action\":\"reset\"}"), "odd: invalid basic string"),
+        (&put("{\"name\":\"a\",\"owner\":\"b\",\"action\":\"reset\"}"), "rule.owner: unknown key"),
+        (&put("{\"name\":\"a\",\"path\":\"~((\",\"action\":\"reset\"}"), "regular expression"),
+        (&deep, "recurse"),
+        (&json!({ "do": "put", "rules": hundred_and_one }).to_string(), "at most 100 rules"),
+    ] {
+        writeln!(agent.0.get_mut(), "{line}").unwrap();
+        let answer = agent.next();
+        let said = answer["error"].as_str().unwrap_or_default();
+        assert!(answer["ok"] == json!(false) && said.contains(why), "{line}: {answer}");
+    }
+    agent.granted(json!({ "id": 1, "do": "put", "rules": [closed("/", 410)] }));
+    // half a line is no request, and nobody has that name
+    write!(agent.0.get_mut(), "{{\"do\":\"remove\",\"rules\":[\"/\"]").unwrap();
+    assert_eq!(status(&server, "/"), 410);
+    drop(agent);
+    assert!(soon(PATIENCE, || status(&server, "/") == 200));
+    let mut long = Agent::connect(&socket, json!({ "id": 0, "do": "hello", "owner": "long" }));
+    long.granted(json!({ "id": 1, "do": "put", "rules": [closed("/", 410)] }));
+    let writer = long.0.get_ref().try_clone().unwrap();
+    let sends = std::thread::spawn(move || {
+        // the server goes away before it has read all of that
+        let _ = (&writer).write_all(&[b'{'; 300 * 1024]);
+    });
+    let answer = long.next();
+    assert_eq!(answer["error"], json!("a line has at most 256 KiB"));
+    sends.join().unwrap();
+    assert!(soon(PATIENCE, || status(&server, "/") == 200));
 }
 
 /// A program that is silent for longer than its lease has no rules any more, though it is there.

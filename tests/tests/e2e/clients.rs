@@ -3,12 +3,12 @@
 //! Chromium, and Java and Go where they are.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use forebay_tests::Options;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, has, soon};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::Authority;
 use forebay_tests::wire::PATIENCE;
+use forebay_tests::{ENGINES, Options, Server};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 use std::fs;
 use std::io::Write;
@@ -268,11 +268,18 @@ fn curl_comes_through_tls() {
     assert_eq!(refused.status.code(), Some(60), "{refused:?}");
 }
 
-/// What a continuous integration need not have: they are tried where they are.
-fn program_comes_through_tls(program: &str, words: &[&str]) {
-    if let Err(error) = is_there(program) {
+/// What a continuous integration need not have is tried where it is.
+fn may_try(program: &str, what: &str) -> bool {
+    let is_there = is_there(program);
+    if let Err(error) = &is_there {
         // past the test harness, which would swallow it
-        let _ = writeln!(std::io::stderr(), "\n!!! SKIPPED {program} through TLS: {error}\n");
+        let _ = writeln!(std::io::stderr(), "\n!!! SKIPPED {program} {what}: {error}\n");
+    }
+    is_there.is_ok()
+}
+
+fn program_comes_through_tls(program: &str, words: &[&str]) {
+    if !may_try(program, "through TLS") {
         return;
     }
     let site = Site::serve_with_tls();
@@ -290,6 +297,22 @@ fn java_comes_through_tls() {
 fn go_comes_through_tls() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/site.go");
     program_comes_through_tls("go", &["run", script]);
+}
+
+/// Streams as of gRPC: many on a connection, each open for long, with messages both ways and trailers.
+#[test]
+fn go_talks_with_an_application_both_ways() {
+    if !may_try("go", "talking both ways") {
+        return;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/talk.go");
+    for engine in ENGINES {
+        let (folder, application) = (Folder::new(), free_addr());
+        let lines = format!("[[proxy]]\npath = \"/talk\"\nto = [\"http://{application}\"]\n");
+        let server = Server::start(&Options::new(folder.path()).engine(engine).config(&lines));
+        let url = format!("http://{}/talk", server.addr());
+        run(&["go", "run", script, &url, &application.to_string()]);
+    }
 }
 
 /// Clients that ask for much at once, or have small windows, get everything: no budget against abuse is

@@ -85,10 +85,13 @@ fn a_drain_finishes_what_is_under_way(engine: &str) {
         assert!(idle.read_until(PATIENCE, |crowd| crowd.open() == 0), "{} idle left", idle.open());
         assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");
         assert_eq!([health(&served, "/healthz"), health(&served, "/readyz")], [200, 503]);
-        slow.stream().write_all(&GET.as_bytes()[10..]).unwrap();
-        let answer = slow.answer().expect("an answer to the head that had begun");
-        assert_eq!(answer.field("connection"), Some("close"), "{}", answer.head);
-        assert!(slow.is_closed());
+        // nothing of a head of HTTP/2 comes before all of it has
+        if !served.is_http2() {
+            slow.stream().write_all(&GET.as_bytes()[10..]).unwrap();
+            let answer = slow.answer().expect("an answer to the head that had begun");
+            assert_eq!(answer.field("connection"), Some("close"), "{}", answer.head);
+            assert!(slow.is_closed());
+        }
         assert_eq!(active.body(&head, LARGE).map(|body| body.len()), Ok(LARGE));
         assert!(active.is_closed());
 

@@ -13,6 +13,7 @@ use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{ENGINES, Options, Server, on_each_engine};
 use rcgen::PKCS_ECDSA_P256_SHA256 as ECDSA;
 use rustix::process::Signal;
+use std::collections::BTreeMap;
 
 on_each_engine!(
     answers_are_the_same_as_with_http1,
@@ -23,7 +24,9 @@ on_each_engine!(
     a_window_that_stays_closed_costs_only_its_request,
     what_is_given_up_is_accounted_for,
     who_leaves_is_not_waited_for,
+    a_connection_whose_window_stays_closed_ends_with_a_goodbye,
     a_drain_finishes_what_was_asked,
+    a_drain_does_not_wait_for_a_client_that_says_nothing,
     a_reload_keeps_connections,
     policy_judges_each_request,
 );
@@ -266,24 +269,34 @@ fn what_is_given_up_is_accounted_for(engine: &str) {
         [[rule]]\nname = \"none\"\npath = \"/none\"\nwhen = \"overload\"\naction = \"reject\"\n";
     let served = serve(&folder, engine, lines);
     let class = |what: &str| served.metric(&format!("forebay_class_{what}{{class=\"all\"}}"));
+    let seed =
+        std::env::var("HTTP2_SEED").map_or_else(|_| fastrand::u64(..), |it| it.parse().unwrap());
+    println!("{engine}: HTTP2_SEED={seed} has the same streams reset again");
+    let mut random = fastrand::Rng::with_seed(seed);
+    // what HTTP/1 brings is what each answer that is not given up has
+    let bodies = ["/small.txt", "/large.bin"];
+    let bodies = bodies.map(|path| (path, with_http1(&served, "GET", path, &[]).body));
+    let bodies = BTreeMap::from(bodies);
     let before = class("requests_total");
-    let mut random = fastrand::Rng::with_seed(7);
     let (mut asked, mut resets) = (0, 0);
     for _ in 0..10 {
         let mut client = Client::of(&served);
         let mut streams = Vec::new();
         for _ in 0..30 {
             let path = *random.choice(&["/small.txt", "/large.bin", "/work?cpu=2ms"]).unwrap();
-            streams.push(client.ask(path));
+            streams.push((client.ask(path), path));
             asked += 1;
         }
-        for stream in streams {
+        for (stream, path) in streams {
             if random.bool() && !client.so_far(stream).is_whole {
                 client.reset(stream);
                 resets += 1;
             } else {
                 let answer = client.answer(stream);
                 assert_eq!((answer.status, answer.reset), (200, None), "{engine}");
+                let expected = bodies.get(path);
+                let is_it = expected.is_none_or(|body| answer.body == *body);
+                assert!(is_it, "{engine}: {path}: {} bytes are others", answer.body.len());
             }
         }
         if random.bool() {
@@ -344,6 +357,35 @@ fn a_drain_finishes_what_was_asked(engine: &str) {
     assert!(!idle.goodbyes.is_empty(), "{engine}");
     let status = server.wait(PATIENCE).expect("the server did not stop");
     assert!(status.success() && server.stderr().contains(" 0 aborted"), "{}", server.stderr());
+}
+
+fn a_drain_does_not_wait_for_a_client_that_says_nothing(engine: &str) {
+    let folder = site();
+    let lines = "timeouts.drain = \"1h\"\ntimeouts.head = \"1h\"\ntimeouts.idle = \"1h\"\n";
+    let options = Options::new(folder.join("site")).engine(engine).config(lines);
+    let mut server = Server::start(&options);
+    let mut client = Client::connect(server.addr());
+    assert_eq!(client.get("/small.txt").status, 200);
+    server.signal(Signal::TERM);
+    // it does not read, so that the PING of the goodbye is never answered
+    let status = server.wait(PATIENCE).expect("the server did not stop");
+    assert!(status.success() && server.stderr().contains(" 0 aborted"), "{}", server.stderr());
+    client.until_closed();
+    assert!(!client.goodbyes.is_empty(), "{engine}");
+}
+
+fn a_connection_whose_window_stays_closed_ends_with_a_goodbye(engine: &str) {
+    let folder = site();
+    let served = serve(&folder, engine, "timeouts.send_window = \"1s\"\n");
+    let limits = Limits { connection_window_bytes: 65_535, ..Limits::default() };
+    let mut client = Client::with(served.addr(), limits);
+    client.takes = false;
+    let slow = client.ask("/large.bin");
+    client.until(|client| client.so_far(slow).body.len() == 65_535);
+    client.until(|client| !client.goodbyes.is_empty());
+    assert_eq!(client.goodbyes, [ErrorCode::ENHANCE_YOUR_CALM], "{engine}");
+    client.until_closed();
+    assert_eq!(served.metric("forebay_timeouts_total{kind=\"send\"}"), 1, "{}", served.metrics());
 }
 
 fn a_reload_keeps_connections(engine: &str) {

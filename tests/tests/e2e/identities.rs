@@ -139,6 +139,68 @@ fn only_who_proves_it_is_gold(engine: &str) {
     assert!(!std::fs::read_to_string(&log).unwrap().contains(&gold), "it is a secret");
 }
 
+/// Of two cookies the first counts, and nothing but a whole token does.
+#[test]
+fn what_is_odd_proves_nothing() {
+    let folder = folder();
+    let served = serve(&folder, "event", "");
+    let gold = token(&folder, &["gold", "--for", "2h"]);
+    let parts: Vec<&str> = gold.split('.').collect();
+    let [_, _, until, _, _, mac] = parts[..] else { panic!("{gold}") };
+    let with = |at: usize, part: &str| {
+        let mut parts = parts.clone();
+        parts[at] = part;
+        parts.join(".")
+    };
+    // the last digit has two bits that say nothing
+    let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let last = digits.find(&mac[mac.len() - 1..]).unwrap();
+    let loose = format!("{}{}", &gold[..gold.len() - 1], &digits[last + 1..last + 2]);
+    let later = (until.parse::<u64>().unwrap() + 1).to_string();
+    let mut stream = connect(&served);
+    for good in [format!("id={gold}"), format!("a={}; id={gold}", "a".repeat(4096))] {
+        assert_eq!(ask(&mut stream, "/", &good), 200, "{good}");
+    }
+    for bad in [
+        format!("id=x; id={gold}"),
+        format!("a=b; ID={gold}"),
+        format!("id=\"{gold}\""),
+        format!("id={gold}="),
+        format!("id={gold}."),
+        format!("id={gold}x"),
+        format!("id={loose}"),
+        format!("id={}", gold.to_uppercase()),
+        format!("id={}", with(0, "f2")),
+        format!("id={}", with(1, "")),
+        format!("id={}", with(2, &later)),
+        format!("id={}", with(2, "99999999999999999999")),
+        format!("id={}", with(3, "")),
+        format!("id={}", with(4, "7f000001-32")),
+        format!("id={}", with(5, "")),
+        format!("id={}", "a".repeat(8192)),
+        format!("id={}", ".".repeat(8192)),
+    ] {
+        assert_eq!(ask(&mut stream, "/", &bad), 403, "{bad}");
+        assert_eq!(ask(&mut stream, "/", &format!("id={gold}")), 200, "after {bad}");
+    }
+    let fields = format!("Cookie: id=x\r\nCookie: id={gold}\r\n");
+    let head = format!("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
+    assert!(served.exchange(head.as_bytes()).starts_with(b"HTTP/1.1 403 "));
+}
+
+/// What a connection remembers of a token ends with the token.
+#[test]
+fn a_token_expires_on_the_connection_that_has_shown_it() {
+    let folder = folder();
+    let served = serve(&folder, "event", "");
+    let mut stream = connect(&served);
+    // on a machine that is busy one may have expired before it is shown
+    let mut shown = (0..20).map(|_| format!("id={}", token(&folder, &["gold", "--for", "2s"])));
+    let shown = shown.find(|cookie| ask(&mut stream, "/", cookie) == 200).unwrap();
+    assert!(soon(PATIENCE, || ask(&mut stream, "/", &shown) == 403));
+    assert_eq!(ask(&mut connect(&served), "/", &shown), 403);
+}
+
 /// Cookies come one by one, and none is taken for that of another request.
 fn streams_of_one_connection_prove_each_for_itself(engine: &str) {
     let folder = folder();
@@ -176,6 +238,13 @@ fn keys_are_taken_over_by_a_reload() {
     let reload = || assert_eq!(served.reload().0, Some(0));
     reload();
     assert_eq!((ask(&mut stream, "/", &old), ask(&mut stream, "/", &new)), (200, 200));
+    folder.write("keys", OTHER);
+    reload();
+    assert_eq!((ask(&mut stream, "/", &old), ask(&mut stream, "/", &new)), (403, 200));
+    // a file that has changed is looked at without a reload, too
+    folder.write("keys", KEY);
+    assert!(soon(PATIENCE, || ask(&mut stream, "/", &old) == 200));
+    assert_eq!(ask(&mut stream, "/", &new), 403);
     folder.write("keys", OTHER);
     reload();
     assert_eq!((ask(&mut stream, "/", &old), ask(&mut stream, "/", &new)), (403, 200));
@@ -228,8 +297,12 @@ fn a_token_is_made_and_checked_by_the_command() {
     let gold = token(&folder, &["gold", "--for", "2h", "--network", "10.1.2.3/16"]);
     let said = token(&folder, &["--check", &gold, "--client", "10.1.9.9"]);
     assert!(said.starts_with("gold, in 10.1.0.0/16, for 7"), "{said}");
+    let expired = token(&folder, &["gold", "--for", "0s"]);
     for (arguments, why) in [
         (&["--check", &*gold, "--client", "10.2.0.1"][..], "another network"),
+        (&["--check", &expired], "has expired"),
+        (&["--check", &gold[..gold.len() - 1]], "not the form"),
+        (&["--check", ""], "not the form"),
         (&["--check", &gold[1..]], "not the form"),
         (&["a.b"], "letters of ASCII"),
         (&["gold", "--key", "k9"], "there are k1"),

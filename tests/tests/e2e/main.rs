@@ -34,6 +34,7 @@ mod log_choice;
 mod logs;
 mod metrics;
 mod on_the_way;
+mod pipeline;
 mod policy;
 mod proxy;
 mod queue;

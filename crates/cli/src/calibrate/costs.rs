@@ -39,6 +39,11 @@ pub(super) fn file_name(bytes: u64) -> String {
     format!("{bytes}.bin")
 }
 
+/// The text of so many bytes, which is compressed for clients that take it.
+pub(super) fn text_name(bytes: u64) -> String {
+    format!("{bytes}.txt")
+}
+
 /// The regression over all points. A server that used only part of its core, because the client had no
 /// more to ask, counts as one that did as much more as it had left: `U` is 1 for each.
 pub(super) fn fit(points: &[Point]) -> Result<Fit, FitError> {

@@ -71,6 +71,23 @@ pub(super) fn measure(
     Ok(all)
 }
 
+/// The first of the files of which the two servers do not send the same bytes: a constant may change what
+/// an answer costs, and nothing else.
+pub(super) fn first_difference(
+    bench: &Bench,
+    two: &Two<'_>,
+    files: &[String],
+) -> Result<Option<String>, CalibrateError> {
+    for file in files {
+        bench.check()?;
+        let [first, second] = two.servers;
+        if first.answer(file)? != second.answer(file)? {
+            return Ok(Some(file.clone()));
+        }
+    }
+    Ok(None)
+}
+
 /// How much the first costs compared with the second over all sizes: the geometric mean.
 pub(super) fn mean(all: &[Pairs]) -> f64 {
     let sum: f64 = all.iter().map(|pairs| pairs.ratio().ln()).sum();

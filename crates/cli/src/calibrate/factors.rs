@@ -173,6 +173,19 @@ mod tests {
     }
 
     #[test]
+    fn most_of_what_wrong_factors_lose_is_recovered() {
+        let good = Settings::for_cores(2);
+        let wrong = Settings { per_waiting: [0.005; PHASES], ..good.clone() };
+        let load = shifting(HOT, COLD, 2);
+        let Ok(found) = search(&load, &wrong, QUICK, || Ok::<(), Infallible>(()));
+        let good_ms = mean_ms(&load, &Settings { law: Law::Queue, ..good });
+        let lost_ms = found.before_ms - good_ms;
+        assert!(lost_ms > 0.1 * good_ms, "they lose nothing: {found:?}, {good_ms}");
+        let recovered = (found.before_ms - found.after_ms) / lost_ms;
+        assert!(recovered >= 0.8, "{recovered}: {found:?}, {good_ms}");
+    }
+
+    #[test]
     fn a_search_can_be_ended() {
         let load = shifting(HOT, COLD, 2);
         let ended = search(&load[..1], &Settings::for_cores(2), FULL, || Err("enough"));

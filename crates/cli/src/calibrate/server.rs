@@ -119,6 +119,24 @@ impl Server {
         Ok(self.threads()?.iter().map(|(_, spent)| spent).fold(Spent::default(), sum))
     }
 
+    /// What it sends to a client that takes every coding, but for the time of day.
+    pub(super) fn answer(&self, path: &str) -> Result<Vec<u8>, CalibrateError> {
+        let request = format!(
+            "GET /{path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             Accept-Encoding: br, zstd, gzip\r\n\r\n",
+            self.clients
+        );
+        let ask = || -> io::Result<Vec<u8>> {
+            let mut socket = TcpStream::connect_timeout(&self.clients, READY_WITHIN)?;
+            socket.set_read_timeout(Some(READY_WITHIN))?;
+            socket.write_all(request.as_bytes())?;
+            let mut answer = Vec::new();
+            socket.read_to_end(&mut answer)?;
+            Ok(without_date(&answer))
+        };
+        ask().map_err(CalibrateError::io("no answer for", path))
+    }
+
     /// Its metrics, as Prometheus has them; nothing while it does not answer.
     pub(super) fn metrics(&self) -> String {
         let ask = || -> io::Result<String> {
@@ -140,6 +158,16 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// An answer without the line of its head that says when it was made.
+fn without_date(answer: &[u8]) -> Vec<u8> {
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap_or(answer.len());
+    let (head, rest) = answer.split_at(end);
+    let is_date =
+        |line: &&[u8]| line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"date:"));
+    let lines = head.split_inclusive(|byte| *byte == b'\n').filter(|line| !is_date(line));
+    lines.chain([rest]).flatten().copied().collect()
 }
 
 /// Starts a process that is bound to a core, as all its threads are then.
@@ -167,4 +195,20 @@ fn free_addresses() -> Result<(SocketAddr, SocketAddr), CalibrateError> {
         Ok((one.local_addr()?, other.local_addr()?))
     });
     both.map_err(CalibrateError::io("no free port on", own.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_differ_in_more_than_the_time_of_day() {
+        let answer = |date, body| {
+            let head = format!("HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 2\r\n\r\n");
+            without_date(&[head.as_bytes(), body].concat())
+        };
+        assert_eq!(answer("now", b"a\n"), answer("later", b"a\n"));
+        assert_ne!(answer("now", b"a\n"), answer("now", b"b\n"));
+        assert!(answer("now", b"date:").ends_with(b"2\r\n\r\ndate:"));
+    }
 }

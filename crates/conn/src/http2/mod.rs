@@ -38,6 +38,13 @@ const MOST_ATTEMPTS: u8 = 3;
 /// So many requests that policy resets are one by one; then the connection is.
 const MOST_RESETS: u32 = 16;
 
+/// So long after the first step of a goodbye comes the second, though the client has not said that it knows:
+/// requests that it sent before are here by then.
+const GOODBYE_MS: u64 = 1_000;
+
+/// That second step, as what is awaited. There is no such stream.
+const GOODBYE: RequestId = RequestId(0);
+
 /// What every client sends first (RFC 9113 §3.4), as far as no request of HTTP/1 can be meant.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
@@ -72,6 +79,8 @@ pub struct Http2<H: Handler> {
     /// Requests that policy has reset.
     resets: u32,
     closing: Option<Closing>,
+    /// When the second step of the goodbye comes at the latest.
+    goodbye_ms: u64,
     input_ended: bool,
     /// Nothing is taken from the input before the client takes something.
     is_stuck: bool,
@@ -203,6 +212,7 @@ impl<H: Handler> Http2<H> {
             relays: 0,
             resets: 0,
             closing: None,
+            goodbye_ms: u64::MAX,
             input_ended: false,
             is_stuck: false,
         }
@@ -323,6 +333,14 @@ impl<H: Handler> Http2<H> {
         give_up(handler, peer, live);
     }
 
+    /// The first step of a goodbye.
+    fn say_goodbye(&mut self, now_ms: u64) {
+        if !self.machine.is_draining() {
+            self.machine.drain();
+            self.goodbye_ms = now_ms + GOODBYE_MS;
+        }
+    }
+
     /// The connection ends with this.
     fn fail(&mut self, code: ErrorCode, reason: &'static str) {
         self.machine.fail(Fault { code, reason });
@@ -377,7 +395,7 @@ impl<H: Handler> Protocol<H> for Http2<H> {
         let is_fresh = cx.out.is_empty();
         self.is_stuck = false;
         if cx.draining || self.served >= cx.limits.requests {
-            self.machine.drain();
+            self.say_goodbye(cx.now_ms);
         }
         let step = loop {
             if let Some(event) = cx.event.take() {
@@ -476,7 +494,12 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             Await::Job | Await::Admission => {
                 self.expire_kept(cx, stream);
             }
-            Await::Send if awaited.id == RequestId::SENDING => return Some(Closing::Reset),
+            Await::Send if awaited.id == RequestId::SENDING => {
+                self.fail(ErrorCode::ENHANCE_YOUR_CALM, "the connection's window stays closed");
+                self.machine.flush(&mut cx.out.bytes);
+                return Some(Closing::Linger);
+            }
+            Await::Link if awaited.id == GOODBYE => self.machine.drain_now(),
             Await::Send => self.reset(cx.handler, cx.peer, stream, ErrorCode::CANCEL),
             Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link => {
                 self.expire_relay(cx, stream);
@@ -499,6 +522,9 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             // its window is closed, or it has not taken the last words
             return Awaited { what: Await::Send, id: RequestId::SENDING };
         } else if self.held.is_empty() && self.served > 0 && !self.machine.is_within_head() {
+            if self.machine.is_announced() {
+                return Awaited { what: Await::Link, id: GOODBYE };
+            }
             if self.machine.is_draining() { Await::Head } else { Await::Idle }
         } else {
             Await::Head
@@ -508,6 +534,9 @@ impl<H: Handler> Protocol<H> for Http2<H> {
 
     fn also_awaits(&self, tell: &mut dyn FnMut(Awaited)) {
         self.waiting().for_each(&mut *tell);
+        if self.machine.is_announced() {
+            tell(Awaited { what: Await::Link, id: GOODBYE });
+        }
         if self.machine.is_closed() && self.live.iter().any(|(_, live)| live.is_sending()) {
             tell(Awaited { what: Await::Send, id: RequestId::SENDING });
         }
@@ -526,6 +555,9 @@ impl<H: Handler> Protocol<H> for Http2<H> {
     }
 
     fn deadline_ms(&self, awaited: Awaited) -> u64 {
+        if awaited.id == GOODBYE {
+            return self.goodbye_ms;
+        }
         match self.live.get(awaited.id.0).map(|live| &live.phase) {
             Some(Phase::Relaying(relaying)) => relaying.relay.deadline_ms(),
             _ => u64::MAX,

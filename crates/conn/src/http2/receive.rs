@@ -153,7 +153,7 @@ impl<H: Handler> Http2<H> {
         };
         (self.rank, self.client) = (rank, client);
         if is_last {
-            self.machine.drain();
+            self.say_goodbye(cx.now_ms);
         }
         self.machine.set_rank(stream, rank.0);
         let keep = |conn: &mut Self, ticket, stage| {

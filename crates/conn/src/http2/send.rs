@@ -9,6 +9,7 @@ use crate::handler::{Handler, Piece, Rank};
 use crate::step::Context;
 use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::{ErrorCode, Part};
+use forebay_metrics::Counter;
 use std::net::IpAddr;
 
 /// An answer whose head is written, and what is left of its body.
@@ -39,6 +40,8 @@ enum Written {
     /// So many bytes.
     Bytes(usize),
     Cold,
+    /// Its file is another one now, or shorter.
+    Changed,
     /// It cannot be finished.
     Broken,
 }
@@ -72,7 +75,7 @@ impl<H: Handler> Sending<H> {
         match read {
             Read::Bytes(count) => Written::Bytes(count),
             Read::Cold => Written::Cold,
-            Read::Changed | Read::End => Written::Broken,
+            Read::Changed | Read::End => Written::Changed,
         }
     }
 }
@@ -101,6 +104,9 @@ impl<H: Handler> Http2<H> {
             let written = sending.write(&*cx.handler, &mut cx.out.bytes, most);
             let Written::Bytes(count) = written else {
                 cx.out.bytes.truncate(start);
+                if let Written::Changed = written {
+                    cx.metrics.add(Counter::Changed, 1);
+                }
                 self.interrupt(cx, stream, matches!(written, Written::Cold));
                 continue;
             };

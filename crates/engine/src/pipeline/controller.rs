@@ -1,9 +1,10 @@
 //! The controller's thread: takes a sample of all phases each period, has the law of
-//! [`forebay_control::allocation`] decide, and begins, wakes and parks threads accordingly.
+//! [`forebay_control::allocation`] decide, and moves, wakes and begins threads accordingly.
 
-use super::list::{Figures, WorkerSlot};
+use super::list::Figures;
 use super::lists::Lists;
 use super::pipeline_gauges::PipelineGauges;
+use super::thread;
 use super::{Counters, Fuse, Settings, Spawn};
 use forebay_conn::Job;
 use forebay_control::allocation::{self, PHASES, Phase, PhaseLoad, Sample, blocked_share};
@@ -89,9 +90,7 @@ impl Controller {
                 self.pipeline_gauges.show(&sample.phases, &now.phases, &load, None);
             } else {
                 let decision = self.allocation.step(&sample);
-                for phase in Phase::ALL.into_iter().filter(|phase| *phase >= self.first) {
-                    apply(lists, phase, decision.targets[phase.index()], &spawn);
-                }
+                apply(lists, self.first, &decision.targets, &spawn);
                 let decided = Some((self.first, &decision));
                 self.pipeline_gauges.show(&sample.phases, &now.phases, &decision.load, decided);
             }
@@ -146,12 +145,43 @@ fn sample<J: Job>(lists: &Lists<J>, before: &Reading, now: &Reading) -> Sample {
     }
 }
 
-/// Sees to it that `target` threads take the tasks of `phase`, or as many as can be had.
-fn apply<J: Job>(lists: &Lists<J>, phase: Phase, target: u32, spawn: &Spawn) {
-    let list = lists.of(phase);
-    for number in list.set_target(target) {
-        if !spawn(phase, WorkerSlot::Common(number)) {
-            return list.not_begun(number);
+/// Sees to it that each phase from `first` on has as many threads as it should, or as many as can be had. A
+/// thread that one phase has too many goes to one that lacks one; what is lacking then comes from those
+/// that rest, and at last from new threads.
+fn apply<J: Job>(lists: &Lists<J>, first: Phase, targets: &[u32; PHASES], spawn: &Spawn) {
+    let phases = || Phase::ALL.into_iter().filter(|phase| *phase >= first);
+    // a thread that has not come within a period is held by its task, perhaps for ever: another comes
+    let mut late = Vec::new();
+    for to in phases().flat_map(|from| lists.of(from).take_back()) {
+        lists.of(to).expect_fewer(1);
+        late.push(to);
+    }
+    let mut takers = Vec::new();
+    let mut steady = Vec::new();
+    // in keta's order: the later a phase, the sooner
+    for phase in phases().rev() {
+        let lacking = lists.of(phase).raise(targets[phase.index()]);
+        let late = late.iter().filter(|to| **to == phase).count() as u32;
+        bring(lists, phase, lacking.min(late), spawn);
+        takers.extend((late..lacking).map(|_| phase));
+        if lacking == 0 {
+            steady.push(phase);
+        }
+    }
+    for from in steady {
+        let may_change = |to| thread::may_change(from, to, &lists.ranks);
+        lists.of(from).lower(targets[from.index()], &mut takers, may_change);
+    }
+    takers.into_iter().for_each(|phase| bring(lists, phase, 1, spawn));
+}
+
+/// Has so many threads come to `phase`, which expects them: from those that rest, or new ones.
+fn bring<J: Job>(lists: &Lists<J>, phase: Phase, threads: u32, spawn: &Spawn) {
+    for missing in (1..=threads).rev() {
+        let comes =
+            lists.resting.of(phase, &lists.ranks).call(phase) || spawn(phase, lists.another_slot());
+        if !comes {
+            return lists.of(phase).expect_fewer(missing);
         }
     }
 }

@@ -8,7 +8,8 @@
 
 use super::list::WorkerSlot;
 use super::lists::{Lists, Task};
-use super::{Core, Counters, Settings, Spawn, begin, give_way};
+use super::thread::PhaseThread;
+use super::{Core, Counters, Settings, Spawn, begin};
 use crate::accept::Listener;
 use crate::control::{Control, Ended, Order};
 use crate::event::{self, EventLoop};
@@ -113,13 +114,11 @@ where
 impl<J: Job> JobRunner<J> {
     fn work(&self, phase: Phase, worker_slot: WorkerSlot) {
         let metrics = self.counters.another();
-        let list = self.lists.of(phase);
         let ranks = &self.lists.ranks;
-        let _meter = list.enlist();
-        give_way(phase, list.level(worker_slot), ranks);
+        let mut thread = PhaseThread::new(&self.lists, phase, worker_slot);
         let mut jobs = 0u32;
         let mut ended = None;
-        while let Some((task, task_run)) = list.next(worker_slot, ended.take(), || ()) {
+        while let Some((task, task_run)) = thread.next(ended.take(), || ()) {
             if let Task::Run(job_task) = task {
                 if let Some(job) = job_task.job.take() {
                     jobs = jobs.wrapping_add(1);

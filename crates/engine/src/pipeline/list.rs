@@ -4,6 +4,9 @@
 //! of higher ones. The controller's threads take all. Beyond their number each higher rank may have a
 //! reserve of threads that take nothing below it, as [`helpers`](crate::helpers) have; while a lower
 //! rank is due they take nothing.
+//!
+//! The controller's threads belong to no phase for ever: one that is told to goes to another list as soon
+//! as it has no task, and one that is too many rests until a phase needs it ([`Duty`]).
 
 #[cfg(test)]
 mod tests;
@@ -11,22 +14,22 @@ mod tests;
 use super::meter::{Meter, Meters};
 use super::queue::{Next, Queue};
 use crate::ranks::{Ranks, Standing};
+use forebay_control::allocation::Phase;
 use forebay_control::ranked::Turn;
 use forebay_sys::clock;
 use forebay_sys::schedule::Spent;
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A thread that has had nothing to do for this long lets its handler rest.
 const REST: Duration = Duration::from_millis(100);
 
-/// Tasks, and threads that sleep while there are none. Threads are numbered; those from the target
-/// on are parked until the target rises again.
+/// Tasks, and threads that sleep while there are none.
 pub(super) struct List<T> {
     state: Mutex<ListState<T>>,
     /// Where idle threads of each level sleep.
     work: Box<[Condvar]>,
-    parked: Condvar,
     meters: Meters,
     reserve: u32,
 }
@@ -38,10 +41,14 @@ struct ListState<T> {
     /// … and tasks that are jobs and wait because all of them but one are.
     held: Queue<T>,
     idle: Box<[Idle]>,
-    /// Threads that may take tasks: those with a lower number.
+    /// How many of the controller's threads take tasks, those of a reserve not counted …
     target: u32,
-    /// Threads that were ever begun; none ends before the list is closed.
-    begun: u32,
+    /// … how many are here …
+    active: u32,
+    /// … how many are on their way, …
+    coming: u32,
+    /// … and where to some of those here are to go.
+    leaving: VecDeque<Phase>,
     closed: bool,
     figures: Figures,
     /// When `figures.busy_ns` was brought up to date.
@@ -59,10 +66,23 @@ struct Idle {
 /// Which thread of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkerSlot {
-    /// One of the controller's, with this number.
+    /// One of the controller's. It keeps its number, which is in its name, in every phase.
     Common(u32),
     /// One of the reserve of this rank, with this number.
     Reserve(u8, u32),
+}
+
+/// What a thread does next.
+#[derive(Debug)]
+pub(super) enum Duty<T> {
+    /// This task.
+    Task(T, TaskRun),
+    /// It goes to this phase, which waits for it.
+    Switch(Phase),
+    /// It is one too many here: it rests until a phase needs it.
+    Rest,
+    /// The list is closed.
+    End,
 }
 
 /// A thread's time with a task: from [`List::next`] to the next.
@@ -117,7 +137,7 @@ impl TaskRun {
 
 impl<T> List<T> {
     /// An empty list in this order for `target` threads, and `reserve` more for each rank but the
-    /// last. The caller begins them.
+    /// last. The caller begins them; each but those of the reserve says when it is [there](List::join).
     pub(super) fn new(target: u32, ranks: &Ranks, reserve: usize) -> List<T> {
         let state = ListState {
             tasks: Queue::new(ranks),
@@ -125,7 +145,9 @@ impl<T> List<T> {
             held: Queue::new(ranks),
             idle: vec![Idle::default(); ranks.count()].into(),
             target,
-            begun: target,
+            active: 0,
+            coming: target,
+            leaving: VecDeque::new(),
             closed: false,
             figures: Figures::default(),
             counted_ns: clock::monotonic_ns(),
@@ -133,7 +155,6 @@ impl<T> List<T> {
         List {
             state: Mutex::new(state),
             work: (0..ranks.count()).map(|_| Condvar::new()).collect(),
-            parked: Condvar::new(),
             meters: Meters::default(),
             reserve: reserve as u32,
         }
@@ -148,13 +169,29 @@ impl<T> List<T> {
         (self.work.len() - 1) as u8
     }
 
-    /// The threads there are to begin with.
-    pub(super) fn first_slots(&self) -> Vec<WorkerSlot> {
-        let common = (0..self.lock().target).map(WorkerSlot::Common);
-        let reserves = (0..self.last()).flat_map(|rank| {
-            (0..self.reserve).map(move |number| WorkerSlot::Reserve(rank, number))
-        });
-        common.chain(reserves).collect()
+    /// The threads of the reserves, which there are from the beginning.
+    pub(super) fn reserves(&self) -> impl Iterator<Item = WorkerSlot> + use<T> {
+        let reserve = self.reserve;
+        (0..self.last())
+            .flat_map(move |rank| (0..reserve).map(move |number| WorkerSlot::Reserve(rank, number)))
+    }
+
+    /// How many threads are on their way.
+    pub(super) fn coming(&self) -> u32 {
+        self.lock().coming
+    }
+
+    /// One of the controller's threads that was on its way is here, and calls [`next`](List::next).
+    pub(super) fn join(&self) {
+        let mut state = self.lock();
+        state.coming = state.coming.saturating_sub(1);
+        state.active += 1;
+    }
+
+    /// So many that were on their way do not come after all.
+    pub(super) fn expect_fewer(&self, threads: u32) {
+        let mut state = self.lock();
+        state.coming = state.coming.saturating_sub(threads);
     }
 
     /// The last rank whose tasks a thread takes.
@@ -201,14 +238,14 @@ impl<T> List<T> {
         })
     }
 
-    /// The next task for a thread, and its time with it, or `None` when the list is closed. `ended` is
-    /// the thread's time with the task it comes from. Before a long sleep, `rest` is called.
+    /// What a thread does next. `ended` is its time with the task it comes from. Before a long sleep,
+    /// `rest` is called.
     pub(super) fn next(
         &self,
         worker_slot: WorkerSlot,
         ended: Option<TaskRun>,
         mut rest: impl FnMut(),
-    ) -> Option<(T, TaskRun)> {
+    ) -> Duty<T> {
         let level = usize::from(self.level(worker_slot));
         let mut state = self.lock();
         if let Some(task_run) = ended {
@@ -217,32 +254,30 @@ impl<T> List<T> {
         let mut rested = false;
         loop {
             if state.closed {
-                return None;
+                return Duty::End;
             }
-            let may = state.has_slot(worker_slot);
-            if may && let Some(next) = state.take(worker_slot, level as u8) {
+            if let Some(duty) = state.leave(worker_slot) {
+                // what it may have been woken for is another's
+                self.wake(&mut state);
+                return duty;
+            }
+            if let Some((task, task_run)) = state.take(worker_slot, level as u8) {
                 if self.last() > 0 {
                     // what is next now may be for another level
                     self.wake(&mut state);
                 }
-                return Some(next);
+                return Duty::Task(task, task_run);
             }
-            // what it may have been woken for is another's
-            if !may || self.last() > 0 {
+            if self.last() > 0 {
                 self.wake(&mut state);
             }
             let long = if rested { None } else { Some(REST) };
+            state.idle[level].asleep += 1;
             let timed_out;
-            (state, timed_out) = if may {
-                state.idle[level].asleep += 1;
-                let (mut state, timed_out) = wait(&self.work[level], state, long);
-                let idle = &mut state.idle[level];
-                idle.asleep -= 1;
-                idle.woken = idle.woken.saturating_sub(1);
-                (state, timed_out)
-            } else {
-                wait(&self.parked, state, long)
-            };
+            (state, timed_out) = wait(&self.work[level], state, long);
+            let idle = &mut state.idle[level];
+            idle.asleep -= 1;
+            idle.woken = idle.woken.saturating_sub(1);
             if timed_out && !rested {
                 drop(state);
                 rest();
@@ -287,33 +322,58 @@ impl<T> List<T> {
         }
     }
 
-    /// From now on so many threads take tasks, beside those of the reserves. Returns the numbers of
-    /// those that must be begun.
-    pub(super) fn set_target(&self, target: u32) -> std::ops::Range<u32> {
+    /// From now on at least so many threads take tasks, beside those of the reserves. Returns how many are
+    /// lacking: these it expects.
+    pub(super) fn raise(&self, target: u32) -> u32 {
         let mut state = self.lock();
-        if target > state.target {
-            self.parked.notify_all();
-        } else if target < state.target {
-            // those that sleep and are too many go and park
-            self.work[usize::from(self.last())].notify_all();
+        let wanted = target + state.leaving.len() as u32;
+        let lacking = wanted.saturating_sub(state.active + state.coming);
+        if lacking > 0 {
+            state.target = target;
+            state.coming += lacking;
         }
-        state.target = target;
-        let begun = state.begun;
-        state.begun = begun.max(target);
-        self.wake(&mut state);
-        begun..target.max(begun)
+        lacking
     }
 
-    /// Thread `number` could not be begun: neither can those after it.
-    pub(super) fn not_begun(&self, number: u32) {
+    /// From now on no more threads than these take tasks. Those that are too many rest when they have no
+    /// task, or go where one of `takers` is that they may change to, which is taken out.
+    pub(super) fn lower(
+        &self,
+        target: u32,
+        takers: &mut Vec<Phase>,
+        may_change: impl Fn(Phase) -> bool,
+    ) {
         let mut state = self.lock();
-        state.begun = state.begun.min(number);
-        state.target = state.target.min(number);
+        state.target = target;
+        let there = state.active + state.coming;
+        let mut too_many = there.saturating_sub(target + state.leaving.len() as u32);
+        takers.retain(|taker| {
+            let goes = too_many > 0 && may_change(*taker);
+            if goes {
+                too_many -= 1;
+                state.leaving.push_back(*taker);
+            }
+            !goes
+        });
+        // those that sleep and are too many go
+        self.work[usize::from(self.last())].notify_all();
+        self.wake(&mut state);
+    }
+
+    /// Takes back what was asked of threads that all have had tasks since: returns where none goes to.
+    pub(super) fn take_back(&self) -> VecDeque<Phase> {
+        std::mem::take(&mut self.lock().leaving)
     }
 
     /// The calling thread is one of this list's.
     pub(super) fn enlist(&self) -> Option<Arc<Meter>> {
         self.meters.enlist()
+    }
+
+    /// The thread with this meter comes to this list from another.
+    pub(super) fn take_over(&self, meter: &Arc<Meter>, from: &List<T>) {
+        from.meters.remove(meter);
+        self.meters.add(meter);
     }
 
     /// How its threads spent the time since the last call, summed. `None` if this kernel does not
@@ -327,7 +387,7 @@ impl<T> List<T> {
         let mut state = self.lock();
         state.change_busy(0);
         let waiting = (state.tasks.len() + state.held.len()) as u32;
-        let threads = state.target.min(state.begun);
+        let threads = state.target.min(state.active + state.coming);
         Figures { waiting, threads, ..state.figures }
     }
 
@@ -341,23 +401,30 @@ impl<T> List<T> {
             std::mem::replace(&mut state.held, nothing()),
         ];
         self.work.iter().for_each(Condvar::notify_all);
-        self.parked.notify_all();
         drop(state);
         drop(dropped);
     }
 }
 
 impl<T> ListState<T> {
-    fn has_slot(&self, worker_slot: WorkerSlot) -> bool {
-        match worker_slot {
-            WorkerSlot::Common(number) => number < self.target,
-            WorkerSlot::Reserve(..) => true,
+    /// Takes a thread out that is to go, or is too many.
+    fn leave(&mut self, worker_slot: WorkerSlot) -> Option<Duty<T>> {
+        if matches!(worker_slot, WorkerSlot::Reserve(..)) {
+            return None;
         }
+        let duty = match self.leaving.pop_front() {
+            Some(phase) => Duty::Switch(phase),
+            None if self.active > self.target => Duty::Rest,
+            None => return None,
+        };
+        self.active -= 1;
+        Some(duty)
     }
 
     /// Whether one more of the controller's threads may be in a job.
     fn may_begin_job(&self) -> bool {
-        self.in_job < self.target.saturating_sub(1).max(1)
+        let threads = self.active.min(self.target);
+        self.in_job < threads.saturating_sub(1).max(1)
     }
 
     /// The next task for a thread that takes those of `level` and of higher ranks. Among equals those

@@ -3,7 +3,8 @@
 //! Jobs that compute are in none of them: they leave the pipeline for the helper threads, of which
 //! there are as many as cores, and come back to process (ADR 0023).
 
-use super::list::List;
+use super::list::{List, WorkerSlot};
+use super::thread::Resting;
 use crate::helpers::{Ask, Helpers, JobRunner, Results, SharedJob};
 use crate::lanes::{Entry, Lanes};
 use crate::ranks::{Ranks, RequestKey, Standing};
@@ -12,6 +13,7 @@ use forebay_conn::{Job, Kind};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_metrics::Local;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What waits in a list.
@@ -42,12 +44,16 @@ pub(super) struct JobTask<J: Job> {
 /// The lists of all phases.
 pub(super) struct Lists<J: Job> {
     lists: [List<Task<J>>; PHASES],
+    /// Threads that no phase needs now.
+    pub(super) resting: Resting,
     helpers: Helpers<J>,
     /// The order of receive, process and send.
     pub(super) ranks: Ranks,
     lanes: Mutex<Lanes<JobTask<J>>>,
     threads: Mutex<Threads>,
     ended: Condvar,
+    /// The number of the next of the controller's threads.
+    number: AtomicU32,
 }
 
 #[derive(Default)]
@@ -73,10 +79,12 @@ impl<J: Job> Lists<J> {
         };
         Lists {
             lists: Phase::ALL.map(list),
+            resting: Resting::default(),
             helpers,
             lanes: Mutex::default(),
             threads: Mutex::default(),
             ended: Condvar::new(),
+            number: AtomicU32::new(0),
             ranks,
         }
     }
@@ -84,6 +92,11 @@ impl<J: Job> Lists<J> {
     /// A phase's list.
     pub(super) fn of(&self, phase: Phase) -> &List<Task<J>> {
         &self.lists[phase.index()]
+    }
+
+    /// For one more of the controller's threads.
+    pub(super) fn another_slot(&self) -> WorkerSlot {
+        WorkerSlot::Common(self.number.fetch_add(1, Ordering::Relaxed))
     }
 
     /// This listener has connections, which threads of `phase` accept. In receive that comes after those
@@ -161,6 +174,7 @@ impl<J: Job> Lists<J> {
     /// Closes all lists.
     pub(super) fn close(&self) {
         self.lists.iter().for_each(List::close);
+        self.resting.close();
     }
 
     /// Until all threads have ended, but for those in jobs.

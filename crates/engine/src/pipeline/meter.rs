@@ -22,9 +22,19 @@ impl Meters {
     pub(super) fn enlist(&self) -> Option<Arc<Meter>> {
         let figures = Figures::of_this_thread().ok()?;
         let meter = Arc::new(Meter { figures, before: Mutex::default() });
-        meter.spent();
-        self.lock().push(Arc::clone(&meter));
+        self.add(&meter);
         Some(meter)
+    }
+
+    /// The thread with this meter has left for another phase.
+    pub(super) fn remove(&self, meter: &Arc<Meter>) {
+        self.lock().retain(|other| !Arc::ptr_eq(other, meter));
+    }
+
+    /// The thread with this meter has come from another phase: what it spent there is not this one's.
+    pub(super) fn add(&self, meter: &Arc<Meter>) {
+        meter.spent();
+        self.lock().push(Arc::clone(meter));
     }
 
     /// How its threads spent the time since the last call, summed. `None` if this kernel does not

@@ -16,7 +16,7 @@
 //! * **What blocks where.** Auto: loops in `epoll_wait`, threads of process and send in jobs. Never:
 //!   threads of process and send in jobs, those of send also in poll on a slow receiver and the
 //!   bell, unless its connection has more to do than to send; the watcher in `epoll_wait`. A thread with an empty list sleeps, and one that is too many
-//!   is parked.
+//!   rests until any phase needs it (`thread.rs`).
 //! * **Queues and their limits.** The kernel's accept queue; the lists, with at most one entry per
 //!   connection, request and listener; jobs that wait for their lane ([`crate::lanes`]). With classes
 //!   the lists of process and send are ordered by rank, and process has a reserve of threads for each
@@ -32,6 +32,7 @@ mod meter;
 mod pipeline_gauges;
 mod queue;
 mod split;
+mod thread;
 
 pub use pipeline_gauges::PipelineGauges;
 
@@ -47,7 +48,6 @@ use controller::{Controller, Hold};
 use forebay_conn::{Handler, Job};
 use forebay_control::allocation::{self, Phase};
 use forebay_metrics::{Counter, Local};
-use forebay_sys::process;
 use fused::Fused;
 use list::WorkerSlot;
 use lists::Lists;
@@ -228,7 +228,9 @@ impl Counters {
 /// Begins the threads each phase has at the start.
 fn begin_all<J: Job>(lists: &Lists<J>, spawn: &Spawn) -> io::Result<()> {
     for phase in Phase::ALL {
-        for worker_slot in lists.of(phase).first_slots() {
+        let list = lists.of(phase);
+        let common = (0..list.coming()).map(|_| lists.another_slot());
+        for worker_slot in common.chain(list.reserves()) {
             if !spawn(phase, worker_slot) {
                 return Err(io::Error::other("no thread is to be had"));
             }
@@ -244,11 +246,7 @@ fn begin<J: Job>(
     worker_slot: WorkerSlot,
     work: impl FnOnce() + Send + 'static,
 ) -> bool {
-    let name = match worker_slot {
-        WorkerSlot::Common(number) => format!("{}-{number}", phase.name()),
-        WorkerSlot::Reserve(rank, number) => format!("{}-r{rank}-{number}", phase.name()),
-    };
-    let thread = std::thread::Builder::new().name(name);
+    let thread = std::thread::Builder::new().name(thread::name(phase, worker_slot));
     lists.thread_begins();
     let counted = Arc::clone(lists);
     let work = move || {
@@ -260,14 +258,4 @@ fn begin<J: Job>(
         lists.thread_ended();
     }
     has_begun
-}
-
-/// The calling thread, of process and of this level, gives way to those that take only what is above
-/// it, and to those that accept, receive and send.
-fn give_way(phase: Phase, level: u8, ranks: &Ranks) {
-    let niceness = ranks.niceness_of(level.into());
-    if phase == Phase::Process && niceness > 0 {
-        // a kernel that does not let us give way leaves all threads equal
-        let _ = process::give_way(niceness);
-    }
 }

@@ -158,6 +158,36 @@ fn what_is_sent_counts_in_a_turn_of_many_requests() {
     }
 }
 
+/// What a client sends is looked at though it takes its answer as fast as that is written.
+#[test]
+fn a_reset_is_noticed_though_the_socket_never_fills() {
+    let settings = Settings { turn_bytes: 1, ..Settings::default() };
+    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let (mut client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    client.write_all(ONE_OF_HTTP2).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let (mut taken, mut turns, mut room) = (0, 0, vec![0; 1024 * 1024]);
+    loop {
+        let fate = worker.turn(&mut served, None);
+        while let Ok(count) = client.read(&mut room) {
+            taken += count;
+        }
+        turns += 1;
+        match fate {
+            // CANCEL
+            Fate::Yields if turns == 5 => {
+                client.write_all(b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08").unwrap()
+            }
+            Fate::Yields => {}
+            Fate::Waits => break,
+            fate => panic!("{fate:?}"),
+        }
+    }
+    assert!(turns > 5 && taken < LARGE_BYTES / 2, "{taken} bytes in {turns} turns");
+}
+
 /// A client that is measured from the end of a long turn on has all the time there is.
 #[test]
 fn a_long_turn_makes_no_window_of_sending_shorter() {

@@ -65,6 +65,11 @@ impl Connection {
         self.drain != Drain::No
     }
 
+    /// Whether only the first step of a goodbye is done: the peer has not answered that it knows.
+    pub fn is_announced(&self) -> bool {
+        matches!(self.drain, Drain::Announced(_))
+    }
+
     /// Whether the goodbye is over: no stream is open and none will be.
     pub fn is_drained(&self) -> bool {
         matches!(self.drain, Drain::Last(_)) && self.streams.is_empty()

@@ -8,14 +8,29 @@ use forebay_policy::rule::{Degree, MOST_QUEUED, QUEUE_DEADLINE_MS, REJECT_STATUS
 use forebay_policy::{class, rule};
 use std::time::Duration;
 
+/// Classes and rules as the policy takes them.
+fn lowered(classes: &[Class], rules: &[Rule]) -> (Vec<class::Class>, Vec<rule::Rule>) {
+    let classes = classes.iter().map(Class::to_policy).collect();
+    let rules = Rule::placed(rules).map(|(place, rule)| rule.to_policy(place));
+    (classes, rules.collect())
+}
+
+/// Whether classes and rules make a policy. They are compiled once, when that is to be in force.
+///
+/// # Errors
+/// What is wrong with them.
+pub(super) fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError> {
+    let (classes, rules) = lowered(classes, rules);
+    Policy::check(&classes, &rules)
+}
+
 /// Compiles classes and rules.
 ///
 /// # Errors
 /// What is wrong with them. The checks of a configuration leave nothing.
 pub(super) fn policy(classes: &[Class], rules: &[Rule]) -> Result<Policy, PolicyError> {
-    let classes: Vec<_> = classes.iter().map(Class::to_policy).collect();
-    let rules = rules.iter().enumerate().map(|(index, rule)| rule.to_policy(index));
-    Policy::new(&classes, rules.collect())
+    let (classes, rules) = lowered(classes, rules);
+    Policy::new(&classes, rules)
 }
 
 impl Config {
@@ -43,10 +58,10 @@ impl Class {
 }
 
 impl Rule {
-    /// What the policy is told of it, as the one at `index`.
-    pub fn to_policy(&self, index: usize) -> rule::Rule {
+    /// What the policy is told of it, as the one at this [place](Rule::placed).
+    pub fn to_policy(&self, place: usize) -> rule::Rule {
         rule::Rule {
-            name: self.name(index),
+            name: self.name(place),
             when: match self.when {
                 When::Always => rule::When::Always,
                 When::Overload => rule::When::Overload,

@@ -7,10 +7,11 @@ use super::problem::Wrong;
 use super::read::{Path, Reader};
 use super::units::Percent;
 use super::value::quote;
-use super::{Action, Class, Over, Refuse, Rule, Switch};
+use super::{Action, Class, ClassName, Over, Refuse, Rule, Switch};
 use forebay_policy::rate::Rate;
 use forebay_policy::{At, Fault};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// What is wrong, each with where it stands.
 type Wrongs = Vec<(Path, Wrong)>;
@@ -44,8 +45,10 @@ impl Draft {
     pub(super) fn check_policy(&self, text: Option<&Reader<'_>>, wrong: &mut Wrongs) {
         let text = Text(text);
         self.check_classes(text, wrong);
-        let mut names: HashMap<String, Path> = HashMap::new();
-        for (index, (path, rule)) in numbered("rule", &self.rules).enumerate() {
+        let mut names: HashMap<String, usize> = HashMap::with_capacity(self.rules.len());
+        let places = Rule::placed(&self.rules).map(|(place, _)| place);
+        for (place, (index, (path, rule))) in places.zip(numbered("rule", &self.rules).enumerate())
+        {
             self.check_class_of(&path, rule, wrong);
             check_effect(&path, rule, text, wrong);
             check_phase(&path, rule, wrong);
@@ -53,17 +56,19 @@ impl Draft {
             check_use(&path, rule, text, wrong);
             self.check_mover(&path, rule, text, wrong);
             self.check_identity(&path, rule, text, wrong);
-            let (name, at) = (rule.name(index), path.child("name"));
-            if let Some(first) = names.get(&name) {
-                let found = format!("the name {}", quote(&name));
-                wrong.push((at, text.taken(found, "another rule".to_owned(), first)));
-            } else {
-                names.insert(name, at);
+            match names.entry(rule.name(place)) {
+                Entry::Vacant(vacant) => _ = vacant.insert(index),
+                Entry::Occupied(first) => {
+                    let found = format!("the name {}", quote(first.key()));
+                    let at = Path::default().child("rule").item(*first.get()).child("name");
+                    let taken = text.taken(found, "another rule".to_owned(), &at);
+                    wrong.push((path.child("name"), taken));
+                }
             }
         }
         // what is told already would be told again
         let is_good = wrong.is_empty() && text.0.is_none_or(Reader::is_content);
-        if is_good && let Err(error) = super::lower::policy(&self.classes, &self.rules) {
+        if is_good && let Err(error) = super::lower::check(&self.classes, &self.rules) {
             let section = match error.at {
                 At::Class(index) => Path::default().child("class").item(index),
                 At::Rule(index) => Path::default().child("rule").item(index),
@@ -138,10 +143,17 @@ impl Draft {
         }
     }
 
-    /// There is such a class.
+    /// There is such a class. That of a program is for rules of programs only: these go with it.
     fn check_class_of(&self, path: &Path, rule: &Rule, wrong: &mut Wrongs) {
         let Some(class) = &rule.class else { return };
-        let known = self.class_names();
+        let mut known = self.class_names();
+        if rule.owner.is_none() {
+            let is_owned = |class: &Class| class.owner.is_some();
+            let owned = self.classes.iter().filter(|class| is_owned(class));
+            let owned: Vec<_> =
+                owned.flat_map(|class| &class.name).map(ClassName::as_str).collect();
+            known.retain(|name| !owned.contains(&name.as_str()));
+        }
         if !known.iter().any(|name| name == class.as_str()) {
             let found = class.to_string();
             wrong.push((path.child("class"), Wrong::NoClass { found, known }));

@@ -118,7 +118,7 @@ impl Draft {
             Listen::Unix(_) => true,
         };
         for (path, listener) in &listeners {
-            if listener.engine == Engine::Pool
+            if matches!(listener.engine, Engine::Pool | Engine::Threads)
                 && listener.listen.iter().any(|endpoint| !is_local(&endpoint.listen))
             {
                 remarks.push((path.child("engine"), Wrong::HeldBySlowClients));

@@ -68,9 +68,19 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Its name, or what it is called as the one at `index`.
-    pub fn name(&self, index: usize) -> String {
-        self.name.as_ref().map_or_else(|| format!("rule {}", index + 1), RuleName::to_string)
+    /// Its name, or what it is called as the one at this [place](Rule::placed), which begins at 0.
+    pub fn name(&self, place: usize) -> String {
+        self.name.as_ref().map_or_else(|| format!("rule {}", place + 1), RuleName::to_string)
+    }
+
+    /// Each rule with its place in the file. Those of programs stand before, have names, and do not count:
+    /// a rule without a name is called the same, and so keeps what its limits have counted, whatever they add.
+    pub fn placed(rules: &[Rule]) -> impl Iterator<Item = (usize, &Rule)> {
+        rules.iter().scan(0, |next, rule| {
+            let place = *next;
+            *next += usize::from(rule.owner.is_none());
+            Some((place, rule))
+        })
     }
 
     /// Whether anything becomes of what it is about.

@@ -71,6 +71,8 @@ impl<T: Fn(Asked)> Session<'_, T> {
                 }
             }
             if received.len() > MOST_LINE_BYTES {
+                let error = format!("a line has at most {} KiB", MOST_LINE_BYTES >> 10);
+                let _ = self.stream.write_all(answer(&Value::Null, Err(error)).as_bytes());
                 return "its line was too long";
             }
             let now = Instant::now();
@@ -111,8 +113,7 @@ impl<T: Fn(Asked)> Session<'_, T> {
         }
         let Some(owner) = &self.owner else { return Err("say hello first".to_owned()) };
         let owner = owner.name.clone();
-        self.until = Instant::now() + self.lease;
-        match wish {
+        let result = match wish {
             Wish::Put(text) => self.ask(Some((owner, Change::Put(text))), String::new()),
             Wish::Remove { rules, classes } => {
                 self.ask(Some((owner, Change::Remove { rules, classes })), String::new())
@@ -122,7 +123,10 @@ impl<T: Fn(Asked)> Session<'_, T> {
                 Ok(Value::Null)
             }
             Wish::Renew | Wish::Hello { .. } => Ok(Value::Null),
-        }
+        };
+        // the time that the server took is not the program's
+        self.until = Instant::now() + self.lease;
+        result
     }
 
     fn hello(&mut self, name: String, lease: Duration, owners: &Owners) -> Result<Value, String> {

@@ -4,7 +4,10 @@
 //! one leaves that is killed goes when the same user starts the next: all that use a directory hold a shared
 //! lock on a file in it, and what nobody holds is removed. The stages cannot do it, Landlock keeps them out.
 
+use super::stage::Role;
+use forebay_sys::clock;
 use forebay_sys::file::{lock_shared, try_lock};
+use forebay_upstream::ends::{End, Ends};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -17,6 +20,9 @@ const COPY: &str = "forebay.toml";
 /// The name of the file that all who use the directory have locked.
 const LOCK: &str = "lock";
 
+/// The name of the file in which the supervisor says how processes have ended.
+const ENDS: &str = "ends";
+
 /// Where stages say that they are ready.
 const NOTIFY: &str = "notify.sock";
 
@@ -27,6 +33,7 @@ const PREFIX: &str = "forebay-";
 pub(super) struct Links {
     path: PathBuf,
     _lock: File,
+    ends: File,
 }
 
 impl Links {
@@ -53,7 +60,8 @@ impl Links {
         let lock = File::create(&new)?;
         lock_shared(&lock)?;
         fs::rename(&new, path.join(LOCK))?;
-        Ok(Links { path, _lock: lock })
+        let ends = File::options().append(true).create_new(true).open(path.join(ENDS))?;
+        Ok(Links { path, _lock: lock, ends })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -63,6 +71,18 @@ impl Links {
     /// The configuration as it is now, for all processes that have this directory.
     pub(super) fn keep(&self, file: &Path) -> io::Result<()> {
         fs::copy(file, self.path.join(COPY)).map(drop)
+    }
+
+    /// Tells those who ask this instance, from 1, that its process has ended.
+    pub(super) fn tell_end(&self, role: Role, instance: u64, was_by_itself: bool) {
+        let end = End {
+            at_ms: clock::coarse_ms(),
+            stage: role.number(),
+            instance: usize::try_from(instance.saturating_sub(1)).unwrap_or(usize::MAX),
+            was_by_itself,
+        };
+        // who is not told counts no end
+        let _ = end.append(&mut &self.ends);
     }
 
     /// Where stages say that they are ready.
@@ -93,6 +113,12 @@ pub fn hold(links: &Path) -> Option<File> {
     let lock = File::open(links.join(LOCK)).ok()?;
     lock_shared(&lock).ok()?;
     Some(lock)
+}
+
+/// What the supervisor says of the processes of a stage from now on; `None` if there is no supervisor.
+pub(super) fn ends(links: &Path, role: Role) -> Option<Ends> {
+    let file = File::open(links.join(ENDS)).ok()?;
+    Ends::new(file, role.number()).ok()
 }
 
 /// Removes directories of this user that nobody uses any more.

@@ -1,5 +1,6 @@
 //! What a stage makes of the configuration that all of them share, and whom it asks.
 
+use super::links;
 use crate::config::{
     Access, AdminListen, Config, ControlSocket, Count, Endpoint, KeepAliveLaw, Listen, Listener,
     Rate, Size, StageAddress, Switch,
@@ -49,6 +50,15 @@ impl Role {
             Role::Receive => "receive",
             Role::Process => "process",
             Role::Respond => "respond",
+        }
+    }
+
+    /// Which it is on a request's way.
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Role::Receive => 0,
+            Role::Process => 1,
+            Role::Respond => 2,
         }
     }
 
@@ -132,8 +142,9 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
             buffer_bytes: 0,
             authority: None,
         });
-        let link = config.isolated.link(role.others(config).is_empty());
-        Application::of_stage(application, link, now_ms)
+        let is_own = role.others(config).is_empty();
+        let ends = links::ends(&place.links, role).filter(|_| is_own);
+        Application::of_stage(application, config.isolated.link(is_own), ends, now_ms)
     });
     Some(Next { role: place.role, stage })
 }

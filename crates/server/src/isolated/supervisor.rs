@@ -1,5 +1,6 @@
 //! The process that starts the stages, keeps the listening sockets, and starts again what has ended.
 
+use super::ending::{Ending, OutOfMemory};
 use super::links::Links;
 use super::stage::{Place, Role};
 use crate::config::{self, Config, Endpoint};
@@ -14,9 +15,8 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -53,25 +53,30 @@ struct Slot {
 
 /// The processes of before a reload: one stage after the other is told to end.
 struct Leaving {
-    children: Vec<(Role, Child)>,
+    children: Vec<(Role, u64, Child)>,
     /// Until here they were told.
     role: Role,
     /// They are left to themselves for so long.
     until: Instant,
-    _links: Links,
+    links: Links,
 }
 
 impl Leaving {
     /// Whether any is left. The next stage ends when the one before has.
-    fn goes_on(&mut self, now: Instant) -> bool {
-        self.children.retain_mut(|(_, child)| {
-            let is_there = matches!(child.try_wait(), Ok(None));
+    fn goes_on(&mut self, now: Instant, memory: &mut OutOfMemory) -> bool {
+        self.children.retain_mut(|(role, instance, child)| {
+            let ended = child.try_wait();
+            if let Ok(Some(status)) = ended {
+                let was_by_itself = Ending(status).was_by_itself(memory);
+                self.links.tell_end(*role, *instance, was_by_itself);
+            }
+            let is_there = matches!(ended, Ok(None));
             if is_there && now >= self.until {
                 let _ = child.kill();
             }
             is_there
         });
-        while !self.children.iter().any(|(role, _)| *role == self.role)
+        while !self.children.iter().any(|(role, ..)| *role == self.role)
             && let Some(next) = self.role.next()
         {
             self.role = next;
@@ -82,8 +87,8 @@ impl Leaving {
 
     /// To the stage that is ending.
     fn signal(&self, signal: i32) {
-        let children = self.children.iter().filter(|(role, _)| *role == self.role);
-        children.for_each(|(_, child)| passing::signal(child, signal));
+        let children = self.children.iter().filter(|(role, ..)| *role == self.role);
+        children.for_each(|(_, _, child)| passing::signal(child, signal));
     }
 }
 
@@ -100,6 +105,7 @@ struct Supervisor {
     /// The stage that is ending, and by which signal.
     stopping: Option<(Role, i32)>,
     notifier: Notifier,
+    memory: OutOfMemory,
 }
 
 fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
@@ -129,6 +135,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), RunError> {
         leaving: Vec::new(),
         stopping: None,
         notifier: Notifier::from_environment(),
+        memory: OutOfMemory::new(),
     };
     let events = listen(signals).map_err(resources("a thread for signals"))?;
     let result = supervisor.start_all().and_then(|()| {
@@ -207,7 +214,7 @@ impl Supervisor {
             let mut children = self.slots.iter_mut().filter(|slot| slot.role == role);
             let ended = children.find_map(|slot| slot.child.as_mut()?.try_wait().ok().flatten());
             if let Some(status) = ended {
-                return Err(RunError::Stage { role, why: ending(status) });
+                return Err(RunError::Stage { role, why: Ending(status).to_string() });
             }
             if begin.elapsed() >= READY {
                 let why = format!("does not serve after {} s", READY.as_secs());
@@ -278,23 +285,23 @@ impl Supervisor {
     /// Takes note of those that have ended.
     fn reap(&mut self) {
         let now = Instant::now();
-        self.leaving.retain_mut(|leaving| leaving.goes_on(now));
+        self.leaving.retain_mut(|leaving| leaving.goes_on(now, &mut self.memory));
         let is_stopping = self.stopping.is_some();
         for slot in &mut self.slots {
             let Some(child) = &mut slot.child else { continue };
             let Ok(Some(status)) = child.try_wait() else { continue };
             let (number, lived) = (child.id(), slot.started.elapsed());
             slot.child = None;
+            let (role, instance, ending) = (slot.role, slot.instance, Ending(status));
+            self.links.tell_end(role, instance, ending.was_by_itself(&mut self.memory));
             if is_stopping {
                 continue;
             }
-            let (role, instance) = (slot.role, slot.instance);
             if lived >= LIVES {
                 slot.rest = FIRST_REST;
             }
             say(format_args!(
-                "stage {role} {instance} (process {number}) {}; it is started again",
-                ending(status)
+                "stage {role} {instance} (process {number}) {ending}; it is started again"
             ));
             slot.due = Some(now + slot.rest);
             slot.rest = (slot.rest * 2).min(LONGEST_REST);
@@ -397,9 +404,9 @@ impl Supervisor {
             return Err(why.to_string());
         }
         self.config = config;
-        let children = old.into_iter().filter_map(|slot| Some((slot.role, slot.child?)));
-        let leaving =
-            Leaving { children: children.collect(), role: Role::Receive, until, _links: links };
+        let children = old.into_iter();
+        let children = children.filter_map(|slot| Some((slot.role, slot.instance, slot.child?)));
+        let leaving = Leaving { children: children.collect(), role: Role::Receive, until, links };
         leaving.signal(SIGTERM);
         self.leaving.push(leaving);
         Ok(())
@@ -409,7 +416,7 @@ impl Supervisor {
     fn end_all(&mut self) {
         let leaving = self.leaving.drain(..).flat_map(|leaving| leaving.children);
         let slots = self.slots.iter_mut().filter_map(|slot| slot.child.take());
-        end(slots.chain(leaving.map(|(_, child)| child)));
+        end(slots.chain(leaving.map(|(_, _, child)| child)));
     }
 }
 
@@ -418,14 +425,5 @@ fn end(children: impl Iterator<Item = Child>) {
     for mut child in children {
         let _ = child.kill();
         let _ = child.wait();
-    }
-}
-
-/// How a process has ended, for a sentence about it.
-fn ending(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("has ended with exit code {code}"),
-        (None, Some(signal)) => format!("was ended by signal {signal}"),
-        (None, None) => "has ended".to_owned(),
     }
 }

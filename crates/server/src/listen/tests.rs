@@ -102,6 +102,23 @@ fn sockets_stay_and_are_dealt_out_anew() {
 }
 
 #[test]
+fn opening_is_timed_step_by_step() {
+    let mut listeners = Listeners::default();
+    assert_eq!(listeners.times().get(), OpenSteps::default());
+    listeners.take(&[ANY], 1).unwrap();
+    let one = listeners.times().get();
+    let steps =
+        |times: OpenSteps| [times.socket_ns, times.options_ns, times.bind_ns, times.listen_ns];
+    assert!(steps(one).iter().all(|ns| *ns > 0), "{one:?}");
+    // what is open is not opened again
+    listeners.take(&[ANY], 1).unwrap();
+    assert_eq!(listeners.times().get(), one);
+    listeners.take(&[ANY], 2).unwrap();
+    let two = listeners.times().get();
+    assert!(steps(one).iter().zip(steps(two)).all(|(one, two)| *one < two), "{two:?}");
+}
+
+#[test]
 fn one_address_may_take_the_place_of_all_and_back() {
     let mut listeners = Listeners::default();
     listeners.take(&[Listen::All(0)], 2).unwrap();

@@ -208,7 +208,10 @@ pub fn apply(config: &Config, owner: &str, change: &Change) -> Result<(Config, S
 
 fn put(config: &mut Config, owner: &str, text: &str) -> Result<String, String> {
     let (classes, rules) = config::classes_and_rules(text).map_err(|problems| {
-        let said = problems.iter().map(|problem| format!("{}: {}", problem.key, problem.wrong));
+        let said = problems.iter().map(|problem| match &*problem.key {
+            "" => problem.wrong.to_string(),
+            key => format!("{key}: {}", problem.wrong),
+        });
         said.collect::<Vec<_>>().join("; ")
     })?;
     let mut said = Vec::new();
@@ -289,20 +292,31 @@ fn forget(config: &mut Config, is_gone: impl Fn(&str) -> bool) -> usize {
     before - config.rules.len() - config.classes.len()
 }
 
-/// What programs have added to `current`, added to what a file says. Where that does not go together it is
-/// left out, and the operator told why.
+/// What programs have added to `current`, added to what a file says. Where that does not go together, what
+/// one of them has added is left out, or all of it if that is not enough, and the operator told why.
 pub fn carry(current: &Config, next: Config) -> (Config, Option<String>) {
     let mut merged = next.clone();
     let classes = current.classes.iter().filter(|class| class.owner.is_some());
     let rules: Vec<_> = current.rules.iter().filter(|rule| rule.owner.is_some()).cloned().collect();
     merged.classes.extend(classes.cloned());
     merged.rules.splice(..0, rules);
-    match rules_at_odds(&merged) {
-        None => (merged, None),
-        Some((at, wrong)) => {
-            let why = format!("what programs have added is gone: {}: {wrong}", at.shown);
-            (next, Some(why))
+    let Some((at, wrong)) = rules_at_odds(&merged) else { return (merged, None) };
+    let gone = |whose: &str| format!("what {whose} has added is gone: {}: {wrong}", at.shown);
+    let mut owners: Vec<Box<str>> = Vec::new();
+    let of_rules = merged.rules.iter().filter_map(|rule| rule.owner.as_ref());
+    for owner in of_rules.chain(merged.classes.iter().filter_map(|class| class.owner.as_ref())) {
+        if !owners.contains(owner) {
+            owners.push(owner.clone());
         }
+    }
+    let without = owners.into_iter().filter_map(|owner| {
+        let mut without = merged.clone();
+        forget(&mut without, |of| of == &*owner);
+        rules_at_odds(&without).is_none().then_some((owner, without))
+    });
+    match without.max_by_key(|(_, without)| without.rules.len() + without.classes.len()) {
+        Some((owner, without)) => (without, Some(gone(&format!("the program {owner}")))),
+        None => (next, Some(gone("every program"))),
     }
 }
 
@@ -330,7 +344,7 @@ mod tests {
     }
 
     fn names(config: &Config) -> Vec<String> {
-        config.rules.iter().enumerate().map(|(index, rule)| rule.name(index)).collect()
+        Rule::placed(&config.rules).map(|(place, rule)| rule.name(place)).collect()
     }
 
     #[test]
@@ -395,10 +409,42 @@ mod tests {
         let fresh = config::parse(file, "/etc/forebay.toml").unwrap();
         let (carried, said) = carry(&config, fresh);
         assert_eq!((names(&carried), said), (names(&config), None));
+        // whose name the file takes has nothing any more; others keep theirs
+        let taken = format!("{file}[[rule]]\nname = \"b\"\nstop = true\n");
+        let fresh = config::parse(&taken, "/etc/forebay.toml").unwrap();
+        let (carried, said) = carry(&config, fresh);
+        assert_eq!(names(&carried), ["a", "of the file", "b"]);
+        assert!(said.unwrap().starts_with("what the program two has added is gone: rule"));
+        let three = put(r#"{"do":"put","rules":[{"name":"c","path":"/c","action":"reset"}]}"#);
+        let (three, _) = apply(&config, "three", &three).unwrap();
+        let taken = format!("{taken}[[rule]]\nname = \"c\"\nstop = true\n");
+        let fresh = config::parse(&taken, "/etc/forebay.toml").unwrap();
+        let (carried, said) = carry(&three, fresh);
+        assert_eq!(names(&carried), ["of the file", "b", "c"]);
+        assert!(said.unwrap().starts_with("what every program has added is gone: rule"));
         // with its class goes the rule of the other
         let (config, said) = apply(&config, "one", &Change::Leave("left")).unwrap();
         assert_eq!(said, "one: left: 3 rules and classes are gone\n");
         assert_eq!(names(&config), ["of the file"]);
+    }
+
+    #[test]
+    fn rules_of_the_file_without_names_are_called_by_their_place_in_it() {
+        let file =
+            "root = \"/site\"\n[[rule]]\nstop = true\n[[rule]]\npath = \"/b\"\nstop = true\n";
+        let config = config::parse(file, "/etc/forebay.toml").unwrap();
+        let rule = |name: &str| {
+            put(&json!({ "do": "put", "rules": [{ "name": name, "stop": true }] }).to_string())
+        };
+        assert!(apply(&config, "one", &rule("rule 2")).unwrap_err().contains("taken"));
+        let (config, _) = apply(&config, "one", &rule("a")).unwrap();
+        let (config, _) = apply(&config, "two", &rule("rule 3")).unwrap();
+        assert_eq!(names(&config), ["a", "rule 3", "rule 1", "rule 2"]);
+        let compiled = config.policy().unwrap();
+        let compiled: Vec<_> = compiled.rules().iter().map(|rule| &*rule.name).collect();
+        assert_eq!(compiled, names(&config));
+        let (config, _) = apply(&config, "one", &Change::Leave("left")).unwrap();
+        assert_eq!(names(&config), ["rule 3", "rule 1", "rule 2"]);
     }
 
     #[test]

@@ -152,8 +152,8 @@ fn one(config: &mut Config, target: &str, value: &str) -> Result<Change, SetErro
         let name = class.name.as_ref().map(ToString::to_string);
         name.map(|name| (name, Named::Class(class)))
     });
-    let rules = rules.iter_mut().enumerate();
-    let rules = rules.map(|(index, rule)| (rule.name(index), Named::Rule(rule)));
+    let known: Vec<_> = Rule::placed(rules).map(|(place, rule)| rule.name(place)).collect();
+    let rules = known.into_iter().zip(rules.iter_mut().map(Named::Rule));
     let mut names = Vec::new();
     let mut found: Option<(String, &str, Named<'_>)> = None;
     for (name, named) in classes.chain(rules) {
@@ -312,8 +312,8 @@ fn check(config: &Config) -> Result<(), SetError> {
         Some(("class", name.to_string()))
     };
     let rule = || {
-        let index = number("rule")?;
-        Some(("rule", config.rules.get(index)?.name(index)))
+        let (place, rule) = Rule::placed(&config.rules).nth(number("rule")?)?;
+        Some(("rule", rule.name(place)))
     };
     let of = class().or_else(rule);
     let of = match (&wrong, of) {

@@ -111,7 +111,7 @@ impl Server {
             idle: Arc::default(),
             agent_loop: Arc::default(),
         };
-        let status = Status::new(&common, &plan);
+        let status = Status::new(&common, &plan, listeners.times());
         let admin = admin_hand.map(|(hand, admin)| {
             AdminListener::new(hand, &admin, Arc::clone(&common.live), Arc::clone(&status))
         });

@@ -434,13 +434,16 @@ fn threads_that_slow_clients_hold_are_remarked() {
     let folder = Folder::new();
     let held = "as many clients as there are workers, who send or read slowly, keep all others \
         waiting; before strangers use event, fibers or pipeline";
-    let pool = |listen: &str| {
-        folder.remarks(&format!("root = \"site\"\nlisten = [{listen}]\nengine = \"pool\"\n"))
+    let of = |engine: &str, listen: &str| {
+        folder.remarks(&format!("root = \"site\"\nlisten = [{listen}]\nengine = \"{engine}\"\n"))
     };
     let expected = [format!("DIR/forebay.toml:3:10: engine: {held}")];
-    assert_eq!(pool("\":80\""), expected);
-    assert_eq!(pool("\"127.0.0.1:80\", \"192.0.2.1:80\""), expected);
-    assert!(pool("\"127.0.0.1:80\", \"[::1]:80\", \"unix:/run/a.sock\"").is_empty());
+    for engine in ["pool", "threads"] {
+        assert_eq!(of(engine, "\":80\""), expected);
+        assert_eq!(of(engine, "\"127.0.0.1:80\", \"192.0.2.1:80\""), expected);
+        assert!(of(engine, "\"127.0.0.1:80\", \"[::1]:80\", \"unix:/run/a.sock\"").is_empty());
+    }
+    assert!(of("event", "\":80\"").is_empty());
     let stays = |fuse: &str, ms: u32| {
         folder.remarks(&format!(
             "root = \"site\"\nengine = \"pipeline\"\npipeline.fuse = \"{fuse}\"\n\

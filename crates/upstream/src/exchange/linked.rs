@@ -81,12 +81,17 @@ impl<T> Exchange<T> {
         let (Some(linked), Some(mut link)) = (&mut self.linked, self.application.link()) else {
             return;
         };
+        if matches!(event, Event::Broken { .. } | Event::Time) {
+            // how processes have ended decides whether they get another request
+            self.application.look_at_ends(&mut link);
+        }
         let attempt = linked.flight.attempt();
         if self.is_gone {
             linked.flight.forget_copy();
         }
         let mut action = link.event(&mut linked.flight, attempt, event, self.now_ms);
-        if matches!(action, Action::Continue(..)) && !self.has_told {
+        let is_begun = linked.flight.has_head() && !linked.flight.is_over();
+        if is_begun && matches!(action, Action::Continue(..) | Action::Rest) && !self.has_told {
             // the head that the handler is yet to look at would be gone
             link.cancel(&mut linked.flight, self.now_ms);
             action = Action::Break;
@@ -94,6 +99,10 @@ impl<T> Exchange<T> {
         drop(link);
         match action {
             Action::Wait => {}
+            Action::Rest => {
+                linked.is_continuing = is_begun;
+                (self.socket, self.phase) = (None, Phase::Resting);
+            }
             Action::Send(member) => self.send_again(member, None),
             Action::Continue(member, from) => self.send_again(member, Some(from)),
             Action::Fail(reason) => {
@@ -128,7 +137,7 @@ impl<T> Exchange<T> {
         linked.is_continuing = from.is_some();
         // from 1 to 9
         if let Some(digit) = self.to.get_mut(linked.attempt_at) {
-            *digit = b'0' + linked.flight.attempt();
+            *digit = b'0' + linked.flight.copy();
         }
         if let (Some(from), Some(whole)) = (from, linked.flight.whole()) {
             // the empty line is written anew

@@ -2,8 +2,8 @@
 
 use crate::group::Member;
 
-/// How many attempts of one request are told apart at most.
-pub const MOST_ATTEMPTS: u8 = 9;
+/// How many copies of one request are written at most: the field that counts them has one digit.
+pub const MOST_COPIES: u8 = 9;
 
 /// One request under way, and how far it is. It holds no byte of the request: whoever drives it keeps the
 /// copy until it is over.
@@ -15,12 +15,25 @@ pub struct Flight {
     pub(super) instance: Member,
     /// The instance's, when this attempt began.
     pub(super) epoch: u32,
+    pub(super) losses: u32,
     /// Those that were asked since all had been, one bit each.
     pub(super) tried: u64,
-    pub(super) attempts: u8,
-    /// Processes that ended while it ran.
+    pub(super) attempt: u32,
+    /// How many were written, in whole or in part.
+    pub(super) copies: u8,
+    /// Processes that ended by themselves while it ran.
     pub(super) ended: u8,
+    /// Connections that ended while it ran, and nobody has said yet what has become of the process.
+    pub(super) suspects: Vec<Suspect>,
     pub(super) state: FlightState,
+    /// Of an answer, from whichever attempt. What is missing of it is asked for.
+    pub(super) has_head: bool,
+    /// Another copy may be sent as far as the budget is concerned.
+    pub(super) is_admitted: bool,
+    /// Since when no instance has it.
+    pub(super) refused_ms: Option<u64>,
+    /// How long it rests.
+    pub(super) rest_ms: u32,
     /// This attempt was begun, or something was heard of it.
     pub(super) heard_ms: u64,
     pub(super) written_ms: u64,
@@ -29,6 +42,16 @@ pub struct Flight {
     pub(super) whole: Option<Whole>,
     /// There is no copy any more.
     pub(super) is_gone: bool,
+}
+
+/// A connection that has ended with a request on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Suspect {
+    pub(super) instance: Member,
+    /// The process was there then.
+    pub(super) since_ms: u64,
+    /// If nothing is known by then, it has not ended.
+    pub(super) until_ms: u64,
 }
 
 /// An answer that another instance can go on with.
@@ -59,10 +82,10 @@ pub(super) enum FlightState {
     Written,
     /// The instance has it.
     Acknowledged,
-    /// The head of the answer is there.
+    /// The head of the answer is there, or that of its rest.
     Answering,
-    /// The rest of a body is asked for.
-    Continuing,
+    /// No instance has it: it is sent again later.
+    Resting,
     /// It counts for no instance any more.
     Over,
 }
@@ -73,9 +96,19 @@ impl Flight {
         self.instance
     }
 
-    /// Which attempt this is, from 1.
-    pub fn attempt(&self) -> u8 {
-        self.attempts
+    /// Which attempt this is. What comes of another is not looked at.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Which copy this attempt writes, from 1 to [`MOST_COPIES`].
+    pub fn copy(&self) -> u8 {
+        self.copies.saturating_add(1).min(MOST_COPIES)
+    }
+
+    /// Whether the head of an answer has come.
+    pub fn has_head(&self) -> bool {
+        self.has_head
     }
 
     /// Whether the copy may be given up.
@@ -108,6 +141,6 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_small() {
-        assert!(size_of::<Flight>() <= 128, "{}", size_of::<Flight>());
+        assert!(size_of::<Flight>() <= 160, "{}", size_of::<Flight>());
     }
 }

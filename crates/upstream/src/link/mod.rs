@@ -16,33 +16,51 @@
 //!                                                                   the client's connection is reset
 //! ```
 //!
+//! Where no other one may be asked now it rests, and is sent when one may be, or told after a while that
+//! there is none.
+//!
 //! | what | how |
 //! |---|---|
 //! | timer | of each instance, as TCP's (RFC 6298), between a floor and a ceiling |
 //! | ping | an instance with requests under way that is silent for one timer is pinged; no answer within another means that it is lost. Idle ones more slowly |
 //! | health | a failed request marks the instance: none for a while, then one as a trial, twice as long after each that fails |
 //! | panic | where none may be asked, all are |
-//! | budget | a loss admits at once what the instance had under way; other copies some for each thousand requests, and a few |
-//! | quarantine | a request that was under way when two processes ended is not sent again |
+//! | attempts | copies that were written are counted; an instance that takes none costs nothing but the time |
+//! | rest | when all have refused it, a request rests before it is tried again, each time twice as long up to the timer's floor |
+//! | budget | a loss admits at once what the instance had under way; other copies some for each thousand requests, and a few. What is not admitted rests |
+//! | quarantine | a request that was under way when two processes ended by themselves is not sent again |
 
 mod flight;
 #[cfg(test)]
 mod tests;
 mod timer;
 
-pub use flight::{Flight, MOST_ATTEMPTS, Part, Whole};
+pub use flight::{Flight, MOST_COPIES, Part, Whole};
 
 use crate::balance::{Balancer, Candidate, WHOLE};
 use crate::group::Member;
 use crate::health::{Condition, Health, Told};
 use crate::retry::Budget;
 use crate::settings::Balance;
-use flight::FlightState;
+use flight::{FlightState, Suspect};
+use std::collections::VecDeque;
 use std::time::Duration;
 use timer::Timer;
 
-/// A request is not sent again once so many processes have ended while it ran.
+/// A request is not sent again once so many processes have ended by themselves while it ran.
 const QUARANTINE: u8 = 2;
+
+/// How long a request rests at first that nobody takes.
+const FIRST_REST_MS: u32 = 10;
+
+/// One that waits for what is known of an end looks so often.
+const LOOK_MS: u32 = 5;
+
+/// An end that nobody has told of after so long was not that of a process.
+const TOLD_MS: u64 = 1000;
+
+/// So many ends of one instance are remembered.
+const MOST_ENDS: usize = 8;
 
 /// Most instances of one stage.
 pub const MOST_INSTANCES: usize = 64;
@@ -90,10 +108,15 @@ pub struct Settings {
     pub idle: Duration,
     /// One that has failed is left alone for so long at first.
     pub back_off: Duration,
-    /// One request is sent so often at most.
-    pub attempts: u8,
+    /// One request is written so often at most.
+    pub copies: u8,
     /// How many copies may be sent for a thousand requests, besides those of losses.
     pub permille: u32,
+    /// One that nobody takes for so long is given up.
+    pub patience: Duration,
+    /// Whether a supervisor tells how processes [end](Link::ended). Else each connection that ends with a
+    /// request on it stands for a process that ended by itself.
+    pub is_watched: bool,
 }
 
 impl Default for Settings {
@@ -105,8 +128,10 @@ impl Default for Settings {
             ceiling: Duration::from_secs(2),
             idle: Duration::from_secs(5),
             back_off: Duration::from_millis(500),
-            attempts: MOST_ATTEMPTS,
+            copies: MOST_COPIES,
             permille: 200,
+            patience: Duration::from_secs(10),
+            is_watched: false,
         }
     }
 }
@@ -153,6 +178,8 @@ pub enum Event<'e> {
 pub enum Action {
     /// Nothing.
     Wait,
+    /// The connection of the attempt is closed. The copy is kept until [`Link::deadline_ms`].
+    Rest,
     /// The copy goes to this instance; the connection of the attempt before is closed.
     Send(Member),
     /// As `Send`, and the rest of the body is asked for, from this byte on.
@@ -168,9 +195,9 @@ pub enum Action {
 pub enum Reason {
     /// It may have run, and must not run twice.
     Unknown,
-    /// It was sent too often, or too many are sent again.
+    /// It was sent too often, or nobody took it for too long.
     Exhausted,
-    /// Two processes have ended while it ran.
+    /// Two processes have ended by themselves while it ran.
     Quarantined,
 }
 
@@ -215,10 +242,19 @@ struct Instance {
     pings: u32,
     /// Somebody wants to know whether it lives.
     is_doubted: bool,
-    /// Copies that its loss has admitted.
-    credit: u32,
+    /// One more each time that what it has under way is admitted elsewhere.
+    losses: u32,
+    /// The latest that were told of.
+    ends: VecDeque<End>,
     /// What its answers say they have waited, smoothed.
     delay_us: u64,
+}
+
+/// How a process has ended.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    at_ms: u64,
+    was_by_itself: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,7 +277,8 @@ impl Link {
             pings: 0,
             // the first answer says how long one takes
             is_doubted: true,
-            credit: 0,
+            losses: 0,
+            ends: VecDeque::new(),
             delay_us: 0,
         });
         let instances: Vec<_> = instances.collect();
@@ -265,10 +302,17 @@ impl Link {
             repeats,
             instance,
             epoch: 0,
+            losses: 0,
             tried: 0,
-            attempts: 0,
+            attempt: 0,
+            copies: 0,
             ended: 0,
+            suspects: Vec::new(),
             state: FlightState::Unwritten,
+            has_head: false,
+            is_admitted: true,
+            refused_ms: None,
+            rest_ms: 0,
             heard_ms: now_ms,
             written_ms: now_ms,
             body_bytes: 0,
@@ -287,8 +331,8 @@ impl Link {
         }
         one.in_flight += 1;
         flight.instance = instance;
-        flight.epoch = one.epoch;
-        flight.attempts += 1;
+        (flight.epoch, flight.losses) = (one.epoch, one.losses);
+        flight.attempt = flight.attempt.wrapping_add(1);
         flight.heard_ms = now_ms;
         flight.note_tried();
     }
@@ -298,12 +342,19 @@ impl Link {
     pub fn event(
         &mut self,
         flight: &mut Flight,
-        attempt: u8,
+        attempt: u32,
         event: &Event<'_>,
         now_ms: u64,
     ) -> Action {
-        if attempt != flight.attempts || flight.state == FlightState::Over {
+        if attempt != flight.attempt || flight.state == FlightState::Over {
             return Action::Wait;
+        }
+        if flight.state == FlightState::Resting {
+            return match event {
+                Event::Time if now_ms >= self.deadline_ms(flight) => self.next(flight, now_ms),
+                Event::Late => give_up(flight, Reason::Exhausted),
+                _ => Action::Wait,
+            };
         }
         match event {
             Event::Written => {
@@ -313,8 +364,8 @@ impl Link {
                         false => FlightState::Acknowledged,
                     };
                     (flight.written_ms, flight.heard_ms) = (now_ms, now_ms);
-                } else if flight.state == FlightState::Continuing {
-                    flight.written_ms = now_ms;
+                    (flight.refused_ms, flight.rest_ms) = (None, 0);
+                    flight.copies = flight.copies.saturating_add(1);
                 }
                 Action::Wait
             }
@@ -326,7 +377,7 @@ impl Link {
                 Action::Wait
             }
             Event::Head { whole, delay_ms } => {
-                if matches!(flight.state, FlightState::Answering | FlightState::Continuing) {
+                if flight.has_head {
                     return Action::Wait;
                 }
                 let is_first = flight.state != FlightState::Acknowledged;
@@ -336,14 +387,15 @@ impl Link {
                     one.delay_us = (7 * one.delay_us + delay_ms.saturating_mul(1000)) / 8;
                 }
                 flight.whole.clone_from(whole);
-                flight.state = FlightState::Answering;
+                (flight.state, flight.has_head) = (FlightState::Answering, true);
                 Action::Wait
             }
             Event::Part(part) => {
-                if flight.state != FlightState::Continuing {
+                if !flight.has_head || flight.state == FlightState::Answering {
                     return Action::Wait;
                 }
-                self.heard(flight, true, now_ms);
+                let is_first = flight.state != FlightState::Acknowledged;
+                self.heard(flight, is_first, now_ms);
                 let is_rest = part.is_some_and(|part| {
                     flight.whole.as_ref().is_some_and(|whole| {
                         part.from == flight.body_bytes
@@ -373,7 +425,9 @@ impl Link {
             Event::Refused => self.again(flight, Told::Failed, true, now_ms),
             Event::Stale => self.again(flight, Told::Nothing, false, now_ms),
             Event::Broken { has_ended } => {
-                flight.ended += u8::from(*has_ended);
+                if *has_ended && flight.state != FlightState::Unwritten {
+                    self.suspect(flight, now_ms);
+                }
                 let is_certain = flight.state == FlightState::Unwritten;
                 self.again(flight, Told::Failed, is_certain, now_ms)
             }
@@ -387,14 +441,14 @@ impl Link {
 
     /// The client has gone.
     pub fn cancel(&mut self, flight: &mut Flight, now_ms: u64) {
-        if flight.state != FlightState::Over {
+        if !matches!(flight.state, FlightState::Over | FlightState::Resting) {
             let told = match flight.state {
                 FlightState::Unwritten | FlightState::Written => Told::Nothing,
                 _ => Told::Well,
             };
             self.leave(flight, told, now_ms);
-            flight.state = FlightState::Over;
         }
+        flight.state = FlightState::Over;
     }
 
     /// When [`Event::Time`] is to come, if nothing else does before.
@@ -402,6 +456,7 @@ impl Link {
         let timer_ms = self.instances.get(flight.instance).map_or(0, |one| one.timer.ms());
         match flight.state {
             FlightState::Over => u64::MAX,
+            FlightState::Resting => flight.heard_ms.saturating_add(u64::from(flight.rest_ms)),
             _ => flight.heard_ms.saturating_add(timer_ms),
         }
     }
@@ -431,11 +486,7 @@ impl Link {
             return self.again(flight, Told::Nothing, is_certain, now_ms);
         }
         match flight.state {
-            FlightState::Continuing if !self.settings.acknowledges => {
-                flight.heard_ms = now_ms;
-                Action::Wait
-            }
-            FlightState::Unwritten | FlightState::Written | FlightState::Continuing => {
+            FlightState::Unwritten | FlightState::Written => {
                 one.is_doubted = true;
                 one.timer.back_off();
                 let is_certain = flight.state == FlightState::Unwritten;
@@ -446,60 +497,111 @@ impl Link {
                 flight.heard_ms = now_ms;
                 Action::Wait
             }
-            FlightState::Over => Action::Wait,
+            FlightState::Resting | FlightState::Over => Action::Wait,
         }
     }
 
     /// The attempt is over without an answer: another is begun, if that may be.
     fn again(&mut self, flight: &mut Flight, told: Told, is_certain: bool, now_ms: u64) -> Action {
-        let from = flight.instance;
         // one that was never written has added to nobody's load, and is admitted already
-        let is_admitted = flight.state == FlightState::Unwritten;
+        let is_refused = flight.state == FlightState::Unwritten;
         self.leave(flight, told, now_ms);
-        let is_begun = matches!(flight.state, FlightState::Answering | FlightState::Continuing);
-        let fail = |flight: &mut Flight, action| {
-            flight.state = FlightState::Over;
-            action
-        };
-        let (can_go_on, otherwise) = match is_begun {
+        let was_lost = self.instances[flight.instance].losses != flight.losses;
+        flight.is_admitted = is_refused || was_lost;
+        let (can_go_on, otherwise) = match flight.has_head {
             true => (flight.whole.is_some(), Action::Break),
             false => (flight.repeats || is_certain, Action::Fail(Reason::Unknown)),
         };
         if !can_go_on || flight.is_gone {
-            return fail(flight, otherwise);
+            flight.state = FlightState::Over;
+            return otherwise;
         }
-        let because = |reason| if is_begun { Action::Break } else { Action::Fail(reason) };
+        self.next(flight, now_ms)
+    }
+
+    /// Another attempt of one that no instance has; or it rests until there may be one.
+    fn next(&mut self, flight: &mut Flight, now_ms: u64) -> Action {
+        let from = flight.instance;
+        self.judge(flight, now_ms);
         if flight.ended >= QUARANTINE {
-            return fail(flight, because(Reason::Quarantined));
+            return give_up(flight, Reason::Quarantined);
         }
-        if flight.attempts >= self.settings.attempts.min(MOST_ATTEMPTS)
-            || !(is_admitted || self.admits(from, now_ms))
+        let since_ms = *flight.refused_ms.get_or_insert(now_ms);
+        if flight.copies >= self.settings.copies.min(MOST_COPIES)
+            || now_ms.saturating_sub(since_ms) >= milliseconds(self.settings.patience)
         {
-            return fail(flight, because(Reason::Exhausted));
+            return give_up(flight, Reason::Exhausted);
         }
+        if usize::from(flight.ended) + flight.suspects.len() >= usize::from(QUARANTINE) {
+            return rest(flight, LOOK_MS, now_ms);
+        }
+        if !flight.is_admitted && !self.budget.withdraw(now_ms) {
+            return self.rest(flight, now_ms);
+        }
+        flight.is_admitted = true;
+        let was_refused = matches!(flight.state, FlightState::Unwritten | FlightState::Resting);
         let other = self.pick(flight.key, |member| flight.has_tried(member), now_ms);
-        let Some(instance) = other else { return fail(flight, because(Reason::Exhausted)) };
+        let Some(instance) = other else { return give_up(flight, Reason::Exhausted) };
         if flight.has_tried(instance) {
+            let may_be_asked = self.instances[instance].health.share(now_ms) > 0;
+            if was_refused && !may_be_asked {
+                return self.rest(flight, now_ms);
+            }
             flight.tried = 1 << (from % 64);
         }
         self.enter(flight, instance, now_ms);
-        flight.written_ms = now_ms;
-        if is_begun {
-            flight.state = FlightState::Continuing;
-            return Action::Continue(instance, flight.body_bytes);
+        (flight.written_ms, flight.state) = (now_ms, FlightState::Unwritten);
+        match flight.has_head {
+            true => Action::Continue(instance, flight.body_bytes),
+            false => Action::Send(instance),
         }
-        flight.state = FlightState::Unwritten;
-        Action::Send(instance)
     }
 
-    /// Whether a copy may be sent instead of what this instance has not answered.
-    fn admits(&mut self, from: Member, now_ms: u64) -> bool {
-        let one = &mut self.instances[from];
-        if one.credit > 0 {
-            one.credit -= 1;
-            return true;
+    /// It rests, the longer the more often it has.
+    fn rest(&self, flight: &mut Flight, now_ms: u64) -> Action {
+        let most_ms = u32::try_from(self.settings.floor.as_millis()).unwrap_or(u32::MAX);
+        let rest_ms = flight.rest_ms.saturating_mul(2);
+        let rest_ms = rest_ms.clamp(FIRST_REST_MS, most_ms.max(FIRST_REST_MS));
+        // then all may be tried once more
+        flight.tried = 0;
+        rest(flight, rest_ms, now_ms)
+    }
+
+    /// The connection has ended with a request on it: perhaps the process has, and with all that it had.
+    fn suspect(&mut self, flight: &mut Flight, now_ms: u64) {
+        let one = &mut self.instances[flight.instance];
+        if one.losses == flight.losses {
+            one.losses = one.losses.wrapping_add(1);
         }
-        self.budget.withdraw(now_ms)
+        match self.settings.is_watched {
+            true => flight.suspects.push(Suspect {
+                instance: flight.instance,
+                since_ms: flight.written_ms,
+                until_ms: now_ms.saturating_add(TOLD_MS),
+            }),
+            false => flight.ended = flight.ended.saturating_add(1),
+        }
+    }
+
+    /// Looks what has become of the processes whose connections have ended.
+    fn judge(&self, flight: &mut Flight, now_ms: u64) {
+        let Flight { suspects, ended, .. } = flight;
+        suspects.retain(|suspect| {
+            let mut ends = self.instances[suspect.instance].ends.iter();
+            let end = ends.find(|end| end.at_ms >= suspect.since_ms);
+            *ended = ended.saturating_add(u8::from(end.is_some_and(|end| end.was_by_itself)));
+            end.is_none() && now_ms < suspect.until_ms
+        });
+    }
+
+    /// The supervisor has seen that the process of an instance has ended: by itself, or because it was told
+    /// to.
+    pub fn ended(&mut self, instance: Member, was_by_itself: bool, at_ms: u64) {
+        let Some(one) = self.instances.get_mut(instance) else { return };
+        if one.ends.len() == MOST_ENDS {
+            one.ends.pop_front();
+        }
+        one.ends.push_back(End { at_ms, was_by_itself });
     }
 
     /// An attempt counts for its instance no more.
@@ -620,17 +722,17 @@ impl Link {
 }
 
 impl Instance {
-    /// A request has failed there. What it has under way may be sent elsewhere at once.
+    /// A request has failed there. If that is news, what it has under way may be sent elsewhere at once.
     fn mark(&mut self, now_ms: u64) {
         if self.health.condition() == Condition::Well {
-            self.credit = self.in_flight;
+            self.losses = self.losses.wrapping_add(1);
         }
         self.health.told(Told::Failed, now_ms);
     }
 
     fn lose(&mut self, now_ms: u64) {
-        self.mark(now_ms);
-        self.credit = self.credit.max(self.in_flight);
+        self.losses = self.losses.wrapping_add(1);
+        self.health.told(Told::Failed, now_ms);
         self.epoch = self.epoch.wrapping_add(1);
         self.is_doubted = false;
     }
@@ -652,6 +754,21 @@ impl Instance {
         // the part is not more than the whole
         (part as u16).max(1)
     }
+}
+
+/// There will be no answer, or no more of it.
+fn give_up(flight: &mut Flight, reason: Reason) -> Action {
+    flight.state = FlightState::Over;
+    if flight.has_head { Action::Break } else { Action::Fail(reason) }
+}
+
+/// For so long no instance has it.
+fn rest(flight: &mut Flight, rest_ms: u32, now_ms: u64) -> Action {
+    flight.state = FlightState::Resting;
+    // what comes of the attempt before is not looked at
+    flight.attempt = flight.attempt.wrapping_add(1);
+    (flight.heard_ms, flight.rest_ms) = (now_ms, rest_ms);
+    Action::Rest
 }
 
 fn milliseconds(time: Duration) -> u64 {

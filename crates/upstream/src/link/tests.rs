@@ -122,15 +122,122 @@ fn who_answers_no_ping_is_lost_and_what_it_had_is_sent_elsewhere_at_once() {
 #[test]
 fn other_copies_have_a_budget() {
     let mut link = link(2);
-    let mut sent = 0;
+    let (mut sent, mut resting) = (0, Vec::new());
     for _ in 0..100 {
         let mut flight = begun(&mut link, true, &[Event::Written]);
-        sent += usize::from(
-            link.event(&mut flight, 1, &Event::Stale, 0) != Action::Fail(Reason::Exhausted),
-        );
-        link.cancel(&mut flight, 0);
+        match link.event(&mut flight, 1, &Event::Stale, 0) {
+            Action::Send(_) => {
+                sent += 1;
+                link.cancel(&mut flight, 0);
+            }
+            action => {
+                assert_eq!(action, Action::Rest);
+                resting.push(flight);
+            }
+        }
     }
     assert!((20..40).contains(&sent), "{sent}");
+    assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
+    // what is not admitted waits until it is, or is given up
+    let mut fates = [0, 0];
+    for mut flight in resting {
+        let mut now_ms = 0;
+        loop {
+            now_ms = link.deadline_ms(&flight).max(now_ms);
+            let attempt = flight.attempt();
+            match link.event(&mut flight, attempt, &Event::Time, now_ms) {
+                Action::Rest => {}
+                Action::Send(_) => break fates[0] += 1,
+                action => {
+                    assert_eq!(action, Action::Fail(Reason::Exhausted));
+                    assert!(now_ms >= 10_000);
+                    break fates[1] += 1;
+                }
+            }
+        }
+        link.cancel(&mut flight, now_ms);
+    }
+    assert!(fates[0] > 5 && fates[1] > 5, "{fates:?}");
+    assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
+}
+
+#[test]
+fn what_one_instance_had_is_admitted_at_once_and_once() {
+    for (loss, is_lost) in [(Event::Broken { has_ended: true }, false), (BROKEN, true)] {
+        let mut link = link(2);
+        let flights = (0..2000).map(|_| begun(&mut link, true, &[Event::Written]));
+        let mut flights: Vec<_> = flights.filter(|flight| flight.instance() == 0).collect();
+        assert_eq!(flights.len(), 1000);
+        // while it is out it gets others, because the other one is out, too
+        (0..2).for_each(|at| link.lost(at, 0));
+        while flights.len() < 1100 {
+            let flight = begun(&mut link, true, &[Event::Written]);
+            flights.extend(Some(flight).filter(|flight| flight.instance() == 0));
+        }
+        if is_lost {
+            link.lost(0, 0);
+        }
+        for flight in &mut flights {
+            assert_eq!(link.event(flight, 1, &loss, 0), Action::Send(1));
+        }
+    }
+}
+
+#[test]
+fn what_nobody_takes_rests_until_somebody_does() {
+    for repeats in [true, false] {
+        let mut link = link(2);
+        let mut flight = begun(&mut link, repeats, &[]);
+        let (mut now_ms, mut refused, mut rests) = (0, 0, Vec::new());
+        while now_ms < 2000 {
+            let (event, attempt) = match rests.len() == refused / 2 {
+                true => (Event::Refused, flight.attempt()),
+                false => (Event::Time, flight.attempt()),
+            };
+            refused += usize::from(event == Event::Refused);
+            match link.event(&mut flight, attempt, &event, now_ms) {
+                Action::Send(_) => assert_eq!(flight.copy(), 1, "nothing was written"),
+                Action::Rest => {
+                    assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
+                    rests.push(link.deadline_ms(&flight) - now_ms);
+                    now_ms = link.deadline_ms(&flight);
+                    let attempt = flight.attempt();
+                    let action = link.event(&mut flight, attempt, &Event::Time, now_ms);
+                    assert!(matches!(action, Action::Send(_)), "{action:?}");
+                }
+                action => panic!("{action:?}"),
+            }
+        }
+        assert_eq!(rests[..6], [10, 20, 40, 80, 160, 200]);
+        for event in [Event::Written, head(None), Event::End] {
+            let attempt = flight.attempt();
+            assert_eq!(link.event(&mut flight, attempt, &event, now_ms), Action::Wait);
+        }
+        assert!(flight.is_over());
+        assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
+    }
+}
+
+#[test]
+fn nobody_waits_for_ever() {
+    let mut link = link(1);
+    let mut flight = begun(&mut link, true, &[]);
+    let (mut now_ms, mut event) = (0, Event::Refused);
+    loop {
+        let attempt = flight.attempt();
+        event = match link.event(&mut flight, attempt, &event, now_ms) {
+            Action::Send(_) => Event::Refused,
+            Action::Rest => {
+                now_ms = link.deadline_ms(&flight);
+                Event::Time
+            }
+            action => {
+                assert_eq!(action, Action::Fail(Reason::Exhausted));
+                break;
+            }
+        };
+    }
+    assert!((10_000..10_500).contains(&now_ms), "{now_ms}");
 }
 
 #[test]
@@ -174,6 +281,54 @@ fn what_ends_two_processes_ends_no_third() {
     assert!(matches!(link.event(&mut flight, 1, &ended, 0), Action::Send(_)));
     link.event(&mut flight, 2, &Event::Written, 0);
     assert_eq!(link.event(&mut flight, 2, &ended, 0), Action::Fail(Reason::Quarantined));
+}
+
+fn watched(count: u64) -> Link {
+    let settings = Settings { choice: Choice::RoundRobin, is_watched: true, ..Settings::default() };
+    Link::new(settings, (0..count).collect(), 1, 0)
+}
+
+#[test]
+fn only_processes_that_end_by_themselves_count() {
+    let ended = Event::Broken { has_ended: true };
+    // how each of the processes has ended: by itself, by others, or not at all
+    for (fates, is_quarantined) in [
+        ([Some(true), Some(true)], true),
+        ([Some(true), Some(false)], false),
+        ([Some(false), Some(true)], false),
+        ([Some(false), Some(false)], false),
+        ([None, Some(true)], false),
+        ([None, None], false),
+    ] {
+        let mut link = watched(4);
+        // of earlier processes
+        (0..4).for_each(|at| link.ended(at, true, 5));
+        let mut now_ms = 10;
+        let mut flight = link.begin(true, 0, now_ms).unwrap();
+        for (at, fate) in fates.into_iter().enumerate() {
+            let attempt = flight.attempt();
+            link.event(&mut flight, attempt, &Event::Written, now_ms);
+            now_ms += 10;
+            let instance = flight.instance();
+            let mut action = link.event(&mut flight, attempt, &ended, now_ms);
+            // with one that may have been ended by others no verdict is waited for
+            let waits = at == 1 && fates[0] != Some(false);
+            assert_eq!(action == Action::Rest, waits, "{fates:?} {action:?}");
+            now_ms += 3;
+            fate.into_iter().for_each(|by_itself| link.ended(instance, by_itself, now_ms));
+            while action == Action::Rest {
+                now_ms = link.deadline_ms(&flight).max(now_ms);
+                let attempt = flight.attempt();
+                action = link.event(&mut flight, attempt, &Event::Time, now_ms);
+            }
+            let is_last = at == 1;
+            assert_eq!(
+                action == Action::Fail(Reason::Quarantined),
+                is_last && is_quarantined,
+                "{fates:?} {action:?}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -76,20 +76,20 @@ enum What {
     /// The connection of an attempt is there: it is written.
     Connected {
         request: u64,
-        attempt: u8,
+        attempt: u32,
         from: Option<u64>,
     },
     /// A copy has come to an instance.
     Come {
         request: u64,
-        attempt: u8,
+        attempt: u32,
         instance: usize,
         life: u32,
         from: Option<u64>,
     },
     Said {
         request: u64,
-        attempt: u8,
+        attempt: u32,
         instance: usize,
         said: Said,
     },
@@ -112,6 +112,11 @@ enum What {
     Better {
         instance: usize,
     },
+    /// The supervisor tells of a process that has ended.
+    Told {
+        instance: usize,
+        was_by_itself: bool,
+    },
 }
 
 /// Whether a request may run twice.
@@ -129,7 +134,9 @@ struct Request {
     has_head: bool,
     heard_ms: u64,
     /// The attempt of whose answer something was lost.
-    torn: u8,
+    torn: u32,
+    /// Processes that ended by themselves while it was there.
+    crashes: u32,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -143,6 +150,10 @@ struct Counts {
     broken: u64,
     /// Executed more than once though unsafe.
     twice: u64,
+    /// Safe ones that met two processes that ended by themselves.
+    quarantined: u64,
+    /// How often one rested because nobody took it.
+    rests: u64,
     /// Copies beyond the first.
     copies: u64,
     continued: u64,
@@ -160,6 +171,8 @@ struct World {
     requests: HashMap<u64, Request>,
     /// Unsafe requests that have run somewhere.
     executed: HashSet<u64>,
+    /// Whether the link is told how processes end.
+    is_watched: bool,
     left: u64,
     counts: Counts,
 }
@@ -173,11 +186,13 @@ impl World {
         let settings = Settings {
             choice: choices[random.below(5) as usize],
             acknowledges: !random.once_in(4),
+            is_watched: !random.once_in(4),
             floor: Duration::from_millis(20),
             ceiling: Duration::from_secs(1),
             ..Settings::default()
         };
         let keys = (0..count).map(|_| random.next()).collect();
+        let is_watched = settings.is_watched;
         let link = Link::new(settings, keys, random.next(), 0);
         let well = || Instance { is: Is::Well, until_ms: 0, life: 1 };
         let mut world = World {
@@ -190,6 +205,7 @@ impl World {
             instances: (0..count).map(|_| well()).collect(),
             requests: HashMap::new(),
             executed: HashSet::new(),
+            is_watched,
             left: requests,
             counts: Counts::default(),
         };
@@ -271,6 +287,9 @@ impl World {
                 }
             }
             What::Trouble => self.trouble(),
+            What::Told { instance, was_by_itself } => {
+                self.link.ended(instance, was_by_itself, self.now_ms);
+            }
             What::Better { instance } => {
                 let one = &mut self.instances[instance];
                 if one.is != Is::Frozen && one.is != Is::Cut {
@@ -299,6 +318,7 @@ impl World {
             has_head: false,
             heard_ms: self.now_ms,
             torn: 0,
+            crashes: 0,
         };
         self.requests.insert(number, request);
         self.counts.most_under_way = self.counts.most_under_way.max(self.requests.len());
@@ -324,7 +344,7 @@ impl World {
         self.watch(request);
     }
 
-    fn connected(&mut self, request: u64, attempt: u8, from: Option<u64>) {
+    fn connected(&mut self, request: u64, attempt: u32, from: Option<u64>) {
         let Some(known) = self.requests.get(&request) else { return };
         // one that was given up is closed before anything is written
         if known.flight.attempt() != attempt || known.flight.is_over() {
@@ -343,7 +363,7 @@ impl World {
     }
 
     /// An instance runs a request, whatever has become of its link.
-    fn come(&mut self, request: u64, attempt: u8, instance: usize, life: u32, from: Option<u64>) {
+    fn come(&mut self, request: u64, attempt: u32, instance: usize, life: u32, from: Option<u64>) {
         let Instance { is, until_ms, life: now } = self.instances[instance];
         if life != now || matches!(is, Is::Ended | Is::Dead) {
             return;
@@ -391,7 +411,7 @@ impl World {
         say(self, at, Said::End);
     }
 
-    fn hear(&mut self, request: u64, attempt: u8, said: &Said) {
+    fn hear(&mut self, request: u64, attempt: u32, said: &Said) {
         let Some(known) = self.requests.get_mut(&request) else { return };
         if known.flight.attempt() != attempt {
             return;
@@ -426,15 +446,19 @@ impl World {
                 }
             }
             Said::Refused => self.tell(request, attempt, &Event::Refused),
-            Said::Broken => self.tell(request, attempt, &Event::Broken { has_ended: false }),
+            Said::Broken => self.tell(request, attempt, &Event::Broken { has_ended: true }),
         }
     }
 
     /// Tells the link, and does what it says.
-    fn tell(&mut self, request: u64, attempt: u8, event: &Event<'_>) {
+    fn tell(&mut self, request: u64, attempt: u32, event: &Event<'_>) {
         let Some(known) = self.requests.get_mut(&request) else { return };
         match self.link.event(&mut known.flight, attempt, event, self.now_ms) {
             Action::Wait => self.watch(request),
+            Action::Rest => {
+                self.counts.rests += 1;
+                self.watch(request);
+            }
             Action::Send(_) => {
                 assert!(!known.has_head);
                 known.heard_ms = self.now_ms;
@@ -447,7 +471,11 @@ impl World {
             }
             Action::Fail(reason) => {
                 assert!(!known.has_head);
+                let may_be_quarantined = known.crashes >= 2;
                 match (known.is_safe, reason) {
+                    (true, Reason::Quarantined) if may_be_quarantined => {
+                        self.counts.quarantined += 1;
+                    }
                     (false, Reason::Unknown) => self.counts.unknown += 1,
                     (false, _) => self.counts.broken += 1,
                     (true, _) => self.counts.lost += 1,
@@ -509,11 +537,18 @@ impl World {
         (one.is, one.until_ms) = (is, until_ms);
         self.after(lasts, What::Better { instance });
         if is == Is::Ended {
+            let was_by_itself = self.random.once_in(4);
+            let in_ms = self.random.below(8);
+            self.after(in_ms, What::Told { instance, was_by_itself });
+            let is_counted = was_by_itself || !self.is_watched;
             let numbers = self.requests.iter().filter(|(_, one)| one.flight.instance() == instance);
             let mut hit: Vec<_> =
                 numbers.map(|(number, one)| (*number, one.flight.attempt())).collect();
             hit.sort_unstable();
             for (request, attempt) in hit {
+                if let Some(known) = self.requests.get_mut(&request) {
+                    known.crashes += u32::from(is_counted);
+                }
                 self.hear(request, attempt, &Said::Broken);
             }
         }
@@ -524,7 +559,7 @@ fn simulate(seed: u64, requests: u64) -> Counts {
     let (counts, link) = World::new(seed, requests).run();
     println!("seed {seed}: {counts:?}");
     assert_eq!((counts.lost, counts.twice), (0, 0), "seed {seed}");
-    let all = counts.answered + counts.unknown + counts.broken;
+    let all = counts.answered + counts.unknown + counts.broken + counts.quarantined;
     assert_eq!(all, requests, "seed {seed}: each request has one fate");
     assert!(counts.most_under_way < 20_000, "seed {seed}");
     for instance in 0..8 {
@@ -541,8 +576,10 @@ fn no_safe_request_is_lost_and_no_other_runs_twice() {
         whole.copies += counts.copies;
         whole.continued += counts.continued;
         whole.unknown += counts.unknown;
+        whole.rests += counts.rests;
     }
     // something has happened
+    assert!(whole.rests > 10, "{whole:?}");
     assert!(whole.copies > 100 && whole.continued > 100 && whole.unknown > 10, "{whole:?}");
 }
 

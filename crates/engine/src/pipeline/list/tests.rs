@@ -7,7 +7,31 @@ use std::sync::mpsc::channel;
 const ANYBODY: Standing = Standing { rank: 0, client: 0 };
 
 fn plain<T>(target: u32) -> List<T> {
-    List::new(target, &Ranks::default(), 0)
+    with_threads(List::new(target, &Ranks::default(), 0))
+}
+
+/// All threads that it expects are there.
+fn with_threads<T>(list: List<T>) -> List<T> {
+    (0..list.coming()).for_each(|_| list.join());
+    list
+}
+
+/// From now on so many threads take tasks; those that are lacking come.
+fn set_target<T>(list: &List<T>, target: u32) {
+    let lacking = list.raise(target);
+    (0..lacking).for_each(|_| list.join());
+    if lacking == 0 {
+        list.lower(target, &mut Vec::new(), |_| true);
+    }
+}
+
+impl<T> Duty<T> {
+    fn task(self) -> Option<(T, TaskRun)> {
+        match self {
+            Duty::Task(task, task_run) => Some((task, task_run)),
+            _ => None,
+        }
+    }
 }
 
 fn of_rank(rank: u8) -> Standing {
@@ -15,7 +39,7 @@ fn of_rank(rank: u8) -> Standing {
 }
 
 fn next<T>(list: &List<T>, number: u32) -> (T, TaskRun) {
-    list.next(WorkerSlot::Common(number), None, || ()).unwrap()
+    list.next(WorkerSlot::Common(number), None, || ()).task().unwrap()
 }
 
 #[test]
@@ -26,44 +50,85 @@ fn tasks_are_taken_in_order_and_counted() {
     let (task, task_run) = next(&list, 0);
     assert_eq!(task, 'a');
     assert_eq!(list.figures().busy, 1);
-    let (task, task_run) = list.next(WorkerSlot::Common(0), Some(task_run), || ()).unwrap();
+    let (task, task_run) = list.next(WorkerSlot::Common(0), Some(task_run), || ()).task().unwrap();
     assert_eq!(task, 'b');
     let figures = list.figures();
     assert_eq!((figures.arrivals, figures.taken, figures.completions), (2, 2, 1));
     list.close();
-    assert!(list.next(WorkerSlot::Common(0), Some(task_run), || ()).is_none());
+    assert!(matches!(list.next(WorkerSlot::Common(0), Some(task_run), || ()), Duty::End));
     assert_eq!(list.figures().busy, 0);
 }
 
 #[test]
-fn threads_beyond_the_target_are_parked_until_it_rises() {
-    let list = Arc::new(plain(1));
+fn a_thread_that_is_too_many_rests() {
+    let list = plain::<char>(2);
+    let ended = |number, task_run| list.next(WorkerSlot::Common(number), task_run, || ());
+    list.push('a', ANYBODY);
+    list.push('b', ANYBODY);
+    let (_, task_run) = next(&list, 0);
+    set_target(&list, 1);
+    assert!(matches!(ended(1, None), Duty::Rest));
+    assert_eq!(list.figures().threads, 1);
+    // the other one goes on, and so does a thread of which it had too many before it rested
+    let (task, task_run) = ended(0, Some(task_run)).task().unwrap();
+    assert_eq!(task, 'b');
+    assert_eq!(list.raise(2), 1);
+    assert_eq!((list.raise(2), list.coming()), (0, 1), "it is on its way");
+    list.join();
+    list.lower(1, &mut Vec::new(), |_| true);
+    assert_eq!(list.raise(2), 0, "it has not left");
+    list.lower(2, &mut Vec::new(), |_| true);
+    list.push('c', ANYBODY);
+    assert_eq!(ended(0, Some(task_run)).task().unwrap().0, 'c');
+}
+
+#[test]
+fn a_thread_changes_its_phase_when_it_has_no_task() {
+    let list = plain::<char>(3);
+    let ended = |task_run| list.next(WorkerSlot::Common(0), task_run, || ());
+    list.push('a', ANYBODY);
+    let (_, task_run) = next(&list, 0);
+    let mut takers = vec![Phase::Send, Phase::Process, Phase::Accept];
+    list.lower(1, &mut takers, |phase| phase != Phase::Process);
+    assert_eq!(takers, [Phase::Process]);
+    // tasks that wait do not keep it
+    list.push('b', ANYBODY);
+    assert!(matches!(ended(Some(task_run)), Duty::Switch(Phase::Send)));
+    assert_eq!(list.take_back(), [Phase::Accept]);
+    // nobody waits for it any more: it is one too many
+    assert!(matches!(ended(None), Duty::Rest));
+    let (task, task_run) = ended(None).task().unwrap();
+    assert_eq!((task, list.figures().threads), ('b', 1));
+    // those of a reserve stay where they are
+    list.lower(0, &mut vec![Phase::Send], |_| true);
+    list.push('c', ANYBODY);
+    let of_reserve = list.next(WorkerSlot::Reserve(0, 0), None, || ());
+    assert_eq!(of_reserve.task().unwrap().0, 'c');
+    assert!(matches!(ended(Some(task_run)), Duty::Switch(Phase::Send)));
+}
+
+#[test]
+fn threads_that_sleep_are_told() {
+    let list = Arc::new(plain::<u32>(2));
     let (tell, told) = channel();
-    for number in 0..2 {
+    let sleep = |number| {
         let (list, tell) = (Arc::clone(&list), tell.clone());
         std::thread::spawn(move || {
             let mut ended = None;
-            while let Some((task, task_run)) = list.next(WorkerSlot::Common(number), ended, || ()) {
-                ended = Some(task_run);
-                tell.send((number, task)).unwrap();
+            loop {
+                match list.next(WorkerSlot::Common(number), ended.take(), || ()) {
+                    Duty::Task(_, task_run) => ended = Some(task_run),
+                    duty => return tell.send(duty).unwrap(),
+                }
             }
-        });
-    }
-    for task in 0..100 {
-        list.push(task, ANYBODY);
-    }
-    assert!((0..100).all(|task| told.recv().unwrap() == (0, task)));
-    assert_eq!(list.set_target(2), 1..2);
-    assert_eq!(list.set_target(1), 2..2);
-    assert_eq!(list.set_target(2), 2..2);
-    list.set_target(0);
-    list.push(100, ANYBODY);
-    assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
-    list.set_target(2);
-    assert_eq!(told.recv().unwrap().1, 100);
-    list.close();
-    drop(tell);
-    assert!(told.recv().is_err());
+        })
+    };
+    let threads = [0, 1].map(sleep);
+    list.lower(1, &mut vec![Phase::Process], |_| true);
+    assert!(matches!(told.recv().unwrap(), Duty::Switch(Phase::Process)));
+    list.lower(0, &mut Vec::new(), |_| true);
+    assert!(matches!(told.recv().unwrap(), Duty::Rest));
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 #[test]
@@ -79,16 +144,17 @@ fn one_thread_of_several_is_kept_from_jobs() {
     };
     let [mut a, b, c] = [0, 1, 2].map(begin);
     assert!(a.1 && b.1 && !c.1);
-    let (d, mut task_run) = list.next(WorkerSlot::Common(2), Some(c.2), || ()).unwrap();
+    let of_third = |ended| list.next(WorkerSlot::Common(2), Some(ended), || ()).task().unwrap();
+    let (d, mut task_run) = of_third(c.2);
     assert!(list.begin_job(d, ANYBODY, &mut task_run).is_none());
     list.push('e', ANYBODY);
     assert_eq!(list.figures().waiting, 3);
     list.end_job(&mut a.2);
     // what was held comes first, and may be begun
-    let (task, mut task_run) = list.next(WorkerSlot::Common(2), Some(task_run), || ()).unwrap();
+    let (task, mut task_run) = of_third(task_run);
     assert_eq!((task, list.begin_job(task, ANYBODY, &mut task_run)), ('c', Some('c')));
-    list.set_target(4);
-    let (d, _) = list.next(WorkerSlot::Common(0), Some(a.2), || ()).unwrap();
+    set_target(&list, 4);
+    let (d, _) = list.next(WorkerSlot::Common(0), Some(a.2), || ()).task().unwrap();
     let (e, _) = next(&list, 3);
     assert_eq!((d, e), ('d', 'e'));
     // those that were held are neither taken twice nor finished by being held
@@ -99,16 +165,14 @@ fn one_thread_of_several_is_kept_from_jobs() {
 
 #[test]
 fn high_ranks_go_first_and_have_threads_that_take_nothing_below() {
-    let list =
-        List::new(1, &Ranks::new(&Settings { shares: [0.0; 3].into(), ..Settings::default() }), 1);
-    assert_eq!(
-        list.first_slots(),
-        [WorkerSlot::Common(0), WorkerSlot::Reserve(0, 0), WorkerSlot::Reserve(1, 0)]
-    );
+    let ranks = Ranks::new(&Settings { shares: [0.0; 3].into(), ..Settings::default() });
+    let list = with_threads(List::new(1, &ranks, 1));
+    let reserves: Vec<_> = list.reserves().collect();
+    assert_eq!(reserves, [WorkerSlot::Reserve(0, 0), WorkerSlot::Reserve(1, 0)]);
     for (task, rank) in [('z', 2), ('y', 2), ('b', 1), ('a', 0), ('c', 0), ('d', 1)] {
         list.push(task, of_rank(rank));
     }
-    let of_reserve = |rank| list.next(WorkerSlot::Reserve(rank, 0), None, || ()).unwrap().0;
+    let of_reserve = |rank| list.next(WorkerSlot::Reserve(rank, 0), None, || ()).task().unwrap().0;
     assert_eq!([of_reserve(0), of_reserve(1), of_reserve(1)], ['a', 'c', 'b']);
     assert_eq!([next(&list, 0).0, next(&list, 0).0, next(&list, 0).0], ['d', 'z', 'y']);
 }
@@ -116,16 +180,18 @@ fn high_ranks_go_first_and_have_threads_that_take_nothing_below() {
 #[test]
 fn whoever_may_take_it_is_woken() {
     let ranks = Ranks::new(&Settings { shares: [0.0, 0.1].into(), ..Settings::default() });
-    let list = Arc::new(List::new(2, &ranks, 1));
+    let list = Arc::new(with_threads(List::new(2, &ranks, 1)));
     let (tell, told) = channel();
-    let threads: Vec<_> = list
-        .first_slots()
+    let threads: Vec<_> = [WorkerSlot::Common(0), WorkerSlot::Common(1)]
         .into_iter()
+        .chain(list.reserves())
         .map(|worker_slot| {
             let (list, tell) = (Arc::clone(&list), tell.clone());
             std::thread::spawn(move || {
                 let mut ended = None;
-                while let Some((task, mut task_run)) = list.next(worker_slot, ended.take(), || ()) {
+                while let Some((task, mut task_run)) =
+                    list.next(worker_slot, ended.take(), || ()).task()
+                {
                     let standing = of_rank(task_run.rank());
                     if list.begin_job(task, standing, &mut task_run).is_some() {
                         tell.send((task, worker_slot)).unwrap();
@@ -157,18 +223,19 @@ fn whoever_may_take_it_is_woken() {
 
 #[test]
 fn a_job_that_is_held_is_done_by_a_reserve() {
-    let list =
-        List::new(1, &Ranks::new(&Settings { shares: [0.0; 2].into(), ..Settings::default() }), 1);
+    let ranks = Ranks::new(&Settings { shares: [0.0; 2].into(), ..Settings::default() });
+    let list = with_threads(List::new(1, &ranks, 1));
     let (low, mut task_run) = {
         list.push('z', of_rank(1));
         next(&list, 0)
     };
     assert!(list.begin_job(low, of_rank(1), &mut task_run).is_some());
-    list.set_target(2);
+    set_target(&list, 2);
     list.push('a', of_rank(0));
     let (high, mut other) = next(&list, 1);
     assert!(list.begin_job(high, of_rank(0), &mut other).is_none());
-    let (high, mut task_run) = list.next(WorkerSlot::Reserve(0, 0), None, || ()).unwrap();
+    let of_reserve = list.next(WorkerSlot::Reserve(0, 0), None, || ());
+    let (high, mut task_run) = of_reserve.task().unwrap();
     assert_eq!(list.begin_job(high, of_rank(0), &mut task_run), Some('a'));
 }
 
@@ -178,8 +245,9 @@ fn a_thread_rests_before_a_long_sleep() {
     let (tell, told) = channel();
     let sleeper = Arc::clone(&list);
     let rest = move || tell.send(()).unwrap();
-    let thread =
-        std::thread::spawn(move || sleeper.next(WorkerSlot::Common(0), None, rest).is_none());
+    let thread = std::thread::spawn(move || {
+        sleeper.next(WorkerSlot::Common(0), None, rest).task().is_none()
+    });
     told.recv().unwrap();
     list.close();
     assert!(thread.join().unwrap());

@@ -7,9 +7,9 @@ use crate::accept::{Arrival, BATCH, PAUSE_MS};
 use crate::control::Order;
 use crate::helpers::{Ask, JobRunner, Results, SharedJob};
 use crate::lanes::Entry;
-use crate::pipeline::give_way;
 use crate::pipeline::list::{TaskRun, WorkerSlot};
 use crate::pipeline::lists::{JobTask, Task};
+use crate::pipeline::thread::PhaseThread;
 use crate::ranks::{RequestKey, Standing};
 use crate::served::{DoneOf, EventOf, Served};
 use crate::turn::Fate;
@@ -50,15 +50,12 @@ impl<J> Default for Next<J> {
 impl<H: Handler> Shared<H> {
     /// A thread of a phase, from begin to end.
     pub(super) fn work(&self, phase: Phase, worker_slot: WorkerSlot) {
-        let list = self.lists.of(phase);
         let ranks = &self.lists.ranks;
-        let _meter = list.enlist();
-        give_way(phase, list.level(worker_slot), ranks);
+        let mut thread = PhaseThread::new(&self.lists, phase, worker_slot);
         let mut worker = self.stock.take();
         let mut ended = None;
-        while let Some((task, mut task_run)) =
-            list.next(worker_slot, ended.take(), || worker.handler.rest())
-        {
+        while let Some((task, mut task_run)) = thread.next(ended.take(), || worker.handler.rest()) {
+            let phase = thread.phase();
             let is_counted = phase == Phase::Process && ranks.is_ordered();
             let of_class = is_counted.then(|| {
                 let slot = ranks.slot(task_run.rank());

@@ -1,0 +1,116 @@
+//! How processes of the next stage have ended: their supervisor appends to a file what it has seen, and who
+//! asks them reads it when a connection has ended with a request on it.
+
+use crate::group::Member;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// How long one record is: when, in milliseconds of the monotonic clock (8 bytes, little-endian), which stage,
+/// which of its instances from 0, whether by itself, and five that say nothing.
+const RECORD_BYTES: usize = 16;
+
+/// A process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// When that was seen, in milliseconds of the monotonic clock.
+    pub at_ms: u64,
+    /// A number for its stage.
+    pub stage: u8,
+    /// Which of the instances of the stage, from 0.
+    pub instance: Member,
+    /// It has crashed, or the system was out of memory. Else it was told to end.
+    pub was_by_itself: bool,
+}
+
+impl End {
+    fn record(self) -> [u8; RECORD_BYTES] {
+        let mut record = [0; RECORD_BYTES];
+        record[..8].copy_from_slice(&self.at_ms.to_le_bytes());
+        // there are 64 instances at most
+        record[8..11].copy_from_slice(&[
+            self.stage,
+            self.instance as u8,
+            self.was_by_itself.into(),
+        ]);
+        record
+    }
+
+    fn read(record: &[u8; RECORD_BYTES]) -> End {
+        let [at_ms @ .., _, _, _, _, _, _, _, _] = record;
+        End {
+            at_ms: u64::from_le_bytes(*at_ms),
+            stage: record[8],
+            instance: Member::from(record[9]),
+            was_by_itself: record[10] != 0,
+        }
+    }
+
+    /// Appends it to a file that nobody else writes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn append(self, file: &mut impl io::Write) -> io::Result<()> {
+        // in one call: who reads sees the whole of it or nothing
+        file.write_all(&self.record())
+    }
+}
+
+/// What is said of one stage.
+#[derive(Debug)]
+pub struct Ends {
+    file: File,
+    /// So much of it is known.
+    read_bytes: u64,
+    stage: u8,
+}
+
+impl Ends {
+    /// Of this stage, from now on.
+    ///
+    /// # Errors
+    /// What the kernel says of the file.
+    pub fn new(file: File, stage: u8) -> io::Result<Ends> {
+        let read_bytes = file.metadata()?.len();
+        Ok(Ends { file, read_bytes, stage })
+    }
+
+    /// What was said since the last time.
+    pub fn look(&mut self, mut tell: impl FnMut(End)) {
+        let mut record = [0; RECORD_BYTES];
+        while self.file.read_exact_at(&mut record, self.read_bytes).is_ok() {
+            self.read_bytes += RECORD_BYTES as u64;
+            let end = End::read(&record);
+            if end.stage == self.stage {
+                tell(end);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_appends_the_other_reads_once() {
+        let path = std::env::temp_dir().join(format!("forebay-ends-{}", std::process::id()));
+        let mut file = File::options().append(true).create_new(true).open(&path).unwrap();
+        let end = End { at_ms: 1 << 40, stage: 2, instance: 63, was_by_itself: true };
+        end.append(&mut file).unwrap();
+        let mut ends = Ends::new(File::open(&path).unwrap(), 2).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mut told = Vec::new();
+        ends.look(|end| told.push(end));
+        assert!(told.is_empty(), "it was before");
+        let other = End { at_ms: 7, was_by_itself: false, ..end };
+        for one in [end, End { stage: 1, ..end }, other] {
+            one.append(&mut file).unwrap();
+        }
+        io::Write::write_all(&mut file, &[0; RECORD_BYTES - 1]).unwrap();
+        for _ in 0..2 {
+            ends.look(|end| told.push(end));
+            assert_eq!(told, [end, other]);
+        }
+    }
+}

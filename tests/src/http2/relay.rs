@@ -1,0 +1,369 @@
+//! HTTP/1 at one end, HTTP/2 at the other: a test that speaks HTTP/1 speaks HTTP/2 to the server.
+
+use super::Client;
+use crate::faults::crowd::connect_from;
+use crate::server::free_addr;
+use forebay_http::status::reason;
+use forebay_http2::Limits;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::set_socket_linger;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// So much of what a client sends is held for it.
+const HELD_BYTES: usize = 1 << 20;
+
+/// A client that was answered, and goes on sending, is read for so long.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Passes on requests that come to an address of its own as HTTP/1 to a server as HTTP/2, one after
+/// another, and their answers back as the client takes them. What is about a connection of HTTP/1 ends here;
+/// its end is that of the connection of HTTP/2: a stream that is reset resets it, GOAWAY closes it.
+pub struct Relay {
+    /// Where to connect to.
+    pub addr: SocketAddr,
+}
+
+impl Relay {
+    /// To the server at `to`, with clients that keep their addresses; until that no longer listens.
+    ///
+    /// # Panics
+    /// If there is no address to be had.
+    pub fn start(to: SocketAddr) -> Relay {
+        let addr = free_addr();
+        let listener = TcpListener::bind(addr).unwrap();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(from) = client.peer_addr() else { continue };
+                match connect_from(from.ip(), to) {
+                    Ok(server) => {
+                        thread::spawn(move || Passing::new(client, server).run());
+                    }
+                    Err(error) if error.kind() == ErrorKind::ConnectionRefused => break,
+                    Err(_) => {}
+                }
+            }
+        });
+        Relay { addr }
+    }
+}
+
+/// How a connection ends once the client has taken what there is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Closed,
+    Reset,
+}
+
+/// One connection.
+struct Passing {
+    client: TcpStream,
+    /// That of `server`.
+    socket: TcpStream,
+    server: Client,
+    /// What the client has sent and is not passed on, and how much of that nobody wants.
+    input: Vec<u8>,
+    unwanted: usize,
+    input_ended: bool,
+    /// What the client has not taken.
+    output: Vec<u8>,
+    asked: Option<Asked>,
+    over: Option<Over>,
+}
+
+/// A request that is not answered in full.
+struct Asked {
+    stream: u32,
+    is_head: bool,
+    /// The client wants its connection closed.
+    closes: bool,
+    /// It does not know of chunks.
+    is_old: bool,
+    /// So much of its body is to come.
+    body_left: usize,
+    /// So many responses before the last one were passed on.
+    told: usize,
+    /// The head of the answer is.
+    is_begun: bool,
+    /// Its body goes in chunks.
+    is_chunked: bool,
+    /// Bytes of the answer's body that the server was not told to be taken.
+    owed: usize,
+}
+
+impl Passing {
+    fn new(client: TcpStream, server: TcpStream) -> Passing {
+        let socket = server.try_clone().unwrap();
+        let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+        let server = Client { takes: false, ..Client::over(server, limits) };
+        Passing {
+            client,
+            socket,
+            server,
+            input: Vec::new(),
+            unwanted: 0,
+            input_ended: false,
+            output: Vec::new(),
+            asked: None,
+            over: None,
+        }
+    }
+
+    fn run(mut self) {
+        self.client.set_nonblocking(true).unwrap();
+        let _ = self.client.set_nodelay(true);
+        if let Ok(Over::Closed) = self.pass() {
+            let Passing { client, socket, server, .. } = self;
+            drop((socket, server));
+            return linger(client);
+        }
+        for socket in [&self.client, &self.socket] {
+            let _ = set_socket_linger(socket, Some(Duration::ZERO));
+        }
+    }
+
+    /// Until the connection is over. An error if the client is gone.
+    fn pass(&mut self) -> io::Result<Over> {
+        loop {
+            self.ask();
+            self.answer();
+            self.write()?;
+            // what was taken may let the next request begin
+            if self.output.is_empty() {
+                if let Some(over) = self.over {
+                    return Ok(over);
+                }
+                if self.asked.is_none() && (self.input_ended || self.head_bytes().is_some()) {
+                    continue;
+                }
+            }
+            self.wait()?;
+        }
+    }
+
+    /// Waits for something to happen, and takes what has come.
+    fn wait(&mut self) -> io::Result<()> {
+        let reads = !self.input_ended && self.over.is_none() && self.input.len() < HELD_BYTES;
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, reads);
+        flags.set(PollFlags::OUT, !self.output.is_empty());
+        let mut fds = vec![PollFd::new(&self.client, flags)];
+        if !self.server.has_ended {
+            fds.push(PollFd::new(&self.socket, PollFlags::IN));
+        }
+        poll(&mut fds, None)?;
+        let has_come = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
+        let is_gone = fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP);
+        if reads {
+            self.read()?;
+        } else if is_gone {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        if has_come {
+            self.server.receive();
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 64 * 1024];
+        match self.client.read(&mut buffer) {
+            Ok(0) => self.input_ended = true,
+            Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        let count = self.unwanted.min(self.input.len());
+        self.input.drain(..count);
+        self.unwanted -= count;
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while !self.output.is_empty() {
+            match self.client.write(&self.output) {
+                Ok(count) => {
+                    self.output.drain(..count);
+                    if let Some(Asked { stream, owed, .. }) = &mut self.asked {
+                        let taken = count.min(*owed);
+                        *owed -= taken;
+                        self.server.consume(*stream, taken);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The length of the next head, if all of it has come.
+    fn head_bytes(&self) -> Option<usize> {
+        self.input.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
+    }
+
+    /// Passes on what there is of the next request.
+    fn ask(&mut self) {
+        if self.over.is_some() {
+            return;
+        }
+        if self.asked.is_none() {
+            let is_closing = self.server.has_ended || !self.server.goodbyes.is_empty();
+            let Some(len) = self.head_bytes().filter(|_| !is_closing) else {
+                self.over = (is_closing || self.input_ended).then_some(Over::Closed);
+                return;
+            };
+            let head: Vec<u8> = self.input.drain(..len).collect();
+            let Some(request) = Request::parse(&head) else {
+                self.over = Some(Over::Closed);
+                return;
+            };
+            let Request { fields, is_head, is_old, body, closes } = request;
+            let fields: Vec<(&str, &[u8])> =
+                fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+            self.asked = Some(Asked {
+                stream: self.server.open(&fields, is_head, body == 0),
+                is_head,
+                closes,
+                is_old,
+                body_left: body,
+                told: 0,
+                is_begun: false,
+                is_chunked: false,
+                owed: 0,
+            });
+        }
+        let Some(asked) = &mut self.asked else { return };
+        let there = asked.body_left.min(self.input.len());
+        if there > 0 && !self.server.so_far(asked.stream).is_over() {
+            let is_last = there == asked.body_left;
+            let count = self.server.send(asked.stream, &self.input[..there], is_last);
+            self.input.drain(..count);
+            asked.body_left -= count;
+        }
+        if self.input_ended && self.input.is_empty() && asked.body_left > 0 {
+            self.over = Some(Over::Reset);
+        }
+    }
+
+    /// Passes on what there is of the answer.
+    fn answer(&mut self) {
+        if self.over.is_some() {
+            return;
+        }
+        let is_closing = !self.server.goodbyes.is_empty();
+        let Some(asked) = &mut self.asked else { return };
+        let Some(answer) = self.server.answers.get_mut(&asked.stream) else { return };
+        for status in &answer.informational[asked.told..] {
+            let line = format!("HTTP/1.1 {status} {}\r\n\r\n", reason(*status));
+            self.output.extend_from_slice(line.as_bytes());
+        }
+        asked.told = answer.informational.len();
+        if !asked.is_begun && answer.status != 0 {
+            asked.is_begun = true;
+            asked.closes |= is_closing;
+            let mut head = format!("HTTP/1.1 {} {}\r\n", answer.status, reason(answer.status));
+            for (name, value) in &answer.fields {
+                head += &format!("{}: {value}\r\n", capitalized(name));
+            }
+            let is_empty = asked.is_head || matches!(answer.status, 204 | 304);
+            if !is_empty && answer.field("content-length").is_none() {
+                asked.closes |= asked.is_old;
+                asked.is_chunked = !asked.is_old;
+            }
+            head += if asked.is_chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
+            head += if asked.closes { "Connection: close\r\n\r\n" } else { "\r\n" };
+            self.output.extend_from_slice(head.as_bytes());
+        }
+        let body = std::mem::take(&mut answer.body);
+        asked.owed += body.len();
+        if asked.is_chunked && !body.is_empty() {
+            self.output.extend_from_slice(format!("{:x}\r\n", body.len()).as_bytes());
+        }
+        self.output.extend_from_slice(&body);
+        if asked.is_chunked && !body.is_empty() {
+            self.output.extend_from_slice(b"\r\n");
+        }
+        if answer.is_whole {
+            if asked.is_chunked {
+                self.output.extend_from_slice(b"0\r\n\r\n");
+            }
+            let count = asked.body_left.min(self.input.len());
+            self.input.drain(..count);
+            self.unwanted = asked.body_left - count;
+            self.over = asked.closes.then_some(Over::Closed);
+            self.server.answers.remove(&asked.stream);
+            self.asked = None;
+        } else if answer.reset.is_some() || self.server.has_ended {
+            self.over = Some(Over::Reset);
+        }
+    }
+}
+
+/// Closes in order, though the client may still be sending.
+fn linger(mut client: TcpStream) {
+    let _ = client.shutdown(Shutdown::Write);
+    let _ = client.set_nonblocking(false);
+    let _ = client.set_read_timeout(Some(LINGER));
+    let (deadline, mut buffer) = (Instant::now() + LINGER, [0; 64 * 1024]);
+    while Instant::now() < deadline && client.read(&mut buffer).is_ok_and(|count| count > 0) {}
+}
+
+/// A name as servers of HTTP/1 write it.
+fn capitalized(name: &str) -> String {
+    let mut is_first = true;
+    let capitalize = |letter: char| {
+        let begins = std::mem::replace(&mut is_first, letter == '-');
+        if begins { letter.to_ascii_uppercase() } else { letter }
+    };
+    name.chars().map(capitalize).collect()
+}
+
+/// The head of a request that came as text.
+struct Request {
+    /// Pseudo-fields first.
+    fields: Vec<(String, Vec<u8>)>,
+    is_head: bool,
+    is_old: bool,
+    /// The length of its body.
+    body: usize,
+    closes: bool,
+}
+
+impl Request {
+    /// `None` if there are no such requests of HTTP/2.
+    fn parse(head: &[u8]) -> Option<Request> {
+        let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
+        let mut words = lines.next()?.split(|byte| *byte == b' ').map(<[u8]>::to_vec);
+        let (method, target) = (words.next()?, words.next()?);
+        let (is_old, is_head) = (words.next()? == b"HTTP/1.0", method == b"HEAD");
+        let mut fields = vec![(":method".to_owned(), method), (":path".to_owned(), target)];
+        fields.push((":scheme".to_owned(), b"http".to_vec()));
+        let (mut closes, mut keeps, mut body) = (false, false, 0);
+        for line in lines.filter(|line| !line.is_empty()) {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            let name = String::from_utf8(line[..colon].to_ascii_lowercase()).ok()?;
+            let value = line[colon + 1..].trim_ascii().to_vec();
+            match &*name {
+                "host" => fields.insert(3, (":authority".to_owned(), value)),
+                "connection" => {
+                    closes |= value.eq_ignore_ascii_case(b"close");
+                    keeps |= value.eq_ignore_ascii_case(b"keep-alive");
+                }
+                "keep-alive" | "upgrade" => {}
+                "content-length" => {
+                    body = std::str::from_utf8(&value).ok()?.parse().ok()?;
+                    fields.push((name, value));
+                }
+                _ => fields.push((name, value)),
+            }
+        }
+        if is_old && !fields.iter().any(|(name, _)| name == ":authority") {
+            // there is none without
+            fields.insert(3, (":authority".to_owned(), b"a.example".to_vec()));
+        }
+        Some(Request { fields, is_head, is_old, body, closes: closes || is_old && !keeps })
+    }
+}
