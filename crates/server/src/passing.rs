@@ -236,7 +236,9 @@ mod tests {
         let recoder = Some(Recoder::new(Coding::Gzip).unwrap());
         let mut coder =
             Coder { recoder, made: Vec::new(), at: 0, is_behind: false, is_over: false };
-        let mut parts = vec![None, Some(vec![b'a'; 5000]), None, Some(b"begin".to_vec())];
+        // it is asked once more when what it had is flushed
+        let mut parts =
+            vec![None, None, Some(vec![b'a'; 5000]), None, None, Some(b"begin".to_vec())];
         let mut pull = |out: &mut Vec<u8>| match parts.pop() {
             None => Given::End,
             Some(None) => Given::Nothing,

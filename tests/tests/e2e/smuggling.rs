@@ -43,10 +43,9 @@ fn node_sees_what_was_judged() {
 
 #[test]
 fn go_sees_what_was_judged() {
-    // it must be compiled first, with all of its library
-    match is_full_matrix() {
-        true => play("go", go),
-        false => _ = has::<(), _>(Err("Go is asked with FOREBAY_MATRIX=full"), "smuggling to Go"),
+    // it must be compiled first, with all of its library, which takes longer than all others together
+    if is_full_matrix() {
+        play("go", go);
     }
 }
 

@@ -20,7 +20,7 @@ use forebay_sys::clock;
 use forebay_sys::schedule::Spent;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A thread that has had nothing to do for this long lets its handler rest.
 const REST: Duration = Duration::from_millis(100);
@@ -252,6 +252,7 @@ impl<T> List<T> {
             state.end(task_run);
         }
         let mut rested = false;
+        let mut rests_at = None;
         loop {
             if state.closed {
                 return Duty::End;
@@ -271,7 +272,11 @@ impl<T> List<T> {
             if self.last() > 0 {
                 self.wake(&mut state);
             }
-            let long = if rested { None } else { Some(REST) };
+            // since it has had nothing to do, however often it was woken for what another took
+            let long = (!rested).then(|| {
+                let now = Instant::now();
+                rests_at.get_or_insert(now + REST).saturating_duration_since(now)
+            });
             state.idle[level].asleep += 1;
             let timed_out;
             (state, timed_out) = wait(&self.work[level], state, long);
@@ -355,9 +360,11 @@ impl<T> List<T> {
             }
             !goes
         });
-        // those that sleep and are too many go
-        self.work[usize::from(self.last())].notify_all();
-        self.wake(&mut state);
+        if state.active > state.target || !state.leaving.is_empty() {
+            // those that sleep and are too many go
+            self.work[usize::from(self.last())].notify_all();
+            self.wake(&mut state);
+        }
     }
 
     /// Takes back what was asked of threads that all have had tasks since: returns where none goes to.

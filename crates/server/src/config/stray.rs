@@ -175,7 +175,7 @@ mod tests {
             (
                 "",
                 "regex",
-                "unknown key here, it belongs in [[access]], [[auth]], [[redirect]], [[rewrite]] or [[header]]",
+                "unknown key here, it belongs in [[access]], [[auth]], [[forward_auth]], [[redirect]], [[rewrite]] or [[header]]",
             ),
             ("", "cookie", "unknown key here, it belongs in [identity] or [[rule]]"),
             ("site", "hots", "unknown key, did you mean \"hosts\"?"),
