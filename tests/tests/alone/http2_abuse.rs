@@ -20,10 +20,11 @@ use forebay_tests::faults::{Served, soon};
 use forebay_tests::http2::Client;
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{ENGINES, Options, is_full_matrix};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use std::env;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -290,7 +291,8 @@ fn beside<R>(addr: SocketAddr, act: impl FnOnce() -> R) -> (R, Felt) {
     thread::scope(|scope| {
         let asks = scope.spawn(|| {
             if is_quiet() {
-                let _ = rustix::process::setpriority_process(None, -20);
+                let thread = gettid().as_raw_nonzero().to_string();
+                let _ = Command::new("chrt").args(["-f", "-p", "1", &thread]).status();
             }
             let mut two = Client::connect(addr);
             let mut times_us = Vec::new();
