@@ -431,6 +431,20 @@ impl FastLane {
                 return self.relay(destination, None, request, ticket, reply);
             }
         };
+        self.find(request, ticket, done, reply)
+    }
+
+    /// Answers with what the site has for a request that is let through.
+    #[inline]
+    fn find(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        done: Option<forebay_site::Done>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job, Passing> {
+        let FastLane { site, trusted, .. } = self;
+        let client = || client_of(request.peer, request.head, trusted);
         match site.process(request, client, done, reply) {
             Outcome::Replied => {
                 if let Some(ticket) = ticket {
@@ -689,20 +703,7 @@ impl FastLane {
         let path = NormalPath::default();
         let request = Request::new(&head, request.peer, &path).with(request.passed);
         reply.instead = Some(Arc::clone(&sent.fields));
-        let FastLane { site, trusted, .. } = self;
-        let client = || client_of(request.peer, request.head, trusted);
-        let outcome = site.process(&request, client, done, reply);
-        match outcome {
-            Outcome::Replied => {
-                if let Some(ticket) = ticket {
-                    ticket.end();
-                }
-                Outcome::Replied
-            }
-            Outcome::HandOver => Outcome::HandOver,
-            Outcome::Relay(none) => match *none {},
-            Outcome::Job(work) => self.needs_worker(work, &request, ticket, reply),
-        }
+        self.find(&request, ticket, done, reply)
     }
 
     /// An application could not be asked: the class is told, and the client when to come back.
