@@ -18,7 +18,8 @@ export FOREBAY_REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 BIN    := $(TARGET)/release/forebay
 
-BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload bench-overload bench-crashes
+BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload bench-overload bench-crashes \
+           bench-profile bench-receivers bench-calibration bench-stages
 
 .PHONY: help serve test test-all check audit $(BENCHES) fuzz manual install build example clean
 .DEFAULT_GOAL := help
@@ -53,8 +54,12 @@ bench: ## Measure Forebay beside nginx, lighttpd, h2o and Apache; options in ARG
 bench-engines: ## Measure the engines beside one another; options in ARGS
 bench-shift: ## Threads that move against threads that stay, under a load that shifts (as root)
 bench-keepalive: ## Clients that want one object and stay silent, by the law that keeps them
+bench-profile: ## Where the time of a request goes, and what opening a socket takes; options in ARGS
 bench-reload: ## Reloads under keep-alive clients, beside nginx; options in ARGS
 bench-overload: ## More load than a server can do: goodput, classes, voigt's figures; options in ARGS
+bench-calibration: ## Constants that are wrong on purpose, calibrated: how much comes back?
+bench-receivers: ## A thousand receivers, fast and slow, by the order in which answers go on (as root)
+bench-stages: ## CPU per request of three stages beside one process and three chained nginx; options in ARGS
 bench-crashes: ## Processes killed, frozen and cut off under load: who loses what (as root); options in ARGS
 
 $(BENCHES):

@@ -67,8 +67,9 @@ fn begin(load: &Load, number: u64, begun: Instant, due: Duration, tell: &Sender<
     }
 }
 
-/// A whole answer with status 200, or nothing.
-fn ask(address: SocketAddr, target: &str, until: Instant) -> Option<()> {
+/// A whole answer with status 200 before that time, or nothing.
+#[must_use]
+pub fn ask(address: SocketAddr, target: &str, until: Instant) -> Option<()> {
     let left =
         || Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero());
     let mut stream = TcpStream::connect_timeout(&address, left()?).ok()?;

@@ -13,6 +13,7 @@
 //! | [`tls`] | the certificate they show |
 //! | [`running`] | a server process: pinned, started, stopped whatever happens |
 //! | [`reload`] | clients while the configuration changes |
+//! | [`group`] | servers of several processes, and nginx before others |
 //! | [`crashes`] | requests at fixed times while something is in trouble |
 //! | [`probe`] | one request before each measurement: is the answer right? |
 //! | [`client`] | one thread on its own core that asks |
@@ -23,7 +24,10 @@
 //! | [`forebay`] | Forebay with a configuration of one's own |
 //! | [`network`] | loopback in a namespace of its own |
 //! | [`shift`] | a load that shifts, on a pipeline whose threads move or stay |
+//! | [`receivers`] | a thousand receivers, fast and slow, of short and long answers |
+//! | [`calibration`] | constants that are wrong on purpose, calibrated |
 //! | [`keepalive`] | clients that want one object and stay silent |
+//! | [`profile`] | where the time of a request goes |
 //! | [`overload`] | more load than a server can do |
 //! | [`summary`] | medians, spreads, ratios, goals as markdown |
 //! | [`measure`] | rounds, cases and servers interleaved |
@@ -40,6 +44,7 @@
 //! It deliberately does not compare runs of different days: the machine is never the same.
 #![forbid(unsafe_code)]
 
+pub mod calibration;
 pub mod case;
 pub mod client;
 pub mod content;
@@ -48,6 +53,7 @@ pub mod crashes;
 pub mod engines;
 pub mod error;
 pub mod forebay;
+pub mod group;
 pub mod h2load;
 pub mod keepalive;
 pub mod machine;
@@ -56,6 +62,8 @@ pub mod network;
 pub mod overload;
 pub mod peer;
 pub mod probe;
+pub mod profile;
+pub mod receivers;
 pub mod reload;
 pub mod row;
 pub mod running;

@@ -2,7 +2,7 @@
 
 use forebay_http::accept;
 use forebay_http::coding::{Coding, Preference};
-use forebay_http::condition::{self, Outcome};
+use forebay_http::condition::{self, Evaluation};
 use forebay_http::head::{Head, Limits, Lines, Method, Name, Parsed};
 
 const DATE: u64 = 784_111_777;
@@ -38,7 +38,7 @@ fn check_conditions(head: &Head<'_>, etag: &[u8]) {
     let opaque = etag.strip_prefix(b"W/").unwrap_or(etag);
     let (matches, none_match) = (head.has(Name::IfMatch), head.has(Name::IfNoneMatch));
     match condition::evaluate(head, etag, DATE) {
-        Outcome::NotModified => {
+        Evaluation::NotModified => {
             assert!(is_read);
             assert!(match none_match {
                 true => mentions(head, Name::IfNoneMatch, opaque),
@@ -46,17 +46,17 @@ fn check_conditions(head: &Head<'_>, etag: &[u8]) {
             });
             assert!(!matches || mentions(head, Name::IfMatch, opaque));
         }
-        Outcome::Failed => {
+        Evaluation::Failed => {
             assert!(head.method != Method::Options);
             assert!(matches || head.has(Name::IfUnmodifiedSince) || (none_match && !is_read));
         }
-        Outcome::Proceed if head.method != Method::Options => {
+        Evaluation::Proceed if head.method != Method::Options => {
             assert!(!matches || mentions(head, Name::IfMatch, opaque));
             assert!(!matches || etag.starts_with(b"\"") || is_any(head, Name::IfMatch));
             assert!(!is_any(head, Name::IfNoneMatch));
             assert!(etag.is_empty() || head.only(Name::IfNoneMatch) != Some(etag));
         }
-        Outcome::Proceed => {}
+        Evaluation::Proceed => {}
     }
 }
 

@@ -6,7 +6,8 @@ use forebay_http2::{Connection, Event, Fields, Limits, Part, Role};
 
 /// Small, so that bounds are met soon.
 fn limits() -> Limits {
-    let mut limits = Limits { streams: 5, table_bytes: 200, ..Limits::default() };
+    let mut limits =
+        Limits { streams: 5, table_bytes: 200, extended_connect: true, ..Limits::default() };
     limits.fields.bytes = 500;
     limits.fields.fields = 10;
     limits

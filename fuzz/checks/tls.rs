@@ -13,7 +13,8 @@ use forebay_conn::{Job, Transport};
 use forebay_metrics::{Local, Stopwatch};
 use forebay_tls::identity::tickets;
 use forebay_tls::{
-    Asked, Authorities, Channel, Clients, Handshake, Handshaken, Identities, Identity, Pair, Shakes,
+    Authorities, Channel, ClientAuth, Clients, Handshake, Handshaken, Identities, Identity, Pair,
+    Shakes,
 };
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -66,7 +67,7 @@ fn ends() -> &'static Ends {
         let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &issuer).unwrap().pem();
         let authorities = Authorities::read(root.pem().as_bytes()).unwrap();
-        let asks = Clients::new(Asked::Required, &[authorities], &[]).unwrap();
+        let asks = Clients::new(ClientAuth::Required, &[authorities], &[]).unwrap();
         let server = |clients: Option<Clients>| {
             let pair = Pair::read(certificate.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
             let clients = clients.map(Arc::new);

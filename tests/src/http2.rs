@@ -13,7 +13,7 @@ use forebay_http2::{Connection, ErrorCode, Event, Fields, Limits, Part};
 use rustls::ClientConfig;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -105,6 +105,11 @@ impl Client {
         let stream = wire::connect(addr);
         stream.set_read_timeout(Some(wire::PATIENCE)).unwrap();
         Client::over(stream, limits)
+    }
+
+    /// The same over a connection that is there, of which the test keeps a handle.
+    pub fn on(stream: TcpStream) -> Client {
+        Client::over(stream, Limits::default())
     }
 
     /// The same to the site of a server.
@@ -314,8 +319,13 @@ impl Client {
         self.out.clear();
     }
 
-    /// Takes what comes next.
-    fn receive(&mut self) {
+    /// Whether the server has said that streams may become tunnels (RFC 8441 §3).
+    pub fn may_open_tunnels(&self) -> bool {
+        self.machine.peer().extended_connect
+    }
+
+    /// Takes what comes next, for which it waits.
+    pub fn receive(&mut self) {
         let mut room = [0; 32 * 1024];
         match self.stream.read(&mut room) {
             Ok(0) => self.has_ended = true,

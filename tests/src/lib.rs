@@ -11,6 +11,7 @@
 //! | [`fuse`] | a file system in which reads hang until released |
 //! | [`server`] | the running server, and [`Options`] to start it with |
 //! | [`socket`] | a client's socket, in clear or with TLS over it |
+//! | [`websocket`] | WebSockets: an application, and clients by both versions |
 //! | [`wire`] | bytes out, bytes in, with a deadline |
 //! | [`case`] | a conformance case, read from its file |
 //! | [`play`] | a case played against a server |
@@ -44,6 +45,7 @@ pub mod play;
 pub mod server;
 pub mod socket;
 pub mod tls;
+pub mod websocket;
 pub mod wire;
 
 pub use server::{Options, Server};
@@ -83,6 +85,7 @@ engines! { $ 6:
 /// | `conformance` | whole, in pieces and through HTTP/2 |
 /// | conformance through TLS | no: its servers have a second `[[listener]]`, which this engine refuses |
 /// | `e2e/isolated.rs` | crashes, hangs, quarantine, reloads, other software: its own |
+/// | `e2e/stages.rs` | seals, feedback, other software under load: its own |
 /// | `alone/faults_truth.rs`, `alone/faults_slow.rs` | those that [`on_isolated`] names. Not the one that counts time-outs of bodies: another stage waits for them, and receive counts only its own |
 /// | `e2e/reload.rs` | no: it speaks to the control socket, which this engine has not; other listeners and engines need a restart. `e2e/isolated.rs` reloads under load |
 /// | `e2e/faults_*.rs`, `alone/faults_memory.rs`, `system/faults_*.rs` | no: they limit or look into one process (its descriptors, memory, threads, log), and the one that is started here serves nobody |

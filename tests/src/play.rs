@@ -10,7 +10,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use std::{fs, mem, thread};
+use std::{fs, thread};
 
 /// What shows that a connection still answers, and that nothing was left over on it.
 const PROBE: &[u8] = b"GET /small.txt HTTP/1.1\r\nHost: probe.example\r\nConnection: close\r\n\r\n";
@@ -35,7 +35,8 @@ pub fn play(case: &Case, addr: SocketAddr, root: &Path, manner: Manner) -> Resul
     let mut player = Player::new(addr, root, manner);
     let outcome = case.turns.iter().try_for_each(|turn| player.turn(turn));
     outcome.map_err(|what| {
-        let unread = player.line.unread.escape_ascii();
+        let unread =
+            player.line.as_ref().map_or(&[][..], |line| line.unread.as_slice()).escape_ascii();
         format!("{}: {}\n{what}\nunread: \"{unread}\"", case.section, case.title)
     })
 }
@@ -44,7 +45,8 @@ struct Player<'p> {
     addr: SocketAddr,
     root: &'p Path,
     manner: Manner,
-    line: Line,
+    /// None before anything is sent, and from the end of one connection to the begin of the next.
+    line: Option<Line>,
     variables: HashMap<String, Vec<u8>>,
     answers: Vec<Answer>,
 }
@@ -118,8 +120,12 @@ impl Line {
 
 impl<'p> Player<'p> {
     fn new(addr: SocketAddr, root: &'p Path, manner: Manner) -> Player<'p> {
-        let line = Line::new(addr);
-        Player { addr, root, manner, line, variables: HashMap::new(), answers: Vec::new() }
+        let (variables, answers) = (HashMap::new(), Vec::new());
+        Player { addr, root, manner, line: None, variables, answers }
+    }
+
+    fn line(&mut self) -> &mut Line {
+        self.line.get_or_insert_with(|| Line::new(self.addr))
     }
 
     fn turn(&mut self, turn: &case::Turn) -> Result<(), String> {
@@ -154,7 +160,7 @@ impl<'p> Player<'p> {
         let mut waiting = Vec::new();
         let mut drip = None;
         let is_deaf = actions.contains(&Action::Deaf);
-        self.line.hold.take_if(|_| !is_deaf);
+        self.line().hold.take_if(|_| !is_deaf);
         for action in actions {
             match action {
                 Action::Bytes(bytes) => waiting.extend_from_slice(bytes),
@@ -165,12 +171,12 @@ impl<'p> Player<'p> {
                         Action::Pause(time) => thread::sleep(*time),
                         Action::Drip(time) => drip = Some(*time),
                         Action::HalfClose => {
-                            self.line.half_closed = true;
-                            let _ = self.line.stream.0.shutdown(Shutdown::Write);
+                            self.line().half_closed = true;
+                            let _ = self.line().stream.0.shutdown(Shutdown::Write);
                         }
                         Action::Reconnect => {
-                            self.line = Line::new(self.addr);
-                            self.line.hold.take_if(|_| !is_deaf);
+                            self.line = None;
+                            self.line().hold.take_if(|_| !is_deaf);
                         }
                         _ => {}
                     }
@@ -178,7 +184,7 @@ impl<'p> Player<'p> {
             }
         }
         self.write(&mut waiting, drip);
-        self.line.hold = None;
+        self.line().hold = None;
         Ok(())
     }
 
@@ -193,7 +199,7 @@ impl<'p> Player<'p> {
                 // large amounts are sent in larger pieces, or it takes too long
                 (None, Manner::Pieces) => (1 + rest.len() % 7 + rest.len() / 64).min(rest.len()),
             };
-            let _ = self.line.stream.0.write_all(&rest[..len]);
+            let _ = self.line().stream.0.write_all(&rest[..len]);
             rest = &rest[len..];
             drip.into_iter().for_each(thread::sleep);
         }
@@ -209,22 +215,23 @@ impl<'p> Player<'p> {
 
     fn receive(&mut self, bodiless: bool) -> Result<Answer, String> {
         let (mut answer, head_len) = loop {
-            match Answer::parse_head(&self.line.unread)? {
+            match Answer::parse_head(&self.line().unread)? {
                 Some(parsed) => break parsed,
-                None if self.line.more(PATIENCE)? => {}
+                None if self.line().more(PATIENCE)? => {}
                 None => return Err("the connection ended before a whole head came".to_owned()),
             }
         };
         let body_len = if bodiless { 0 } else { answer.body_len()? };
-        while self.line.unread.len() < head_len + body_len {
-            if !self.line.more(PATIENCE)? {
-                let missing = head_len + body_len - self.line.unread.len();
+        while self.line().unread.len() < head_len + body_len {
+            if !self.line().more(PATIENCE)? {
+                let missing = head_len + body_len - self.line().unread.len();
                 return Err(format!("the connection ended {missing} bytes before the body's end"));
             }
         }
-        let rest = self.line.unread.split_off(head_len + body_len);
-        answer.body = self.line.unread.split_off(head_len);
-        self.line.unread = rest;
+        let unread = &mut self.line().unread;
+        let rest = unread.split_off(head_len + body_len);
+        answer.body = unread.split_off(head_len);
+        *unread = rest;
         Ok(answer)
     }
 
@@ -344,7 +351,7 @@ impl<'p> Player<'p> {
     }
 
     fn stay_silent(&mut self) -> Result<(), String> {
-        match self.line.more(SILENCE) {
+        match self.line().more(SILENCE) {
             Err(_) => Ok(()),
             Ok(true) => Err("something came where nothing should".to_owned()),
             // how it ended is checked next
@@ -356,7 +363,7 @@ impl<'p> Player<'p> {
     /// answered by exactly its answer.
     fn probe(&mut self) -> Result<(), String> {
         let explain = |what| format!("the connection should be open, but the next request: {what}");
-        let _ = self.line.stream.0.write_all(PROBE);
+        let _ = self.line().stream.0.write_all(PROBE);
         let answer = self.receive(false).map_err(explain)?;
         if answer.status != 200 || !answer.faults().is_empty() {
             return Err(explain(format!("{:?}", answer.status_line)));
@@ -366,12 +373,12 @@ impl<'p> Player<'p> {
     }
 
     fn expect_end(&mut self, expected: End) -> Result<(), String> {
-        while self.line.more(PATIENCE)? {}
-        if !self.line.unread.is_empty() {
+        while self.line().more(PATIENCE)? {}
+        if !self.line().unread.is_empty() {
             return Err("more came than was expected".to_owned());
         }
-        let half_closed = self.line.half_closed;
-        let end = mem::replace(&mut self.line, Line::new(self.addr)).end();
+        let half_closed = self.line().half_closed;
+        let end = self.line.take().map_or(End::Closed, Line::end);
         if end != expected {
             return Err(format!("the connection should be {expected:?}, but is {end:?}"));
         }

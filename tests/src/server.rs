@@ -498,10 +498,11 @@ pub fn free_addr() -> SocketAddr {
 }
 
 /// An address whose port is free at all addresses, for a server that listens at all of them: other ports
-/// than those of [`free_addr`], which others have at theirs.
+/// than those of [`free_addr`], of clients of [`crowd`](crate::faults::crowd), and of the kernel, which others have
+/// at theirs.
 pub fn free_at_all_addresses() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let port = free_port(Ipv4Addr::UNSPECIFIED, 10_000..18_000, &NEXT);
+    let port = free_port(Ipv4Addr::UNSPECIFIED, 30_000..32_700, &NEXT);
     SocketAddr::from((own_address(), port))
 }
 
@@ -518,8 +519,14 @@ fn free_port(at: Ipv4Addr, ports: Range<u32>, next: &AtomicU32) -> u16 {
         // processes that run at the same time begin at different ports
         let number = count + process::id() % 80 * 100;
         let port = (ports.start + number % ports.len() as u32) as u16;
-        if TcpListener::bind((at, port)).is_ok() {
-            return port;
+        for attempt in 0.. {
+            match TcpListener::bind((at, port)) {
+                Ok(_) => return port,
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => break,
+                // of descriptors there may be more again, when another test has ended
+                Err(error) => assert!(attempt < 600, "{at}:{port}: {error}"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
         }
     }
 }

@@ -6,13 +6,14 @@
 
 use clap::{Parser, ValueEnum};
 use forebay_benches::Error;
-use forebay_benches::crashes::{Load, Part, run};
-use rustix::process::{Pid, Signal, geteuid, kill_process, kill_process_group};
+use forebay_benches::crashes::{Load, Part, ask, run};
+use forebay_benches::group::{Group, nginx};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -119,35 +120,6 @@ impl Server {
     }
 }
 
-/// Processes that end with this.
-struct Group(Child);
-
-impl Group {
-    /// Starts it as a group of its own.
-    fn start(mut command: Command) -> Result<Group, Error> {
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(Error::io("cannot start", command.get_program()))?;
-        Ok(Group(child))
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.0)
-    }
-
-    fn signal(&self, signal: Signal) {
-        // what has ended is as it should be
-        let _ = kill_process_group(self.pid(), signal);
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(Signal::CONT);
-        self.signal(Signal::KILL);
-        let _ = self.0.wait();
-    }
-}
-
 /// All servers of a run; the first of those behind is the one that gets into trouble.
 struct Running {
     front: Group,
@@ -182,22 +154,7 @@ impl Place {
     }
 
     fn nginx(&self, name: &str, http: &str) -> Result<Command, Error> {
-        let dir = self.dir.join(name);
-        fs::create_dir_all(&dir).map_err(Error::io("cannot make", &dir))?;
-        let user = if geteuid().is_root() { "user root;" } else { "" };
-        let at = dir.display();
-        let file = self.write(
-            &format!("{name}.conf"),
-            &format!(
-                "daemon off; {user} worker_processes 2; pid {at}/pid; error_log /dev/null;\n\
-                 events {{ worker_connections 4096; }}\n\
-                 http {{ access_log off; client_body_temp_path {at}/a; proxy_temp_path {at}/b;\n\
-                 fastcgi_temp_path {at}/c; uwsgi_temp_path {at}/d; scgi_temp_path {at}/e;\n{http} }}\n"
-            ),
-        )?;
-        let mut command = Command::new("nginx");
-        command.arg("-c").arg(file);
-        Ok(command)
+        nginx(&self.dir, name, http)
     }
 
     fn apache(&self, at: usize) -> Result<Command, Error> {
@@ -270,15 +227,19 @@ impl Place {
                 ),
             )?,
         };
-        let running = Running { front: Group::start(front)?, behind };
+        let mut running = Running { front: Group::start(front)?, behind };
         let begun = Instant::now();
         let is_there = |address: &str| {
             address.parse().is_ok_and(|at: SocketAddr| TcpStream::connect(at).is_ok())
         };
-        while !is_there(&FRONT.to_string()) || BEHIND[..count].iter().any(|at| !is_there(at)) {
-            if begun.elapsed() > Duration::from_secs(20) {
-                let said = String::from("no connection");
-                return Err(Error::NotReady { server: server.name(), said });
+        while ask(FRONT, "/1k", Instant::now() + Duration::from_secs(1)).is_none()
+            || BEHIND[..count].iter().any(|at| !is_there(at))
+        {
+            let mut all = running.behind.iter_mut().chain([&mut running.front]);
+            let has_ended = all.any(Group::has_ended);
+            if has_ended || begun.elapsed() > Duration::from_secs(20) {
+                let said = if has_ended { "it has ended" } else { "no answer" };
+                return Err(Error::NotReady { server: server.name(), said: said.to_owned() });
             }
             thread::sleep(Duration::from_millis(20));
         }

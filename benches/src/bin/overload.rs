@@ -4,6 +4,7 @@
 use clap::Parser;
 use forebay_benches::content::{Scratch, body};
 use forebay_benches::forebay::header;
+use forebay_benches::overload::application::Application;
 use forebay_benches::overload::bench::{Bench, Settings, installed};
 use forebay_benches::overload::row::Row;
 use forebay_benches::overload::server::Server;
@@ -30,7 +31,7 @@ const PARTS: [Part; 8] = [
     (cost::PART, cost::measure, cost::report),
 ];
 
-/// Overload: goodput, gold under a flood, scripts behind, shares, voigt's tables and figures, a step, refusals.
+/// Overload: goodput, gold under a flood, applications behind, shares, voigt's tables and figures, a step, refusals.
 #[derive(Parser)]
 struct Options {
     /// Parts [default: all of goodput, gold, scripts, shares, voigt, processes, step, cost]
@@ -143,7 +144,9 @@ fn main() -> ExitCode {
 fn bench(options: &Options) -> Result<(), Error> {
     let stop = measure::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
     let settings = options.settings();
-    installed(&settings.servers)?;
+    let wanted = |part: &str| options.parts.is_empty() || options.parts.contains(&part);
+    let applications = if wanted(scripts::PART) { &Application::ALL[..] } else { &[] };
+    installed(&settings.servers, applications)?;
     let out = options.out.clone().unwrap_or_else(|| {
         PathBuf::from(format!("lab/runs/{}-overload", machine::date("+%Y-%m-%d")))
     });
@@ -172,7 +175,6 @@ fn bench(options: &Options) -> Result<(), Error> {
         file,
         capacities: HashMap::new(),
     };
-    let wanted = |part: &str| options.parts.is_empty() || options.parts.contains(&part);
     let parts: Vec<_> = PARTS.into_iter().filter(|(part, ..)| wanted(part)).collect();
     let mut rounds =
         (1..=options.rounds).flat_map(|round| parts.iter().map(move |part| (round, part)));

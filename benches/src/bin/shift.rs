@@ -47,6 +47,9 @@ struct Options {
     /// Runs of each law and each pair of counts
     #[arg(long, default_value_t = 10)]
     rounds: u32,
+    /// Another build of forebay, whose laws are measured too: are response times no worse than with it?
+    #[arg(long, value_name = "PROGRAM")]
+    before: Option<PathBuf>,
     /// A line added to the configuration of every server; may be given again
     #[arg(long, value_name = "LINE")]
     set: Vec<String>,
@@ -73,13 +76,14 @@ impl Options {
         let fixed = self.counts.iter().flat_map(|process| {
             self.counts.iter().map(|send| Policy::Fixed { process: *process, send: *send })
         });
-        laws.map(Policy::Law).chain(fixed).collect()
+        let before = laws.clone().filter(|_| self.before.is_some()).map(Policy::Before);
+        laws.clone().map(Policy::Law).chain(before).chain(fixed).collect()
     }
 
     /// The configuration of a server.
     fn lines(&self, policy: Policy, root: &Path) -> String {
         let (by, process, send) = match policy {
-            Policy::Law(law) => (law, 1, 1),
+            Policy::Law(law) | Policy::Before(law) => (law, 1, 1),
             Policy::Fixed { process, send } => ("fixed", process, send),
         };
         let more: String = self.set.iter().map(|line| format!("{line}\n")).collect();
@@ -135,6 +139,10 @@ fn bench(options: &Options) -> Result<(), Error> {
             // whoever came first in the last round comes later in this one
             let policy = policies[(turn + round as usize - 1) % policies.len()];
             let lines = options.lines(policy, &root);
+            let place = match (policy, &options.before) {
+                (Policy::Before(_), Some(program)) => Place { program, ..place },
+                _ => place,
+            };
             match one(options, &place, &lines, (round, turn, policy), &stop) {
                 Ok(row) => {
                     print!("{}", row.csv());
@@ -232,12 +240,14 @@ fn one(
 /// Threads of process and of send, added up over samples, for each phase.
 struct Samples {
     sums: Vec<(f64, f64, u32)>,
+    /// Threads that were moved until the last sample of each phase.
+    moved: Vec<f64>,
     most: u64,
 }
 
 impl Samples {
     fn new(phases: usize) -> Samples {
-        Samples { sums: vec![(0.0, 0.0, 0); phases], most: 0 }
+        Samples { sums: vec![(0.0, 0.0, 0); phases], moved: vec![0.0; phases], most: 0 }
     }
 
     fn take(&mut self, server: &Forebay, place: Option<usize>) {
@@ -247,6 +257,11 @@ impl Samples {
         if let (Some(place), Some(process), Some(send)) = (place, of("process"), of("send")) {
             let (of_process, of_send, count) = &mut self.sums[place];
             (*of_process, *of_send, *count) = (*of_process + process, *of_send + send, *count + 1);
+            let ways = ["grown", "returned", "transferred"];
+            let of = |how| format!("forebay_pipeline_threads_moved_total{{how=\"{how}\"}}");
+            let moved = ways.iter().filter_map(|how| value(&metrics, &of(how))).sum::<f64>();
+            // a phase without a sample of its own begins where the last one ended
+            self.moved[place..].fill(moved);
         }
     }
 }
@@ -262,5 +277,6 @@ fn seen(place: usize, turn: Turn, report: &Report, samples: &Samples) -> Seen {
         failed: group.failed,
         process: process / count,
         send: send / count,
+        moved: samples.moved[place] - place.checked_sub(1).map_or(0.0, |last| samples.moved[last]),
     }
 }

@@ -1,5 +1,6 @@
 //! What all parts share: settings, a measurement, capacities, rows.
 
+use super::application::Application;
 use super::row::Row;
 use super::scripts;
 use super::server::{Server, Setup};
@@ -77,8 +78,8 @@ pub struct Trial<'t> {
     pub interval: Option<Duration>,
     /// Whether Forebay's metrics are read before and after.
     pub metrics: bool,
-    /// Whether scripts answer behind Forebay, too, and wait instead of computing.
-    pub scripts: bool,
+    /// What answers behind Forebay, too, and waits instead of computing.
+    pub application: Option<Application>,
 }
 
 /// A bench under way.
@@ -152,7 +153,7 @@ impl<'b> Bench<'b> {
             measured: self.settings.measured,
             interval: None,
             metrics: false,
-            scripts: false,
+            application: None,
         }
     }
 
@@ -175,8 +176,8 @@ impl<'b> Bench<'b> {
             scratch: &scratch,
             root: &self.root,
             core: settings.server_core,
-            threads: if trial.scripts { scripts::WORKERS } else { settings.threads },
-            scripts: trial.scripts,
+            threads: trial.application.map_or(settings.threads, |_| scripts::WORKERS),
+            application: trial.application,
             cost: trial.cost,
             deadline: deadline(trial.cost),
             lines: trial.lines,
@@ -290,11 +291,11 @@ pub fn client(error: impl std::fmt::Display) -> Error {
     Error::Client(error.to_string())
 }
 
-/// Whether the programs of all servers are there.
+/// Whether the programs of all servers are there, and those of the applications behind them.
 ///
 /// # Errors
 /// Those that are missing.
-pub fn installed(servers: &[Server]) -> Result<(), Error> {
+pub fn installed(servers: &[Server], applications: &[Application]) -> Result<(), Error> {
     let mut missing = Vec::new();
     let mut need = |program: &'static str, package: &'static str| {
         if crate::peer::locate(program).is_none() {
@@ -309,10 +310,11 @@ pub fn installed(servers: &[Server]) -> Result<(), Error> {
             Server::Haproxy => need("haproxy", "haproxy"),
         }
     }
-    let php_is_needed = servers.iter().any(|server| !matches!(server, Server::Forebay { .. }));
-    if php_is_needed && !super::server::php_fpm().is_file() {
-        missing.push(crate::error::Missing { program: "php-fpm", package: "php-fpm" });
-    }
+    let others = servers.iter().any(|server| !matches!(server, Server::Forebay { .. }));
+    let php = others.then_some(Application::Php);
+    let needed =
+        Application::ALL.iter().filter(|one| applications.contains(one) || php == Some(**one));
+    missing.extend(needed.filter_map(|application| application.missing()));
     if missing.is_empty() { Ok(()) } else { Err(Error::NotInstalled(missing)) }
 }
 

@@ -1,9 +1,10 @@
-//! Scripts behind: php-fpm with a few workers, whose scripts wait rather than compute, at a multiple of
-//! what they can answer. Gold offers a fifth of that.
+//! Applications behind: php-fpm, Python and Node with a few workers, which wait rather than compute, at a
+//! multiple of what they can answer. Gold offers a fifth of that.
 //!
 //! Useful is an answer in time. Its peak is that of as many clients as there are workers, each of which
 //! waits for its answer.
 
+use super::application::Application;
 use super::bench::{Bench, Trial, client, group, open};
 use super::goodput::turn;
 use super::row::{self, Row, middle, shown};
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 /// The part's name.
 pub const PART: &str = "scripts";
-/// Workers of php-fpm.
+/// How many requests an application does at once.
 pub const WORKERS: u32 = 8;
 /// How long a script waits.
 const SLEEP: Duration = Duration::from_millis(20);
@@ -29,29 +30,43 @@ const LOAD: f64 = 10.0;
 const POLICY: &str = "[[class]]\nname = \"gold\"\npriority = 0\ndelay = \"20ms\"\n\
      [[class]]\nname = \"others\"\npriority = 1\nshare = \"5%\"\ndelay = \"100ms\"\ndefault = true\n";
 
-/// What is measured of a server, and the lines of its configuration.
-fn variants(server: Server) -> Vec<(&'static str, String)> {
+/// One way to run a server, as the table shows it.
+struct Variant {
+    /// Behind the server's name, and behind the cases' names.
+    name: String,
+    application: Application,
+    /// Of Forebay's configuration.
+    lines: String,
+}
+
+/// All ways to run a server.
+fn variants(server: Server) -> Vec<Variant> {
     let rule = format!("[[rule]]\nname = \"gold\"\nclient = [\"{GOLD}\"]\nclass = \"gold\"\n");
-    let queue = |agent: &str, queue: &str| {
-        format!(
-            "agent = \"{agent}\"\n[[fastcgi]]\nto = \"unix:@TMP@/php.sock\"\ntry = \"/work.php\"\n\
-                 in_flight = {WORKERS}\n{queue}{POLICY}{rule}"
-        )
-    };
-    match server {
-        Server::Forebay { policy: true, .. } => vec![
-            // as many as are answered in time
-            ("", queue("off", "queue = { requests = 80, time = \"250ms\" }\n")),
-            (": the agent", queue("on", "")),
-        ],
-        Server::Forebay { policy: false, .. } => {
-            vec![(
-                "",
-                "[[fastcgi]]\nto = \"unix:@TMP@/php.sock\"\ntry = \"/work.php\"\n".to_owned(),
-            )]
+    let mut all = Vec::new();
+    for application in Application::ALL {
+        let name = match application {
+            Application::Php => "",
+            Application::Python => ", Python",
+            Application::Node => ", Node",
+        };
+        let table = application.table();
+        let mut add = |more: &str, lines: String| {
+            all.push(Variant { name: format!("{name}{more}"), application, lines });
+        };
+        let queue = |agent: &str, queue: &str| {
+            format!("agent = \"{agent}\"\n{table}in_flight = {WORKERS}\n{queue}{POLICY}{rule}")
+        };
+        match server {
+            Server::Forebay { policy: true, .. } => {
+                // as many as are answered in time
+                add("", queue("off", "queue = { requests = 80, time = \"250ms\" }\n"));
+                add(": the agent", queue("on", ""));
+            }
+            Server::Forebay { policy: false, .. } => add("", table.to_owned()),
+            _ => add("", String::new()),
         }
-        _ => vec![("", String::new())],
     }
+    all
 }
 
 /// One round: every server, at its peak, with gold alone, and with everybody.
@@ -60,12 +75,13 @@ fn variants(server: Server) -> Vec<(&'static str, String)> {
 /// When a server does not come up or the load cannot be made.
 pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     for server in turn(&bench.settings.servers.clone(), round) {
-        for (variant, lines) in variants(server) {
+        for Variant { name, application, lines } in variants(server) {
             let trial = |bench: &Bench<'_>, case: &'static str| Trial {
-                scripts: true,
+                application: Some(application),
+                lines: &lines,
                 ..bench.trial(PART, round, case, server, SLEEP)
             };
-            let peak = Trial { lines: &lines, ..trial(bench, "peak") };
+            let peak = trial(bench, "peak");
             let (_, mut rows) = bench.run(&peak, |base| {
                 let mut all = Draft::new("closed", Some(base));
                 all.set("connections", &WORKERS.to_string());
@@ -73,10 +89,10 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
                 Ok(vec![all.finish().map_err(client)?])
             })?;
             let per_s = rows[0].good;
-            rows.iter_mut().for_each(|row| row.case.push_str(variant));
+            rows.iter_mut().for_each(|row| row.case.push_str(&name));
             bench.keep(rows);
             for (case, others) in [("alone", 0.0), ("all", LOAD - GOLD_LOAD)] {
-                let trial = Trial { lines: &lines, ..trial(bench, case) };
+                let trial = trial(bench, case);
                 let (_, mut rows) = bench.run(&trial, |base| {
                     let mut gold = open("gold", base, per_s * GOLD_LOAD, SLEEP);
                     gold.set("source", GOLD);
@@ -90,7 +106,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
                     }
                     Ok(groups)
                 })?;
-                rows.iter_mut().for_each(|row| row.case.push_str(variant));
+                rows.iter_mut().for_each(|row| row.case.push_str(&name));
                 bench.keep(rows);
             }
         }
@@ -106,8 +122,8 @@ pub fn report(bench: &Bench<'_>) -> String {
     }
     let sleep_ms = SLEEP.as_millis() as f64;
     let mut text = format!(
-        "\n## Scripts behind\n\nphp-fpm with {WORKERS} workers, scripts that wait for {sleep_ms} ms; {LOAD} times \
-         its peak, of which {GOLD} offers {GOLD_LOAD} of the peak. Useful: answered within {} ms. Goals: \
+        "\n## Applications behind\n\nphp-fpm with {WORKERS} workers, as many of Python, Node with as many \
+         connections to a database; requests wait for {sleep_ms} ms; {LOAD} times the peak, of which {GOLD} offers {GOLD_LOAD} of the peak. Useful: answered within {} ms. Goals: \
          useful answers ≥ 95 % of the peak, p99 of gold ≤ 2 × alone + {sleep_ms} ms.\n\n\
          | server | peak/s | useful/s | of the peak | gold alone: p99 ms | p50 ms | p99 ms | gold not \
          answered/s | goal ms | |\n|---|---|---|---|---|---|---|---|---|---|\n",
@@ -115,7 +131,7 @@ pub fn report(bench: &Bench<'_>) -> String {
     );
     for server in row::each(rows.iter().copied(), |row| &row.server) {
         let Some(known) = Server::find(server) else { continue };
-        for (variant, _) in variants(known) {
+        for Variant { name: variant, .. } in variants(known) {
             let of = |case: &str, group: &'static str| {
                 let case = format!("{case}{variant}");
                 let mine = move |row: &&&Row| row.is(&case, server) && row.group == group;

@@ -1,9 +1,11 @@
-//! The servers under overload: Forebay with and without a policy, and others in front of php-fpm.
+//! The servers under overload: Forebay with and without a policy, and others in front of an
+//! application, which is php-fpm if nothing else is said.
 //!
 //! What a request costs is the same everywhere: `/work?cpu=20ms` keeps a thread of Forebay, or a
 //! process of php-fpm, busy until its CPU time has grown by 20 ms. Everything runs on one core.
 
 use super::GOLD;
+use super::application::Application;
 use crate::forebay::{Forebay, Place};
 use crate::running::{self, Process};
 use crate::{Error, peer, probe, template};
@@ -52,8 +54,8 @@ pub struct Setup<'s> {
     pub core: usize,
     /// Processes of php-fpm.
     pub threads: u32,
-    /// Whether it answers behind Forebay, too.
-    pub scripts: bool,
+    /// What answers behind Forebay, too, and by HTTP behind others; nothing, or php-fpm behind others.
+    pub application: Option<Application>,
     /// CPU time of a request, and by when its answer is wanted.
     pub cost: Duration,
     /// The deadline that limits and queues are made for.
@@ -112,25 +114,29 @@ impl Server {
     /// When a program is missing or does not come up.
     pub fn start(self, setup: &Setup<'_>) -> Result<Running, Error> {
         let port = free_port(20_000 + (std::process::id() % 8000) as u16)?;
+        let behind = setup.application.unwrap_or(Application::Php);
         let running = match self {
-            Server::Forebay { engine, .. } if setup.scripts => {
-                let php = php(setup)?;
-                let forebay = Running::forebay(engine, setup, port)?;
-                Running { processes: vec![php], ..forebay }
+            Server::Forebay { engine, .. } => {
+                let application = setup.application.map(|application| application.start(setup));
+                let processes = application.transpose()?.into_iter().collect();
+                Running { processes, ..Running::forebay(engine, setup, port)? }
             }
-            Server::Forebay { engine, .. } => Running::forebay(engine, setup, port)?,
             Server::Nginx { limit } => {
                 let nginx = nginx(setup, port, limit)?;
-                Running { processes: vec![nginx, php(setup)?], forebay: None, port }
+                Running { processes: vec![nginx, behind.start(setup)?], forebay: None, port }
             }
             Server::Apache => {
                 let apache = apache(setup, port)?;
-                Running { processes: vec![apache, php(setup)?], forebay: None, port }
+                Running { processes: vec![apache, behind.start(setup)?], forebay: None, port }
             }
             Server::Haproxy => {
-                let behind = free_port(port + 1)?;
-                let processes =
-                    vec![haproxy(setup, port, behind)?, nginx(setup, behind, false)?, php(setup)?];
+                let next = free_port(port + 1)?;
+                let mut processes = vec![haproxy(setup, port, next)?];
+                // it speaks no FastCGI
+                if !behind.speaks_http() {
+                    processes.push(nginx(setup, next, false)?);
+                }
+                processes.push(behind.start(setup)?);
                 Running { processes, forebay: None, port }
             }
         };
@@ -159,9 +165,9 @@ impl Running {
             "pool" => format!("workers = {POOL}\nanswering = {POOL}"),
             _ => "workers = 1".to_owned(),
         };
-        let (root, work) = match setup.scripts {
-            true => (setup.scratch, ""),
-            false => (setup.root, "[[work]]\npath = \"/work*\"\n"),
+        let (root, work) = match setup.application {
+            Some(_) => (setup.scratch, ""),
+            None => (setup.root, "[[work]]\npath = \"/work*\"\n"),
         };
         let scratch = setup.scratch.display().to_string();
         let own = template::fill(setup.lines, &[], &[("TMP", scratch)]);
@@ -214,11 +220,13 @@ fn said(setup: &Setup<'_>) -> PathBuf {
     setup.scratch.join("said")
 }
 
-/// Starts `program` with a configuration made from a template.
-fn configured(
+/// Starts `program` with a configuration made from a template, whose path comes between `arguments` and
+/// those `after` it.
+pub(super) fn configured(
     setup: &Setup<'_>,
     (program, arguments): (&Path, &[&str]),
     (file, text): (&str, &str),
+    after: &[String],
     tags: &[(&str, bool)],
     words: &[(&str, String)],
 ) -> Result<Process, Error> {
@@ -234,37 +242,19 @@ fn configured(
     let said = fs::OpenOptions::new().create(true).append(true).open(&said);
     let said = said.map_err(Error::io("cannot write", setup.scratch))?;
     let mut command = Command::new(program);
-    command.args(arguments).arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+    command.args(arguments).arg(&file).args(after);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
     Process::start(command, setup.core)
 }
 
-fn program(name: &str) -> PathBuf {
+pub(super) fn program(name: &str) -> PathBuf {
     peer::locate(name).unwrap_or_else(|| name.into())
 }
 
-fn php(setup: &Setup<'_>) -> Result<Process, Error> {
-    let script = setup.scratch.join("work.php");
-    let text = include_str!("../../peers/overload/work.php");
-    fs::write(&script, text).map_err(Error::io("cannot write", &script))?;
-    let mut arguments = vec!["--nodaemonize"];
-    if rustix::process::geteuid().is_root() {
-        arguments.push("--allow-to-run-as-root");
-    }
-    arguments.push("--fpm-config");
-    let text = include_str!("../../peers/overload/php-fpm.conf");
-    configured(setup, (&php_fpm(), &arguments), ("php-fpm.conf", text), &[], &[])
-}
-
-/// Debian calls it by its version: php-fpm8.2.
-pub(super) fn php_fpm() -> PathBuf {
-    let files = fs::read_dir("/usr/sbin").into_iter().flatten().flatten();
-    let mut found: Vec<_> = files.map(|file| file.path()).filter(|path| is_php_fpm(path)).collect();
-    found.sort();
-    found.pop().unwrap_or_else(|| program("php-fpm"))
-}
-
-fn is_php_fpm(path: &Path) -> bool {
-    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("php-fpm"))
+/// Which lines of the templates stay.
+fn tags(setup: &Setup<'_>) -> [(&'static str, bool); 2] {
+    let is_http = setup.application.is_some_and(Application::speaks_http);
+    [("http", is_http), ("fastcgi", !is_http)]
 }
 
 fn nginx(setup: &Setup<'_>, port: u16, limit: bool) -> Result<Process, Error> {
@@ -273,15 +263,22 @@ fn nginx(setup: &Setup<'_>, port: u16, limit: bool) -> Result<Process, Error> {
     let in_flight = (fits as u32).max(setup.threads);
     let text = include_str!("../../peers/overload/nginx.conf");
     let words = [("PORT", port.to_string()), ("IN_FLIGHT", in_flight.to_string())];
-    let tags = [("limit", limit)];
-    configured(setup, (&program("nginx"), &["-c"]), ("nginx.conf", text), &tags, &words)
+    let tags = [&[("limit", limit)][..], &tags(setup)].concat();
+    configured(setup, (&program("nginx"), &["-c"]), ("nginx.conf", text), &[], &tags, &words)
 }
 
 fn apache(setup: &Setup<'_>, port: u16) -> Result<Process, Error> {
     let text = include_str!("../../peers/overload/apache2.conf");
     let words = [("PORT", port.to_string())];
     let arguments = ["-D", "FOREGROUND", "-f"];
-    configured(setup, (&program("apache2"), &arguments), ("apache2.conf", text), &[], &words)
+    configured(
+        setup,
+        (&program("apache2"), &arguments),
+        ("apache2.conf", text),
+        &[],
+        &tags(setup),
+        &words,
+    )
 }
 
 fn haproxy(setup: &Setup<'_>, port: u16, behind: u16) -> Result<Process, Error> {
@@ -292,7 +289,15 @@ fn haproxy(setup: &Setup<'_>, port: u16, behind: u16) -> Result<Process, Error> 
         // half of the time until the answer is wanted: the rest is for the work
         ("QUEUE_MS", (setup.deadline.as_millis() / 2).to_string()),
     ];
-    configured(setup, (&program("haproxy"), &["-db", "-f"]), ("haproxy.cfg", text), &[], &words)
+    let arguments = ["-db", "-f"];
+    configured(
+        setup,
+        (&program("haproxy"), &arguments),
+        ("haproxy.cfg", text),
+        &[],
+        &tags(setup),
+        &words,
+    )
 }
 
 #[cfg(test)]

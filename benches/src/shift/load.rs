@@ -6,8 +6,8 @@
 use super::storage::{self, Storage};
 use crate::Error;
 use crate::content::body;
-use forebay_load::arrivals::{Arrivals, Step};
-use forebay_load::mix::{Entry, Mix};
+use forebay_load::arrivals::{Arrivals, RateStep};
+use forebay_load::mix::{Mix, MixPath};
 use forebay_load::{Group, Load, Plan, Target};
 use std::fs;
 use std::path::Path;
@@ -99,14 +99,14 @@ impl Shift {
     }
 
     /// Rates over the whole load, one per phase, of what is asked for in phase `place`.
-    fn steps(&self, place: usize) -> Vec<Step> {
+    fn steps(&self, place: usize) -> Vec<RateStep> {
         let lasts = Some(Duration::from_secs_f64(self.seconds));
         let rate = |(other, turn): (usize, Turn)| match other == place {
             true => self.rates[turn.kind as usize],
             false => 0.0,
         };
         let turns = self.turns().into_iter().enumerate();
-        turns.map(|turn| Step { rate: rate(turn), lasts }).collect()
+        turns.map(|turn| RateStep { rate: rate(turn), lasts }).collect()
     }
 
     /// The load on a server at `port`: a group for each phase, in the order of
@@ -146,9 +146,9 @@ impl Shift {
     }
 }
 
-fn cold(number: u64) -> Entry {
+fn cold(number: u64) -> MixPath {
     let path = format!("/cold/{number}.bin").into();
-    Entry { path, weight: 1.0, length_bytes: Some(STORAGE.file_bytes) }
+    MixPath { path, weight: 1.0, length_bytes: Some(STORAGE.file_bytes) }
 }
 
 /// Writes the files below `root`; the cold ones are there as long as what is returned.

@@ -9,6 +9,8 @@ use std::fmt::Write;
 pub enum Policy {
     /// A law of the controller, by its name in the configuration.
     Law(&'static str),
+    /// The same law of another build, which there was before.
+    Before(&'static str),
     /// Nobody: as many as at the start.
     Fixed {
         /// Threads of process.
@@ -23,6 +25,7 @@ impl Policy {
     pub fn name(self) -> String {
         match self {
             Policy::Law(law) => law.to_owned(),
+            Policy::Before(law) => format!("{law} before"),
             Policy::Fixed { process, send } => format!("fixed {process}×{send}"),
         }
     }
@@ -50,6 +53,8 @@ pub struct Seen {
     pub process: f64,
     /// Threads of send in the phase, the mean of samples.
     pub send: f64,
+    /// Threads that the controller moved in the phase: to a phase of the pipeline, back, or to another.
+    pub moved: f64,
 }
 
 /// One run.
@@ -72,7 +77,7 @@ pub struct Row {
 impl Row {
     /// The names of the columns, for a file: a line for each phase.
     pub const HEAD: &'static str =
-        "round,place,policy,phase,requests,mean_ms,p99_ms,failed,process,send,threads,client";
+        "round,place,policy,phase,requests,mean_ms,p99_ms,failed,process,send,moved,threads,client";
 
     /// As lines of a file.
     pub fn csv(&self) -> String {
@@ -82,7 +87,7 @@ impl Row {
             // writing to a string does not fail
             let _ = writeln!(
                 text,
-                "{round},{place},{},{},{},{:.4},{:.4},{},{:.2},{:.2},{threads},{client:.2}",
+                "{round},{place},{},{},{},{:.4},{:.4},{},{:.2},{:.2},{:.0},{threads},{client:.2}",
                 policy.name(),
                 seen.turn.name(),
                 seen.requests,
@@ -91,6 +96,7 @@ impl Row {
                 seen.failed,
                 seen.process,
                 seen.send,
+                seen.moved,
             );
         }
         text
@@ -106,6 +112,11 @@ impl Row {
     /// The mean time to an answer in one phase, ms.
     pub fn phase_ms(&self, turn: Turn) -> f64 {
         self.phases.iter().find(|seen| seen.turn == turn).map_or(0.0, |seen| seen.mean_ms)
+    }
+
+    /// Threads moved in one phase.
+    pub fn moved(&self, turn: Turn) -> f64 {
+        self.phases.iter().find(|seen| seen.turn == turn).map_or(0.0, |seen| seen.moved)
     }
 }
 
@@ -185,7 +196,16 @@ pub(crate) mod tests {
     pub(crate) fn row(round: u32, policy: Policy, means_ms: [f64; 3]) -> Row {
         let seen = |(kind, mean_ms): (Kind, f64)| {
             let (turn, requests) = (first(kind), 100);
-            Seen { turn, requests, mean_ms, p99_ms: 0.0, failed: 0, process: 1.0, send: 1.0 }
+            Seen {
+                turn,
+                requests,
+                mean_ms,
+                p99_ms: 0.0,
+                failed: 0,
+                process: 1.0,
+                send: 1.0,
+                moved: 0.0,
+            }
         };
         let phases = KINDS.into_iter().zip(means_ms).map(seen).collect();
         Row { round, place: 0, policy, phases, threads: 9, client: 0.1 }

@@ -1,4 +1,5 @@
-//! Whether a law is better than every fixed allocation, and no worse than the best for each phase.
+//! Whether a law is better than every fixed allocation, and no worse than the best for each phase; whether it
+//! moves no more threads than a shift of the load is worth, and answers no later than another build.
 
 use super::load::Turn;
 use super::row::{Policy, Row, policies, spread, turns};
@@ -7,6 +8,42 @@ use std::fmt::Write;
 
 /// How much slower than the best fixed counts for a phase a law may be there.
 const WITHIN: f64 = 1.10;
+
+/// Fixed counts that are at most so much slower than the best for a phase are as good.
+const AS_GOOD: f64 = 1.05;
+
+/// Moved threads of a shift, at most so many times the distance between the best fixed counts before it and
+/// after it.
+const MOVES: f64 = 2.0;
+
+/// What a law did at one shift of the load.
+#[derive(Clone, Copy, Debug)]
+pub struct Shifted {
+    /// The phase that begins.
+    pub to: Turn,
+    /// The best fixed counts for the phase before, and for this one: of those that are as good the ones
+    /// with the fewest threads.
+    pub best: [(u32, u32); 2],
+    /// Threads that were moved in this phase.
+    pub moved: Spread,
+}
+
+impl Shifted {
+    /// The fewest moves that lead from the one to the other: a thread that one phase gives and the other
+    /// takes is moved once.
+    pub fn distance(&self) -> u32 {
+        let [before, after] =
+            self.best.map(|(process, send)| [i64::from(process), i64::from(send)]);
+        let more = [0, 1].map(|at| (after[at] - before[at]).max(0)).iter().sum::<i64>();
+        let fewer = [0, 1].map(|at| (before[at] - after[at]).max(0)).iter().sum::<i64>();
+        more.max(fewer) as u32
+    }
+
+    /// Whether that many moves were enough, twice over.
+    pub fn is_calm(&self) -> bool {
+        self.moved.median <= MOVES * f64::from(self.distance())
+    }
+}
 
 /// One law against the fixed counts.
 #[derive(Clone, Debug)]
@@ -19,14 +56,18 @@ pub struct Verdict {
     /// For each phase the fixed policy with the least median there, and the law's median divided by
     /// that.
     pub phases: Vec<(Turn, Policy, f64)>,
+    /// What it did at each shift, from the second phase on.
+    pub shifts: Vec<Shifted>,
+    /// Its mean time divided by that of the other build, pair by pair, if that was measured.
+    pub before: Option<Spread>,
 }
 
 impl Verdict {
     /// Of a law, if it and fixed counts were measured.
     pub fn of(rows: &[Row], law: Policy) -> Option<Verdict> {
         let fixed: Vec<_> = policies(rows).into_iter().filter(|one| one.is_fixed()).collect();
-        let ratio = |other: &Policy| Some((*other, ratio(rows, law, *other)?));
-        let mut ratios: Vec<_> = fixed.iter().filter_map(ratio).collect();
+        let beside = |other: &Policy| Some((*other, ratio(rows, law, *other)?));
+        let mut ratios: Vec<_> = fixed.iter().filter_map(beside).collect();
         ratios.sort_by(|one, other| other.1.median.total_cmp(&one.1.median));
         let phases = turns(rows).into_iter().filter_map(|turn| {
             let median = |policy| Some(spread(rows, policy, |row| row.phase_ms(turn))?.median);
@@ -35,7 +76,17 @@ impl Verdict {
             Some((turn, best, median(law)? / least_ms))
         });
         let phases = phases.collect();
-        (!ratios.is_empty()).then_some(Verdict { law, ratios, phases })
+        let all = turns(rows);
+        let shifts = all.windows(2).filter_map(|pair| {
+            let best = [best_counts(rows, &fixed, pair[0])?, best_counts(rows, &fixed, pair[1])?];
+            Some(Shifted { to: pair[1], best, moved: spread(rows, law, |row| row.moved(pair[1]))? })
+        });
+        let shifts = shifts.collect();
+        let before = match law {
+            Policy::Law(name) => ratio(rows, law, Policy::Before(name)),
+            Policy::Before(_) | Policy::Fixed { .. } => None,
+        };
+        (!ratios.is_empty()).then_some(Verdict { law, ratios, phases, shifts, before })
     }
 
     /// Whether it is ahead of every fixed one in every repetition: by more than the spread.
@@ -46,6 +97,17 @@ impl Verdict {
     /// Whether it is within 10 % of the best fixed one in each phase.
     pub fn is_close(&self) -> bool {
         self.phases.iter().all(|(_, _, ratio)| *ratio <= WITHIN)
+    }
+
+    /// Whether it moved at most twice as many threads as needed at every shift.
+    pub fn is_calm(&self) -> bool {
+        self.shifts.iter().all(Shifted::is_calm)
+    }
+
+    /// Whether it is no slower than the other build: not in every repetition. `None` if that was not
+    /// measured.
+    pub fn is_no_slower(&self) -> Option<bool> {
+        self.before.map(|ratio| ratio.least <= 1.0)
     }
 
     /// As markdown.
@@ -80,15 +142,53 @@ impl Verdict {
             let (turn, best) = (turn.name(), best.name());
             let _ = writeln!(text, "  - {turn}: {ratio:.2} of the median of {best}");
         }
+        let _ = writeln!(
+            text,
+            "- Per shift at most {MOVES} × the distance between the two best fixed allocations: {}",
+            answer(self.is_calm())
+        );
+        for shifted in &self.shifts {
+            let [(from_process, from_send), (process, send)] = shifted.best;
+            let _ = writeln!(
+                text,
+                "  - to {}: {from_process}×{from_send} → {process}×{send}, distance {}; {:.0} moved: {}",
+                shifted.to.name(),
+                shifted.distance(),
+                shifted.moved,
+                answer(shifted.is_calm())
+            );
+        }
+        let _ = match (self.before, self.is_no_slower()) {
+            (Some(ratio), Some(is_so)) => writeln!(
+                text,
+                "- Response times no worse than before: {}: {ratio:.2} of the time of the other build, in \
+                 pairs of the same repetition.",
+                answer(is_so)
+            ),
+            _ => writeln!(text, "- Response times no worse than before: not measured (--before)."),
+        };
         text
     }
 }
 
 /// The verdicts on all laws, as markdown.
 pub fn verdicts(rows: &[Row]) -> String {
-    let laws = policies(rows).into_iter().filter(|policy| !policy.is_fixed());
+    let laws = policies(rows).into_iter().filter(|policy| matches!(policy, Policy::Law(_)));
     let texts: String = laws.filter_map(|law| Some(Verdict::of(rows, law)?.text())).collect();
     if texts.is_empty() { texts } else { format!("\n## Verdict\n{texts}") }
+}
+
+/// The fewest threads, process and send, that are as good as the best fixed counts for a phase.
+fn best_counts(rows: &[Row], fixed: &[Policy], turn: Turn) -> Option<(u32, u32)> {
+    let median = |policy| Some(spread(rows, policy, |row| row.phase_ms(turn))?.median);
+    let medians: Vec<_> =
+        fixed.iter().filter_map(|policy| Some((*policy, median(*policy)?))).collect();
+    let least_ms = medians.iter().map(|(_, ms)| *ms).min_by(f64::total_cmp)?;
+    let counts = |(policy, ms): &(Policy, f64)| match *policy {
+        Policy::Fixed { process, send } if *ms <= AS_GOOD * least_ms => Some((process, send)),
+        _ => None,
+    };
+    medians.iter().filter_map(counts).min_by_key(|(process, send)| (process + send, *process))
 }
 
 /// One policy's mean time divided by another's in the same repetition, over all repetitions.
@@ -143,6 +243,37 @@ mod tests {
         let verdict = Verdict::of(&rows, LAW).expect("measured");
         assert!(verdict.is_ahead() && !verdict.is_close());
         assert!(verdict.text().contains("hot 1: 1.20 of the median of fixed 1×8"));
+    }
+
+    #[test]
+    fn what_a_shift_is_worth_is_the_distance_between_the_best_counts() {
+        let few = Policy::Fixed { process: 1, send: 1 };
+        let mut rows = vec![
+            row(1, LAW, [1.0, 5.0, 6.0]),
+            row(1, Policy::Before("delay"), [1.0, 5.0, 7.0]),
+            // for the first phase all are as good, and the fewest threads are the best
+            row(1, few, [1.04, 50.0, 50.0]),
+            row(1, ONE, [1.0, 50.0, 6.0]),
+            row(1, OTHER, [1.0, 5.0, 50.0]),
+        ];
+        (rows[0].phases[1].moved, rows[0].phases[2].moved) = (14.0, 15.0);
+        let verdict = Verdict::of(&rows, LAW).expect("measured");
+        let best: Vec<_> = verdict.shifts.iter().map(|shifted| shifted.best).collect();
+        assert_eq!(best, [[(1, 1), (8, 1)], [(8, 1), (1, 8)]]);
+        // seven more; seven from process to send
+        assert_eq!(verdict.shifts.iter().map(Shifted::distance).collect::<Vec<_>>(), [7, 7]);
+        assert_eq!(verdict.shifts.iter().map(Shifted::is_calm).collect::<Vec<_>>(), [true, false]);
+        assert!(!verdict.is_calm());
+        assert_eq!(verdict.is_no_slower(), Some(true));
+        let text = verdict.text();
+        assert!(text.contains("8×1 → 1×8, distance 7; 15 (15–15) moved: **no**"), "{text}");
+        assert!(text.contains("no worse than before: yes: 0.92 (0.92–0.92)"), "{text}");
+        rows[1].phases[2].mean_ms = 5.0;
+        let verdict = Verdict::of(&rows, LAW).expect("measured");
+        assert_eq!(verdict.is_no_slower(), Some(false));
+        rows.remove(1);
+        let verdict = Verdict::of(&rows, LAW).expect("measured");
+        assert!(verdict.is_no_slower().is_none() && verdict.text().contains("not measured"));
     }
 
     #[test]

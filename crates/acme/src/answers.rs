@@ -23,7 +23,8 @@ impl Answers {
 
     /// The answer to a request for the challenge with this token (RFC 8555 §8.3). It is made of the token
     /// and the account alone, so that every server with the account can give it, whichever has asked for the
-    /// certificate. It helps nobody else: only with the account's key anything can be asked for with it.
+    /// certificate. It is of no use to others: only with the account's key anything can be asked for
+    /// with it.
     pub fn to_token(&self, token: &[u8]) -> Option<String> {
         let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if token.is_empty() || token.len() > LONGEST_TOKEN || !token.iter().all(fits) {

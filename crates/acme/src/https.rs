@@ -98,7 +98,7 @@ impl HttpClient for Https {
     }
 }
 
-/// What a future comes to that waits for nobody else: [`Https`] has waited when it makes one.
+/// What a future comes to that waits for nothing else: [`Https`] has waited when it makes one.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

@@ -2,7 +2,7 @@
 
 use crate::answers::Answers;
 use crate::https::{Https, RetryAfter, now};
-use crate::order::{Failure, Task, Why};
+use crate::order::{Failure, OrderContext, Why};
 use crate::schedule::{self, Validity};
 use crate::storage::{self, Lock, Names, Storage};
 use forebay_tls::{Pair, Roots};
@@ -20,26 +20,26 @@ const BUSY: Duration = Duration::from_secs(1);
 
 /// How an authority looks whether a name is ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ChallengeKind {
     /// By a request at port 80 (http-01, RFC 8555 §8.3).
     Http,
     /// In a handshake at port 443 (tls-alpn-01, RFC 8737).
     TlsAlpn,
 }
 
-/// Who makes certificates, on what terms, and where they are kept.
+/// Which authority makes certificates, on what terms, and where they are kept.
 #[derive(Clone, Debug)]
 pub struct Authority {
     /// Where its directory is, with https.
     pub directory: String,
-    /// How it reaches who is responsible: `mailto:` and such.
+    /// How it reaches the operator: `mailto:` and such.
     pub contact: Vec<String>,
     /// Where everything is kept.
     pub storage: Storage,
-    /// Whom to trust when it is asked.
+    /// Which authorities to trust when it is asked.
     pub roots: Roots,
     /// How it may look, the preferred way first.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<ChallengeKind>,
 }
 
 /// A certificate that is wanted.
@@ -92,7 +92,7 @@ struct Window {
 
 /// The account, as it is kept.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredAccount {
     credentials: AccountCredentials,
     thumbprint: String,
     contact: Vec<String>,
@@ -110,7 +110,7 @@ struct Failed {
 }
 
 /// What is there.
-struct Found {
+struct Installed {
     pair: Option<Pair>,
     failed: Failed,
 }
@@ -191,7 +191,7 @@ impl Round<'_> {
     }
 
     /// What the files say. A certificate that cannot be used is none.
-    fn look(&self, names: &Names) -> Result<Found, Failure> {
+    fn look(&self, names: &Names) -> Result<Installed, Failure> {
         let storage = &self.authority.storage;
         let read =
             |path: PathBuf| storage::read(&path).map_err(|error| Failure::storage(&path, &error));
@@ -202,7 +202,7 @@ impl Round<'_> {
         let pair = pair.and_then(|text| Pair::read(&text, &text).ok());
         let failed = read(storage.failed(names))?;
         let failed = failed.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-        Ok(Found { pair, failed })
+        Ok(Installed { pair, failed })
     }
 
     /// When a certificate is to be replaced.
@@ -285,7 +285,8 @@ impl Round<'_> {
         })?;
         let thumbprint = account.key_thumbprint().to_owned();
         self.answers.is_of(&thumbprint);
-        let kept = Kept { credentials, thumbprint, contact: self.authority.contact.clone() };
+        let kept =
+            StoredAccount { credentials, thumbprint, contact: self.authority.contact.clone() };
         self.write(self.authority.storage.account(), &kept)?;
         self.account = Some(account.clone());
         Ok(account)
@@ -314,7 +315,7 @@ impl Round<'_> {
     fn attempt(
         &mut self,
         wanted: &Wanted,
-        found: Found,
+        found: Installed,
         lock: Lock,
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Duration {
@@ -324,7 +325,7 @@ impl Round<'_> {
         kinds.rotate_left(found.failed.unproven as usize % places);
         let got = self.account(&lock).and_then(|account| {
             self.keep_contact(&account)?;
-            let task = Task {
+            let task = OrderContext {
                 account: &account,
                 storage: &self.authority.storage,
                 names: &wanted.names,
@@ -385,15 +386,15 @@ impl Round<'_> {
     }
 }
 
-impl Found {
-    /// Whether somebody has changed the certificate since, or has failed.
-    fn is_other(&self, before: &Found) -> bool {
-        let end_s = |found: &Found| found.pair.as_ref().map(|pair| pair.not_after_s);
+impl Installed {
+    /// Whether another server has changed the certificate since, or has failed.
+    fn is_other(&self, before: &Installed) -> bool {
+        let end_s = |found: &Installed| found.pair.as_ref().map(|pair| pair.not_after_s);
         end_s(self) != end_s(before) || self.failed.times != before.failed.times
     }
 }
 
-fn account(text: &[u8]) -> Option<Kept> {
+fn account(text: &[u8]) -> Option<StoredAccount> {
     serde_json::from_slice(text).ok()
 }
 

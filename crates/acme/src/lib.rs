@@ -36,6 +36,6 @@ pub mod schedule;
 pub mod storage;
 
 pub use answers::Answers;
-pub use keeper::{Authority, Event, Keeper, Kind, Wanted};
+pub use keeper::{Authority, ChallengeKind, Event, Keeper, Wanted};
 pub use order::{Failure, Why};
 pub use storage::{Names, Storage};

@@ -2,7 +2,7 @@
 
 use crate::answers::Answers;
 use crate::https::{HttpsError, RetryAfter, now};
-use crate::keeper::Kind;
+use crate::keeper::ChallengeKind;
 use crate::storage::{self, Names, Storage};
 use forebay_tls::Pair;
 use instant_acme::{
@@ -114,30 +114,30 @@ fn words(problem: &Problem) -> String {
 
 /// An order under way, as it is kept.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredOrder {
     url: String,
     key: String,
 }
 
 /// What is ordered, and with what.
-pub(crate) struct Task<'t> {
+pub(crate) struct OrderContext<'t> {
     pub(crate) account: &'t Account,
     pub(crate) storage: &'t Storage,
     pub(crate) names: &'t Names,
     /// How the authority may look whether a name is ours, the preferred way first.
-    pub(crate) kinds: &'t [Kind],
+    pub(crate) kinds: &'t [ChallengeKind],
     pub(crate) answers: &'t Answers,
     /// The certificate that will be replaced.
     pub(crate) before: Option<&'t Pair>,
     pub(crate) retry_after: &'t RetryAfter,
 }
 
-impl Task<'_> {
+impl OrderContext<'_> {
     /// Gets a certificate: its chain and its key in PEM. What was begun before is gone on with.
     pub(crate) fn run(&self) -> Result<String, Failure> {
         // what was said before was about something else
         self.retry_after.take();
-        let shown = Shown { answers: self.answers, names: self.names };
+        let shown = ShownProof { answers: self.answers, names: self.names };
         let result = self.order();
         drop(shown);
         let file = self.storage.order(self.names);
@@ -180,7 +180,8 @@ impl Task<'_> {
     fn kept(&self) -> Result<Option<(Order, String)>, Failure> {
         let file = self.storage.order(self.names);
         let read = storage::read(&file).map_err(|error| Failure::storage(&file, &error))?;
-        let Some(Kept { url, key }) = read.and_then(|text| serde_json::from_slice(&text).ok())
+        let Some(StoredOrder { url, key }) =
+            read.and_then(|text| serde_json::from_slice(&text).ok())
         else {
             return Ok(None);
         };
@@ -206,7 +207,7 @@ impl Task<'_> {
         let plain = || now(self.account.new_order(&NewOrder::new(&identifiers)));
         let order = match replaces {
             None => plain(),
-            // whoever does not want to hear of it, or has heard it, is not told
+            // an authority that does not want to hear of it, or has heard it, is not told
             Some(before) => {
                 let order = NewOrder::new(&identifiers).replaces(before);
                 match now(self.account.new_order(&order)) {
@@ -217,7 +218,7 @@ impl Task<'_> {
         };
         let order = order.map_err(|error| self.failed(&error))?;
         let made = KeyPair::generate().map_err(|error| unmade(&error))?.serialize_pem();
-        let kept = Kept { url: order.url().to_owned(), key: made };
+        let kept = StoredOrder { url: order.url().to_owned(), key: made };
         let file = self.storage.order(self.names);
         let text = serde_json::to_vec(&kept).map_err(|error| Failure::of(&Error::Json(error)))?;
         storage::write(&file, &text).map_err(|error| Failure::storage(&file, &error))?;
@@ -236,7 +237,7 @@ impl Task<'_> {
                 _ => return Ok(()),
             }
             let host = host_of(&authorization.identifier());
-            let offers = |kind: &&Kind| {
+            let offers = |kind: &&ChallengeKind| {
                 authorization.challenges.iter().any(|challenge| challenge.r#type == kind.name())
             };
             let Some(kind) = self.kinds.iter().find(offers).copied() else {
@@ -244,7 +245,7 @@ impl Task<'_> {
                 return Err(Failure::new(Why::Refused, words));
             };
             let Some(mut challenge) = authorization.challenge(kind.name()) else { continue };
-            if kind == Kind::TlsAlpn {
+            if kind == ChallengeKind::TlsAlpn {
                 let digest = challenge.key_authorization().digest();
                 let (certificate, key) = proof(&host, digest.as_ref())?;
                 let shown = self.answers.proofs.show(&host, &certificate, &key);
@@ -327,12 +328,12 @@ impl Task<'_> {
 }
 
 /// What is shown in handshakes, until the attempt is over.
-struct Shown<'t> {
+struct ShownProof<'t> {
     answers: &'t Answers,
     names: &'t Names,
 }
 
-impl Drop for Shown<'_> {
+impl Drop for ShownProof<'_> {
     fn drop(&mut self) {
         self.names.all().iter().for_each(|host| self.answers.proofs.hide(host));
     }
@@ -367,11 +368,11 @@ fn host_of(identifier: &AuthorizedIdentifier<'_>) -> String {
     identifier.to_string()
 }
 
-impl Kind {
+impl ChallengeKind {
     fn name(self) -> ChallengeType {
         match self {
-            Kind::Http => ChallengeType::Http01,
-            Kind::TlsAlpn => ChallengeType::TlsAlpn01,
+            ChallengeKind::Http => ChallengeType::Http01,
+            ChallengeKind::TlsAlpn => ChallengeType::TlsAlpn01,
         }
     }
 }

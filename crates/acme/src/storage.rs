@@ -6,7 +6,7 @@
 //! | `HOST-NUMBER.pem` | a chain of certificates and its key; the number stands for all hosts it is for |
 //! | `HOST-NUMBER.order` | an order under way and its key, so that a crash does not lose it |
 //! | `HOST-NUMBER.failed` | how often that has failed, and until when nothing is tried |
-//! | `lock` | who has it orders; the kernel takes it away from a process that ends |
+//! | `lock` | the process that has it orders; the kernel takes it away from a process that ends |
 //!
 //! Each is written beside its place and put there by a rename: it is there as a whole, or as it was.
 
@@ -48,7 +48,7 @@ impl Names {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storage(PathBuf);
 
-/// While it is there, nobody else orders.
+/// While it is there, no other server orders.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "it is closed when it is dropped")] File);
 
@@ -130,7 +130,8 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Puts a file in its place as a whole, for its user alone. Only who has the [lock](Storage::lock) does.
+/// Puts a file in its place as a whole, for its user alone. Only a process that has the
+/// [lock](Storage::lock) does.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");

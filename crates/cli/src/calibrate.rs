@@ -221,11 +221,20 @@ impl Held {
         self.differs.is_none() && high < CHEAPER
     }
 
-    /// How much of what the constants that were given lose is recovered, if they lose anything.
-    fn recovered(&self) -> Option<f64> {
-        let lost = crossover::interval(self.given.as_ref()?)[0];
-        let gained = if self.is_kept() { crossover::interval(&self.pairs)[0] } else { 1.0 };
-        (lost >= LOSS).then(|| gained.recip().ln() / lost.ln())
+    /// How much of what the constants that were given lose is recovered, and between which figures that lies
+    /// with a probability of 95 %, if they lose anything. Loss and gain are measured in rounds of their own,
+    /// so their errors add up as those of a quotient.
+    fn recovered(&self) -> Option<[f64; 3]> {
+        let logs = |pairs: &[Pairs]| {
+            let [mean, _, high] = crossover::interval(pairs).map(f64::ln);
+            (mean, high - mean)
+        };
+        let (lost, lost_margin) = logs(self.given.as_ref()?);
+        // what is not kept costs as much as what was given
+        let (cost, cost_margin) = if self.is_kept() { logs(&self.pairs) } else { (0.0, 0.0) };
+        let part = -cost / lost;
+        let margin = (cost_margin / lost).hypot(part * lost_margin / lost);
+        (lost >= LOSS.ln()).then_some([part, part - margin, part + margin])
     }
 }
 
@@ -246,6 +255,17 @@ struct Found {
     /// What the load that shifts takes with the default factors, if others were given, ms.
     default_ms: Option<f64>,
     cores: usize,
+}
+
+impl Found {
+    /// How much of what the factors that were given lose in the simulation is recovered, if they lose
+    /// anything.
+    fn recovered_by_factors(&self) -> Option<f64> {
+        let default_ms = self.default_ms?;
+        let lost_ms = self.factors.before_ms - default_ms;
+        let is_lost = self.factors.before_ms >= LOSS * default_ms;
+        is_lost.then(|| (self.factors.before_ms - self.factors.after_ms) / lost_ms)
+    }
 }
 
 /// Measures, writes the file, and returns what there is to say about it: for standard output, and for
@@ -417,27 +437,31 @@ fn file(options: &Calibrate, found: &Found, took: Duration) -> String {
     let number = |number: f64| format!("{:?}", rounded(number));
     let phases = |times: &[u64; 4]| format!("{:?}", times.map(|ns| ns as f64 / 1e3));
     let command: Vec<_> = std::env::args().skip(1).collect();
-    calibration.to_toml(
-        &about,
-        &[
-            ("command", quote(&format!("forebay {}", command.join(" ")))),
-            ("date", quote(&date::rfc3339(now_s))),
-            ("machine", quote(&machine(found.cores))),
-            ("version", quote(env!("CARGO_PKG_VERSION"))),
-            ("seconds", took.as_secs().to_string()),
-            ("runs", found.points.len().to_string()),
-            ("server_used_least", number(least_used(found))),
-            ("r_squared", number(fit.r_squared)),
-            ("service_r_squared", number(fit.service_r_squared)),
-            ("c1_standard_error", number(fit.request_error_s)),
-            ("c2_standard_error", number(fit.byte_error_s)),
-            ("hot_cpu_us", phases(&found.hot.cpu_ns)),
-            ("cold_cpu_us", phases(&found.cold.cpu_ns)),
-            ("cold_blocked_us", phases(&found.cold.blocked_ns)),
-            ("simulated_mean_ms_before", number(factors.before_ms)),
-            ("simulated_mean_ms", number(factors.after_ms)),
-        ],
-    )
+    let mut notes = vec![
+        ("command", quote(&format!("forebay {}", command.join(" ")))),
+        ("date", quote(&date::rfc3339(now_s))),
+        ("machine", quote(&machine(found.cores))),
+        ("version", quote(env!("CARGO_PKG_VERSION"))),
+        ("seconds", took.as_secs().to_string()),
+        ("runs", found.points.len().to_string()),
+        ("server_used_least", number(least_used(found))),
+        ("r_squared", number(fit.r_squared)),
+        ("service_r_squared", number(fit.service_r_squared)),
+        ("c1_standard_error", number(fit.request_error_s)),
+        ("c2_standard_error", number(fit.byte_error_s)),
+        ("hot_cpu_us", phases(&found.hot.cpu_ns)),
+        ("cold_cpu_us", phases(&found.cold.cpu_ns)),
+        ("cold_blocked_us", phases(&found.cold.blocked_ns)),
+        ("simulated_mean_ms_before", number(factors.before_ms)),
+        ("simulated_mean_ms", number(factors.after_ms)),
+    ];
+    if let Some(parts) = found.held.as_ref().and_then(Held::recovered) {
+        notes.push(("recovered", format!("{:?}", parts.map(rounded))));
+    }
+    if let Some(part) = found.recovered_by_factors() {
+        notes.push(("simulated_recovered", number(part)));
+    }
+    calibration.to_toml(&about, &notes)
 }
 
 /// What was found, for people.
@@ -474,7 +498,7 @@ fn report(found: &Found) -> String {
          hot file    {} µs on a core\ncold file   {} µs on a core, {} µs blocked\n\
          a           {:?}\nb           {:?}\n\
          Simulated with these times, a load that shifts is answered in {:.2} ms on average, with\n\
-         {} in {:.2} ms{}.\n",
+         {} in {:.2} ms{}{}.\n",
         us(&found.hot.cpu_ns),
         us(&found.cold.cpu_ns),
         us(&found.cold.blocked_ns),
@@ -486,6 +510,9 @@ fn report(found: &Found) -> String {
         found
             .default_ms
             .map_or_else(String::new, |ms| format!(", with the defaults in {ms:.2} ms")),
+        found
+            .recovered_by_factors()
+            .map_or_else(String::new, |part| format!("; recovered: {:.0} %", part * 100.0)),
     );
     text
 }
@@ -516,8 +543,10 @@ fn held(held: &Held) -> String {
             crossover::table(given, GIVEN),
             cost(given)
         );
-        let recovered = held.recovered().map(|part| format!("; recovered: {:.0} %", part * 100.0));
-        text.push_str(&recovered.unwrap_or_default());
+        if let Some(parts) = held.recovered() {
+            let [part, low, high] = parts.map(|part| part * 100.0);
+            let _ = write!(text, "; recovered: {part:.0} % ({low:.0} to {high:.0})");
+        }
         text.push_str(".\n");
     }
     text.push('\n');
@@ -601,11 +630,16 @@ mod tests {
     fn what_is_recovered_is_a_part_of_what_was_lost() {
         let recovered = |found: &[f64], given: &[f64]| held(found, Some(given)).recovered();
         let all = recovered(&[0.8; 3], &[1.25; 3]).unwrap();
-        assert!((all - 1.0).abs() < 1e-9, "{all}");
-        let half = recovered(&[0.8; 3], &[1.5625; 3]).unwrap();
+        // rounds that say the same leave no doubt
+        assert!(all.iter().all(|part| (part - 1.0).abs() < 1e-9), "{all:?}");
+        let [half, ..] = recovered(&[0.8; 3], &[1.5625; 3]).unwrap();
         assert!((half - 0.5).abs() < 1e-9, "{half}");
         // nothing is kept, nothing was lost, nothing was given
-        assert_eq!(recovered(&[1.1; 3], &[1.25; 3]), Some(0.0));
+        assert_eq!(recovered(&[1.1; 3], &[1.25; 3]), Some([0.0; 3]));
+        // the more rounds differ, the less is known
+        let [part, low, high] = recovered(&[0.79, 0.8, 0.81], &[1.24, 1.25, 1.26]).unwrap();
+        let [_, lower, higher] = recovered(&[0.75, 0.8, 0.85], &[1.15, 1.25, 1.36]).unwrap();
+        assert!(lower < low && low < part && part < high && high < higher);
         assert_eq!(recovered(&[0.9; 3], &[1.0; 3]), None);
         assert_eq!(held(&[0.9; 3], None).recovered(), None);
     }

@@ -5,7 +5,7 @@ use crate::hash_password::PasswordError;
 use crate::local_certificate::LocalError;
 use crate::policy::PolicyError;
 use forebay_server::config::Problem;
-use forebay_server::control_socket::{self, Answer};
+use forebay_server::control_socket::{self, CommandAnswer};
 use forebay_server::run::RunError;
 use std::fmt;
 use std::io;
@@ -69,7 +69,7 @@ pub(crate) enum Failure {
         error: io::Error,
     },
     /// The server said no.
-    Answered(Answer),
+    Answered(CommandAnswer),
     /// There is no calibration.
     Calibrate(CalibrateError),
     /// A question about a policy has no answer.

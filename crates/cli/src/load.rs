@@ -353,6 +353,6 @@ fn settings_table() -> String {
 
 /// Everything that is not a result goes to standard error.
 fn say(text: &str) {
-    // there is nobody left to tell if this fails
+    // there is nowhere left to tell it if this fails
     let _ = writeln!(io::stderr(), "{text}");
 }

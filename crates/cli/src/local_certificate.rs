@@ -1,7 +1,8 @@
 //! The certificate of `forebay serve --tls`: one of this machine's own, made when it is first needed and
 //! kept, so that it is trusted once.
 //!
-//! It is for this server alone and signs nothing else: who trusts it trusts no other certificate by that.
+//! It is for this server alone and signs nothing else: a client that trusts it trusts no other
+//! certificate by that.
 
 use forebay_tls::Pair;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};

@@ -237,6 +237,6 @@ fn print_out(text: &str) -> Result<(), Failure> {
 
 /// Everything else goes to standard error.
 fn say(text: &str) {
-    // there is nobody left to tell if this fails
+    // there is nowhere left to tell it if this fails
     let _ = writeln!(io::stderr(), "{text}");
 }

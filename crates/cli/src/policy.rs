@@ -5,10 +5,10 @@ use crate::exit::Failure;
 use crate::{load, print_out, say};
 use clap::{Args, Subcommand};
 use forebay_server::config::{self, Config, Problem};
-use forebay_server::control_socket::{self, Answer};
+use forebay_server::control_socket::{self, CommandAnswer};
 use forebay_server::identity::token::{self, MakeError};
 use forebay_server::identity::{Bound, Keys, KeysError, Rejected};
-use forebay_server::policy_command::counts::{Counts, Line};
+use forebay_server::policy_command::counts::{ClassRates, Counts};
 use forebay_server::policy_command::{ExplainError, Question, Which};
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -277,7 +277,7 @@ const PAGE: usize = 40;
 
 fn watch(server: &Server, seconds: Option<u64>) -> Result<(), Failure> {
     const QUESTION: &str = "policy counts";
-    let read = |answer: Answer| match Counts::parse(&answer.text) {
+    let read = |answer: CommandAnswer| match Counts::parse(&answer.text) {
         Some(counts) if answer.code == 0 => Ok(counts),
         _ => Err(Failure::Answered(answer)),
     };
@@ -298,7 +298,7 @@ fn watch(server: &Server, seconds: Option<u64>) -> Result<(), Failure> {
         let now = ask()?;
         let mut text = String::new();
         if lines >= PAGE {
-            text = format!("{}\n", Line::HEADER);
+            text = format!("{}\n", ClassRates::HEADER);
             lines = 0;
         }
         for line in now.since(&before) {
@@ -377,7 +377,7 @@ fn field(text: &str) -> Result<String, String> {
 
 impl Server {
     /// Asks the server.
-    pub(crate) fn ask(&self, question: &str) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&self, question: &str) -> Result<CommandAnswer, Failure> {
         ask(&self.config, self.socket.clone(), question)
     }
 }
@@ -386,7 +386,11 @@ impl Server {
 ///
 /// # Errors
 /// When nobody answers. If that may be because of mistakes in the file, they are it.
-pub(crate) fn ask(file: &Path, socket: Option<PathBuf>, question: &str) -> Result<Answer, Failure> {
+pub(crate) fn ask(
+    file: &Path,
+    socket: Option<PathBuf>,
+    question: &str,
+) -> Result<CommandAnswer, Failure> {
     let (socket, problems) = find(file, socket)?;
     match (control_socket::ask(&socket, question), problems) {
         (Ok(answer), _) => Ok(answer),
@@ -409,7 +413,7 @@ fn find(file: &Path, socket: Option<PathBuf>) -> Result<(PathBuf, Option<Vec<Pro
 }
 
 /// What a server answers is what was asked for.
-pub(crate) fn print(answer: Answer) -> Result<(), Failure> {
+pub(crate) fn print(answer: CommandAnswer) -> Result<(), Failure> {
     match answer.code {
         0 => print_out(&answer.text),
         _ => Err(Failure::Answered(answer)),

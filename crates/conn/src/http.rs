@@ -86,6 +86,10 @@ impl<H: Handler> Protocol<H> for Http<H> {
         of_either!(self, http => http.wants_input())
     }
 
+    fn aborts_on_close(&self) -> bool {
+        of_either!(self, http => http.aborts_on_close())
+    }
+
     #[inline]
     fn goes_on(&self) -> bool {
         of_either!(self, http => http.goes_on())
@@ -125,6 +129,14 @@ impl<H: Handler> Protocol<H> for Http<H> {
 
     fn also_awaits(&self, tell: &mut dyn FnMut(Awaited)) {
         of_either!(self, http => http.also_awaits(tell));
+    }
+
+    fn taken(&mut self, id: RequestId) -> u64 {
+        of_either!(self, http => http.taken(id))
+    }
+
+    fn left(&self) -> u64 {
+        of_either!(self, http => http.left())
     }
 
     fn deadline_ms(&self, awaited: Awaited) -> u64 {

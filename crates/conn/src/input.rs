@@ -1,6 +1,6 @@
 //! The buffer bytes are received into. A loop, thread or fiber owns one.
 
-/// Received bytes that wait to be used, and room behind them.
+/// Received bytes that wait to be used, and free memory behind them.
 #[derive(Debug, Default)]
 pub struct Input {
     buffer: Box<[u8]>,
@@ -69,7 +69,7 @@ impl Input {
         &mut self.buffer[self.end..]
     }
 
-    /// The first `count` bytes of the room now hold received bytes.
+    /// The first `count` bytes of the free memory now hold received bytes.
     #[inline]
     pub fn received(&mut self, count: usize) {
         self.end += count.min(self.buffer.len() - self.end);

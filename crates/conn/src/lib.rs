@@ -56,6 +56,6 @@ pub use peer::{Peer, Secured};
 pub use preface::Preface;
 pub use protocol::{Awaited, Protocol, SocketId, Wants};
 pub use reply::{Hsts, Out, Reply};
-pub use request::{Exchange, GivenField, Grant, Passed, Request, RequestId, Sent};
-pub use step::{Await, Closing, Context, Event, Limits, Step};
+pub use request::{Answerer, Exchange, GivenField, Grant, Passed, Request, RequestId, Sent};
+pub use step::{Announce, Await, Closing, Context, Event, Limits, Step};
 pub use transport::{Opening, Plain, Transport};

@@ -41,8 +41,8 @@ pub struct Secured {
     pub client: Option<ClientCertificate>,
 }
 
-/// What is asked of clients: whether they must show a certificate, and who may have signed it. The same
-/// for all connections of which the same is asked.
+/// What is asked of clients: whether they must show a certificate, and which authorities may have signed
+/// it. The same for all connections of which the same is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPolicy(pub [u8; 32]);
 

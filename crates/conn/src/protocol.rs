@@ -38,7 +38,13 @@ pub trait Protocol<H: Handler> {
     /// Whether received bytes would be looked at now.
     fn wants_input(&self) -> bool;
 
-    /// Whether there is more to be done while a request waits for a job, its turn or its moment, and
+    /// Whether what is under way ends as soon as the client has shut down writing, whatever is left to
+    /// receive. Only where nothing is received meanwhile: elsewhere [`end_input`](Protocol::end_input) tells.
+    fn aborts_on_close(&self) -> bool {
+        false
+    }
+
+    /// Whether there is more to be done while a request waits for a job, its turn or its time, and
     /// while the client takes nothing. Then it is advanced with something in [`Out`](crate::Out), may add
     /// to its bytes unless there is a body, and returns [`Step::Send`] when there are enough of them.
     fn goes_on(&self) -> bool {
@@ -86,6 +92,12 @@ pub trait Protocol<H: Handler> {
         0
     }
 
+    /// Bytes of answers that are left to be sent, beside those in [`Out`](crate::Out), as far as their
+    /// number is known.
+    fn left(&self) -> u64 {
+        0
+    }
+
     /// Until when this may last, in milliseconds of the clock of turns; asked for what an exchange with
     /// another server waits for. It may move later while that is waited for.
     fn deadline_ms(&self, _awaited: Awaited) -> u64 {
@@ -114,7 +126,7 @@ pub trait Protocol<H: Handler> {
     /// The order of all it asks for until a request says otherwise.
     fn set_rank(&mut self, rank: Rank);
 
-    /// Whether a request waits for its moment or its turn, and nothing was done for it.
+    /// Whether a request waits for its time or its turn, and nothing was done for it.
     fn is_queued(&self) -> bool;
 
     /// Whether nothing of a request has been received.

@@ -1,5 +1,6 @@
 //! Where an answer is written: a head and a short body are copied, a long body is left behind.
 
+use crate::handler::Bodies;
 use crate::http2::{encode_head, encode_lines};
 use forebay_http::date::IMF_LEN;
 use forebay_http::head::{Head, Method, Version};
@@ -35,7 +36,13 @@ impl<B> Out<B> {
         self.bytes.is_empty() && self.body.is_none()
     }
 
-    /// Forgets everything, keeps the room.
+    /// Bytes that are left to be sent, those of the body included.
+    pub fn left(&self, handler: &impl Bodies<Body = B>) -> u64 {
+        let body = self.body.as_ref().map_or(0, |body| handler.left(body));
+        (self.bytes.len() - self.sent) as u64 + body
+    }
+
+    /// Forgets everything, keeps the memory.
     #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -104,16 +111,36 @@ impl Hsts {
     }
 }
 
-/// More than [`added`] writes.
+/// More than [`Added`] writes.
 const MOST_ADDED_BYTES: usize = 160;
 
-/// Writes the fields that not all answers with a head have.
-fn added(retry_after_s: u32, hsts: Option<Hsts>, to: &mut impl Write) -> std::io::Result<()> {
-    if retry_after_s > 0 {
-        write!(to, "Retry-After: {retry_after_s}\r\n")?;
-    }
-    hsts.map_or(Ok(()), |hsts| hsts.write(to))
+/// The fields that not all answers with a head have.
+#[derive(Clone, Copy, Debug, Default)]
+struct Added {
+    retry_after_s: u32,
+    hsts: Option<Hsts>,
+    waited_ms: Option<u32>,
 }
+
+impl Added {
+    #[inline]
+    fn is_any(&self) -> bool {
+        self.retry_after_s > 0 || self.hsts.is_some() || self.waited_ms.is_some()
+    }
+
+    fn write(self, to: &mut impl Write) -> std::io::Result<()> {
+        if self.retry_after_s > 0 {
+            write!(to, "Retry-After: {}\r\n", self.retry_after_s)?;
+        }
+        if let Some(waited_ms) = self.waited_ms {
+            write!(to, "{WAITED}: {waited_ms}\r\n")?;
+        }
+        self.hsts.map_or(Ok(()), |hsts| hsts.write(to))
+    }
+}
+
+/// The field by which a stage tells the one before how long a request has waited in it.
+const WAITED: &str = "Forebay-Delay";
 
 /// Whether an answer with this status has a body, unless the request was HEAD (RFC 9110 §6.4.1).
 pub(crate) fn has_body(status: u16) -> bool {
@@ -167,6 +194,8 @@ pub struct Reply<'o, B> {
     pub retry_after_s: u32,
     /// What clients are told about TLS; only on connections that are secured.
     pub hsts: Option<Hsts>,
+    /// How long the request has waited here, for a stage of this server that asks.
+    pub waited_ms: Option<u32>,
     /// Field lines that stand for those of the same names in an answer with content.
     pub instead: Option<Arc<[u8]>>,
     /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
@@ -194,6 +223,7 @@ impl<'o, B> Reply<'o, B> {
             keep_alive,
             retry_after_s: 0,
             hsts: None,
+            waited_ms: None,
             instead: None,
             timeout_s: 0,
             http10: false,
@@ -255,8 +285,11 @@ impl<'o, B> Reply<'o, B> {
     }
 
     /// Writes the head of an answer after which the connection speaks something else (101, RFC 9110
-    /// §7.8). `head` names that in a field `Upgrade`.
+    /// §7.8). `head` names that in a field `Upgrade`. A stream of HTTP/2 is a tunnel after a 200 (RFC 8441 §5).
     pub fn switch(&mut self, head: &[u8]) {
+        if self.is_http2 {
+            return self.block(200, true, |block| encode_head(block, 200, head));
+        }
         self.status = 101;
         let bytes = &mut self.out.bytes;
         for part in [head, b"Date: ", self.date, b"\r\nConnection: upgrade\r\n\r\n"] {
@@ -297,11 +330,13 @@ impl<'o, B> Reply<'o, B> {
         let bytes = &mut self.out.bytes;
         bytes.extend_from_slice(&[0; HEADER_BYTES]);
         write(bytes);
-        if self.retry_after_s > 0 || self.hsts.is_some() {
+        let added =
+            Added { retry_after_s: self.retry_after_s, hsts: self.hsts, waited_ms: self.waited_ms };
+        if added.is_any() {
             let mut text = [0; MOST_ADDED_BYTES];
             let mut rest = text.as_mut_slice();
             // there is room enough
-            let _ = added(self.retry_after_s, self.hsts, &mut rest);
+            let _ = added.write(&mut rest);
             let count = MOST_ADDED_BYTES - rest.len();
             encode_lines(bytes, &text[..count]);
         }
@@ -329,10 +364,11 @@ impl<'o, B> Reply<'o, B> {
     /// Adds the fields that are about this answer and known to the pen.
     #[inline]
     fn add_own(&mut self) {
-        let bytes = &mut self.out.bytes;
-        if self.retry_after_s > 0 || self.hsts.is_some() {
+        let added =
+            Added { retry_after_s: self.retry_after_s, hsts: self.hsts, waited_ms: self.waited_ms };
+        if added.is_any() {
             // writing into a vector does not fail
-            let _ = added(self.retry_after_s, self.hsts, bytes);
+            let _ = added.write(&mut self.out.bytes);
         }
     }
 
@@ -408,11 +444,13 @@ mod tests {
         let mut out = Out::<()>::default();
         let mut reply = Reply::new(&mut out, DATE, true);
         (reply.retry_after_s, reply.hsts) = (u32::MAX, Some(HSTS));
+        reply.waited_ms = Some(u32::MAX);
         reply.head(503, HEAD);
         let expected = bake(&out.bytes);
         let asked = |write: fn(&mut Reply<'_, ()>)| {
             block(|reply| {
                 (reply.retry_after_s, reply.hsts) = (u32::MAX, Some(HSTS));
+                reply.waited_ms = Some(u32::MAX);
                 write(reply);
             })
         };

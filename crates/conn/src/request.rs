@@ -45,6 +45,25 @@ pub struct Sent {
     pub query: Option<Box<[u8]>>,
     /// Field lines of the application, each with its CR LF, that stand for those of what is sent.
     pub fields: Arc<[u8]>,
+    /// Who has said so, for the log.
+    pub by: Answerer,
+}
+
+/// Another server that has answered, and how long that took. It is over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answerer {
+    /// What logs call it.
+    pub name: Box<str>,
+    /// The status of its answer.
+    pub status: u16,
+    /// How many were asked, this one last.
+    pub attempts: u32,
+    /// Microseconds for which the request has waited for its turn.
+    pub queue_us: u64,
+    /// Microseconds until there was a connection.
+    pub connect_us: Option<u64>,
+    /// Microseconds until the head of its answer was there.
+    pub head_us: Option<u64>,
 }
 
 /// One request, as the handler sees it. It borrows the received bytes, or those that were kept.
@@ -60,7 +79,7 @@ pub struct Request<'r> {
 }
 
 impl<'r> Request<'r> {
-    /// `path` is room for the normal form of this request's path, or holds it already.
+    /// `path` is a buffer for the normal form of this request's path, or holds it already.
     pub fn new(head: &'r Head<'r>, peer: &'r Peer, path: &'r NormalPath) -> Request<'r> {
         Request { head, peer, passed: None, path }
     }

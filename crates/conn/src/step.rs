@@ -22,6 +22,8 @@ pub struct Limits {
     /// Requests that a client may have under way at once on a connection of HTTP/2; 0 if that is not
     /// spoken.
     pub streams: u32,
+    /// Whether requests of HTTP/2 may open tunnels (RFC 8441), because an application may take them.
+    pub tunnels: bool,
 }
 
 impl Default for Limits {
@@ -31,6 +33,7 @@ impl Default for Limits {
             body_bytes: 1024 * 1024,
             requests: 10_000,
             streams: 128,
+            tunnels: false,
         }
     }
 }
@@ -74,7 +77,7 @@ pub enum Event<D> {
     Failed(RequestId),
     /// Its turn to be answered has come.
     Called(RequestId),
-    /// The moment has come from which it may be answered.
+    /// The time has come from which it may be answered.
     Due(RequestId),
     /// The socket it waits for can be read or written, or has failed: it is tried.
     Socket(RequestId),
@@ -103,12 +106,14 @@ pub enum Await {
     Body,
     /// A job, or a turn in which the request is answered.
     Job,
-    /// The moment from which an admitted request may be answered.
+    /// The time from which an admitted request may be answered.
     Admission,
     /// Room in the client's receive window.
     Send,
-    /// That another server may be asked: until when this and the next four may last, the protocol
-    /// [says](crate::Protocol::deadline_ms).
+    /// A place among the requests at once of a rule: until when this and the next five may last, the
+    /// protocol [says](crate::Protocol::deadline_ms).
+    Place,
+    /// That another server may be asked.
     Slot,
     /// A connection to another server.
     Connect,
@@ -116,9 +121,27 @@ pub enum Await {
     Answer,
     /// That a body moves that is passed on.
     Flow,
-    /// Any of these three, and the moment at which an exchange looks whether who answers still lives: when
+    /// Any of the last three, and the time at which an exchange looks whether its upstream still lives: when
     /// it has come, nothing need be wrong (see [`Relay::looks`](crate::Relay::looks)).
     Link,
+}
+
+/// How long clients are told that idle connections are kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Announce<'c> {
+    /// In seconds; 0 tells no client.
+    pub all_s: u32,
+    /// The same by rank, in milliseconds, as far as ranks have a time of their own.
+    pub by_rank_ms: &'c [u64],
+}
+
+impl Announce<'_> {
+    /// What a client of this rank is told, in seconds.
+    #[inline]
+    pub fn of(&self, rank: Rank) -> u32 {
+        let own_ms = self.by_rank_ms.get(usize::from(rank.0));
+        own_ms.map_or(self.all_s, |ms| u32::try_from(ms / 1000).unwrap_or(u32::MAX))
+    }
 }
 
 /// What a turn of an engine lends to a connection.
@@ -141,9 +164,8 @@ pub struct Context<'c, H: Handler, S> {
     pub now_ms: u64,
     /// The server is about to stop: every answer is the connection's last.
     pub draining: bool,
-    /// Seconds an idle connection is kept, for those who are told (`Keep-Alive: timeout=`); 0 tells
-    /// nobody.
-    pub announce_s: u32,
+    /// How long idle connections are kept, for clients that are told (`Keep-Alive: timeout=`).
+    pub announce: Announce<'c>,
     /// Requests that may still be answered in this turn.
     pub budget: u32,
     /// Of these ranks only: this one and those before it. Others are put aside ([`Step::Enqueue`]);

@@ -66,13 +66,13 @@ pub enum Opening<J> {
 pub enum Failure {
     /// The client speaks something else.
     Protocol,
-    /// Nobody here has the name it asks for.
+    /// No identity here has the name it asks for.
     Name,
     /// The client does not want what it was shown.
     Client,
     /// The client has not shown a certificate that is good.
     Unproven(Unproven),
-    /// None: who came has seen what it came for, that a name is ours (RFC 8737).
+    /// None: the authority has seen what it came for, that a name is ours (RFC 8737).
     Proof,
     /// The client does not keep to the rules, or nothing could be agreed on.
     Rules,

@@ -1,6 +1,6 @@
 //! The agent: how much of each class is let in while more arrives than can be served.
 //!
-//! Once per period (5 to 20 ms) whoever runs an agent hands it an [`Observation`] and puts the
+//! Once per period (5 to 20 ms) the agent loop gives it an [`Observation`] and puts the
 //! [`Decision`] it answers with in force. An agent has no thread, clock or counter of its own, so
 //! another one can take its place (voigt §3.5): it implements [`Agent`] and nothing else.
 //!
@@ -61,7 +61,7 @@ pub use feedback::{Feedback, Settings, SettingsError};
 use crate::level::{Cause, Level};
 use rules::SeenRule;
 
-/// What an agent is to whoever runs it.
+/// What an agent is to the loop that runs it.
 pub trait Agent {
     /// Takes what was seen since the last call and says what holds until the next.
     fn tick(&mut self, seen: &Observation<'_>) -> &Decision;
@@ -96,6 +96,9 @@ pub struct Observation<'a> {
     pub lag_ns: u64,
     /// The share of the loops' processor time that refusals took: 0 to 1.
     pub refusing: f64,
+    /// The first class whose requests wait for an application for longer than its target, or were refused
+    /// there, if there is one.
+    pub applications: Option<u8>,
 }
 
 /// What was seen of a class in a period. All but `unfinished` and `delay_ns` are sums.

@@ -4,7 +4,7 @@
 //! it costs several times as much: the loop is woken for each, and a worker is interrupted for each.
 //! Network drivers know the problem and moderate their interrupts; a loop that refuses more than
 //! [`PER_S`] requests a second while workers compute rests for [`PAUSE`] before it looks again, and then finds several.
-//! Nobody waits for longer than that pause, and at lower rates there is none.
+//! No request waits for longer than that pause, and at lower rates there is none.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// Somebody was refused.
+    /// A request was refused.
     #[inline]
     pub fn refused(&mut self) {
         self.refused = self.refused.saturating_add(1);

@@ -1,7 +1,7 @@
 //! How long an idle connection is kept, by the load (duke §III).
 //!
 //! At light load the time is constant; beyond a threshold it falls linearly. duke §VII.D says why:
-//! while a client that wants one object only holds its thread, nobody else is served by it. In duke
+//! while a client that wants one object only holds its thread, no other client is served by it. In duke
 //! the time falls without an end;
 //! here it ends at a floor, reached at full load. What load is, the engine decides (ADR 0010).
 

@@ -6,7 +6,7 @@
 //! | level | what is in force from there on | entered when | left when |
 //! |---|---|---|---|
 //! | normal | nothing | | |
-//! | header control | rules for overload; requests are refused after their head | a class is above its target or work is refused, 50 ms | neither for 1 s |
+//! | header control | rules for overload; requests are refused after their head | a class is above its target, here or before an application, or work is refused, 50 ms | neither for 1 s |
 //! | class order | the same; an enforcer that can order connections by class (a listen queue in the kernel) begins here | the load is twice what the machine can do, 250 ms | it is below 1.5 times that for 2 s |
 //! | SYN policing | connections are refused, by the rate of their class | loops are late, or refusals take too much, 500 ms | neither, and no connection is refused, for 4 s |
 //!
@@ -79,6 +79,9 @@ pub enum Cause {
     Delay(u8),
     /// Requests of the class with this rank are refused.
     Refused(u8),
+    /// Requests of the class with this rank wait for an application for longer than its target, or are
+    /// refused there.
+    Applications(u8),
     /// More is offered than the machine can do.
     Load,
     /// Loops come late to what has arrived.
@@ -96,6 +99,7 @@ impl Cause {
             Cause::None => "none",
             Cause::Delay(_) => "delay",
             Cause::Refused(_) => "refused",
+            Cause::Applications(_) => "applications",
             Cause::Load => "load",
             Cause::Lag => "lag",
             Cause::Refusals => "refusals",
@@ -106,7 +110,7 @@ impl Cause {
     /// The class it names.
     pub fn rank(self) -> Option<u8> {
         match self {
-            Cause::Delay(rank) | Cause::Refused(rank) => Some(rank),
+            Cause::Delay(rank) | Cause::Refused(rank) | Cause::Applications(rank) => Some(rank),
             _ => None,
         }
     }
@@ -119,6 +123,9 @@ pub struct Pressure {
     pub late: Option<u8>,
     /// A class of which work was refused in the period, if there is one.
     pub refused: Option<u8>,
+    /// A class whose requests wait for an application for longer than its target, or are refused there, if
+    /// there is one.
+    pub applications: Option<u8>,
     /// Work offered, as a multiple of what the machine can do.
     pub load: f64,
     /// How late loops come to what has arrived, as a multiple of what is bearable.
@@ -213,7 +220,8 @@ impl Pressure {
     }
 
     fn hurts(&self) -> Option<Cause> {
-        self.late.map(Cause::Delay).or(self.refused.map(Cause::Refused)).or(self.chokes(1.0))
+        let here = self.late.map(Cause::Delay).or(self.refused.map(Cause::Refused));
+        here.or(self.applications.map(Cause::Applications)).or(self.chokes(1.0))
     }
 
     fn chokes(&self, at: f64) -> Option<Cause> {
@@ -239,6 +247,7 @@ mod tests {
     const QUIET: Pressure = Pressure {
         late: None,
         refused: None,
+        applications: None,
         load: 0.5,
         lag: 0.0,
         refusals: 0.0,
@@ -298,13 +307,25 @@ mod tests {
         assert_eq!(state.now(), (Level::SynPolicing, Cause::Connections));
     }
 
+    /// What waits for an application is a reason for rules about requests, and for nothing beyond.
+    #[test]
+    fn applications_never_lead_beyond_the_first_level() {
+        let (mut state, mut now_ns) = (Levels::default(), 0);
+        let waits = Pressure { applications: Some(1), ..QUIET };
+        levels(&mut state, &mut now_ns, 10_000, waits);
+        assert_eq!(state.now(), (Level::HeaderControl, Cause::Applications(1)));
+        levels(&mut state, &mut now_ns, 1_010, QUIET);
+        assert_eq!(state.now(), (Level::Normal, Cause::None));
+    }
+
     fn any_pressure() -> impl Strategy<Value = Pressure> {
         let number = || prop_oneof![Just(f64::NAN), Just(f64::INFINITY), -1.0f64..20.0];
         let class = || prop_oneof![Just(None), (0u8..4).prop_map(Some)];
-        (class(), class(), number(), number(), number(), any::<bool>()).prop_map(
-            |(late, refused, load, lag, refusals, is_policing)| Pressure {
+        (class(), class(), class(), number(), number(), number(), any::<bool>()).prop_map(
+            |(late, refused, applications, load, lag, refusals, is_policing)| Pressure {
                 late,
                 refused,
+                applications,
                 load,
                 lag,
                 refusals,

@@ -23,7 +23,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// The least time to an answer, nanoseconds: nobody ever waits for a thread or a core.
+    /// The least time to an answer, nanoseconds: no request ever waits for a thread or a core.
     pub fn least_ns(&self) -> u64 {
         self.cpu_ns.iter().chain(&self.blocked_ns).sum()
     }
@@ -126,7 +126,7 @@ impl Simulation {
     }
 
     /// With one of several threads of process kept from tasks that block there, as an engine does so
-    /// that files which hang leave somebody for those that are in memory.
+    /// that files which hang leave a thread for those that are in memory.
     pub fn keeping_one(self) -> Simulation {
         Simulation { keeps_one: true, ..self }
     }
@@ -175,7 +175,7 @@ impl Simulation {
     }
 
     /// The mean time to an answer, in milliseconds, of all that ever came. What is not answered yet
-    /// counts with the time it has taken so far: who keeps it waiting gains nothing by it.
+    /// counts with the time it has taken so far: a scheduler that keeps it waiting gains nothing by it.
     pub fn mean_of_all_ms(&self) -> f64 {
         self.mean_of_ms(0.0, f64::INFINITY)
     }

@@ -15,7 +15,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// What a request and a byte cost where nobody has calibrated: 5.3 µs and 0.087 ns of one core,
+    /// What a request and a byte cost without a calibration: 5.3 µs and 0.087 ns of one core,
     /// as measured with hot files of 1 KB to 1 MB over loopback (see `BENCHMARKING.md`), shared out
     /// over `cores`.
     pub fn uncalibrated(cores: u32) -> Costs {

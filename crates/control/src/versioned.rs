@@ -1,6 +1,6 @@
 //! A value that is replaced as a whole while others use it.
 //!
-//! This is how a reload reaches those who work: settings, content, shares. A writer stores the next
+//! This is how a reload reaches loops and threads: settings, content, shares. A writer stores the next
 //! value and gives it the next number. A reader remembers which number it has seen. To look whether
 //! there is a newer value costs it one atomic load, so that it can look before each request; the lock
 //! is taken only when there is one.

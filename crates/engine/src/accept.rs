@@ -1,4 +1,4 @@
-//! Accepting: who is let in, and what happens when nobody can be. The same for every engine.
+//! Accepting: which connections are let in, and what happens when none can be. The same for every engine.
 
 use crate::admission::{Admission, Full, Place};
 use crate::served::Served;
@@ -21,7 +21,7 @@ pub const DRAIN_BATCHES: usize = 128;
 /// How long a listener rests when there is no descriptor for its connections.
 pub const PAUSE_MS: u64 = 100;
 
-/// A listening socket, and what is known of those who come through it.
+/// A listening socket, and what is known of connections that come through it.
 #[derive(Debug)]
 pub struct Listener {
     /// The socket.
@@ -32,7 +32,7 @@ pub struct Listener {
     pub proxy_protocol: bool,
     /// Other loops accept from the same socket: only one of them is to be woken per connection.
     pub shared: bool,
-    /// What the handler is told of those who come through it.
+    /// What the handler is told of connections that come through it.
     pub listening: Listening,
 }
 
@@ -76,7 +76,7 @@ pub enum Arrival<H: Handler> {
     Refused(Served<H>, Closing),
     /// A connection that is gone already.
     Gone,
-    /// Nobody.
+    /// No connection.
     Nobody,
     /// There is no descriptor to accept with: wait for [`PAUSE_MS`].
     Exhausted,
@@ -133,7 +133,7 @@ impl ListenerSet {
         }
     }
 
-    /// As [`next`](ListenerSet::next), for an engine that can make room.
+    /// As [`next`](ListenerSet::next), for an engine that can close an idle connection for a new one.
     ///
     /// # Errors
     /// A connection that is admitted, but has no place: all are taken. It goes to
@@ -223,7 +223,8 @@ impl ListenerSet {
         let mut is_crowded = false;
         match self.enter(&served, is_proxy || when_full == WhenFull::Ahead) {
             Ok(place) => served.place = Some(place),
-            // whoever is not known yet has no rank, and who may have no more makes nobody leave
+            // a client that is not known yet has no rank, and one that may have no more makes no other
+            // leave
             Err(Full::Total)
                 if when_full == WhenFull::Idle
                     && !proxy_protocol
@@ -301,7 +302,7 @@ fn reached<H: Handler>(socket: &OwnedFd, listener: &Listener, worker: &Worker<H>
     socket::local_address(socket).unwrap_or(listener.local)
 }
 
-/// Somebody behind a proxy is known now: charges the connection to that client. Says how it is to
+/// A client behind a proxy is known now: charges the connection to that client. Says how it is to
 /// be closed if it may not go on.
 pub(crate) fn admit_stated<H: Handler>(
     served: &mut Served<H>,
@@ -309,7 +310,7 @@ pub(crate) fn admit_stated<H: Handler>(
 ) -> Option<Closing> {
     let client = served.peer.client();
     let charged = match &mut served.place {
-        // a proxy that speaks for itself is nobody's client
+        // a proxy that speaks for itself is no client's
         Some(place) if served.peer.stated.is_some() => place.charge(client),
         _ => Ok(()),
     };

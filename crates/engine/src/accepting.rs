@@ -1,5 +1,5 @@
 //! How a loop accepts: a few at a time, each served at once. When all places are taken, a connection
-//! that is idle makes room, by rank.
+//! that is idle is closed for it, by rank.
 
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES};
 use crate::idle::{Idle, TRIES};
@@ -30,7 +30,7 @@ pub(crate) trait Accepting<H: Handler> {
     /// Closes the connection with this token if it is idle indeed; says so.
     fn close_idle(&mut self, token: u64) -> bool;
 
-    /// Somebody has come to listener `index`.
+    /// A connection has come to listener `index`.
     fn arrived(&mut self, index: usize) {
         let most = self.with_listeners(|watched_listeners, _, _| watched_listeners.turn(index));
         self.accept(index, most);
@@ -58,7 +58,7 @@ pub(crate) trait Accepting<H: Handler> {
         true
     }
 
-    /// Somebody of listener `index`. When all places are taken, one that is idle makes room.
+    /// A connection of listener `index`. When all places are taken, one that is idle is closed for it.
     fn next_arrival(&mut self, index: usize) -> Arrival<H> {
         let nobody_is_idle = self.with_idle(|idle| idle.is_empty());
         let arrival = self.with_listeners(|watched_listeners, _, worker| {

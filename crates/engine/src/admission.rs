@@ -29,7 +29,7 @@ pub enum Full {
 #[derive(Debug)]
 pub struct Place {
     admission: Arc<Admission>,
-    /// Whom it is counted for: nobody if it is a proxy's, or clients are not counted.
+    /// Which client it is counted for: none if it is a proxy's, or clients are not counted.
     client: Option<ClientKey>,
 }
 
@@ -76,7 +76,7 @@ impl Admission {
     }
 
     /// Counts one more connection, of a proxy: it brings the requests of many clients, or will state
-    /// its client, who is then [`charge`](Place::charge)d.
+    /// its client, which is then [`charge`](Place::charge)d.
     ///
     /// # Errors
     /// The limit on all connections.
@@ -104,10 +104,10 @@ impl Admission {
 }
 
 impl Place {
-    /// From now on it is a place of `client`, and of nobody else.
+    /// From now on it is a place of `client`, and of no other.
     ///
     /// # Errors
-    /// The limit on this client's connections; the place is nobody's then.
+    /// The limit on this client's connections; the place is no client's then.
     pub fn charge(&mut self, client: ClientKey) -> Result<(), Full> {
         self.discharge();
         let Admission { most, most_per_client, .. } = &*self.admission;
@@ -187,7 +187,7 @@ mod tests {
         places[0].charge(a).unwrap();
         assert_eq!(places[1].charge(a).unwrap_err(), Full::Client);
         places[1].charge(b).unwrap();
-        // one who speaks for another gives the first one's place back
+        // a proxy that speaks for another client gives the first one's place back
         places[0].charge(client([10, 0, 0, 3])).unwrap();
         places[2].charge(a).unwrap();
         assert_eq!(admission.enter(a).unwrap_err(), Full::Client);

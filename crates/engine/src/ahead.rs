@@ -1,16 +1,16 @@
 //! Connections that were accepted ahead of a thread that serves them, in the order of their ranks (voigt
 //! §3.2), for engines in which each connection keeps a thread.
 //!
-//! A class that rules give by address alone is known when a connection comes. So whoever is to serve the
-//! next connection first accepts what the kernel has queued, as far as there is room, and then takes the
-//! first of them: by rank, no rank below its share of the threads' time, by turns between the clients of a
-//! rank. What comes while all threads serve is looked at when the first of them is free. What finds no room
-//! waits in the kernel's queue, in the order of its coming.
+//! A class that rules give by address alone is known when a connection comes. So the thread that is to
+//! serve the next connection first accepts what the kernel has queued, as far as there is room, and then
+//! takes the first of them: by rank, no rank below its share of the threads' time, by turns between the
+//! clients of a rank. What comes while all threads serve is looked at when the first of them is free.
+//! What finds no room waits in the kernel's queue, in the order of its coming.
 //!
-//! Whoever comes through a proxy that states its client is of the first rank until that was read.
+//! A connection through a proxy that states its client is of the first rank until that was read.
 //!
-//! The bound on one client's connections is on those that have a thread: who waits for one keeps none from
-//! others.
+//! The bound on one client's connections is on those that have a thread: a connection that waits for one
+//! keeps none from others.
 //!
 //! With one rank nothing is accepted for which there is no thread.
 
@@ -23,12 +23,12 @@ use forebay_conn::{Closing, Handler};
 use forebay_control::ranked::{Ranked, Turn};
 use forebay_sys::clock;
 
-/// Who has waited for longer may have left meanwhile.
+/// A client that has waited for longer may have left meanwhile.
 const LOOK_NS: u64 = 1_000_000;
 
 /// Accepted connections without a thread.
 pub(crate) struct Ahead<H: Handler> {
-    /// With the moment each was accepted.
+    /// With the time each was accepted.
     waiting: Ranked<(Box<Served<H>>, u64)>,
     shares: Shares,
     ranks: Ranks,
@@ -45,9 +45,9 @@ pub(crate) enum Next<H: Handler> {
 
 /// Why no more was accepted.
 pub(crate) enum Filled<H: Handler> {
-    /// Nobody is there.
+    /// No connection is there.
     Nobody,
-    /// There is no more room.
+    /// There are as many as there may be.
     Full,
     /// A connection was told no, and is to be closed like this.
     Refused(Box<Served<H>>, Closing),

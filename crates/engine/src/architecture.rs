@@ -1,4 +1,4 @@
-//! The engines by name, and what those who use them must know of each.
+//! The engines by name, and what their users must know of each.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub enum Engine {
     /// Four phases with a list and threads each.
     Pipeline,
     /// The loops of `Event`, in several processes: each of them has one stage of the way to an answer.
-    /// Who assembles a server starts them; in one of them it is `Event`.
+    /// The assembly of a server starts them; in one of them it is `Event`.
     Isolated,
 }
 

@@ -237,6 +237,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
             Some(_) => Interest::Write,
             None if served.has_to_open() => Interest::Both,
             None if served.wants_input() => Interest::Read,
+            None if served.conn.aborts_on_close() => Interest::PeerEnd,
             None => Interest::End,
         };
         let (readiness, request) = self.poll(served, interest, timeout_ms, known);

@@ -187,6 +187,7 @@ impl Ended {
             Await::Idle | Await::Head | Await::Body => self.aborted_receiving += 1,
             Await::Job
             | Await::Admission
+            | Await::Place
             | Await::Slot
             | Await::Connect
             | Await::Answer

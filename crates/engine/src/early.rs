@@ -17,7 +17,7 @@ impl Early {
         self.0.push(Reverse((at_ms, key)));
     }
 
-    /// Takes out one whose moment has come. It may be gone by now.
+    /// Takes out one whose time has come. It may be gone by now.
     #[inline]
     pub(crate) fn next(&mut self, now_ms: u64) -> Option<RequestKey> {
         let Reverse((at_ms, key)) = *self.0.peek()?;
@@ -28,7 +28,7 @@ impl Early {
         Some(key)
     }
 
-    /// Milliseconds until the next moment, at most `most_ms`.
+    /// Milliseconds until the next is due, at most `most_ms`.
     #[inline]
     pub(crate) fn sleep_ms(&self, now_ms: u64, most_ms: u64) -> u64 {
         let next = self.0.peek();

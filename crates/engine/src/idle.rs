@@ -1,5 +1,5 @@
 //! Connections that wait for their next request: when all places are taken, one of the lowest rank
-//! makes room for somebody of its rank or a higher one.
+//! is closed for a client of its rank or a higher one.
 
 use crate::ranks::{Ranks, Standing};
 use forebay_conn::Rank;
@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 pub(crate) const TRIES: usize = 8;
 
 /// Idle connections, the last rank first, and of a client the one that is idle for longest. With one
-/// rank nobody is here: nobody makes room.
+/// rank there are none: none is closed.
 #[derive(Debug)]
 pub(crate) struct Idle {
     ranks: Ranks,
@@ -29,7 +29,7 @@ impl Idle {
         (self.ranks.count() - 1) as u8 - rank
     }
 
-    /// Whether nobody could make room.
+    /// Whether no connection could be closed for another.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.tokens.as_ref().is_none_or(Ranked::is_empty)
@@ -52,7 +52,7 @@ impl Idle {
         }
     }
 
-    /// Takes out the one that makes room for somebody of `rank`, if there is one.
+    /// Takes out the one that is closed for a client of `rank`, if there is one.
     pub(crate) fn take(&mut self, rank: Rank) -> Option<u64> {
         let most = self.reversed(self.ranks.clamp(rank));
         let (token, turn) = self.tokens.as_mut()?.pop_down_to(most)?;
@@ -63,7 +63,7 @@ impl Idle {
 
 /// Whether something has come for a connection that seemed idle, or it has ended.
 pub(crate) fn has_news(socket: BorrowedFd<'_>) -> bool {
-    // without memory for poll: rather not cut somebody who asks for something
+    // without memory for poll: rather not cut a client that asks for something
     poll::wait([(socket, Interest::Read)], 0).map_or(true, |[socket]| socket.ready)
 }
 

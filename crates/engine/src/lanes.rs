@@ -13,7 +13,7 @@ pub struct Lanes<T>(HashMap<u64, VecDeque<T>>);
 
 /// What becomes of a task that comes to its lane.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Entry<T> {
+pub enum LaneEntry<T> {
     /// The lane is free, and now this task's until [`Lanes::leave`].
     Free(T),
     /// It waits for those before it.
@@ -30,17 +30,17 @@ impl<T> Default for Lanes<T> {
 
 impl<T> Lanes<T> {
     /// `task` comes to its lane.
-    pub fn enter(&mut self, lane: u64, task: T) -> Entry<T> {
+    pub fn enter(&mut self, lane: u64, task: T) -> LaneEntry<T> {
         match self.0.get_mut(&lane) {
             None => {
                 self.0.insert(lane, VecDeque::new());
-                Entry::Free(task)
+                LaneEntry::Free(task)
             }
             Some(waiting) if waiting.len() < MOST_WAITING => {
                 waiting.push_back(task);
-                Entry::Waits
+                LaneEntry::Waits
             }
-            Some(_) => Entry::Full,
+            Some(_) => LaneEntry::Full,
         }
     }
 
@@ -61,22 +61,22 @@ mod tests {
     #[test]
     fn a_lane_is_free_again_when_the_last_has_left() {
         let mut lanes = Lanes::default();
-        assert_eq!(lanes.enter(1, 'a'), Entry::Free('a'));
-        assert_eq!(lanes.enter(2, 'b'), Entry::Free('b'));
-        assert_eq!(lanes.enter(1, 'c'), Entry::Waits);
+        assert_eq!(lanes.enter(1, 'a'), LaneEntry::Free('a'));
+        assert_eq!(lanes.enter(2, 'b'), LaneEntry::Free('b'));
+        assert_eq!(lanes.enter(1, 'c'), LaneEntry::Waits);
         assert_eq!(lanes.leave(1), Some('c'));
         assert_eq!(lanes.leave(1), None);
-        assert_eq!(lanes.enter(1, 'd'), Entry::Free('d'));
+        assert_eq!(lanes.enter(1, 'd'), LaneEntry::Free('d'));
     }
 
     #[test]
     fn a_lane_takes_only_so_many() {
         let mut lanes = Lanes::default();
         for task in 0..=MOST_WAITING {
-            assert_ne!(lanes.enter(7, task), Entry::Full);
+            assert_ne!(lanes.enter(7, task), LaneEntry::Full);
         }
-        assert_eq!(lanes.enter(7, 0), Entry::Full);
+        assert_eq!(lanes.enter(7, 0), LaneEntry::Full);
         assert_eq!(lanes.leave(7), Some(1));
-        assert_eq!(lanes.enter(7, 0), Entry::Waits);
+        assert_eq!(lanes.enter(7, 0), LaneEntry::Waits);
     }
 }

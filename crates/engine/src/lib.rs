@@ -34,6 +34,7 @@
 //! | `line` | the connections of a loop whose request is to be answered, in order |
 //! | `permits` | which threads may answer, where each connection has one |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
+//! | `send_queue` | which answer goes on first when several clients take more of theirs |
 //! | `linger` | the end of connections whose clients may still send |
 //! | [`timer`] | deadlines of thousands of connections |
 //! | [`watch`] | the stopwatch of sampled turns |
@@ -63,6 +64,7 @@ pub mod pipeline;
 pub mod pool;
 pub mod ranks;
 pub mod send;
+mod send_queue;
 pub mod served;
 pub mod settings;
 mod sockets;

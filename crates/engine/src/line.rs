@@ -90,7 +90,7 @@ impl Line {
 mod tests {
     use super::*;
     use crate::ranks::Settings;
-    use forebay_metrics::{ClassEvent, Place, Reason, Totals};
+    use forebay_metrics::{ClassEvent, Reason, RefusedAt, Totals};
     use std::sync::Arc;
 
     #[test]
@@ -99,7 +99,8 @@ mod tests {
         let ranks = Ranks::new(&Settings { shares, slots, ..Settings::default() });
         let mut line = Line::new(&ranks).unwrap();
         let metrics = Local::default();
-        for event in [ClassEvent::Refused(Place::Request, Reason::Agent), ClassEvent::Answered] {
+        for event in [ClassEvent::Refused(RefusedAt::Request, Reason::Agent), ClassEvent::Answered]
+        {
             let request = RequestKey { connection: 7, ..RequestKey::default() };
             line.join(Standing { rank: 1, client: 1 }, request).unwrap();
             let (called_request, called) = line.call(clock::monotonic_ns(), &metrics).unwrap();

@@ -10,7 +10,7 @@
 //!   queue until one is; with classes, as many as [`Parts::ahead`] says are put in order then. With
 //!   classes, threads whose request is there wait for a permit, by rank; with or without, those wait for
 //!   one that have a job that waits for a device: see `permits.rs`.
-//! * **Heartbeats.** Whoever has the mutex shows that it turns, and so do threads that serve; those that wait
+//! * **Heartbeats.** The thread that has the mutex shows that it turns, and so do threads that serve; those that wait
 //!   for a client, or are in a job, need not.
 //! * **Run and drain.** [`run`] returns when a drain was ordered and all threads are free, or when
 //!   all have answered an order to stop.
@@ -48,7 +48,7 @@ struct AcceptState<H: Handler> {
     cut: Ended,
 }
 
-/// A connection somebody came with, or how it is to be closed.
+/// A connection that was accepted, or how it is to be closed.
 enum Task<H: Handler> {
     Serve(Box<Served<H>>, Turn),
     Close(Box<Served<H>>, Closing),
@@ -122,7 +122,7 @@ impl<H: Handler> Pool<H> {
         }
         let mut worker = self.stock.take();
         let task = self.accept(&mut accept_state, &mut worker);
-        // while all threads serve, nobody accepts
+        // while all threads serve, none accepts
         self.control.heartbeat_rests(0);
         if task.is_none() {
             self.stock.clear();

@@ -148,6 +148,16 @@ impl Ranks {
         (queue(&shares), Shares(reader))
     }
 
+    /// A queue in this order, in which entries have numbers, and what keeps its shares up to date.
+    pub(crate) fn number_queue<T>(&self) -> (Ranked<T>, Shares) {
+        let (reader, shares) = self.shares.reader();
+        let most = usize::MAX;
+        let queue = Ranked::by_number(&shares, most)
+            .or_else(|_| Ranked::by_number(&vec![0.0; self.count()], most));
+        // as many ranks as there are have an order without shares, if not with them
+        (queue.unwrap_or_else(|_| Ranked::single(most, 1)), Shares(reader))
+    }
+
     /// A queue in strict order, whatever the shares are.
     pub(crate) fn strict_queue<T>(&self) -> Ranked<T> {
         queue(&vec![0.0; self.count()])

@@ -61,6 +61,8 @@ pub struct Served<H: Handler> {
     pub(crate) window_bytes: u64,
     /// … and bytes the client had not acknowledged then.
     window_queued: u64,
+    /// When it began, in milliseconds of the clock of turns.
+    window_ms: u64,
 }
 
 /// What comes before the protocol.
@@ -118,6 +120,7 @@ impl<H: Handler> Served<H> {
             lags: false,
             window_bytes: 0,
             window_queued: 0,
+            window_ms: 0,
         }
     }
 
@@ -144,7 +147,8 @@ impl<H: Handler> Served<H> {
     }
 
     /// Begins to measure how much the client takes.
-    pub fn begin_window(&mut self) {
+    pub fn begin_window(&mut self, now_ms: u64) {
+        self.window_ms = now_ms;
         self.window_bytes = 0;
         self.window_queued = self.unacknowledged();
     }
@@ -163,6 +167,21 @@ impl<H: Handler> Served<H> {
             Ok(0) => u64::MAX,
             left => (self.window_queued + self.window_bytes).saturating_sub(left.unwrap_or(0)),
         }
+    }
+
+    /// Bytes of answers that are left to be sent, as far as their number is known. What a transport has
+    /// sealed already, some records at most, is not counted.
+    pub(crate) fn left(&self, handler: &H) -> u64 {
+        let pending = self.pending.as_ref().map_or(0, |out| out.left(handler));
+        pending.saturating_add(self.conn.left())
+    }
+
+    /// Bytes per second that the client has taken since the window began, as its kernel confirms them. A
+    /// system call.
+    pub(crate) fn taken_per_s(&self, now_ms: u64) -> u64 {
+        let sent = self.window_queued + self.window_bytes;
+        let taken = sent.saturating_sub(self.unacknowledged());
+        taken.saturating_mul(1000) / now_ms.saturating_sub(self.window_ms).max(1)
     }
 
     /// Bytes that were sent and the client's kernel has not confirmed.
@@ -221,6 +240,12 @@ impl<H: Handler> Served<H> {
         self.has_enough &= !readable;
     }
 
+    /// Whether its client has shut down writing, and that is to leave for what is under way.
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.ended && self.conn.aborts_on_close()
+    }
+
     /// Whether it receives although the client must take something first.
     #[inline]
     pub(crate) fn reads_meanwhile(&self) -> bool {
@@ -236,6 +261,9 @@ impl<H: Handler> Served<H> {
     /// What it can do with its socket, as the engine knows it: whether it goes on by that.
     #[inline]
     pub(crate) fn can_go_on(&self, writable: bool) -> bool {
+        if self.is_aborted() {
+            return true;
+        }
         match self.pending {
             Some(_) if self.waits.has_job(RequestId::SENDING) => false,
             Some(_) => writable || (self.readable && !self.has_enough && self.reads_meanwhile()),

@@ -3,6 +3,7 @@
 use forebay_conn::{Await, Limits};
 use forebay_control::keep_alive::KeepAlive;
 use forebay_control::versioned::Versioned;
+use std::sync::Arc;
 
 /// What an engine is told when it is made.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// How long an idle connection is kept by the load; `None` for [`Timeouts::idle_ms`] always.
     pub keep_alive: Option<KeepAlive>,
+    /// The same of each rank, where one has a law of its own; else empty.
+    pub keep_alive_by_rank: Arc<[KeepAlive]>,
     /// Whether clients are told how long (`Keep-Alive: timeout=`). What they were told is kept.
     pub announce: bool,
     /// Connections of one loop that may linger at a time (see [`LINGER_MS`]); beyond that they are
@@ -27,6 +30,20 @@ pub struct Settings {
     pub turn_handshakes: u32,
     /// Bytes one connection may send and receive before its neighbours have their turn.
     pub turn_bytes: u64,
+    /// Which connection goes on first when several clients take more of their answers; in loops.
+    pub send_order: SendOrder,
+}
+
+/// Which connection goes on first, within a rank, when several clients take more of their answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendOrder {
+    /// The one whose socket has room first.
+    #[default]
+    Arrival,
+    /// The one whose client takes the most per second (emu §2).
+    Fastest,
+    /// The one whose answer has the fewest bytes left (voigt §6, after Crovella et al.).
+    Shortest,
 }
 
 impl Default for Settings {
@@ -35,12 +52,14 @@ impl Default for Settings {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             keep_alive: None,
+            keep_alive_by_rank: Arc::new([]),
             announce: false,
             lingering: 1024,
             sample: 512,
             turn_requests: 64,
             turn_handshakes: 4,
             turn_bytes: 2 * 1024 * 1024,
+            send_order: SendOrder::default(),
         }
     }
 }
@@ -89,7 +108,12 @@ impl Timeouts {
             Await::Idle => self.idle_ms,
             Await::Job | Await::Admission => self.job_ms,
             Await::Send => self.send_window_ms,
-            Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link => u64::MAX,
+            Await::Place
+            | Await::Slot
+            | Await::Connect
+            | Await::Answer
+            | Await::Flow
+            | Await::Link => u64::MAX,
         }
     }
 

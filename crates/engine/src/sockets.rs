@@ -24,10 +24,10 @@ pub(crate) struct Sockets {
 
 /// Those of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Watched(Vec<Entry>);
+pub(crate) struct Watched(Vec<WatchedSocket>);
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct WatchedSocket {
     id: SocketId,
     /// Its place among the owners.
     key: usize,
@@ -78,7 +78,7 @@ impl Sockets {
                 }
                 None => match self.add(epoll, socket, wanted, connection, id) {
                     Some(key) => {
-                        entries.push(Entry { id, key, edges: wanted, is_named: true });
+                        entries.push(WatchedSocket { id, key, edges: wanted, is_named: true });
                     }
                     None => is_well = false,
                 },

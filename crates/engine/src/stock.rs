@@ -110,7 +110,7 @@ impl<H: Handler> Stock<H> {
     }
 
     /// Tells the handlers of all workers in stock the time and what has changed, once a second: what was
-    /// replaced is not kept by somebody who serves nobody. For whoever accepts.
+    /// replaced is not kept by a worker that serves no client. For the thread that accepts.
     pub fn keep_up(&self, now_ms: u64) {
         if now_ms < self.kept_up_ms.load(Relaxed) + KEEP_UP_MS {
             return;

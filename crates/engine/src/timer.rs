@@ -48,7 +48,7 @@ impl Timer {
         if is_new {
             self.begin(awaited, goes_on, |awaited| at_ms(served, worker, awaited));
             if awaited.what == Await::Send {
-                served.begin_window();
+                served.begin_window(worker.now_ms());
             }
         }
         if goes_on {
@@ -132,8 +132,12 @@ impl Timer {
                 continue;
             }
             let Some(awaited) = deadline.awaited else { return Some(Over::Linger) };
-            if let Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link =
-                awaited.what
+            if let Await::Place
+            | Await::Slot
+            | Await::Connect
+            | Await::Answer
+            | Await::Flow
+            | Await::Link = awaited.what
             {
                 deadline.at_ms = served.conn.deadline_ms(awaited);
                 if deadline.at_ms > now_ms {
@@ -143,7 +147,7 @@ impl Timer {
             if awaited.what == Await::Send
                 && served.taken_in_window(awaited.id) >= timeouts.bytes_per_window()
             {
-                served.begin_window();
+                served.begin_window(worker.now_ms());
                 deadline.at_ms = at_ms(served, worker, awaited);
                 continue;
             }
@@ -207,7 +211,7 @@ fn at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -
 fn seldom_at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -> u64 {
     match awaited.what {
         Await::Admission => u64::MAX,
-        Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link => {
+        Await::Place | Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link => {
             served.conn.deadline_ms(awaited)
         }
         // Not by the clock of the turn: in it megabytes may have been sent since, and what the client

@@ -10,7 +10,7 @@ use crate::waits::Waiting;
 use crate::watch::Watch;
 use crate::worker::Worker;
 use forebay_conn::{
-    Await, Awaited, Closing, Context, Event, Handler, Protocol, Rank, RequestId, Step,
+    Announce, Await, Awaited, Closing, Context, Event, Handler, Protocol, Rank, RequestId, Step,
 };
 use forebay_control::allocation::Phase;
 use forebay_metrics::{Activity, Counter, Stopwatch};
@@ -187,7 +187,7 @@ impl<H: Handler> Worker<H> {
             date: &self.date,
             now_ms: self.now.monotonic_ms,
             draining: self.draining,
-            announce_s: if self.settings.announce { (self.idle_ms / 1000) as u32 } else { 0 },
+            announce: self.idle.announce(self.settings.announce),
             budget: steps.budget(self.settings.turn_requests),
             answers: steps.answers(),
             event,
@@ -322,6 +322,13 @@ impl<H: Handler> Worker<H> {
             // an engine may not have asked the socket in between
             served.readable = true;
         }
+        let fate = match fate {
+            Fate::Waits if served.is_aborted() => {
+                cx.out.clear();
+                Fate::Closes(Closing::Reset)
+            }
+            fate => fate,
+        };
         self.end_turn(served, &fate);
         fate
     }
@@ -379,6 +386,7 @@ impl<H: Handler> Worker<H> {
             Await::Idle => Counter::TimeoutIdle,
             Await::Send => Counter::TimeoutSend,
             Await::Job | Await::Admission => Counter::TimeoutJob,
+            Await::Place => Counter::TimeoutPlace,
             Await::Slot => Counter::TimeoutSlot,
             Await::Connect => Counter::TimeoutConnect,
             Await::Answer => Counter::TimeoutAnswer,
@@ -411,7 +419,7 @@ impl<H: Handler> Worker<H> {
             date: &self.date,
             now_ms: self.now.monotonic_ms,
             draining: true,
-            announce_s: 0,
+            announce: Announce::default(),
             budget: 1,
             answers: Some(Rank::LAST),
             event: None,

@@ -1,4 +1,4 @@
-//! What the requests of one connection wait for: each for a job, its turn or its moment.
+//! What the requests of one connection wait for: each for a job, its turn or its time (not before).
 //!
 //! HTTP/1 has one at most, which is kept in place; others have as many as requests under way.
 
@@ -12,7 +12,7 @@ pub(crate) enum Waiting<J> {
     Job(SharedJob<J>),
     /// Its turn, in a ready queue where this is its place, or by other means.
     Turn(Option<Key>),
-    /// The moment from which it may be answered.
+    /// The time from which it may be answered.
     NotBefore,
 }
 

@@ -60,7 +60,7 @@ impl WatchedListeners {
         self.listener_set.next(index, worker)
     }
 
-    /// As [`next`](WatchedListeners::next), for a loop that can make room.
+    /// As [`next`](WatchedListeners::next), for a loop that can close an idle connection for a new one.
     ///
     /// # Errors
     /// As [`ListenerSet::next_or_full`].
@@ -102,7 +102,7 @@ impl WatchedListeners {
         }
     }
 
-    /// There are no descriptors for those who come to listener `index`: it is not watched for a
+    /// There are no descriptors for connections to listener `index`: it is not watched for a
     /// while.
     pub(crate) fn rest(&mut self, index: usize, epoll: &Epoll, now_ms: u64) {
         if self.unwatch(index, epoll) {
@@ -122,7 +122,7 @@ impl WatchedListeners {
         });
     }
 
-    /// Nobody is to be woken for listener `index` any more, although it is still open: others may share
+    /// No loop is to be woken for listener `index` any more, although it is still open: others may share
     /// the socket and keep it open. Says whether it was watched.
     pub(crate) fn unwatch(&self, index: usize, epoll: &Epoll) -> bool {
         self.listener_set.listener(index).is_some_and(|it| epoll.remove(&it.socket).is_ok())
@@ -139,7 +139,7 @@ impl WatchedListeners {
     }
 }
 
-/// Has the loop woken when somebody comes to listener `index`.
+/// Has the loop woken when a connection comes to listener `index`.
 fn watch(epoll: &Epoll, index: usize, listener: &Listener) -> io::Result<()> {
     let token = FIRST_LISTENER + index as u64;
     if listener.shared {

@@ -7,8 +7,10 @@ use crate::stream::{Stream, Wire};
 use crate::watch::Watch;
 use forebay_conn::http2;
 use forebay_conn::{
-    Await, Closing, HandedOver, Handler, Input, Now, Out, Protocol, Refusal, Reply, Settled,
+    Announce, Await, Closing, HandedOver, Handler, Input, Now, Out, Protocol, Rank, Refusal, Reply,
+    Settled,
 };
+use forebay_control::keep_alive::KeepAlive;
 use forebay_control::versioned::Reader;
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::path::NormalPath;
@@ -30,7 +32,7 @@ pub struct Worker<H: Handler> {
     /// Every answer is its connection's last.
     pub draining: bool,
     /// How long a connection that becomes idle now is kept.
-    pub(crate) idle_ms: u64,
+    pub(crate) idle: IdleTimes,
     pub(crate) now: Now,
     pub(crate) date: [u8; IMF_LEN],
     turns: u32,
@@ -42,6 +44,42 @@ pub struct Worker<H: Handler> {
     pub(crate) wire: Wire,
     /// Handshakes that may begin in this turn of the loop: those of clients of the first rank, and others.
     pub(crate) handshakes: [u32; 2],
+}
+
+/// How long connections are kept that become idle now, in milliseconds.
+pub(crate) struct IdleTimes {
+    all_ms: u64,
+    /// By rank, where one has a law of its own; else empty.
+    by_rank_ms: Vec<u64>,
+}
+
+impl IdleTimes {
+    /// That of a connection of this rank.
+    #[inline]
+    fn of(&self, rank: Rank) -> u64 {
+        self.by_rank_ms.get(usize::from(rank.0)).copied().unwrap_or(self.all_ms)
+    }
+
+    /// What clients are told, if they are told it.
+    #[inline]
+    pub(crate) fn announce(&self, is_announced: bool) -> Announce<'_> {
+        match is_announced {
+            true => {
+                let all_s = u32::try_from(self.all_ms / 1000).unwrap_or(u32::MAX);
+                Announce { all_s, by_rank_ms: &self.by_rank_ms }
+            }
+            false => Announce::default(),
+        }
+    }
+
+    /// All of them at this load, where ranks have, or had, laws of their own.
+    #[cold]
+    fn observe(&mut self, settings: &Settings, load: f64) {
+        let ms = |law: &KeepAlive| u64::from(law.timeout_ms(load));
+        self.all_ms = settings.keep_alive.as_ref().map_or(settings.timeouts.idle_ms, ms);
+        self.by_rank_ms.clear();
+        self.by_rank_ms.extend(settings.keep_alive_by_rank.iter().map(ms));
+    }
 }
 
 /// How far the clock of deadlines may be behind.
@@ -66,7 +104,7 @@ impl<H: Handler> Worker<H> {
             handler,
             metrics,
             draining: false,
-            idle_ms: settings.timeouts.idle_ms,
+            idle: IdleTimes { all_ms: settings.timeouts.idle_ms, by_rank_ms: Vec::new() },
             now,
             date: date::format(now.unix_ms / 1000),
             turns: 0,
@@ -114,8 +152,12 @@ impl<H: Handler> Worker<H> {
     /// in use. It decides how long those that become idle from now on are kept.
     #[inline]
     pub fn observe(&mut self, load: impl FnOnce() -> f64) {
-        self.idle_ms = match &self.settings.keep_alive {
-            None => self.settings.timeouts.idle_ms,
+        let Settings { keep_alive, keep_alive_by_rank, timeouts, .. } = &self.settings;
+        if !keep_alive_by_rank.is_empty() || !self.idle.by_rank_ms.is_empty() {
+            return self.idle.observe(&self.settings, load());
+        }
+        self.idle.all_ms = match keep_alive {
+            None => timeouts.idle_ms,
             Some(law) => u64::from(law.timeout_ms(load())),
         };
     }
@@ -124,7 +166,10 @@ impl<H: Handler> Worker<H> {
     #[inline]
     pub fn time_ms(&self, served: &Served<H>, awaited: Await) -> u64 {
         match awaited {
-            Await::Idle => self.idle_ms.max(u64::from(served.conn.announced_s()) * 1000),
+            Await::Idle => {
+                let announced_ms = u64::from(served.conn.announced_s()) * 1000;
+                self.idle.of(served.conn.rank()).max(announced_ms)
+            }
             awaited => self.settings.timeouts.of(awaited),
         }
     }

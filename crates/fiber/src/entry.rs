@@ -32,13 +32,13 @@ impl Id {
 
 /// One wait of one fiber. What ends a wait that is over already does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticket {
+pub(crate) struct WaitId {
     pub(crate) fiber: u64,
     pub(crate) number: u64,
 }
 
 /// A fiber, or a place for one.
-pub(crate) struct Entry {
+pub(crate) struct FiberSlot {
     pub(crate) slot: u32,
     pub(crate) generation: Cell<u32>,
     pub(crate) state: Cell<FiberState>,
@@ -54,9 +54,9 @@ pub(crate) struct Entry {
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
-impl Entry {
-    pub(crate) fn new(slot: u32) -> Entry {
-        Entry {
+impl FiberSlot {
+    pub(crate) fn new(slot: u32) -> FiberSlot {
+        FiberSlot {
             slot,
             generation: Cell::new(0),
             state: Cell::new(FiberState::Terminated),
@@ -74,13 +74,13 @@ impl Entry {
         Id::new(self.slot, self.generation.get())
     }
 
-    /// Begins a wait; [`suspend`](Entry::suspend) performs it.
-    pub(crate) fn begin_wait(&self) -> Ticket {
+    /// Begins a wait; [`suspend`](FiberSlot::suspend) performs it.
+    pub(crate) fn begin_wait(&self) -> WaitId {
         self.waits.set(self.waits.get() + 1);
-        Ticket { fiber: self.id().0, number: self.waits.get() }
+        WaitId { fiber: self.id().0, number: self.waits.get() }
     }
 
-    /// Lets others run until somebody ends the wait that has begun. Only the running fiber calls
+    /// Lets others run until the wait that has begun is ended. Only the running fiber calls
     /// this.
     pub(crate) fn suspend(&self) {
         self.switch(FiberState::Suspended);
@@ -105,7 +105,7 @@ impl Entry {
 
     #[inline]
     fn switch(&self, state: FiberState) {
-        // Whoever ran next would find the thread panicking: a fiber that unwinds does not wait.
+        // The fiber that ran next would find the thread panicking: a fiber that unwinds does not wait.
         if std::thread::panicking() {
             return;
         }
@@ -133,7 +133,7 @@ impl Entry {
 #[derive(Clone, Copy)]
 struct Running {
     core: *const Core,
-    entry: *const Entry,
+    entry: *const FiberSlot,
 }
 
 thread_local! {
@@ -148,7 +148,7 @@ pub(crate) struct Control {
 
 impl Control {
     #[inline]
-    pub(crate) fn give(core: &Core, entry: &Entry) -> Control {
+    pub(crate) fn give(core: &Core, entry: &FiberSlot) -> Control {
         Control { before: RUNNING.replace(Running { core, entry }) }
     }
 }
@@ -162,7 +162,7 @@ impl Drop for Control {
 
 /// Calls `f` with the running fiber and its scheduler, or not at all outside of fibers.
 #[inline]
-pub(crate) fn with_running<R>(f: impl FnOnce(&Core, &Entry) -> R) -> Option<R> {
+pub(crate) fn with_running<R>(f: impl FnOnce(&Core, &FiberSlot) -> R) -> Option<R> {
     let running = RUNNING.get();
     if running.core.is_null() {
         return None;

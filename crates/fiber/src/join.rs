@@ -1,6 +1,6 @@
 //! Handles: a fiber's result, and waking it.
 
-use crate::entry::{FiberState, Id, Ticket, with_running};
+use crate::entry::{FiberState, Id, WaitId, with_running};
 use crate::remote::{Message, Remote};
 
 use std::any::Any;
@@ -37,11 +37,11 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Who waits for a result.
+/// The waiter for a result.
 enum Waiter {
     Nobody,
     Fiber {
-        ticket: Ticket,
+        ticket: WaitId,
         remote: Arc<Remote>,
     },
     /// A thread, at the condition variable, which costs a system call to notify.
@@ -79,7 +79,7 @@ impl<T> Packet<T> {
         Promise { packet: Arc::clone(packet) }
     }
 
-    /// Says who the fiber is. Returns whether it has been unparked already.
+    /// Says which fiber it is. Returns whether it has been unparked already.
     pub(crate) fn set_id(&self, id: Id) -> bool {
         self.id.swap(id.0, Ordering::AcqRel) == UNKNOWN_UNPARKED
     }
@@ -88,7 +88,7 @@ impl<T> Packet<T> {
         Id(self.id.load(Ordering::Acquire))
     }
 
-    /// Who is to be unparked; `None` if that will happen when the fiber is created.
+    /// Which fiber is to be unparked; `None` if that will happen when the fiber is created.
     fn id_to_unpark(&self) -> Option<Id> {
         match self.id.compare_exchange(
             UNKNOWN,

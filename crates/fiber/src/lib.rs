@@ -21,7 +21,7 @@
 //!
 //! * **States** (emu, figure 3): *suspended* (created, or waiting), *yielded* (ready), *executing*,
 //!   *terminated*; see [`FiberState`]. Ready fibers run first in, first out. The kernel is asked for
-//!   news when nobody is ready, and after 256 resumed fibers.
+//!   news when no fiber is ready, and after 256 resumed fibers.
 //! * **Stacks** come from a pool and have a guard page. A fiber that overflows its stack aborts the
 //!   process with a line that says so; see [`Options::stack_bytes`].
 //! * **Panics** end the fiber and come out of [`Fiber::join`].
@@ -71,7 +71,7 @@ pub use main_thread::{MainHandle, MainThread};
 pub use scheduler::{Options, Scheduler};
 pub use threads::Schedulers;
 
-use entry::{Entry, with_running};
+use entry::{FiberSlot, with_running};
 use poller::Direction;
 use scheduler::Core;
 use std::io;
@@ -91,7 +91,7 @@ pub fn run<T: 'static>(f: impl FnOnce() -> T + 'static) -> io::Result<T> {
 /// Calls `f` with the running fiber.
 #[track_caller]
 #[inline]
-fn running<R>(f: impl FnOnce(&Core, &Entry) -> R) -> R {
+fn running<R>(f: impl FnOnce(&Core, &FiberSlot) -> R) -> R {
     #[expect(
         clippy::expect_used,
         reason = "documented: a mistake in the program, not in its input"
@@ -133,7 +133,7 @@ pub fn yield_now() {
     running(|_, entry| entry.give_way());
 }
 
-/// Waits until somebody unparks this fiber; if that has happened since the last park, not at all.
+/// Waits until this fiber is unparked; if that has happened since the last park, not at all.
 ///
 /// # Panics
 /// Outside of a fiber.
@@ -168,7 +168,7 @@ pub fn id() -> Id {
 #[track_caller]
 pub fn sleep(time: Duration) {
     running(|core, entry| {
-        // so late that nobody sees it
+        // so late that it is not seen
         let longest = Duration::from_secs(100 * 365 * 86_400);
         let at = Instant::now() + time.min(longest);
         core.poller.borrow_mut().add_timer(at, entry.begin_wait());
@@ -215,7 +215,7 @@ fn wait_for(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
 }
 
 /// Has `work` done when this fiber ends, however it ends: what was deferred last comes first, and
-/// all of it before whoever joins the fiber has its result.
+/// all of it before the fiber that joins it has its result.
 ///
 /// # Panics
 /// Outside of a fiber.

@@ -1,6 +1,6 @@
 //! What fibers wait for outside of the program: descriptors and the clock.
 
-use crate::entry::Ticket;
+use crate::entry::WaitId;
 use crate::remote::Remote;
 use crate::scheduler::Core;
 use rustix::event::{Timespec, epoll};
@@ -24,15 +24,15 @@ pub(crate) enum Direction {
     Write,
 }
 
-/// Who waits for a descriptor.
+/// The fibers that wait for a descriptor.
 #[derive(Clone, Copy, Default)]
 struct Watch {
-    read: Option<Ticket>,
-    write: Option<Ticket>,
+    read: Option<WaitId>,
+    write: Option<WaitId>,
 }
 
 impl Watch {
-    fn place(&mut self, direction: Direction) -> &mut Option<Ticket> {
+    fn place(&mut self, direction: Direction) -> &mut Option<WaitId> {
         match direction {
             Direction::Read => &mut self.read,
             Direction::Write => &mut self.write,
@@ -40,7 +40,7 @@ impl Watch {
     }
 
     fn flags(&self) -> epoll::EventFlags {
-        // one report, then silence until somebody waits again
+        // one report, then silence until a fiber waits again
         let mut flags = epoll::EventFlags::ONESHOT;
         if self.read.is_some() {
             flags |= epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
@@ -64,13 +64,13 @@ pub(crate) fn watch(remote: &Remote) -> io::Result<OwnedFd> {
 #[derive(Default)]
 pub(crate) struct Poller {
     watches: HashMap<RawFd, Watch>,
-    timers: BinaryHeap<Reverse<(Instant, Ticket)>>,
+    timers: BinaryHeap<Reverse<(Instant, WaitId)>>,
     events: Vec<epoll::Event>,
 }
 
 impl Poller {
     /// Ends the wait `ticket` when `at` is reached.
-    pub(crate) fn add_timer(&mut self, at: Instant, ticket: Ticket) {
+    pub(crate) fn add_timer(&mut self, at: Instant, ticket: WaitId) {
         self.timers.push(Reverse((at, ticket)));
     }
 
@@ -79,7 +79,7 @@ impl Poller {
         &mut self,
         fd: BorrowedFd<'_>,
         direction: Direction,
-        ticket: Ticket,
+        ticket: WaitId,
         core: &Core,
     ) -> io::Result<()> {
         let epoll = core.epoll()?;
@@ -103,7 +103,7 @@ impl Poller {
         &mut self,
         most: Option<Duration>,
         core: &Core,
-        woken: &mut Vec<Ticket>,
+        woken: &mut Vec<WaitId>,
     ) -> io::Result<()> {
         let epoll = core.epoll()?;
         let until_timer =
@@ -140,7 +140,7 @@ impl Poller {
         epoll: &OwnedFd,
         number: RawFd,
         flags: epoll::EventFlags,
-        woken: &mut Vec<Ticket>,
+        woken: &mut Vec<WaitId>,
     ) -> io::Result<()> {
         let Entry::Occupied(mut watch) = self.watches.entry(number) else { return Ok(()) };
         let both = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
@@ -156,7 +156,7 @@ impl Poller {
             watch.remove();
             return Ok(());
         }
-        // SAFETY: somebody waits for the other direction and borrows the descriptor meanwhile.
+        // SAFETY: a fiber waits for the other direction and borrows the descriptor meanwhile.
         arm(epoll, unsafe { BorrowedFd::borrow_raw(number) }, left.flags())
     }
 }

@@ -1,6 +1,6 @@
 //! What other threads may ask of a scheduler: a list of messages, and a bell.
 
-use crate::entry::{Id, Ticket};
+use crate::entry::{Id, WaitId};
 use crate::scheduler::Core;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// What a scheduler is asked to do.
 pub(crate) enum Message {
     /// End this wait.
-    Wake(Ticket),
+    Wake(WaitId),
     /// End this fiber's park.
     Unpark(Id),
     /// Do this on the scheduler's thread.

@@ -1,6 +1,6 @@
-//! One thread's fibers: who is ready, who is next, and what becomes of the others.
+//! One thread's fibers: which is ready, which is next, and what becomes of the others.
 
-use crate::entry::{Control, Entry, FiberState, Id, Ticket, with_running};
+use crate::entry::{Control, FiberSlot, FiberState, Id, WaitId, with_running};
 use crate::join::{Fiber, Packet};
 use crate::overflow;
 use crate::poller::{self, Poller};
@@ -40,9 +40,9 @@ impl Default for Options {
 /// One thread's scheduler, without what only its owner may do.
 pub(crate) struct Core {
     /// Every place there has ever been; a place is used again.
-    entries: RefCell<Vec<Rc<Entry>>>,
+    entries: RefCell<Vec<Rc<FiberSlot>>>,
     vacant: RefCell<Vec<u32>>,
-    ready: RefCell<VecDeque<Rc<Entry>>>,
+    ready: RefCell<VecDeque<Rc<FiberSlot>>>,
     alive: Cell<usize>,
     /// Fibers resumed since the kernel was asked last.
     resumed: Cell<u32>,
@@ -53,7 +53,7 @@ pub(crate) struct Core {
     /// Made when it is first needed: a loop that only starts and unparks fibers needs none.
     epoll: OnceCell<OwnedFd>,
     /// Room for what the poller reports.
-    woken: Cell<Vec<Ticket>>,
+    woken: Cell<Vec<WaitId>>,
     /// All fibers are being unwound.
     ending: Cell<bool>,
     pub(crate) remote: Arc<Remote>,
@@ -61,7 +61,7 @@ pub(crate) struct Core {
 
 impl Core {
     /// A fiber in state `Suspended`, as if it were parked.
-    fn create(&self, f: impl FnOnce() + 'static) -> io::Result<Rc<Entry>> {
+    fn create(&self, f: impl FnOnce() + 'static) -> io::Result<Rc<FiberSlot>> {
         let stack = self.stacks.borrow_mut().take()?;
         let entry = self.vacant_entry();
         entry.stack.set((stack.lowest(), stack.usable_bytes()));
@@ -79,12 +79,12 @@ impl Core {
         Ok(entry)
     }
 
-    fn vacant_entry(&self) -> Rc<Entry> {
+    fn vacant_entry(&self) -> Rc<FiberSlot> {
         let mut entries = self.entries.borrow_mut();
         if let Some(slot) = self.vacant.borrow_mut().pop() {
             return Rc::clone(&entries[slot as usize]);
         }
-        let entry = Rc::new(Entry::new(entries.len() as u32));
+        let entry = Rc::new(FiberSlot::new(entries.len() as u32));
         entries.push(Rc::clone(&entry));
         entry
     }
@@ -94,7 +94,7 @@ impl Core {
         &self,
         packet: &Arc<Packet<T>>,
         f: impl FnOnce() -> T + 'static,
-    ) -> io::Result<Rc<Entry>> {
+    ) -> io::Result<Rc<FiberSlot>> {
         let promise = Packet::promise(packet);
         let entry = self.create(move || {
             let result = catch_unwind(AssertUnwindSafe(f));
@@ -120,13 +120,13 @@ impl Core {
         Ok(Fiber::new(packet, Arc::clone(&self.remote)))
     }
 
-    pub(crate) fn make_ready(&self, entry: Rc<Entry>) {
+    pub(crate) fn make_ready(&self, entry: Rc<FiberSlot>) {
         entry.parked.set(false);
         entry.state.set(FiberState::Yielded);
         self.ready.borrow_mut().push_back(entry);
     }
 
-    fn find(&self, id: u64) -> Option<Rc<Entry>> {
+    fn find(&self, id: u64) -> Option<Rc<FiberSlot>> {
         let entries = self.entries.borrow();
         entries.get((id & 0xffff_ffff) as usize).filter(|entry| entry.id().0 == id).cloned()
     }
@@ -147,14 +147,14 @@ impl Core {
     }
 
     /// Whether this wait is not over yet.
-    pub(crate) fn is_waiting(&self, ticket: Ticket) -> bool {
+    pub(crate) fn is_waiting(&self, ticket: WaitId) -> bool {
         self.find(ticket.fiber).is_some_and(|entry| {
             entry.state.get() == FiberState::Suspended && entry.waits.get() == ticket.number
         })
     }
 
     /// Ends this wait.
-    pub(crate) fn wake(&self, ticket: Ticket) {
+    pub(crate) fn wake(&self, ticket: WaitId) {
         if self.is_waiting(ticket)
             && let Some(entry) = self.find(ticket.fiber)
         {
@@ -174,7 +174,7 @@ impl Core {
 
     /// Lets the fiber run until it waits, gives way or ends.
     #[inline]
-    fn resume(&self, entry: &Rc<Entry>) {
+    fn resume(&self, entry: &Rc<FiberSlot>) {
         entry.state.set(FiberState::Executing);
         let ended = {
             let _control = Control::give(self, entry);
@@ -188,7 +188,7 @@ impl Core {
         }
     }
 
-    fn bury(&self, entry: &Entry) {
+    fn bury(&self, entry: &FiberSlot) {
         if let Some(coroutine) = entry.coroutine.borrow_mut().take() {
             self.stacks.borrow_mut().put(coroutine.into_stack());
         }
@@ -224,7 +224,7 @@ impl Core {
         }
     }
 
-    /// Asks the kernel what has become ready, and waits for it if nobody is.
+    /// Asks the kernel what has become ready, and waits for it if no fiber is.
     fn poll(&self, most: Option<Duration>) -> io::Result<()> {
         let nobody = self.ready.borrow().is_empty();
         if !nobody && self.resumed.get() < RESUMED_BETWEEN_POLLS {
@@ -262,7 +262,7 @@ impl Core {
 /// The fibers of one thread. It stays on the thread that made it, and its fibers with it.
 ///
 /// Dropping it unwinds the fibers that have not ended: their destructors and what they deferred
-/// run, and whoever joins them is told.
+/// run, and the fibers that join them are told.
 pub struct Scheduler {
     core: Rc<Core>,
 }
@@ -313,7 +313,7 @@ impl Scheduler {
         self.core.spawn(f, true)
     }
 
-    /// A new fiber that nobody can join, which runs at once and until it first waits. Nothing is
+    /// A new fiber that cannot be joined, which runs at once and until it first waits. Nothing is
     /// allocated if there is a kept stack. Returns it if it has not ended by then.
     ///
     /// For loops that start a fiber for each event: one that does not wait leaves its stack, warm,
@@ -388,7 +388,7 @@ impl Scheduler {
         self.core.stacks.borrow().deepest_bytes()
     }
 
-    /// Until the last fiber has ended after somebody has told it to close.
+    /// Until the last fiber has ended after it was told to close.
     pub(crate) fn run_until_closed(&self) -> io::Result<()> {
         while !(self.core.closing.get() && self.alive() == 0) {
             self.turn(None)?;

@@ -49,7 +49,7 @@ impl Stack {
         }
         let lowest = NonNull::new(lowest.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let stack = Stack { lowest, bytes, shift };
-        // SAFETY: the page belongs to the mapping above, which nobody uses yet.
+        // SAFETY: the page belongs to the mapping above, which is not used yet.
         let guarded = unsafe { libc::madvise(lowest.as_ptr().cast(), page, GUARD_INSTALL) } == 0
             // SAFETY: as above.
             || unsafe { libc::mprotect(lowest.as_ptr().cast(), page, libc::PROT_NONE) } == 0;

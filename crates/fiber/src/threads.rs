@@ -30,7 +30,7 @@ impl Schedulers {
             let (tell, told) = mpsc::channel();
             let run = move || {
                 let scheduler = Scheduler::new(options);
-                // whatever it will need is there before anybody relies on it
+                // whatever it will need is there before anything relies on it
                 let ready = scheduler.descriptor().map(|_| scheduler.remote());
                 let goes_on = ready.is_ok();
                 let _ = tell.send(ready);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * A reset in the place of the segment that came, back the way it came. No socket and no route is looked
+ * An answer in the place of the segment that came, back the way it came. No socket and no route is looked
  * at: `bpf_fib_lookup` answers only on machines that forward. Needs an Ethernet head.
  */
 #pragma once
@@ -32,20 +32,29 @@ static __always_inline bool is_partial(struct __sk_buff *skb, u32 field)
 	return before == after;
 }
 
-/* Turns the packet into a reset and sends it back; TC_ACT_SHOT if that cannot be. */
-static __always_inline int answer_reset(struct __sk_buff *skb, struct segment *s)
+/* The longest answer: a head with all options of a SYN-ACK. */
+struct answer {
+	struct tcphdr tcp;
+	u32 options[5];
+};
+
+/* Puts an answer of so many bytes, a multiple of four, in the place of the segment, and sends it back;
+ * TC_ACT_SHOT if that cannot be. Ports and checksum are filled in. */
+static __always_inline int send_back(struct __sk_buff *skb, const struct segment *s, struct answer *answer,
+				     u32 bytes)
 {
 	u8 macs[12], back[12];
-	struct tcphdr tcp = {};
 	struct pseudo pseudo = {};
 	u32 tcp_at = ETH_HLEN + s->ip_bytes;
 	u32 field = tcp_at + __builtin_offsetof(struct tcphdr, check);
 	u64 of_pseudo, of_tcp;
 	bool partial;
 
+	if (bytes < sizeof(answer->tcp) || bytes > sizeof(*answer))
+		return TC_ACT_SHOT;
 	if (bpf_skb_load_bytes(skb, 0, macs, 12))
 		return TC_ACT_SHOT;
-	if (bpf_skb_change_tail(skb, tcp_at + sizeof(tcp), 0))
+	if (bpf_skb_change_tail(skb, tcp_at + bytes, 0))
 		return TC_ACT_SHOT;
 	partial = is_partial(skb, field);
 
@@ -56,7 +65,7 @@ static __always_inline int answer_reset(struct __sk_buff *skb, struct segment *s
 	if (s->is_v4) {
 		struct iphdr ip = {
 			.version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_TCP,
-			.tot_len = bpf_htons(sizeof(ip) + sizeof(tcp)),
+			.tot_len = bpf_htons(sizeof(ip) + bytes),
 			.frag_off = bpf_htons(0x4000),
 			.saddr = s->ip4.daddr, .daddr = s->ip4.saddr,
 		};
@@ -66,23 +75,16 @@ static __always_inline int answer_reset(struct __sk_buff *skb, struct segment *s
 	} else {
 		struct ipv6hdr ip = {
 			.version = 6, .hop_limit = 64, .nexthdr = IPPROTO_TCP,
-			.payload_len = bpf_htons(sizeof(tcp)),
+			.payload_len = bpf_htons(bytes),
 			.saddr = s->ip6.daddr, .daddr = s->ip6.saddr,
 		};
 
 		bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), 0);
 	}
 
-	tcp.source = s->tcp.dest;
-	tcp.dest = s->tcp.source;
-	tcp.doff = sizeof(tcp) / 4;
-	tcp.rst = 1;
-	if (s->flags & TCP_ACK) {
-		tcp.seq = s->tcp.ack_seq;
-	} else {
-		tcp.ack = 1;
-		tcp.ack_seq = bpf_htonl(s->sequence + 1);
-	}
+	answer->tcp.source = s->tcp.dest;
+	answer->tcp.dest = s->tcp.source;
+	answer->tcp.doff = bytes / 4;
 	/* a mapped address would add what an IPv4 pseudo head has not */
 	__builtin_memcpy(pseudo.from, s->tuple.local, 16);
 	__builtin_memcpy(pseudo.to, s->tuple.client, 16);
@@ -90,11 +92,26 @@ static __always_inline int answer_reset(struct __sk_buff *skb, struct segment *s
 		pseudo.from[10] = pseudo.from[11] = 0;
 		pseudo.to[10] = pseudo.to[11] = 0;
 	}
-	pseudo.bytes = bpf_htonl(sizeof(tcp));
+	pseudo.bytes = bpf_htonl(bytes);
 	pseudo.protocol = IPPROTO_TCP;
 	of_pseudo = bpf_csum_diff(0, 0, (void *)&pseudo, sizeof(pseudo), 0);
-	of_tcp = bpf_csum_diff(0, 0, (void *)&tcp, sizeof(tcp), of_pseudo);
-	tcp.check = partial ? fold(of_pseudo) : (u16)~fold(of_tcp);
-	bpf_skb_store_bytes(skb, tcp_at, &tcp, sizeof(tcp), 0);
+	of_tcp = bpf_csum_diff(0, 0, (void *)answer, bytes, of_pseudo);
+	answer->tcp.check = partial ? fold(of_pseudo) : (u16)~fold(of_tcp);
+	bpf_skb_store_bytes(skb, tcp_at, answer, bytes, 0);
 	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* Turns the packet into a reset and sends it back; TC_ACT_SHOT if that cannot be. */
+static __always_inline int answer_reset(struct __sk_buff *skb, struct segment *s)
+{
+	struct answer answer = {};
+
+	answer.tcp.rst = 1;
+	if (s->flags & TCP_ACK) {
+		answer.tcp.seq = s->tcp.ack_seq;
+	} else {
+		answer.tcp.ack = 1;
+		answer.tcp.ack_seq = bpf_htonl(s->sequence + 1);
+	}
+	return send_back(skb, s, &answer, sizeof(answer.tcp));
 }

@@ -23,13 +23,24 @@
 #define AF_INET 2
 
 #include "types.h"
+
+/* Parts of the program that most packets do not need, with a stack of their own. */
+enum { GATE_ANSWER, GATE_COMPLETE, GATE_PROGRAMS };
+
+int answer(struct __sk_buff *skb);
+int complete(struct __sk_buff *skb);
+
 #include "maps.h"
 #include "packet.h"
 #include "bucket.h"
+#include "cookie.h"
+#include "request.h"
 #include "rules.h"
+#include "url.h"
 #include "answer.h"
 #include "syn.h"
 #include "handshake.h"
+#include "steer.h"
 
 static __always_inline bool is_open(u16 wire_port)
 {
@@ -56,10 +67,42 @@ int gate(struct __sk_buff *skb)
 		return judge_syn(skb, &segment, set);
 	case TCP_ACK:
 	case TCP_ACK | TCP_FIN:
+		if (set->completes)
+			bpf_tail_call(skb, &programs, GATE_COMPLETE);
 		if (set->charge == GATE_AT_HANDSHAKE)
 			return judge_acknowledgement(skb, &segment);
 	}
 	return TC_ACT_UNSPEC;
+}
+
+/* A SYN that `gate` lets through, for a listener with class sockets. */
+SEC("tcx/ingress")
+int answer(struct __sk_buff *skb)
+{
+	struct gate_control *set;
+	struct segment *segment;
+	u32 zero = 0;
+
+	set = bpf_map_lookup_elem(&control, &zero);
+	segment = bpf_map_lookup_elem(&segments, &zero);
+	if (!set || !segment || !read_segment(skb, segment))
+		return TC_ACT_UNSPEC;
+	return answer_syn(skb, segment, set);
+}
+
+/* What may complete a handshake that began with such an answer. */
+SEC("tcx/ingress")
+int complete(struct __sk_buff *skb)
+{
+	struct gate_control *set;
+	struct segment *segment;
+	u32 zero = 0;
+
+	set = bpf_map_lookup_elem(&control, &zero);
+	segment = bpf_map_lookup_elem(&segments, &zero);
+	if (!set || !segment || !read_segment(skb, segment))
+		return TC_ACT_UNSPEC;
+	return judge_segment(skb, segment, set);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

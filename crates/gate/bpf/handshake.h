@@ -36,18 +36,16 @@ static __always_inline bool is_proven(struct __sk_buff *skb, struct segment *s)
 	return proven;
 }
 
-static __always_inline int judge_acknowledgement(struct __sk_buff *skb, struct segment *s)
+/* Charges the connection whose note this is: its client has proven its address. TC_ACT_UNSPEC if it may
+ * go on. */
+static __always_inline int charge_proven(struct __sk_buff *skb, struct segment *s,
+					 struct gate_pending *known)
 {
-	struct gate_pending *known = bpf_map_lookup_elem(&pending, &s->tuple);
 	struct gate_tally *rule;
 	enum outcome outcome;
 	u8 client[16];
 	u64 now, until;
 
-	if (!known || known->state != GATE_LOOKED || known->sequence + 1 != s->sequence)
-		return TC_ACT_UNSPEC;
-	if (!is_proven(skb, s))
-		return TC_ACT_UNSPEC;
 	/* two segments of one connection, on two CPUs */
 	if (__sync_val_compare_and_swap(&known->state, GATE_LOOKED, GATE_CHARGING) != GATE_LOOKED)
 		return TC_ACT_UNSPEC;
@@ -78,4 +76,21 @@ static __always_inline int judge_acknowledgement(struct __sk_buff *skb, struct s
 	if (rule)
 		rule->dropped += 1;
 	return TC_ACT_SHOT;
+}
+
+/* The note of the connection that this segment begins, if it is to be charged. */
+static __always_inline struct gate_pending *note_of(const struct segment *s)
+{
+	struct gate_pending *known = bpf_map_lookup_elem(&pending, &s->tuple);
+
+	return known && known->state == GATE_LOOKED && known->sequence + 1 == s->sequence ? known : 0;
+}
+
+static __always_inline int judge_acknowledgement(struct __sk_buff *skb, struct segment *s)
+{
+	struct gate_pending *known = note_of(s);
+
+	if (!known || !is_proven(skb, s))
+		return TC_ACT_UNSPEC;
+	return charge_proven(skb, s, known);
 }

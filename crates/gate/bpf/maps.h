@@ -25,7 +25,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__type(key, struct gate_listener);
-	__type(value, u32);
+	__type(value, struct gate_sockets);
 } listeners SEC(".maps");
 
 /* The addresses of this machine: a listener on every address is found for packets that are only passed
@@ -80,6 +80,22 @@ struct rules {
 	__uint(value_size, sizeof(struct gate_rule));
 };
 
+struct url_rules {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(struct gate_url_rule));
+};
+
+struct patterns {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(struct gate_pattern));
+};
+
 /* Which rules may match, by the network that a client is in: the longest prefix knows those of all
  * around it. */
 struct {
@@ -109,6 +125,65 @@ struct {
 	__type(key, u32);
 	__array(values, struct rules);
 } tables_rules SEC(".maps");
+
+/* The same for rules that give classes to first requests. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct clients4);
+} tables_url_clients4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct clients6);
+} tables_url_clients6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct entries);
+} tables_url_entries SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct url_rules);
+} tables_url_rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct patterns);
+} tables_patterns SEC(".maps");
+
+/* Listening sockets of classes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SOCKMAP);
+	__uint(max_entries, GATE_SOCKETS);
+	__type(key, u32);
+	__type(value, u64);
+} sockets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gate_key);
+} keys SEC(".maps");
+
+/* First requests, by the rank that was told; the last are those that it could not be told of. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GATE_UNJUDGED + 1);
+	__type(key, u32);
+	__type(value, u64);
+} judged SEC(".maps");
 
 /* Buckets, by slot. The server maps them into its memory. */
 struct {
@@ -148,11 +223,25 @@ struct {
 	__type(value, u64);
 } counts SEC(".maps");
 
+/* By GATE_ANSWER and GATE_COMPLETE. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, GATE_PROGRAMS);
+	__uint(key_size, sizeof(u32));
+	__array(values, int(struct __sk_buff *));
+} programs SEC(".maps") = {
+	.values = { [GATE_ANSWER] = (void *)&answer, [GATE_COMPLETE] = (void *)&complete },
+};
+
 /* Is never made: it has clang describe what a test compares. */
 struct gate_shapes {
 	struct gate_list list;
 	struct gate_entry entry;
 	struct gate_rule rule;
+	struct gate_url_rule url_rule;
+	struct gate_pattern pattern;
+	struct gate_key key;
+	struct gate_sockets sockets;
 	enum gate_count count;
 };
 

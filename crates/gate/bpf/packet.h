@@ -21,6 +21,14 @@ struct segment {
 	struct tcphdr tcp;
 };
 
+/* For programs that need their stack for more. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct segment);
+} segments SEC(".maps");
+
 #define TCP_FIN 1
 #define TCP_SYN 2
 #define TCP_RST 4

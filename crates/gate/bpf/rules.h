@@ -7,7 +7,6 @@
 #pragma once
 
 struct search {
-	const struct gate_tuple *tuple;
 	void *entries;
 	void *rules;
 	u64 local_hi, local_lo;
@@ -17,7 +16,20 @@ struct search {
 	/* found: the number of the rule and 1, or 0 */
 	u32 action;
 	u32 limit;
+	/* for rules by URL */
+	u32 table;
+	u32 rank;
+	u32 by_address;
 };
+
+/* Whether the addresses and ports of an entry are those of the connection; the client's address is. */
+static __always_inline bool is_of_entry(const struct search *search, const struct gate_entry *entry)
+{
+	return (search->local_hi & entry->mask_hi) == entry->local_hi &&
+	       (search->local_lo & entry->mask_lo) == entry->local_lo &&
+	       search->client_port >= entry->client_first && search->client_port <= entry->client_last &&
+	       search->local_port >= entry->local_first && search->local_port <= entry->local_last;
+}
 
 static long try_entry(u32 at, struct search *search)
 {
@@ -27,12 +39,9 @@ static long try_entry(u32 at, struct search *search)
 
 	if (!entry)
 		return 1;
-	number = entry->rule;
-	if ((search->local_hi & entry->mask_hi) != entry->local_hi ||
-	    (search->local_lo & entry->mask_lo) != entry->local_lo ||
-	    search->client_port < entry->client_first || search->client_port > entry->client_last ||
-	    search->local_port < entry->local_first || search->local_port > entry->local_last)
+	if (!is_of_entry(search, entry))
 		return 0;
+	number = entry->rule;
 	rule = bpf_map_lookup_elem(search->rules, &number);
 	if (!rule)
 		return 1;
@@ -63,43 +72,52 @@ static __always_inline void copy_rule(void *rules, u32 found, struct gate_rule *
 		*to = *rule;
 }
 
+/* The rules that may match the client. */
+static __always_inline struct gate_list *list_of(const struct segment *s, void *outer4, void *outer6,
+						 u32 table)
+{
+	void *clients;
+
+	if (s->is_v4) {
+		struct key4 key = { .bits = 32 };
+
+		__builtin_memcpy(key.address, s->tuple.client + 12, 4);
+		clients = bpf_map_lookup_elem(outer4, &table);
+		return clients ? bpf_map_lookup_elem(clients, &key) : 0;
+	}
+	struct key6 key = { .bits = 128 };
+
+	__builtin_memcpy(key.address, s->tuple.client, 16);
+	clients = bpf_map_lookup_elem(outer6, &table);
+	return clients ? bpf_map_lookup_elem(clients, &key) : 0;
+}
+
+static __always_inline void begin_search(struct search *search, const struct segment *s,
+					 const struct gate_list *list, const struct gate_control *set)
+{
+	search->local_hi = half(s->tuple.local);
+	search->local_lo = half(s->tuple.local + 8);
+	search->client_port = bpf_ntohs(s->tuple.client_port);
+	search->local_port = bpf_ntohs(s->tuple.local_port);
+	search->first = list->first;
+	search->degree = set->degree;
+}
+
 static __always_inline void decide(const struct segment *s, const struct gate_control *set,
 				   struct decision *decision)
 {
 	struct search search = {};
 	struct gate_list *list;
-	void *clients;
 	u32 table = set->table;
 
 	search.entries = bpf_map_lookup_elem(&tables_entries, &table);
 	search.rules = bpf_map_lookup_elem(&tables_rules, &table);
 	if (!search.entries || !search.rules)
 		return;
-	if (s->is_v4) {
-		struct key4 key = { .bits = 32 };
-
-		__builtin_memcpy(key.address, s->tuple.client + 12, 4);
-		clients = bpf_map_lookup_elem(&tables_clients4, &table);
-		if (!clients)
-			return;
-		list = bpf_map_lookup_elem(clients, &key);
-	} else {
-		struct key6 key = { .bits = 128 };
-
-		__builtin_memcpy(key.address, s->tuple.client, 16);
-		clients = bpf_map_lookup_elem(&tables_clients6, &table);
-		if (!clients)
-			return;
-		list = bpf_map_lookup_elem(clients, &key);
-	}
+	list = list_of(s, &tables_clients4, &tables_clients6, table);
 	if (!list)
 		return;
-	search.local_hi = half(s->tuple.local);
-	search.local_lo = half(s->tuple.local + 8);
-	search.client_port = bpf_ntohs(s->tuple.client_port);
-	search.local_port = bpf_ntohs(s->tuple.local_port);
-	search.first = list->first;
-	search.degree = set->degree;
+	begin_search(&search, s, list, set);
 	bpf_loop(list->count, try_entry, &search, 0);
 	copy_rule(search.rules, search.action, &decision->action);
 	copy_rule(search.rules, search.limit, &decision->limit);

@@ -26,15 +26,16 @@ static __always_inline struct bpf_sock *socket_of(struct __sk_buff *skb, const s
 	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
 }
 
-/* Whether this is a socket of ours that listens. Where several addresses are bound to one port, this is
- * the one that the kernel chose. */
-static __always_inline bool is_ours(struct bpf_sock *socket, const struct segment *s)
+/* The sockets of its classes, if this is a socket of ours that listens. Where several addresses are
+ * bound to one port, this is the one that the kernel chose. */
+static __always_inline struct gate_sockets *ours(struct bpf_sock *socket, const struct segment *s)
 {
 	struct gate_listener key = {};
+	struct gate_sockets *found;
 	u32 v4;
 
 	if (socket->state != BPF_TCP_LISTEN)
-		return false;
+		return 0;
 	key.port = bpf_ntohs(s->tuple.local_port);
 	key.family = socket->family;
 	if (socket->family == AF_INET) {
@@ -47,12 +48,13 @@ static __always_inline bool is_ours(struct bpf_sock *socket, const struct segmen
 
 		__builtin_memcpy(key.address, words, 16);
 	}
-	if (!bpf_map_lookup_elem(&listeners, &key))
-		return false;
+	found = bpf_map_lookup_elem(&listeners, &key);
+	if (!found)
+		return 0;
 	/* all of 127.0.0.0/8 is this machine */
 	if (s->is_v4 && s->tuple.local[12] == 127)
-		return true;
-	return bpf_map_lookup_elem(&locals, s->tuple.local) != 0;
+		return found;
+	return bpf_map_lookup_elem(&locals, s->tuple.local) ? found : 0;
 }
 
 /* Whose limit it is: an IPv4 address or an IPv6 /64. */
@@ -116,6 +118,14 @@ static __always_inline enum outcome admit_syn(const struct segment *s, const str
 	return outcome;
 }
 
+/* What becomes of a SYN that is not refused. */
+static __always_inline int pass_syn(struct __sk_buff *skb, const struct gate_control *set, bool is_steered)
+{
+	if (is_steered && set->answers)
+		bpf_tail_call(skb, &programs, GATE_ANSWER);
+	return TC_ACT_UNSPEC;
+}
+
 static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 				     const struct gate_control *set)
 {
@@ -123,15 +133,17 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 	struct gate_pending *before;
 	struct gate_tally *rule;
 	struct bpf_sock *socket = socket_of(skb, s);
-	bool ours;
+	struct gate_sockets *known;
+	bool is_steered;
 	u64 now;
 
 	if (!socket)
 		return TC_ACT_UNSPEC;
-	ours = is_ours(socket, s);
+	known = ours(socket, s);
+	is_steered = known && known->loops && (socket->family == AF_INET) == s->is_v4;
 	bpf_sk_release(socket);
 	/* TIME_WAIT above all: only the stack knows what becomes of that */
-	if (!ours)
+	if (!known)
 		return TC_ACT_UNSPEC;
 	count(GATE_SYNS);
 	/* TCP Fast Open */
@@ -146,7 +158,7 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 		return refuse_syn(skb, s, decision.action.action, decision.action.slot);
 	case GATE_DO_USER:
 		count(GATE_LEFT_USER);
-		return TC_ACT_UNSPEC;
+		return pass_syn(skb, set, is_steered);
 	}
 	now = bpf_ktime_get_ns();
 	if (set->ignores && is_ignored(s, now)) {
@@ -155,16 +167,16 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 	}
 	if (!(decision.limit.says & GATE_SAYS_LIMIT) || decision.limit.over == GATE_DO_ALLOW) {
 		count(GATE_PASSED);
-		return TC_ACT_UNSPEC;
+		return pass_syn(skb, set, is_steered);
 	}
 	if (decision.limit.over == GATE_DO_USER) {
 		count(GATE_LEFT_USER);
-		return TC_ACT_UNSPEC;
+		return pass_syn(skb, set, is_steered);
 	}
 	before = bpf_map_lookup_elem(&pending, &s->tuple);
 	if (before && before->sequence == s->sequence && before->slot == decision.limit.slot) {
 		count(GATE_REPEATED);
-		return TC_ACT_UNSPEC;
+		return pass_syn(skb, set, is_steered);
 	}
 	switch (admit_syn(s, &decision.limit, set->charge, now)) {
 	case ADMITTED:
@@ -172,11 +184,11 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 		rule = tally(decision.limit.slot);
 		if (rule)
 			rule->admitted += 1;
-		return TC_ACT_UNSPEC;
+		return pass_syn(skb, set, is_steered);
 	case REFUSED:
 		return refuse_syn(skb, s, decision.limit.over, decision.limit.slot);
 	default:
 		count(GATE_LEFT_RACE);
-		return TC_ACT_UNSPEC;
+		return pass_syn(skb, set, is_steered);
 	}
 }

@@ -29,6 +29,16 @@ struct gate_control {
 	u32 degree;   /* of overload: rules from a higher one on do not count */
 	u32 charge;   /* GATE_AT_… */
 	u32 ignores;  /* somebody may be ignored */
+	u32 answers;  /* SYNs are answered here, for listeners with class sockets */
+	u32 completes; /* there may be clients with an answer from here */
+	u32 offers;   /* GATE_OFFER_…: what the stack of this machine has switched on */
+};
+
+enum { GATE_OFFER_SCALE = 1, GATE_OFFER_SACK = 2, GATE_OFFER_TIMES = 4, GATE_OFFER_ECN = 8 };
+
+/* Of the MAC of cookies. */
+struct gate_key {
+	u64 low, high;
 };
 
 /* When a connection is charged to its rule's bucket. */
@@ -67,6 +77,40 @@ struct gate_rule {
 /* From which degree of overload on it counts: these bits, shifted. */
 #define GATE_MARK_DEGREE 6
 #define GATE_DEGREE_SHIFT 1
+
+/* More than a first segment is needed; the class is given by more than addresses. */
+#define GATE_MARK_MORE 8
+#define GATE_MARK_BY_REQUEST 16
+
+/* No class can be told, or none is given. */
+#define GATE_UNJUDGED 255
+
+/* Alternatives for one text: a part of the patterns. */
+struct gate_asked {
+	u32 first;
+	u16 count;
+	u16 marks; /* GATE_ASKED… */
+};
+
+#define GATE_ASKED 1
+/* There are alternatives besides, which cannot be tried here. */
+#define GATE_ASKED_MORE 2
+
+/* A rule for the class of a first request. */
+struct gate_url_rule {
+	struct gate_asked method, path, host;
+	u32 rank;  /* or GATE_UNJUDGED */
+	u32 marks; /* GATE_MARK_… */
+};
+
+#define GATE_PATTERN_BYTES 160
+
+/* A text; what is behind its length is zero. */
+struct gate_pattern {
+	u64 words[GATE_PATTERN_BYTES / 8];
+	u32 length;
+	u32 is_prefix; /* everything that begins with it fits */
+};
 
 /* USER is what only user space can do. */
 enum { GATE_DO_ALLOW = 0, GATE_DO_DROP = 1, GATE_DO_RESET = 2, GATE_DO_USER = 3 };
@@ -112,6 +156,16 @@ struct gate_listener {
 	u16 family;
 };
 
+/* The sockets of its classes: for each rank `loops` of them, one after another. None without loops. */
+struct gate_sockets {
+	u32 first;
+	u16 loops;
+	u16 ranks;
+};
+
+/* Sockets of classes: one half in force, one being filled. */
+#define GATE_SOCKETS 65536
+
 /* What is counted. Each SYN for a listener of ours is in GATE_SYNS and in exactly one of those up to
  * GATE_LEFT_RACE. */
 enum gate_count {
@@ -132,5 +186,13 @@ enum gate_count {
 	GATE_LEFT_OPTIONS,
 	GATE_LEFT_FRAGMENT,
 	GATE_LEFT_SHORT,
+	/* handshakes without state: SYNs that were answered, which are among those above, too */
+	GATE_ANSWERED,
+	GATE_BARE,          /* acknowledgements that were not passed on: there is nothing to be read yet */
+	GATE_LATER,         /* segments that came before the first one */
+	GATE_MADE,          /* connections that were made on the socket of a class */
+	GATE_MADE_UNJUDGED, /* on the public one, because the class could not be told */
+	GATE_MADE_PUBLIC,   /* the same, because its class has no socket */
+	GATE_NOT_MADE,      /* the kernel refused to */
 	GATE_COUNTS,
 };

@@ -8,11 +8,14 @@
 //! As root, in a network namespace of its own. Each row is the median of 11 runs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement that fails says so")]
 
-use forebay_gate::{Charge, Gate};
+use forebay_gate::{Charge, ClassSockets, Gate};
 use forebay_policy::Policy;
+use forebay_policy::class::Class;
 use forebay_policy::endpoint::Endpoint;
+use forebay_policy::pattern::PathPattern;
 use forebay_policy::rule::{Action, Conditions, Rule};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::process::Command;
 
 const SYN: u8 = 2;
@@ -39,6 +42,65 @@ fn main() {
         row(&gate, "SYN dropped, by network", rules, &packet(last, 80, SYN));
         row(&gate, "SYN passed, by network", rules, &packet(Ipv4Addr::new(192, 0, 2, 1), 80, SYN));
     }
+    drop(gate);
+    steered();
+}
+
+/// Handshakes without state, and classes by URL. The kernel makes nothing of a connection that a test
+/// run completes: what that costs comes besides.
+fn steered() {
+    let gate = Gate::load(Charge::AtHandshake).unwrap().steering().unwrap();
+    let address: SocketAddr = "127.0.0.1:80".parse().unwrap();
+    gate.attach(&[address]).unwrap();
+    let gold = TcpListener::bind("127.0.0.1:0").unwrap();
+    gate.place(&[ClassSockets { address, sockets: vec![vec![gold.as_fd()]] }]).unwrap();
+    let client = Ipv4Addr::new(10, 9, 9, 9);
+    let syn = packet(client, 80, SYN);
+    for (rules, path_bytes) in [(1, 11), (2, 11), (3, 11), (100, 11), (1000, 11), (1, 80), (1, 160)]
+    {
+        let path = |number: u32| {
+            let end = format!("{number:04}");
+            format!("/{}{end}", "a".repeat(path_bytes - 1 - end.len()))
+        };
+        classify(&gate, (1..=rules).map(|number| by_path(number, &path(number))).collect());
+        let answer = gate.run_on(&syn).unwrap().1;
+        let cookie = u32::from_be_bytes(answer[38..42].try_into().unwrap()).wrapping_add(1);
+        let segment = |data: &[u8], cookie: u32| {
+            let mut segment = packet(client, 80, ACK);
+            segment[38..42].copy_from_slice(&2_u32.to_be_bytes());
+            segment[42..46].copy_from_slice(&cookie.to_be_bytes());
+            segment[16..18].copy_from_slice(&(40 + data.len() as u16).to_be_bytes());
+            segment.extend(data);
+            segment
+        };
+        let data = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", path(rules));
+        if (rules, path_bytes) == (1, 11) {
+            let what = "no connection is there, and no cookie of ours";
+            row(&gate, what, rules, &segment(b"", cookie ^ 1 << 31));
+            row(&gate, "acknowledgement of a SYN-ACK, dropped", rules, &segment(b"", cookie));
+            // an answer takes the place of the SYN: each run has one of its own
+            let mut found: Vec<u32> = (0..2001).map(|_| gate.time_on(&syn, 1).unwrap()).collect();
+            found.sort_unstable();
+            let [median, least, most] = [found[1000], found[0], found[1900]];
+            println!(
+                "| SYN answered (runs of one) | {rules} | {median} | {least} | {most} (95 %) |"
+            );
+        }
+        let what = format!("first data, path of {path_bytes} bytes, last rule");
+        row(&gate, &what, rules, &segment(data.as_bytes(), cookie));
+    }
+}
+
+fn by_path(number: u32, path: &str) -> Rule {
+    let path = vec![PathPattern::parse(path).unwrap()];
+    let conditions = Conditions { path, ..Conditions::default() };
+    let class = Some("gold".to_owned());
+    Rule { name: number.to_string(), conditions, class, ..Rule::default() }
+}
+
+fn classify(gate: &Gate, rules: Vec<Rule>) {
+    let classes = [Class::new("gold", 0), Class::new("bulk", 1)];
+    gate.enforce(&gate.lower(&Policy::new(&classes, rules).unwrap()).unwrap()).unwrap();
 }
 
 fn rule(number: u32, client: &str, local: &str) -> Rule {

@@ -3,7 +3,7 @@
 use crate::GateError;
 use crate::types::{Control, Plain};
 use libbpf_rs::libbpf_sys as sys;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, PrintLevel, ProgramType};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, PrintLevel};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -38,6 +38,11 @@ pub(crate) struct Kernel {
     pub(crate) pending: MapHandle,
     pub(crate) ignored: MapHandle,
     pub(crate) counts: MapHandle,
+    pub(crate) sockets: MapHandle,
+    pub(crate) keys: MapHandle,
+    pub(crate) judged: MapHandle,
+    /// The kernel empties it when nobody holds it.
+    _programs: MapHandle,
 }
 
 /// The maps that hold tables.
@@ -46,6 +51,11 @@ pub(crate) struct Outer {
     pub(crate) clients6: MapHandle,
     pub(crate) entries: MapHandle,
     pub(crate) rules: MapHandle,
+    pub(crate) url_clients4: MapHandle,
+    pub(crate) url_clients6: MapHandle,
+    pub(crate) url_entries: MapHandle,
+    pub(crate) url_rules: MapHandle,
+    pub(crate) patterns: MapHandle,
 }
 
 impl Kernel {
@@ -80,7 +90,7 @@ impl Kernel {
         let object = object.load()?;
         let program = object
             .progs_mut()
-            .find(|program| program.prog_type() == ProgramType::SchedCls)
+            .find(|program| program.name() == "gate")
             .map(|program| program.as_fd().try_clone_to_owned());
         let program = program.ok_or_else(missing)??;
         let map = |name: &str| -> libbpf_rs::Result<MapHandle> {
@@ -99,11 +109,20 @@ impl Kernel {
                 clients6: map("tables_clients6")?,
                 entries: map("tables_entries")?,
                 rules: map("tables_rules")?,
+                url_clients4: map("tables_url_clients4")?,
+                url_clients6: map("tables_url_clients6")?,
+                url_entries: map("tables_url_entries")?,
+                url_rules: map("tables_url_rules")?,
+                patterns: map("tables_patterns")?,
             },
             tallies: map("tallies")?,
             pending: map("pending")?,
             ignored: map("ignored")?,
             counts: map("counts")?,
+            sockets: map("sockets")?,
+            keys: map("keys")?,
+            judged: map("judged")?,
+            _programs: map("programs")?,
         })
     }
 
@@ -274,3 +293,14 @@ pub(crate) const CONTROL_TABLE: usize = std::mem::offset_of!(Control, table);
 pub(crate) const CONTROL_DEGREE: usize = std::mem::offset_of!(Control, degree);
 pub(crate) const CONTROL_CHARGE: usize = std::mem::offset_of!(Control, charge);
 pub(crate) const CONTROL_IGNORES: usize = std::mem::offset_of!(Control, ignores);
+pub(crate) const CONTROL_ANSWERS: usize = std::mem::offset_of!(Control, answers);
+pub(crate) const CONTROL_COMPLETES: usize = std::mem::offset_of!(Control, completes);
+pub(crate) const CONTROL_OFFERS: usize = std::mem::offset_of!(Control, offers);
+
+/// Whether the kernel can make a connection of a cookie that is not its own (Linux 6.9).
+pub(crate) fn makes_connections() -> bool {
+    let kernel = libbpf_rs::btf::Btf::from_vmlinux();
+    kernel.is_ok_and(|btf| {
+        btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>("bpf_sk_assign_tcp_reqsk").is_some()
+    })
+}

@@ -6,6 +6,10 @@
 //! SYN, answers it with a reset, or leaves it to the stack, and it leaves it whenever more is needed
 //! than a SYN tells ([`forebay_policy::syn`]). It stands before everything else in a request's journey.
 //!
+//! A gate that [steers](Gate::steering) answers SYNs itself, keeps nothing for them, and has the kernel
+//! make a connection when its first data comes, on a listening socket of the class that the request has
+//! ([`forebay_policy::first`]).
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | `bpf/` | the program, in C, one file for each concern |
@@ -13,6 +17,7 @@
 //! | `lower` | rules into tables |
 //! | `kernel` | loading, links, maps |
 //! | `interfaces` | which interfaces there are |
+//! | `steer` | handshakes without state, and sockets of classes |
 //!
 //! It deliberately keeps nothing for each client, answers no request, and says nothing to anybody: what
 //! it counts is asked for. Nothing of it outlives the process: links are not pinned.
@@ -39,16 +44,19 @@
 mod interfaces;
 mod kernel;
 mod lower;
+mod steer;
 mod types;
 
 #[cfg(test)]
 mod tests;
 
 pub use lower::Tables;
+pub use steer::ClassSockets;
 pub use types::Count;
 
 use crate::types::{
-    CHARGED, Control, Entry, Listening, Pending, Plain, RawTally, SLOTS, Says, Tuple,
+    CHARGED, Control, Entry, Listening, Pattern, Pending, Plain, RawTally, SLOTS, Says, Sockets,
+    Tuple, UrlRule,
 };
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
@@ -111,6 +119,10 @@ pub enum GateError {
     Kernel(io::Error),
     /// The rules about addresses are too many.
     TooMany,
+    /// Class sockets are too many.
+    TooManySockets,
+    /// Connections cannot be made of cookies: why.
+    CannotSteer(&'static str),
 }
 
 impl fmt::Display for GateError {
@@ -132,6 +144,10 @@ impl fmt::Display for GateError {
                 "there are too many rules about addresses: of those that can match one client, \
                  4096 fit, and 1048576 in all",
             ),
+            GateError::TooManySockets => {
+                f.write_str("there are too many sockets of classes: 32768 fit")
+            }
+            GateError::CannotSteer(why) => write!(f, "no handshakes without state: {why}"),
         }
     }
 }
@@ -162,6 +178,7 @@ pub struct Gate {
     attached: Mutex<Attached>,
     /// The set of tables in force.
     table: Mutex<u32>,
+    steering: Option<Mutex<steer::Steering>>,
 }
 
 /// Which rule has which place, by name. A place is never given to another rule: user space may still
@@ -197,6 +214,7 @@ impl Gate {
             slots: Mutex::default(),
             attached: Mutex::default(),
             table: Mutex::new(0),
+            steering: None,
         };
         gate.control(kernel::CONTROL_CHARGE, u32::from(charge == Charge::AtHandshake));
         gate.enforce(&Tables::default())?;
@@ -208,7 +226,7 @@ impl Gate {
     /// # Errors
     /// [`GateError::TooMany`].
     pub fn lower(&self, policy: &Policy) -> Result<Tables, GateError> {
-        lower::lower(policy, |name| self.slot(name))
+        lower::lower(policy, self.steering.is_some(), |name| self.slot(name))
     }
 
     fn slot(&self, name: &str) -> Option<u32> {
@@ -236,37 +254,25 @@ impl Gate {
         let mut table = lock(&self.table);
         let next = 1 - *table;
         let outer = &self.kernel.tables;
-        let clients4 = self.leaves(&tables.clients4, Family::V4)?;
-        let clients6 = self.leaves(&tables.clients6, Family::V6)?;
-        let entries = array::<Entry>(&tables.entries)?;
-        let rules = array::<Says>(&tables.rules)?;
+        let (syn, url) = (&tables.syn, &tables.url.lists);
         for (outer, inner) in [
-            (&outer.clients4, &clients4),
-            (&outer.clients6, &clients6),
-            (&outer.entries, &entries),
-            (&outer.rules, &rules),
+            (&outer.clients4, leaves(&syn.clients4, Family::V4)?),
+            (&outer.clients6, leaves(&syn.clients6, Family::V6)?),
+            (&outer.entries, array::<Entry>(&syn.entries)?),
+            (&outer.rules, array::<Says>(&tables.rules)?),
+            (&outer.url_clients4, leaves(&url.clients4, Family::V4)?),
+            (&outer.url_clients6, leaves(&url.clients6, Family::V6)?),
+            (&outer.url_entries, array::<Entry>(&url.entries)?),
+            (&outer.url_rules, array::<UrlRule>(&tables.url.rules)?),
+            (&outer.patterns, array::<Pattern>(&tables.url.patterns)?),
         ] {
-            kernel::place(outer, next, inner)?;
+            kernel::place(outer, next, &inner)?;
         }
         self.control(kernel::CONTROL_IGNORES, u32::from(tables.ignores));
         self.control(kernel::CONTROL_TABLE, next);
         *table = next;
+        self.wants_classes(tables.url.ranks > 0);
         Ok(())
-    }
-
-    fn leaves(&self, leaves: &[lower::Leaf], family: Family) -> io::Result<MapHandle> {
-        let (_, shared) = family.all();
-        let address_bytes = usize::from(128 - shared) / 8;
-        let kind = MapType::LpmTrie;
-        let (key_bytes, value_bytes) = (4 + address_bytes, size_of::<types::List>());
-        // LPM tries are always allocated as they grow
-        let trie = kernel::table(kind, key_bytes, value_bytes, leaves.len(), NO_PREALLOC)?;
-        for leaf in leaves {
-            let mut key = u32::from(leaf.len - shared).to_ne_bytes().to_vec();
-            key.extend(&leaf.first.to_be_bytes()[16 - address_bytes..]);
-            trie.update(&key, leaf.list.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
-        }
-        Ok(trie)
     }
 
     /// From which degree of overload on rules count. It costs one store.
@@ -289,6 +295,7 @@ impl Gate {
     pub fn attach(&self, listeners: &[SocketAddr]) -> Result<(), GateError> {
         let mut attached = lock(&self.attached);
         self.set_listeners(&mut attached, listeners.iter().copied().collect())?;
+        self.keep_up_steering();
         let held = interfaces::held()?;
         self.set_locals(&mut attached, held.iter().map(|held| held.address).collect())?;
         let wanted: HashMap<u32, &str> = held
@@ -323,12 +330,13 @@ impl Gate {
         attached: &mut Attached,
         listeners: HashSet<SocketAddr>,
     ) -> Result<(), GateError> {
-        let (map, one) = (&self.kernel.listeners, 1_u32.to_ne_bytes());
+        let (map, none) = (&self.kernel.listeners, Sockets::default());
         for gone in attached.listeners.difference(&listeners) {
             let _ = map.delete(listening(*gone).bytes());
         }
         for new in listeners.difference(&attached.listeners) {
-            map.update(listening(*new).bytes(), &one, MapFlags::ANY).map_err(kernel::plain)?;
+            map.update(listening(*new).bytes(), none.bytes(), MapFlags::ANY)
+                .map_err(kernel::plain)?;
         }
         let ports =
             listeners.iter().chain(&attached.listeners).map(|listener| listener.port() / 64);
@@ -338,6 +346,9 @@ impl Gate {
             let key = u32::from(word).to_ne_bytes();
             let ports = &self.kernel.ports;
             ports.update(&key, &bits.to_ne_bytes(), MapFlags::ANY).map_err(kernel::plain)?;
+        }
+        if attached.listeners != listeners {
+            self.forget_sockets();
         }
         attached.listeners = listeners;
         Ok(())
@@ -450,11 +461,26 @@ const WORD_BYTES: usize = 64;
 const NO_PREALLOC: u32 = 1;
 const INNER_MAP: u32 = 1 << 12;
 
-const _: () = assert!(size_of::<Control>() == 16);
+const _: () = assert!(size_of::<Control>() == 28);
 
 /// Whether packets for `wanted` may come by this interface: those for an address of ours come by any.
 fn may_get(held: &interfaces::Held, wanted: IpAddr) -> bool {
     wanted.is_unspecified() || wanted.is_loopback() == held.address.is_loopback()
+}
+
+fn leaves(leaves: &[lower::Leaf], family: Family) -> io::Result<MapHandle> {
+    let (_, shared) = family.all();
+    let address_bytes = usize::from(128 - shared) / 8;
+    let kind = MapType::LpmTrie;
+    let (key_bytes, value_bytes) = (4 + address_bytes, size_of::<types::List>());
+    // LPM tries are always allocated as they grow
+    let trie = kernel::table(kind, key_bytes, value_bytes, leaves.len(), NO_PREALLOC)?;
+    for leaf in leaves {
+        let mut key = u32::from(leaf.len - shared).to_ne_bytes().to_vec();
+        key.extend(&leaf.first.to_be_bytes()[16 - address_bytes..]);
+        trie.update(&key, leaf.list.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
+    }
+    Ok(trie)
 }
 
 fn array<T: Plain>(values: &[T]) -> io::Result<MapHandle> {

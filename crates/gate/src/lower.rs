@@ -16,6 +16,9 @@ use forebay_policy::Policy;
 use forebay_policy::endpoint::{Addresses, Endpoint};
 use forebay_policy::rule::{Limit, Rule};
 use forebay_policy::syn::{self, NeedsMore, Refusing};
+use url::UrlTables;
+
+pub(crate) mod url;
 
 /// Entries of all lists together: 48 bytes each.
 const MOST_ENTRIES: usize = 1 << 20;
@@ -30,13 +33,22 @@ pub(crate) struct Leaf {
     pub(crate) list: List,
 }
 
-/// Tables that are ready to be put in force.
+/// Rules by the networks of clients.
 #[derive(Clone, Debug, Default)]
-pub struct Tables {
+pub(crate) struct Lists {
     pub(crate) clients4: Vec<Leaf>,
     pub(crate) clients6: Vec<Leaf>,
     pub(crate) entries: Vec<Entry>,
+}
+
+/// Tables that are ready to be put in force.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// For SYNs.
+    pub(crate) syn: Lists,
     pub(crate) rules: Vec<Says>,
+    /// For first requests.
+    pub(crate) url: UrlTables,
     /// Whether a rule has clients ignored.
     pub(crate) ignores: bool,
     /// By the number of the rule: the slot of the bucket that the kernel charges.
@@ -63,12 +75,14 @@ struct Way {
     entry: Entry,
 }
 
-/// Makes tables of a policy. `slot` gives rules a place for bucket and counts, by name.
+/// Makes tables of a policy, for first requests too if it `steers`. `slot` gives rules a place for bucket
+/// and counts, by name.
 ///
 /// # Errors
 /// [`GateError::TooMany`].
 pub(crate) fn lower(
     policy: &Policy,
+    steers: bool,
     mut slot: impl FnMut(&str) -> Option<u32>,
 ) -> Result<Tables, GateError> {
     let rules: Vec<Says> = policy.rules().iter().map(|rule| says(rule, &mut slot)).collect();
@@ -81,8 +95,14 @@ pub(crate) fn lower(
         let limits = [&rule.connections, &rule.requests].into_iter().flatten();
         limits.into_iter().any(|limit| limit.ignore_ms.is_some())
     });
-    tables.clients4 = tables.lists(policy, Family::V4)?;
-    tables.clients6 = tables.lists(policy, Family::V6)?;
+    let counts = |number: usize, rule: &Rule| {
+        let says = &tables.rules[number];
+        rule.is_for_connections() && (says.says != 0 || says.marks & MARK_STOP != 0)
+    };
+    tables.syn = Lists::new(policy, counts, |entries| cut(&tables.rules, entries))?;
+    if steers {
+        tables.url = url::lower(policy)?;
+    }
     Ok(tables)
 }
 
@@ -184,10 +204,49 @@ fn alternatives(endpoints: &[Endpoint]) -> Vec<Option<&Endpoint>> {
     }
 }
 
-impl Tables {
+/// A way to match everything.
+fn everything(rule: u32) -> Entry {
+    let (client_last, local_last) = (u16::MAX, u16::MAX);
+    Entry { client_last, local_last, rule, ..Entry::default() }
+}
+
+impl Lists {
+    /// Of the rules of `policy` that count. `cut` takes away what a list need not have.
+    pub(crate) fn new(
+        policy: &Policy,
+        counts: impl Fn(usize, &Rule) -> bool,
+        cut: impl Fn(&mut Vec<Entry>),
+    ) -> Result<Lists, GateError> {
+        let mut lists = Lists::default();
+        lists.clients4 = lists.of_family(ways(policy, Family::V4, &counts), Family::V4, &cut)?;
+        lists.clients6 = lists.of_family(ways(policy, Family::V6, &counts), Family::V6, &cut)?;
+        Ok(lists)
+    }
+
+    /// The same, with a rule of this number at the end of every list, which matches everything.
+    pub(crate) fn with_last(
+        policy: &Policy,
+        counts: impl Fn(usize, &Rule) -> bool,
+        last: u32,
+    ) -> Result<Lists, GateError> {
+        let mut lists = Lists::default();
+        let mut of = |family: Family| {
+            let mut ways = ways(policy, family, &counts);
+            let (first, len) = family.all();
+            ways.push(Way { first, len, entry: everything(last) });
+            lists.of_family(ways, family, &|_| {})
+        };
+        let (clients4, clients6) = (of(Family::V4)?, of(Family::V6)?);
+        Ok(Lists { clients4, clients6, ..lists })
+    }
+
     /// Adds the lists of a family to the entries.
-    fn lists(&mut self, policy: &Policy, family: Family) -> Result<Vec<Leaf>, GateError> {
-        let mut ways = self.ways(policy, family);
+    fn of_family(
+        &mut self,
+        mut ways: Vec<Way>,
+        family: Family,
+        cut: &impl Fn(&mut Vec<Entry>),
+    ) -> Result<Vec<Leaf>, GateError> {
         // a network stands before those inside it
         ways.sort_by_key(|way| (way.first, way.len, way.entry.rule));
         let all = family.all();
@@ -213,7 +272,7 @@ impl Tables {
             let mut entries: Vec<Entry> = outer.iter().copied().chain(own).collect();
             entries.sort_by_key(|entry| entry.rule);
             entries.dedup();
-            self.cut(&mut entries);
+            cut(&mut entries);
             leaves.push(self.leaf((first, len), &entries)?);
             around.push(((first, len), entries));
             next = groups.next();
@@ -229,67 +288,66 @@ impl Tables {
         self.entries.extend(entries);
         Ok(Leaf { first, len, list })
     }
+}
 
-    /// Takes off what can change nothing for any client of the network.
-    fn cut(&self, entries: &mut Vec<Entry>) {
-        let mut decided = 0;
-        let mut ended = false;
-        entries.retain(|entry| {
-            let rule = &self.rules[entry.rule as usize];
-            if ended || (rule.says & !decided == 0 && rule.marks & MARK_STOP == 0) {
-                return false;
-            }
-            let is_certain = entry.mask_hi == 0
-                && entry.mask_lo == 0
-                && (entry.client_first, entry.client_last) == (0, u16::MAX)
-                && (entry.local_first, entry.local_last) == (0, u16::MAX)
-                && rule.marks & MARK_DEGREE == 0;
-            if is_certain {
-                decided |= rule.says;
-                ended = rule.marks & MARK_STOP != 0 || decided == SAYS_ACTION | SAYS_LIMIT;
-            }
-            true
-        });
-    }
+/// Takes off what can change nothing for any client of the network.
+fn cut(rules: &[Says], entries: &mut Vec<Entry>) {
+    let mut decided = 0;
+    let mut ended = false;
+    entries.retain(|entry| {
+        let rule = &rules[entry.rule as usize];
+        if ended || (rule.says & !decided == 0 && rule.marks & MARK_STOP == 0) {
+            return false;
+        }
+        let is_certain = entry.mask_hi == 0
+            && entry.mask_lo == 0
+            && (entry.client_first, entry.client_last) == (0, u16::MAX)
+            && (entry.local_first, entry.local_last) == (0, u16::MAX)
+            && rule.marks & MARK_DEGREE == 0;
+        if is_certain {
+            decided |= rule.says;
+            ended = rule.marks & MARK_STOP != 0 || decided == SAYS_ACTION | SAYS_LIMIT;
+        }
+        true
+    });
+}
 
-    /// All ways in which rules match addresses of a family.
-    fn ways(&self, policy: &Policy, family: Family) -> Vec<Way> {
-        let mut ways = Vec::new();
-        let (all, all_len) = family.all();
-        for (number, (rule, says)) in (0..).zip(policy.rules().iter().zip(&self.rules)) {
-            if !rule.is_for_connections() || (says.says == 0 && says.marks & MARK_STOP == 0) {
-                continue;
-            }
-            for client in alternatives(&rule.conditions.client) {
-                let clients = networks(client, family);
-                for local in alternatives(&rule.conditions.local) {
-                    for (ours, ours_len) in networks(local, family) {
-                        // what holds for the whole family needs no look at the address
-                        let bits =
-                            if (ours, ours_len) == (all, all_len) { 0 } else { mask(ours_len) };
-                        let ours = ours & bits;
-                        let ports = |of: Option<&Endpoint>| of.and_then(Endpoint::ports);
-                        let (client_first, client_last) = ports(client).unwrap_or((0, u16::MAX));
-                        let (local_first, local_last) = ports(local).unwrap_or((0, u16::MAX));
-                        let entry = Entry {
-                            local_hi: (ours >> 64) as u64,
-                            local_lo: ours as u64,
-                            mask_hi: (bits >> 64) as u64,
-                            mask_lo: bits as u64,
-                            client_first,
-                            client_last,
-                            local_first,
-                            local_last,
-                            rule: number,
-                            unused: 0,
-                        };
-                        ways.extend(clients.iter().map(|&(first, len)| Way { first, len, entry }));
-                    }
+/// All ways in which rules match addresses of a family.
+fn ways(policy: &Policy, family: Family, counts: &impl Fn(usize, &Rule) -> bool) -> Vec<Way> {
+    let mut ways = Vec::new();
+    let (all, all_len) = family.all();
+    for (number, rule) in policy.rules().iter().enumerate() {
+        if !counts(number, rule) {
+            continue;
+        }
+        for client in alternatives(&rule.conditions.client) {
+            let clients = networks(client, family);
+            for local in alternatives(&rule.conditions.local) {
+                for (ours, ours_len) in networks(local, family) {
+                    // what holds for the whole family needs no look at the address
+                    let bits = if (ours, ours_len) == (all, all_len) { 0 } else { mask(ours_len) };
+                    let ours = ours & bits;
+                    let ports = |of: Option<&Endpoint>| of.and_then(Endpoint::ports);
+                    let (client_first, client_last) = ports(client).unwrap_or((0, u16::MAX));
+                    let (local_first, local_last) = ports(local).unwrap_or((0, u16::MAX));
+                    let entry = Entry {
+                        local_hi: (ours >> 64) as u64,
+                        local_lo: ours as u64,
+                        mask_hi: (bits >> 64) as u64,
+                        mask_lo: bits as u64,
+                        client_first,
+                        client_last,
+                        local_first,
+                        local_last,
+                        rule: number as u32,
+                        unused: 0,
+                    };
+                    ways.extend(clients.iter().map(|&(first, len)| Way { first, len, entry }));
                 }
             }
         }
-        ways
     }
+    ways
 }
 
 #[cfg(test)]
@@ -311,14 +369,14 @@ mod tests {
 
     fn tables(rules: Vec<Rule>) -> Tables {
         let mut slots = 0..;
-        lower(&Policy::new(&[], rules).unwrap(), |_| slots.next()).unwrap()
+        lower(&Policy::new(&[], rules).unwrap(), false, |_| slots.next()).unwrap()
     }
 
     /// The numbers of the rules in the list of each network.
     fn lists(tables: &Tables, leaves: &[Leaf]) -> Vec<(u8, Vec<u32>)> {
         let list = |leaf: &Leaf| {
             let List { first, count } = leaf.list;
-            let part = &tables.entries[first as usize..(first + count) as usize];
+            let part = &tables.syn.entries[first as usize..(first + count) as usize];
             (leaf.len, part.iter().map(|entry| entry.rule).collect())
         };
         leaves.iter().map(list).collect()
@@ -333,8 +391,8 @@ mod tests {
             limited(rule("never", &["10.1.0.0/16"])),
         ]);
         let expected = [(96, vec![2]), (104, vec![1, 2]), (112, vec![1, 2]), (128, vec![0, 1])];
-        assert_eq!(lists(&tables, &tables.clients4), expected);
-        assert_eq!(lists(&tables, &tables.clients6), [(0, vec![2]), (8, vec![1, 2])]);
+        assert_eq!(lists(&tables, &tables.syn.clients4), expected);
+        assert_eq!(lists(&tables, &tables.syn.clients6), [(0, vec![2]), (8, vec![1, 2])]);
     }
 
     #[test]
@@ -350,10 +408,13 @@ mod tests {
         assert_eq!(parts(1, u128::MAX - 1).len(), 254);
         let tables = tables(vec![limited(rule("few", &["10.0.0.5-10.0.0.6", "::1-::2"]))]);
         assert_eq!(
-            lists(&tables, &tables.clients4),
+            lists(&tables, &tables.syn.clients4),
             [(96, vec![]), (128, vec![0]), (128, vec![0])]
         );
-        assert_eq!(lists(&tables, &tables.clients6), [(0, vec![]), (128, vec![0]), (128, vec![0])]);
+        assert_eq!(
+            lists(&tables, &tables.syn.clients6),
+            [(0, vec![]), (128, vec![0]), (128, vec![0])]
+        );
     }
 
     #[test]
@@ -375,7 +436,7 @@ mod tests {
         let tables = tables(vec![free, limited(rule("all", &[]))]);
         assert_eq!((tables.slot(0), tables.slot(1)), (None, Some(0)));
         assert_eq!(tables.rules[0].over, DO_ALLOW);
-        assert_eq!(lists(&tables, &tables.clients4), [(96, vec![1]), (104, vec![0])]);
+        assert_eq!(lists(&tables, &tables.syn.clients4), [(96, vec![1]), (104, vec![0])]);
     }
 
     #[test]
@@ -385,7 +446,7 @@ mod tests {
             limited(rule("all", &["*:1024-65535", "unix"])),
             limited(rule("rest", &[])),
         ]);
-        assert_eq!(lists(&tables, &tables.clients4), [(96, vec![1, 2]), (104, vec![0])]);
+        assert_eq!(lists(&tables, &tables.syn.clients4), [(96, vec![1, 2]), (104, vec![0])]);
         assert_eq!(tables.slot(2), Some(1));
         assert_eq!(tables.slot(0), None);
     }
@@ -399,8 +460,8 @@ mod tests {
             Rule { action: Some(Action::Drop), ..rule("listed", &addresses) },
             limited(rule("all", &[])),
         ]);
-        assert_eq!(tables.clients4.len(), 10_001);
-        assert!(tables.clients4.iter().all(|leaf| leaf.list.count <= 2));
+        assert_eq!(tables.syn.clients4.len(), 10_001);
+        assert!(tables.syn.clients4.iter().all(|leaf| leaf.list.count <= 2));
     }
 
     #[test]
@@ -413,6 +474,6 @@ mod tests {
             ..limited(rule(&n.to_string(), &[]))
         });
         let policy = Policy::new(&[], rules.collect()).unwrap();
-        assert!(matches!(lower(&policy, |_| Some(0)), Err(GateError::TooMany)));
+        assert!(matches!(lower(&policy, false, |_| Some(0)), Err(GateError::TooMany)));
     }
 }

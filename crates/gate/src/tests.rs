@@ -3,6 +3,7 @@
 
 mod packets;
 mod same;
+mod steer;
 mod vectors;
 
 use std::net::{SocketAddr, TcpListener};

@@ -54,6 +54,9 @@ shared! {
         degree: u32,
         charge: u32,
         ignores: u32,
+        answers: u32,
+        completes: u32,
+        offers: u32,
     }
 }
 
@@ -137,6 +140,67 @@ shared! {
     }
 }
 
+shared! {
+    /// Of the MAC of cookies.
+    Secret = "gate_key" {
+        low: u64,
+        high: u64,
+    }
+}
+
+shared! {
+    /// Alternatives for one text: a part of the patterns.
+    Asked = "gate_asked" {
+        first: u32,
+        count: u16,
+        marks: u16,
+    }
+}
+
+shared! {
+    /// A rule for the class of a first request.
+    UrlRule = "gate_url_rule" {
+        method: Asked,
+        path: Asked,
+        host: Asked,
+        rank: u32,
+        marks: u32,
+    }
+}
+
+shared! {
+    /// A text.
+    Pattern = "gate_pattern" {
+        words: [u64; 20],
+        length: u32,
+        is_prefix: u32,
+    }
+}
+
+shared! {
+    /// The sockets of a listener's classes: for each rank `loops` of them, one after another.
+    Sockets = "gate_sockets" {
+        first: u32,
+        loops: u16,
+        ranks: u16,
+    }
+}
+
+/// Sockets of classes: one half in force, one being filled.
+pub(crate) const SOCKETS: u32 = 65536;
+
+pub(crate) const OFFER_SCALE: u32 = 1;
+pub(crate) const OFFER_SACK: u32 = 2;
+pub(crate) const OFFER_TIMES: u32 = 4;
+pub(crate) const OFFER_ECN: u32 = 8;
+
+pub(crate) const ASKED: u16 = 1;
+pub(crate) const ASKED_MORE: u16 = 2;
+pub(crate) const MARK_MORE: u32 = 8;
+pub(crate) const MARK_BY_REQUEST: u32 = 16;
+/// No class can be told, or none is given.
+pub(crate) const UNJUDGED: u32 = 255;
+
 pub(crate) const SAYS_ACTION: u8 = 1;
 pub(crate) const SAYS_LIMIT: u8 = 2;
 pub(crate) const MARK_STOP: u8 = 1;
@@ -184,11 +248,25 @@ pub enum Count {
     LeftFragment,
     /// TCP whose head is not whole.
     LeftShort,
+    /// A SYN that was answered here, without state. It is among those above, too.
+    Answered,
+    /// The acknowledgement of such an answer, without data: it is not passed on.
+    Bare,
+    /// A segment of such a connection before its first one.
+    Later,
+    /// A connection made on the socket of its class.
+    Made,
+    /// On the public socket, because its class could not be told.
+    MadeUnjudged,
+    /// The same, because its class has no socket.
+    MadePublic,
+    /// The kernel refused to make the connection.
+    NotMade,
 }
 
 impl Count {
     /// All of them.
-    pub const ALL: [Count; 15] = [
+    pub const ALL: [Count; 22] = [
         Count::Syns,
         Count::Passed,
         Count::Repeated,
@@ -204,6 +282,13 @@ impl Count {
         Count::LeftOptions,
         Count::LeftFragment,
         Count::LeftShort,
+        Count::Answered,
+        Count::Bare,
+        Count::Later,
+        Count::Made,
+        Count::MadeUnjudged,
+        Count::MadePublic,
+        Count::NotMade,
     ];
 }
 
@@ -224,6 +309,11 @@ mod tests {
             Tuple::layout(),
             Pending::layout(),
             Listening::layout(),
+            Secret::layout(),
+            Asked::layout(),
+            UrlRule::layout(),
+            Pattern::layout(),
+            Sockets::layout(),
         ] {
             let found: types::Struct<'_> =
                 btf.type_by_name(name).unwrap_or_else(|| panic!("{name}"));

@@ -1,6 +1,6 @@
 //! Who counts as one client: an IPv4 address or an IPv6 /64, everywhere in Forebay.
 //!
-//! Limits and turns are per client. Whoever has an IPv6 connection has a /64 at least (RFC 6177 §2), and
+//! Limits and turns are per client. A client with an IPv6 connection has a /64 at least (RFC 6177 §2), and
 //! could else be as many clients as there are addresses in it.
 
 use std::fmt;

@@ -8,7 +8,7 @@ use crate::head::{Head, Method, Name};
 
 /// What the conditions ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Evaluation {
     /// Answer as if there were no conditions.
     Proceed,
     /// 304: the client has this answer already.
@@ -24,36 +24,36 @@ pub enum Outcome {
 /// Methods that select no representation (CONNECT, OPTIONS, TRACE) have no conditions. A date that
 /// cannot be read, or that is given more than once, is no condition.
 #[inline]
-pub fn evaluate(head: &Head<'_>, etag: &[u8], last_modified: u64) -> Outcome {
+pub fn evaluate(head: &Head<'_>, etag: &[u8], last_modified: u64) -> Evaluation {
     let is_conditional = head.has(Name::IfMatch)
         || head.has(Name::IfNoneMatch)
         || head.has(Name::IfModifiedSince)
         || head.has(Name::IfUnmodifiedSince);
-    if is_conditional { in_order(head, etag, last_modified) } else { Outcome::Proceed }
+    if is_conditional { in_order(head, etag, last_modified) } else { Evaluation::Proceed }
 }
 
-fn in_order(head: &Head<'_>, etag: &[u8], last_modified: u64) -> Outcome {
+fn in_order(head: &Head<'_>, etag: &[u8], last_modified: u64) -> Evaluation {
     if matches!(head.method, Method::Connect | Method::Options | Method::Trace) {
-        return Outcome::Proceed;
+        return Evaluation::Proceed;
     }
     if head.has(Name::IfMatch) {
         if !lists(head, Name::IfMatch, |tag| is_same_strongly(tag, etag)) {
-            return Outcome::Failed;
+            return Evaluation::Failed;
         }
     } else if only_date(head, Name::IfUnmodifiedSince).is_some_and(|date| last_modified > date) {
-        return Outcome::Failed;
+        return Evaluation::Failed;
     }
     let is_read = matches!(head.method, Method::Get | Method::Head);
     if head.has(Name::IfNoneMatch) {
         return match lists(head, Name::IfNoneMatch, |tag| is_same_weakly(tag, etag)) {
-            false => Outcome::Proceed,
-            true if is_read => Outcome::NotModified,
-            true => Outcome::Failed,
+            false => Evaluation::Proceed,
+            true if is_read => Evaluation::NotModified,
+            true => Evaluation::Failed,
         };
     }
     match only_date(head, Name::IfModifiedSince) {
-        Some(date) if is_read && last_modified <= date => Outcome::NotModified,
-        _ => Outcome::Proceed,
+        Some(date) if is_read && last_modified <= date => Evaluation::NotModified,
+        _ => Evaluation::Proceed,
     }
 }
 
@@ -133,7 +133,7 @@ fn is_etagc(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Outcome::*;
+    use super::Evaluation::*;
     use super::*;
     use crate::head::tests::with_fields;
 
@@ -143,11 +143,11 @@ mod tests {
     const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-    fn asked(method: &str, fields: &str, etag: &[u8]) -> Outcome {
+    fn asked(method: &str, fields: &str, etag: &[u8]) -> Evaluation {
         with_fields(method, fields, |head| evaluate(head, etag, DATE))
     }
 
-    fn assert_outcomes(cases: &[(&str, &str, Outcome)]) {
+    fn assert_outcomes(cases: &[(&str, &str, Evaluation)]) {
         for (method, fields, outcome) in cases {
             let fields = fields.replace("BEFORE", BEFORE).replace("SAME", SAME);
             let fields = fields.replace("AFTER", AFTER);

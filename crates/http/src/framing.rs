@@ -46,7 +46,7 @@ impl Lengths {
         let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
         match codings().position(is_chunked) {
             Some(0) if codings().count() == 1 => self.chunked = true,
-            // nobody could tell where such a body ends (RFC 9112 §6.3)
+            // where such a body ends cannot be told (RFC 9112 §6.3)
             Some(at) if at + 1 < codings().count() => {
                 return Err(Error::Malformed("chunked is not the last transfer coding"));
             }

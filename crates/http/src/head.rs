@@ -1,7 +1,13 @@
 //! The head of a request: request line and fields, checked and taken apart without copying.
 
+mod error;
+mod name;
+
 use crate::framing::{self, Framing};
 pub use crate::owned::FieldSpan;
+pub use error::Error;
+use error::refused;
+pub use name::Name;
 use std::mem::MaybeUninit;
 
 /// Most field lines a head may have, whatever the configuration says.
@@ -79,141 +85,33 @@ pub enum Version {
     Http2,
 }
 
-/// Fields the server looks at. [`Head::parse`] notes which of them are present, so that asking for
-/// an absent one costs a bit test.
+/// What an extended CONNECT of HTTP/2 makes of its stream (RFC 8441 §4).
+///
+/// Such a request is the GET with `Upgrade` that it stands for in HTTP/1.1: it has the same path, rules and
+/// logs. No answer but the change of protocol may have a status of 2xx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum Name {
-    Host,
-    Connection,
-    KeepAlive,
-    ContentLength,
-    TransferEncoding,
-    Expect,
-    Upgrade,
-    AcceptEncoding,
-    Accept,
-    Range,
-    IfRange,
-    IfMatch,
-    IfNoneMatch,
-    IfModifiedSince,
-    IfUnmodifiedSince,
-    UserAgent,
-    Referer,
-    Cookie,
-    Authorization,
-    XForwardedFor,
+pub enum Tunnel {
+    /// A WebSocket (RFC 8441 §5).
+    WebSocket,
+    /// Something that is not known here.
+    Unknown,
 }
 
-const NAMES: [(Name, &str); 20] = [
-    (Name::Host, "host"),
-    (Name::Connection, "connection"),
-    (Name::KeepAlive, "keep-alive"),
-    (Name::ContentLength, "content-length"),
-    (Name::TransferEncoding, "transfer-encoding"),
-    (Name::Expect, "expect"),
-    (Name::Upgrade, "upgrade"),
-    (Name::AcceptEncoding, "accept-encoding"),
-    (Name::Accept, "accept"),
-    (Name::Range, "range"),
-    (Name::IfRange, "if-range"),
-    (Name::IfMatch, "if-match"),
-    (Name::IfNoneMatch, "if-none-match"),
-    (Name::IfModifiedSince, "if-modified-since"),
-    (Name::IfUnmodifiedSince, "if-unmodified-since"),
-    (Name::UserAgent, "user-agent"),
-    (Name::Referer, "referer"),
-    (Name::Cookie, "cookie"),
-    (Name::Authorization, "authorization"),
-    (Name::XForwardedFor, "x-forwarded-for"),
-];
-
-impl Name {
-    /// The field's name in lower case.
-    pub fn as_str(self) -> &'static str {
-        NAMES[self as usize].1
-    }
-
-    /// The known name `text` spells in any case.
-    fn known(text: &str) -> Option<Name> {
-        let mut alike = Name::of_length(text.len()).iter().copied();
-        alike.find(|name| name.as_str().eq_ignore_ascii_case(text))
-    }
-
-    /// The known name that is `text`, in lower case.
-    fn known_lower(text: &str) -> Option<Name> {
-        Name::of_length(text.len()).iter().copied().find(|name| name.as_str() == text)
-    }
-
-    /// The known names of this length.
-    fn of_length(len: usize) -> &'static [Name] {
-        match len {
-            4 => &[Name::Host],
-            5 => &[Name::Range],
-            6 => &[Name::Accept, Name::Cookie, Name::Expect],
-            7 => &[Name::Referer, Name::Upgrade],
-            8 => &[Name::IfRange, Name::IfMatch],
-            10 => &[Name::Connection, Name::UserAgent, Name::KeepAlive],
-            13 => &[Name::IfNoneMatch, Name::Authorization],
-            14 => &[Name::ContentLength],
-            15 => &[Name::AcceptEncoding, Name::XForwardedFor],
-            17 => &[Name::IfModifiedSince, Name::TransferEncoding],
-            19 => &[Name::IfUnmodifiedSince],
-            _ => &[],
+impl Tunnel {
+    /// By the value of `:protocol`, in any case (RFC 9110 §16.7).
+    pub fn from_token(token: &[u8]) -> Tunnel {
+        match token.eq_ignore_ascii_case(b"websocket") {
+            true => Tunnel::WebSocket,
+            false => Tunnel::Unknown,
         }
     }
 }
 
-/// Why a head was refused. All of it is the client's fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// The bytes are not an HTTP/1 request; says what is wrong with them. 400.
-    Malformed(&'static str),
-    /// The request target is longer than allowed. 414.
-    TargetTooLong,
-    /// The head is longer than allowed or has too many lines. 431.
-    HeadTooLarge,
-    /// A well-formed version we do not speak. 505.
-    Version,
-    /// A transfer coding we do not know. 501.
-    TransferCoding,
-    /// An expectation other than `100-continue`. 417.
-    Expectation,
-}
-
-impl Error {
-    /// The status that answers it.
-    pub fn status(self) -> u16 {
-        match self {
-            Error::Malformed(_) => 400,
-            Error::TargetTooLong => 414,
-            Error::HeadTooLarge => 431,
-            Error::Version => 505,
-            Error::TransferCoding => 501,
-            Error::Expectation => 417,
-        }
-    }
-
-    /// What is wrong, in a few words for the client and the log.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Error::Malformed(what) => what,
-            Error::TargetTooLong => "the request target is too long",
-            Error::HeadTooLarge => "the request head is too large",
-            Error::Version => "this server speaks HTTP/1.0 and HTTP/1.1",
-            Error::TransferCoding => "the only transfer coding known here is chunked",
-            Error::Expectation => "the only expectation known here is 100-continue",
-        }
-    }
-}
-
-/// Room for the lines of one head while it is looked at.
+/// A buffer for the lines of one head while it is looked at.
 pub struct Lines<'h>(pub(crate) [MaybeUninit<httparse::Header<'h>>; MOST_LINES]);
 
 impl Lines<'_> {
-    /// Empty room; costs nothing.
+    /// An empty buffer; costs nothing.
     pub fn new() -> Self {
         Lines([const { MaybeUninit::uninit() }; MOST_LINES])
     }
@@ -258,6 +156,8 @@ pub struct Head<'h> {
     pub keep_alive: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
+    /// What the stream is to become, if this is an extended CONNECT of HTTP/2.
+    pub tunnel: Option<Tunnel>,
     /// Bytes of the head, the empty line included.
     pub len: usize,
     pub(crate) lines: FieldLines<'h>,
@@ -282,6 +182,7 @@ impl<'h> Head<'h> {
             query: target.query,
             framing: Framing::None,
             expects_continue: false,
+            tunnel: None,
             present: self.present & !(1 << Name::ContentLength as u32),
             ..*self
         }
@@ -310,6 +211,8 @@ pub(crate) enum FieldLines<'h> {
 pub struct Decoded<'h> {
     /// `:method`
     pub method: &'h str,
+    /// `:protocol`, with which the method is CONNECT.
+    pub protocol: Option<&'h [u8]>,
     /// `:path`
     pub target: &'h [u8],
     /// `:authority`, or else `host`; empty if there is neither.
@@ -352,7 +255,7 @@ impl<'h> FieldLines<'h> {
 }
 
 impl<'h> Head<'h> {
-    /// Parses the head at the start of `bytes`. `lines` is room for its fields.
+    /// Parses the head at the start of `bytes`. `lines` is the buffer for its fields.
     ///
     /// Stricter than RFC 9112 demands where leniency has been used to smuggle requests: a bare LF,
     /// white space before a colon, folded lines, repeated or conflicting lengths are errors.
@@ -395,6 +298,7 @@ impl<'h> Head<'h> {
             framing: Framing::None,
             keep_alive: false,
             expects_continue: false,
+            tunnel: None,
             len,
             lines: FieldLines::Received(request.headers),
             present: 0,
@@ -404,13 +308,16 @@ impl<'h> Head<'h> {
         Ok(Parsed::Complete(head))
     }
 
-    /// A head that was decoded.
+    /// A head that was decoded. An extended CONNECT becomes the GET that it stands for.
     ///
     /// # Errors
     /// As those of [`parse`](Head::parse).
     pub fn decoded(parts: &Decoded<'h>, limits: &Limits) -> Result<Head<'h>, Error> {
         let Decoded { method, target, authority, names, values, fields, .. } = *parts;
+        let tunnel = parts.protocol.map(Tunnel::from_token);
+        let method = if tunnel.is_some() { "GET" } else { method };
         let framing = match (parts.has_body, parts.content_length) {
+            _ if tunnel.is_some() => Framing::None,
             (false, _) => Framing::None,
             (true, Some(bytes)) => Framing::Sized(bytes),
             (true, None) => Framing::Chunked,
@@ -426,6 +333,7 @@ impl<'h> Head<'h> {
             framing,
             keep_alive: true,
             expects_continue: false,
+            tunnel,
             len: 0,
             lines: FieldLines::Spans { names, bytes: values, fields },
             present: 0,
@@ -437,7 +345,7 @@ impl<'h> Head<'h> {
                 if !value.eq_ignore_ascii_case(b"100-continue") {
                     return Err(Error::Expectation);
                 }
-                head.expects_continue = true;
+                head.expects_continue = tunnel.is_none();
             }
         }
         if authority.is_empty() {
@@ -486,7 +394,7 @@ impl<'h> Head<'h> {
 
     fn read_fields(&mut self) -> Result<(), Error> {
         let mut length = framing::Lengths::default();
-        let mut connection = Connection::default();
+        let mut connection = ConnectionField::default();
         let FieldLines::Received(lines) = self.lines else { return Ok(()) };
         for line in lines {
             let Some(name) = Name::known(line.name) else { continue };
@@ -570,12 +478,12 @@ impl<'h> Head<'h> {
 
 /// What all `Connection` lines of a head say.
 #[derive(Default)]
-pub(crate) struct Connection {
+pub(crate) struct ConnectionField {
     pub(crate) close: bool,
     pub(crate) keep_alive: bool,
 }
 
-impl Connection {
+impl ConnectionField {
     pub(crate) fn read(&mut self, value: &[u8]) {
         for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
             self.close |= option.eq_ignore_ascii_case(b"close");
@@ -648,17 +556,6 @@ fn partial<'h>(window: &[u8], bytes: &[u8], limits: &Limits) -> Result<Parsed<'h
         return Err(if in_request_line { Error::TargetTooLong } else { Error::HeadTooLarge });
     }
     Ok(Parsed::Partial)
-}
-
-fn refused(error: httparse::Error) -> Error {
-    match error {
-        httparse::Error::TooManyHeaders => Error::HeadTooLarge,
-        httparse::Error::HeaderName => Error::Malformed("a field name is malformed"),
-        httparse::Error::HeaderValue => Error::Malformed("a field value has a forbidden byte"),
-        httparse::Error::NewLine => Error::Malformed("a line does not end in CR LF"),
-        httparse::Error::Token => Error::Malformed("the request line is malformed"),
-        _ => Error::Malformed("the request is malformed"),
-    }
 }
 
 /// `HTTP/` digit `.` digit of another version is 505, all else 400; undecided while it may become

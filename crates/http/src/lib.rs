@@ -4,7 +4,7 @@
 //! request and how its body is framed, conditions, ranges, content codings, the path a target
 //! names, and the heads of answers. It stands between the bytes an engine received and the request
 //! path (`forebay-conn`), which asks it what they mean. Which addresses are one [`client`] is said
-//! here too, for all who count or order by client.
+//! here too, for all that count or order by client.
 //!
 //! | module | question it answers |
 //! |---|---|

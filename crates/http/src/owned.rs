@@ -2,7 +2,7 @@
 //! sent to another process that answers it. It is never parsed again.
 
 use crate::framing::Framing;
-use crate::head::{FieldLines, Head, Method, Version};
+use crate::head::{FieldLines, Head, Method, Tunnel, Version};
 use std::ops::Range;
 
 /// Where something stands in one of the two buffers, in bytes.
@@ -70,6 +70,7 @@ struct Flags {
     framing: Framing,
     keep_alive: bool,
     expects_continue: bool,
+    tunnel: Option<Tunnel>,
     present: u32,
 }
 
@@ -98,6 +99,7 @@ impl OwnedHead {
                 framing: head.framing,
                 keep_alive: head.keep_alive,
                 expects_continue: head.expects_continue,
+                tunnel: head.tunnel,
                 present: head.present,
             },
             len: head.len,
@@ -121,6 +123,7 @@ impl OwnedHead {
             framing: flags.framing,
             keep_alive: flags.keep_alive,
             expects_continue: flags.expects_continue,
+            tunnel: flags.tunnel,
             len: *len,
             lines: FieldLines::Spans { names, bytes, fields },
             present: flags.present,
@@ -158,7 +161,13 @@ impl OwnedHead {
             Version::Http11 => 11,
             Version::Http2 => 20,
         });
-        number(u64::from(flags.keep_alive) | u64::from(flags.expects_continue) << 1);
+        let tunnel = match flags.tunnel {
+            None => 0,
+            Some(Tunnel::WebSocket) => 1,
+            Some(Tunnel::Unknown) => 2,
+        };
+        let said = u64::from(flags.keep_alive) | u64::from(flags.expects_continue) << 1;
+        number(said | tunnel << 2);
         number(u64::from(flags.present));
         let mut span = |span: Span| number(u64::from(span.start) << 32 | u64::from(span.end));
         let Places { method, target, path, query, authority } = *places;
@@ -226,6 +235,12 @@ impl OwnedHead {
             framing,
             keep_alive: said & 1 != 0,
             expects_continue: said & 2 != 0,
+            tunnel: match said >> 2 {
+                0 => None,
+                1 => Some(Tunnel::WebSocket),
+                2 => Some(Tunnel::Unknown),
+                _ => return Err(Damaged),
+            },
             present,
         };
         let head =

@@ -35,7 +35,7 @@ impl PathError {
 }
 
 /// The normal form of one path at a time: made when it is first asked for, and not again until it is
-/// [forgotten](NormalPath::forget). The room is used again.
+/// [forgotten](NormalPath::forget). The buffer is used again.
 #[derive(Debug, Default)]
 pub struct NormalPath {
     made: Cell<Option<Result<(), PathError>>>,

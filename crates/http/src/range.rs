@@ -60,7 +60,7 @@ fn read(value: &[u8], size: u64) -> Option<Ranges> {
         return None;
     }
     let items = list[1..].split(|&b| b == b',').map(<[u8]>::trim_ascii);
-    let mut found = Found::default();
+    let mut found = RangeSet::default();
     let mut listed = 0;
     let mut is_whole = false;
     for item in items.filter(|item| !item.is_empty()) {
@@ -129,12 +129,12 @@ fn magnitude(digits: &[u8]) -> (usize, &[u8]) {
 
 /// The ranges found so far: disjoint, with gaps between them.
 #[derive(Default)]
-struct Found {
+struct RangeSet {
     ranges: [Range; MOST_RANGES],
     count: usize,
 }
 
-impl Found {
+impl RangeSet {
     fn as_slice(&self) -> &[Range] {
         &self.ranges[..self.count]
     }

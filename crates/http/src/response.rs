@@ -4,7 +4,7 @@
 //! one client is given what was meant for another (RFC 9112 §11.1 and §11.2).
 
 use crate::framing::number;
-use crate::head::{self, Connection, Lines, MOST_LINES, Version};
+use crate::head::{self, ConnectionField, Lines, MOST_LINES, Version};
 
 /// How large the head of an answer may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum Body {
     Upgraded,
 }
 
-/// Why a head was refused. All of it is the fault of who has answered.
+/// Why a head was refused. All of it is the fault of the server that has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The bytes are no answer of HTTP/1; says what is wrong with them.
@@ -78,7 +78,8 @@ pub enum Parsed<'h> {
 pub struct Response<'h> {
     /// The status, 100 to 599.
     pub status: u16,
-    /// What the status means in the words of who has answered; mostly for people, and often empty.
+    /// What the status means in the words of the server that has answered; mostly for people, and often
+    /// empty.
     pub reason: &'h str,
     /// HTTP/1.0 or HTTP/1.1.
     pub version: Version,
@@ -94,7 +95,7 @@ pub struct Response<'h> {
 }
 
 impl<'h> Response<'h> {
-    /// Parses the head at the start of `bytes`. `lines` is room for its fields.
+    /// Parses the head at the start of `bytes`. `lines` is the buffer for its fields.
     ///
     /// Refused are, among what is no HTTP: a bare LF or CR, NUL and other control bytes, folded lines,
     /// white space before a colon, both lengths at once, lengths that differ, a transfer coding other
@@ -170,7 +171,7 @@ impl<'h> Response<'h> {
 
     fn read_fields(&mut self, asked: Asked) -> Result<(), Error> {
         let wrong = |what| Err(Error::Malformed(what));
-        let mut connection = Connection::default();
+        let mut connection = ConnectionField::default();
         let (mut is_chunked, mut upgrade) = (false, false);
         for line in self.lines {
             let is = |name: &str| line.name.eq_ignore_ascii_case(name);

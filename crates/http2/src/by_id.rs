@@ -4,14 +4,14 @@
 /// nothing while their number stays below what it was before.
 #[derive(Debug)]
 pub struct ById<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<IdSlot<T>>,
     free: Vec<u16>,
     /// By the lower bits of `id / 2`: one more than the place, or 0; others follow where it is taken.
     index: Box<[u16]>,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct IdSlot<T> {
     id: u32,
     value: Option<T>,
 }
@@ -56,7 +56,7 @@ impl<T> ById<T> {
         if self.index.len() < (self.len() + 1) * 2 {
             self.grow();
         }
-        let slot = Slot { id, value: Some(value) };
+        let slot = IdSlot { id, value: Some(value) };
         let place = match self.free.pop() {
             Some(place) => {
                 self.slots[usize::from(place)] = slot;
@@ -118,7 +118,7 @@ impl<T> ById<T> {
 
     /// Heap memory it has, without that of what belongs to streams.
     pub fn heap_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot<T>>()
+        self.slots.capacity() * size_of::<IdSlot<T>>()
             + (self.free.capacity() + self.index.len()) * size_of::<u16>()
     }
 
@@ -126,7 +126,7 @@ impl<T> ById<T> {
     pub const fn most_heap_bytes(streams: usize) -> usize {
         // vectors double, from 4 on; the index is at most four times the streams, from 16 on
         let room = streams.next_power_of_two() + 4;
-        room * (size_of::<Slot<T>>() + size_of::<u16>()) + (4 * room + 16) * size_of::<u16>()
+        room * (size_of::<IdSlot<T>>() + size_of::<u16>()) + (4 * room + 16) * size_of::<u16>()
     }
 
     #[inline]

@@ -99,7 +99,7 @@ enum Pseudo {
 }
 
 /// Where the next field is written.
-pub(crate) struct Place<'f> {
+pub(crate) struct FieldSpace<'f> {
     pub(crate) names: &'f mut Vec<u8>,
     pub(crate) values: &'f mut Vec<u8>,
     pub(crate) name_start: usize,
@@ -194,6 +194,11 @@ impl Fields {
         self.value(Pseudo::Path)
     }
 
+    /// `:protocol`, which only an extended CONNECT has (RFC 8441 §4).
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.pseudo[Pseudo::Protocol as usize].map(|span| &self.values[span.range()])
+    }
+
     /// `:status`; 0 if there is none that is a number of three digits.
     pub fn status(&self) -> u16 {
         match *self.value(Pseudo::Status) {
@@ -241,9 +246,9 @@ impl Fields {
 
     /// Room for a field; what is written there becomes one by [`add`](Fields::add).
     #[inline]
-    pub(crate) fn begin(&mut self) -> Place<'_> {
+    pub(crate) fn begin(&mut self) -> FieldSpace<'_> {
         (self.name_start, self.value_start) = (self.names.len(), self.values.len());
-        Place {
+        FieldSpace {
             name_start: self.name_start,
             value_start: self.value_start,
             names: &mut self.names,
@@ -334,7 +339,7 @@ impl Fields {
     /// RFC 9113 §8.3: before all others, each once, and only those that the message may have.
     fn add_pseudo(&mut self, pseudo: Pseudo, value: Span) {
         let is_allowed = match self.message {
-            Message::Request => !matches!(pseudo, Pseudo::Status | Pseudo::Protocol),
+            Message::Request => !matches!(pseudo, Pseudo::Status),
             Message::Response => matches!(pseudo, Pseudo::Status),
             Message::Trailers => false,
         };
@@ -382,13 +387,21 @@ impl Fields {
         }
     }
 
-    /// RFC 9113 §8.3.1 and, for CONNECT, §8.5.
+    /// RFC 9113 §8.3.1 and, for CONNECT, §8.5 or, with a protocol, RFC 8441 §4.
     fn end_request(&mut self) {
         if self.method().is_empty() || !self.method().iter().copied().all(is_token) {
             return self.blame(":method is missing or no token");
         }
         let is_connect = self.method() == b"CONNECT";
-        if is_connect {
+        if let Some(protocol) = self.protocol() {
+            if !is_connect || protocol.is_empty() || !protocol.iter().copied().all(is_token) {
+                return self.blame(":protocol is no token, or the method is not CONNECT");
+            }
+            if self.content_length.is_some() {
+                return self.blame("a tunnel has no content-length");
+            }
+        }
+        if is_connect && self.protocol().is_none() {
             if !self.path().is_empty() || !self.scheme().is_empty() || self.authority().is_empty() {
                 return self.blame("CONNECT has a path or a scheme, or no authority");
             }

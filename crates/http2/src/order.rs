@@ -5,22 +5,22 @@ use crate::priority::Priority;
 /// When a stream's turn comes; the smallest goes first. Class, urgency, then whatever is to be sent in
 /// one piece in the order it was asked for, then the others by turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key(u64);
+pub(crate) struct SendKey(u64);
 
 const TURN_BITS: u32 = 52;
 
-impl Key {
+impl SendKey {
     /// `turn` counts up with each turn that was taken.
-    pub(crate) fn new(rank: u8, priority: Priority, id: u32, turn: u64) -> Key {
+    pub(crate) fn new(rank: u8, priority: Priority, id: u32, turn: u64) -> SendKey {
         let class = u64::from(rank) << 4
             | u64::from(priority.urgency & 7) << 1
             | u64::from(priority.is_incremental);
         let place = if priority.is_incremental { turn } else { u64::from(id) };
-        Key(class << TURN_BITS | place & ((1 << TURN_BITS) - 1))
+        SendKey(class << TURN_BITS | place & ((1 << TURN_BITS) - 1))
     }
 
     /// Whether it goes first whatever their turns are.
-    pub(crate) fn is_before(self, other: Key) -> bool {
+    pub(crate) fn is_before(self, other: SendKey) -> bool {
         self.0 >> (TURN_BITS + 1) < other.0 >> (TURN_BITS + 1)
     }
 }
@@ -30,7 +30,7 @@ const NOWHERE: u16 = u16::MAX;
 /// The streams that are ready to send, by their places.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    heap: Vec<(Key, u16)>,
+    heap: Vec<(SendKey, u16)>,
     /// Where in the heap a place is.
     places: Vec<u16>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Order {
 impl Order {
     /// The one that goes first.
     #[inline]
-    pub(crate) fn first(&self) -> Option<(Key, u16)> {
+    pub(crate) fn first(&self) -> Option<(SendKey, u16)> {
         self.heap.first().copied()
     }
 
@@ -48,7 +48,7 @@ impl Order {
     }
 
     /// Adds a stream, or changes its turn.
-    pub(crate) fn set(&mut self, place: u16, key: Key) {
+    pub(crate) fn set(&mut self, place: u16, key: SendKey) {
         if usize::from(place) >= self.places.len() {
             self.places.resize(usize::from(place) + 1, NOWHERE);
         }
@@ -76,12 +76,13 @@ impl Order {
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.heap.capacity() * size_of::<(Key, u16)>() + self.places.capacity() * size_of::<u16>()
+        self.heap.capacity() * size_of::<(SendKey, u16)>()
+            + self.places.capacity() * size_of::<u16>()
     }
 
     pub(crate) const fn most_heap_bytes(streams: usize) -> usize {
         let room = streams.next_power_of_two() + 4;
-        room * (size_of::<(Key, u16)>() + size_of::<u16>())
+        room * (size_of::<(SendKey, u16)>() + size_of::<u16>())
     }
 
     /// Moves what is at `at` to where it belongs.
@@ -123,13 +124,13 @@ mod tests {
     fn class_goes_before_urgency_before_turn() {
         let of = |urgency, is_incremental| Priority { urgency, is_incremental };
         let order = [
-            Key::new(0, of(7, true), 99, 99),
-            Key::new(1, of(0, true), 9, 9),
-            Key::new(1, of(3, false), 1, 9),
-            Key::new(1, of(3, false), 3, 1),
-            Key::new(1, of(3, true), 1, 4),
-            Key::new(1, of(3, true), 0, 5),
-            Key::new(255, of(0, false), 0, 0),
+            SendKey::new(0, of(7, true), 99, 99),
+            SendKey::new(1, of(0, true), 9, 9),
+            SendKey::new(1, of(3, false), 1, 9),
+            SendKey::new(1, of(3, false), 3, 1),
+            SendKey::new(1, of(3, true), 1, 4),
+            SendKey::new(1, of(3, true), 0, 5),
+            SendKey::new(255, of(0, false), 0, 0),
         ];
         assert!(order.is_sorted());
         assert!(order[0].is_before(order[1]) && order[1].is_before(order[2]));
@@ -146,7 +147,7 @@ mod tests {
                 order.remove(place);
                 model.remove(&place);
             } else {
-                let key = Key(random.u64(..1000) << 8 | u64::from(place));
+                let key = SendKey(random.u64(..1000) << 8 | u64::from(place));
                 order.set(place, key);
                 model.insert(place, key);
             }

@@ -13,6 +13,8 @@ pub mod id {
     pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
     pub const MAX_FRAME_SIZE: u16 = 0x5;
     pub const MAX_HEADER_LIST_SIZE: u16 = 0x6;
+    /// RFC 8441 §3
+    pub const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
     /// RFC 9218 §2.1
     pub const NO_RFC7540_PRIORITIES: u16 = 0x9;
 }
@@ -31,6 +33,8 @@ pub struct PeerSettings {
     pub max_frame_bytes: u32,
     /// The largest list of fields it takes, in bytes (advice).
     pub max_field_list_bytes: u32,
+    /// Whether it takes an extended CONNECT (RFC 8441 §3).
+    pub extended_connect: bool,
     /// The smallest table of fields it has ever asked for, in bytes.
     pub(crate) smallest_table_bytes: u32,
 }
@@ -42,6 +46,7 @@ impl Default for PeerSettings {
             initial_window_bytes: FIRST_WINDOW,
             max_frame_bytes: frame::PAYLOAD_BYTES as u32,
             max_field_list_bytes: u32::MAX,
+            extended_connect: false,
             smallest_table_bytes: 4096,
         }
     }
@@ -82,6 +87,11 @@ impl PeerSettings {
                     let reason = "SETTINGS_NO_RFC7540_PRIORITIES is neither 0 nor 1";
                     return Err(Fault::protocol(reason));
                 }
+                id::ENABLE_CONNECT_PROTOCOL if value > 1 => {
+                    let reason = "SETTINGS_ENABLE_CONNECT_PROTOCOL is neither 0 nor 1";
+                    return Err(Fault::protocol(reason));
+                }
+                id::ENABLE_CONNECT_PROTOCOL => self.extended_connect = value == 1,
                 _ => {}
             }
         }
@@ -122,6 +132,7 @@ mod tests {
                 (id::MAX_CONCURRENT_STREAMS, 0),
                 (id::HEADER_TABLE_SIZE, 10),
                 (id::HEADER_TABLE_SIZE, 8192),
+                (id::ENABLE_CONNECT_PROTOCOL, 1),
                 (0x7777, 1),
             ],
             true,
@@ -131,6 +142,7 @@ mod tests {
             max_frame_bytes: 16_777_215,
             max_concurrent_streams: 0,
             smallest_table_bytes: 10,
+            extended_connect: true,
             ..PeerSettings::default()
         };
         assert_eq!(peer, Ok(expected));
@@ -144,6 +156,7 @@ mod tests {
             (id::MAX_FRAME_SIZE, 16_383, ErrorCode::PROTOCOL_ERROR),
             (id::MAX_FRAME_SIZE, 1 << 24, ErrorCode::PROTOCOL_ERROR),
             (id::NO_RFC7540_PRIORITIES, 2, ErrorCode::PROTOCOL_ERROR),
+            (id::ENABLE_CONNECT_PROTOCOL, 2, ErrorCode::PROTOCOL_ERROR),
         ] {
             assert_eq!(applied(&[(id, value)], true), Err(code), "{id} {value}");
         }

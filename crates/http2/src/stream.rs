@@ -1,7 +1,7 @@
 //! One stream (RFC 9113 §5.1). Idle ones are not kept and closed ones only [remembered](crate::closed).
 
 use crate::flow::{ReceiveWindow, SendWindow};
-use crate::order::Key;
+use crate::order::SendKey;
 use crate::priority::Priority;
 
 /// A stream that is open, or half of it.
@@ -52,8 +52,8 @@ pub(crate) enum Outgoing {
 impl Stream {
     /// When its turn comes.
     #[inline]
-    pub(crate) fn key(&self, id: u32) -> Key {
-        Key::new(self.rank, self.priority, id, self.turn)
+    pub(crate) fn key(&self, id: u32) -> SendKey {
+        SendKey::new(self.rank, self.priority, id, self.turn)
     }
 
     /// Whether it waits for its turn to send.

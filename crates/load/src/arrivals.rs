@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Arrivals {
     /// The steady part, in steps that follow each other; the last one lasts to the end.
-    pub steps: Vec<Step>,
+    pub steps: Vec<RateStep>,
     /// Whether the steady part is a Poisson process; otherwise its gaps are all equal.
     pub poisson: bool,
     /// Bursts on top of it.
@@ -25,7 +25,7 @@ pub struct Arrivals {
 
 /// A stretch of constant rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct RateStep {
     /// Arrivals per second; 0 is a pause.
     pub rate: f64,
     /// How long; `None`: to the end.
@@ -111,7 +111,7 @@ pub fn read_trace(file: &Path) -> Result<Arc<[TraceLine]>, TraceError> {
 impl Arrivals {
     /// The same gap between all requests.
     pub fn constant(rate: f64) -> Arrivals {
-        Arrivals { steps: vec![Step { rate, lasts: None }], ..Arrivals::default() }
+        Arrivals { steps: vec![RateStep { rate, lasts: None }], ..Arrivals::default() }
     }
 
     /// The mean rate of the steady part and the bursts over `length`, per second.
@@ -133,7 +133,7 @@ impl Arrivals {
     /// the first one fills the time before that.
     pub fn schedule(&self, seed: u64, from_ns: u64, until_ns: u64, measured_ns: u64) -> Schedule {
         let mut steps = self.steps.clone();
-        if let Some(Step { lasts: Some(lasts), .. }) = steps.first_mut() {
+        if let Some(RateStep { lasts: Some(lasts), .. }) = steps.first_mut() {
             *lasts += Duration::from_nanos(measured_ns.saturating_sub(from_ns));
         }
         let steady = Steady {
@@ -204,7 +204,7 @@ impl Iterator for Schedule {
 /// The steady part.
 #[derive(Clone, Debug)]
 struct Steady {
-    steps: Vec<Step>,
+    steps: Vec<RateStep>,
     poisson: bool,
     place: usize,
     /// When the current step began.
@@ -297,7 +297,7 @@ mod tests {
     fn steps_follow_each_other() {
         let second = Some(Duration::from_secs(1));
         let steps = [(10.0, second), (0.0, second), (20.0, None)];
-        let steps = steps.map(|(rate, lasts)| Step { rate, lasts }).to_vec();
+        let steps = steps.map(|(rate, lasts)| RateStep { rate, lasts }).to_vec();
         let arrivals = Arrivals { steps, ..Arrivals::default() };
         let all: Vec<_> = arrivals.schedule(1, SECOND, 5 * SECOND, 0).collect();
         assert_eq!(all.iter().filter(|a| a.at_ns < 2 * SECOND).count(), 10);
@@ -310,7 +310,7 @@ mod tests {
     fn steps_begin_after_the_warm_up() {
         let second = Some(Duration::from_secs(1));
         let steps = [(10.0, second), (20.0, second)];
-        let steps = steps.map(|(rate, lasts)| Step { rate, lasts }).to_vec();
+        let steps = steps.map(|(rate, lasts)| RateStep { rate, lasts }).to_vec();
         let arrivals = Arrivals { steps, ..Arrivals::default() };
         let all: Vec<_> = arrivals.schedule(1, 0, 9 * SECOND, 2 * SECOND).collect();
         let within = |from: u64, to: u64| {

@@ -4,7 +4,7 @@
 //! class of sizes, then one of nine files in it. WebStone draws one of five files. A set is written
 //! with [`write()`]; the mixes ask for it in the published proportions.
 
-use crate::mix::{Entry, Mix};
+use crate::mix::{Mix, MixPath};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -47,7 +47,7 @@ pub fn specweb99_mix(base: &str, directories: u32) -> Mix {
     for directory in 0..directories {
         for (class, percent) in (0..).zip(CLASS_PERCENT) {
             for (file, share) in (1..).zip(FILE_SHARE) {
-                entries.push(Entry {
+                entries.push(MixPath {
                     path: format!("{base}/file_set/dir{directory:05}/class{class}_{file}").into(),
                     weight: percent * share / f64::from(directory + 1),
                     length_bytes: Some(specweb99_bytes(class, file)),
@@ -61,7 +61,7 @@ pub fn specweb99_mix(base: &str, directories: u32) -> Mix {
 /// WebStone's standard mix, below the path `base`.
 pub fn webstone_mix(base: &str) -> Mix {
     let base = base.trim_end_matches('/');
-    let entries = WEBSTONE.map(|(name, bytes, weight)| Entry {
+    let entries = WEBSTONE.map(|(name, bytes, weight)| MixPath {
         path: format!("{base}/{name}").into(),
         weight,
         length_bytes: Some(bytes),

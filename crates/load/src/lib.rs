@@ -11,7 +11,7 @@
 //! | [`plan`] | what a run does |
 //! | [`setting`] | a group from `key=value` |
 //! | [`mod@file`] | a plan from a TOML file |
-//! | [`target`], [`mix`], [`fileset`] | whom is asked, and for what |
+//! | [`target`], [`mix`], [`fileset`] | which server is asked, and for what |
 //! | [`arrivals`] | when requests are due in an open loop |
 //! | [`run`](mod@run) | threads, started and added up |
 //! | `worker` | the loop of one thread |

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// One path of a mix.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct MixPath {
     /// Path and query as they stand in the request line.
     pub path: Box<str>,
     /// How often it is drawn, relative to the others; more than 0.
@@ -18,7 +18,7 @@ pub struct Entry {
 /// Paths with weights. Drawing one costs a binary search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
-    entries: Vec<Entry>,
+    entries: Vec<MixPath>,
     /// The sum of the weights up to and including each entry, as a share of the whole.
     cumulative: Vec<f64>,
 }
@@ -49,13 +49,13 @@ impl fmt::Display for MixError {
 impl Mix {
     /// Always the same path.
     pub fn one(path: &str) -> Mix {
-        Mix::new(vec![Entry { path: path.into(), weight: 1.0, length_bytes: None }])
+        Mix::new(vec![MixPath { path: path.into(), weight: 1.0, length_bytes: None }])
     }
 
     /// These paths. An empty list becomes `/`.
-    pub fn new(mut entries: Vec<Entry>) -> Mix {
+    pub fn new(mut entries: Vec<MixPath>) -> Mix {
         if entries.is_empty() {
-            entries.push(Entry { path: "/".into(), weight: 1.0, length_bytes: None });
+            entries.push(MixPath { path: "/".into(), weight: 1.0, length_bytes: None });
         }
         let total: f64 = entries.iter().map(|entry| entry.weight).sum();
         let mut sum = 0.0;
@@ -89,7 +89,7 @@ impl Mix {
         }
     }
 
-    fn line(line: &str) -> Option<Entry> {
+    fn line(line: &str) -> Option<MixPath> {
         let mut words = line.split_whitespace();
         let path = words.next().filter(|path| path.starts_with('/'))?;
         let weight: f64 = words.next().map_or(Some(1.0), |word| word.parse().ok())?;
@@ -98,11 +98,11 @@ impl Mix {
             None => None,
         };
         let sound = weight > 0.0 && weight.is_finite() && words.next().is_none();
-        sound.then(|| Entry { path: path.into(), weight, length_bytes })
+        sound.then(|| MixPath { path: path.into(), weight, length_bytes })
     }
 
     /// All entries.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[MixPath] {
         &self.entries
     }
 
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn entries_are_drawn_by_weight() {
-        let entry = |path: &str, weight| Entry { path: path.into(), weight, length_bytes: None };
+        let entry = |path: &str, weight| MixPath { path: path.into(), weight, length_bytes: None };
         let mix = Mix::new(vec![entry("/a", 1.0), entry("/b", 3.0)]);
         let mut rng = Rng::with_seed(1);
         let b = (0..10_000).filter(|_| mix.draw(&mut rng) == 1).count();

@@ -30,7 +30,7 @@ pub struct Plan {
     pub spin: Duration,
     /// Everything random follows from it.
     pub seed: u64,
-    /// Who makes the load; at least one.
+    /// The groups of clients that make the load; at least one.
     pub groups: Vec<Group>,
 }
 
@@ -55,7 +55,7 @@ impl Default for Plan {
 pub struct Group {
     /// Its name in every result.
     pub name: String,
-    /// Whom it asks.
+    /// Which server it asks.
     pub target: Target,
     /// Closed or open loop.
     pub load: Load,
@@ -94,7 +94,7 @@ pub struct Group {
     /// The receive buffer of a socket, bytes; `None`: 16 KiB with `receive`, else the kernel's.
     pub receive_buffer_bytes: Option<usize>,
     /// Where its connections come from.
-    pub source: Source,
+    pub source: ClientAddresses,
     /// What a good answer looks like.
     pub check: Check,
     /// How long a connection stays open and silent after its last request.
@@ -179,7 +179,7 @@ pub enum PerConnection {
 
 /// Local addresses and ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Source {
+pub struct ClientAddresses {
     /// Used in turn; empty: the kernel chooses.
     pub addresses: Vec<IpAddr>,
     /// Used in turn, skipping those in use; `None`: the kernel chooses.
@@ -237,7 +237,7 @@ impl Group {
             within: None,
             receive: None,
             receive_buffer_bytes: None,
-            source: Source::default(),
+            source: ClientAddresses::default(),
             check: Check::default(),
             hold: Duration::ZERO,
             pause: Duration::from_millis(10),
@@ -383,7 +383,7 @@ impl Plan {
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// More requests than this in one write help nobody.
+/// More requests than this in one write are of no use.
 const MOST_PIPELINED: u32 = 1024;
 
 impl Group {

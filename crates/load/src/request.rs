@@ -1,6 +1,6 @@
 //! Requests as bytes: put together once per group, appended to a buffer per request.
 
-use crate::mix::Entry;
+use crate::mix::MixPath;
 use crate::plan::{Group, Version};
 use forebay_http2::hpack::encode;
 
@@ -82,7 +82,7 @@ impl Blocks {
         for (name, value) in before {
             encode::field(&mut blocks.before, name.as_bytes(), value.as_bytes());
         }
-        let path = |entry: &Entry| {
+        let path = |entry: &MixPath| {
             let mut path = Vec::new();
             encode::field(&mut path, PATH, entry.path.as_bytes());
             path.into_boxed_slice()

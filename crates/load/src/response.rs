@@ -1,6 +1,6 @@
 //! Answers, read as they come: just enough of HTTP/1 to know where each ends and whether it is good.
 //!
-//! A [`Reader`] is given bytes in pieces of any length. It looks at the status line and at three
+//! A [`AnswerReader`] is given bytes in pieces of any length. It looks at the status line and at three
 //! fields (Content-Length, Transfer-Encoding, Connection) and counts the body; an answer whose head
 //! arrives in one piece is read without copying a byte.
 
@@ -34,7 +34,7 @@ pub(crate) struct Answer {
 
 /// Reads the answers of one connection, one after the other.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader {
+pub(crate) struct AnswerReader {
     state: ResponseState,
     status: u16,
     keep: bool,
@@ -56,9 +56,9 @@ enum ResponseState {
     UntilClose,
 }
 
-impl Reader {
-    pub(crate) fn new(with_crc32: bool) -> Reader {
-        Reader {
+impl AnswerReader {
+    pub(crate) fn new(with_crc32: bool) -> AnswerReader {
+        AnswerReader {
             state: ResponseState::Head,
             status: 0,
             keep: false,
@@ -116,7 +116,7 @@ impl Reader {
                 ResponseState::Sized(left) => self.sized(rest, left),
                 ResponseState::UntilClose => {
                     self.body(rest);
-                    Step::Used(rest.len())
+                    Progressed::Used(rest.len())
                 }
                 ResponseState::Chunk(left) => self.chunk(rest, left),
                 ResponseState::ChunkSize | ResponseState::ChunkEnd | ResponseState::Trailer => {
@@ -124,12 +124,12 @@ impl Reader {
                 }
             };
             match step {
-                Step::Used(count) => used += count,
-                Step::Done(count) => {
+                Progressed::Used(count) => used += count,
+                Progressed::Done(count) => {
                     self.state = ResponseState::Head;
                     return Read::Done(used + count);
                 }
-                Step::Malformed => return Read::Malformed,
+                Progressed::Malformed => return Read::Malformed,
             }
         }
         Read::More
@@ -142,40 +142,40 @@ impl Reader {
         }
     }
 
-    fn sized(&mut self, rest: &[u8], left: u64) -> Step {
+    fn sized(&mut self, rest: &[u8], left: u64) -> Progressed {
         let count = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         self.body(&rest[..count]);
         if left == count as u64 {
-            return Step::Done(count);
+            return Progressed::Done(count);
         }
         self.state = ResponseState::Sized(left - count as u64);
-        Step::Used(count)
+        Progressed::Used(count)
     }
 
-    fn chunk(&mut self, rest: &[u8], left: u64) -> Step {
+    fn chunk(&mut self, rest: &[u8], left: u64) -> Progressed {
         match self.sized(rest, left) {
-            Step::Done(count) => {
+            Progressed::Done(count) => {
                 self.state = ResponseState::ChunkEnd;
-                Step::Used(count)
+                Progressed::Used(count)
             }
-            Step::Used(count) => {
+            Progressed::Used(count) => {
                 self.state = ResponseState::Chunk(left - count as u64);
-                Step::Used(count)
+                Progressed::Used(count)
             }
-            Step::Malformed => Step::Malformed,
+            Progressed::Malformed => Progressed::Malformed,
         }
     }
 
-    fn head(&mut self, rest: &[u8], bodyless: bool) -> Step {
+    fn head(&mut self, rest: &[u8], bodyless: bool) -> Progressed {
         let known = self.partial.len();
         if known == 0 {
             return match Head::parse(rest) {
                 Parsed::Complete(head) => self.begin(&head, head.len, bodyless),
-                Parsed::Malformed => Step::Malformed,
-                Parsed::Partial if rest.len() > HEAD_LIMIT_BYTES => Step::Malformed,
+                Parsed::Malformed => Progressed::Malformed,
+                Parsed::Partial if rest.len() > HEAD_LIMIT_BYTES => Progressed::Malformed,
                 Parsed::Partial => {
                     self.partial.extend_from_slice(rest);
-                    Step::Used(rest.len())
+                    Progressed::Used(rest.len())
                 }
             };
         }
@@ -185,23 +185,25 @@ impl Reader {
                 self.partial.clear();
                 self.begin(&head, head.len - known, bodyless)
             }
-            Parsed::Malformed => Step::Malformed,
-            Parsed::Partial if self.partial.len() > HEAD_LIMIT_BYTES => Step::Malformed,
-            Parsed::Partial => Step::Used(rest.len()),
+            Parsed::Malformed => Progressed::Malformed,
+            Parsed::Partial if self.partial.len() > HEAD_LIMIT_BYTES => Progressed::Malformed,
+            Parsed::Partial => Progressed::Used(rest.len()),
         }
     }
 
     /// A head has ended after `used` bytes: where does the answer end (RFC 9112 §6.3)?
-    fn begin(&mut self, head: &Head, used: usize, bodyless: bool) -> Step {
+    fn begin(&mut self, head: &Head, used: usize, bodyless: bool) -> Progressed {
         if (100..200).contains(&head.status) && head.status != 101 {
             // an interim answer; the real one follows
-            return Step::Used(used);
+            return Progressed::Used(used);
         }
         self.status = head.status;
         self.keep = head.keep;
         self.state = match head.length {
-            _ if bodyless || matches!(head.status, 101 | 204 | 304) => return Step::Done(used),
-            Length::Bytes(0) => return Step::Done(used),
+            _ if bodyless || matches!(head.status, 101 | 204 | 304) => {
+                return Progressed::Done(used);
+            }
+            Length::Bytes(0) => return Progressed::Done(used),
             Length::Bytes(bytes) => ResponseState::Sized(bytes),
             Length::Chunked => ResponseState::ChunkSize,
             Length::UntilClose => {
@@ -209,15 +211,15 @@ impl Reader {
                 ResponseState::UntilClose
             }
         };
-        Step::Used(used)
+        Progressed::Used(used)
     }
 
     /// A line of chunk framing: a size, the end of a chunk, or a trailer field.
-    fn line(&mut self, rest: &[u8]) -> Step {
+    fn line(&mut self, rest: &[u8]) -> Progressed {
         let Some(end) = memchr(b'\n', rest) else {
             self.partial.extend_from_slice(rest);
             let sound = self.partial.len() <= HEAD_LIMIT_BYTES;
-            return if sound { Step::Used(rest.len()) } else { Step::Malformed };
+            return if sound { Progressed::Used(rest.len()) } else { Progressed::Malformed };
         };
         self.partial.extend_from_slice(&rest[..end]);
         let line = self.partial.strip_suffix(b"\r").unwrap_or(&self.partial);
@@ -230,19 +232,19 @@ impl Reader {
             ResponseState::ChunkEnd if line.is_empty() => Some(ResponseState::ChunkSize),
             ResponseState::Trailer if line.is_empty() => {
                 self.partial.clear();
-                return Step::Done(end + 1);
+                return Progressed::Done(end + 1);
             }
             ResponseState::Trailer => Some(ResponseState::Trailer),
             _ => None,
         };
         self.partial.clear();
-        let Some(next) = next else { return Step::Malformed };
+        let Some(next) = next else { return Progressed::Malformed };
         self.state = next;
-        Step::Used(end + 1)
+        Progressed::Used(end + 1)
     }
 }
 
-enum Step {
+enum Progressed {
     Used(usize),
     Done(usize),
     Malformed,

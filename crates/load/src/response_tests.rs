@@ -9,7 +9,7 @@ fn answer(status: u16, keep: bool, body: &[u8]) -> Answer {
 
 /// Feeds the pieces; the answers and what is left of the last one's end.
 fn feed(pieces: &[&[u8]], bodyless: bool) -> Option<Vec<Answer>> {
-    let mut reader = Reader::new(true);
+    let mut reader = AnswerReader::new(true);
     let mut answers = Vec::new();
     for piece in pieces {
         let mut piece = *piece;
@@ -105,7 +105,7 @@ fn what_is_not_http_is_malformed() {
 #[test]
 fn a_cut_answer_is_no_answer() {
     assert_eq!(feed(&[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"], false).unwrap(), []);
-    let mut reader = Reader::new(false);
+    let mut reader = AnswerReader::new(false);
     assert!(reader.is_fresh());
     reader.read(b"HTTP/1.1 2", false);
     assert!(!reader.is_fresh());

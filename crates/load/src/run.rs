@@ -3,7 +3,7 @@
 use crate::ledger::Ledger;
 use crate::plan::{Group, Plan, PlanError, Version};
 use crate::report::Report;
-use crate::worker::{Finished, Interval, Shared, Worker};
+use crate::worker::{Finished, Interval, RunState, Worker};
 use forebay_sys::{clock, process};
 use forebay_tls::{Client, Roots, Terms, Trust};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -90,7 +90,7 @@ pub fn run(
     let timeline = timeline(plan);
     let has_tls = tls.iter().any(Option::is_some);
     let start_ns = clock::monotonic_ns() + if has_tls { TLS_LEAD_NS } else { LEAD_NS };
-    let shared = Shared {
+    let shared = RunState {
         plan,
         tls: &tls,
         start_ns,

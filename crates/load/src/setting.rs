@@ -1,6 +1,6 @@
 //! The settings of a group as `key=value`: one table for `--group` and for the TOML file.
 
-use crate::arrivals::{Arrivals, Bursts, Step, TraceError, read_trace};
+use crate::arrivals::{Arrivals, Bursts, RateStep, TraceError, read_trace};
 use crate::fileset;
 use crate::mix::{Mix, MixError};
 use crate::plan::{BodyCheck, Group, Load, PerConnection, Version};
@@ -239,7 +239,7 @@ impl Draft {
             "ramp" => self.ramp = Some(units::duration(value).map_err(expect)?),
             "rate" => {
                 self.arrivals.steps =
-                    vec![Step { rate: units::rate(value).map_err(expect)?, lasts: None }]
+                    vec![RateStep { rate: units::rate(value).map_err(expect)?, lasts: None }]
             }
             "steps" => self.arrivals.steps = steps(value).map_err(expect)?,
             "bursts" => self.arrivals.bursts = Some(bursts(value).map_err(expect)?),
@@ -400,12 +400,12 @@ fn range(value: &str) -> Result<RangeInclusive<Duration>, &'static str> {
     if range.is_empty() { Err("FROM-TO, ascending") } else { Ok(range) }
 }
 
-fn steps(value: &str) -> Result<Vec<Step>, &'static str> {
+fn steps(value: &str) -> Result<Vec<RateStep>, &'static str> {
     const EXPECTED: &str = "RATE:TIME+RATE:TIME+…";
     let steps = value.split('+').map(|step| {
         let (rate, lasts) = step.split_once(':').ok_or(EXPECTED)?;
         let rate = if rate == "0" { 0.0 } else { units::rate(rate)? };
-        Ok(Step { rate, lasts: Some(units::duration(lasts)?) })
+        Ok(RateStep { rate, lasts: Some(units::duration(lasts)?) })
     });
     steps.collect()
 }

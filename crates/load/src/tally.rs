@@ -125,7 +125,7 @@ impl Failure {
 
 /// What is only counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct RequestCounts {
     /// Requests that were due.
     pub(crate) offered: u64,
     /// Requests that were sent.
@@ -161,14 +161,14 @@ pub(crate) struct Counts {
     pub(crate) failures: [u64; Failure::ALL.len()],
 }
 
-impl Counts {
+impl RequestCounts {
     /// Requests that came to an end, good or not.
     pub(crate) fn ended(&self) -> u64 {
         self.good + self.failures.iter().sum::<u64>()
     }
 
     /// Adds another one's counts.
-    pub(crate) fn add(&mut self, other: &Counts) {
+    pub(crate) fn add(&mut self, other: &RequestCounts) {
         self.offered += other.offered;
         self.sent += other.sent;
         self.answered += other.answered;
@@ -244,7 +244,7 @@ impl Times {
 /// Everything about one group in one interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
-    pub(crate) counts: Counts,
+    pub(crate) counts: RequestCounts,
     /// From the intended start; in a closed loop there is only the actual one and this is empty.
     pub(crate) intended: Times,
     /// From the actual start: the send, or the connect where the request needed one.
@@ -267,7 +267,7 @@ const MOST_REASONS: usize = 32;
 impl Tally {
     pub(crate) fn new() -> Tally {
         Tally {
-            counts: Counts::default(),
+            counts: RequestCounts::default(),
             intended: Times::new(),
             actual: Times::new(),
             connect: Times::new(),

@@ -1,4 +1,4 @@
-//! Whom the requests go to: an `http://` or `https://` URL, taken apart and resolved once.
+//! The server that the requests go to: an `http://` or `https://` URL, taken apart and resolved once.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};

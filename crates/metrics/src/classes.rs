@@ -22,22 +22,22 @@ impl ClassSlot {
 
 /// Where something is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum RefusedAt {
     /// When a connection is accepted.
     Accept,
     /// When the head of a request is there.
     Request,
 }
 
-impl Place {
+impl RefusedAt {
     /// All, in order.
-    pub const ALL: [Place; 2] = [Place::Accept, Place::Request];
+    pub const ALL: [RefusedAt; 2] = [RefusedAt::Accept, RefusedAt::Request];
 
     /// As a label.
     pub fn as_str(self) -> &'static str {
         match self {
-            Place::Accept => "accept",
-            Place::Request => "request",
+            RefusedAt::Accept => "accept",
+            RefusedAt::Request => "request",
         }
     }
 }
@@ -55,7 +55,7 @@ pub enum Reason {
     InFlight,
     /// The wait for its turn would be too long, or too many wait.
     Queue,
-    /// Its client was refused a moment ago.
+    /// Its client was just refused.
     Ignored,
     /// The agent keeps the class to what the machine can serve.
     Agent,
@@ -77,12 +77,12 @@ impl Reason {
     ];
 
     /// Whether it can be the reason at this place.
-    pub fn is_at(self, place: Place) -> bool {
+    pub fn is_at(self, place: RefusedAt) -> bool {
         match self {
             Reason::Action | Reason::Agent => true,
-            Reason::Connections | Reason::Ignored => place == Place::Accept,
+            Reason::Connections | Reason::Ignored => place == RefusedAt::Accept,
             Reason::Requests | Reason::InFlight | Reason::Queue | Reason::Expired => {
-                place == Place::Request
+                place == RefusedAt::Request
             }
         }
     }
@@ -98,6 +98,32 @@ impl Reason {
             Reason::Ignored => "ignored",
             Reason::Agent => "agent",
             Reason::Expired => "expired",
+        }
+    }
+}
+
+/// What a client was told in the place of an application that has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unanswered {
+    /// 502: it could not be reached, has closed the connection, or cannot be understood.
+    Failed,
+    /// 503: it had no room, or is out of service.
+    Unavailable,
+    /// 504: it was late.
+    Late,
+}
+
+impl Unanswered {
+    /// All, in order.
+    pub const ALL: [Unanswered; 3] =
+        [Unanswered::Failed, Unanswered::Unavailable, Unanswered::Late];
+
+    /// The status, as a label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Unanswered::Failed => "502",
+            Unanswered::Unavailable => "503",
+            Unanswered::Late => "504",
         }
     }
 }
@@ -122,7 +148,10 @@ pub struct ClassTotals {
     /// Those whose connection ended before.
     pub cut: u64,
     /// What was refused, by place and reason.
-    pub refused: [[u64; Reason::ALL.len()]; Place::ALL.len()],
+    pub refused: [[u64; Reason::ALL.len()]; RefusedAt::ALL.len()],
+    /// Requests that an application was to answer and has not, by what their clients were told. They are
+    /// among those answered, or refused where the class had to give way.
+    pub unanswered: [u64; Unanswered::ALL.len()],
     /// Waits for a worker: of requests for their loop, and of their jobs for a helper thread.
     pub delays: [u64; DELAYS],
     /// Nanoseconds waited in all.
@@ -144,13 +173,13 @@ pub struct ClassLimits {
 
 impl ClassTotals {
     /// Requests and connections refused at this place.
-    pub fn refused_at(&self, place: Place) -> u64 {
+    pub fn refused_at(&self, place: RefusedAt) -> u64 {
         self.refused[place as usize].iter().sum()
     }
 
     /// Requests neither answered nor cut nor refused so far.
     pub fn in_flight(&self) -> u64 {
-        let ended = self.answered + self.cut + self.refused_at(Place::Request);
+        let ended = self.answered + self.cut + self.refused_at(RefusedAt::Request);
         self.offered.saturating_sub(ended)
     }
 
@@ -172,9 +201,12 @@ impl ClassTotals {
             ..*self
         };
         let refused = news.refused.iter_mut().flatten().zip(base.refused.iter().flatten());
-        refused.chain(news.delays.iter_mut().zip(&base.delays)).for_each(|(new, old)| {
-            *new = less(*new, *old);
-        });
+        let unanswered = news.unanswered.iter_mut().zip(&base.unanswered);
+        refused.chain(unanswered).chain(news.delays.iter_mut().zip(&base.delays)).for_each(
+            |(new, old)| {
+                *new = less(*new, *old);
+            },
+        );
         news
     }
 }
@@ -237,7 +269,8 @@ pub(crate) struct Row {
     offered: AtomicU64,
     answered: AtomicU64,
     cut: AtomicU64,
-    refused: [[AtomicU64; Reason::ALL.len()]; Place::ALL.len()],
+    refused: [[AtomicU64; Reason::ALL.len()]; RefusedAt::ALL.len()],
+    unanswered: [AtomicU64; Unanswered::ALL.len()],
     delays: [AtomicU64; DELAYS],
     delay_ns: AtomicU64,
     worked_ns: AtomicU64,
@@ -247,7 +280,7 @@ impl Row {
     /// Requests answered and requests refused.
     #[inline]
     fn ends(&self) -> (u64, u64) {
-        let refused = &self.refused[Place::Request as usize];
+        let refused = &self.refused[RefusedAt::Request as usize];
         (self.answered.load(Relaxed), refused.iter().map(|count| count.load(Relaxed)).sum())
     }
 }
@@ -272,6 +305,7 @@ impl Rows {
             for (sums, cells) in total.refused.iter_mut().zip(&row.refused) {
                 sums.iter_mut().zip(cells).for_each(|(sum, cell)| add(sum, cell));
             }
+            total.unanswered.iter_mut().zip(&row.unanswered).for_each(|(sum, cell)| add(sum, cell));
             total.delays.iter_mut().zip(&row.delays).for_each(|(sum, cell)| add(sum, cell));
             add(&mut total.delay_ns, &row.delay_ns);
             add(&mut total.worked_ns, &row.worked_ns);
@@ -293,7 +327,9 @@ pub enum ClassEvent {
     /// An admitted request's connection ended before.
     Cut,
     /// A connection or request was refused.
-    Refused(Place, Reason),
+    Refused(RefusedAt, Reason),
+    /// An application has not answered, and the client was told this. The request ends as well.
+    Unanswered(Unanswered),
 }
 
 impl crate::Local {
@@ -309,6 +345,7 @@ impl crate::Local {
             ClassEvent::Refused(place, reason) => {
                 bump(&row.refused[place as usize][reason as usize], 1)
             }
+            ClassEvent::Unanswered(what) => bump(&row.unanswered[what as usize], 1),
         }
     }
 
@@ -365,24 +402,30 @@ mod tests {
         let gold = ClassSlot(1);
         one.enter(gold, ClassEvent::Connection);
         (0..3).for_each(|_| one.enter(gold, ClassEvent::Offered));
-        one.enter(gold, ClassEvent::Refused(Place::Request, Reason::Agent));
-        one.enter(gold, ClassEvent::Refused(Place::Accept, Reason::Ignored));
+        one.enter(gold, ClassEvent::Refused(RefusedAt::Request, Reason::Agent));
+        one.enter(gold, ClassEvent::Refused(RefusedAt::Accept, Reason::Ignored));
         two.enter(gold, ClassEvent::Answered);
+        // told beside what has become of it
+        two.enter(gold, ClassEvent::Unanswered(Unanswered::Late));
         two.waited(gold, 100_000);
         two.waited(gold, 100_001);
         two.waited(gold, u64::MAX / 2);
         let totals = Totals::of([&one, &two]);
         let class = totals.class(gold);
         assert_eq!((class.offered, class.answered, class.in_flight()), (3, 1, 1));
-        assert_eq!((class.refused_at(Place::Request), class.refused_at(Place::Accept)), (1, 1));
+        assert_eq!(
+            (class.refused_at(RefusedAt::Request), class.refused_at(RefusedAt::Accept)),
+            (1, 1)
+        );
         assert_eq!((class.delays[0], class.delays[1], class.delays[DELAYS - 1]), (1, 1, 1));
+        assert_eq!(class.unanswered, [0, 0, 1]);
         assert_eq!(*totals.class(ClassSlot(0)), ClassTotals::default());
     }
 
     #[test]
     fn a_turn_that_only_refuses_is_no_worker_time() {
         let (local, gold) = (Local::default(), ClassSlot(1));
-        let refused = ClassEvent::Refused(Place::Request, Reason::Agent);
+        let refused = ClassEvent::Refused(RefusedAt::Request, Reason::Agent);
         let turn = |events: &[ClassEvent], ns| {
             let turn = local.begin_turn(gold);
             events.iter().for_each(|event| local.enter(gold, *event));

@@ -1,7 +1,7 @@
 //! The schema of everything Forebay counts or times, and how it is rendered.
 //!
 //! A loop, thread or fiber scheduler that serves requests owns one [`Local`] and is its only
-//! writer; readers add up all of them when somebody asks. So counting costs a plain addition, and
+//! writer; readers add up all of them when they are asked for. So counting costs a plain addition, and
 //! a scrape never stops a request. The journey's stages call [`Local::add`] and a [`Stopwatch`];
 //! the admin listener calls [`render`].
 //!
@@ -31,13 +31,14 @@ pub mod statuses;
 pub mod stopwatch;
 
 pub use classes::{
-    ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, Place, Reason,
+    ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, Reason, RefusedAt,
+    Unanswered,
 };
 pub use firewall::FirewallFigures;
 pub use gate::{GateFigures, GateRule};
 pub use local::{Local, Totals};
 pub use render::{Certificate, Info, RuleTotals, Snapshot};
 pub use schema::{Activity, Counter, Gauge};
-pub use sites::{SiteNames, SiteTotals, Slot};
+pub use sites::{SiteNames, SiteSlot, SiteTotals};
 pub use statuses::AnswerTotals;
 pub use stopwatch::{Off, Stopwatch};

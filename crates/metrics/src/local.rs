@@ -2,7 +2,7 @@
 
 use crate::classes::{self, ClassSlot, ClassTotals, MOST_CLASSES};
 use crate::schema::{Activity, Counter};
-use crate::sites::{Rows, SiteTotals, Slot};
+use crate::sites::{Rows, SiteSlot, SiteTotals};
 use crate::statuses::{self, AnswerTotals};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -54,7 +54,7 @@ impl Local {
 
     /// Counts an answer of a site, or of none.
     #[inline]
-    pub fn answered(&self, site: Slot, status: u16) {
+    pub fn answered(&self, site: SiteSlot, status: u16) {
         bump(self.sites.row(site).responses(status), 1);
         self.answers.answered(status);
     }
@@ -66,7 +66,7 @@ impl Local {
 
     /// Counts what was sent of the body of such an answer.
     #[inline]
-    pub fn sent_body(&self, site: Slot, bytes: u64) {
+    pub fn sent_body(&self, site: SiteSlot, bytes: u64) {
         bump(&self.sites.row(site).body_bytes, bytes);
     }
 
@@ -103,7 +103,7 @@ impl Default for Totals {
         Totals {
             counters: [0; Counter::ALL.len()],
             activities: [(0, 0); Activity::ALL.len()],
-            sites: vec![SiteTotals::default(); Slot::COUNT],
+            sites: vec![SiteTotals::default(); SiteSlot::COUNT],
             classes: Default::default(),
             answers: AnswerTotals::default(),
         }
@@ -135,7 +135,7 @@ impl Totals {
     }
 
     /// What was counted for a site.
-    pub fn site(&self, slot: Slot) -> SiteTotals {
+    pub fn site(&self, slot: SiteSlot) -> SiteTotals {
         self.sites[slot.index()]
     }
 

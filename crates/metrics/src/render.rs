@@ -1,7 +1,7 @@
 //! What was counted, as Prometheus text and as JSON. Both follow the schema: a new counter, gauge
 //! or activity appears in both by itself.
 
-use crate::classes::{ClassLimits, ClassTotals, DELAY_BOUNDS_US, Place, Reason};
+use crate::classes::{ClassLimits, ClassTotals, DELAY_BOUNDS_US, Reason, RefusedAt, Unanswered};
 use crate::firewall::{self, FirewallFigures};
 use crate::gate::{self, GateFigures};
 use crate::statuses::DURATION_BOUNDS_US;
@@ -302,6 +302,16 @@ fn classes(text: &mut String, snapshot: &Snapshot) {
             line(text, metric, &labels, &count.to_string());
         }
     }
+    let metric = "forebay_class_unanswered_total";
+    let help = "Requests that an application was to answer and has not, by class and by the status that \
+                was answered in its place; they are answered or refused as well.";
+    announce(text, metric, help, "counter");
+    for (name, totals) in classes {
+        for (what, count) in Unanswered::ALL.iter().zip(totals.unanswered) {
+            let labels = format!("class=\"{}\",status=\"{}\"", escape(name), what.as_str());
+            line(text, metric, &labels, &count.to_string());
+        }
+    }
     let metric = "forebay_class_delay_seconds";
     let help = "Waits of requests for their loop, and of each of their jobs for a helper thread, in \
                 one count, by class.";
@@ -362,9 +372,9 @@ fn limits(text: &mut String, snapshot: &Snapshot) {
 }
 
 /// How often each class was refused where and why, as far as that can be.
-fn refusals(totals: &ClassTotals) -> impl Iterator<Item = (Place, Reason, u64)> {
+fn refusals(totals: &ClassTotals) -> impl Iterator<Item = (RefusedAt, Reason, u64)> {
     let refused = totals.refused;
-    Place::ALL.into_iter().flat_map(move |place| {
+    RefusedAt::ALL.into_iter().flat_map(move |place| {
         Reason::ALL
             .into_iter()
             .filter(move |reason| reason.is_at(place))
@@ -470,19 +480,23 @@ fn class_json(totals: &ClassTotals) -> String {
     let refused = refusals(totals).filter(|(.., count)| *count > 0);
     let refused = refused
         .map(|(place, reason, count)| (format!("{}.{}", place.as_str(), reason.as_str()), count));
+    let unanswered = Unanswered::ALL.iter().zip(totals.unanswered);
+    let unanswered =
+        unanswered.filter(|(_, count)| *count > 0).map(|(what, count)| (what.as_str(), count));
     let mean_us = match totals.waits() {
         0 => "null".to_owned(),
         waits => format!("{:.1}", totals.delay_ns as f64 / waits as f64 / 1000.0),
     };
     format!(
         "{{\"connections\":{},\"requests\":{},\"answered\":{},\"cut\":{},\"in_flight\":{},\
-         \"refused\":{},\"delay_mean_us\":{mean_us},\"worker_ms\":{}}}",
+         \"refused\":{},\"unanswered\":{},\"delay_mean_us\":{mean_us},\"worker_ms\":{}}}",
         totals.connections,
         totals.offered,
         totals.answered,
         totals.cut,
         totals.in_flight(),
         object(refused),
+        object(unanswered),
         totals.worked_ns / 1_000_000,
     )
 }
@@ -535,7 +549,7 @@ pub(crate) fn escape(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::GateRule;
-    use crate::{ClassEvent, ClassNames, Local, SiteNames, Slot};
+    use crate::{ClassEvent, ClassNames, Local, SiteNames, SiteSlot};
 
     /// `\`, `"`, a line end and a tab in each place where a text from outside may stand.
     const ODD: &str = "o\"d\\d\n\t";
@@ -551,7 +565,7 @@ mod tests {
         let gauges = Gauge::ALL.iter().enumerate().map(|(at, gauge)| (*gauge, at as u64));
         let mut names = SiteNames::default();
         let slots = names.assign(&["shop.example", ODD], &Totals::default());
-        for (at, slot) in slots.into_iter().chain([Slot::NONE]).enumerate() {
+        for (at, slot) in slots.into_iter().chain([SiteSlot::NONE]).enumerate() {
             local.answered(slot, 200);
             local.answered(slot, 404);
             local.sent_body(slot, at as u64);
@@ -561,7 +575,9 @@ mod tests {
         for event in [ClassEvent::Connection, ClassEvent::Offered, ClassEvent::Answered] {
             local.enter(slots[0], event);
         }
-        for (place, reason) in [(Place::Accept, Reason::Ignored), (Place::Request, Reason::Agent)] {
+        for (place, reason) in
+            [(RefusedAt::Accept, Reason::Ignored), (RefusedAt::Request, Reason::Agent)]
+        {
             local.enter(slots[1], ClassEvent::Refused(place, reason));
         }
         local.waited(slots[1], 3_000_000);

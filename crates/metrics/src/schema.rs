@@ -46,6 +46,7 @@ schema! {
         TimeoutIdle = "forebay_timeouts_total" "kind=\"idle\"", "What took too long, by what was awaited.";
         TimeoutSend = "forebay_timeouts_total" "kind=\"send\"", "What took too long, by what was awaited.";
         TimeoutJob = "forebay_timeouts_total" "kind=\"job\"", "What took too long, by what was awaited.";
+        TimeoutPlace = "forebay_timeouts_total" "kind=\"queue\"", "What took too long, by what was awaited.";
         TimeoutSlot = "forebay_timeouts_total" "kind=\"upstream_queue\"", "What took too long, by what was awaited.";
         TimeoutConnect = "forebay_timeouts_total" "kind=\"upstream_connect\"", "What took too long, by what was awaited.";
         TimeoutAnswer = "forebay_timeouts_total" "kind=\"upstream_answer\"", "What took too long, by what was awaited.";
@@ -65,7 +66,7 @@ schema! {
         UpstreamLate = "forebay_upstream_requests_total" "result=\"late\"", "Requests to applications, by what has come of them.";
         UpstreamUnavailable = "forebay_upstream_requests_total" "result=\"unavailable\"", "Requests to applications, by what has come of them.";
         UpstreamRetries = "forebay_upstream_retries_total" "", "Requests to applications that were sent again.";
-        SendWaits = "forebay_send_waits_total" "", "Times an answer had to wait until its client had taken some of it.";
+        SendWaits = "forebay_send_waits_total" "", "Times an answer had to wait until its client had taken some of it. Divided by forebay_responses_total: waits per answer.";
         LinkUnknown = "forebay_link_unknown_total" "", "Requests to the next stage, with the engine isolated, of which it is not known whether they were done: they were answered with 502.";
         GivenUp = "forebay_requests_given_up_total" "", "Requests that were not begun because their client left while they waited.";
         HandshakesBegun = "forebay_tls_handshakes_begun_total" "", "TLS handshakes begun.";
@@ -99,7 +100,7 @@ schema! {
 }
 
 schema! {
-    /// What rises and falls; asked for at the moment of a scrape.
+    /// What rises and falls; asked for when it is scraped.
     Gauge {
         Connections = "forebay_connections" "", "Connections open now.";
         CacheBytes = "forebay_cache_bytes" "", "Bytes held by the data cache.";
@@ -124,6 +125,7 @@ schema! {
         OverloadLevel = "forebay_overload_level" "", "How overloaded the server is: 0 not at all, 1 header control, 2 class order, 3 SYN policing.";
         OverloadDelay = "forebay_overload_cause" "cause=\"delay\"", "Whether this is why the level is what it is: 1, or 0.";
         OverloadRefused = "forebay_overload_cause" "cause=\"refused\"", "Whether this is why the level is what it is: 1, or 0.";
+        OverloadApplications = "forebay_overload_cause" "cause=\"applications\"", "Whether this is why the level is what it is: 1, or 0.";
         OverloadLoad = "forebay_overload_cause" "cause=\"load\"", "Whether this is why the level is what it is: 1, or 0.";
         OverloadLag = "forebay_overload_cause" "cause=\"lag\"", "Whether this is why the level is what it is: 1, or 0.";
         OverloadRefusals = "forebay_overload_cause" "cause=\"refusals\"", "Whether this is why the level is what it is: 1, or 0.";
@@ -205,6 +207,7 @@ schema! {
         PipelineTransferred = "forebay_pipeline_threads_moved_total" "how=\"transferred\"", "Threads the controller has moved to a phase, back from it, or from another phase.";
         PipelineHeld = "forebay_pipeline_growth_held_total" "", "Times a phase had tasks waiting and got no thread, for lack of cores or of threads.";
         UpstreamInFlight = "forebay_upstream_requests_in_flight" "", "Requests under way to applications.";
+        QueuedByRules = "forebay_requests_queued" "", "Requests that wait because rules have as many at once as they may (in_flight.over = \"queue\").";
         UpstreamWaiting = "forebay_upstream_requests_waiting" "", "Requests that wait because applications have as much under way as they may.";
         UptimeSeconds = "forebay_uptime_seconds" "", "Seconds since the start.";
     }

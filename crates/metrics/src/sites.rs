@@ -1,6 +1,6 @@
 //! Counters per site, under a bounded number of names.
 //!
-//! A site's name gets a [`Slot`] when a configuration comes into force, and keeps it as long as a
+//! A site's name gets a [`SiteSlot`] when a configuration comes into force, and keeps it as long as a
 //! configuration names it, so its counters go on through reloads. At most [`MOST_SITES`] names have
 //! slots of their own; the answers of all other sites are counted together. So neither a scrape nor
 //! a loop's counters grow with what is configured, and nothing a client sends becomes a label.
@@ -14,22 +14,22 @@ pub const MOST_SITES: usize = 100;
 
 /// Where the counters of a site are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Slot(u8);
+pub struct SiteSlot(u8);
 
 /// The first slot that has a name.
 const FIRST_NAMED: usize = 2;
 
-impl Slot {
+impl SiteSlot {
     /// Of requests that belong to no site: malformed ones, and those for unknown hosts. Called `-`.
-    pub const NONE: Slot = Slot(0);
+    pub const NONE: SiteSlot = SiteSlot(0);
     /// Of all sites that have no slot of their own. Called `other`.
-    pub const OTHER: Slot = Slot(1);
+    pub const OTHER: SiteSlot = SiteSlot(1);
 
     pub(crate) const COUNT: usize = FIRST_NAMED + MOST_SITES;
 
-    fn named(at: usize) -> Slot {
+    fn named(at: usize) -> SiteSlot {
         // MOST_SITES is far below 254
-        Slot((FIRST_NAMED + at) as u8)
+        SiteSlot((FIRST_NAMED + at) as u8)
     }
 
     pub(crate) fn index(self) -> usize {
@@ -38,7 +38,8 @@ impl Slot {
 }
 
 /// What the slots without a name of their own are called.
-const UNNAMED: [(Slot, &str); FIRST_NAMED] = [(Slot::NONE, "-"), (Slot::OTHER, "other")];
+const UNNAMED: [(SiteSlot, &str); FIRST_NAMED] =
+    [(SiteSlot::NONE, "-"), (SiteSlot::OTHER, "other")];
 
 /// What was counted for one site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,12 +65,12 @@ impl SiteTotals {
 /// The counters of one site and one writer: one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Row {
+pub(crate) struct SiteRow {
     responses: [AtomicU64; 5],
     pub(crate) body_bytes: AtomicU64,
 }
 
-impl Row {
+impl SiteRow {
     #[inline]
     pub(crate) fn responses(&self, status: u16) -> &AtomicU64 {
         let class = usize::from(status / 100).clamp(1, 5);
@@ -83,11 +84,11 @@ const GROUP: usize = 8;
 
 /// The rows of one writer.
 #[derive(Debug, Default)]
-pub(crate) struct Rows([OnceLock<Box<[Row; GROUP]>>; Slot::COUNT.div_ceil(GROUP)]);
+pub(crate) struct Rows([OnceLock<Box<[SiteRow; GROUP]>>; SiteSlot::COUNT.div_ceil(GROUP)]);
 
 impl Rows {
     #[inline]
-    pub(crate) fn row(&self, slot: Slot) -> &Row {
+    pub(crate) fn row(&self, slot: SiteSlot) -> &SiteRow {
         let group = &self.0[slot.index() / GROUP];
         &group.get_or_init(Box::default)[slot.index() % GROUP]
     }
@@ -107,10 +108,10 @@ impl Rows {
 
 /// Which site has which slot.
 #[derive(Clone, Debug, Default)]
-pub struct SiteNames(Vec<Named>);
+pub struct SiteNames(Vec<NamedSite>);
 
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedSite {
     name: String,
     /// What had been counted in this slot when it got this name.
     base: SiteTotals,
@@ -122,31 +123,31 @@ impl SiteNames {
     /// Gives the sites of a new configuration their slots, in the order of `names`. A site that was
     /// there before keeps its slot; one that is gone keeps it until another needs it. `counted` is
     /// what was counted so far.
-    pub fn assign(&mut self, names: &[&str], counted: &Totals) -> Vec<Slot> {
+    pub fn assign(&mut self, names: &[&str], counted: &Totals) -> Vec<SiteSlot> {
         for named in &mut self.0 {
             named.used = names.contains(&named.name.as_str());
         }
         names.iter().map(|name| self.slot(name, counted)).collect()
     }
 
-    fn slot(&mut self, name: &str, counted: &Totals) -> Slot {
-        // who calls a site so gets its counters with the others of that name
+    fn slot(&mut self, name: &str, counted: &Totals) -> SiteSlot {
+        // a site of that name has its counters with the others of that name
         if let Some((slot, _)) = UNNAMED.iter().find(|(_, unnamed)| *unnamed == name) {
             return *slot;
         }
         if let Some(at) = self.0.iter().position(|named| named.name == name) {
-            return Slot::named(at);
+            return SiteSlot::named(at);
         }
         let at = if self.0.len() < MOST_SITES {
             self.0.len()
         } else {
             match self.0.iter().position(|named| !named.used) {
                 Some(at) => at,
-                None => return Slot::OTHER,
+                None => return SiteSlot::OTHER,
             }
         };
-        let slot = Slot::named(at);
-        let named = Named { name: name.to_owned(), base: counted.site(slot), used: true };
+        let slot = SiteSlot::named(at);
+        let named = NamedSite { name: name.to_owned(), base: counted.site(slot), used: true };
         match self.0.get_mut(at) {
             Some(before) => *before = named,
             None => self.0.push(named),
@@ -158,7 +159,7 @@ impl SiteNames {
     pub fn rows(&self, counted: &Totals) -> Vec<(String, SiteTotals)> {
         let unnamed = UNNAMED.map(|(slot, name)| (name.to_owned(), counted.site(slot)));
         let named = self.0.iter().enumerate().map(|(at, named)| {
-            (named.name.clone(), counted.site(Slot::named(at)).since(&named.base))
+            (named.name.clone(), counted.site(SiteSlot::named(at)).since(&named.base))
         });
         named.chain(unnamed).collect()
     }
@@ -186,7 +187,7 @@ mod tests {
         two.answered(before[1], 301);
         let counted = Totals::of([&one, &two]);
         let after = names.assign(&["wiki", "shop", "other"], &counted);
-        assert_eq!(after[2], Slot::OTHER);
+        assert_eq!(after[2], SiteSlot::OTHER);
         assert_eq!(after[1], before[0]);
         assert!(!before.contains(&after[0]));
         one.answered(after[1], 999);
@@ -204,9 +205,9 @@ mod tests {
         let many: Vec<String> = (0..MOST_SITES + 2).map(|n| format!("site{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let slots = names.assign(&many, &Totals::default());
-        assert_eq!(slots[MOST_SITES..], [Slot::OTHER, Slot::OTHER]);
+        assert_eq!(slots[MOST_SITES..], [SiteSlot::OTHER, SiteSlot::OTHER]);
         slots.iter().for_each(|slot| local.answered(*slot, 200));
-        local.answered(Slot::NONE, 400);
+        local.answered(SiteSlot::NONE, 400);
         let counted = Totals::of([&local]);
         assert_eq!(row(&names, &counted, "site99").unwrap().responses, [0, 1, 0, 0, 0]);
         assert_eq!(row(&names, &counted, "site100"), None);
@@ -233,7 +234,7 @@ mod tests {
 
     #[test]
     fn rows_share_no_cache_line() {
-        assert_eq!((size_of::<Row>(), align_of::<Row>()), (64, 64));
+        assert_eq!((size_of::<SiteRow>(), align_of::<SiteRow>()), (64, 64));
         assert_eq!(align_of::<Local>(), 128);
     }
 }

@@ -3,14 +3,14 @@
 //! The word holds the *theoretical arrival time* of the next event, in nanoseconds of a clock that
 //! never goes back. An event at `t` conforms if the word is at most `t + (burst − 1)·interval`; the
 //! word then becomes `max(word, t) + interval`. A word of 0 is a full bucket, and a full bucket needs
-//! no upkeep, so nothing has to run while nobody comes.
+//! no upkeep, so nothing has to run while no request comes.
 //!
 //! From this follows what is promised: of events that are admitted, at most
 //! `burst + floor(d / interval)` begin within any time `d`. It holds for callers on several threads
 //! by the times they state, whatever their order; a caller whose clock lags admits no more for it.
 //!
 //! An event that comes too early can *reserve* its turn: the word moves on as if it had conformed, and
-//! the caller is told how long to wait. So those who wait need neither a list nor somebody who looks
+//! the caller is told how long to wait. So requests that wait need neither a list nor a thread that looks
 //! after it.
 
 use crate::rule::{Limit, Over};
@@ -98,7 +98,7 @@ pub fn available(word: &AtomicU64, now_ns: u64, terms: &Terms) -> u32 {
 }
 
 /// Lowers a word that was charged by other terms to what these terms can have made of it, so that
-/// nobody waits longer than they say.
+/// no request waits longer than they say.
 pub(crate) fn fit(word: u64, now_ns: u64, terms: &Terms) -> u64 {
     word.min(now_ns.saturating_add(terms.most_ahead_ns()))
 }
@@ -205,7 +205,7 @@ mod tests {
                         begun.push(now + wait_ns);
                     }
                     Err(retry_ns) => {
-                        // what was said is true, and not a moment later than true
+                        // what was said is true, and not later than true
                         let copy = AtomicU64::new(word.load(Relaxed));
                         prop_assert!(charge(&copy, now + retry_ns - 1, &terms).is_err());
                         prop_assert!(charge(&copy, now + retry_ns, &terms).is_ok());

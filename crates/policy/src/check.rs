@@ -101,9 +101,11 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
     if let Some(bounds) = &rule.bounds {
         check_bounds(bounds, requests.as_ref())?;
     }
-    if let Some(InFlight { most, per: _, over }) = in_flight {
+    if let Some(InFlight { most, per, over }) = in_flight {
         check_range("in_flight", *most, 1, u32::MAX >> 1)?;
-        cannot_queue("in_flight", *over)?;
+        if matches!((per, over), (Per::Client, Over::Queue { .. })) {
+            return Err(("in_flight", Fault::QueueOfClient));
+        }
         check_over("in_flight", *over)?;
     }
     if let Some(most) = requests_per_connection {
@@ -314,17 +316,24 @@ mod tests {
             (
                 of_rule(|r| {
                     let over = Over::Queue { deadline_ms: 10, most: 1 };
+                    r.in_flight = Some(InFlight { most: 1, per: Per::Client, over });
+                }),
+                "rule 1: in_flight: requests at once queue only where all clients share the limit, \
+                 without per = \"client\"",
+            ),
+            (
+                of_rule(|r| {
+                    let over = Over::Queue { deadline_ms: 0, most: 1 };
                     r.in_flight = Some(InFlight { most: 1, per: Per::Rule, over });
                 }),
-                "rule 1: in_flight: only requests over a rate can queue; others can be rejected, \
-                 reset or dropped",
+                "rule 1: in_flight: 0 is not between 1 and 60000",
             ),
             (
                 of_rule(|r| {
                     let over = Over::Queue { deadline_ms: 10, most: 1 };
                     r.connections = Some(Limit { over, ..limit() });
                 }),
-                "rule 1: connections: only requests over a rate can queue; others can be rejected, \
+                "rule 1: connections: only requests can queue; connections can be rejected, \
                  reset or dropped",
             ),
             (

@@ -2,8 +2,9 @@
 //!
 //! Each is a table of sets; a set is a cache line of eight words, and what is kept for a client lies in
 //! one word of the set that its hash names. The word begins with a part of the hash, so one
-//! compare-and-swap finds out whose word it is and changes it: there is no lock, and nobody is ever
-//! charged for another. The hash is keyed with a secret: nobody can choose whom to share a set with.
+//! compare-and-swap finds out whose word it is and changes it: there is no lock, and no client is ever
+//! charged for another. The hash is keyed with a secret: a client cannot choose which others it shares a
+//! set with.
 //!
 //! A bucket that is full again is worth nothing and is replaced first. If all eight are in use, that
 //! one goes which will be full the soonest; it is counted. A count above zero is never replaced; if all
@@ -12,7 +13,7 @@
 //! Time is kept in units of 4.096 µs, and an interval is rounded up to them: at 1,000 per second a
 //! client gets 0.4 % less than it might. Two clients of one set are taken for one with a probability of
 //! 1 in 16 million. After 52 days a word's time begins anew: to a client that comes back after just so
-//! long, and whose word nobody has taken since, it says what it said then.
+//! long, and whose word was not taken since, it says what it said then.
 
 use crate::bucket::Terms;
 use forebay_http::client::ClientKey;
@@ -34,7 +35,7 @@ const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// No bucket is charged further ahead, and nobody is ignored for longer: a day, and a minute for
+/// No bucket is charged further ahead, and no client is ignored for longer: a day, and a minute for
 /// those who queue. What seems to be further ahead lies in the past.
 const MOST_AHEAD: u64 = ((86_400 + 60 + 3600) * 1_000_000_000) >> UNIT_BITS;
 
@@ -113,7 +114,7 @@ impl Clients {
                 Some((way, word)) => (way, word, ahead(word, now, terms.most_ahead)),
                 None => soonest(ways, now),
             };
-            // a word of somebody else is replaced by a full bucket
+            // a word of another client is replaced by a full bucket
             let used = if word.is_some() { ahead } else { 0 };
             let wait = used.saturating_sub(terms.tolerance);
             if wait > terms.most_wait {
@@ -147,7 +148,7 @@ impl Clients {
         }
     }
 
-    /// Ignores a client for so long, if it is not ignored for longer already. Nobody is ignored for
+    /// Ignores a client for so long, if it is not ignored for longer already. No client is ignored for
     /// longer than `most_ns`: a word further ahead lies in the past.
     pub(crate) fn ignore(&self, key: Key, now_ns: u64, for_ns: u64, most_ns: u64) {
         let now = now_ns >> UNIT_BITS;
@@ -176,7 +177,7 @@ impl Clients {
         }
     }
 
-    /// For how much longer a client is ignored, 0 if it is not; nobody is for longer than `most_ns`.
+    /// For how much longer a client is ignored, 0 if it is not; no client is for longer than `most_ns`.
     #[inline]
     pub(crate) fn ignored_ns(&self, key: Key, now_ns: u64, most_ns: u64) -> u64 {
         let word = find_bucket(self.set(&self.buckets, key), key);
@@ -184,7 +185,7 @@ impl Clients {
         word.map_or(0, |(_, word)| ahead(word, now, most) << UNIT_BITS)
     }
 
-    /// Counts one more of a client, of whom there may be `most` at once.
+    /// Counts one more of a client, which may have `most` at once.
     ///
     /// # Errors
     /// There are as many already. `Ok(None)` if it could not be counted.
@@ -221,7 +222,7 @@ impl Clients {
     }
 
     /// One less. The client slot is one that [`enter`](Clients::enter) gave, each only once: while it is
-    /// taken, its count is above zero and its word is nobody else's.
+    /// taken, its count is above zero and its word is no other client's.
     #[inline]
     pub(crate) fn leave(&self, client_slot: ClientSlot) {
         let client_slot = client_slot.0 as usize;
@@ -282,7 +283,7 @@ impl Units {
     }
 }
 
-/// How far ahead the word of somebody can be who is ignored for `most_ns` at most.
+/// How far ahead the word of a client can be that is ignored for `most_ns` at most.
 #[inline]
 fn most_ignored(most_ns: u64) -> u64 {
     (units(most_ns) + LAG).min(MOST_AHEAD)
@@ -299,7 +300,7 @@ fn bucket_word(key: Key, arrival: u64) -> u64 {
     key.0 << TIME_BITS | arrival & TIME_MASK
 }
 
-/// How far a word's time lies ahead; 0 if it has passed, or if nobody has used the word yet.
+/// How far a word's time lies ahead; 0 if it has passed, or if the word was not used yet.
 #[inline]
 fn ahead(word: u64, now: u64, most: u64) -> u64 {
     let ahead = word.wrapping_sub(now) & TIME_MASK;
@@ -322,7 +323,7 @@ fn soonest(ways: &[AtomicU64; WAYS], now: u64) -> (usize, u64, u64) {
     aheads.min_by_key(|(.., ahead)| *ahead).unwrap_or_default()
 }
 
-/// After a word of a client who had none was put into its place: whether another caller has put one
+/// After a word of a client that had none was put into its place: whether another caller has put one
 /// for the same client into another place meanwhile. Then this one is taken back, and the caller looks
 /// again; both may, and one of them is first the next time. `tag` are the bits that name the client;
 /// another word counts if any bit of `used` is set in it, or always if there is none.
@@ -333,7 +334,7 @@ fn is_withdrawn(ways: &[AtomicU64; WAYS], way: usize, word: u64, tag: u64, used:
     let is_same = |other: u64| other & tag == word & tag && (used == 0 || other & used > 0);
     let is_twice =
         ways.iter().enumerate().any(|(at, other)| at != way && is_same(other.load(Relaxed)));
-    // a word that somebody else has charged since stays
+    // a word that another thread has charged since stays
     is_twice && ways[way].compare_exchange(word, 0, Relaxed, Relaxed).is_ok()
 }
 

@@ -124,16 +124,16 @@ impl fmt::Display for Condition {
 
 /// A set of conditions, such as those that are still to be tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked(u16);
+pub(crate) struct ConditionSet(u16);
 
-impl Asked {
-    pub(crate) fn of(conditions: &Conditions) -> Asked {
+impl ConditionSet {
+    pub(crate) fn of(conditions: &Conditions) -> ConditionSet {
         let asked = Condition::ALL.into_iter().filter(|one| one.is_asked(conditions));
-        Asked(asked.fold(0, |set, one| set | 1 << one as u8))
+        ConditionSet(asked.fold(0, |set, one| set | 1 << one as u8))
     }
 
-    pub(crate) fn without(self, condition: Condition) -> Asked {
-        Asked(self.0 & !(1 << condition as u8))
+    pub(crate) fn without(self, condition: Condition) -> ConditionSet {
+        ConditionSet(self.0 & !(1 << condition as u8))
     }
 
     pub(crate) fn has(self, condition: Condition) -> bool {
@@ -160,12 +160,12 @@ impl Asked {
         self,
         conditions: &Conditions,
         facts: &RequestFacts<'f, F>,
-    ) -> Asked
+    ) -> ConditionSet
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
         let holds = |one: &Condition| self.has(*one) && one.holds(conditions, facts);
-        Condition::ALL.into_iter().filter(holds).fold(self, Asked::without)
+        Condition::ALL.into_iter().filter(holds).fold(self, ConditionSet::without)
     }
 
     /// The first of them that does not hold.
@@ -183,7 +183,7 @@ impl Asked {
             if !condition.holds(conditions, facts) {
                 return Some(condition);
             }
-            rest = Asked(rest.0 & (rest.0 - 1));
+            rest = ConditionSet(rest.0 & (rest.0 - 1));
         }
         None
     }

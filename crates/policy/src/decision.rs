@@ -1,6 +1,6 @@
 //! What was decided.
 
-pub use forebay_metrics::{Place, Reason};
+pub use forebay_metrics::{Reason, RefusedAt};
 
 /// Which rule decides what: numbers of rules in the order they were written, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

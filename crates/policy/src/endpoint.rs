@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// | `2001:db8::/32`, `[2001:db8::]/32` | the same for IPv6; any port |
 /// | `fd00::5-fd00::9`, `[fd00::5-fd00::9]` | a range; any port |
 /// | `[2001:db8::1]:80`, `[2001:db8::]/32:80`, `[fd00::5-fd00::9]:80` | with a port an IPv6 address stands in brackets |
-/// | `unix` | whoever came through a Unix socket |
+/// | `unix` | clients that came through a Unix socket |
 ///
 /// An IPv4 address in IPv6's form counts as IPv4. A port that is not known is in no range.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ struct Range {
     is_v4: bool,
 }
 
-/// The addresses of an [`Endpoint`], for those who look them up in a form of their own.
+/// The addresses of an [`Endpoint`], for callers that look them up in a form of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     /// All of them.

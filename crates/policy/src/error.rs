@@ -86,9 +86,10 @@ pub enum Fault {
         /// How long it may take, in seconds.
         most_s: u64,
     },
-    /// Only requests over a rate can queue. A connection has nothing to wait for, and nobody knows
-    /// when the next of the requests at once ends.
+    /// A connection has nothing to wait for.
     CannotQueue,
+    /// Requests at once wait in one queue for the whole rule, not in one for each client.
+    QueueOfClient,
     /// The rate of a rule is not between the bounds within which it may be moved, or a bound is no rate.
     Bounds {
         /// The bounds.
@@ -140,7 +141,10 @@ impl fmt::Display for Fault {
                  {most_s} s are possible"
             ),
             Fault::CannotQueue => f.write_str(
-                "only requests over a rate can queue; others can be rejected, reset or dropped",
+                "only requests can queue; connections can be rejected, reset or dropped",
+            ),
+            Fault::QueueOfClient => f.write_str(
+                "requests at once queue only where all clients share the limit, without per = \"client\"",
             ),
             Fault::Bounds { bounds: Bounds { least, most }, .. }
                 if least.is_unlimited() || most.is_unlimited() =>

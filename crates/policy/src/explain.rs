@@ -1,12 +1,12 @@
 //! Why it is so: for each rule, what it decides, or what stands in its way; of many rules those that
 //! matter.
 
-use crate::condition::{Asked, Condition};
+use crate::condition::{Condition, ConditionSet};
 use crate::decision::Decisions;
 use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::policy::{Policy, bare};
 use crate::rule::{Degree, Rule, When};
-use crate::search::{Entry, Found, Marks, Phase, Slots};
+use crate::search::{FirstRules, IndexedRule, Marks, Phase, Slots};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -87,7 +87,7 @@ impl Setting {
 
 /// What became of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RuleOutcome {
     /// It matches, and decides what [`Explanation::decisions`] names it for; perhaps nothing, because
     /// others stand before it or it names nothing that counts here.
     Matches,
@@ -118,7 +118,7 @@ pub struct Explanation<'p> {
     /// What is decided; the same as without an explanation.
     pub decisions: Decisions,
     /// What became of each rule.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<RuleOutcome>,
 }
 
 impl Policy {
@@ -152,26 +152,26 @@ impl Policy {
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        let mut found = Found::new(Slots::default());
+        let mut found = FirstRules::new(Slots::default());
         let mut stopped = None;
         let mut outcomes = Vec::with_capacity(self.rules().len());
         for (number, rule) in (0..).zip(self.rules()) {
-            let asked = Asked::of(&rule.conditions);
+            let asked = ConditionSet::of(&rule.conditions);
             let failing = asked.failing(&rule.conditions, facts);
             let outcome = if phase == Phase::Connection && !rule.is_for_connections() {
-                Outcome::NoRequest
+                RuleOutcome::NoRequest
             } else if let Some(condition) = failing.first() {
-                Outcome::Fails { condition, nearly: failing.len() == 1 && asked.len() > 1 }
+                RuleOutcome::Fails { condition, nearly: failing.len() == 1 && asked.len() > 1 }
             } else if let Some(by) = stopped {
-                Outcome::Behind(by)
+                RuleOutcome::Behind(by)
             } else if rule.when.from(phase) > degree {
-                Outcome::NotNow
+                RuleOutcome::NotNow
             } else {
                 let (slots, marks) =
                     (Slots::of(rule, phase), Marks::new(rule.stop, Degree::NORMAL, false));
-                found.take(&Entry { rule: number, asked, slots, marks });
+                found.take(&IndexedRule { rule: number, asked, slots, marks });
                 stopped = rule.stop.then_some(number);
-                Outcome::Matches
+                RuleOutcome::Matches
             };
             outcomes.push(outcome);
         }
@@ -196,7 +196,7 @@ impl Explanation<'_> {
     /// lacks a cookie is nearer than one for another site.
     fn nearest(&self) -> BTreeSet<u32> {
         let near = (0..).zip(&self.outcomes).filter_map(|(number, outcome)| match outcome {
-            Outcome::Fails { condition, nearly: true } => Some((Reverse(*condition), number)),
+            RuleOutcome::Fails { condition, nearly: true } => Some((Reverse(*condition), number)),
             _ => None,
         });
         let mut near: Vec<(Reverse<Condition>, u32)> = near.collect();
@@ -237,17 +237,17 @@ impl Explanation<'_> {
         Ok(())
     }
 
-    fn rule(&self, number: u32, outcome: Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn rule(&self, number: u32, outcome: RuleOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  {:?}: ", self.name(number))?;
         match outcome {
-            Outcome::Fails { condition, .. } => writeln!(f, "{condition} does not match"),
-            Outcome::NotNow => match self.when(number) {
+            RuleOutcome::Fails { condition, .. } => writeln!(f, "{condition} does not match"),
+            RuleOutcome::NotNow => match self.when(number) {
                 When::From(degree) => writeln!(f, "counts from level {} on", degree.number()),
                 When::Always | When::Overload => writeln!(f, "counts only in overload"),
             },
-            Outcome::NoRequest => writeln!(f, "asks for a request"),
-            Outcome::Behind(by) => writeln!(f, "not looked at: {:?} stops", self.name(by)),
-            Outcome::Matches => {
+            RuleOutcome::NoRequest => writeln!(f, "asks for a request"),
+            RuleOutcome::Behind(by) => writeln!(f, "not looked at: {:?} stops", self.name(by)),
+            RuleOutcome::Matches => {
                 let decided: Vec<_> = self.decides(number).map(Setting::as_str).collect();
                 match &*decided {
                     [] => write!(f, "matches, decides nothing")?,
@@ -259,7 +259,7 @@ impl Explanation<'_> {
         }
     }
 
-    /// What a rule that matches names in vain, and who has it.
+    /// What a rule that matches names in vain, and which rule has it.
     fn taken(&self, number: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(rule) = self.policy.rules().get(number as usize) else { return Ok(()) };
         let named =
@@ -285,11 +285,13 @@ impl fmt::Display for Brief<'_> {
         let mut left_out = [(0, "near"), (0, "about requests"), (0, "not matching")];
         for (number, outcome) in (0..).zip(&all.outcomes) {
             match outcome {
-                Outcome::Fails { .. } if near.contains(&number) => all.rule(number, *outcome, f)?,
-                Outcome::Fails { nearly: true, .. } => left_out[0].0 += 1,
-                Outcome::NoRequest => left_out[1].0 += 1,
-                Outcome::Fails { .. } => left_out[2].0 += 1,
-                Outcome::Matches | Outcome::NotNow | Outcome::Behind(_) => {
+                RuleOutcome::Fails { .. } if near.contains(&number) => {
+                    all.rule(number, *outcome, f)?
+                }
+                RuleOutcome::Fails { nearly: true, .. } => left_out[0].0 += 1,
+                RuleOutcome::NoRequest => left_out[1].0 += 1,
+                RuleOutcome::Fails { .. } => left_out[2].0 += 1,
+                RuleOutcome::Matches | RuleOutcome::NotNow | RuleOutcome::Behind(_) => {
                     all.rule(number, *outcome, f)?;
                 }
             }

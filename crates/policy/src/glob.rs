@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Whoever goes back to try another place for a piece would not come to an end here.
+    /// A search that goes back to try another place for a piece would not come to an end here.
     #[test]
     fn many_stars_take_no_longer() {
         let text = "a".repeat(100_000);

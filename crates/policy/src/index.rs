@@ -10,20 +10,20 @@
 //! Where more than one way is open, the one is taken in which the rule shares its place with the
 //! fewest others. What a place proves is not tried again.
 
-use crate::condition::{Asked, Condition};
+use crate::condition::{Condition, ConditionSet};
 use crate::endpoint::{Endpoint, bits_of, is_unix};
 use crate::facts::RequestFacts;
 use crate::glob::{Glob, Pairs};
 use crate::networks::{Network, Networks};
 use crate::pattern::{MOST_HOST_BYTES, PathPattern, SitePattern, original};
 use crate::rule::{Degree, Rule};
-use crate::search::{Entry, Found, Marks, Phase, Slots};
+use crate::search::{FirstRules, IndexedRule, Marks, Phase, Slots};
 use crate::trie::Trie;
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-type Entries = Box<[Entry]>;
+type Entries = Box<[IndexedRule]>;
 type Paths = Trie<Entries>;
 
 /// By name. Clients choose what is looked up, not what is in the table.
@@ -60,7 +60,7 @@ enum FilingKey {
 #[derive(Clone, Debug)]
 struct Filing {
     filing_key: FilingKey,
-    asked: Asked,
+    asked: ConditionSet,
     is_exact: bool,
 }
 
@@ -77,7 +77,7 @@ impl Index {
         for filing in rules().flat_map(|(_, rule)| ways(rule)).flatten() {
             *sizes.entry(filing.filing_key).or_default() += 1;
         }
-        let mut by_filing_key: HashMap<FilingKey, Vec<Entry>> = HashMap::new();
+        let mut by_filing_key: HashMap<FilingKey, Vec<IndexedRule>> = HashMap::new();
         let mut wanted = Slots::default();
         for (number, rule) in rules() {
             let size = |way: &Vec<Filing>| way.iter().map(|one| sizes[&one.filing_key]).max();
@@ -86,7 +86,7 @@ impl Index {
             for Filing { filing_key, asked, is_exact } in best {
                 let marks = Marks::new(rule.stop, rule.when.from(phase), is_exact);
                 let slots = Slots::of(rule, phase);
-                let entry = Entry { rule: *number, asked, slots, marks };
+                let entry = IndexedRule { rule: *number, asked, slots, marks };
                 by_filing_key.entry(filing_key).or_default().push(entry);
             }
         }
@@ -98,7 +98,7 @@ impl Index {
         Index { wanted, is_empty, pairs, ..index }
     }
 
-    fn arrange(by_filing_key: HashMap<FilingKey, Vec<Entry>>) -> Index {
+    fn arrange(by_filing_key: HashMap<FilingKey, Vec<IndexedRule>>) -> Index {
         let mut any_site = Vec::new();
         let mut sites: HashMap<(bool, Box<[u8]>), Vec<_>> = HashMap::new();
         let (mut client, mut local) = (Vec::new(), Vec::new());
@@ -142,11 +142,11 @@ impl Index {
         rules: &[Rule],
         facts: &RequestFacts<'f, F>,
         degree: Degree,
-    ) -> Found
+    ) -> FirstRules
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        let mut looking = Looking { rules, facts, degree, found: Found::new(self.wanted) };
+        let mut looking = Looking { rules, facts, degree, found: FirstRules::new(self.wanted) };
         if let Some(paths) = self.sites.get(facts.host) {
             looking.among_paths(paths);
         }
@@ -172,7 +172,7 @@ struct Looking<'l, 'f, F> {
     rules: &'l [Rule],
     facts: &'l RequestFacts<'f, F>,
     degree: Degree,
-    found: Found,
+    found: FirstRules,
 }
 
 impl<'f, F> Looking<'_, 'f, F>
@@ -194,7 +194,7 @@ where
     }
 
     #[inline]
-    fn among_free(&mut self, entries: &[Entry], pairs: &[Pairs]) {
+    fn among_free(&mut self, entries: &[IndexedRule], pairs: &[Pairs]) {
         if pairs.is_empty() {
             return self.among(entries, usize::MAX);
         }
@@ -209,7 +209,7 @@ where
     /// Tries rules, which stand in the order they were written. They were found by the first
     /// `prefix_bytes` of the path.
     #[inline]
-    fn among(&mut self, entries: &[Entry], prefix_bytes: usize) {
+    fn among(&mut self, entries: &[IndexedRule], prefix_bytes: usize) {
         for entry in entries {
             if entry.rule >= self.found.horizon() {
                 break;
@@ -231,7 +231,7 @@ where
     }
 
     #[inline]
-    fn holds(&self, entry: &Entry) -> bool {
+    fn holds(&self, entry: &IndexedRule) -> bool {
         entry.asked.is_empty() || {
             let conditions = &self.rules[entry.rule as usize].conditions;
             entry.asked.failed(conditions, self.facts).is_none()
@@ -247,7 +247,11 @@ fn pairs(rule: &Rule) -> Pairs {
 }
 
 fn free(rule: &Rule) -> Filing {
-    Filing { filing_key: FilingKey::Free, asked: Asked::of(&rule.conditions), is_exact: false }
+    Filing {
+        filing_key: FilingKey::Free,
+        asked: ConditionSet::of(&rule.conditions),
+        is_exact: false,
+    }
 }
 
 /// The ways in which a rule can be filed, the best first where they are equally crowded.
@@ -267,8 +271,8 @@ fn by_path(rule: &Rule) -> Option<Vec<Filing>> {
             sites.iter().map(SitePattern::key).map(|(key, is)| (Some(key.into()), is)).collect()
         }
     };
-    let asked = Asked::of(&rule.conditions).without(Condition::Site);
-    let paths: Vec<(Box<[u8]>, Asked, bool)> = match &*rule.conditions.path {
+    let asked = ConditionSet::of(&rule.conditions).without(Condition::Site);
+    let paths: Vec<(Box<[u8]>, ConditionSet, bool)> = match &*rule.conditions.path {
         [] => vec![(Box::default(), asked, false)],
         paths => {
             let globs = paths.iter().map(PathPattern::glob);
@@ -303,7 +307,7 @@ fn by_network(
     endpoints: &[Endpoint],
     filing_key: impl Fn(Network) -> FilingKey,
 ) -> Option<Vec<Filing>> {
-    let asked = Asked::of(&rule.conditions);
+    let asked = ConditionSet::of(&rule.conditions);
     let proven = asked.without(condition);
     let file = |endpoint: &Endpoint| {
         let prefix = endpoint.prefix()?;

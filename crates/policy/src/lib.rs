@@ -1,6 +1,6 @@
-//! Who is served first, and who is not served: classes, and the rules that give them.
+//! Which requests are served first, and which are refused: classes, and the rules that give them.
 //!
-//! A rule has conditions (who asks, where, for what) and settings (a class, limits, an action). It
+//! A rule has conditions (which client, where, for what) and settings (a class, limits, an action). It
 //! stands twice in a request's journey. When a connection comes, rules that ask for addresses only
 //! judge it. When a head is there, and for each request of a connection that is kept, all rules do.
 //! For each setting the first rule that names it decides, unless one with `stop` stands before it; a
@@ -8,13 +8,13 @@
 //!
 //! A caller asks [`Policy`] what is decided, which depends on the facts alone, and then charges it to
 //! the [`State`] that all loops share: buckets, counts, the agent's rates. Neither takes a lock or
-//! allocates. Who is admitted has a class and perhaps a time to wait, and keeps a [`Ticket`] until its
-//! answer is sent.
+//! allocates. A request that is admitted has a class and perhaps a time to wait, and keeps a
+//! [`InFlightGuard`] until its answer is sent.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`Policy`] | classes and rules compiled: who decides; `explain_…` says why |
-//! | [`State`] | what is used of the limits: charges, and [`Ticket`]s for what is counted |
+//! | [`Policy`] | classes and rules compiled: which rule decides; `explain_…` says why |
+//! | [`State`] | what is used of the limits: charges, and [`InFlightGuard`]s for what is counted |
 //! | [`bucket`] | a token bucket in one word |
 //! | [`class`] | classes: their order, their share of worker time, the delay that is aimed at |
 //! | [`rule`] | rules: conditions, limits, actions |
@@ -29,8 +29,9 @@
 //! | [`condition`] | the kinds of conditions, and which of them hold |
 //! | [`facts`] | what is known of a connection or a request when it is judged |
 //! | [`syn`] | what can be decided where only a SYN is seen |
+//! | [`first`] | what can be decided where only the first segment of data is seen |
 //! | [`near`] | "did you mean": the known name that a slip was meant to be |
-//! | [`decision`] | what was decided: which rule decides what, and why somebody was refused |
+//! | [`decision`] | what was decided: which rule decides what, and why a request was refused |
 //!
 //! It deliberately has no socket, no file, no thread and no clock: time is an argument. It keeps no
 //! queue, orders nothing (`forebay_control::ranked` does) and counts nothing for people.
@@ -83,6 +84,7 @@ mod error;
 mod explain;
 pub mod facts;
 pub mod field;
+pub mod first;
 mod glob;
 pub mod identity;
 mod index;
@@ -103,10 +105,10 @@ mod trace;
 mod trie;
 
 pub use error::{At, Fault, PolicyError};
-pub use explain::{Brief, Explanation, Outcome, Setting};
+pub use explain::{Brief, Explanation, RuleOutcome, Setting};
 pub use glob::Glob;
 pub use matcher::RegexError;
-pub use meter::{Standing, Ticket};
+pub use meter::{InFlightGuard, Standing};
 pub use policy::{Needs, Policy};
 pub use search::Phase;
 

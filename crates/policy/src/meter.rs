@@ -2,7 +2,7 @@
 
 use crate::bucket::{self, Terms};
 use crate::clients::{ClientSlot, Clients, Key};
-use crate::rule::{Bounds, InFlight, Limit, Per, Rule};
+use crate::rule::{Bounds, InFlight, Limit, Over, Per, Rule};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -46,13 +46,13 @@ enum Bucket {
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Line<T>(pub(crate) T);
+pub(crate) struct CacheLine<T>(pub(crate) T);
 
 /// The word of a bucket, on a cache line of its own, for every loop writes to it.
 #[derive(Clone, Debug)]
 enum Word {
-    Own(Arc<Line<AtomicU64>>),
-    /// In memory that somebody else charges, too: the kernel.
+    Own(Arc<CacheLine<AtomicU64>>),
+    /// In memory that the kernel charges, too.
     Given(&'static AtomicU64),
 }
 
@@ -66,7 +66,7 @@ impl Word {
     }
 
     fn of(arrival: u64) -> Word {
-        Word::Own(Arc::new(Line(AtomicU64::new(arrival))))
+        Word::Own(Arc::new(CacheLine(AtomicU64::new(arrival))))
     }
 
     /// Whether both are the same word.
@@ -87,7 +87,7 @@ pub(crate) struct Tally {
 
 #[derive(Debug)]
 enum Count {
-    Rule(Arc<Line<AtomicU32>>),
+    Rule(Arc<CacheLine<AtomicU32>>),
     Client(u64),
 }
 
@@ -230,7 +230,7 @@ impl Rated {
         }
     }
 
-    /// Whether its bucket lies where somebody else charges it, too.
+    /// Whether its bucket lies where the kernel charges it, too.
     pub(crate) fn is_given(&self) -> bool {
         matches!(self.bucket, Bucket::Rule(Word::Given(_)))
     }
@@ -284,26 +284,33 @@ impl Tally {
 
     /// Counts one more, until the ticket is dropped.
     #[inline]
-    pub(crate) fn enter(&self, clients: &Arc<Clients>, client: IpAddr) -> Option<Ticket> {
+    pub(crate) fn enter(&self, clients: &Arc<Clients>, client: IpAddr) -> Option<InFlightGuard> {
         match &self.count {
             Count::Rule(count) => {
                 let more = |now: u32| (now < self.limit.most).then_some(now + 1);
                 count.0.fetch_update(Relaxed, Relaxed, more).ok()?;
-                Some(Ticket(Some(Held::Rule(Arc::clone(count)))))
+                Some(InFlightGuard(Some(Held::Rule(Arc::clone(count)))))
             }
             Count::Client(number) => {
                 let key: Key = clients.key(*number, client);
                 let client_slot = clients.enter(key, self.limit.most).ok()?;
-                Some(Ticket(
+                Some(InFlightGuard(
                     client_slot.map(|client_slot| Held::Client(Arc::clone(clients), client_slot)),
                 ))
             }
         }
     }
 
-    /// How many there are; `None` if each client is counted by itself.
+    /// Whether those over the limit wait, and are counted where they do.
+    #[inline]
+    pub(crate) fn is_queue(&self) -> bool {
+        matches!(self.limit.over, Over::Queue { .. })
+    }
+
+    /// How many there are; `None` if each client is counted by itself, or all are counted elsewhere.
     pub(crate) fn count(&self) -> Option<u32> {
         match &self.count {
+            _ if self.is_queue() => None,
             Count::Rule(count) => Some(count.0.load(Relaxed)),
             Count::Client(_) => None,
         }
@@ -362,22 +369,22 @@ impl Standing {
 /// rules have changed meanwhile. Most have nothing to count.
 #[derive(Debug, Default)]
 #[must_use = "a request is counted only as long as its ticket is kept"]
-pub struct Ticket(Option<Held>);
+pub struct InFlightGuard(Option<Held>);
 
 #[derive(Debug)]
 enum Held {
-    Rule(Arc<Line<AtomicU32>>),
+    Rule(Arc<CacheLine<AtomicU32>>),
     Client(Arc<Clients>, ClientSlot),
 }
 
-impl Ticket {
+impl InFlightGuard {
     /// Whether anything is counted.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 }
 
-impl Drop for Ticket {
+impl Drop for InFlightGuard {
     #[inline]
     fn drop(&mut self) {
         match self.0.take() {

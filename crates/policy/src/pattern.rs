@@ -159,8 +159,8 @@ impl PathPattern {
     }
 }
 
-/// What the file is called that `path` is a compressed form of: `/a.css` for `/a.css.gz`. Whoever asks
-/// for the form itself gets what is in the file.
+/// What the file is called that `path` is a compressed form of: `/a.css` for `/a.css.gz`. A client that
+/// asks for the form itself gets what is in the file.
 #[inline]
 pub(crate) fn original(path: &[u8]) -> Option<&[u8]> {
     // one look at the last byte tells most others apart

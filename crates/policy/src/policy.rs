@@ -1,13 +1,13 @@
-//! Classes and rules, compiled: who decides about a connection or a request.
+//! Classes and rules, compiled: which rule decides about a connection or a request.
 
 use crate::class::Class;
-use crate::condition::{Asked, Condition};
+use crate::condition::{Condition, ConditionSet};
 use crate::decision::Decisions;
 use crate::error::{At, Fault, PolicyError};
 use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::index::Index;
 use crate::rule::{Degree, Rule};
-use crate::search::{Found, Phase, Slot};
+use crate::search::{DecisionKind, FirstRules, Phase};
 use std::collections::HashMap;
 use std::iter::Empty;
 
@@ -130,9 +130,15 @@ impl Policy {
         self.default_rank
     }
 
+    /// The rank that each rule gives.
+    pub fn ranks(&self) -> &[u8] {
+        &self.ranks
+    }
+
     /// What must be known to judge.
     pub fn needs(&self) -> Needs {
-        let asked: Vec<Asked> = self.rules.iter().map(|rule| Asked::of(&rule.conditions)).collect();
+        let asked: Vec<ConditionSet> =
+            self.rules.iter().map(|rule| ConditionSet::of(&rule.conditions)).collect();
         let asks = |condition| asked.iter().any(|asked| asked.has(condition));
         Needs {
             connections: !self.connections.is_empty(),
@@ -175,17 +181,19 @@ impl Policy {
         Decisions { rank: self.default_rank, ..Decisions::default() }
     }
 
-    pub(crate) fn decisions(&self, found: &Found) -> Decisions {
-        let class = found.get(Slot::ClassByRequest).or_else(|| found.get(Slot::ClassByAddress));
+    pub(crate) fn decisions(&self, found: &FirstRules) -> Decisions {
+        let class = found
+            .get(DecisionKind::ClassByRequest)
+            .or_else(|| found.get(DecisionKind::ClassByAddress));
         let rank = class.map_or(self.default_rank, |rule| self.ranks[rule as usize]);
         Decisions {
             rank,
             class,
-            connections: found.get(Slot::Connections),
-            requests: found.get(Slot::Requests),
-            in_flight: found.get(Slot::InFlight),
-            per_connection: found.get(Slot::PerConnection),
-            action: found.get(Slot::Action),
+            connections: found.get(DecisionKind::Connections),
+            requests: found.get(DecisionKind::Requests),
+            in_flight: found.get(DecisionKind::InFlight),
+            per_connection: found.get(DecisionKind::PerConnection),
+            action: found.get(DecisionKind::Action),
         }
     }
 }

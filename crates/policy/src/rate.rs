@@ -37,7 +37,7 @@ impl Unit {
 const UNLIMITED: &str = "unlimited";
 
 impl Rate {
-    /// As often as anybody likes: it keeps later rules from setting a limit.
+    /// As often as clients like: it keeps later rules from setting a limit.
     pub const UNLIMITED: Rate = Rate { count: 0, unit: Unit::Second };
 
     /// Reads a whole number from 1 to [`MOST`] and a unit: `/s`, `/m` (minute) or `/h`; or `unlimited`.

@@ -1,4 +1,4 @@
-//! Rules: whom they are for, and what they say.
+//! Rules: which requests they are for, and what they say.
 
 use crate::certificate::CertificatePattern;
 use crate::condition::Condition;
@@ -21,7 +21,7 @@ pub struct Rule {
     pub when: When,
     /// Whether the rules behind it are not looked at once it matches.
     pub stop: bool,
-    /// Whom it is for.
+    /// Which requests it is for.
     pub conditions: Conditions,
     /// The class of what matches, by its name.
     pub class: Option<String>,
@@ -142,7 +142,7 @@ impl When {
     }
 }
 
-/// Whom a rule is for. All conditions must hold; the values of one are alternatives; one without
+/// Which requests a rule is for. All conditions must hold; the values of one are alternatives; one without
 /// values always holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
@@ -205,7 +205,7 @@ pub struct Limit {
     pub rate: Rate,
     /// How many at once when there were none for a while: at least 1.
     pub burst: u32,
-    /// Of whom.
+    /// Of which clients.
     pub per: Per,
     /// What becomes of the others.
     pub over: Over,
@@ -255,7 +255,7 @@ impl Limit {
 pub struct InFlight {
     /// At least 1.
     pub most: u32,
-    /// Of whom.
+    /// Of which clients.
     pub per: Per,
     /// What becomes of the others.
     pub over: Over,
@@ -283,7 +283,8 @@ pub enum Over {
     Reset,
     /// It gets no answer; where silence is not possible, its connection is reset.
     Drop,
-    /// It waits for its turn. Only for requests over a rate.
+    /// It waits: for its turn if a rate is exceeded, for the end of another if too many are under way.
+    /// Only for requests; for those at once only where all whom the rule is about share the limit.
     Queue {
         /// At most so long, 1 to 60,000 ms.
         deadline_ms: u32,

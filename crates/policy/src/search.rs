@@ -3,13 +3,13 @@
 //! Rules may be seen in any order. Which rule decides a setting is the least number among those that
 //! match and name it, unless a rule with `stop` stands before it.
 
-use crate::condition::Asked;
+use crate::condition::ConditionSet;
 use crate::rule::{Degree, Rule};
 
 /// What a rule can decide in one phase. A class given by a rule that asks for addresses only stands
 /// behind one given by a rule that asks for more, so they are two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slot {
+pub(crate) enum DecisionKind {
     ClassByRequest,
     ClassByAddress,
     Connections,
@@ -38,15 +38,16 @@ impl Slots {
     /// What `rule` decides in this phase.
     pub(crate) fn of(rule: &Rule, phase: Phase) -> Slots {
         let by_address = rule.is_for_connections();
-        let class = if by_address { Slot::ClassByAddress } else { Slot::ClassByRequest };
+        let class =
+            if by_address { DecisionKind::ClassByAddress } else { DecisionKind::ClassByRequest };
         let is_request = phase == Phase::Request;
         let named = [
             (class, rule.class.is_some()),
-            (Slot::Connections, rule.connections.is_some() && !is_request),
-            (Slot::Requests, rule.requests.is_some() && is_request),
-            (Slot::InFlight, rule.in_flight.is_some() && is_request),
-            (Slot::PerConnection, rule.requests_per_connection.is_some() && is_request),
-            (Slot::Action, rule.action.is_some()),
+            (DecisionKind::Connections, rule.connections.is_some() && !is_request),
+            (DecisionKind::Requests, rule.requests.is_some() && is_request),
+            (DecisionKind::InFlight, rule.in_flight.is_some() && is_request),
+            (DecisionKind::PerConnection, rule.requests_per_connection.is_some() && is_request),
+            (DecisionKind::Action, rule.action.is_some()),
         ];
         let named = named.into_iter().filter(|(_, is_named)| *is_named);
         Slots(named.fold(0, |set, (slot, _)| set | 1 << slot as u8))
@@ -73,10 +74,10 @@ impl Slots {
 
 /// A rule in the index.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct IndexedRule {
     pub(crate) rule: u32,
     /// What must still be tried when it is found here.
-    pub(crate) asked: Asked,
+    pub(crate) asked: ConditionSet,
     pub(crate) slots: Slots,
     pub(crate) marks: Marks,
 }
@@ -116,7 +117,7 @@ impl Marks {
 
 /// What was found so far.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FirstRules {
     /// The first rule for each slot.
     first: [u32; SLOTS],
     /// The first rule with `stop`.
@@ -129,10 +130,10 @@ pub(crate) struct Found {
 
 const NONE: u32 = u32::MAX;
 
-impl Found {
+impl FirstRules {
     #[inline]
-    pub(crate) fn new(wanted: Slots) -> Found {
-        Found { first: [NONE; SLOTS], stop: NONE, wanted, horizon: NONE }
+    pub(crate) fn new(wanted: Slots) -> FirstRules {
+        FirstRules { first: [NONE; SLOTS], stop: NONE, wanted, horizon: NONE }
     }
 
     #[inline]
@@ -142,13 +143,13 @@ impl Found {
 
     /// Whether anything would change if this rule matched.
     #[inline]
-    pub(crate) fn cares(&self, entry: &Entry) -> bool {
+    pub(crate) fn cares(&self, entry: &IndexedRule) -> bool {
         entry.marks.stop() || entry.slots.iter().any(|slot| entry.rule < self.first[slot])
     }
 
     /// A rule matches.
     #[inline]
-    pub(crate) fn take(&mut self, entry: &Entry) {
+    pub(crate) fn take(&mut self, entry: &IndexedRule) {
         for slot in entry.slots.iter() {
             self.first[slot] = self.first[slot].min(entry.rule);
         }
@@ -160,7 +161,7 @@ impl Found {
     }
 
     #[inline]
-    pub(crate) fn get(&self, slot: Slot) -> Option<u32> {
+    pub(crate) fn get(&self, slot: DecisionKind) -> Option<u32> {
         let first = self.first[slot as usize];
         (first != NONE && first <= self.stop).then_some(first)
     }

@@ -9,7 +9,7 @@ use crate::bucket::{self, Terms};
 use crate::class::Class;
 use crate::clients::Clients;
 use crate::decision::{Answer, Decisions, Reason, Refused};
-use crate::meter::{Line, Meters, PerConnection, Rated, Standing, Ticket};
+use crate::meter::{CacheLine, InFlightGuard, Meters, PerConnection, Rated, Standing};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per};
 use crate::trace::{MostRefused, Traces};
@@ -46,8 +46,8 @@ pub struct State {
 /// The agent's limits on a class.
 #[derive(Debug, Default)]
 struct ClassMeter {
-    connections: Line<Paced>,
-    requests: Line<Paced>,
+    connections: CacheLine<Paced>,
+    requests: CacheLine<Paced>,
 }
 
 /// A bucket whose terms change.
@@ -74,8 +74,11 @@ pub struct Admitted {
     pub rank: u8,
     /// How long it must wait for its turn, in nanoseconds; 0 for not at all.
     pub wait_ns: u64,
+    /// The rule among whose requests at once it needs a place, for which it may have to wait: the caller sees
+    /// to that, and counts it.
+    pub queued_by: Option<u32>,
     /// To be kept until its answer is sent or its connection is closed.
-    pub ticket: Ticket,
+    pub ticket: InFlightGuard,
 }
 
 /// What an agent's limit is on.
@@ -108,7 +111,7 @@ impl State {
     }
 
     /// The same, but buckets for connections that all share lie in the words that `words` gives, by the
-    /// name of the rule; nobody else may have had such a word but a rule of that name. Where it gives
+    /// name of the rule; only a rule of that name may have had such a word. Where it gives
     /// none, a bucket has a word of its own.
     pub fn with_words(
         policy: Arc<Policy>,
@@ -200,7 +203,8 @@ impl State {
             let reason = Reason::Agent;
             return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop }, client);
         }
-        Charge::Admit(Admitted { rank, wait_ns: 0, ticket: Ticket::default() })
+        let ticket = InFlightGuard::default();
+        Charge::Admit(Admitted { rank, wait_ns: 0, queued_by: None, ticket })
     }
 
     /// Charges a request for what [`Policy::request`] decided. It takes no lock and allocates nothing.
@@ -210,18 +214,19 @@ impl State {
         if let Some(refused) = self.act(decisions) {
             return self.refuse(refused, client);
         }
-        let mut ticket = Ticket::default();
+        let (mut ticket, mut queued_by) = (InFlightGuard::default(), None);
         if let Some(rule) = decisions.in_flight
             && let Some(tally) =
                 self.meters.get(rule as usize).and_then(|one| one.in_flight.as_ref())
         {
-            match tally.enter(&self.clients, client) {
-                Some(counted) => ticket = counted,
-                None => {
-                    let answer = answer(tally.limit.over, tally.limit.per, 0);
-                    let reason = Reason::InFlight;
-                    return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
-                }
+            if tally.is_queue() {
+                queued_by = Some(rule);
+            } else if let Some(counted) = tally.enter(&self.clients, client) {
+                ticket = counted;
+            } else {
+                let answer = answer(tally.limit.over, tally.limit.per, 0);
+                let reason = Reason::InFlight;
+                return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
             }
         }
         let rated = self.rated(decisions.requests, |meters| &meters.requests);
@@ -246,7 +251,7 @@ impl State {
             return self
                 .refuse(Refused { rank, rule: None, reason: Reason::Agent, answer }, client);
         }
-        Charge::Admit(Admitted { rank, wait_ns, ticket })
+        Charge::Admit(Admitted { rank, wait_ns, queued_by, ticket })
     }
 
     /// Counts a request that was admitted for its connection, and says whether it is its last: its rule
@@ -297,7 +302,7 @@ impl State {
         }
     }
 
-    /// What the rate of a rule's limit on requests is now, per second; `None` if nobody can move it.
+    /// What the rate of a rule's limit on requests is now, per second; `None` if it cannot be moved.
     pub fn rate(&self, rule: u32) -> Option<f64> {
         self.rated(Some(rule), |meters| &meters.requests)?.1.rate_per_s()
     }
@@ -313,7 +318,13 @@ impl State {
         self.meters.get(rule as usize)?.connections.as_ref()?.available(now_ns)
     }
 
-    /// How many requests a rule counts now; `None` if it does not count them, or those of each client.
+    /// A request that was admitted is refused by this rule after all: it got no place among those at once.
+    pub fn refuse_queued(&self, rule: u32, client: IpAddr) {
+        self.traces.refuse(rule, client);
+    }
+
+    /// How many requests a rule counts now; `None` if it does not count them, or those of each client, or
+    /// if they [wait](Admitted::queued_by) for it.
     pub fn in_flight(&self, rule: u32) -> Option<u32> {
         self.meters.get(rule as usize)?.in_flight.as_ref()?.count()
     }
@@ -458,7 +469,7 @@ impl Paced {
     }
 }
 
-/// What the client gets. Nobody knows when one of the requests at once ends; a second is as good as
+/// What the client gets. It is not known when one of the requests at once ends; a second is as good as
 /// anything.
 fn answer(over: Over, per: Per, retry_ns: u64) -> Answer {
     let stated = match over {

@@ -1,7 +1,7 @@
 //! What has come of each rule so far: for how many connections and requests it has decided something,
 //! how many it has refused, and whose. What is used of its limits, its buckets know.
 
-use crate::meter::Line;
+use crate::meter::CacheLine;
 use crate::policy::Policy;
 use forebay_http::client::ClientKey;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// In so many places a rule's matches are counted, so that loops do not fight over one.
 const LANES: usize = 8;
 
-/// Clients whose refusals a rule remembers: those of whom there are more than one in so many are among
+/// Clients whose refusals a rule remembers: clients with more than one in so many are among
 /// them (Space-Saving, Metwally et al. 2005).
 const MOST_CLIENTS: usize = 16;
 
@@ -32,8 +32,8 @@ pub(crate) struct Traces {
 struct Trace {
     refused: AtomicU64,
     /// Made when it matches first: most of ten thousand never do.
-    matched: OnceLock<Box<[Line<AtomicU64>; LANES]>>,
-    /// Who is refused most, and about how often. Nobody waits for it.
+    matched: OnceLock<Box<[CacheLine<AtomicU64>; LANES]>>,
+    /// Who is refused most, and about how often. No thread waits for it.
     clients: Mutex<Vec<Counted>>,
     /// What was not counted for its client, because that was being done for another.
     missed: AtomicU64,
@@ -122,7 +122,7 @@ impl Traces {
 }
 
 impl Trace {
-    /// Counts refusals for a client, unless another thread does so for one at this moment.
+    /// Counts refusals for a client, unless another thread does so for one now.
     fn attribute(&self, client: ClientKey, stands_for: u64) {
         let Ok(mut clients) = self.clients.try_lock() else {
             self.missed.fetch_add(stands_for, Relaxed);

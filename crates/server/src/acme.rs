@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::live::Live;
 use crate::run::say;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use forebay_acme::{Answers, Authority, Event, Keeper, Kind, Names, Storage, Wanted, Why};
+use forebay_acme::{Answers, Authority, ChallengeKind, Event, Keeper, Names, Storage, Wanted, Why};
 use forebay_metrics::{Counter, Local};
 use forebay_tls::{Pair, PairError, Roots};
 use rcgen::{CertificateParams, KeyPair};
@@ -21,14 +21,14 @@ use std::time::{Duration, SystemTime};
 /// Beneath this an authority asks whether a name is ours (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
-/// A certificate that nobody has signed is good for as long, and made anew by each restart.
+/// A self-signed certificate is good for as long, and made anew by each restart.
 const TEMPORARY: Duration = Duration::from_secs(24 * 3600);
 
 /// Where programs look for the authorities that a system trusts.
 pub(crate) const ROOTS: [&str; 4] =
     ["/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];
 
-/// What is wanted, and from whom.
+/// What is wanted, and from which authority.
 pub struct Plan {
     authority: Authority,
     wanted: Vec<Wanted>,
@@ -42,7 +42,7 @@ impl Plan {
     /// What `config` wants; `None` if that is nothing. What authorities are answered is as it was `before`.
     ///
     /// # Errors
-    /// When it is not known whom to trust.
+    /// When it is not known which authorities to trust.
     pub fn new(config: &Config, before: Option<&Plan>) -> Result<Option<Arc<Plan>>, NoRoots> {
         let wanted: Vec<Wanted> = config.sites.iter().filter_map(|site| site.wanted()).collect();
         if wanted.is_empty() {
@@ -51,9 +51,9 @@ impl Plan {
         let acme = &config.acme;
         let endpoints = || config.listeners.iter().flat_map(|listener| &listener.listen);
         let (plain, sealed) = (endpoints().any(|at| !at.tls), endpoints().any(|at| at.tls));
-        let can = |kind: &Kind| match kind {
-            Kind::Http => plain,
-            Kind::TlsAlpn => sealed,
+        let can = |kind: &ChallengeKind| match kind {
+            ChallengeKind::Http => plain,
+            ChallengeKind::TlsAlpn => sealed,
         };
         let authority = Authority {
             directory: acme.url().to_owned(),
@@ -84,7 +84,7 @@ impl Plan {
     }
 }
 
-/// It is not known whom to trust when the authority is asked.
+/// It is not known which authorities to trust when the authority is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRoots {
     /// The file that should say it; `None` for what the system trusts.
@@ -145,7 +145,7 @@ impl Source {
     }
 }
 
-/// A certificate that nobody has signed, so that handshakes go on and redirects work.
+/// A self-signed certificate, so that handshakes go on and redirects work.
 fn temporary(names: &Names) -> Result<Pair, PairError> {
     let unmade = |error: rcgen::Error| PairError::Broken(error.to_string());
     let key = KeyPair::generate().map_err(unmade)?;
@@ -169,7 +169,7 @@ impl Running {
 }
 
 /// Starts the thread, which gets what the snapshot in force wants and calls `tell` when there is a new
-/// certificate. It counts in `metrics`, which nobody else does.
+/// certificate. Only it counts in `metrics`.
 ///
 /// # Errors
 /// Lack of threads.

@@ -9,7 +9,7 @@
 //! | `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
 //!
 //! It changes nothing, and answers only clients that are allowed, by their addresses, and only those
-//! who ask for it by an address, as localhost, or by a name that the certificate they were shown is for:
+//! that ask for it by an address, as localhost, or by a name that the certificate they were shown is for:
 //! a page on the internet can make a browser send requests to an address of this machine or of its
 //! network, but the Host field then names the page's own host (DNS rebinding). Browsers cannot reach a
 //! Unix socket; there any name is good.
@@ -18,7 +18,7 @@
 //! often cannot bring one, and learns nothing but up or down.
 
 use crate::certificates::OfAdmin;
-use crate::engines::{self, Apart, Task};
+use crate::engines::{self, Apart, ReadyThread};
 use crate::job::{Done, Job};
 use crate::listen::TLS;
 use crate::live::Live;
@@ -45,7 +45,7 @@ use std::thread::JoinHandle;
 /// The admin listener, ready to run.
 pub struct AdminListener {
     control: Arc<Control>,
-    task: Task,
+    task: ReadyThread,
 }
 
 /// The running admin listener.
@@ -56,7 +56,7 @@ pub struct RunningAdmin {
 }
 
 impl AdminListener {
-    /// Reports `status` to those who come through these sockets, which share one address.
+    /// Reports `status` to clients that come through these sockets, which share one address.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -115,13 +115,13 @@ pub type Readiness = Arc<dyn Fn() -> bool + Send + Sync>;
 /// Says which certificates and tokens are in force.
 pub type Certified = Arc<dyn Fn() -> Arc<OfAdmin> + Send + Sync>;
 
-/// Answers clients that are `allowed`, `with_token` those who bring one, with what `source` and
+/// Answers clients that are `allowed`, `with_token` those that bring one, with what `source` and
 /// `readiness` say.
 pub struct Admin {
     source: Source,
     readiness: Readiness,
     allowed: Vec<Network>,
-    /// Whatever the tokens in force are: without any, nobody brings one.
+    /// Whatever the tokens in force are: without any, no client brings one.
     with_token: bool,
     certified: Certified,
 }
@@ -389,7 +389,7 @@ mod tests {
             "",
         ] {
             assert!(get("/metrics", host).starts_with("HTTP/1.1 421 "), "{host}");
-            // nobody comes by a name
+            // no client comes by a name
             let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
             assert!(ask_at(Peer::UNIX, true, &request).starts_with("HTTP/1.1 200 "), "{host}");
         }
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn without_a_token_only_probes_are_answered() {
         let peer = Peer::new("127.0.0.1:4711".parse().unwrap(), "127.0.0.1:9090".parse().unwrap());
-        // that none is in force lets nobody in
+        // that none is in force lets no client in
         let mut admin = Admin { with_token: true, ..admin(true, &[]) };
         let mut ask = |method: &str, path: &str, host: &str| {
             let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");

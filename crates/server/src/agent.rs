@@ -3,7 +3,7 @@
 //! In, every [`PERIOD`]: what the windows of the classes have counted, how late loops come, connections
 //! and refusals of all loops. Out: limits in the windows, and whether there is overload. The agent
 //! itself is pure: [`forebay_control::agent`]. What waits for applications has windows of its own
-//! (`upstreams`), which say nothing of how overloaded the server is.
+//! (`upstreams`); that it waits for too long is overload, too, but no reason to refuse connections.
 //!
 //! What it has learned stays through reloads, for classes that keep their names; a server that starts
 //! knows nothing. With `agent = "off"` the thread runs only if rules count in overload, and limits
@@ -19,7 +19,7 @@ use crate::policy::{InForce, Window};
 use crate::run::say;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::rules::Movable;
-use forebay_control::agent::{Agent, Class, Decision, Feedback, Limits, Settings};
+use forebay_control::agent::{Agent, Class, Decision, Feedback, Limits, Observation, Settings};
 use forebay_engine::control::Control;
 use forebay_metrics::{ClassLimits, Gauge, Totals};
 use forebay_policy::Paces;
@@ -35,7 +35,7 @@ use upstreams::Queues;
 /// How often the agent is asked.
 pub const PERIOD: Duration = Duration::from_millis(10);
 
-/// What the thread shares with those who start it and those who show what it does.
+/// What the thread shares with what starts it and what shows its decisions.
 #[derive(Default)]
 pub struct AgentLoop {
     state: Mutex<AgentState>,
@@ -64,7 +64,7 @@ pub struct Parts {
     pub cores: u32,
 }
 
-/// What the agent does at the moment.
+/// What the agent does now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Now {
     /// What it has said last.
@@ -75,12 +75,13 @@ pub struct Now {
 
 impl Now {
     /// As gauges.
-    pub fn gauges(&self) -> [(Gauge, u64); 8] {
+    pub fn gauges(&self) -> [(Gauge, u64); 9] {
         let cause = |cause: &str| u64::from(self.decision.cause.name() == cause);
         [
             (Gauge::OverloadLevel, self.decision.level as u64),
             (Gauge::OverloadDelay, cause("delay")),
             (Gauge::OverloadRefused, cause("refused")),
+            (Gauge::OverloadApplications, cause("applications")),
             (Gauge::OverloadLoad, cause("load")),
             (Gauge::OverloadLag, cause("lag")),
             (Gauge::OverloadRefusals, cause("refusals")),
@@ -118,7 +119,7 @@ impl AgentLoop {
         self.lock().sampler.watch(control);
     }
 
-    /// What the agent does now; `None` if nobody asks it.
+    /// What the agent does now; `None` if it is not asked.
     pub fn now(&self) -> Option<Now> {
         let state = self.lock();
         let agent = state.agent.as_ref().filter(|_| state.is_running)?;
@@ -153,7 +154,7 @@ impl AgentLoop {
         Ok(())
     }
 
-    /// Asks once. `false` if nobody wants that any more.
+    /// Asks once. `false` if that is not wanted any more.
     fn tick(&self, parts: &Parts) -> bool {
         let mut state = self.lock();
         // before the policy: a newer one is then taken over at the next tick
@@ -161,7 +162,7 @@ impl AgentLoop {
         let snapshot = parts.live.get();
         let policy = Arc::clone(&snapshot.policy);
         if !policy.wants_agent_loop() {
-            // here, under the lock: whoever comes now to start a thread must know
+            // here, under the lock: a reload that starts a thread now must know
             state.is_running = false;
             return false;
         }
@@ -205,15 +206,16 @@ impl AgentState {
 
     /// Has the agent see what has happened by now, and puts its answer in force.
     fn step(&mut self, now_ns: u64, policy: &InForce, cores: u32, totals: &dyn Fn() -> Totals) {
-        let AgentState { agent, decision, sampler, .. } = self;
+        let AgentState { agent, decision, sampler, queues, .. } = self;
         let Some(agent) = agent else { return };
+        let applications = queues.step(now_ns, policy.agent);
         let observed = sampler.look(now_ns, policy, cores, totals);
-        decision.clone_from(agent.tick(&observed.as_seen(cores)));
+        let seen = Observation { applications, ..observed.as_seen(cores) };
+        decision.clone_from(agent.tick(&seen));
         put_in_force(policy, decision, now_ns);
         for (rule, per_s) in sampler.movable().zip(&decision.rates) {
             policy.state.set_rate(rule, *per_s, now_ns);
         }
-        self.queues.step(now_ns, policy.agent);
     }
 }
 
@@ -259,7 +261,7 @@ fn set_rate(policy: &InForce, rank: u8, of: Paces, per_s: Option<f64>, now_ns: u
     }
 }
 
-/// Whatever ends the thread: nothing stays limited by what nobody adapts any more.
+/// Whatever ends the thread: nothing stays limited by what is not adapted any more.
 struct Lifted<'s>(&'s AgentLoop, &'s Live);
 
 impl Drop for Lifted<'_> {

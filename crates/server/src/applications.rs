@@ -8,11 +8,12 @@ use crate::isolated::{Next, Role};
 use crate::live::Live;
 use crate::log;
 use crate::run::say;
-use forebay_conn::{Peer, Rank, Request};
+use crate::websocket;
+use forebay_conn::{Answerer, Peer, Rank, Request};
 use forebay_engine::worker;
 use forebay_http::client::ClientKey;
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Method, Name, Target};
+use forebay_http::head::{Head, Method, Name, Target, Tunnel};
 use forebay_http::response;
 use forebay_metrics::Reason;
 use forebay_site::Destination;
@@ -32,6 +33,7 @@ use forebay_upstream::stage::{self, Origin};
 use forebay_upstream::target::Refused;
 use forebay_upstream::upkeep::Upkeep;
 use forebay_upstream::upstreams::{self, Upstreams};
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,6 +49,8 @@ pub struct Applications {
     sites: Vec<Vec<Arc<Application>>>,
     /// Their upstreams, each once, with what is decided about them.
     upstreams: Vec<(Arc<Upstreams>, settings::Group)>,
+    /// One is told which address its clients have reached.
+    tell_local: bool,
     /// What each class gets of upstreams while it waits for one, by rank.
     shares: Arc<[f64]>,
     /// What this process is, if it is a stage, and whom it asks.
@@ -68,9 +72,14 @@ impl Applications {
             let upstreams = all.upstreams_of(settings, before, now_ms);
             Application::new(settings.clone(), upstreams)
         };
+        let told = |one: &settings::Application| match one {
+            settings::Application::Proxy(proxy) => proxy.proxy_protocol.is_some(),
+            settings::Application::FastCgi(_) => true,
+        };
+        let tell_local = sites.iter().flatten().any(told);
         let sites = sites.iter().map(|routes| routes.iter().map(&mut application).collect());
         let sites = sites.collect();
-        Applications { sites, ..all }
+        Applications { sites, tell_local, ..all }
     }
 
     /// For a process that is a stage.
@@ -162,6 +171,12 @@ impl Applications {
             }
         }
         found
+    }
+
+    /// Whether one is told which address its clients have reached: as SERVER_ADDR, or by the PROXY protocol.
+    #[inline]
+    pub fn tell_local(&self) -> bool {
+        self.tell_local
     }
 
     /// Whether there are none.
@@ -282,6 +297,9 @@ pub struct Asked {
 
 const TOO_LARGE: &str = "The request body is larger than the application may be sent";
 
+/// What a client is told who asks for a tunnel where there is none.
+pub const NO_TUNNEL: &str = "There is no such tunnel here";
+
 /// Why an application is not asked.
 pub enum Unasked {
     /// Its request would not be the one that was judged.
@@ -290,6 +308,8 @@ pub enum Unasked {
     TooLarge,
     /// Content and applications are replaced together: this one has no script to run.
     NoScript,
+    /// The request is for a tunnel, and the application takes no such.
+    NoTunnel,
 }
 
 impl Unasked {
@@ -299,8 +319,14 @@ impl Unasked {
             Unasked::Refused(refused) => (refused.status(), refused.reason()),
             Unasked::TooLarge => (413, TOO_LARGE),
             Unasked::NoScript => (502, "There is no such application"),
+            Unasked::NoTunnel => (501, NO_TUNNEL),
         }
     }
+}
+
+/// Whether an application may be asked for another protocol.
+fn takes_tunnels(application: &Application) -> bool {
+    application.settings().proxy().is_some_and(|proxy| proxy.request.upgrade)
 }
 
 /// What is asked of an application. It is not told of the cookie with the name `hidden`.
@@ -326,7 +352,16 @@ pub fn ask(
         return Err(Unasked::TooLarge);
     }
     let Asked { destination, id, .. } = asked;
-    let given = request.passed.map_or(&[][..], |passed| &passed.given[..]);
+    let mut given = Cow::Borrowed(request.passed.map_or(&[][..], |passed| &passed.given[..]));
+    match head.tunnel {
+        None => {}
+        Some(Tunnel::WebSocket) if takes_tunnels(application) => {
+            let key = websocket::key(*id).into_bytes().into_boxed_slice();
+            given.to_mut().push((websocket::KEY.into(), Some(key)));
+        }
+        Some(_) => return Err(Unasked::NoTunnel),
+    }
+    let given = &*given;
     let asked = request::Request { head, judged: &judged, rewritten, from, id: *id, hidden, given };
     let key = key(&application.settings().group().key, head, from.client);
     let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
@@ -498,7 +533,9 @@ pub fn failed(failed: Failed) -> (u16, &'static str) {
     };
     match (failure, late) {
         (Failure::Connect, true) => (504, "The application could not be reached in time"),
-        (_, true) | (Failure::Silent, _) => (504, "The application did not answer in time"),
+        (_, true) | (Failure::Silent | Failure::Frozen, _) => {
+            (504, "The application did not answer in time")
+        }
         (Failure::Connect, false) => (502, "The application cannot be reached"),
         (Failure::Unwritten | Failure::Closed, _) => {
             (502, "The application has closed the connection without an answer")
@@ -535,7 +572,33 @@ pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::Relayed<'_> {
         queue_us: us(exchange.waited()),
         connect_us: times.connect().map(us),
         head_us: times.head().map(us),
+        total_us: None,
         begun_ns: times.begun_ns(),
+    }
+}
+
+/// The same of one that has answered, to be kept: something else is sent in the place of its answer.
+pub fn summary<T>(exchange: &Exchange<T>) -> Answerer {
+    let log::line::Relayed { upstream, status, attempts, queue_us, connect_us, head_us, .. } =
+        said_of(exchange);
+    let (name, status) = (upstream.into(), status.unwrap_or_default());
+    Answerer { name, status, attempts, queue_us, connect_us, head_us }
+}
+
+/// What the log says of it.
+pub fn before(answerer: &Answerer) -> log::line::Relayed<'_> {
+    let Answerer { name, status, attempts, queue_us, connect_us, head_us } = answerer;
+    log::line::Relayed {
+        upstream: name,
+        status: Some(*status),
+        error: None,
+        attempts: *attempts,
+        queue_us: *queue_us,
+        connect_us: *connect_us,
+        head_us: *head_us,
+        // what follows the head is not waited for
+        total_us: *head_us,
+        begun_ns: 0,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The certificates of all sites and of the admin listener, read from their files, and who answers for
+//! The certificates of all sites and of the admin listener, read from their files, and which answers for
 //! which name; the [`Tokens`] that the admin listener asks for; and the [`Keys`] of identities.
 //!
 //! In: a configuration, at the start and at each reload. Out: [`Identities`] for new connections. What is
@@ -7,23 +7,26 @@
 //! Files that change while the server runs are noticed by [`watch`].
 
 mod clients;
+mod error;
+mod held;
 mod tokens;
 pub mod watch;
 
 pub(crate) use clients::{authorities, revoked};
+pub use error::CertificateError;
+pub(crate) use held::pairs;
+use held::{Files, Held, HeldFile, Stamps, read, read_keys, read_tokens};
 pub use tokens::{Tokens, TokensError};
 
-use crate::acme::{self, NoRoots};
+use crate::acme;
 use crate::config::{Clients as ClientFiles, Config, KeyPairs};
-use crate::identity::{Keys, KeysError, Verifier};
+use crate::identity::{Keys, Verifier};
 use clients::Demand;
 use forebay_conn::Secured;
 use forebay_site::rules::Host;
-use forebay_tls::identity::{Tickets, tickets};
-use forebay_tls::{Clients, ClientsError, Identities, Identity, IdentityError, Pair, PairError};
+use forebay_tls::Identities;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fmt, fs, io};
 
@@ -37,7 +40,7 @@ pub const OTHER_CONNECTION: &str = "This connection is for another host; open on
 /// Certificates that are in force.
 #[derive(Default)]
 pub struct Certificates {
-    /// Who answers for which name.
+    /// Which certificate answers for which name.
     pub identities: Arc<Identities>,
     /// What the admin listener goes by.
     pub admin: Arc<OfAdmin>,
@@ -50,7 +53,7 @@ pub struct Certificates {
     held_by_admin: Option<Held>,
     tokens: Option<HeldFile<Tokens>>,
     keys: Option<HeldFile<Keys>>,
-    /// How identities of clients are found; `None` where nobody has any.
+    /// How identities of clients are found; `None` where there are none.
     pub verifier: Option<Verifier>,
     /// What is wanted by ACME.
     acme: Option<Arc<acme::Plan>>,
@@ -59,7 +62,7 @@ pub struct Certificates {
 /// What the admin listener goes by.
 #[derive(Default)]
 pub struct OfAdmin {
-    /// Who it is, whatever name a client asks for.
+    /// Its identity, whatever name a client asks for.
     pub identities: Arc<Identities>,
     /// What clients must bring, if the configuration says so.
     pub tokens: Option<Tokens>,
@@ -83,76 +86,6 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A file that is no certificate, and what is in it.
-struct HeldFile<T> {
-    path: PathBuf,
-    value: Arc<T>,
-    /// How it is read.
-    read: fn(&Path) -> Result<T, CertificateError>,
-    /// What the file was when it was read.
-    stamp: Option<Stamp>,
-}
-
-/// Certificates that somebody has.
-#[derive(Clone)]
-struct Held {
-    owner: Owner,
-    /// Its files.
-    files: Files,
-    identity: Arc<Identity>,
-    /// Its certificate is one that nobody has signed, until ACME has got one.
-    is_temporary: bool,
-    /// When lists of revoked certificates expire, in seconds since 1970.
-    lists: Vec<(PathBuf, i64)>,
-    /// What seals its tickets: it outlives a reload.
-    tickets: Tickets,
-    /// Whether its clients may speak HTTP/2.
-    with_http2: bool,
-    /// What its files were when they were read.
-    stamps: Stamps,
-}
-
-/// The files of one owner.
-#[derive(Clone)]
-struct Files {
-    pairs: KeyPairs,
-    clients: ClientFiles,
-    /// Where its certificate comes from, if that is by ACME; its file is one of the pairs.
-    acme: Option<acme::Source>,
-}
-
-impl Files {
-    fn all(&self) -> impl Iterator<Item = &PathBuf> {
-        self.pairs.files().chain(self.clients.files())
-    }
-}
-
-/// What files were at some moment; `None` where that could not be told.
-type Stamps = Vec<Option<Stamp>>;
-
-/// What a file was at some moment: another one, or another content, has another stamp.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Stamp> {
-        let found = fs::metadata(path).ok()?;
-        Some(Stamp {
-            device: found.dev(),
-            inode: found.ino(),
-            size: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
-        })
-    }
-}
-
 /// What has come of files that have changed.
 pub struct Renewed {
     /// What is to be in force.
@@ -172,7 +105,7 @@ pub struct Expiry {
     pub certificate: PathBuf,
     /// Seconds since 1970.
     pub not_after_s: i64,
-    /// Nobody has signed it: ACME has not got one yet.
+    /// It is self-signed: ACME has not got one yet.
     pub is_temporary: bool,
 }
 
@@ -198,66 +131,6 @@ impl Expiry {
 /// Whole days until then; negative when it is past.
 pub(crate) fn days_left(not_after_s: i64, now_s: i64) -> i64 {
     (not_after_s - now_s).div_euclid(24 * 3600)
-}
-
-/// Why certificates cannot be used.
-#[derive(Debug)]
-pub enum CertificateError {
-    /// A file cannot be read.
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// A certificate or its key is wrong.
-    Pair {
-        /// The file of the certificate.
-        certificate: PathBuf,
-        /// The file of the key.
-        key: PathBuf,
-        /// What is wrong.
-        error: PairError,
-    },
-    /// A file about certificates of clients cannot be used.
-    ClientFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        error: ClientsError,
-    },
-    /// Files about certificates of clients that do not go together.
-    Clients {
-        /// Whose.
-        owner: Owner,
-        /// What is wrong.
-        error: ClientsError,
-    },
-    /// Pairs that do not go together.
-    Names {
-        /// Whose.
-        owner: Owner,
-        /// What is wrong.
-        error: IdentityError,
-    },
-    /// A file of tokens cannot be used.
-    Token {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        error: TokensError,
-    },
-    /// It is not known whom to trust when an authority is asked.
-    Roots(NoRoots),
-    /// A file of keys of identities cannot be used.
-    Keys {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        error: KeysError,
-    },
-    /// There are no random numbers.
-    Tickets(String),
 }
 
 impl Certificates {
@@ -320,7 +193,7 @@ impl Certificates {
         for (site, Held { identity, .. }) in all() {
             site.hosts.iter().for_each(|host| identities.add(&host.to_string(), identity));
         }
-        // a name that no site has for itself: whoever has a certificate for it
+        // a name that no site has for itself: any site that has a certificate for it
         for Held { identity, .. } in &sites {
             let names = identity.pairs().iter().flat_map(|pair| &pair.names);
             names.for_each(|name| identities.add(name, identity));
@@ -362,8 +235,8 @@ impl Certificates {
     }
 
     /// Whether `site`, by its place in the configuration, may be asked for `host` in this way: its clients
-    /// may be unknown only where it does not ask who they are. If it may not: with what status that is
-    /// answered, and why.
+    /// may be unknown only where it does not ask for their certificates. If it may not: with what status
+    /// that is answered, and why.
     pub fn refusal(
         &self,
         secured: Option<&Secured>,
@@ -385,7 +258,7 @@ impl Certificates {
     /// Reads those again whose files have changed; `config` is what these are of.
     ///
     /// # Errors
-    /// Whoever has files that are wrong keeps what it has; see [`Renewed::errors`].
+    /// A site with wrong files keeps what it has; see [`Renewed::errors`].
     pub fn renewed(&self, config: &Config) -> Renewed {
         let (mut taken, mut errors) = (Vec::new(), Vec::new());
         let mut renew = |held: &Held| {
@@ -413,7 +286,7 @@ impl Certificates {
         Renewed { certificates, taken, errors }
     }
 
-    /// All certificates, by who has them.
+    /// All certificates, by owner.
     fn held(&self) -> impl Iterator<Item = &Held> {
         self.sites.iter().chain(&self.held_by_admin)
     }
@@ -520,154 +393,6 @@ impl Certificates {
         expiries
     }
 }
-
-impl Held {
-    /// Reads the files of `owner`. What it had `before` seals its tickets, unless other things are asked of
-    /// its clients now: a session does not outlive that.
-    fn open(
-        owner: Owner,
-        files: Files,
-        before: Option<&Held>,
-        with_http2: bool,
-    ) -> Result<Held, CertificateError> {
-        // before they are read: what changes meanwhile is noticed afterwards
-        let stamps = files.all().map(|path| Stamp::of(path)).collect();
-        let (read, is_temporary) = match &files.acme {
-            None => (self::pairs(&files.pairs)?, false),
-            Some(acme) => match acme.pair() {
-                Ok((pair, is_temporary)) => (vec![pair], is_temporary),
-                Err(error) => {
-                    let (certificate, key) = (acme.file(), acme.file());
-                    return Err(CertificateError::Pair { certificate, key, error });
-                }
-            },
-        };
-        let (clients, lists) = clients::open(&owner, &files.clients)?;
-        let stamp = |clients: Option<&Arc<Clients>>| clients.map(|clients| clients.stamp());
-        let is_same = |before: &&Held| stamp(before.identity.clients()) == stamp(clients.as_ref());
-        let tickets = match before.filter(is_same) {
-            Some(before) => Arc::clone(&before.tickets),
-            None => tickets().map_err(|error| CertificateError::Tickets(error.to_string()))?,
-        };
-        let identity = match Identity::new(read, Arc::clone(&tickets), with_http2, clients) {
-            Ok(identity) => Arc::new(identity),
-            Err(error) => return Err(CertificateError::Names { owner, error }),
-        };
-        Ok(Held { owner, files, identity, is_temporary, lists, tickets, with_http2, stamps })
-    }
-
-    /// The same, with what its files are now.
-    fn again(&self) -> Result<Held, CertificateError> {
-        Held::open(self.owner.clone(), self.files.clone(), Some(self), self.with_http2)
-    }
-
-    /// What its files are now. One that cannot be looked at, or is not there, is what it was.
-    fn stamps_now(&self) -> Stamps {
-        let known = self.stamps.iter();
-        self.files.all().zip(known).map(|(path, known)| Stamp::of(path).or(*known)).collect()
-    }
-}
-
-impl<T> HeldFile<T> {
-    fn open(
-        path: &Path,
-        read: fn(&Path) -> Result<T, CertificateError>,
-    ) -> Result<HeldFile<T>, CertificateError> {
-        let stamp = Stamp::of(path);
-        Ok(HeldFile { path: path.to_owned(), value: Arc::new(read(path)?), read, stamp })
-    }
-
-    /// What its file is now. One that cannot be looked at, or is not there, is what it was.
-    fn stamp_now(&self) -> Option<Stamp> {
-        Stamp::of(&self.path).or(self.stamp)
-    }
-
-    /// The same, with what is in its file now if that has changed.
-    fn renewed(
-        &self,
-        what: &str,
-        taken: &mut Vec<String>,
-        errors: &mut Vec<CertificateError>,
-    ) -> HeldFile<T> {
-        if self.stamp_now() != self.stamp {
-            match HeldFile::open(&self.path, self.read) {
-                Ok(renewed) => {
-                    taken.push(format!("the {what} in {:?}", self.path));
-                    return renewed;
-                }
-                Err(error) => errors.push(error),
-            }
-        }
-        self.clone()
-    }
-}
-
-impl<T> Clone for HeldFile<T> {
-    fn clone(&self) -> HeldFile<T> {
-        let HeldFile { path, value, read, stamp } = self;
-        HeldFile { path: path.clone(), value: Arc::clone(value), read: *read, stamp: *stamp }
-    }
-}
-
-fn read_tokens(path: &Path) -> Result<Tokens, CertificateError> {
-    Tokens::open(path).map_err(|error| CertificateError::Token { path: path.to_owned(), error })
-}
-
-fn read_keys(path: &Path) -> Result<Keys, CertificateError> {
-    Keys::open(path).map_err(|error| CertificateError::Keys { path: path.to_owned(), error })
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
-    fs::read(path).map_err(|error| CertificateError::Unreadable { path: path.to_owned(), error })
-}
-
-/// Certificates with their keys.
-///
-/// # Errors
-/// The first thing that is wrong.
-pub(crate) fn pairs(files: &KeyPairs) -> Result<Vec<Pair>, CertificateError> {
-    let pairs = files.certificates.iter().zip(&files.keys).map(|(certificate, key)| {
-        let pair = Pair::read(&read(certificate)?, &read(key)?);
-        pair.map_err(|error| {
-            let (certificate, key) = (certificate.clone(), key.clone());
-            CertificateError::Pair { certificate, key, error }
-        })
-    });
-    pairs.collect()
-}
-
-impl fmt::Display for CertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CertificateError::Unreadable { path, error } => {
-                write!(f, "cannot read the file {path:?}: {error}")?;
-                match error.kind() {
-                    io::ErrorKind::PermissionDenied => f.write_str(
-                        "; the user of the server must be able to read it, or it is read at a restart \
-                         by root",
-                    ),
-                    _ => Ok(()),
-                }
-            }
-            CertificateError::Pair { certificate, key, error } => {
-                write!(f, "the certificate {certificate:?} with the key {key:?}: {error}")
-            }
-            CertificateError::ClientFile { path, error } => write!(f, "the file {path:?}: {error}"),
-            CertificateError::Clients { owner, error } => {
-                write!(f, "the authorities and lists for clients of {owner}: {error}")
-            }
-            CertificateError::Names { owner, error } => {
-                write!(f, "the certificates of {owner}: {error}")
-            }
-            CertificateError::Token { path, error } => write!(f, "the tokens in {path:?}: {error}"),
-            CertificateError::Roots(error) => write!(f, "{error}"),
-            CertificateError::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
-            CertificateError::Tickets(error) => write!(f, "cannot make keys for tickets: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for CertificateError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! Who the client of a request is, when proxies stand between: the rightmost address that no trusted
+//! Which client a request comes from, when proxies stand between: the rightmost address that no trusted
 //! proxy has.
 //!
 //! Each proxy adds to X-Forwarded-For, on the right, the address that its connection came from. So
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct TrustedProxies(Vec<Network>);
 
 impl TrustedProxies {
-    /// All addresses of these networks; `unix` is whoever comes through a Unix socket.
+    /// All addresses of these networks; `unix` are clients that come through a Unix socket.
     pub fn new(networks: Vec<Network>) -> TrustedProxies {
         TrustedProxies(networks)
     }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(client(&through, &["1.1.1.1"], &trusted), "1.1.1.1");
     }
 
-    /// An element of the list: an address of a trusted proxy, of somebody else, or anything.
+    /// An element of the list: an address of a trusted proxy, of another client, or anything.
     fn element() -> impl Strategy<Value = String> {
         prop_oneof![
             (0u8..4).prop_map(|n| format!("10.0.0.{n}")),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that a stranger sends makes him somebody else.
+        /// Nothing that a client sends gives it another address.
         #[test]
         fn an_untrusted_peer_is_who_it_is(values in prop::collection::vec("[ -~]{0,40}", 0..4)) {
             let values: Vec<&str> = values.iter().map(String::as_str).collect();

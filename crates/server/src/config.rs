@@ -19,6 +19,7 @@
 //! | [`proxy`], [`fastcgi`], [`upstreams`] | routes to applications, and what all of them have |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
+//! | `load` | a file, or a text, into a [`Config`] |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`acme`] | certificates by ACME |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
@@ -59,6 +60,7 @@ mod isolated;
 pub mod limit;
 mod linked;
 pub mod listener;
+mod load;
 pub mod lower;
 mod nowhere;
 pub mod optional;
@@ -88,8 +90,8 @@ pub use acme::Acme;
 pub use address::{AdminListen, Endpoint, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    Access, Action, AskClients, By, ControlSocket, FieldValue, FirewallMode, GateCharge, GateMode,
-    KeepAliveLaw, Landlock, LogFormat, Over, Per, Refuse, Switch, When,
+    Access, Action, AskClients, By, Confine, ControlSocket, FieldValue, FirewallMode, GateCharge,
+    GateMode, KeepAliveLaw, LogFormat, Over, Per, Refuse, Switch, When,
 };
 pub use class::{Class, ClassName};
 pub use draft::Draft;
@@ -99,6 +101,8 @@ pub use forward_auth::ForwardAuth;
 pub use identity::{CookieName, IdentitySettings};
 pub use isolated::{Isolated, StageAddress};
 pub use listener::Listener;
+pub(crate) use load::{at_odds, classes_and_rules, open_regular, rules_at_odds};
+pub use load::{check, control_socket_of, load, load_copy, parse};
 pub use optional::Optional;
 pub use problem::{Problem, Wrong};
 pub use proxy::Proxy;
@@ -110,231 +114,10 @@ pub use value::Count;
 use crate::isolated::Place;
 use crate::log::choice::{Condition, Member};
 use forebay_engine::pipeline::Fuse;
+use forebay_engine::settings::SendOrder;
 use forebay_site::rules::Network;
-use read::Reader;
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
-
-/// Most bytes of a configuration file. Ten thousand rules fit.
-const LONGEST: u64 = 4 * 1024 * 1024;
-
-/// Reads and checks the configuration at `path`, the files and directories it names included.
-///
-/// # Errors
-/// Everything that is wrong with it; at least one problem.
-pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
-    read_with(path, |_, _| ()).map(|(config, ())| config)
-}
-
-/// Reads and checks the configuration at `path` as [`load`] does, and says too what is right and yet
-/// hardly what is meant.
-///
-/// # Errors
-/// As [`load`].
-pub fn check(path: &Path) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
-    let note = |reader: &mut Reader<'_>, found: Vec<(read::Path, Wrong)>| {
-        found.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
-        reader.problems()
-    };
-    let (config, (errors, remarks)) = read_with(path, |draft, reader| {
-        let errors = note(reader, draft.unusable_sockets(reader));
-        (errors, note(reader, draft.remarks(reader)))
-    })?;
-    if errors.is_empty() { Ok((config, remarks)) } else { Err(errors) }
-}
-
-/// Reads a copy of the configuration at `path`, as [`load`] reads that: where the copy lies makes no
-/// difference.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_copy(copy: &Path, path: &Path) -> Result<Config, Vec<Problem>> {
-    read_as(copy, path, |_, _| ()).map(|(config, ())| config)
-}
-
-/// Reads the configuration at `path`; `then` is done with one in which nothing is wrong.
-fn read_with<R>(
-    path: &Path,
-    then: impl FnOnce(&Draft, &mut Reader<'_>) -> R,
-) -> Result<(Config, R), Vec<Problem>> {
-    read_as(path, path, then)
-}
-
-fn read_as<R>(
-    path: &Path,
-    name: &Path,
-    then: impl FnOnce(&Draft, &mut Reader<'_>) -> R,
-) -> Result<(Config, R), Vec<Problem>> {
-    let file = name.display().to_string();
-    let whole =
-        |place, wrong| vec![Problem { file: file.clone(), place, key: String::new(), wrong }];
-    let mut bytes = Vec::new();
-    open_regular(path)
-        .and_then(|opened| opened.take(LONGEST + 1).read_to_end(&mut bytes))
-        .map_err(|error| whole(None, Wrong::Unreadable(error)))?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(whole(None, Wrong::TooLong { limit: LONGEST }));
-    }
-    let text = std::str::from_utf8(&bytes).map_err(|error| {
-        // the part up to the bad byte is UTF-8
-        let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or("");
-        whole(Some(Reader::new(good, &file).end()), Wrong::NotUtf8)
-    })?;
-    let mut reader = Reader::new(text, &file);
-    let mut draft = checked(&mut reader, &file)?;
-    for (path, wrong) in draft.missing_files() {
-        reader.note_at(&path, wrong);
-    }
-    let of_calibration = calibrate(&mut draft, &mut reader);
-    let mut problems = reader.problems();
-    problems.extend(of_calibration);
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    let outcome = then(&draft, &mut reader);
-    Ok((draft.resolve(), outcome))
-}
-
-/// Reads the calibration that is named, if one is; what is wrong with it itself is returned.
-fn calibrate(draft: &mut Draft, reader: &mut Reader<'_>) -> Vec<Problem> {
-    let Some(path) = draft.process.pipeline.calibration.clone() else { return Vec::new() };
-    let top = read::Path::default();
-    match Calibration::load(&path) {
-        Ok(calibration) => {
-            draft.process.pipeline.calibrated = Some(calibration);
-            if !reader.has(&top.child("cache").child("file_bytes")) {
-                draft.process.cache.file_bytes = calibration.file_bytes;
-            }
-            if !reader.has(&top.child("cache").child("segment_bytes")) {
-                draft.process.cache.segment_bytes = calibration.segment_bytes;
-            }
-            Vec::new()
-        }
-        Err(CalibrationError::Unreadable(error)) => {
-            let at = top.child("pipeline").child("calibration");
-            reader.note_at(&at, Wrong::NoFile { path, error });
-            Vec::new()
-        }
-        Err(CalibrationError::Wrong(problems)) => problems,
-    }
-}
-
-/// Opens a file to read it. Anything else, a FIFO above all, could keep the reader waiting for ever,
-/// and to open a device may do something to it: it is looked at first.
-///
-/// # Errors
-/// What the kernel says, or that it is no regular file.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    const NONBLOCK: i32 = 0o4000;
-    must_be_regular(&std::fs::metadata(path)?)?;
-    let file = File::options().read(true).custom_flags(NONBLOCK).open(path)?;
-    must_be_regular(&file.metadata()?)?;
-    Ok(file)
-}
-
-fn must_be_regular(found: &Metadata) -> io::Result<()> {
-    let what = match found.file_type() {
-        kind if kind.is_file() => return Ok(()),
-        kind if kind.is_dir() => "it is a directory",
-        _ => "it is no regular file",
-    };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
-}
-
-/// What `control.socket` says in a file that may be wrong everywhere else.
-pub fn control_socket_of(path: &Path) -> ControlSocket {
-    let said = || {
-        let mut text = String::new();
-        open_regular(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
-        let document = toml_edit::Document::parse(text).ok()?;
-        let socket = document.get("control")?.as_table_like()?.get("socket")?.as_str()?.to_owned();
-        let mut setting = ControlSocket::Auto;
-        value::Value::set(&mut setting, &socket).ok()?;
-        if let ControlSocket::At(at) = &mut setting {
-            *at = path.parent().unwrap_or(Path::new("")).join(&at);
-        }
-        Some(setting)
-    };
-    said().unwrap_or_default()
-}
-
-/// Reads a configuration from `text`. `file` is its name for messages, and the directory it names
-/// is where relative paths begin. Touches no file.
-///
-/// # Errors
-/// Everything that is wrong with it, in the order of the text. Of a text that is not TOML, the
-/// first place where it is not.
-pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
-    checked(&mut Reader::new(text, file), file).map(Draft::resolve)
-}
-
-/// The first thing that does not hold together in a configuration whose values are right, each by
-/// itself, and where: by its place in a text that says all of it.
-pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
-    let text = config.to_toml();
-    let mut reader = Reader::new(&text, "");
-    let mut draft = reader.draft();
-    // no text says who has added what
-    let owners = config.rules.iter().map(|rule| rule.owner.clone());
-    draft.rules.iter_mut().zip(owners).for_each(|(rule, owner)| rule.owner = owner);
-    let owners = config.classes.iter().map(|class| class.owner.clone());
-    draft.classes.iter_mut().zip(owners).for_each(|(class, owner)| class.owner = owner);
-    let wrong = odds(&draft, &reader);
-    let first = wrong.into_iter().min_by_key(|(path, _)| reader.place(&path.exact));
-    first.or_else(|| {
-        let Problem { key, wrong, .. } = reader.problems().into_iter().next()?;
-        Some((read::Path { shown: key.clone(), exact: key }, wrong))
-    })
-}
-
-/// The first thing that does not hold together in the classes and rules of a configuration, where each says
-/// what it must. Nothing is written or read for that: there may be ten thousand.
-pub(crate) fn rules_at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
-    let Config { agent, identity, classes, rules, .. } = config;
-    let mut draft = Draft::new();
-    draft.process = Config { agent: *agent, identity: identity.clone(), ..draft.process };
-    (draft.classes, draft.rules) = (classes.clone(), rules.clone());
-    let mut wrong = Vec::new();
-    draft.check_policy(None, &mut wrong);
-    wrong.into_iter().next()
-}
-
-/// The classes and rules of a text that has nothing else, each by itself.
-///
-/// # Errors
-/// What cannot be read, and what is missing.
-pub(crate) fn classes_and_rules(text: &str) -> Result<(Vec<Class>, Vec<Rule>), Vec<Problem>> {
-    let mut reader = Reader::new(text, "");
-    let draft = reader.draft();
-    let mut missing = Vec::new();
-    draft.check_policy(Some(&reader), &mut missing);
-    missing.retain(|(path, wrong)| matches!(wrong, Wrong::Missing { .. }) && !reader.has(path));
-    missing.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
-    let Draft { classes, rules, .. } = draft;
-    let problems = reader.problems();
-    if problems.is_empty() { Ok((classes, rules)) } else { Err(problems) }
-}
-
-/// What does not hold together in what the reader has read.
-fn odds(draft: &Draft, reader: &Reader<'_>) -> Vec<(read::Path, Wrong)> {
-    let mut wrong = draft.problems(Some(reader));
-    wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
-    wrong
-}
-
-/// What the reader's text says, if it holds together.
-fn checked(reader: &mut Reader<'_>, file: &str) -> Result<Draft, Vec<Problem>> {
-    let mut draft = reader.draft();
-    draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
-    if reader.is_toml() {
-        let wrong = odds(&draft, reader);
-        wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
-    }
-    if reader.is_content() { Ok(draft) } else { Err(reader.problems()) }
-}
 
 /// Everything that can be configured, typed and resolved. What each field means, its range and its
 /// default stand in the tables under the same key.
@@ -365,6 +148,8 @@ pub struct Config {
     pub sample: u64,
     /// `durations`
     pub durations: bool,
+    /// `send_order`
+    pub send_order: SendOrder,
     /// `trusted_proxies`
     pub trusted_proxies: Vec<Network>,
     /// `user`
@@ -532,7 +317,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// The files that are read: none where nobody is asked.
+    /// The files that are read: none where clients are not asked.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let is_read = self.asked != AskClients::Off;
         self.authorities.iter().chain(&self.revoked).filter(move |_| is_read)
@@ -610,7 +395,9 @@ impl FirewallSettings {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sandbox {
     /// `sandbox.landlock`
-    pub landlock: Landlock,
+    pub landlock: Confine,
+    /// `sandbox.seccomp`
+    pub seccomp: Confine,
     /// `sandbox.read`
     pub read: Vec<PathBuf>,
 }

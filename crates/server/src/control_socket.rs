@@ -2,8 +2,8 @@
 //!
 //! One request per connection. The client sends one line, a command and its arguments, and shuts
 //! down writing. The server answers with a line that holds the exit code of the command, then text
-//! for people until the end. The socket is a Unix socket of mode 0600: who may open it may control
-//! the server. Each command has one deadline, whatever it does in between.
+//! for people until the end. The socket is a Unix socket of mode 0600: a process that may open it may
+//! control the server. Each command has one deadline, whatever it does in between.
 //!
 //! A connection whose first byte is `{` is that of a program that stays (`session`): it speaks lines of JSON,
 //! and the rules that it adds go when it does.
@@ -65,33 +65,33 @@ const OLD: Duration = Duration::from_secs(60);
 
 /// What was asked, and where the answer goes.
 #[derive(Debug)]
-pub struct Asked {
+pub struct CommandRequest {
     /// The command.
     pub command: String,
     /// In its place: what a program wants of the rules that are its own, under its name.
     pub change: Option<(String, Change)>,
     /// Takes one answer.
-    pub reply: Sender<Answer>,
+    pub reply: Sender<CommandAnswer>,
 }
 
 /// What a command came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The exit code for who asked.
+pub struct CommandAnswer {
+    /// The exit code of the command.
     pub code: u8,
     /// What happened, in lines.
     pub text: String,
 }
 
-impl Answer {
+impl CommandAnswer {
     /// What was asked for was not done, for this reason.
-    fn failed(reason: impl Display) -> Answer {
-        Answer { code: 1, text: format!("{reason}\n") }
+    fn failed(reason: impl Display) -> CommandAnswer {
+        CommandAnswer { code: 1, text: format!("{reason}\n") }
     }
 
     /// What was asked for is not known.
-    pub fn unknown(command: &str) -> Answer {
-        Answer { code: 2, text: format!("no command is called {command:?}\n") }
+    pub fn unknown(command: &str) -> CommandAnswer {
+        CommandAnswer { code: 2, text: format!("no command is called {command:?}\n") }
     }
 }
 
@@ -113,7 +113,7 @@ impl ControlSocket {
     pub fn open(path: &Path) -> io::Result<Self> {
         if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::create_dir_all(directory)?;
-            // in /tmp somebody may have made it before us, and could put a socket of his own there
+            // in /tmp another user may have made it before us, and could put a socket of his own there
             let owner = fs::metadata(directory)?.uid();
             if owner != 0 && owner != process::user() {
                 return Err(io::ErrorKind::PermissionDenied.into());
@@ -136,7 +136,10 @@ impl ControlSocket {
     ///
     /// # Errors
     /// Lack of threads.
-    pub fn serve(&mut self, tell: impl Fn(Asked) + Clone + Send + 'static) -> io::Result<()> {
+    pub fn serve(
+        &mut self,
+        tell: impl Fn(CommandRequest) + Clone + Send + 'static,
+    ) -> io::Result<()> {
         if let Some(listener) = self.listener.take() {
             let thread = std::thread::Builder::new().name("control".to_owned());
             thread.spawn(move || listen(&listener, &tell))?;
@@ -148,7 +151,7 @@ impl ControlSocket {
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         // after a drop of privileges the directory may not be ours any more; a later server
-        // removes what nobody listens at
+        // removes a file that no process listens at
         let is_ours = |found: fs::Metadata| (found.dev(), found.ino()) == self.identity;
         if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
             let _ = fs::remove_file(&self.path);
@@ -156,13 +159,13 @@ impl Drop for ControlSocket {
     }
 }
 
-/// A socket file that nobody listens at is left over from a server that was killed.
+/// A socket file that no process listens at is left over from a server that was killed.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => match UnixStream::connect(path) {
             Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-            // a socket of another kind is somebody's
+            // a socket of another kind is another program's
             Err(_) => Err(io::ErrorKind::AlreadyExists.into()),
         },
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -170,12 +173,12 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-fn listen(listener: &UnixListener, tell: &(impl Fn(Asked) + Clone + Send + 'static)) {
+fn listen(listener: &UnixListener, tell: &(impl Fn(CommandRequest) + Clone + Send + 'static)) {
     let busy = Arc::new(AtomicUsize::new(0));
     let owners = Owners::default();
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // no descriptor: somebody will close one
+            // no descriptor: a connection will close one
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -187,7 +190,7 @@ fn listen(listener: &UnixListener, tell: &(impl Fn(Asked) + Clone + Send + 'stat
         }
         let (tell, owners) = (tell.clone(), Arc::clone(&owners));
         let serve = move || {
-            // who went away needs no answer
+            // a command that went away needs no answer
             let _ = serve(stream, session_slot, &owners, &tell);
         };
         let _ = std::thread::Builder::new().name("control".to_owned()).spawn(serve);
@@ -209,8 +212,8 @@ fn turn_away(stream: UnixStream) {
     let mut line = Timed::new(stream, PATIENCE_WHEN_BUSY);
     if receive(&mut line).is_ok() {
         line.extend(PATIENCE_WHEN_BUSY);
-        // who went away needs no answer
-        let _ = line.answer(&Answer::failed("the server has too many commands to answer"));
+        // a command that went away needs no answer
+        let _ = line.answer(&CommandAnswer::failed("the server has too many commands to answer"));
     }
 }
 
@@ -218,27 +221,27 @@ fn serve(
     stream: UnixStream,
     session_slot: SessionSlot,
     owners: &Owners,
-    tell: &impl Fn(Asked),
+    tell: &impl Fn(CommandRequest),
 ) -> io::Result<()> {
     let mut line = Timed::new(stream, PATIENCE);
     let command = match receive(&mut line) {
         Ok(command) => command,
         Err(Unheard::Session(received)) => {
-            // who stays is counted among those who do
+            // a session that stays is counted among those that do
             drop(session_slot);
             return session::serve(line.stream, received, owners, tell);
         }
         Err(Unheard::Gone) => return Ok(()),
         Err(unheard) => {
             line.extend(PATIENCE);
-            return line.answer(&Answer::failed(unheard));
+            return line.answer(&CommandAnswer::failed(unheard));
         }
     };
     let (reply, answers) = bounded(1);
-    tell(Asked { command, change: None, reply });
+    tell(CommandRequest { command, change: None, reply });
     let answer = answers.recv_timeout(LONGEST_WORK).unwrap_or_else(|error| match error {
-        RecvTimeoutError::Disconnected => Answer::failed("the server has stopped"),
-        RecvTimeoutError::Timeout => Answer::failed(format_args!(
+        RecvTimeoutError::Disconnected => CommandAnswer::failed("the server has stopped"),
+        RecvTimeoutError::Timeout => CommandAnswer::failed(format_args!(
             "the server has not come to an end of this within {} s, and goes on with it",
             LONGEST_WORK.as_secs()
         )),
@@ -325,7 +328,7 @@ impl Timed {
         }
     }
 
-    fn answer(&mut self, Answer { code, text }: &Answer) -> io::Result<()> {
+    fn answer(&mut self, CommandAnswer { code, text }: &CommandAnswer) -> io::Result<()> {
         self.write_all(format!("{code}\n{text}").as_bytes())
     }
 }
@@ -348,7 +351,7 @@ impl Write for Timed {
     }
 }
 
-/// Removes sockets that nobody listens at from the directory of [`path`]'s own choice: servers that
+/// Removes sockets that no process listens at from the directory of [`path`]'s own choice: servers that
 /// were killed have left them, and each configuration file has a name of its own there. One that was
 /// made just now may belong to a server that does not listen yet.
 pub fn remove_dead(beside: &Path) {
@@ -369,7 +372,7 @@ fn remove_dead_since(beside: &Path, least_age: Duration) {
     for entry in entries.into_iter().flatten().flatten() {
         let path = entry.path();
         if path != beside && is_our_kind(&path) && is_older(&path, least_age) {
-            // one that is listened at stays, and what cannot be removed harms nobody
+            // one that is listened at stays, and what cannot be removed does no harm
             let _ = remove_stale(&path);
         }
     }
@@ -391,8 +394,8 @@ fn is_older(path: &Path, least_age: Duration) -> bool {
 /// Asks the server that listens at `path`, and waits for its answer.
 ///
 /// # Errors
-/// When nobody listens there, no answer comes in time, or it is none.
-pub fn ask(path: &Path, command: &str) -> io::Result<Answer> {
+/// When no server listens there, no answer comes in time, or it is none.
+pub fn ask(path: &Path, command: &str) -> io::Result<CommandAnswer> {
     let mut line = Timed::new(UnixStream::connect(path)?, PATIENCE);
     // a server that does not want to hear it all may have answered
     let told = writeln!(line, "{command}").and_then(|()| line.stream.shutdown(Shutdown::Write));
@@ -405,7 +408,7 @@ pub fn ask(path: &Path, command: &str) -> io::Result<Answer> {
     }
     let (code, text) = answer.split_once('\n').ok_or(io::ErrorKind::UnexpectedEof)?;
     let code = code.parse().map_err(|_| io::ErrorKind::InvalidData)?;
-    Ok(Answer { code, text: text.to_owned() })
+    Ok(CommandAnswer { code, text: text.to_owned() })
 }
 
 #[cfg(test)]
@@ -417,14 +420,14 @@ mod tests {
         let directory =
             std::env::temp_dir().join(format!("forebay-control-{}", std::process::id()));
         let path = directory.join("control.sock");
-        let echo = |asked: Asked| {
+        let echo = |asked: CommandRequest| {
             let text = format!("you said {}\n", asked.command);
-            asked.reply.send(Answer { code: 7, text }).unwrap();
+            asked.reply.send(CommandAnswer { code: 7, text }).unwrap();
         };
         let mut socket = ControlSocket::open(&path).unwrap();
         socket.serve(echo).unwrap();
         let answer = ask(&path, "reload now").unwrap();
-        assert_eq!(answer, Answer { code: 7, text: "you said reload now\n".to_owned() });
+        assert_eq!(answer, CommandAnswer { code: 7, text: "you said reload now\n".to_owned() });
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let taken = ControlSocket::open(&path).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
@@ -442,12 +445,12 @@ mod tests {
         directory
     }
 
-    /// Whoever comes while as many as there may be are being answered hears why it is not.
+    /// A command that comes while as many as there may be are being answered hears why it is not.
     #[test]
     fn who_is_too_many_is_told_so() {
         let directory = directory("busy");
         let path = directory.join("control.sock");
-        let (asked, questions) = crossbeam_channel::unbounded::<Asked>();
+        let (asked, questions) = crossbeam_channel::unbounded::<CommandRequest>();
         let mut socket = ControlSocket::open(&path).unwrap();
         socket.serve(move |question| asked.send(question).unwrap()).unwrap();
         let ask_aside = || {
@@ -458,9 +461,9 @@ mod tests {
         let held: Vec<_> = (0..MOST_AT_ONCE).map(|_| questions.recv().unwrap()).collect();
         for _ in 0..20 {
             let answer = ask(&path, &"x".repeat(10_000)).unwrap();
-            assert_eq!(answer, Answer::failed("the server has too many commands to answer"));
+            assert_eq!(answer, CommandAnswer::failed("the server has too many commands to answer"));
         }
-        let done = Answer { code: 0, text: "done\n".to_owned() };
+        let done = CommandAnswer { code: 0, text: "done\n".to_owned() };
         held.iter().for_each(|asked| asked.reply.send(done.clone()).unwrap());
         for thread in first {
             assert_eq!(thread.join().unwrap().unwrap(), done);

@@ -67,7 +67,7 @@ pub fn report(config: Option<&Config>) -> String {
     text
 }
 
-/// What keeps this machine from having rules in its kernel, as far as anybody can see without rights.
+/// What keeps this machine from having rules in its kernel, as far as a process can see without rights.
 pub fn lack() -> Option<String> {
     let seen = [built(), kernel(), types()];
     seen.into_iter().find_map(|(need, found)| Some(format!("{need}: {}", found.err()?)))
@@ -123,7 +123,7 @@ fn rights() -> Need {
     ("rights to load it", found)
 }
 
-/// Whether the firewall can drop clients whom the server ignores.
+/// Whether the firewall can drop clients that the server ignores.
 fn clients_in_firewall(config: Option<&Config>) -> String {
     let right = privileges::may_change_firewall();
     let found = match (firewall::helper::nft(), right) {

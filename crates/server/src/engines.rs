@@ -1,7 +1,7 @@
 //! Groups of workers: the engine of a plan on its listeners, from start to end.
 //!
 //! Each loop or thread gets a handler and counters of its own; the counters are kept in a register
-//! for whoever reports them. Settings of engines, shares and ledgers of classes reach a group while it
+//! for metrics. Settings of engines, shares and ledgers of classes reach a group while it
 //! runs. The rest of it is never changed: a reload that wants another engine, other listeners, another
 //! number of workers or of classes starts a new group on the same sockets and lets the old one retire.
 
@@ -38,8 +38,8 @@ const PATHS_OF_A_LOOP: usize = 4096;
 const PATHS_OF_A_THREAD: usize = 128;
 
 /// All counters of the process: those of its loops and threads, and those of its helpers. They
-/// outlive who wrote to them, so that sums never fall; a later worker goes on with the counters of
-/// one that has ended.
+/// outlive the threads that wrote to them, so that sums never fall; a later worker goes on with the
+/// counters of one that has ended.
 #[derive(Default)]
 pub struct Register(Mutex<Counters>);
 
@@ -55,10 +55,10 @@ impl Register {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counters for a worker: those that nobody else holds any more, or new ones.
+    /// Counters for a worker: those that no worker holds any more, or new ones.
     pub(crate) fn worker(&self) -> Arc<Local> {
         let mut counters = self.lock();
-        // whoever else could take a reference needs the lock
+        // another thread that could take a reference needs the lock
         let free = counters.of_workers.iter().find(|local| Arc::strong_count(local) == 1);
         if let Some(free) = free {
             return Arc::clone(free);
@@ -104,7 +104,7 @@ impl PipelineGaugesPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a pipeline: one that nobody else writes to any more, or a new one. It becomes the first.
+    /// For a pipeline: one that no pipeline writes to any more, or a new one. It becomes the first.
     fn take(&self) -> Arc<PipelineGauges> {
         let mut pipeline_gauges_pool = self.lock();
         let free = pipeline_gauges_pool
@@ -144,29 +144,29 @@ pub struct Common {
 }
 
 /// How an engine's thread has ended: with its figures, or why it could not go on.
-pub type Outcome = Result<Ended, String>;
+pub type ThreadEnd = Result<Ended, String>;
 
 /// A thread that is ready to run: it has all descriptors it needs. Clients come with the first one
 /// that runs, and would take them.
-pub struct Task {
+pub struct ReadyThread {
     name: String,
     run: Box<dyn FnOnce() -> io::Result<Ended> + Send>,
 }
 
-impl Task {
+impl ReadyThread {
     fn new(
         name: impl Into<String>,
         run: impl FnOnce() -> io::Result<Ended> + Send + 'static,
-    ) -> Task {
-        Task { name: name.into(), run: Box::new(run) }
+    ) -> ReadyThread {
+        ReadyThread { name: name.into(), run: Box::new(run) }
     }
 
     /// Runs it on a thread of its own, which tells `tell` how it has ended.
     ///
     /// # Errors
     /// Lack of threads.
-    pub fn spawn(self, tell: impl Fn(Outcome) + Send + 'static) -> io::Result<JoinHandle<()>> {
-        let Task { name, run } = self;
+    pub fn spawn(self, tell: impl Fn(ThreadEnd) + Send + 'static) -> io::Result<JoinHandle<()>> {
+        let ReadyThread { name, run } = self;
         let run = move || {
             tell(match catch_unwind(AssertUnwindSafe(run)) {
                 Ok(Ok(ended)) => Ok(ended),
@@ -183,7 +183,7 @@ pub struct Prepared {
     plan: GroupPlan,
     control: Arc<Control>,
     settings: Arc<settings::Live>,
-    tasks: Vec<Task>,
+    tasks: Vec<ReadyThread>,
 }
 
 /// A running group.
@@ -198,13 +198,13 @@ pub struct Group {
 }
 
 impl Common {
-    /// Prepares the workers of a group; `hands` holds the sockets of each that accepts.
+    /// Prepares the workers of a group; `by_loop` holds the sockets of each that accepts.
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn prepare(&self, plan: GroupPlan, hands: Vec<Vec<Socket>>) -> io::Result<Prepared> {
+    pub fn prepare(&self, plan: GroupPlan, by_loop: Vec<Vec<Socket>>) -> io::Result<Prepared> {
         let threads = if plan.engine.keeps_threads() { plan.workers } else { 0 };
-        let control = Arc::new(Control::new(hands.len())?.with_threads(threads));
+        let control = Arc::new(Control::new(by_loop.len())?.with_threads(threads));
         // the others have no loops whose turn says something about what waits
         if !plan.engine.has_thread_each() {
             self.agent_loop.watch(&control);
@@ -212,31 +212,32 @@ impl Common {
         let settings = Arc::new(settings::Live::new(plan.settings.clone()));
         let proxy_protocol = plan.proxy_protocol;
         let as_planned = |socket| Socket { proxy_protocol, ..socket };
-        let mut hands =
-            hands.into_iter().map(|hand| hand.into_iter().map(as_planned).collect::<Vec<Socket>>());
+        let mut by_loop = by_loop
+            .into_iter()
+            .map(|of_loop| of_loop.into_iter().map(as_planned).collect::<Vec<Socket>>());
         let tasks = match plan.engine {
-            Engine::Event | Engine::Isolated => loops(hands, |index, listeners| {
+            Engine::Event | Engine::Isolated => loops(by_loop, |index, listeners| {
                 let event_loop =
                     EventLoop::new(self.loop_of(index, listeners, &settings, &control))?;
-                Ok(Task::new(format!("event-{index}"), move || event_loop.run()))
+                Ok(ReadyThread::new(format!("event-{index}"), move || event_loop.run()))
             })?,
-            Engine::Fibers => loops(hands, |index, listeners| {
+            Engine::Fibers => loops(by_loop, |index, listeners| {
                 let fiber_loop =
                     FiberLoop::new(self.loop_of(index, listeners, &settings, &control))?;
-                Ok(Task::new(format!("fibers-{index}"), move || fiber_loop.run()))
+                Ok(ReadyThread::new(format!("fibers-{index}"), move || fiber_loop.run()))
             })?,
             Engine::Pipeline => {
-                let parts = self.pipeline(&plan, hands.collect(), &settings, &control);
+                let parts = self.pipeline(&plan, by_loop.collect(), &settings, &control);
                 let pipeline = Pipeline::new(parts)?;
-                vec![Task::new("pipeline", || pipeline.run())]
+                vec![ReadyThread::new("pipeline", || pipeline.run())]
             }
             Engine::Threads => {
-                let parts = self.blocking(&plan, hands.next(), &settings, &control);
-                vec![Task::new("threads", || threads::run(parts))]
+                let parts = self.blocking(&plan, by_loop.next(), &settings, &control);
+                vec![ReadyThread::new("threads", || threads::run(parts))]
             }
             Engine::Pool => {
-                let parts = self.blocking(&plan, hands.next(), &settings, &control);
-                vec![Task::new("pool", || pool::run(parts))]
+                let parts = self.blocking(&plan, by_loop.next(), &settings, &control);
+                vec![ReadyThread::new("pool", || pool::run(parts))]
             }
         };
         Ok(Prepared { plan, control, settings, tasks })
@@ -267,7 +268,7 @@ impl Common {
     fn blocking(
         &self,
         plan: &GroupPlan,
-        hand: Option<Vec<Socket>>,
+        of_loop: Option<Vec<Socket>>,
         settings: &Arc<settings::Live>,
         control: &Arc<Control>,
     ) -> stock::Parts<FastLane> {
@@ -280,7 +281,7 @@ impl Common {
             (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, window_point), metrics)
         };
         stock::Parts {
-            listeners: hand.unwrap_or_default(),
+            listeners: of_loop.unwrap_or_default(),
             make: Box::new(make),
             settings: Arc::clone(settings),
             admission: Arc::clone(&self.admission),
@@ -360,10 +361,10 @@ impl Common {
 
 /// A task for each loop.
 fn loops(
-    hands: impl Iterator<Item = Vec<Socket>>,
-    task: impl Fn(usize, Vec<Socket>) -> io::Result<Task>,
-) -> io::Result<Vec<Task>> {
-    hands.enumerate().map(|(index, listeners)| task(index, listeners)).collect()
+    by_loop: impl Iterator<Item = Vec<Socket>>,
+    task: impl Fn(usize, Vec<Socket>) -> io::Result<ReadyThread>,
+) -> io::Result<Vec<ReadyThread>> {
+    by_loop.enumerate().map(|(index, listeners)| task(index, listeners)).collect()
 }
 
 impl Prepared {
@@ -372,7 +373,7 @@ impl Prepared {
     ///
     /// # Errors
     /// Lack of threads.
-    pub fn start(self, tell: impl Fn(Outcome) + Clone + Send + 'static) -> io::Result<Group> {
+    pub fn start(self, tell: impl Fn(ThreadEnd) + Clone + Send + 'static) -> io::Result<Group> {
         let Prepared { plan, control, settings, tasks } = self;
         let mut threads = Vec::with_capacity(tasks.len());
         for task in tasks {
@@ -441,7 +442,7 @@ pub fn prepare_apart<H>(
     handler: H,
     control: Arc<Control>,
     Apart { connections, lingering, computing }: Apart,
-) -> io::Result<Task>
+) -> io::Result<ReadyThread>
 where
     H: Handler + Send + 'static,
     H::Body: Send,
@@ -464,7 +465,7 @@ where
         index: 0,
         metrics: Arc::default(),
     })?;
-    Ok(Task::new(name, move || event_loop.run()))
+    Ok(ReadyThread::new(name, move || event_loop.run()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The machine's own firewall drops whom the server ignores, and the addresses that rules drop: sets of
-//! nftables in a table of the server's own.
+//! The machine's own firewall drops clients that the server ignores, and the addresses that rules drop:
+//! sets of nftables in a table of the server's own.
 //!
-//! In: clients whom a limit has had ignored, from every loop; the compiled policy; the addresses that
+//! In: clients that a limit has had ignored, from every loop; the compiled policy; the addresses that
 //! are listened on. Out: a table in force, and what it has counted. What the firewall does not drop, the
 //! server refuses as without it: the policy is the same.
 //!
@@ -55,7 +55,7 @@ const LONGEST_REST: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(10);
 const RENEW: Duration = Duration::from_secs(30);
 
-/// How long who asks for figures waits for new ones, and the end for the helper's.
+/// How long a thread that asks for figures waits for new ones, and the end for the helper's.
 const COUNT: Duration = Duration::from_millis(500);
 const END: Duration = Duration::from_secs(5);
 
@@ -112,7 +112,7 @@ struct Helper {
     output: BufReader<ChildStdout>,
 }
 
-/// Why this machine has no firewall for us, as far as anybody can see without rights.
+/// Why this machine has no firewall for us, as far as a process can see without rights.
 pub fn lack() -> Option<String> {
     let is_missing = helper::nft().is_none();
     is_missing.then(|| "there is no nft here; the package nftables has it".to_owned())
@@ -205,7 +205,7 @@ fn rules(settings: &FirewallSettings, listeners: &[SocketAddr], policy: &Policy)
 }
 
 impl Firewall {
-    /// Has a client dropped until then, if there is room. It takes no lock, and waits for nobody.
+    /// Has a client dropped until then, if there is room. It takes no lock, and does not wait.
     #[inline]
     pub fn drop_client(&self, address: IpAddr, until_ns: u64) {
         if self.clients.try_send(Client { address, until_ns }).is_err() {
@@ -291,7 +291,7 @@ impl Keeper {
             while let Ok(Client { address, until_ns }) = self.clients.try_recv() {
                 self.bans.note(address, until_ns, now_ns);
             }
-            // one answer for all who ask: on a busy machine they may come faster than it is given
+            // one answer for all threads that ask: on a busy machine they may come faster than it is given
             let mut curious = Vec::new();
             while let Ok(order) = self.orders.try_recv() {
                 match order {
@@ -341,7 +341,7 @@ impl Keeper {
         let Batch { fresh, again } = self.bans.take(BATCH, clock::monotonic_ns());
         let count = (fresh.len() + again.len()) as u64;
         if count == 0 || !self.is_made {
-            // who is not told of now comes again, or is told of with the whole table
+            // a client that is not told of now comes again, or is told of with the whole table
             return;
         }
         match self.ask(&Message::Ban(fresh, again)) {

@@ -1,12 +1,14 @@
-//! The handler of the fast lane, in its five roles: who is served, what the answer is, where its bytes
-//! are, what is logged, and what else happens on a loop.
+//! The handler of the fast lane, in its five roles: which requests are served, what the answer is, where
+//! its bytes are, what is logged, and what else happens on a loop.
 
 use crate::acme;
 use crate::applications::{
-    Applications, Asked, Pools, ask, ask_authority, ask_stage, failed, refused, said_of,
+    Applications, Asked, NO_TUNNEL, Pools, ask, ask_authority, ask_stage, before, failed, refused,
+    said_of, summary,
 };
 use crate::certificates::{Certificates, OTHER_CONNECTION};
 use crate::client::{TrustedProxies, client_of};
+use crate::detour::{Detour, WaitsForPlace};
 use crate::isolated::Role;
 use crate::job::{Done, Job};
 use crate::listen::TLS;
@@ -15,7 +17,9 @@ use crate::log;
 use crate::log::request_id::RequestIds;
 use crate::log::{Entry, Line, Logger};
 use crate::passing::Passing;
+use crate::policy::at_once;
 use crate::policy::{Judge, Known, Standing, Ticket, WindowPoint};
+use crate::websocket;
 use forebay_conn::handler::body::Read;
 use forebay_conn::handler::relay::Given;
 use forebay_conn::{
@@ -27,7 +31,7 @@ use forebay_control::versioned::Reader;
 use forebay_http::head::{Head, Method, Target};
 use forebay_http::path::NormalPath;
 use forebay_http::status::reason;
-use forebay_metrics::{Counter, Local};
+use forebay_metrics::{Counter, Local, Unanswered};
 use forebay_site::{Body, Destination, Routed, Site, host_of};
 use forebay_sys::clock;
 use forebay_tls::Channel;
@@ -47,6 +51,8 @@ const KEPT: [&str; 5] =
 /// At most so much of an answer that is not wanted is received at a time, so that its connection is kept.
 const DROPPED_BYTES: usize = 16 * 1024;
 
+const NOT_ACCEPTED: &str = "The application has not accepted the WebSocket as it must";
+const NOT_CHANGED: &str = "The application has not changed to the protocol of the tunnel";
 const NO_DECISION: &str = "It could not be found out whether this is for you";
 const NOT_TO_BE_SENT: &str = "The application may not have that sent";
 
@@ -135,9 +141,33 @@ impl FastLane {
     }
 }
 
+/// What a client is told that has waited for a place among the requests at once of its rule: nobody knows
+/// when one is free, a second is as good as anything.
+const NO_PLACE: Refusal = Refusal { status: 503, retry_after_s: 1 };
+
+/// An exchange has begun for this request.
+fn applied(exchange: Exchange<Asked>, request: &Request<'_>) -> Box<Detour> {
+    Box::new(Detour::Application(Box::new(Passing::new(exchange, request.passed))))
+}
+
 /// Whether another stage may answer a request. Tunnels and traces end where the client is.
 fn is_passed_on(request: &Request<'_>) -> bool {
     !matches!(request.head.method, Method::Connect | Method::Trace)
+}
+
+/// Why the answer to a request for a tunnel is none that its client may get, if that is so: a 2xx would mean
+/// that there is one (RFC 8441 §4).
+fn refuses_tunnel(relay: &Exchange<Asked>, status: u16) -> Option<&'static str> {
+    match status {
+        101 => {
+            let id = relay.tag.id;
+            let is_accepted = relay.with_answer(|answer| websocket::is_accepted(answer, id));
+            let is_accepted = is_accepted.unwrap_or_default();
+            (!is_accepted).then_some(NOT_ACCEPTED)
+        }
+        200..300 => Some(NOT_CHANGED),
+        _ => None,
+    }
 }
 
 /// What a client is told of a request that no instance of the next stage has answered.
@@ -154,7 +184,7 @@ fn unanswered(reason: Reason) -> &'static str {
 impl Parts for FastLane {
     type Body = Body;
     type Job = Job;
-    type Relay = Passing;
+    type Relay = Detour;
     type Line = Line;
     /// `None` where there is no policy.
     type Ticket = Option<Ticket>;
@@ -185,7 +215,7 @@ impl Admission for FastLane {
     }
 
     fn asks_local(&self) -> bool {
-        self.judge.as_ref().is_some_and(Judge::asks_local)
+        self.judge.as_ref().is_some_and(Judge::asks_local) || self.applications.tell_local()
     }
 
     fn admit(&mut self, peer: &Peer) -> Verdict<()> {
@@ -256,7 +286,7 @@ impl Process for FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Passing> {
+    ) -> Outcome<Job, Detour> {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
@@ -273,10 +303,22 @@ impl Process for FastLane {
             self.refuse(status, reason, reply);
             return Outcome::Replied;
         }
-        let done = done.and_then(Done::of_site);
-        if let Some(role) = self.applications.role() {
-            return self.process_stage(role, request, ticket, done, reply);
+        if let Some(ticket) = ticket
+            && ticket.needs_place()
+            && let Some(outcome) = self.ask_for_place(request, ticket, reply)
+        {
+            return outcome;
         }
+        if let Some(role) = self.applications.role() {
+            let waited_ms = done.as_ref().map_or(0, Done::waited_ms);
+            let done = done.and_then(Done::of_site);
+            self.tell_delay(request, waited_ms, reply);
+            return match self.process_stage(role, request, ticket, done, reply) {
+                Outcome::Job(job) => Outcome::Job(job.timed()),
+                other => other,
+            };
+        }
+        let done = done.and_then(Done::of_site);
         self.process_here(request, ticket, done, reply)
     }
 
@@ -289,9 +331,15 @@ impl Process for FastLane {
         &mut self,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        passing: &mut Passing,
+        detour: &mut Detour,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<Job> {
+        let passing = match detour {
+            Detour::Application(passing) => &mut **passing,
+            Detour::Place(waits) => {
+                return self.place_decided(request, ticket, &mut waits.wait, reply);
+            }
+        };
         let relay = &mut passing.exchange;
         relay.tell();
         if relay.application().is_stage() {
@@ -306,11 +354,17 @@ impl Process for FastLane {
         let destination = &relay.tag.destination;
         if let Some(failure) = relay.failure() {
             let (status, text) = failed(failure);
-            match status {
-                413 => {}
-                502 => count(Counter::UpstreamFailed),
-                504 => count(Counter::UpstreamLate),
-                _ => count(Counter::UpstreamUnavailable),
+            let unanswered = match status {
+                413 => None,
+                502 => Some((Counter::UpstreamFailed, Unanswered::Failed)),
+                504 => Some((Counter::UpstreamLate, Unanswered::Late)),
+                _ => Some((Counter::UpstreamUnavailable, Unanswered::Unavailable)),
+            };
+            if let Some((counter, unanswered)) = unanswered {
+                count(counter);
+                if let (Some(judge), Some(ticket)) = (&mut self.judge, &*ticket) {
+                    judge.unanswered(ticket, unanswered);
+                }
             }
             if let Failed::Unasked(unavailable) = failure {
                 self.unavailable(unavailable, ticket, reply);
@@ -319,6 +373,7 @@ impl Process for FastLane {
         }
         count(Counter::UpstreamAnswered);
         let status = relay.status().unwrap_or_default();
+        let is_tunnel = request.head.tunnel.is_some();
         if let Some(rule) = relay.tag.rule {
             match status {
                 200..300 => return self.allowed(rule, request, relay),
@@ -328,7 +383,9 @@ impl Process for FastLane {
                     return self.refuse_for(destination, request, 502, NO_DECISION, reply);
                 }
             }
-        } else if let Some(sent) = self.sent_instead(relay) {
+        } else if is_tunnel && let Some(text) = refuses_tunnel(relay, status) {
+            return self.refuse_for(destination, request, 502, text, reply);
+        } else if !is_tunnel && let Some(sent) = self.sent_instead(relay) {
             return match sent {
                 Ok(sent) => {
                     self.give_back(relay);
@@ -366,6 +423,9 @@ impl Process for FastLane {
             let notes = response::fields(answer, moved.as_ref(), |name, value| {
                 said.push((name, value));
             });
+            if is_tunnel {
+                said.retain(|(name, _)| !name.eq_ignore_ascii_case(websocket::ACCEPT));
+            }
             holds = notes.buffering != Some(false);
             coding = site.recode(destination, request, status, length, &mut said);
             site.write_fields(destination, request, status, said.into_iter(), head);
@@ -385,8 +445,10 @@ impl Process for FastLane {
         Relayed::Body
     }
 
-    fn release(&mut self, relay: Passing) {
-        self.pools.with(|pool| relay.exchange.keep(pool));
+    fn release(&mut self, relay: Detour) {
+        if let Detour::Application(passing) = relay {
+            self.pools.with(|pool| passing.exchange.keep(pool));
+        }
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
@@ -412,13 +474,20 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Passing> {
+    ) -> Outcome<Job, Detour> {
         if let Some(sent) = request.passed.and_then(|passed| passed.sent.as_ref()) {
             return self.send_instead(sent, request, ticket, done, reply);
         }
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         let done = match site.route(request, client, done, reply) {
+            Routed::Here(_) if request.head.tunnel.is_some() => {
+                if let Some(ticket) = ticket {
+                    ticket.end();
+                }
+                self.refuse(501, NO_TUNNEL, reply);
+                return Outcome::Replied;
+            }
             Routed::Here(done) => done,
             Routed::Replied => {
                 if let Some(ticket) = ticket {
@@ -442,7 +511,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Passing> {
+    ) -> Outcome<Job, Detour> {
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         match site.process(request, client, done, reply) {
@@ -458,6 +527,67 @@ impl FastLane {
         }
     }
 
+    /// A request needs a place among those at once of its rule. `None` if it has one now.
+    #[cold]
+    fn ask_for_place(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Ticket,
+        reply: &mut Reply<'_, Body>,
+    ) -> Option<Outcome<Job, Detour>> {
+        match ticket.ask_for_place(self.now.monotonic_ms) {
+            Ok(None) => None,
+            Ok(Some(wait)) => {
+                // until it is processed again it is no work
+                ticket.end();
+                Some(Outcome::Relay(Box::new(Detour::Place(WaitsForPlace::new(wait)))))
+            }
+            Err(at_once::NoPlace) => {
+                ticket.end();
+                self.turn_away_queued(request, ticket, reply);
+                Some(Outcome::Replied)
+            }
+        }
+    }
+
+    /// One that has waited for a place has it, and is processed again; or gets none.
+    #[cold]
+    fn place_decided(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        wait: &mut at_once::PlaceWait,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<Job> {
+        match (wait.take(), ticket) {
+            (Ok(place), ticket) => {
+                if let Some(ticket) = ticket {
+                    ticket.has_place(place);
+                }
+                Relayed::Again(Box::new(request.passed.cloned().unwrap_or_default()))
+            }
+            (Err(at_once::NoPlace), ticket) => {
+                if let Some(ticket) = ticket {
+                    self.turn_away_queued(request, ticket, reply);
+                }
+                Relayed::Own
+            }
+        }
+    }
+
+    /// A request got no place among those at once of its rule.
+    fn turn_away_queued(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Ticket,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        if let Some(judge) = &mut self.judge {
+            judge.refused_queued(ticket);
+        }
+        self.site.turn_away(NO_PLACE, Some(request), reply);
+    }
+
     /// Does this stage's part of a request.
     #[cold]
     fn process_stage(
@@ -467,7 +597,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Passing> {
+    ) -> Outcome<Job, Detour> {
         let is_replied = match role {
             _ if !is_passed_on(request) => return self.process_here(request, ticket, done, reply),
             Role::Receive => self.site.secures(request, reply),
@@ -496,12 +626,21 @@ impl FastLane {
         if is_replied { Outcome::Replied } else { self.pass_on(request, reply) }
     }
 
+    /// The stage before is told how long a request has waited here: for a thread, and in this turn of the
+    /// loop for those before it.
+    fn tell_delay(&self, request: &Request<'_>, waited_ms: u64, reply: &mut Reply<'_, Body>) {
+        if self.acknowledges(request.head) {
+            let turn_ms = clock::coarse_ms().saturating_sub(self.now.monotonic_ms);
+            reply.waited_ms = Some(u32::try_from(waited_ms + turn_ms).unwrap_or(u32::MAX));
+        }
+    }
+
     /// The next stage answers.
     fn pass_on(
         &mut self,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Passing> {
+    ) -> Outcome<Job, Detour> {
         let id = self.ids.number();
         let site = self.site.site_of(request);
         let destination = Destination { site: site.unwrap_or(u32::MAX), ..Destination::default() };
@@ -513,7 +652,7 @@ impl FastLane {
         let asked = Asked { destination, id, rule: None };
         let now_ms = self.now.monotonic_ms;
         match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
-            Ok(exchange) => Outcome::Relay(Box::new(Passing::new(exchange, request.passed))),
+            Ok(exchange) => Outcome::Relay(applied(exchange, request)),
             Err(unavailable) => {
                 self.metrics.add(Counter::UpstreamUnavailable, 1);
                 let (status, text) = failed(Failed::Unasked(unavailable));
@@ -561,7 +700,9 @@ impl FastLane {
         if request.peer.secured.is_some() {
             reply.hsts = site.hsts_of(&relay.tag.destination);
         }
-        reply.relayed(status, head, relay.length(), has_date.unwrap_or_default());
+        let length = relay.length();
+        self.tell_delay(request, 0, reply);
+        reply.relayed(status, &self.head, length, has_date.unwrap_or_default());
         Relayed::Body
     }
 
@@ -574,7 +715,7 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Passing> {
+    ) -> Outcome<Job, Detour> {
         if let Some(ticket) = ticket {
             ticket.end();
         }
@@ -604,10 +745,13 @@ impl FastLane {
                 let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);
                 match self.pools.with(begin) {
                     Ok(exchange) => {
-                        return Outcome::Relay(Box::new(Passing::new(exchange, request.passed)));
+                        return Outcome::Relay(applied(exchange, request));
                     }
                     Err(unavailable) => {
                         self.metrics.add(Counter::UpstreamUnavailable, 1);
+                        if let (Some(judge), Some(ticket)) = (&mut self.judge, &*ticket) {
+                            judge.unanswered(ticket, Unanswered::Unavailable);
+                        }
                         asked = Asked { destination, id: 0, rule: None };
                         self.unavailable(unavailable, ticket, reply);
                         failed(Failed::Unasked(unavailable))
@@ -661,10 +805,11 @@ impl FastLane {
                 }
             });
             let target = notes.accel_redirect?;
+            let by = summary(relay);
             let end = target.iter().position(|&b| b == b'?');
             let (path, query) = target.split_at(end.unwrap_or(target.len()));
             let query = query.strip_prefix(b"?").map(Into::into);
-            Some(Sent { path: path.into(), query, fields: fields.into() })
+            Some(Sent { path: path.into(), query, fields: fields.into(), by })
         });
         let sent = sent.flatten()?;
         let may_be = self.site.may_send(destination, &sent.path);
@@ -692,7 +837,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Passing> {
+    ) -> Outcome<Job, Detour> {
         let method = match request.head.method {
             Method::Head => Method::Head,
             _ => Method::Get,
@@ -742,6 +887,7 @@ impl FastLane {
         let Some(plan) = self.certificates.acme() else { return false };
         if !acme::Plan::is_for(request.head.path)
             || !matches!(request.head.method, Method::Get | Method::Head)
+            || request.head.tunnel.is_some()
         {
             return false;
         }
@@ -776,7 +922,7 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Passing> {
+    ) -> Outcome<Job, Detour> {
         if let Some((site, rule)) = work.asks() {
             let authority = self.site.authority(site, rule);
             return self.relay(authority, Some(rule), request, ticket, reply);
@@ -799,6 +945,10 @@ impl Bodies for FastLane {
     #[inline]
     fn piece<'b>(&'b self, body: &'b Body) -> Option<Piece<'b>> {
         self.site.piece(body)
+    }
+
+    fn left(&self, body: &Body) -> u64 {
+        self.site.left(body)
     }
 
     #[inline]
@@ -843,19 +993,18 @@ impl Journal for FastLane {
     fn relayed_line(
         &mut self,
         answered: &Answered<'_, Option<Ticket>>,
-        relay: &Passing,
+        relay: &Detour,
     ) -> Option<Line> {
         let Answered { peer, request, ticket, status, stages } = *answered;
         let ticket = ticket.and_then(Option::as_ref);
-        // of the next stage, its own line tells
-        let relay = &relay.exchange;
-        let relayed = (!relay.application().is_stage()).then(|| said_of(relay));
+        let relayed = relayed_of(relay);
         Some(self.begin_line(peer, request, ticket, relayed, Some(status), stages))
     }
 
-    fn given_up(&mut self, asked: &GivenUp<'_, Option<Ticket>>) {
+    fn given_up(&mut self, asked: &GivenUp<'_, Option<Ticket>>, relay: Option<&Detour>) {
         let GivenUp { peer, request, ticket, stages } = *asked;
-        let line = self.begin_line(peer, Some(request), ticket.as_ref(), None, None, stages);
+        let relayed = relay.and_then(relayed_of);
+        let line = self.begin_line(peer, Some(request), ticket.as_ref(), relayed, None, stages);
         self.logger.log(line, 0);
     }
 
@@ -863,6 +1012,12 @@ impl Journal for FastLane {
     fn log(&mut self, line: Line, body_bytes: u64) {
         self.logger.log(line, body_bytes);
     }
+}
+
+/// What the log says of a detour. Of the next stage, its own line tells.
+fn relayed_of(detour: &Detour) -> Option<log::line::Relayed<'_>> {
+    let Detour::Application(passing) = detour else { return None };
+    (!passing.exchange.application().is_stage()).then(|| said_of(&passing.exchange))
 }
 
 impl FastLane {
@@ -889,6 +1044,9 @@ impl FastLane {
         let secured = peer.secured.as_deref();
         let user = request.filter(|_| status.is_some()).and_then(|request| self.site.user(request));
         let user = user.as_deref();
+        // what is sent instead of an application's answer is its answer, too
+        let sent = || request?.passed?.sent.as_ref();
+        let relayed = relayed.or_else(|| sent().map(|sent| before(&sent.by)));
         let entry = Entry {
             site,
             client,

@@ -1,4 +1,4 @@
-//! Identities that clients prove by a cookie: who they are is signed by somebody who has a key.
+//! Identities that clients prove by a cookie: their identity is signed by a program that has a key.
 //!
 //! In: the configuration, and the `Cookie` fields of a request. Out: the name of an identity, or why there
 //! is none. Rules match it ([`forebay_policy::identity`]). A cookie that repeats on its connection is
@@ -164,7 +164,7 @@ mod tests {
         token::make(verifier.keys(), None, name, NOW_S + 60, None).unwrap()
     }
 
-    /// Who it is that sends these fields.
+    /// Whose identity these fields prove.
     fn asked(
         verifier: &Verifier,
         fields: &str,

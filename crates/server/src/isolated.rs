@@ -15,15 +15,18 @@
 //! |---|---|
 //! | `ending` | how a process has ended |
 //! | `links` | the directory with the sockets of the stages |
+//! | `seal` | what a process of *process* gives up, so that one that was taken over gets nothing |
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
 //! | `supervisor` | the process that starts the others, and starts them again |
 
 mod ending;
 mod links;
+mod seal;
 mod stage;
 mod supervisor;
 
 pub use links::{copy, hold};
+pub use seal::{SealError, files, give_up, is_sealed, seal};
 pub use stage::{Next, Place, Role, next};
 pub use supervisor::run;
 

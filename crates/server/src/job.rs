@@ -3,11 +3,14 @@
 use crate::policy::Pass;
 use forebay_conn::Kind;
 use forebay_metrics::{Local, Stopwatch};
+use forebay_sys::clock;
 use forebay_tls::{Handshake, Handshaken, Shakes};
 
 /// Work for a helper thread.
 pub struct Job {
     work: Work,
+    /// When it was asked for, in nanoseconds of the monotonic clock; 0 if nobody wants to know how long it waits.
+    asked_ns: u64,
     /// Its request's place among the unfinished work of its class; `None` if no window counts it.
     pass: Option<Pass>,
 }
@@ -19,8 +22,8 @@ enum Work {
 
 /// What has come of it.
 pub enum Done {
-    /// Of work of the site.
-    Site(forebay_site::Done),
+    /// Of work of the site, and how long that has waited for a thread, if it was to be known.
+    Site(forebay_site::Done, u64),
     /// Of a handshake.
     Handshake(Handshaken),
 }
@@ -33,7 +36,12 @@ impl Job {
 
     /// Work that is finished when it was done, or dropped.
     pub(crate) fn counted(work: forebay_site::Job, pass: Option<Pass>) -> Job {
-        Job { work: Work::Site(work), pass }
+        Job { work: Work::Site(work), asked_ns: 0, pass }
+    }
+
+    /// It is to be known how long it waits from now on.
+    pub(crate) fn timed(self) -> Job {
+        Job { asked_ns: clock::monotonic_ns(), ..self }
     }
 }
 
@@ -41,8 +49,16 @@ impl Done {
     /// What has come of work of the site.
     pub(crate) fn of_site(self) -> Option<forebay_site::Done> {
         match self {
-            Done::Site(done) => Some(done),
+            Done::Site(done, _) => Some(done),
             Done::Handshake(_) => None,
+        }
+    }
+
+    /// How long it has waited for a thread, in milliseconds.
+    pub(crate) fn waited_ms(&self) -> u64 {
+        match self {
+            Done::Site(_, waited_ns) => waited_ns / 1_000_000,
+            Done::Handshake(_) => 0,
         }
     }
 }
@@ -51,9 +67,13 @@ impl forebay_conn::Job for Job {
     type Done = Done;
 
     fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> Done {
-        let Job { work, pass } = self;
+        let Job { work, asked_ns, pass } = self;
+        let waited_ns = match asked_ns {
+            0 => 0,
+            asked_ns => clock::monotonic_ns().saturating_sub(asked_ns),
+        };
         let work = || match work {
-            Work::Site(work) => Done::Site(work.run(metrics, watch)),
+            Work::Site(work) => Done::Site(work.run(metrics, watch), waited_ns),
             Work::Handshake(handshake) => Done::Handshake(handshake.run()),
         };
         match pass {
@@ -80,13 +100,13 @@ impl forebay_conn::Job for Job {
 
 impl Shakes for Job {
     fn handshake(handshake: Handshake) -> Job {
-        Job { work: Work::Handshake(Box::new(handshake)), pass: None }
+        Job { work: Work::Handshake(Box::new(handshake)), asked_ns: 0, pass: None }
     }
 
     fn handshaken(done: Done) -> Option<Handshaken> {
         match done {
             Done::Handshake(handshaken) => Some(handshaken),
-            Done::Site(_) => None,
+            Done::Site(..) => None,
         }
     }
 }

@@ -14,7 +14,7 @@
 //! | [`firewall`] | ignored clients and listed addresses in a table of nftables |
 //! | [`gate`] | rules in the kernel: whether this machine can, what is in force there |
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
-//! | [`client`] | who the client is: trusted proxies and X-Forwarded-For |
+//! | [`client`] | which client a request comes from: trusted proxies and X-Forwarded-For |
 //! | [`agent`] | the thread that adapts what the classes are let in |
 //! | [`handler`], [`job`] | the fast lane's handler: content, then the log line; its work for helper threads |
 //! | [`privileges`], [`sandbox`] | what is given up at the start: root, and the rest of the file system |
@@ -31,7 +31,7 @@
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
 //!
 //! It deliberately decides nothing about a request: what a URL means is `site`'s, how a connection
-//! goes on is `conn`'s, and who waits for what is the engine's.
+//! goes on is `conn`'s, and which thread waits for what is the engine's.
 //!
 //! ```
 //! let text = "root = \"/srv/www\"\n[timeouts]\nhaed = \"5s\"\n";
@@ -51,6 +51,7 @@ pub mod certificates;
 pub mod client;
 pub mod config;
 pub mod control_socket;
+mod detour;
 pub mod doctor;
 pub mod engines;
 pub mod firewall;
@@ -73,3 +74,4 @@ pub mod run;
 pub mod sandbox;
 pub mod status;
 pub mod upstream_command;
+mod websocket;

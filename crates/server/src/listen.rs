@@ -1,6 +1,6 @@
 //! Listening sockets: one per loop and address, so that loops share nothing when they accept. They
 //! are kept in a book for as long as their address is wanted, because closing one loses the
-//! connections that wait in its queue; who accepts gets duplicates.
+//! connections that wait in its queue; engines get duplicates.
 //!
 //! Of a Unix socket, and of a socket that a service manager passed on, there is one for all loops.
 
@@ -76,7 +76,7 @@ pub struct Listeners {
     times: Arc<OpenTimes>,
 }
 
-/// What opening listening sockets has taken so far, for whoever reports it.
+/// What opening listening sockets has taken so far, for metrics.
 #[derive(Debug, Default)]
 pub struct OpenTimes(Mutex<OpenSteps>);
 
@@ -109,7 +109,7 @@ impl Listeners {
         Arc::clone(&self.times)
     }
 
-    /// Sockets for `wanted`, dealt out to `loops` loops; each loop has at least one of each
+    /// Sockets for `wanted`, shared out to `loops` loops; each loop has at least one of each
     /// address. What is open already stays open and is not bound again.
     ///
     /// # Errors
@@ -134,22 +134,22 @@ impl Listeners {
         wanted: &[Endpoint],
         loops: usize,
     ) -> Result<Vec<Vec<Socket>>, ListenError> {
-        let mut hands: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
+        let mut by_loop: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
         for Endpoint { listen, tls } in wanted {
-            let mut dealt: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
+            let mut given: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
             match Address::try_from(listen) {
-                Ok(address) => self.deal(address, &mut dealt)?,
-                Err(port) => self.deal_all(port, &mut dealt)?,
+                Ok(address) => self.share_out(address, &mut given)?,
+                Err(port) => self.share_out_all(port, &mut given)?,
             }
             let listening = if *tls { TLS } else { Listening::default() };
-            for (hand, sockets) in hands.iter_mut().zip(dealt) {
-                hand.extend(sockets.into_iter().map(|socket| Socket { listening, ..socket }));
+            for (of_loop, sockets) in by_loop.iter_mut().zip(given) {
+                of_loop.extend(sockets.into_iter().map(|socket| Socket { listening, ..socket }));
             }
         }
-        Ok(hands)
+        Ok(by_loop)
     }
 
-    /// What a person can click on or hand to curl, for each socket that is open for these.
+    /// What a person can click on or give to curl, for each socket that is open for these.
     pub fn urls<'l>(&'l self, wanted: &'l [Endpoint]) -> impl Iterator<Item = String> + use<'l> {
         self.bound(wanted).map(|(address, tls)| with_scheme(address.url(), tls))
     }
@@ -170,7 +170,7 @@ impl Listeners {
     }
 
     /// A port of all addresses.
-    fn deal_all(&mut self, port: u16, hands: &mut [Vec<Socket>]) -> Result<(), ListenError> {
+    fn share_out_all(&mut self, port: u16, by_loop: &mut [Vec<Socket>]) -> Result<(), ListenError> {
         let [v4, v6] = all_addresses(port);
         let is_for_both = |bound: &Bound| matches!(bound, Bound::Internet { address, with_ipv4: true } if Address::Tcp(*address) == v6);
         let is_open = |open: &Listener| {
@@ -179,18 +179,22 @@ impl Listeners {
         if self.inherited.iter().any(|passed| is_for_both(&passed.bound))
             || self.open.iter().any(is_open)
         {
-            return self.deal(v6, hands);
+            return self.share_out(v6, by_loop);
         }
-        self.deal(v4.clone(), hands)?;
+        self.share_out(v4.clone(), by_loop)?;
         // a port that the kernel chose is the same for both
         let port = self.find(&v4).and_then(|at| self.open[at].address.port()).unwrap_or(port);
-        match self.deal(all_addresses(port)[1].clone(), hands) {
+        match self.share_out(all_addresses(port)[1].clone(), by_loop) {
             Err(ListenError::Bind { error, .. }) if has_no_ipv6(&error) => Ok(()),
-            dealt => dealt,
+            given => given,
         }
     }
 
-    fn deal(&mut self, wanted: Address, hands: &mut [Vec<Socket>]) -> Result<(), ListenError> {
+    fn share_out(
+        &mut self,
+        wanted: Address,
+        by_loop: &mut [Vec<Socket>],
+    ) -> Result<(), ListenError> {
         let in_the_way = |error| ListenError::Bind { address: wanted.clone(), error };
         let at = match self.find(&wanted) {
             Some(at) => at,
@@ -205,7 +209,7 @@ impl Listeners {
         };
         let owner = self.owner;
         let times = Arc::clone(&self.times);
-        self.open[at].deal(hands, owner, &times).map_err(in_the_way)
+        self.open[at].share_out(by_loop, owner, &times).map_err(in_the_way)
     }
 
     /// The open sockets for an address.
@@ -253,7 +257,7 @@ impl Listeners {
 
     /// Binds the address without sharing it, so that a second server on the same one is told so:
     /// sockets that share it would let it take half of the connections unnoticed. Returns it with
-    /// the port resolved. It does not listen: whoever connected to it would be lost with it.
+    /// the port resolved. It does not listen: a client that connected to it would be lost with it.
     fn probe(&self, address: SocketAddr) -> io::Result<SocketAddr> {
         match socket::bind(address, false) {
             Ok(probe) => socket::local_address(&probe),
@@ -269,7 +273,7 @@ impl Listeners {
         self.open.iter().any(|open| open.address.port() == Some(port))
     }
 
-    /// Closes what was taken beyond `wanted`, from which nobody has begun to accept.
+    /// Closes what was taken beyond `wanted`, from which no engine has begun to accept.
     pub fn undo(&mut self, wanted: &[Listen]) {
         self.open.retain(|open| open.is_wanted(wanted) || open.left.is_some());
     }
@@ -281,7 +285,7 @@ impl Listeners {
     }
 
     /// Whether `wanted` names every socket that the service manager passed on: it would go on to
-    /// queue connections that nobody accepts.
+    /// queue connections that are not accepted.
     ///
     /// # Errors
     /// [`ListenError::Unnamed`], the first that is not.
@@ -313,7 +317,7 @@ impl Listeners {
     }
 
     /// Lets nothing new into the queues of what is not in `wanted`; whether there is any such. After
-    /// [`ARRIVAL`] nothing is on its way any more: then those who accept take what is queued and
+    /// [`ARRIVAL`] nothing is on its way any more: then the engines take what is queued and
     /// go, and [`close`](Listeners::close) follows. Until then it can be taken again.
     pub fn leave(&mut self, wanted: &[Listen]) -> bool {
         let mut any = false;
@@ -328,13 +332,13 @@ impl Listeners {
         any
     }
 
-    /// Closes what was left so long ago that nobody accepts from it any more.
+    /// Closes what was left so long ago that no engine accepts from it any more.
     pub fn close(&mut self) {
         let is_over = |left: Instant| left.elapsed() >= 2 * ARRIVAL;
         self.open.retain(|open| !open.left.is_some_and(is_over));
     }
 
-    /// Closes everything but `kept`, for good: whoever accepts still holds duplicates, takes what is
+    /// Closes everything but `kept`, for good: an engine that accepts still holds duplicates, takes what is
     /// queued and closes them. The files of Unix sockets go.
     pub fn end(&mut self, kept: &[Listen]) {
         self.open.retain(|open| open.left.is_none() && open.is_wanted(kept));
@@ -351,10 +355,10 @@ impl Listener {
         })
     }
 
-    /// Gives each hand at least one socket; together they have all.
-    fn deal(
+    /// Gives each loop at least one socket; together they have all.
+    fn share_out(
         &mut self,
-        hands: &mut [Vec<Socket>],
+        by_loop: &mut [Vec<Socket>],
         owner: Option<(u32, u32)>,
         times: &OpenTimes,
     ) -> io::Result<()> {
@@ -362,7 +366,7 @@ impl Listener {
             self.sockets.iter().try_for_each(socket::welcome_new)?;
         }
         if let (Origin::Bound, Address::Tcp(address)) = (&self.origin, &self.address) {
-            while self.sockets.len() < hands.len() {
+            while self.sockets.len() < by_loop.len() {
                 let options = ListenOptions { backlog: BACKLOG, reuse_port: true };
                 let socket = socket::listen_timed(*address, options, &mut times.lock())?;
                 owner
@@ -370,11 +374,11 @@ impl Listener {
                 self.sockets.push(socket);
             }
         }
-        let shared = self.sockets.len() < hands.len();
-        for turn in 0..hands.len().max(self.sockets.len()) {
+        let shared = self.sockets.len() < by_loop.len();
+        for turn in 0..by_loop.len().max(self.sockets.len()) {
             let socket = self.sockets[turn % self.sockets.len()].try_clone()?;
             let local = self.address.local();
-            hands[turn % hands.len()].push(Socket { shared, ..Socket::new(socket, local) });
+            by_loop[turn % by_loop.len()].push(Socket { shared, ..Socket::new(socket, local) });
         }
         Ok(())
     }
@@ -392,11 +396,11 @@ impl Listener {
 
     fn ignore_new(&mut self) {
         match &mut self.origin {
-            // without memory for the filter, what comes in the last moment is lost
+            // without memory for the filter, what comes last is lost
             Origin::Bound => {
                 self.sockets.iter().for_each(|socket| drop(socket::ignore_new(socket)));
             }
-            // nobody finds it any more
+            // it is not found any more
             Origin::File(file) => file.remove(),
             Origin::Inherited { .. } => {}
         }

@@ -1,6 +1,6 @@
 //! What handlers serve from: one snapshot, replaced as a whole by a reload.
 //!
-//! In: a new snapshot from whoever reloads. Out: each handler takes it over at its next request,
+//! In: a new snapshot from a reload. Out: each handler takes it over at its next request,
 //! so that a connection that is open sees the new sites from its next request on.
 
 use crate::applications::Applications;
@@ -20,11 +20,11 @@ pub struct ServingSnapshot {
     pub logs: Arc<Logs>,
     /// Whose word about clients counts.
     pub trusted: Arc<TrustedProxies>,
-    /// Who the server is, where TLS is spoken.
+    /// The server's identities, where TLS is spoken.
     pub certificates: Arc<Certificates>,
     /// The applications behind the sites.
     pub applications: Arc<Applications>,
-    /// Who is served, and in which order.
+    /// Which requests are served, and in which order.
     pub policy: Arc<InForce>,
 }
 

@@ -17,7 +17,7 @@
 //! minute. There is one writer for all logs:
 //!
 //! * A file system that is full costs the lines of the logs on it, and no others.
-//! * A pipe that nobody reads keeps up to 1 MiB of its lines waiting; then it costs lines of its own.
+//! * A pipe that is not read keeps up to 1 MiB of its lines waiting; then it costs lines of its own.
 //! * A file system that *hangs* (a network file system without its server) holds up the writer, and
 //!   with it all logs: the channel holds 4 MiB of lines, what comes after is dropped until it goes on.
 //!
@@ -48,7 +48,7 @@ pub use logger::{Entry, Line, Logger};
 use crate::config::{self, Access, LogFormat};
 use choice::{Choice, Members};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
-use forebay_metrics::{Local, SiteNames, SiteTotals, Slot, Totals};
+use forebay_metrics::{Local, SiteNames, SiteSlot, SiteTotals, Totals};
 use sink::Sink;
 use std::fmt;
 use std::io;
@@ -113,7 +113,7 @@ pub(crate) struct Target {
     pub(crate) format: LogFormat,
     pub(crate) choice: Choice,
     pub(crate) members: Members,
-    pub(crate) slot: Slot,
+    pub(crate) slot: SiteSlot,
     pub(crate) site: String,
 }
 
@@ -141,7 +141,7 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) enum Message {
     Lines(Batch),
-    /// Nothing but a reason to look at the flags in [`Shared`].
+    /// Nothing but a reason to look at the flags in [`SharedSinks`].
     Look,
     /// The last message.
     Close,
@@ -149,9 +149,9 @@ pub(crate) enum Message {
 
 /// What loggers, writer and all logs since the start share.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedSinks {
     /// Every sink that is open. Those of older configurations stay until no line is on its way to
-    /// them; then the writer closes them, who else would have to wait for disks.
+    /// them; then the writer closes them: a loop would have to wait for disks.
     pub(crate) sinks: Mutex<Vec<Arc<Sink>>>,
     /// Lines dropped by all of them since the start.
     pub(crate) dropped: Arc<AtomicU64>,
@@ -161,7 +161,7 @@ pub(crate) struct Shared {
     pub(crate) look: AtomicBool,
 }
 
-impl Shared {
+impl SharedSinks {
     pub(crate) fn sinks(&self) -> MutexGuard<'_, Vec<Arc<Sink>>> {
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -171,7 +171,7 @@ impl Shared {
 struct Running {
     to_writer: Sender<Message>,
     emptied: Receiver<Batch>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedSinks>,
     /// Disconnected when the writer has ended.
     ended: Receiver<()>,
 }
@@ -224,7 +224,7 @@ impl Running {
         let (to_writer, from_loops) = bounded(WAITING_BATCHES);
         let (return_emptied, emptied) = bounded(WAITING_BATCHES);
         let (alive, ended) = bounded(0);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedSinks::default());
         let writer = Writer::new(shared.clone(), return_emptied);
         std::thread::Builder::new()
             .name("access-log".to_owned())
@@ -264,7 +264,7 @@ impl Logs {
         let names: Vec<&str> = sites.iter().map(|settings| settings.site.as_str()).collect();
         let slots = known.assign(&names, counted);
         let common = LogSettings::new(String::new(), common);
-        let all = [(&common, Slot::NONE)].into_iter().chain(sites.iter().zip(slots));
+        let all = [(&common, SiteSlot::NONE)].into_iter().chain(sites.iter().zip(slots));
         let mut sinks = Vec::new();
         let mut targets = Vec::with_capacity(sites.len() + 1);
         for (settings, slot) in all {
@@ -396,7 +396,7 @@ impl Drop for Logs {
 /// opened again.
 fn open_sink(
     settings: &LogSettings,
-    shared: &Shared,
+    shared: &SharedSinks,
     sinks: &mut Vec<Arc<Sink>>,
 ) -> Result<Option<u32>, LogError> {
     if settings.access == Access::Off {
@@ -418,7 +418,7 @@ fn open_sink(
     Ok(u32::try_from(at).ok())
 }
 
-/// Counts the lines of a batch that nobody takes; returns it empty.
+/// Counts the lines of a batch that is not taken; returns it empty.
 fn dropped(message: Message) -> Batch {
     let Message::Lines(mut batch) = message else { return Batch::default() };
     if let Some(logs) = batch.logs.take() {

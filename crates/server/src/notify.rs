@@ -40,7 +40,7 @@ impl Notifier {
 
     /// A reload has begun; [`ready`](Notifier::ready) follows whatever comes of it.
     pub fn reloading(&self) {
-        // the service manager compares it with the moment at which it asked
+        // the service manager compares it with the time at which it asked
         let now_us = clock::monotonic_ns() / 1000;
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=reloading\n"));
     }
@@ -59,6 +59,11 @@ impl Notifier {
     /// The server is alive.
     pub fn alive(&self) {
         self.tell("WATCHDOG=1\n");
+    }
+
+    /// Says nothing more.
+    pub fn close(&mut self) {
+        (self.socket, self.watchdog) = (None, None);
     }
 
     fn tell(&self, what: &str) {

@@ -118,9 +118,13 @@ impl Relay for Passing {
         self.exchange.ready();
     }
 
-    /// A server that only decides is not given the body.
     fn room(&self) -> usize {
-        if self.exchange.tag.rule.is_some() { 0 } else { self.exchange.room() }
+        if self.takes_body() { self.exchange.room() } else { 0 }
+    }
+
+    /// A server that only decides is not given the body.
+    fn takes_body(&self) -> bool {
+        self.exchange.tag.rule.is_none()
     }
 
     fn give(&mut self, bytes: &[u8]) {
@@ -129,6 +133,10 @@ impl Relay for Passing {
 
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
         self.exchange.finish(trailers);
+    }
+
+    fn cut(&mut self) {
+        self.exchange.cut();
     }
 
     fn advance(&mut self, now_ms: u64) -> Next {
@@ -158,6 +166,10 @@ impl Relay for Passing {
 
     fn trailers(&self) -> Vec<(&str, &[u8])> {
         self.exchange.trailers()
+    }
+
+    fn aborts_on_close(&self) -> bool {
+        self.exchange.aborts_on_close()
     }
 
     fn awaits(&self) -> Await {

@@ -2,7 +2,9 @@
 //! to decide.
 
 use crate::config::choice::Switch;
-use crate::config::{self, By, Config, Endpoint, KeepAliveLaw, Listener, Site};
+use crate::config::proxy::Proxy;
+use crate::config::{self, By, Class, Config, Endpoint, KeepAliveLaw, Listener, Site};
+use crate::isolated;
 use forebay_conn::Limits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
@@ -32,7 +34,7 @@ const MOST_LINGERING: u64 = 1024;
 
 /// Connections of the admin listener, at most: it has few readers. Of those it refuses, so many may
 /// linger. With their descriptors they are taken from what clients may have, whether they are used
-/// or not: whoever fills it takes nothing from the sites.
+/// or not: clients that fill it take nothing from the sites.
 const MOST_ADMIN_CONNECTIONS: u64 = 64;
 const ADMIN_LINGERING: u64 = 8;
 
@@ -98,7 +100,7 @@ impl GroupPlan {
 pub struct AdminPlan {
     /// Where it accepts.
     pub listen: Vec<Endpoint>,
-    /// Whom it answers.
+    /// Which clients it answers.
     pub allow: Vec<Network>,
     /// Whether they must bring a token.
     pub with_token: bool,
@@ -141,7 +143,7 @@ pub struct Plan {
     pub site: forebay_site::Settings,
     /// The applications behind: of each site, of each route.
     pub applications: Vec<Vec<Application>>,
-    /// Who is served first, and who is not.
+    /// Classes and rules.
     pub policy: Arc<Policy>,
     /// Whether the agent limits its classes.
     pub agent: bool,
@@ -297,7 +299,7 @@ fn group(
     lingering: usize,
     pipeline: pipeline::Settings,
 ) -> GroupPlan {
-    // a thread that lingers serves nobody, and one client alone may be refused all the time
+    // a thread that lingers serves no client, and one client alone may be refused all the time
     let most_lingering =
         if listener.engine.has_thread_each() { (workers / 8).max(1) } else { usize::MAX };
     GroupPlan {
@@ -310,14 +312,16 @@ fn group(
         proxy_protocol: listener.proxy_protocol,
         pipeline,
         settings: Settings {
-            limits: limits(config),
+            limits: Limits { tunnels: takes_tunnels(config, listener), ..limits(config) },
             timeouts: timeouts(config),
             lingering: lingering.min(most_lingering),
             sample: config.sample.try_into().unwrap_or(u32::MAX),
-            keep_alive: keep_alive(config),
+            keep_alive: keep_alive(config, None),
+            keep_alive_by_rank: keep_alive_by_rank(config),
             announce: config.keep_alive.announce,
+            send_order: config.send_order,
             turn_handshakes: match listener.engine.has_thread_each() {
-                // it keeps nobody else's thread busy
+                // it keeps no other thread busy
                 true => u32::MAX,
                 false => Settings::default().turn_handshakes,
             },
@@ -364,7 +368,15 @@ fn limits(config: &Config) -> Limits {
         body_bytes: limits.body_bytes.0,
         requests,
         streams: limits.streams as u32,
+        tunnels: false,
     }
+}
+
+/// Whether clients of a listener are told that streams of HTTP/2 may become tunnels. Between the stages of
+/// `isolated` no connection changes its protocol.
+fn takes_tunnels(config: &Config, listener: &Listener) -> bool {
+    let mut proxies = config.sites.iter().flat_map(|site| &site.proxies);
+    listener.engine != Engine::Isolated && proxies.any(Proxy::upgrades)
 }
 
 fn timeouts(config: &Config) -> Timeouts {
@@ -379,18 +391,31 @@ fn timeouts(config: &Config) -> Timeouts {
     }
 }
 
-/// `None` if the time does not shrink. A floor above the full time is no floor.
-fn keep_alive(config: &Config) -> Option<KeepAlive> {
-    let shape = match config.keep_alive.law {
+/// The law of a class, or that of all. A floor above the full time is no floor.
+fn keep_alive(config: &Config, class: Option<&Class>) -> Option<KeepAlive> {
+    let (all, own) = (&config.keep_alive, class.map(|class| &class.keep_alive));
+    let shape = match own.and_then(|own| own.law.0).unwrap_or(all.law) {
         KeepAliveLaw::Linear => Shape::Linear,
         KeepAliveLaw::Exponential => Shape::Exponential,
-        KeepAliveLaw::Constant => return None,
+        // the time of all is known without a law
+        KeepAliveLaw::Constant if class.is_none() => return None,
+        KeepAliveLaw::Constant => Shape::Constant,
     };
     let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-    let full_ms = ms(config.timeouts.idle);
-    let floor_ms = ms(config.keep_alive.floor).min(full_ms);
-    let threshold = config.keep_alive.threshold as f64 / 100.0;
+    let full_ms = ms(own.and_then(|own| own.idle.0).unwrap_or(config.timeouts.idle));
+    let floor_ms = ms(own.and_then(|own| own.floor.0).unwrap_or(all.floor)).min(full_ms);
+    let threshold = own.and_then(|own| own.threshold.0).unwrap_or(all.threshold) as f64 / 100.0;
     KeepAlive::new(shape, full_ms, floor_ms, threshold).ok()
+}
+
+/// Those of all classes, by rank; none unless one has its own.
+fn keep_alive_by_rank(config: &Config) -> Arc<[KeepAlive]> {
+    if !config.classes.iter().any(|class| class.keep_alive.is_said()) {
+        return Arc::new([]);
+    }
+    let mut classes: Vec<_> = config.classes.iter().collect();
+    classes.sort_by_key(|class| class.priority.0.unwrap_or_default());
+    classes.into_iter().filter_map(|class| keep_alive(config, Some(class))).collect()
 }
 
 /// The port to which clients come for TLS: the usual one if it is among them.
@@ -409,6 +434,7 @@ fn site(config: &Config, open_files: u64, pipes: u64, memory_bytes: u64) -> fore
     let sites = config.sites.iter().map(|site| site.settings(port)).collect();
     let mut settings = forebay_site::Settings { sites, ..forebay_site::Settings::new("") };
     settings.server_header = config.server_header;
+    settings.files = isolated::files(config);
     settings.cache.bytes = config.cache.bytes.0.map_or(of_cache, |size| size.0);
     settings.cache.in_flight_bytes = config.cache.in_flight.0.map_or(in_flight, |size| size.0);
     settings.cache.file_bytes = config.cache.file_bytes.0;

@@ -26,7 +26,7 @@ pub use show::Which;
 
 use crate::agent::AgentLoop;
 use crate::config::Config;
-use crate::control_socket::Answer;
+use crate::control_socket::CommandAnswer;
 use crate::policy::InForce;
 use forebay_metrics::Totals;
 use forebay_sys::clock;
@@ -57,10 +57,10 @@ pub struct Bounds {
 }
 
 /// Answers what follows `policy `.
-pub fn answer(question: &str, known: &Known<'_>) -> Answer {
+pub fn answer(question: &str, known: &Known<'_>) -> CommandAnswer {
     let Known { config, in_force, totals, agent_loop, bounds: _ } = known;
-    let good = |text| Answer { code: 0, text };
-    let unknown = || Answer::unknown(&format!("policy {question}"));
+    let good = |text| CommandAnswer { code: 0, text };
+    let unknown = || CommandAnswer::unknown(&format!("policy {question}"));
     match question.split_once(' ').unwrap_or((question, "")) {
         ("show", which) => {
             let shown = |which| good(show::show(known, &which));
@@ -75,7 +75,7 @@ pub fn answer(question: &str, known: &Known<'_>) -> Answer {
         ("explain", rest) => {
             let explained =
                 Question::parse(rest).and_then(|it| it.explain(&in_force.policy, config));
-            let bad = |error| Answer { code: 1, text: format!("forebay policy: {error}\n") };
+            let bad = |error| CommandAnswer { code: 1, text: format!("forebay policy: {error}\n") };
             explained.map_or_else(bad, good)
         }
         _ => unknown(),

@@ -34,7 +34,7 @@ pub struct Current {
     pub plan: Plan,
     /// What is served.
     pub content: Arc<Content>,
-    /// Who it is, where TLS is spoken.
+    /// Its identities, where TLS is spoken.
     pub certificates: Arc<Certificates>,
     /// Where it is logged.
     pub logs: Arc<Logs>,
@@ -58,7 +58,7 @@ pub struct Next {
     pub plan: Plan,
     /// What is served; the same object if nothing about it changes.
     pub content: Arc<Content>,
-    /// Who the server is, where TLS is spoken.
+    /// The server's identities, where TLS is spoken.
     pub certificates: Arc<Certificates>,
     /// The applications behind; those that have not changed are the same objects.
     pub applications: Arc<Applications>,
@@ -117,7 +117,7 @@ pub enum ReloadError {
     Renewal(String),
     /// The access log cannot be written.
     Log(LogError),
-    /// The machine has no room: descriptors, threads, memory.
+    /// The machine has nothing left: descriptors, threads, memory.
     Resources(io::Error),
     /// There is no file to read again.
     NoFile,

@@ -19,8 +19,8 @@ use crate::admin::RunningAdmin;
 use crate::applications;
 use crate::certificates;
 use crate::config::Config;
-use crate::control_socket::{Answer, Asked, ControlSocket};
-use crate::engines::{self, Common, Group, Outcome};
+use crate::control_socket::{CommandAnswer, CommandRequest, ControlSocket};
+use crate::engines::{self, Common, Group, ThreadEnd};
 use crate::gate;
 use crate::isolated::{self, Role};
 use crate::listen::Listeners;
@@ -63,8 +63,8 @@ const INTERFACES: Duration = Duration::from_secs(5);
 enum Event {
     Signal(i32),
     /// A thread of the group with this number has ended.
-    Ended(u64, Outcome),
-    Asked(Asked),
+    Ended(u64, ThreadEnd),
+    Asked(CommandRequest),
     Prepared(Result<Box<Next>, ReloadError>),
     /// Files of certificates have changed.
     CertificatesChanged,
@@ -74,7 +74,7 @@ enum Event {
 enum Later {
     /// These groups leave the listeners, some of which get no new connections any more.
     Retire(Vec<u64>),
-    /// Nobody accepts any more from those that were left.
+    /// No engine accepts any more from those that were left.
     Close,
     /// The service manager wants to hear that the loops turn.
     Watchdog,
@@ -133,7 +133,7 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
         return isolated::run(config, file);
     }
     process::return_large_blocks();
-    // signals wait for somebody to listen before there is anything they could interrupt
+    // signals wait for a thread that listens before there is anything they could interrupt
     let (to_main, events) = unbounded();
     let signals = start::catch_signals().map_err(resources("descriptors for signals"))?;
     let server = Server::start(config, file, signals, to_main, events)?;
@@ -221,7 +221,7 @@ impl Server {
         uncovered
     }
 
-    /// Has somebody look for certificates that change, if there are any.
+    /// Starts the thread that looks for certificates that change, if there are any.
     fn watch_certificates(&mut self) {
         if self.watches_certificates || self.common.live.get().certificates.is_empty() {
             return;
@@ -252,7 +252,7 @@ impl Server {
         }
     }
 
-    /// Has somebody look after applications, if one needs it.
+    /// Starts the thread that looks after applications, if one needs it.
     fn keep_up_applications(&mut self) {
         if self.keeps_up_applications || self.common.live.get().applications.is_empty() {
             return;
@@ -345,12 +345,12 @@ impl Server {
         match self.draining {
             None => {
                 self.draining = Some((name(signal), Instant::now()));
-                // an authority would find nobody here
+                // an authority would find no server here
                 self.acme = None;
                 self.status.drains();
                 self.give_all(Order::Drain);
-                // those who drain hold duplicates and take what is queued; who asks how far they are
-                // finds the admin listener
+                // groups that drain hold duplicates and take what is queued; a command that asks how far
+                // they are finds the admin listener
                 let admin = self.plan.admin.iter().flat_map(|admin| &admin.listen);
                 let admin: Vec<_> = admin.map(|endpoint| endpoint.listen.clone()).collect();
                 self.listeners().end(&admin);
@@ -373,8 +373,8 @@ impl Server {
         self.groups.iter().for_each(|(_, _, group)| group.give(order));
     }
 
-    fn answer(&mut self, asked: Asked) {
-        let Asked { command, change, reply } = asked;
+    fn answer(&mut self, asked: CommandRequest) {
+        let CommandRequest { command, change, reply } = asked;
         if let Some((owner, change)) = change {
             return self.ask_for(Wanted::Agent(owner, change), Some(reply));
         }
@@ -408,7 +408,7 @@ impl Server {
                             }
                             answer
                         }
-                        None => Answer::unknown(other),
+                        None => CommandAnswer::unknown(other),
                     },
                 };
                 let _ = reply.send(answer);

@@ -1,12 +1,13 @@
 //! What the server may reach in the file system from its start on (Landlock): what it serves, to
-//! read; what it logs to, to write; nothing else. A mistake in the server, or in a link that somebody
+//! read; what it logs to, to write; nothing else. A mistake in the server, or in a link that a user
 //! put into a root, cannot lead further.
 //!
 //! It holds for the thread that [`confine`]s itself and those it starts, and cannot be taken back. A
 //! reload that needs more fails as a whole.
 
 use crate::acme;
-use crate::config::{self, Config, Landlock, Listen, Site};
+use crate::config::{Config, Confine, Listen, Site};
+use crate::isolated;
 use crate::privileges;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
@@ -61,6 +62,11 @@ impl Needs {
     /// Of `config`, which was read from `file`; the control socket is at `control`.
     pub fn of(config: &Config, file: Option<&Path>, control: Option<&Path>) -> Needs {
         let mut needs = Needs::default();
+        if isolated::is_sealed(config) {
+            // held back as a spare descriptor
+            needs.add("", PathBuf::from("/dev/null"), What::Read);
+            return needs;
+        }
         for site in &config.sites {
             // a new version of a root takes its place by a link or a rename beside it
             let roots = site.root.iter().flat_map(|root| forebay_site::root_directories(root));
@@ -147,7 +153,7 @@ impl Needs {
     }
 
     fn add(&mut self, key: &'static str, path: PathBuf, what: What) {
-        // what is not there cannot be opened either, and whoever needs it says so
+        // what is not there cannot be opened either, and what needs it says so
         let path = std::fs::canonicalize(&path).unwrap_or(path);
         let need = Need { key, path, what };
         if !self.0.iter().any(|known| (&known.path, known.what) == (&need.path, what)) {
@@ -203,19 +209,19 @@ impl std::error::Error for SandboxError {}
 ///
 /// # Errors
 /// If it must be and cannot.
-pub fn confine(needs: Needs, setting: config::Landlock) -> Result<Sandbox, SandboxError> {
-    if setting == Landlock::Off {
+pub fn confine(needs: Needs, setting: Confine) -> Result<Sandbox, SandboxError> {
+    if setting == Confine::Off {
         return Ok(Sandbox { within: None });
     }
     match restrict(&needs) {
         Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => {
             Ok(Sandbox { within: Some(needs) })
         }
-        Ok(RulesetStatus::NotEnforced) if setting == Landlock::Auto => Ok(Sandbox { within: None }),
+        Ok(RulesetStatus::NotEnforced) if setting == Confine::Auto => Ok(Sandbox { within: None }),
         Ok(RulesetStatus::NotEnforced) => {
             Err(SandboxError { reason: "this kernel has no Landlock, or it is off".to_owned() })
         }
-        Err(error) if setting == Landlock::On => Err(SandboxError { reason: error.to_string() }),
+        Err(error) if setting == Confine::On => Err(SandboxError { reason: error.to_string() }),
         Err(_) => Ok(Sandbox { within: None }),
     }
 }
@@ -285,7 +291,7 @@ mod tests {
         let again = needs(&[(&root.join("."), What::Read)]);
         let more = needs(&[(&root, What::Read), (&other, What::Read)]);
         let confined = std::thread::spawn(move || {
-            let sandbox = confine(list, Landlock::Auto).unwrap();
+            let sandbox = confine(list, Confine::Auto).unwrap();
             if !sandbox.is_on() {
                 eprintln!("SKIPPED: this kernel has no Landlock");
                 return;
@@ -309,7 +315,7 @@ mod tests {
     fn names_of_applications_can_be_looked_up() {
         let needs = |to: &str| {
             let text = format!("[[proxy]]\npath = \"/\"\nto = \"{to}\"\n");
-            let config = config::parse(&text, "/etc/forebay/forebay.toml").unwrap();
+            let config = crate::config::parse(&text, "/etc/forebay/forebay.toml").unwrap();
             Needs::of(&config, None, None)
         };
         let has_etc = |needs: Needs| {
@@ -321,7 +327,7 @@ mod tests {
 
     #[test]
     fn without_it_everything_is_allowed() {
-        let sandbox = confine(Needs::default(), Landlock::Off).unwrap();
+        let sandbox = confine(Needs::default(), Confine::Off).unwrap();
         assert!(!sandbox.is_on());
         assert_eq!(sandbox.allows(&needs(&[(Path::new("/"), What::Read)])), Ok(()));
     }

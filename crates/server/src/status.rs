@@ -104,7 +104,7 @@ impl Status {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything, at this moment. Cheap, and blocks nobody for long.
+    /// Everything, as it is now. Cheap, and blocks no thread for long.
     pub fn snapshot(&self) -> Snapshot {
         let state = self.lock();
         let StatusState { common, engines, workers, .. } = &*state;
@@ -123,6 +123,7 @@ impl Status {
             (Gauge::WatchedDirectories, content.watched_directories),
             (Gauge::Helpers, common.helpers.threads() as u64),
             (Gauge::UpstreamInFlight, snapshot.applications.in_flight()),
+            (Gauge::QueuedByRules, snapshot.policy.queued_by_rules()),
             (Gauge::UpstreamWaiting, snapshot.applications.waiting()),
             (Gauge::LogDropped, snapshot.logs.dropped()),
             (Gauge::ListenSocket, opening.socket_ns),
@@ -155,7 +156,7 @@ impl Status {
             gauges,
             info: Info {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                // whoever builds says so: a build script would look at the repository each time
+                // the build says so: a build script would look at the repository each time
                 revision: option_env!("FOREBAY_REVISION").unwrap_or("unknown").to_owned(),
                 engine: engines.clone(),
                 workers: workers.clone(),

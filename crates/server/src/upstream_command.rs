@@ -2,19 +2,19 @@
 //! while the server runs.
 
 use crate::applications::Applications;
-use crate::control_socket::Answer;
+use crate::control_socket::CommandAnswer;
 use forebay_upstream::health::Condition;
 use forebay_upstream::settings::Address;
 use forebay_upstream::upstreams::{Seen, Upstreams};
 use std::sync::Arc;
 
 /// Answers `list`, `drain NAME` or `resume NAME`. It is `now_ms` on the clock of upstreams.
-pub fn answer(question: &str, applications: &Applications, now_ms: u64) -> Answer {
+pub fn answer(question: &str, applications: &Applications, now_ms: u64) -> CommandAnswer {
     match question.split_once(' ') {
-        None if question == "list" => Answer { code: 0, text: list(applications, now_ms) },
+        None if question == "list" => CommandAnswer { code: 0, text: list(applications, now_ms) },
         Some(("drain", name)) => set(name, true, applications),
         Some(("resume", name)) => set(name, false, applications),
-        _ => Answer::unknown(&format!("upstream {question}")),
+        _ => CommandAnswer::unknown(&format!("upstream {question}")),
     }
 }
 
@@ -62,7 +62,7 @@ fn is_meant(seen: &Seen, name: &str) -> bool {
 }
 
 /// Takes an upstream out, or back in, wherever it is named.
-fn set(name: &str, is_draining: bool, applications: &Applications) -> Answer {
+fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAnswer {
     let mut found: Vec<(&Arc<Upstreams>, Seen)> = Vec::new();
     for upstreams in applications.upstreams() {
         for (member, seen) in upstreams.seen().into_iter().enumerate() {
@@ -81,7 +81,10 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> Answer {
             true => "there are none".to_owned(),
             false => format!("there are {}", known.join(", ")),
         };
-        return Answer { code: 1, text: format!("no upstream is called {name:?}; {known}\n") };
+        return CommandAnswer {
+            code: 1,
+            text: format!("no upstream is called {name:?}; {known}\n"),
+        };
     };
     let under_way: u32 = found.iter().map(|(_, seen)| seen.in_flight).sum();
     let mut text = match is_draining {
@@ -96,7 +99,7 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> Answer {
     if is_draining && found.iter().map(|(upstreams, _)| *upstreams).any(|one| is_alone(&one)) {
         text.push_str("nobody else answers for it: clients get 503 until it is resumed\n");
     }
-    Answer { code: 0, text }
+    CommandAnswer { code: 0, text }
 }
 
 #[cfg(test)]
@@ -121,7 +124,7 @@ mod tests {
     fn upstreams_are_listed_and_taken_out() {
         let applications = applications();
         let ask = |question: &str| {
-            let Answer { code, text } = answer(question, &applications, 5_000);
+            let CommandAnswer { code, text } = answer(question, &applications, 5_000);
             (code, text)
         };
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use crate::bake::length_line;
 use crate::body::{Body, MOST_COPIED_BYTES, Part, Source};
-use crate::compress::Choice;
+use crate::compress::CodingChoice;
 use crate::entry::{Entry, Found, Piece, Redirection, Variant, What};
 use crate::fields::line;
 use crate::hosts::host_of;
@@ -12,7 +12,7 @@ use crate::vhost::VirtualHost;
 use foldhash::fast::RandomState;
 use forebay_conn::{Reply, Request};
 use forebay_http::coding::Preference;
-use forebay_http::condition::{self, Outcome};
+use forebay_http::condition::{self, Evaluation};
 use forebay_http::head::{Head, Name};
 use forebay_http::path;
 use forebay_http::range::{self, Range, Ranges};
@@ -39,7 +39,7 @@ pub(crate) enum Instead {
     Make(usize),
     /// What the query asks for must be done.
     Work,
-    /// An error. Boxed, so that an answer without one pays nothing for the room.
+    /// An error. Boxed, so that an answer without one pays nothing for its size.
     Refuse(Box<Refusal>),
 }
 
@@ -106,12 +106,12 @@ impl Answer<'_> {
             return Ok(());
         }
         match condition::evaluate(head, &variant.etag, variant.last_modified) {
-            Outcome::Proceed => {}
-            Outcome::NotModified => {
+            Evaluation::Proceed => {}
+            Evaluation::NotModified => {
                 reply.head(304, &variant.not_modified);
                 return Ok(());
             }
-            Outcome::Failed => {
+            Evaluation::Failed => {
                 let text = "The file is not in the state that the request asks for";
                 return Err(refuse(412, text));
             }
@@ -307,15 +307,15 @@ fn choose(found: &Found, head: &Head<'_>) -> Chosen {
     let files = found.variants().map(|variant| (variant.coding, variant.size));
     let choice = match &found.on_demand {
         Some(on_demand) => on_demand.choose(&preference, files),
-        None => preference.choose(files).map(Choice::File),
+        None => preference.choose(files).map(CodingChoice::File),
     };
     match choice {
-        Some(Choice::File(coding)) => {
+        Some(CodingChoice::File(coding)) => {
             let index = found.variants().position(|variant| variant.coding == coding);
             index.map_or(Chosen::None, Chosen::Variant)
         }
-        Some(Choice::Made(place)) => Chosen::Variant(found.made_index(place)),
-        Some(Choice::Make(place)) => Chosen::Make(place),
+        Some(CodingChoice::Made(place)) => Chosen::Variant(found.made_index(place)),
+        Some(CodingChoice::Make(place)) => Chosen::Make(place),
         None => Chosen::None,
     }
 }

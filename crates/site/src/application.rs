@@ -8,15 +8,15 @@
 use crate::answer;
 use crate::body::Body;
 use crate::content::Content;
-use crate::entry::{Asked, Entry, Key, Script, What};
+use crate::entry::{Entry, Key, KeyRef, Script, What};
 use crate::fields::Fields;
 use crate::guard::{self, Stop};
-use crate::job::{Done, Job, Outcome as Brought};
+use crate::job::{Done, Job, JobResult as Brought};
 use crate::pages::{self, Refusal};
 use crate::recode;
 use crate::route;
 use crate::rules::Route;
-use crate::settings::SiteSettings;
+use crate::settings::{Files, SiteSettings};
 use crate::site::Site;
 use crate::vhost::VirtualHost;
 use forebay_conn::{Hsts, Outcome, Reply, Request};
@@ -227,7 +227,7 @@ impl Site {
                     let realms = Arc::clone(&self.content.realms);
                     let decision = realms.take(&verified, &mut self.credentials);
                     if let Err(stop) = guard::stop(decision, &realms, verified.realm()) {
-                        return self.stopped(stop, site, request, reply);
+                        return self.stopped_here(stop, site, request, reply);
                     }
                 }
                 // the page of an error, which needs a file
@@ -245,8 +245,11 @@ impl Site {
         };
         if let Some(guard) = vhost.guard_of(&[&path]) {
             let Site { content, credentials, now_ms, .. } = self;
+            if content.settings().files == Files::Behind && guard.reads_files(&content.realms) {
+                return Routed::Here(None);
+            }
             if let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms) {
-                return self.stopped(stop, site, request, reply);
+                return self.stopped_here(stop, site, request, reply);
             }
         }
         match self.sends_elsewhere(site, &path, request, reply) {
@@ -338,9 +341,28 @@ impl Site {
         if let Some(hit) = self.front.find(front_key, site, raw, self.now_ms) {
             return Some(Arc::clone(hit.entry));
         }
-        let entry = self.cached(Asked { site, path })?;
+        let entry = self.cached(KeyRef { site, path })?;
         self.remember(site, raw, &entry);
         Some(entry)
+    }
+
+    /// The same, if no file is needed for it. Where files are, the same rules stop it again.
+    fn stopped_here(
+        &mut self,
+        stop: Stop,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Routed {
+        let errors = &self.vhost(site).settings.errors;
+        let needs_file = match &stop {
+            Stop::Refuse(refusal) => errors.iter().any(|page| page.status() == refusal.status),
+            _ => false,
+        };
+        match needs_file && self.content.settings().files == Files::Behind {
+            true => Routed::Here(None),
+            false => self.stopped(stop, site, request, reply),
+        }
     }
 
     fn stopped(
@@ -415,7 +437,7 @@ impl Site {
             pages::server(vhost.pages.is_server_named, &mut fields);
         }
         let mut header_rules = self.header_rules_of(destination.site, request).into_vec();
-        // what the application says of who may keep its answer is more than is known here
+        // what the application says of caches that may keep its answer is more than is known here
         let is_private = vhost.has_private_rule && header_rules.first() == Some(&0);
         if is_private && fields.has("Cache-Control") {
             header_rules.remove(0);

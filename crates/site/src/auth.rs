@@ -25,10 +25,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use users::Users;
-use verdict::{Shared, Tag, Tagger, Verdict};
+use verdict::{SharedVerdicts, Tag, Tagger, Verdict};
 use verification_limit::{VerificationLimit, VerificationSlot};
 
-/// Credentials longer than this, decoded or not, are nobody's.
+/// Credentials longer than this, decoded or not, are no user's.
 const MOST_CREDENTIALS_BYTES: usize = 4096;
 
 /// One realm: what its clients are told, and who they may be.
@@ -43,19 +43,19 @@ struct Realm {
 pub(crate) struct Realms {
     realms: Vec<Realm>,
     tagger: Tagger,
-    shared: Shared,
+    shared: SharedVerdicts,
     verification_limit: Arc<VerificationLimit>,
     /// One thread at a time reads the files.
     looking: Mutex<()>,
 }
 
 /// What is to be done with a request for something protected.
-pub(crate) enum Decision {
+pub(crate) enum AuthDecision {
     /// It may pass.
     Pass,
     /// 401: it has no credentials, or wrong ones.
     Refuse,
-    /// 500: nobody can be verified, because the file of users cannot be read.
+    /// 500: no user can be verified, because the file of users cannot be read.
     Broken,
     /// 429: too many credentials of one client are being verified already; 503: of all clients.
     LimitReached(u16),
@@ -84,7 +84,7 @@ pub(crate) struct Verified {
 }
 
 impl Realms {
-    /// Their numbers are places in `rules`. Nobody passes a realm with a file before the first
+    /// Their numbers are places in `rules`. No user passes a realm with a file before the first
     /// [`look`](Realms::look).
     ///
     /// # Errors
@@ -99,10 +99,15 @@ impl Realms {
         Ok(Realms {
             realms: realms.collect(),
             tagger: Tagger::new()?,
-            shared: Shared::new(),
+            shared: SharedVerdicts::new(),
             verification_limit: Arc::default(),
             looking: Mutex::default(),
         })
+    }
+
+    /// Whether the users of a realm are in a file.
+    pub(crate) fn has_file(&self, realm: u32) -> bool {
+        self.realm(realm).is_some_and(|realm| realm.users.file().is_some())
     }
 
     /// Reads the files that changed. Returns what is wrong with them. May block.
@@ -135,13 +140,13 @@ impl Realms {
         own: &mut Own,
         now_ms: u64,
         client: IpAddr,
-    ) -> Decision {
-        let Some(realm) = self.realm(number) else { return Decision::Broken };
+    ) -> AuthDecision {
+        let Some(realm) = self.realm(number) else { return AuthDecision::Broken };
         let generation = realm.users.generation();
         if realm.users.is_unreadable() {
-            return Decision::Broken;
+            return AuthDecision::Broken;
         }
-        let Some(credentials) = credentials(head) else { return Decision::Refuse };
+        let Some(credentials) = credentials(head) else { return AuthDecision::Refuse };
         let tag = self.tagger.tag(number, credentials);
         if let Some(verdict) = own.get(&tag, generation, now_ms) {
             return pass(verdict.passes);
@@ -161,26 +166,34 @@ impl Realms {
         credentials: &[u8],
         asked_ms: u64,
         client: IpAddr,
-    ) -> Decision {
-        let Some([name, password]) = decode(credentials) else { return Decision::Refuse };
+    ) -> AuthDecision {
+        let Some([name, password]) = decode(credentials) else { return AuthDecision::Refuse };
         let slot = match self.verification_limit.slot(client) {
             Ok(slot) => slot,
-            Err(status) => return Decision::LimitReached(status),
+            Err(status) => return AuthDecision::LimitReached(status),
         };
         let realms = Arc::clone(self);
-        Decision::Verify(Verification { realms, realm, tag, name, password, asked_ms, _slot: slot })
+        AuthDecision::Verify(Verification {
+            realms,
+            realm,
+            tag,
+            name,
+            password,
+            asked_ms,
+            _slot: slot,
+        })
     }
 
     /// Takes the outcome into the loop's own table, and says what it means.
-    pub(crate) fn take(&self, verified: &Verified, own: &mut Own) -> Decision {
-        let Some(verdict) = verified.verdict else { return Decision::Broken };
+    pub(crate) fn take(&self, verified: &Verified, own: &mut Own) -> AuthDecision {
+        let Some(verdict) = verified.verdict else { return AuthDecision::Broken };
         own.put(verified.tag, verdict);
         pass(verdict.passes)
     }
 }
 
-fn pass(passes: bool) -> Decision {
-    if passes { Decision::Pass } else { Decision::Refuse }
+fn pass(passes: bool) -> AuthDecision {
+    if passes { AuthDecision::Pass } else { AuthDecision::Refuse }
 }
 
 impl Verification {
@@ -203,7 +216,7 @@ impl Verification {
         Verified { realm: *realm, tag: *tag, verdict }
     }
 
-    /// One user's passwords are tried one after another, and all users share a few lanes: whoever
+    /// One user's passwords are tried one after another, and all users share a few lanes: a client that
     /// guesses cannot occupy all helpers.
     pub(crate) fn lane(&self) -> u64 {
         let hasher = FixedState::default();

@@ -9,7 +9,7 @@ use crate::rules::FileMediaType;
 use forebay_conn::http2;
 use forebay_http::coding::Coding;
 use forebay_http::date;
-use forebay_sys::file::{Kind, Stamp};
+use forebay_sys::file::{FileKind, Stamp};
 use std::io::Write;
 
 /// How long after a change a file may still change without its time stamp moving.
@@ -18,8 +18,15 @@ pub(crate) const WEAK_NS: i64 = 2_000_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// Of what is no file.
-const NO_STAMP: Stamp =
-    Stamp { kind: Kind::Special, device: 0, inode: 0, links: 1, size: 0, mtime_ns: 0, ctime_ns: 0 };
+const NO_STAMP: Stamp = Stamp {
+    kind: FileKind::Special,
+    device: 0,
+    inode: 0,
+    links: 1,
+    size: 0,
+    mtime_ns: 0,
+    ctime_ns: 0,
+};
 
 /// What all variants of an answer share.
 pub(crate) struct Common<'c> {
@@ -44,8 +51,8 @@ pub(crate) struct Heads {
 }
 
 /// Where the body of a variant is.
-pub(crate) enum Kept {
-    /// Behind the head, in this room.
+pub(crate) enum BodyAt {
+    /// Behind the head, in this memory.
     Memory(MemoryReservation),
     /// In the file.
     Disk(DiskFile),
@@ -55,11 +62,11 @@ pub(crate) enum Kept {
 
 impl Heads {
     /// The variant whose 200 head is in `ok`.
-    pub(crate) fn variant(self, coding: Coding, stamp: &Stamp, body: Kept) -> Variant {
+    pub(crate) fn variant(self, coding: Coding, stamp: &Stamp, body: BodyAt) -> Variant {
         let (room, file) = match body {
-            Kept::Memory(room) => (Some(Box::new(room)), None),
-            Kept::Disk(file) => (None, Some(file)),
-            Kept::Nowhere => (None, None),
+            BodyAt::Memory(room) => (Some(Box::new(room)), None),
+            BodyAt::Disk(file) => (None, Some(file)),
+            BodyAt::Nowhere => (None, None),
         };
         Variant {
             coding,
@@ -237,11 +244,11 @@ fn known_type(extension: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_sys::file::Kind;
+    use forebay_sys::file::FileKind;
 
     fn stamp(mtime_ns: i64) -> Stamp {
         Stamp {
-            kind: Kind::Regular,
+            kind: FileKind::Regular,
             device: 1,
             inode: 0xabc,
             links: 1,

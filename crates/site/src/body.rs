@@ -2,7 +2,7 @@
 
 use crate::disk::DiskFile;
 use crate::entry::{Entry, Variant, What};
-use crate::front::{Front, Ticket};
+use crate::front::{Front, SlotRef};
 use crate::piped::Piped;
 use forebay_conn::handler::body::Read;
 use forebay_conn::{Piece, Reply};
@@ -33,7 +33,7 @@ pub struct Body {
 #[derive(Debug)]
 pub(crate) enum Source {
     /// In a slot that does not change before the next request is processed.
-    Slot(Ticket),
+    Slot(SlotRef),
     /// Here.
     Held(Arc<Entry>),
     /// Nowhere: its bytes were read for this answer alone.
@@ -131,6 +131,11 @@ impl Body {
             }
             None => slice(variant.memory()?, start, len).map(|bytes| in_memory(bytes, front)),
         }
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        let parts = std::iter::once(&self.part).chain(&self.rest);
+        parts.map(|part| part.range.len).sum()
     }
 
     pub(crate) fn advance(&mut self, count: u64) {

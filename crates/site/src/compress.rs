@@ -84,7 +84,7 @@ pub(crate) struct OnDemand {
     made: Vec<OnceLock<Option<Variant>>>,
     /// One is made at a time, from this if the answer's own body is in a file.
     read: Mutex<Option<Whole>>,
-    /// Whether there is such a body: to be asked without waiting for whoever reads or makes.
+    /// Whether there is such a body: to be asked without waiting for the thread that reads or makes it.
     is_read: AtomicBool,
 }
 
@@ -95,12 +95,12 @@ struct Whole {
     _room: MemoryReservation,
 }
 
-/// There is no room in memory to read a file.
+/// The memory budget has nothing left to read a file.
 pub(crate) struct NoMemory;
 
 /// What a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum CodingChoice {
     /// The variant that files have.
     File(Coding),
     /// The one with this place, which is made.
@@ -148,7 +148,7 @@ impl OnDemand {
         &self,
         preference: &Preference,
         files: impl Iterator<Item = (Coding, u64)> + Clone,
-    ) -> Option<Choice> {
+    ) -> Option<CodingChoice> {
         let weight = |coding| preference.weight(coding);
         let encoded = files.clone().map(|(coding, _)| coding).filter(|at| *at != Coding::Identity);
         let of_files = encoded.filter_map(weight).max();
@@ -166,9 +166,9 @@ impl OnDemand {
                 && of_identity.is_none_or(|of_identity| *weight >= of_identity)
         });
         match best {
-            Some((_, place)) if self.variant(place).is_some() => Some(Choice::Made(place)),
-            Some((_, place)) => Some(Choice::Make(place)),
-            None => preference.choose(files).map(Choice::File),
+            Some((_, place)) if self.variant(place).is_some() => Some(CodingChoice::Made(place)),
+            Some((_, place)) => Some(CodingChoice::Make(place)),
+            None => preference.choose(files).map(CodingChoice::File),
         }
     }
 
@@ -221,7 +221,7 @@ impl OnDemand {
         let (Some(coding), Some(slot)) = (self.codings.get(place), self.made.get(place)) else {
             return 0;
         };
-        // whoever comes second finds it made
+        // the second job finds it made
         let mut read = self.lock();
         let whole = read.take();
         self.is_read.store(false, Relaxed);
@@ -240,7 +240,7 @@ impl OnDemand {
             self.give_up();
             return 0;
         }
-        // it was empty, and nobody else fills it
+        // it was empty, and only this fills it
         let _ = slot.set(variant);
         bytes
     }

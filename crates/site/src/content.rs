@@ -1,15 +1,15 @@
 //! What all loops share: roots, the cache, and the thread that waits for changes.
 
 use crate::auth::Realms;
-use crate::entry::{Asked, DEAD, Entry};
-use crate::graph::{Struck, Ticket};
+use crate::entry::{DEAD, Entry, KeyRef};
+use crate::graph::{Registration, Struck};
 use crate::hosts::Hosts;
 use crate::memory_budget::MemoryBudget;
 use crate::pages::Pages;
 use crate::piped::Pipes;
 use crate::read::PageCache;
-use crate::root::{Look, Place, Root};
-use crate::settings::{Notice, OpenError, Settings, SiteSettings};
+use crate::root::{Look, Root, RootDirectory};
+use crate::settings::{Files, Notice, OpenError, Settings, SiteSettings};
 use crate::store::Store;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
@@ -59,7 +59,7 @@ pub struct Content {
     /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
     watcher: Option<Arc<Watcher>>,
     /// Dropped after `watcher`, so that the thread that watches is the last to have that: the kernel may
-    /// take seconds to end watching, and whoever lets go of the content last serves others.
+    /// take seconds to end watching, and the thread that lets go of the content last serves others.
     _alive: Sender<Infallible>,
     invalidated: AtomicU64,
     uncompressed: AtomicU64,
@@ -67,20 +67,20 @@ pub struct Content {
     told: Mutex<Vec<std::mem::Discriminant<Notice>>>,
 }
 
-/// Figures of the moment, for whoever reports them.
+/// Figures as they are now, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Bytes held by the cache.
     pub bytes: u64,
     /// Answers held by the cache.
     pub entries: u64,
-    /// Answers dropped for lack of room, since the start.
+    /// Answers dropped for lack of memory, since the start.
     pub evictions: u64,
     /// Answers dropped because their files changed, since the start.
     pub invalidations: u64,
     /// Bytes of files in memory as bodies of answers, held by the cache or not.
     pub body_bytes: u64,
-    /// Files sent from the disk because there was no room for them in memory, since the start.
+    /// Files sent from the disk because the memory budget was used up, since the start.
     pub crowded: u64,
     /// Files and lists loaded since the start that were too large to be compressed.
     pub uncompressed: u64,
@@ -99,11 +99,11 @@ impl Content {
         notice: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Arc<Content>, OpenError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let mut realms = 0;
+        let (mut realms, files) = (0, settings.files);
         let open = |site: &SiteSettings| {
             let first_realm = realms;
             realms += site.auth.len() as u32;
-            VirtualHost::open(site, first_realm, settings.server_header)
+            VirtualHost::open(site, first_realm, settings.server_header, files)
         };
         let vhosts = settings.sites.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let realms = Realms::new(settings.sites.iter().flat_map(|site| &site.auth));
@@ -111,7 +111,7 @@ impl Content {
         let store = Store::new(&settings.cache);
         let memory_budget =
             MemoryBudget::new(settings.cache.bytes.saturating_add(settings.cache.in_flight_bytes));
-        let most = settings.cache.watched_directories;
+        let most = if files == Files::Here { settings.cache.watched_directories } else { 0 };
         let (watcher, trouble) = match (most > 0).then(|| Watcher::new(most)) {
             Some(Ok(watcher)) => (Some(Arc::new(watcher)), None),
             Some(Err(error)) => (None, Some(Notice::CannotWatch { error })),
@@ -142,8 +142,10 @@ impl Content {
             settings,
         });
         trouble.into_iter().for_each(|trouble| content.say_once(trouble));
-        content.look_at_users();
-        content.start_watching(watcher, gone)?;
+        if files == Files::Here {
+            content.look_at_users();
+            content.start_watching(watcher, gone)?;
+        }
         Ok(content)
     }
 
@@ -184,7 +186,7 @@ impl Content {
     }
 
     /// Lets go of all that is cached and watched and of empty pipes, and keeps nothing from now on,
-    /// because other content has taken its place. Whoever still holds it is answered from the file system.
+    /// because other content has taken its place. A loop that still holds it answers from the file system.
     pub fn retire(&self) {
         let mut struck = Struck::default();
         {
@@ -219,7 +221,7 @@ impl Content {
     }
 
     /// The entry, fresh or expired, but not dead.
-    pub(crate) fn cached(&self, key: Asked<'_>) -> Option<Arc<Entry>> {
+    pub(crate) fn cached(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
         self.store.get(key)
     }
 
@@ -246,7 +248,7 @@ impl Content {
     }
 
     /// Roots and the numbers of their sites.
-    fn places(&self) -> impl Iterator<Item = (u32, &Place)> {
+    fn places(&self) -> impl Iterator<Item = (u32, &RootDirectory)> {
         let sites = (0..).zip(&self.vhosts);
         sites.flat_map(|(site, vhost)| vhost.mounts.iter().map(move |at| (site, &at.place)))
     }
@@ -264,7 +266,7 @@ impl Content {
     /// Follows the roots' paths anew, and drops what came from a root that serves no longer.
     fn look_at_roots(&self) {
         // First the signposts, then the look: a change between the two is told. A path that leads
-        // elsewhere has other signposts. Whoever changes faster than that is looked at in a tick.
+        // elsewhere has other signposts. What changes faster than that is looked at in a tick.
         for _ in 0..4 {
             if let Some(watcher) = &self.watcher {
                 let signposts = self.places().flat_map(|(_, place)| place.signposts());
@@ -285,7 +287,7 @@ impl Content {
     }
 
     /// Whether the path leads to another directory than before.
-    fn look_at_root(&self, site: u32, place: &Place) -> bool {
+    fn look_at_root(&self, site: u32, place: &RootDirectory) -> bool {
         let root = place.configured.clone();
         match place.look() {
             Look::Same | Look::StillMissing => false,
@@ -404,7 +406,7 @@ pub(crate) struct AnswerBuilder<'c> {
     vhost: &'c VirtualHost,
     /// Of each mount, the directory that it is now.
     roots: Vec<Arc<Root>>,
-    ticket: Arc<Ticket>,
+    ticket: Arc<Registration>,
     /// Whether every change is told.
     is_told: bool,
 }

@@ -5,8 +5,8 @@
 //! pages stay; before a job reads it again it is cold. The file is read in whole parts and no
 //! further, so that reading one part leaves none of another half arrived.
 //!
-//! Some file systems (overlayfs) keep a file's pages where nobody can ask for them. Therefore a
-//! part that was read this moment is sent without asking, once.
+//! Some file systems (overlayfs) keep a file's pages where a process cannot ask for them. Therefore a
+//! part that was just read is sent without asking, once.
 //!
 //! A transport that seals what it carries has parts copied a piece at a time. Then the kernel is asked
 //! for the bytes themselves, if they are there.

@@ -26,8 +26,8 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    pub(crate) fn asked(&self) -> Asked<'_> {
-        Asked { site: self.site, path: &self.path }
+    pub(crate) fn asked(&self) -> KeyRef<'_> {
+        KeyRef { site: self.site, path: &self.path }
     }
 }
 
@@ -39,12 +39,12 @@ impl Hash for Key {
 
 /// A [`Key`] that borrows, for looking up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Asked<'k> {
+pub(crate) struct KeyRef<'k> {
     pub(crate) site: u32,
     pub(crate) path: &'k [u8],
 }
 
-impl quick_cache::Equivalent<Key> for Asked<'_> {
+impl quick_cache::Equivalent<Key> for KeyRef<'_> {
     fn equivalent(&self, key: &Key) -> bool {
         *self == key.asked()
     }
@@ -107,13 +107,14 @@ impl Alias {
         Alias(inner.key())
     }
 
-    /// Appends the key for a client, who is asked for the shape of a list only if it is one.
+    /// Appends the key for a client, which is asked for the shape of a list only if it is one.
     #[inline]
     pub(crate) fn push_key(&self, shape: impl FnOnce() -> Shape, key: &mut Vec<u8>) {
         let start = key.len();
         key.extend_from_slice(&self.0);
-        if let Some(kind) = key.get_mut(start + 1).filter(|kind| **kind != Kind::File.number()) {
-            *kind = Kind::List(shape()).number();
+        if let Some(kind) = key.get_mut(start + 1).filter(|kind| **kind != InnerKind::File.number())
+        {
+            *kind = InnerKind::List(shape()).number();
         }
     }
 }
@@ -159,7 +160,7 @@ pub(crate) enum Piece {
 /// that no path begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inner {
-    pub(crate) kind: Kind,
+    pub(crate) kind: InnerKind,
     /// The status of the answer. One of an error has no conditions and no ranges.
     pub(crate) status: u16,
     /// The header rules for the path that was asked for, by number.
@@ -170,25 +171,25 @@ pub(crate) struct Inner {
 
 /// What is made of an [`Inner`]'s path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum InnerKind {
     /// A file or the index of a directory is the answer.
     File,
     /// A directory's files are listed.
     List(Shape),
 }
 
-impl Kind {
+impl InnerKind {
     fn number(self) -> u8 {
         match self {
-            Kind::File => 0,
-            Kind::List(shape) => 1 + shape.number(),
+            InnerKind::File => 0,
+            InnerKind::List(shape) => 1 + shape.number(),
         }
     }
 
-    fn of(number: u8) -> Option<Kind> {
+    fn of(number: u8) -> Option<InnerKind> {
         match number.checked_sub(1) {
-            None => Some(Kind::File),
-            Some(number) => Shape::of(number).map(Kind::List),
+            None => Some(InnerKind::File),
+            Some(number) => Shape::of(number).map(InnerKind::List),
         }
     }
 }
@@ -208,7 +209,7 @@ impl Inner {
 
     pub(crate) fn of(key: &[u8]) -> Option<Inner> {
         let (&[INNER, kind, s0, s1, n0, n1], rest) = key.split_first_chunk()? else { return None };
-        let kind = Kind::of(kind)?;
+        let kind = InnerKind::of(kind)?;
         let len = usize::from(u16::from_be_bytes([n0, n1])) * 2;
         let (numbers, path) = rest.split_at_checked(len)?;
         let number = |pair: &[u8]| u16::from_be_bytes([pair[0], pair[1]]);
@@ -275,9 +276,9 @@ pub(crate) struct Variant {
     /// The 200 head, the same as a block of HTTP/2, and where [`Layout::body_start`] says the body, unless
     /// there is a `file`.
     pub(crate) ready: Box<[u8]>,
-    /// The open file, if it is too large for memory, or if there was no room there.
+    /// The open file, if it is too large for memory, or if the memory budget was used up.
     pub(crate) file: Option<DiskFile>,
-    /// The room that its body takes in memory, if that was read from a file.
+    /// Its body's part of the memory budget, if that was read from a file.
     pub(crate) room: Option<Box<MemoryReservation>>,
 }
 
@@ -457,7 +458,7 @@ mod tests {
     #[test]
     fn a_file_that_loses_its_name_is_unchanged() {
         let stamp = |links, ctime_ns, mtime_ns| Stamp {
-            kind: forebay_sys::file::Kind::Regular,
+            kind: forebay_sys::file::FileKind::Regular,
             device: 1,
             inode: 2,
             links,
@@ -475,8 +476,8 @@ mod tests {
 
     #[test]
     fn an_inner_key_says_all_of_it() {
-        let lists = (0..=u8::MAX).map_while(Shape::of).map(Kind::List);
-        for kind in lists.chain([Kind::File]) {
+        let lists = (0..=u8::MAX).map_while(Shape::of).map(InnerKind::List);
+        for kind in lists.chain([InnerKind::File]) {
             for header_rules in [&[][..], &[0, 7, 300]] {
                 let path = b"/404.html".to_vec();
                 let inner = Inner { kind, status: 404, header_rules: header_rules.into(), path };

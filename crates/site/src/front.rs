@@ -26,14 +26,14 @@ const SITE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The table.
 pub(crate) struct Front {
     /// Sets of [`WAYS`] slots, a power of two of them.
-    slots: Box<[Slot]>,
+    slots: Box<[FrontSlot]>,
     hasher: RandomState,
     /// See [`Cache::segment_bytes`](crate::settings::Cache::segment_bytes).
     segment_bytes: usize,
 }
 
 #[derive(Default)]
-struct Slot {
+struct FrontSlot {
     hash: u64,
     site: u32,
     /// Hits, less and less as others in the set need room.
@@ -46,14 +46,14 @@ struct Slot {
 
 /// A slot as it was at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
+pub(crate) struct SlotRef {
     index: u32,
     version: u32,
 }
 
 /// What was found.
 pub(crate) struct Hit<'f> {
-    pub(crate) ticket: Ticket,
+    pub(crate) ticket: SlotRef,
     /// The shared cache should be told now.
     pub(crate) tell: bool,
     pub(crate) entry: &'f Arc<Entry>,
@@ -70,7 +70,7 @@ impl Front {
     /// Room for about so many paths.
     pub(crate) fn new(paths: usize) -> Front {
         let sets = paths.div_ceil(WAYS).next_power_of_two();
-        let slots = (0..sets * WAYS).map(|_| Slot::default()).collect();
+        let slots = (0..sets * WAYS).map(|_| FrontSlot::default()).collect();
         Front { slots, hasher: RandomState::default(), segment_bytes: 0 }
     }
 
@@ -105,7 +105,7 @@ impl Front {
         now_ms: u64,
     ) -> Option<Hit<'_>> {
         let set = &mut self.slots[front_key.first..front_key.first + WAYS];
-        let is_it = |slot: &Slot| {
+        let is_it = |slot: &FrontSlot| {
             slot.hash == front_key.hash
                 && slot.site == site
                 && slot.entry.is_some()
@@ -119,7 +119,7 @@ impl Front {
         }
         slot.uses = slot.uses.wrapping_add(1);
         let tell = slot.uses.is_multiple_of(TOUCH_EVERY);
-        let ticket = Ticket { index: (front_key.first + at) as u32, version: slot.version };
+        let ticket = SlotRef { index: (front_key.first + at) as u32, version: slot.version };
         Some(Hit { ticket, tell, entry: slot.entry.as_ref()? })
     }
 
@@ -133,7 +133,7 @@ impl Front {
         now_ms: u64,
     ) -> Option<&Entry> {
         let set = &self.slots[front_key.first..front_key.first + WAYS];
-        let is_it = |slot: &&Slot| {
+        let is_it = |slot: &&FrontSlot| {
             slot.hash == front_key.hash
                 && slot.site == site
                 && slot.entry.is_some()
@@ -145,7 +145,7 @@ impl Front {
 
     /// The entry in the slot, unless the slot changed since the ticket was given.
     #[inline]
-    pub(crate) fn entry(&self, ticket: Ticket) -> Option<&Arc<Entry>> {
+    pub(crate) fn entry(&self, ticket: SlotRef) -> Option<&Arc<Entry>> {
         let slot = self.slots.get(ticket.index as usize)?;
         slot.entry.as_ref().filter(|_| slot.version == ticket.version)
     }
@@ -157,13 +157,14 @@ impl Front {
         site: u32,
         raw: &[u8],
         entry: Arc<Entry>,
-    ) -> Option<Ticket> {
+    ) -> Option<SlotRef> {
         if raw.len() > MOST_PATH_BYTES {
             return None;
         }
         let set = &mut self.slots[front_key.first..front_key.first + WAYS];
-        let mine =
-            |slot: &Slot| slot.hash == front_key.hash && slot.site == site && *slot.raw == *raw;
+        let mine = |slot: &FrontSlot| {
+            slot.hash == front_key.hash && slot.site == site && *slot.raw == *raw
+        };
         let at = set.iter().position(mine).unwrap_or_else(|| least_used(set));
         let slot = &mut set[at];
         slot.hash = front_key.hash;
@@ -172,12 +173,12 @@ impl Front {
         slot.version = slot.version.wrapping_add(1);
         slot.raw = raw.into();
         slot.entry = Some(entry);
-        Some(Ticket { index: (front_key.first + at) as u32, version: slot.version })
+        Some(SlotRef { index: (front_key.first + at) as u32, version: slot.version })
     }
 
     /// Lets go of everything.
     pub(crate) fn clear(&mut self) {
-        self.slots.iter_mut().filter(|slot| slot.entry.is_some()).for_each(Slot::clear);
+        self.slots.iter_mut().filter(|slot| slot.entry.is_some()).for_each(FrontSlot::clear);
     }
 
     /// Lets go of everything that is not fresh, so that it does not hold memory or files.
@@ -191,14 +192,14 @@ impl Front {
 }
 
 /// The slot to give away. The others grow a little colder, so that none stays for ever.
-fn least_used(set: &mut [Slot]) -> usize {
-    let uses = |slot: &Slot| if slot.entry.is_some() { slot.uses } else { 0 };
+fn least_used(set: &mut [FrontSlot]) -> usize {
+    let uses = |slot: &FrontSlot| if slot.entry.is_some() { slot.uses } else { 0 };
     let least = (0..set.len()).min_by_key(|&at| uses(&set[at])).unwrap_or(0);
     set.iter_mut().for_each(|slot| slot.uses /= 2);
     least
 }
 
-impl Slot {
+impl FrontSlot {
     fn clear(&mut self) {
         self.entry = None;
         self.raw = Box::default();

@@ -11,23 +11,23 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Stands for an answer from before its files are looked at. Whoever makes the answer registers
+/// Stands for an answer from before its files are looked at. The job that makes the answer registers
 /// the ticket under a name first and looks then, so that no change falls between.
 ///
 /// Both fields are written under the lock of the [`Graph`] only.
 #[derive(Debug, Default)]
-pub(crate) struct Ticket {
+pub(crate) struct Registration {
     is_void: AtomicBool,
     entry: OnceLock<Weak<Entry>>,
 }
 
-impl Ticket {
+impl Registration {
     /// Whether something changed since it was registered.
     pub(crate) fn is_void(&self) -> bool {
         self.is_void.load(Relaxed)
     }
 
-    /// Nobody waits for it any more.
+    /// No request waits for it any more.
     pub(crate) fn give_up(&self) {
         self.is_void.store(true, Relaxed);
     }
@@ -74,7 +74,7 @@ struct Node {
 
 #[derive(Debug, Default)]
 struct Name {
-    tickets: Vec<Arc<Ticket>>,
+    tickets: Vec<Arc<Registration>>,
     child: Option<Directory>,
 }
 
@@ -141,7 +141,7 @@ impl Graph {
         &mut self,
         directory: Directory,
         name: &[u8],
-        ticket: &Arc<Ticket>,
+        ticket: &Arc<Registration>,
     ) -> bool {
         let Some(node) = self.nodes.get_mut(&directory) else { return false };
         self.registered += 1;
@@ -185,7 +185,12 @@ impl Graph {
 
     /// Changes of `name` reach the ticket's answer through the subdirectory, and no longer
     /// directly.
-    pub(crate) fn release(&mut self, directory: Directory, name: &[u8], ticket: &Arc<Ticket>) {
+    pub(crate) fn release(
+        &mut self,
+        directory: Directory,
+        name: &[u8],
+        ticket: &Arc<Registration>,
+    ) {
         let names = self.nodes.get_mut(&directory).map(|node| &mut node.names);
         let Some(at) = names.and_then(|names| names.get_mut(name)) else { return };
         if let Some(last) = at.tickets.iter().rposition(|held| Arc::ptr_eq(held, ticket)) {
@@ -289,7 +294,7 @@ impl Graph {
     }
 }
 
-fn void(tickets: &[Arc<Ticket>], struck: &mut Struck) {
+fn void(tickets: &[Arc<Registration>], struck: &mut Struck) {
     for ticket in tickets {
         ticket.is_void.store(true, Relaxed);
         struck.entries.extend(ticket.entry.get().and_then(Weak::upgrade));

@@ -4,7 +4,7 @@
 //! Which rules concern a path is decided when its entry is made. So a hit on a path without such
 //! rules costs a look at an empty field, and one with rules a comparison of addresses.
 
-use crate::auth::{Decision, Own, Realms, Verification};
+use crate::auth::{AuthDecision, Own, Realms, Verification};
 use crate::content::Content;
 use crate::names::{Directory, names};
 use crate::pages::Refusal;
@@ -71,7 +71,7 @@ impl Guard {
         is_needed.then(|| Box::new(Guard { access, realms, asks, is_internal }))
     }
 
-    /// Whether who passes this one passes `other`, too.
+    /// Whether a client that passes this one passes `other`, too.
     pub(crate) fn covers(&self, other: &Guard) -> bool {
         other.access.iter().all(|number| self.access.contains(number))
             && other.realms.iter().all(|realm| self.realms.contains(realm))
@@ -79,7 +79,12 @@ impl Guard {
             && (self.is_internal || !other.is_internal)
     }
 
-    /// Whether what is there is only for those who name themselves.
+    /// Whether users of a file may pass.
+    pub(crate) fn reads_files(&self, realms: &Realms) -> bool {
+        self.realms.iter().any(|realm| realms.has_file(*realm))
+    }
+
+    /// Whether what is there is only for clients that name themselves.
     pub(crate) fn is_private(&self) -> bool {
         !(self.realms.is_empty() && self.asks.is_empty())
     }
@@ -134,13 +139,13 @@ impl Guard {
 }
 
 /// What is answered instead, if anything.
-pub(crate) fn stop(decision: Decision, realms: &Realms, realm: u32) -> Result<(), Stop> {
+pub(crate) fn stop(decision: AuthDecision, realms: &Realms, realm: u32) -> Result<(), Stop> {
     let (status, text) = match decision {
-        Decision::Pass => return Ok(()),
-        Decision::Verify(verification) => return Err(Stop::Verify(verification)),
-        Decision::Refuse => (401, "A name and a password are needed here"),
-        Decision::Broken => (500, "Nobody can be let in, because nobody is known"),
-        Decision::LimitReached(status) => (status, "Too many passwords are being checked"),
+        AuthDecision::Pass => return Ok(()),
+        AuthDecision::Verify(verification) => return Err(Stop::Verify(verification)),
+        AuthDecision::Refuse => (401, "A name and a password are needed here"),
+        AuthDecision::Broken => (500, "Nobody can be let in, because nobody is known"),
+        AuthDecision::LimitReached(status) => (status, "Too many passwords are being checked"),
     };
     let mut refusal = Refusal::new(status, text);
     match status {

@@ -45,17 +45,17 @@ pub struct Done(pub(crate) Box<Brought>);
 pub(crate) struct Brought {
     /// The content that the job was for, by number.
     pub(crate) content: u64,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: JobResult,
 }
 
 impl Done {
-    fn new(content: u64, outcome: Outcome) -> Done {
+    fn new(content: u64, outcome: JobResult) -> Done {
         Done(Box::new(Brought { content, outcome }))
     }
 }
 
 /// What came of a job.
-pub(crate) enum Outcome {
+pub(crate) enum JobResult {
     /// What was asked for, and what it leads to if it is an alias; its body, if that is not in memory.
     /// With a refusal it is its page.
     Loaded {
@@ -89,30 +89,30 @@ impl forebay_conn::Job for Job {
         match self.0 {
             Work::Load { content, key, want, refusal } => {
                 let Loaded { entry, inner, piped } = load(&content, &key, want, watch);
-                let outcome = Outcome::Loaded { entry, inner, piped, refusal };
+                let outcome = JobResult::Loaded { entry, inner, piped, refusal };
                 Done::new(content.number, outcome)
             }
             Work::Compress { content, entry, inner, place } => {
                 compress(&content, inner.as_ref().unwrap_or(&entry), place, watch);
-                let outcome = Outcome::Loaded { entry, inner, piped: None, refusal: None };
+                let outcome = JobResult::Loaded { entry, inner, piped: None, refusal: None };
                 Done::new(content.number, outcome)
             }
             Work::Verify { content, verification } => {
                 let verified = verification.run();
                 watch.lap(Activity::Compute);
-                Done::new(content, Outcome::Verified(verified))
+                Done::new(content, JobResult::Verified(verified))
             }
             Work::Perform { content, entry, effort, place } => {
                 let worked = effort.make();
                 drop(place);
                 watch.lap(Activity::Compute);
-                Done::new(content, Outcome::Worked { entry, worked })
+                Done::new(content, JobResult::Worked { entry, worked })
             }
-            Work::Ask { .. } => Done::new(NO_CONTENT, Outcome::Warm),
+            Work::Ask { .. } => Done::new(NO_CONTENT, JobResult::Warm),
             Work::Warm { entry, variant, offset } => {
                 warm(&entry, variant, offset);
                 watch.lap(Activity::Load);
-                Done::new(NO_CONTENT, Outcome::Warm)
+                Done::new(NO_CONTENT, JobResult::Warm)
             }
         }
     }
@@ -161,7 +161,7 @@ fn compress(content: &Content, entry: &Arc<Entry>, place: usize, watch: &mut dyn
     };
     if on_demand.must_read(identity) {
         if on_demand.read(place, identity, &content.memory_budget).is_err() && entry.kill() {
-            // when there is room again, it is to be compressed
+            // when there is memory again, it is to be compressed
             content.store.remove(entry);
         }
         return watch.lap(Activity::Load);

@@ -102,5 +102,5 @@ pub use job::{Done, Job};
 pub use recode::Recoder;
 pub use root::root_directories;
 pub use route::route_of;
-pub use settings::{Notice, OpenError, Settings, SiteSettings, ToHttps};
+pub use settings::{Files, Notice, OpenError, Settings, SiteSettings, ToHttps};
 pub use site::Site;

@@ -3,7 +3,7 @@
 use crate::root::Root;
 use crate::vhost::VirtualHost;
 use forebay_http::{date, path};
-use forebay_sys::file::{self, Kind, Stamp};
+use forebay_sys::file::{self, FileKind, Stamp};
 use std::cmp::Ordering;
 use std::fmt::Write;
 use std::io;
@@ -19,12 +19,12 @@ const STYLE: &str = include_str!("listing.css");
 pub(crate) struct Shape {
     /// JSON rather than a page.
     pub(crate) is_json: bool,
-    pub(crate) order: Order,
+    pub(crate) order: SortOrder,
 }
 
 /// How a list is sorted. Directories go first in every order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct SortOrder {
     by: Column,
     is_descending: bool,
 }
@@ -61,22 +61,22 @@ impl Column {
 impl Shape {
     /// Shapes are numbered from 0 on.
     pub(crate) fn number(self) -> u8 {
-        let Order { by, is_descending } = self.order;
+        let SortOrder { by, is_descending } = self.order;
         by as u8 * 4 + u8::from(is_descending) * 2 + u8::from(self.is_json)
     }
 
     pub(crate) fn of(number: u8) -> Option<Shape> {
         let by = *Column::ALL.get(usize::from(number / 4))?;
         let (is_descending, is_json) = (number & 2 != 0, number & 1 != 0);
-        Some(Shape { is_json, order: Order { by, is_descending } })
+        Some(Shape { is_json, order: SortOrder { by, is_descending } })
     }
 }
 
-impl Order {
+impl SortOrder {
     /// What a query asks for: `sort=name`, `size` or `date`, and `order=desc`. What it says besides,
     /// or wrongly, has no meaning.
-    pub(crate) fn of(query: &[u8]) -> Order {
-        let mut order = Order::default();
+    pub(crate) fn of(query: &[u8]) -> SortOrder {
+        let mut order = SortOrder::default();
         for pair in query.split(|byte| *byte == b'&') {
             if let Some(word) = pair.strip_prefix(b"sort=") {
                 let known = Column::ALL.into_iter().find(|by| by.word().as_bytes() == word);
@@ -126,7 +126,7 @@ pub(crate) struct Listing {
     /// From the root on, with a slash at both ends.
     path: Vec<u8>,
     items: Vec<Item>,
-    order: Order,
+    order: SortOrder,
     is_whole: bool,
 }
 
@@ -140,13 +140,13 @@ struct Item {
 impl Listing {
     /// Reads the directory that is at `path` of the site, and at `inside` of a root. What is not served
     /// is not listed: special files, links out of the root, and hidden names unless the site shows them.
-    /// Nor is what rules about clients protect better than the list: the list is the same for everybody.
+    /// Nor is what rules about clients protect better than the list: the list is the same for every client.
     pub(crate) fn read(
         root: &Root,
         inside: &[u8],
         vhost: &VirtualHost,
         path: &[u8],
-        order: Order,
+        order: SortOrder,
     ) -> io::Result<Listing> {
         let is_hidden = |path: &[u8]| !vhost.settings.hidden && path::is_hidden(path);
         let root = root.directory.as_fd();
@@ -163,9 +163,9 @@ impl Listing {
             // it may be gone by now, or lead where nothing is served from
             let Ok(stamp) = found.and_then(|found| file::stamp(found.as_fd())) else { continue };
             let is_directory = match stamp.kind {
-                Kind::Directory => true,
-                Kind::Regular => false,
-                Kind::Link | Kind::Special => continue,
+                FileKind::Directory => true,
+                FileKind::Regular => false,
+                FileKind::Link | FileKind::Special => continue,
             };
             items.push(Item {
                 name,
@@ -407,7 +407,7 @@ mod tests {
             modified: 784_111_777,
         };
         let items = names.iter().map(item).collect();
-        let order = Order::default();
+        let order = SortOrder::default();
         Listing { path: path.as_bytes().to_vec(), items, order, is_whole: true }
     }
 
@@ -425,7 +425,7 @@ mod tests {
             ("sort=colour&order=up", "a d b c"),
             ("sort=%73ize", "a d b c"),
         ] {
-            let order = Order::of(query.as_bytes());
+            let order = SortOrder::of(query.as_bytes());
             let file = |name: &str, is_directory, size_bytes, modified| Item {
                 name: name.as_bytes().to_vec(),
                 is_directory,
@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn heads_of_columns_lead_to_the_other_order() {
         let page = |query: &str| {
-            let order = Order::of(query.as_bytes());
+            let order = SortOrder::of(query.as_bytes());
             Listing { order, ..listing("/", &[]) }.html()
         };
         let plain = page("");

@@ -1,25 +1,25 @@
 //! Making one answer from the file system: what is at the path, how it is read, how long it holds.
 
-use crate::bake::{self, Common, Kept, WEAK_NS};
+use crate::bake::{self, BodyAt, Common, WEAK_NS};
 use crate::compress::OnDemand;
 use crate::content::{AnswerBuilder, Content};
 use crate::disk::DiskFile;
 use crate::entry::{DEAD, Entry, Found, Key, Variant, What, is_unchanged};
 use crate::fields::HeaderRuleSet;
 use crate::listing::{Listing, Shape};
-use crate::look::{Look, Order, Outcome, Seen};
+use crate::look::{Look, Lookup, Resolution, Seen};
 use crate::piped::Piped;
 use crate::read::Read;
 use crate::vhost::VirtualHost;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
-use forebay_sys::file::{self, Failure, Kind, Stamp};
+use forebay_sys::file::{self, Failure, FileKind, Stamp};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Changes that nobody tells of are possible even where changes are told: through a name that was
+/// Changes that are not reported are possible even where changes are told: through a name that was
 /// made or removed elsewhere later, a mapping of the file, a file system mounted over a directory.
 /// There a file is looked at again after so many intervals.
 const TOLD_INTERVALS: u64 = 10;
@@ -78,7 +78,7 @@ fn load_one(
     let Some(vhost) = content.vhosts.get(key.site as usize) else {
         return failed(key);
     };
-    let order = Order::of(vhost, &key.path);
+    let order = Lookup::of(vhost, &key.path);
     if let Some(what) = order.without_files(vhost) {
         let guard = order.guard(vhost, None);
         let entry = Entry::new(key.clone(), what, order.header_rules).guarded(guard);
@@ -112,7 +112,7 @@ fn load_one(
         };
         let Some(what) = reader.make(seen) else { continue };
         *piped = reader.piped.take();
-        // when there is room again, it is to be found in memory
+        // when there is memory again, it is to be found there
         let is_passing = is_last || reader.is_crowded || piped.is_some();
         let entry = Entry::new(key.clone(), what, header_rules).guarded(guard);
         let entry = Arc::new(entry);
@@ -158,7 +158,7 @@ impl From<&io::Error> for Trouble {
 struct Reader<'r> {
     content: &'r Content,
     vhost: &'r VirtualHost,
-    order: &'r Order,
+    order: &'r Lookup,
     /// The header rules for the answer.
     header_rules: HeaderRuleSet<'r>,
     builder: &'r AnswerBuilder<'r>,
@@ -166,7 +166,7 @@ struct Reader<'r> {
     is_last: bool,
     /// Whether the body may be read for one answer.
     wants_all: bool,
-    /// A file is sent from the disk because there is no room for it in memory.
+    /// A file is sent from the disk because the memory budget is used up.
     is_crowded: bool,
     /// The body, if it was read for one answer.
     piped: Option<Box<Piped>>,
@@ -177,14 +177,14 @@ impl Reader<'_> {
     /// What is at the path; `None` if it changed meanwhile.
     fn make(&mut self, seen: Seen) -> Option<What> {
         let outcome = match seen.outcome {
-            Outcome::Found => match self.found(&seen.files) {
+            Resolution::Found => match self.found(&seen.files) {
                 Ok(found) => return Some(What::Found(found)),
                 Err(Trouble::Changed) => return None,
-                Err(trouble) => self.order.instead(self.vhost, Outcome::of(&trouble)),
+                Err(trouble) => self.order.instead(self.vhost, Resolution::of(&trouble)),
             },
-            Outcome::Listed(path) => match self.list(&path) {
+            Resolution::Listed(path) => match self.list(&path) {
                 Ok(found) => return Some(What::Found(found)),
-                Err(trouble) => Outcome::of(&trouble),
+                Err(trouble) => Resolution::of(&trouble),
             },
             outcome => outcome,
         };
@@ -302,11 +302,11 @@ impl Reader<'_> {
         match read.ok_or(Trouble::Changed)? {
             Read::Memory { ready, start } => {
                 (heads.ok, heads.layout.body_start) = (ready, start);
-                Ok(heads.variant(coding, seen, Kept::Memory(room)))
+                Ok(heads.variant(coding, seen, BodyAt::Memory(room)))
             }
             Read::Pipe(filled) => {
                 self.piped = Some(Box::new(Piped { filled, _room: room }));
-                Ok(heads.variant(coding, seen, Kept::Nowhere))
+                Ok(heads.variant(coding, seen, BodyAt::Nowhere))
             }
         }
     }
@@ -321,11 +321,11 @@ impl Reader<'_> {
         let stamp = file::stamp(file.as_fd());
         self.watch.lap(Activity::Stat);
         let stamp = stamp.map_err(|error| Trouble::from(&error))?;
-        if stamp.kind != Kind::Regular {
+        if stamp.kind != FileKind::Regular {
             return Err(Trouble::Gone);
         }
         let file = DiskFile::new(file, stamp.size);
-        Ok(common.heads(coding, &stamp).variant(coding, &stamp, Kept::Disk(file)))
+        Ok(common.heads(coding, &stamp).variant(coding, &stamp, BodyAt::Disk(file)))
     }
 
     fn most_in_memory(&self) -> u64 {
@@ -347,7 +347,7 @@ fn until(content: &Content, builder: &AnswerBuilder<'_>, entry: &Entry, asked_ms
     let interval = content.settings.cache.check_interval.as_millis();
     let interval_ms = u64::try_from(interval).unwrap_or(u64::MAX);
     let told = builder.is_told() && !has_other_names(&entry.what);
-    // a change of a file's size is not told to who looked at its directory
+    // a change of a file's size is not told to what watched its directory
     let is_list =
         matches!(&entry.what, What::Found(found) if !found.is_file && found.status == 200);
     let looks = if told && !is_list { TOLD_INTERVALS } else { 1 };

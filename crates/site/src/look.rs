@@ -1,7 +1,7 @@
 //! What is at a path, by rules and stamps alone: no file is read here.
 
 use crate::content::AnswerBuilder;
-use crate::entry::{Alias, Entry, Inner, Kind as InnerKind, Script, Variant, What};
+use crate::entry::{Alias, Entry, Inner, InnerKind, Script, Variant, What};
 use crate::forms::{CODINGS, Expected};
 use crate::guard::Guard;
 use crate::listing::Shape;
@@ -13,11 +13,11 @@ use crate::vhost::VirtualHost;
 use crate::watch::Way;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
-use forebay_sys::file::{self, Kind, Stamp};
+use forebay_sys::file::{self, FileKind, Stamp};
 use std::os::fd::AsFd;
 
 /// What is asked for by a key.
-pub(crate) struct Order {
+pub(crate) struct Lookup {
     /// The path of the client, or that of the [`Inner`].
     path: Vec<u8>,
     /// What the answer has if there is a file.
@@ -30,7 +30,7 @@ pub(crate) struct Order {
 
 /// What is at a path.
 pub(crate) struct Seen {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Resolution,
     /// If a file was found: its path in the site, and those of its precompressed siblings.
     pub(crate) files: Vec<(Coding, Vec<u8>, Stamp)>,
     /// Other paths than the order's under which it was looked for and found.
@@ -39,7 +39,7 @@ pub(crate) struct Seen {
 
 /// What a path is answered with.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum Resolution {
     Found,
     /// Where other paths lead too.
     Alias(Alias),
@@ -59,29 +59,30 @@ pub(crate) enum Outcome {
     Failed(u16),
 }
 
-impl Outcome {
-    pub(crate) fn of(trouble: &Trouble) -> Outcome {
+impl Resolution {
+    pub(crate) fn of(trouble: &Trouble) -> Resolution {
         match trouble {
-            Trouble::Denied => Outcome::Denied,
-            Trouble::Failed(status) => Outcome::Failed(*status),
-            Trouble::Gone | Trouble::Changed => Outcome::Missing,
+            Trouble::Denied => Resolution::Denied,
+            Trouble::Failed(status) => Resolution::Failed(*status),
+            Trouble::Gone | Trouble::Changed => Resolution::Missing,
         }
     }
 }
 
-/// For who set the server up: what to do is in it, and nothing that a stranger could not find out.
+/// For the operator who set the server up: what to do is in it, and nothing that a stranger could not
+/// find out.
 const UNLISTED: &str =
     "This directory has no index file, and to show what is in it is off (listing)";
 
-impl Order {
-    pub(crate) fn of(vhost: &VirtualHost, key: &[u8]) -> Order {
+impl Lookup {
+    pub(crate) fn of(vhost: &VirtualHost, key: &[u8]) -> Lookup {
         match Inner::of(key) {
             Some(Inner { kind, status, header_rules, path }) => {
-                Order { path, status, header_rules, inner: Some(kind) }
+                Lookup { path, status, header_rules, inner: Some(kind) }
             }
             None => {
                 let header_rules = vhost.header_rules_of(key);
-                Order { path: key.to_vec(), status: 200, header_rules, inner: None }
+                Lookup { path: key.to_vec(), status: 200, header_rules, inner: None }
             }
         }
     }
@@ -98,15 +99,15 @@ impl Order {
                 return Some(What::Work);
             }
         }
-        vhost.mounts.is_empty().then(|| self.what(vhost, Outcome::Missing))
+        vhost.mounts.is_empty().then(|| self.what(vhost, Resolution::Missing))
     }
 
     /// What the site has to say instead, if it has an error page for the outcome.
-    pub(crate) fn instead(&self, vhost: &VirtualHost, outcome: Outcome) -> Outcome {
+    pub(crate) fn instead(&self, vhost: &VirtualHost, outcome: Resolution) -> Resolution {
         let status = match outcome {
-            Outcome::Missing | Outcome::Unlisted => 404,
-            Outcome::Denied => 403,
-            Outcome::Refused(status) => status,
+            Resolution::Missing | Resolution::Unlisted => 404,
+            Resolution::Denied => 403,
+            Resolution::Refused(status) => status,
             outcome => return outcome,
         };
         if self.inner.is_some() {
@@ -119,7 +120,7 @@ impl Order {
     }
 
     /// The rules about clients for what was seen. None are for the page of an error, which is shown to
-    /// those who may see it.
+    /// clients that may see it.
     pub(crate) fn guard(&self, vhost: &VirtualHost, seen: Option<&Seen>) -> Option<Box<Guard>> {
         if self.status != 200 {
             return None;
@@ -138,30 +139,30 @@ impl Order {
         }
     }
 
-    fn alias(&self, kind: InnerKind, status: u16, path: &[u8]) -> Outcome {
+    fn alias(&self, kind: InnerKind, status: u16, path: &[u8]) -> Resolution {
         let (header_rules, path) = (self.header_rules.clone(), path.to_vec());
-        Outcome::Alias(Alias::new(&Inner { kind, status, header_rules, path }))
+        Resolution::Alias(Alias::new(&Inner { kind, status, header_rules, path }))
     }
 
     /// What is answered where no file is.
-    pub(crate) fn what(&self, vhost: &VirtualHost, outcome: Outcome) -> What {
+    pub(crate) fn what(&self, vhost: &VirtualHost, outcome: Resolution) -> What {
         let header_rules = vhost.header_rules(&self.header_rules);
         let status = match outcome {
-            Outcome::Alias(alias) => return What::Alias(alias),
-            Outcome::Script(script) => return What::Script(script),
-            Outcome::Slash(path) => {
+            Resolution::Alias(alias) => return What::Alias(alias),
+            Resolution::Script(script) => return What::Script(script),
+            Resolution::Slash(path) => {
                 return What::Redirect(route::add_slash(&vhost.pages, header_rules, &path));
             }
-            Outcome::Failed(status) => return What::Failed(status),
+            Resolution::Failed(status) => return What::Failed(status),
             // the page of an error is not there, so the error is shown without it
             _ if self.status != 200 => self.status,
-            Outcome::Unlisted => {
+            Resolution::Unlisted => {
                 let refusal = Refusal::new(404, UNLISTED);
                 return What::Page(Box::new(vhost.pages.page(&refusal, header_rules)));
             }
-            Outcome::Missing | Outcome::Found | Outcome::Listed(_) => 404,
-            Outcome::Denied => 403,
-            Outcome::Refused(status) => status,
+            Resolution::Missing | Resolution::Found | Resolution::Listed(_) => 404,
+            Resolution::Denied => 403,
+            Resolution::Refused(status) => status,
         };
         match status {
             404 if header_rules.is_empty() => What::Missing,
@@ -172,7 +173,7 @@ impl Order {
 }
 
 impl Seen {
-    fn none(outcome: Outcome) -> Seen {
+    fn none(outcome: Resolution) -> Seen {
         Seen { outcome, files: Vec::new(), places: Vec::new() }
     }
 
@@ -180,24 +181,24 @@ impl Seen {
     fn script(vhost: &VirtualHost, route: u32, name: &[u8], path_info: &[u8]) -> Seen {
         let file = vhost.file_in_alias(name);
         let script = Script { route, name: name.into(), path_info: path_info.into(), file };
-        let outcome = Outcome::Script(script);
+        let outcome = Resolution::Script(script);
         Seen { places: vec![name.to_vec()], ..Seen::none(outcome) }
     }
 
     /// Whether this is what `entry` was made from.
     pub(crate) fn is(&self, entry: &Entry) -> bool {
         match (&entry.what, &self.outcome) {
-            (What::Found(found), Outcome::Found) => {
+            (What::Found(found), Resolution::Found) => {
                 let made = found.variants().map(|variant| (variant.coding, variant.stamp));
                 made.eq(self.files.iter().map(|(coding, _, stamp)| (*coding, *stamp)))
                     && !found.variants().any(Variant::is_weak)
             }
-            (What::Alias(alias), Outcome::Alias(seen)) => alias == seen,
-            (What::Redirect(redirect), Outcome::Slash(_)) => redirect.is_for_slash,
-            (What::Script(script), Outcome::Script(seen)) => script == seen,
-            (What::Missing, Outcome::Missing) => true,
-            (What::Page(page), Outcome::Missing | Outcome::Unlisted) => page.status == 404,
-            (What::Page(page), Outcome::Refused(status)) => page.status == *status,
+            (What::Alias(alias), Resolution::Alias(seen)) => alias == seen,
+            (What::Redirect(redirect), Resolution::Slash(_)) => redirect.is_for_slash,
+            (What::Script(script), Resolution::Script(seen)) => script == seen,
+            (What::Missing, Resolution::Missing) => true,
+            (What::Page(page), Resolution::Missing | Resolution::Unlisted) => page.status == 404,
+            (What::Page(page), Resolution::Refused(status)) => page.status == *status,
             // A file that may not be read is found by its stamp, and refused when it is opened.
             _ => false,
         }
@@ -205,7 +206,7 @@ impl Seen {
 }
 
 /// What is at one path.
-struct At {
+struct StampAt {
     stamp: Stamp,
     /// Which of its precompressed forms may be there.
     forms: Expected,
@@ -214,7 +215,7 @@ struct At {
 /// A look at the file system.
 pub(crate) struct Look<'l, 'c> {
     pub(crate) vhost: &'l VirtualHost,
-    pub(crate) order: &'l Order,
+    pub(crate) order: &'l Lookup,
     pub(crate) builder: &'l mut AnswerBuilder<'c>,
     pub(crate) watch: &'l mut dyn Stopwatch,
 }
@@ -226,22 +227,22 @@ impl Look<'_, '_> {
             None => self.at_clients_path(),
             Some(InnerKind::File) => match self.at(&order.path) {
                 Seen {
-                    outcome: Outcome::Slash(_) | Outcome::Listed(_) | Outcome::Unlisted,
+                    outcome: Resolution::Slash(_) | Resolution::Listed(_) | Resolution::Unlisted,
                     ..
-                } => Seen::none(Outcome::Missing),
+                } => Seen::none(Resolution::Missing),
                 // never its source
-                Seen { outcome: Outcome::Found, files, .. }
+                Seen { outcome: Resolution::Found, files, .. }
                     if files.first().is_some_and(|(_, file, _)| self.is_source(file)) =>
                 {
-                    Seen::none(Outcome::Missing)
+                    Seen::none(Resolution::Missing)
                 }
                 seen => seen,
             },
-            Some(InnerKind::List(_)) => Seen::none(Outcome::Listed(order.path.clone())),
+            Some(InnerKind::List(_)) => Seen::none(Resolution::Listed(order.path.clone())),
         };
         let Seen { outcome, files, places } = seen;
         let outcome = match outcome {
-            Outcome::Listed(path) if order.inner.is_none() => {
+            Resolution::Listed(path) if order.inner.is_none() => {
                 order.alias(InnerKind::List(Shape::default()), 200, &path)
             }
             outcome => order.instead(self.vhost, outcome),
@@ -259,7 +260,7 @@ impl Look<'_, '_> {
         }
         let (found_at, seen) = match self.vhost.settings.candidates(&order.path) {
             [] if !route::is_servable(&self.vhost.settings, path) => {
-                (path.to_vec(), Seen::none(Outcome::Missing))
+                (path.to_vec(), Seen::none(Resolution::Missing))
             }
             [] => (path.to_vec(), self.at(path)),
             candidates => self.try_files(candidates, path),
@@ -269,7 +270,7 @@ impl Look<'_, '_> {
             return seen;
         }
         let mut seen = match seen.outcome {
-            Outcome::Found if found_at != order.path => {
+            Resolution::Found if found_at != order.path => {
                 Seen::none(order.alias(InnerKind::File, 200, &found_at))
             }
             _ => seen,
@@ -306,32 +307,32 @@ impl Look<'_, '_> {
         let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
         let (name, info) = (name.to_vec(), info.to_vec());
         if !route::is_servable(&vhost.settings, &name) {
-            return Some(Seen::none(Outcome::Missing));
+            return Some(Seen::none(Resolution::Missing));
         }
         match self.look_at(&name, false) {
-            Ok(at) if at.stamp.kind == Kind::Regular => {
+            Ok(at) if at.stamp.kind == FileKind::Regular => {
                 Some(Seen::script(vhost, route, &name, &info))
             }
             // a directory may have such a name
-            Ok(at) if at.stamp.kind == Kind::Directory => None,
+            Ok(at) if at.stamp.kind == FileKind::Directory => None,
             Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {
                 let fallback = fallback.and_then(|fallback| self.run(route, &fallback));
-                Some(fallback.unwrap_or(Seen::none(Outcome::Missing)))
+                Some(fallback.unwrap_or(Seen::none(Resolution::Missing)))
             }
-            Err(trouble) => Some(Seen::none(Outcome::of(&trouble))),
+            Err(trouble) => Some(Seen::none(Resolution::of(&trouble))),
         }
     }
 
     /// The script that answers instead of what was seen, because that is the script itself, or nothing.
     fn instead_of(&mut self, seen: &Seen, path: &[u8]) -> Option<Seen> {
-        if let (Outcome::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
+        if let (Resolution::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
             if let Some((route, _)) = self.scripts_of(file).filter(|_| self.is_script(file)) {
                 return Some(Seen::script(self.vhost, route, file, b""));
             }
-            // nobody runs it here, and nobody is to read it
-            return self.is_source(file).then(|| Seen::none(Outcome::Missing));
+            // no application runs it here, and no client is to read it
+            return self.is_source(file).then(|| Seen::none(Resolution::Missing));
         }
-        if !matches!(seen.outcome, Outcome::Missing | Outcome::Unlisted) {
+        if !matches!(seen.outcome, Resolution::Missing | Resolution::Unlisted) {
             return None;
         }
         let (route, scripts) = self.scripts_of(path)?;
@@ -342,7 +343,7 @@ impl Look<'_, '_> {
 
     /// A script that is run if it is there.
     fn run(&mut self, route: u32, name: &[u8]) -> Option<Seen> {
-        let is_there = self.look_at(name, false).is_ok_and(|at| at.stamp.kind == Kind::Regular);
+        let is_there = self.look_at(name, false).is_ok_and(|at| at.stamp.kind == FileKind::Regular);
         (is_there && route::is_servable(&self.vhost.settings, name))
             .then(|| Seen::script(self.vhost, route, name, b""))
     }
@@ -353,7 +354,7 @@ impl Look<'_, '_> {
             let template = match candidate {
                 Candidate::Path(template) => template,
                 Candidate::Status(status) => {
-                    return (path.to_vec(), Seen::none(Outcome::Refused(*status)));
+                    return (path.to_vec(), Seen::none(Resolution::Refused(*status)));
                 }
             };
             let at = route::file_path(template, path, &Captures::default());
@@ -363,15 +364,15 @@ impl Look<'_, '_> {
             let seen = self.at(&at);
             match seen.outcome {
                 // a name without a slash means a file
-                Outcome::Missing | Outcome::Unlisted | Outcome::Slash(_) => {}
+                Resolution::Missing | Resolution::Unlisted | Resolution::Slash(_) => {}
                 // links on its page are meant for the address with the slash
-                Outcome::Found | Outcome::Listed(_) if is_with_slash(&at, path) => {
-                    return (path.to_vec(), Seen::none(Outcome::Slash(path.to_vec())));
+                Resolution::Found | Resolution::Listed(_) if is_with_slash(&at, path) => {
+                    return (path.to_vec(), Seen::none(Resolution::Slash(path.to_vec())));
                 }
                 _ => return (at, seen),
             }
         }
-        (path.to_vec(), Seen::none(Outcome::Missing))
+        (path.to_vec(), Seen::none(Resolution::Missing))
     }
 
     /// What is at a path of the site.
@@ -380,13 +381,15 @@ impl Look<'_, '_> {
             return self.at_directory(path);
         }
         match self.look_at(path, self.vhost.settings.precompressed) {
-            Ok(At { stamp, forms }) if stamp.kind == Kind::Regular => {
+            Ok(StampAt { stamp, forms }) if stamp.kind == FileKind::Regular => {
                 self.with_forms(path, stamp, forms)
             }
-            Ok(at) if at.stamp.kind == Kind::Directory => Seen::none(Outcome::Slash(path.to_vec())),
+            Ok(at) if at.stamp.kind == FileKind::Directory => {
+                Seen::none(Resolution::Slash(path.to_vec()))
+            }
             // Devices, FIFOs and sockets are as good as not there.
-            Ok(_) => Seen::none(Outcome::Missing),
-            Err(trouble) => Seen::none(Outcome::of(&trouble)),
+            Ok(_) => Seen::none(Resolution::Missing),
+            Err(trouble) => Seen::none(Resolution::of(&trouble)),
         }
     }
 
@@ -395,23 +398,24 @@ impl Look<'_, '_> {
         for index in &vhost.settings.index {
             let file = [path, index.as_bytes()].concat();
             match self.look_at(&file, vhost.settings.precompressed) {
-                Ok(At { stamp, forms }) if stamp.kind == Kind::Regular => {
+                Ok(StampAt { stamp, forms }) if stamp.kind == FileKind::Regular => {
                     return self.with_forms(&file, stamp, forms);
                 }
                 Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {}
-                Err(trouble) => return Seen::none(Outcome::of(&trouble)),
+                Err(trouble) => return Seen::none(Resolution::of(&trouble)),
             }
         }
-        let is_there = self.look_at(path, false).is_ok_and(|at| at.stamp.kind == Kind::Directory);
+        let is_there =
+            self.look_at(path, false).is_ok_and(|at| at.stamp.kind == FileKind::Directory);
         Seen::none(match is_there {
-            true if vhost.settings.lists(path) => Outcome::Listed(path.to_vec()),
-            true => Outcome::Unlisted,
-            false => Outcome::Missing,
+            true if vhost.settings.lists(path) => Resolution::Listed(path.to_vec()),
+            true => Resolution::Unlisted,
+            false => Resolution::Missing,
         })
     }
 
     /// What is at a path of the site, and if that is asked for, which forms of it may be there.
-    fn look_at(&mut self, path: &[u8], with_forms: bool) -> Result<At, Trouble> {
+    fn look_at(&mut self, path: &[u8], with_forms: bool) -> Result<StampAt, Trouble> {
         let Way { stamp, forms, unread } = self.builder.follow(path, with_forms);
         if let Some(unread) = unread {
             self.builder.read(path, &unread);
@@ -419,14 +423,14 @@ impl Look<'_, '_> {
         let forms = forms.unwrap_or(Expected::Any);
         if let Some(stamp) = stamp {
             self.watch.lap(Activity::Open);
-            return Ok(At { stamp, forms });
+            return Ok(StampAt { stamp, forms });
         }
         let Some((root, inside)) = self.builder.locate(path) else { return Err(Trouble::Gone) };
         let found = file::find_beneath(root.directory.as_fd(), inside);
         self.watch.lap(Activity::Open);
         let stamp = found.and_then(|found| file::stamp(found.as_fd()));
         self.watch.lap(Activity::Stat);
-        stamp.map(|stamp| At { stamp, forms }).map_err(|error| Trouble::from(&error))
+        stamp.map(|stamp| StampAt { stamp, forms }).map_err(|error| Trouble::from(&error))
     }
 
     /// A file was found; looks for its precompressed forms where they are to be expected. A form that
@@ -441,14 +445,14 @@ impl Look<'_, '_> {
                     continue;
                 }
                 let path = form;
-                if let Ok(At { stamp, .. }) = self.look_at(&path, false)
-                    && stamp.kind == Kind::Regular
+                if let Ok(StampAt { stamp, .. }) = self.look_at(&path, false)
+                    && stamp.kind == FileKind::Regular
                 {
                     files.push((coding, path, stamp));
                 }
             }
         }
-        Seen { files, ..Seen::none(Outcome::Found) }
+        Seen { files, ..Seen::none(Resolution::Found) }
     }
 }
 

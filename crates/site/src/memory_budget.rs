@@ -1,23 +1,24 @@
 //! How many bytes of files are in memory as bodies of answers, and how many there may be.
 //!
 //! The cache bounds what it holds. But an answer lives on when it is evicted, or is never kept: in the
-//! result of a job, with a client that takes it slowly, in a loop's own table. Thousands of clients who
+//! result of a job, with a client that takes it slowly, in a loop's own table. Thousands of clients that
 //! ask for as many files would have as many bodies in memory at once. So each body that is read from a
-//! file takes room first, and gives it back when the last who holds it lets go. Where there is none
-//! left, the file is sent from the disk: nobody waits for room, so nobody can keep others waiting.
+//! file takes memory of the budget first, and gives it back when the last reference goes. Where there is
+//! none left, the file is sent from the disk: no request waits for memory, so none can keep others
+//! waiting.
 //!
-//! Only who reads files counts here, and who lets go of the last reference; a hit does neither.
+//! Only a job that reads files counts here, and the drop of the last reference; a hit does neither.
 
 use crate::spare::Spare;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The room for all bodies.
+/// The memory for all bodies.
 #[derive(Debug)]
-pub(crate) struct MemoryBudget(Arc<Count>);
+pub(crate) struct MemoryBudget(Arc<BudgetUse>);
 
 #[derive(Debug)]
-struct Count {
+struct BudgetUse {
     most_bytes: u64,
     bytes: AtomicU64,
     refused: AtomicU64,
@@ -27,7 +28,7 @@ struct Count {
 /// Room for one body, which is given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryReservation {
-    count: Arc<Count>,
+    count: Arc<BudgetUse>,
     bytes: u64,
 }
 
@@ -35,7 +36,7 @@ impl MemoryBudget {
     /// For so many bytes in all.
     pub(crate) fn new(most_bytes: u64) -> MemoryBudget {
         let (bytes, refused, spare) = (AtomicU64::new(0), AtomicU64::new(0), Spare::default());
-        MemoryBudget(Arc::new(Count { most_bytes, bytes, refused, spare }))
+        MemoryBudget(Arc::new(BudgetUse { most_bytes, bytes, refused, spare }))
     }
 
     /// Room for a body; `None` if so much is not left.

@@ -8,7 +8,7 @@
 
 use crate::forms;
 use crate::route;
-use crate::rules::{Candidate, Part, Rewrite, Route, Template};
+use crate::rules::{Candidate, Rewrite, Route, Template, TemplatePart};
 use crate::settings::SiteSettings;
 use crate::vhost::inside;
 use std::ffi::OsStr;
@@ -103,10 +103,12 @@ fn folder(site: &SiteSettings, name: &[u8]) -> Option<Vec<u8>> {
 /// The paths for which a template with one `$path` and nothing else variable stands for `name`.
 fn leading_to(template: &Template, name: &[u8]) -> Vec<Vec<u8>> {
     let (before, after) = match template.parts() {
-        [Part::Path] => ("", ""),
-        [Part::Text(before), Part::Path] => (&**before, ""),
-        [Part::Path, Part::Text(after)] => ("", &**after),
-        [Part::Text(before), Part::Path, Part::Text(after)] => (&**before, &**after),
+        [TemplatePart::Path] => ("", ""),
+        [TemplatePart::Text(before), TemplatePart::Path] => (&**before, ""),
+        [TemplatePart::Path, TemplatePart::Text(after)] => ("", &**after),
+        [TemplatePart::Text(before), TemplatePart::Path, TemplatePart::Text(after)] => {
+            (&**before, &**after)
+        }
         _ => return Vec::new(),
     };
     let rest = name.strip_prefix(before.as_bytes());
@@ -131,7 +133,7 @@ fn rewritten_to(rule: &Rewrite, name: &[u8]) -> Vec<Vec<u8>> {
         return Vec::new();
     }
     let parts = rule.to().parts();
-    if parts.contains(&Part::Path) {
+    if parts.contains(&TemplatePart::Path) {
         return leading_to(rule.to(), name);
     }
     let Some(captured) = captured(parts, name) else { return Vec::new() };
@@ -150,19 +152,19 @@ fn rewritten_to(rule: &Rewrite, name: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// What the captures of a template stand for if it stands for `name`, by their numbers.
-fn captured<'n>(parts: &[Part], name: &'n [u8]) -> Option<Vec<(u8, &'n [u8])>> {
+fn captured<'n>(parts: &[TemplatePart], name: &'n [u8]) -> Option<Vec<(u8, &'n [u8])>> {
     let mut captured = Vec::new();
     let (mut rest, mut open) = (name, None);
     for part in parts {
         match (part, open.take()) {
-            (Part::Text(text), None) => rest = rest.strip_prefix(text.as_bytes())?,
-            (Part::Text(text), Some(number)) => {
+            (TemplatePart::Text(text), None) => rest = rest.strip_prefix(text.as_bytes())?,
+            (TemplatePart::Text(text), Some(number)) => {
                 let mut places = rest.windows(text.len());
                 let at = places.position(|place| place == text.as_bytes())?;
                 captured.push((number, &rest[..at]));
                 rest = &rest[at + text.len()..];
             }
-            (Part::Capture(number), None) => open = Some(*number),
+            (TemplatePart::Capture(number), None) => open = Some(*number),
             // two beside each other: where one ends cannot be told
             _ => return None,
         }

@@ -60,7 +60,7 @@ pub(crate) struct Pages {
     pub(crate) is_server_named: bool,
     missing: Page,
     denied: Page,
-    /// What is said to those whom policy turns away.
+    /// What is said to clients that policy refuses.
     busy: Page,
     limited: Page,
     options: Vec<u8>,
@@ -186,7 +186,7 @@ impl Pages {
         if is_for_slash { &self.slash } else { &self.moved[at] }
     }
 
-    /// The head of a redirect up to `Location`, which is left to the moment of the answer.
+    /// The head of a redirect up to `Location`, which is written when it is answered.
     pub(crate) fn moved_head(
         &self,
         status: u16,

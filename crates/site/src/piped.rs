@@ -3,9 +3,9 @@
 //! What is read around the page cache is not worth keeping, so it need not come into this process. A
 //! job fills a pipe with the file, which is one reading like any other: its stamp is compared after it,
 //! and what others do to the file later changes nothing. Then the pipe belongs to the answer. When it
-//! is empty it serves the next one; a client who leaves takes it along.
+//! is empty it serves the next one; a client that leaves takes it along.
 //!
-//! There are only so many pipes, because each costs two descriptors; and they have only so much room,
+//! There are only so many pipes, because each costs two descriptors; and they hold only so many bytes,
 //! empty or not, because the kernel counts that against what all programs of a user may have. Who finds
 //! none left reads into memory.
 
@@ -15,39 +15,39 @@ use forebay_sys::pipe::Pipe;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// All pipes together have no more room. It is half of what a user has for pipes by default
+/// All pipes together hold no more. It is half of what a user has for pipes by default
 /// (`pipe-user-pages-soft`, 64 MiB): beyond that, other programs of this user would get pipes of two
 /// pages.
 const MOST_BYTES: usize = 32 << 20;
 
 /// Pipes for all answers.
 #[derive(Debug)]
-pub(crate) struct Pipes(Arc<Shared>);
+pub(crate) struct Pipes(Arc<PipePool>);
 
 #[derive(Debug, Default)]
-struct Shared(Mutex<PipesState>);
+struct PipePool(Mutex<PipesState>);
 
 #[derive(Debug, Default)]
 struct PipesState {
     most: usize,
     /// All there are.
     open: usize,
-    /// The room of all there are.
+    /// How many bytes all there are can hold.
     bytes: usize,
     /// Those that are empty.
     spare: Vec<Pipe>,
 }
 
-/// A pipe with bytes that nobody has taken yet.
+/// A pipe with bytes that were not taken yet.
 #[derive(Debug)]
 pub(crate) struct Filled {
     /// There until it is dropped.
     pipe: Option<Pipe>,
     left: u64,
-    pipes: Arc<Shared>,
+    pipes: Arc<PipePool>,
 }
 
-/// The body of one answer, and its room.
+/// The body of one answer, and its part of the budget.
 #[derive(Debug)]
 pub(crate) struct Piped {
     pub(crate) filled: Filled,
@@ -59,10 +59,10 @@ impl Pipes {
     /// At most so many.
     pub(crate) fn new(most: usize) -> Pipes {
         let state = PipesState { most, ..PipesState::default() };
-        Pipes(Arc::new(Shared(Mutex::new(state))))
+        Pipes(Arc::new(PipePool(Mutex::new(state))))
     }
 
-    /// There are none any more but those that somebody waits for.
+    /// There are none any more but those that a request waits for.
     pub(crate) fn retire(&self) {
         let mut state = self.0.state();
         state.most = 0;
@@ -82,13 +82,13 @@ impl Pipes {
     }
 }
 
-impl Shared {
+impl PipePool {
     fn state(&self) -> MutexGuard<'_, PipesState> {
         // a panic leaves at worst a pipe too few
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An empty pipe with room for so many bytes.
+    /// An empty pipe that can hold so many bytes.
     fn take(&self, bytes: usize) -> Option<Pipe> {
         let mut state = self.state();
         let fits = |pipe: &Pipe| pipe.room() >= bytes;

@@ -9,9 +9,9 @@
 //! found, and it lets those files come to stay that are asked for most (the bimodal insertion of Qureshi
 //! and others, ISCA 2007).
 //!
-//! Whether a file is in the page cache cannot always be asked without harm: the kernel tells only who
-//! owns the file (cachestat), or begins to read what is not there (`RWF_NOWAIT`). That is why it is
-//! sampled; where the kernel tells, what is there is taken from there.
+//! Whether a file is in the page cache cannot always be asked without harm: the kernel tells only a
+//! process that owns the file (cachestat), or begins to read what is not there (`RWF_NOWAIT`). That is
+//! why it is sampled; where the kernel tells, what is there is taken from there.
 
 use crate::piped::{Filled, Pipes};
 use crate::spare::Spare;
@@ -206,12 +206,12 @@ fn read_on(file: &OwnedFd, buffer: &mut Vec<u8>, start: usize, size: usize) -> i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_sys::file::{self, Kind};
+    use forebay_sys::file::{self, FileKind};
     use std::fs;
 
     fn stamp(inode: u64, size: u64) -> Stamp {
         let (device, links, mtime_ns, ctime_ns) = (1, 1, 0, 0);
-        Stamp { kind: Kind::Regular, device, inode, links, size, mtime_ns, ctime_ns }
+        Stamp { kind: FileKind::Regular, device, inode, links, size, mtime_ns, ctime_ns }
     }
 
     /// Asks for files in turn, of which `there` are found; how many were read around.

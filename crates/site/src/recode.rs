@@ -244,7 +244,7 @@ mod tests {
             let (coding, said) = chosen(ANY, status, length, fields);
             assert_eq!((coding, said.contains("Vary")), (None, false), "{status} {fields:?}");
         }
-        // who does not take it is told that others do
+        // a client that does not take it is told that others do
         let (coding, said) = chosen("", 200, None, &[TEXT, ("Vary", "Cookie")]);
         assert!(
             coding.is_none() && said.ends_with("Vary: Cookie; Vary: Accept-Encoding"),

@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::bake::length_line;
 use crate::body::{Body, Source};
-use crate::entry::{Asked, Entry, Inner, Key, Kind};
+use crate::entry::{Entry, Inner, InnerKind, Key, KeyRef};
 use crate::fields::Fields;
 use crate::guard::Guard;
 use crate::job::{Job, Work};
@@ -151,8 +151,9 @@ impl Site {
             return Outcome::Replied;
         };
         let (status, path) = (refusal.status, page.as_bytes().to_vec());
-        let path: Arc<[u8]> = Inner { kind: Kind::File, status, header_rules, path }.key().into();
-        if let Some(entry) = self.cached(Asked { site, path: &path }) {
+        let path: Arc<[u8]> =
+            Inner { kind: InnerKind::File, status, header_rules, path }.key().into();
+        if let Some(entry) = self.cached(KeyRef { site, path: &path }) {
             self.write_error(entry, &refusal, site, request, reply);
             return Outcome::Replied;
         }

@@ -26,7 +26,7 @@ pub(crate) struct Root {
 
 /// Where a site's root is, and which directory that is now.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RootDirectory {
     /// As configured, for people.
     pub(crate) configured: PathBuf,
     absolute: PathBuf,
@@ -72,12 +72,12 @@ impl Root {
     }
 }
 
-impl Place {
-    pub(crate) fn open(configured: &Path) -> io::Result<Place> {
+impl RootDirectory {
+    pub(crate) fn open(configured: &Path) -> io::Result<RootDirectory> {
         let absolute = std::path::absolute(configured)?;
         let current = ArcSwap::from_pointee(Root::open(&absolute)?);
         let configured = configured.to_owned();
-        Ok(Place { configured, absolute, current, is_missing: AtomicBool::new(false) })
+        Ok(RootDirectory { configured, absolute, current, is_missing: AtomicBool::new(false) })
     }
 
     pub(crate) fn current(&self) -> Arc<Root> {
@@ -181,7 +181,7 @@ mod tests {
         folder.write("releases/42/index.html", "42");
         symlink("releases/42", base.join("current")).unwrap();
         symlink(base.join("current"), base.join("www")).unwrap();
-        let place = Place::open(&base.join("www")).unwrap();
+        let place = RootDirectory::open(&base.join("www")).unwrap();
         let name = |dir: &str, name: &str| (base.join(dir), name.as_bytes().to_vec());
         let expected = [name("", "www"), name("", "current"), name("releases", "42")];
         let normal: Vec<_> = place.signposts();
@@ -200,7 +200,7 @@ mod tests {
         folder.write("a/x", "");
         folder.write("b/x", "");
         let path = folder.path().join("a");
-        let place = Place::open(&path).unwrap();
+        let place = RootDirectory::open(&path).unwrap();
         assert!(matches!(place.look(), Look::Same));
         std::fs::rename(&path, folder.path().join("c")).unwrap();
         assert!(matches!(place.look(), Look::Missing(_)));

@@ -3,7 +3,7 @@
 use crate::entry::{Piece, Redirection};
 use crate::fields::HeaderRuleSet;
 use crate::pages::Pages;
-use crate::rules::{Alias, Captures, Part, Reach, Redirect, Template};
+use crate::rules::{Alias, Captures, Reach, Redirect, Template, TemplatePart};
 use crate::settings::{SiteSettings, ToHttps};
 use crate::vhost::inside;
 use forebay_http::path;
@@ -115,11 +115,11 @@ pub(crate) fn file_path(template: &Template, path: &[u8], captures: &Captures<'_
     let mut to = Vec::new();
     for part in template.parts() {
         match part {
-            Part::Text(text) => to.extend_from_slice(text.as_bytes()),
-            Part::Capture(number) => to.extend_from_slice(captures.get(*number)),
-            Part::Path => to.extend_from_slice(path),
+            TemplatePart::Text(text) => to.extend_from_slice(text.as_bytes()),
+            TemplatePart::Capture(number) => to.extend_from_slice(captures.get(*number)),
+            TemplatePart::Path => to.extend_from_slice(path),
             // rules for files have no such parts
-            Part::Query | Part::Host => {}
+            TemplatePart::Query | TemplatePart::Host => {}
         }
     }
     to.dedup_by(|next, before| *next == b'/' && *before == b'/');
@@ -144,7 +144,8 @@ enum TargetPlace {
 /// The address a redirect leads to.
 fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[Piece]> {
     let parts = rule.to().parts();
-    let begins = |start: &str| matches!(parts, [Part::Text(text), ..] if text.starts_with(start));
+    let begins =
+        |start: &str| matches!(parts, [TemplatePart::Text(text), ..] if text.starts_with(start));
     let mut writer = Writer {
         pieces: Vec::new(),
         text: Vec::new(),
@@ -154,11 +155,11 @@ fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[Piece]
     };
     for part in parts {
         match part {
-            Part::Text(text) => writer.plain(text),
-            Part::Capture(number) => writer.variable(captures.get(*number)),
-            Part::Path => writer.path(path),
-            Part::Query => writer.piece(Piece::Query),
-            Part::Host => writer.piece(Piece::Host),
+            TemplatePart::Text(text) => writer.plain(text),
+            TemplatePart::Capture(number) => writer.variable(captures.get(*number)),
+            TemplatePart::Path => writer.path(path),
+            TemplatePart::Query => writer.piece(Piece::Query),
+            TemplatePart::Host => writer.piece(Piece::Host),
         }
     }
     writer.end()

@@ -22,13 +22,29 @@ pub struct Settings {
     pub server_header: bool,
     /// What is kept between requests.
     pub cache: Cache,
+    /// Where their files are read. Default: here.
+    pub files: Files,
+}
+
+/// Where files are read: those that are served, error pages, users of passwords.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Files {
+    /// In this process.
+    #[default]
+    Here,
+    /// In another one, by the same rules: what hangs on a file is left to it. Here only
+    /// [`Site::decide`](crate::Site::decide) is of use, and nothing is read.
+    Behind,
+    /// In another one, which knows no rules. Here nothing is read, either, and what must be decided is decided
+    /// without files: errors have pages of our own.
+    Elsewhere,
 }
 
 impl Settings {
     /// One site for all hosts, with the defaults for a directory.
     pub fn new(root: impl Into<PathBuf>) -> Settings {
         let sites = vec![SiteSettings::new(root)];
-        Settings { sites, server_header: true, cache: Cache::default() }
+        Settings { sites, server_header: true, cache: Cache::default(), files: Files::Here }
     }
 }
 

@@ -1,21 +1,22 @@
 //! One loop's part: finds the entry for a request and answers with it.
 
+mod brought;
+
 use crate::answer::{self, Answer, Boundaries, Instead};
-use crate::auth::{self, Own, Verified};
+use crate::auth::{self, Own};
 use crate::body::{Body, Source};
 use crate::content::Content;
-use crate::entry::{Asked, Entry, Key, What};
-use crate::front::{Front, Hit, Ticket};
-use crate::guard::{self, Stop};
+use crate::entry::{Entry, Key, KeyRef, What};
+use crate::front::{Front, Hit, SlotRef};
+use crate::guard::Stop;
 use crate::hosts::Memo;
-use crate::job::{self, Done, Job, Work};
-use crate::listing::{Order, Shape};
+use crate::job::{Done, Job, Work};
+use crate::listing::{Shape, SortOrder};
 use crate::load::{Loaded, Want};
 use crate::pages::Refusal;
 use crate::route;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
-use crate::work::{Effort, Worked};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{Now, Outcome, Piece, Reply, Request};
 use forebay_http::accept;
@@ -236,7 +237,7 @@ impl Site {
     /// The alias in slot `outer` of the loop's own table leads to the key in `self.path`.
     fn follow(
         &mut self,
-        outer: Ticket,
+        outer: SlotRef,
         site: u32,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
@@ -333,7 +334,7 @@ impl Site {
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        // what has no normal path is refused whoever asks
+        // what has no normal path is refused for every client
         if let Ok(path) = request.path()
             && let Some(guard) = self.vhost(site).guard_of(&[&path])
         {
@@ -359,20 +360,20 @@ impl Site {
             Ok(path) => path,
             Err(error) => return self.refuse_no_path(error, site, request, reply),
         };
-        let Some(entry) = self.cached(Asked { site, path: &path }) else {
+        let Some(entry) = self.cached(KeyRef { site, path: &path }) else {
             return self.load(Key { site, path: (*path).into() }, request);
         };
         self.metrics.add(Counter::CacheHits, 1);
         self.metrics.add(Counter::CacheShared, 1);
         // Asked for before, so worth a place in the loop's own table. What a job has just made is not:
-        // who asks for many files once would have the table hold what the store lets go of.
+        // a client that asks for many files once would have the table hold what the store lets go of.
         self.remember(site, request.head.path, &entry);
         let loaded = Loaded { entry, inner: None, piped: None };
         self.answer_with(loaded, site, request, client, reply)
     }
 
     /// The entry from the shared cache if it can be answered with.
-    pub(crate) fn cached(&self, asked: Asked<'_>) -> Option<Arc<Entry>> {
+    pub(crate) fn cached(&self, asked: KeyRef<'_>) -> Option<Arc<Entry>> {
         let is_good = |entry: &Arc<Entry>| entry.is_fresh(self.now_ms) && is_true(entry);
         self.content.cached(asked).filter(is_good)
     }
@@ -384,119 +385,6 @@ impl Site {
         let wants_all = wants_all(request.head);
         let want = Want { shape, wants_all, asked_ms: self.now_ms };
         Outcome::Job(Job(Work::Load { content, key, want, refusal: None }))
-    }
-
-    /// A job has brought what was missing.
-    fn go_on(
-        &mut self,
-        site: u32,
-        request: &Request<'_>,
-        client: impl Fn() -> IpAddr,
-        done: Done,
-        reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        match done.0.outcome {
-            job::Outcome::Loaded { entry, inner, piped, refusal: None } => {
-                let loaded = Loaded { entry, inner, piped };
-                self.answer_with(loaded, site, request, client, reply)
-            }
-            job::Outcome::Loaded { entry, refusal: Some(refusal), .. } => {
-                self.look_who_asks(site, request, client);
-                self.write_error(entry, &refusal, site, request, reply);
-                Outcome::Replied
-            }
-            job::Outcome::Verified(verified) => {
-                self.verified(&verified, site, request, client, reply)
-            }
-            job::Outcome::Worked { entry, worked } => {
-                self.worked(&entry, worked, site, request, reply)
-            }
-            job::Outcome::Warm => self.search(site, request, client, reply),
-        }
-    }
-
-    /// Notes who is refused, as [`user`](Site::user) says: that was found out before the page was loaded.
-    fn look_who_asks(&mut self, site: u32, request: &Request<'_>, client: impl Fn() -> IpAddr) {
-        if let Ok(path) = request.path()
-            && let Some(guard) = self.vhost(site).guard_of(&[&path])
-        {
-            let Site { content, credentials, now_ms, .. } = self;
-            let _ = guard.check(content, site, request, client, credentials, *now_ms);
-        }
-    }
-
-    /// It is known whether the credentials are right.
-    fn verified(
-        &mut self,
-        verified: &Verified,
-        site: u32,
-        request: &Request<'_>,
-        client: impl Fn() -> IpAddr,
-        reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        let realms = Arc::clone(&self.content.realms);
-        let decision = realms.take(verified, &mut self.credentials);
-        match guard::stop(decision, &realms, verified.realm()) {
-            // other realms may be asked for, too
-            Ok(()) => self.search(site, request, client, reply),
-            Err(stop) => {
-                let header_rules = self.header_rules_of(site, request);
-                self.stop(stop, header_rules, site, request, reply)
-            }
-        }
-    }
-
-    /// Has done what the query of the request asks for.
-    #[cold]
-    fn work(
-        &mut self,
-        entry: Arc<Entry>,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        let effort = match Effort::parse(request.head.query.unwrap_or_default()) {
-            Ok(effort) => effort,
-            Err(error) => {
-                let refusal = Refusal::new(400, error.text());
-                let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
-                return self.refuse_with(site, request, refusal, header_rules, passed, reply);
-            }
-        };
-        match self.content.work_limit.enter() {
-            Some(place) => {
-                let content = self.content.number;
-                Outcome::Job(Job(Work::Perform { content, entry, effort, place }))
-            }
-            None => {
-                let refusal = Refusal::new(503, "Too much work is waiting already");
-                let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
-                self.refuse_with(site, request, refusal, header_rules, passed, reply)
-            }
-        }
-    }
-
-    /// What the query of the request asks for is done.
-    fn worked(
-        &mut self,
-        entry: &Arc<Entry>,
-        worked: Option<Worked>,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        let Some(worked) = worked else {
-            let refusal = Refusal::new(503, "There is not so much memory");
-            let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
-            return self.refuse_with(site, request, refusal, header_rules, passed, reply);
-        };
-        let vhost = self.vhost(site);
-        reply.head(
-            200,
-            &worked.head(vhost.pages.is_server_named, vhost.header_rules(&entry.header_rules)),
-        );
-        Body::send_text(worked.body, entry, reply);
-        Outcome::Replied
     }
 
     /// Answers with what is not in the loop's own table, or was not a moment ago, if the rules about
@@ -524,7 +412,7 @@ impl Site {
                 alias.push_key(|| shape(request.head), &mut path);
                 if inner.is_some() {
                     inner
-                } else if let Some(cached) = self.cached(Asked { site, path: &path }) {
+                } else if let Some(cached) = self.cached(KeyRef { site, path: &path }) {
                     self.remember(site, &path, &cached);
                     Some(cached)
                 } else {
@@ -580,6 +468,11 @@ impl Site {
     #[inline]
     pub fn piece<'b>(&'b self, body: &'b Body) -> Option<Piece<'b>> {
         body.piece(&self.front)
+    }
+
+    /// See [`Bodies::left`](forebay_conn::Bodies::left).
+    pub fn left(&self, body: &Body) -> u64 {
+        body.left()
     }
 
     /// See [`Bodies::advance`](forebay_conn::Bodies::advance).
@@ -652,7 +545,7 @@ fn wants_all(head: &Head<'_>) -> bool {
 /// What a list should look like for the client.
 fn shape(head: &Head<'_>) -> Shape {
     let is_json = accept::prefers(head, "application/json", "text/html");
-    Shape { is_json, order: Order::of(head.query.unwrap_or_default()) }
+    Shape { is_json, order: SortOrder::of(head.query.unwrap_or_default()) }
 }
 
 /// A file that is sent from the disk may have changed a moment ago, before anyone was told. Then

@@ -12,7 +12,7 @@ const LEAST_BYTES: usize = 16 * 1024;
 /// What is kept at most.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Pieces of memory that nobody uses.
+/// Pieces of memory that are not used.
 #[derive(Debug, Default)]
 pub(crate) struct Spare(Mutex<Vec<Vec<u8>>>);
 

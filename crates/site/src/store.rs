@@ -1,6 +1,6 @@
 //! The cache all loops share: bounded in bytes, looked up by [`Key`].
 
-use crate::entry::{Asked, Entry, Key};
+use crate::entry::{Entry, Key, KeyRef};
 use crate::settings;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
@@ -77,12 +77,12 @@ impl Store {
     }
 
     /// The entry, fresh or not, but not dead.
-    pub(crate) fn get(&self, key: Asked<'_>) -> Option<Arc<Entry>> {
+    pub(crate) fn get(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
         self.cache.as_ref()?.get(&key).filter(|entry| !entry.is_dead())
     }
 
     /// Tells the cache that the entry is in use, if that can be told without waiting.
-    pub(crate) fn touch(&self, key: Asked<'_>) {
+    pub(crate) fn touch(&self, key: KeyRef<'_>) {
         if let Some(cache) = &self.cache {
             // A lock held by another only means that this hint is lost.
             let _ = cache.try_get(&key);

@@ -1,14 +1,14 @@
-//! What clients are told whom policy turns away: the site's pages for such errors, with its header rules,
+//! What clients are told that policy refuses: the site's pages for such errors, with its header rules,
 //! written once. In overload nothing is answered more often.
 //!
-//! The files are read when a site is opened and at each reload, not when they change: nobody waits for a
-//! disk to be refused.
+//! The files are read when a site is opened and at each reload, not when they change: no request waits
+//! for a disk to be refused.
 
 use crate::bake;
 use crate::pages::{Page, Refusal};
 use crate::vhost::VirtualHost;
 use forebay_conn::{Reply, Request};
-use forebay_sys::file::{self, Kind};
+use forebay_sys::file::{self, FileKind};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -18,7 +18,7 @@ const MOST_PAGE_BYTES: u64 = 64 * 1024;
 /// What rules and the agent answer with where nothing else is said.
 const USUAL: [u16; 4] = [403, 404, 429, 503];
 
-/// The pages of one site for those whom policy turns away.
+/// The pages of one site for clients that policy refuses.
 #[derive(Debug)]
 pub(crate) struct Turned {
     /// By status, with the header rules that are for every path.
@@ -97,7 +97,7 @@ fn page(vhost: &VirtualHost, status: u16, texture: &Texture, header_rules: &[u16
     }
 }
 
-/// The type and the bytes of the site's page for an error, if it has one that everybody may see.
+/// The type and the bytes of the site's page for an error, if it has one that every client may see.
 fn read_page(vhost: &VirtualHost, status: u16) -> io::Result<Texture> {
     let Some(path) = vhost.error_page(status, None) else { return Ok(None) };
     let Some((mount, inside)) = vhost.locate(path.as_bytes()) else { return Ok(None) };
@@ -106,7 +106,7 @@ fn read_page(vhost: &VirtualHost, status: u16) -> io::Result<Texture> {
     let inside = inside.strip_prefix(b"/").unwrap_or(inside);
     let found = file::find_beneath(root.directory.as_fd(), inside)?;
     let stamp = file::stamp(found.as_fd())?;
-    if stamp.kind != Kind::Regular || stamp.size > MOST_PAGE_BYTES {
+    if stamp.kind != FileKind::Regular || stamp.size > MOST_PAGE_BYTES {
         return Ok(None);
     }
     let open = file::open_beneath(root.directory.as_fd(), inside)?;

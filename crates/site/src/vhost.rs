@@ -5,10 +5,10 @@ use crate::fields::{HeaderRuleSet, header_rules_of};
 use crate::guard::{self, Guard};
 use crate::names::{self, Directory};
 use crate::pages::Pages;
-use crate::root::Place;
+use crate::root::RootDirectory;
 use crate::route;
 use crate::rules::Alias;
-use crate::settings::{OpenError, SiteSettings};
+use crate::settings::{Files, OpenError, SiteSettings};
 use forebay_sys::file::{self, Failure};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +25,7 @@ pub(crate) struct VirtualHost {
     /// Whether the first header rule is the one for what is protected by passwords.
     pub(crate) has_private_rule: bool,
     pub(crate) pages: Pages,
-    /// Where those go who do not come through TLS, as paths without header rules have it.
+    /// Where clients go that do not come through TLS, as paths without header rules have it.
     pub(crate) to_https: Option<Redirection>,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct VirtualHost {
 pub(crate) struct Mount {
     /// Beneath which path; empty for the root.
     pub(crate) path: Box<[u8]>,
-    pub(crate) place: Place,
+    pub(crate) place: RootDirectory,
 }
 
 impl Mount {
     fn open(path: &str, to: &Path) -> Result<Mount, OpenError> {
         let failed = |error| OpenError::Root { root: to.to_owned(), error };
-        let place = Place::open(to).map_err(failed)?;
+        let place = RootDirectory::open(to).map_err(failed)?;
         let found = file::find_beneath(place.current().directory.as_fd(), b"");
         found.map_err(|error| match file::failure(&error) {
             Failure::Denied => failed(error),
@@ -85,14 +85,19 @@ impl VirtualHost {
         settings: &SiteSettings,
         first_realm: u32,
         is_server_named: bool,
+        files: Files,
     ) -> Result<VirtualHost, OpenError> {
         let root = settings.root.iter().map(|root| ("", root));
         let aliases = settings.aliases.iter().map(|alias| (alias.path().as_str(), &alias.to));
-        let mounts = root.chain(aliases).map(|(path, to)| Mount::open(path, to));
+        let mounts = root.chain(aliases).filter(|_| files == Files::Here);
+        let mounts = mounts.map(|(path, to)| Mount::open(path, to));
         let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
         // a sort that is stable: of two with one path the first decides
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
         let mut settings = settings.clone();
+        if files == Files::Elsewhere {
+            settings.errors.clear();
+        }
         let private = guard::private_rule(&settings);
         let has_private_rule = private.is_some();
         settings.headers.splice(..0, private);

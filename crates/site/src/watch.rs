@@ -1,10 +1,10 @@
 //! Watching the directories on the way to a file, and telling the graph what changed.
 
 use crate::forms::{Expected, MOST_NAMES};
-use crate::graph::{Graph, Signposts, Struck, Ticket};
+use crate::graph::{Graph, Registration, Signposts, Struck};
 use crate::root::Root;
 use crate::settings::Notice;
-use forebay_sys::file::{self, Kind, Stamp};
+use forebay_sys::file::{self, FileKind, Stamp};
 use forebay_sys::watch::{Directory, Event, Interest, Watch};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -115,7 +115,7 @@ impl Watcher {
         strike(struck);
     }
 
-    /// Forgets everything, and watches nothing until somebody says otherwise.
+    /// Forgets everything, and watches nothing until told otherwise.
     pub(crate) fn retire(&self, struck: &mut Struck) {
         self.lose(&mut self.graph(), struck);
     }
@@ -171,7 +171,7 @@ impl Watcher {
         &self,
         root: &Root,
         path: &[u8],
-        ticket: &Arc<Ticket>,
+        ticket: &Arc<Registration>,
         with_forms: bool,
     ) -> Result<Way, Untold> {
         if self.is_suspended.load(Relaxed) {
@@ -274,7 +274,7 @@ fn display(place: &[u8]) -> PathBuf {
 struct Walk<'w> {
     watcher: &'w Watcher,
     root: &'w Root,
-    ticket: &'w Arc<Ticket>,
+    ticket: &'w Arc<Registration>,
     /// The directories above this one, each with the length of its place.
     above: Vec<(Directory, usize)>,
     at: Directory,
@@ -388,7 +388,7 @@ impl Walk<'_> {
         if is_last
             && self.links == 0
             && let Ok(stamp) = file::stamp_at(root, &path)
-            && stamp.kind == Kind::Regular
+            && stamp.kind == FileKind::Regular
         {
             self.way.stamp = Some(stamp);
             return Ok(Lead::End);
@@ -397,8 +397,8 @@ impl Walk<'_> {
         let Ok(found) = file::find_link_beneath(root, &path) else { return Ok(Lead::End) };
         let Ok(stamp) = file::stamp(found.as_fd()) else { return Ok(Lead::End) };
         match stamp.kind {
-            Kind::Link => Ok(file::link_target(found.as_fd()).map_or(Lead::End, Lead::Link)),
-            Kind::Directory if !is_last => self.descend(found.as_fd(), name, &path),
+            FileKind::Link => Ok(file::link_target(found.as_fd()).map_or(Lead::End, Lead::Link)),
+            FileKind::Directory if !is_last => self.descend(found.as_fd(), name, &path),
             _ => Ok(Lead::End),
         }
     }

@@ -188,10 +188,10 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 
 /// Counts what waits or is at work, all loops together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WorkLimit(Arc<Counts>);
+pub(crate) struct WorkLimit(Arc<WorkCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct WorkCounts {
     now: AtomicUsize,
     ever: AtomicU64,
 }
@@ -209,7 +209,7 @@ impl WorkLimit {
 /// A place in the [`WorkLimit`].
 #[derive(Debug)]
 pub(crate) struct WorkSlot {
-    counts: Arc<Counts>,
+    counts: Arc<WorkCounts>,
     number: u64,
 }
 

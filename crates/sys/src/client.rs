@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told() {
-        // bound, so that nobody else listens there, and not listening
+        // bound, so that no other process listens there, and not listening
         let taken = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         net::bind(&taken, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = SocketAddr::try_from(net::getsockname(&taken).unwrap()).unwrap();

@@ -17,6 +17,8 @@ pub enum Once {
     Write,
     /// Either.
     Both,
+    /// Only that its peer has shut down writing, whatever is left to read, or the connection failed.
+    PeerEnd,
     /// Only that the connection is gone in both directions, or failed.
     End,
 }
@@ -28,6 +30,7 @@ impl Once {
             Once::Read => read,
             Once::Write => epoll::EventFlags::OUT,
             Once::Both => read | epoll::EventFlags::OUT,
+            Once::PeerEnd => epoll::EventFlags::RDHUP,
             Once::End => epoll::EventFlags::empty(),
         };
         what | epoll::EventFlags::ONESHOT

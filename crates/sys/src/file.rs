@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// What kind of thing a descriptor refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FileKind {
     /// An ordinary file.
     Regular,
     /// A directory.
@@ -26,7 +26,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// The device it lies on.
     pub device: u64,
     /// Its number there.
@@ -48,7 +48,7 @@ pub enum Failure {
     Nowhere,
     /// It leads to something this process may not use.
     Denied,
-    /// Nothing: descriptors or memory are used up at the moment.
+    /// Nothing: descriptors or memory are used up for now.
     Shortage,
     /// Nothing: the file system failed.
     Broken,
@@ -92,7 +92,7 @@ pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Locks a file together with others, until each of them has closed it: nobody has it [alone](try_lock)
+/// Locks a file together with others, until each of them has closed it: no process has it [alone](try_lock)
 /// before.
 ///
 /// # Errors
@@ -199,7 +199,7 @@ pub fn stamp_of(path: &Path) -> io::Result<Stamp> {
 
 /// The state of what is at `path` from `root`, which is not opened; a link at its end is not followed.
 /// One system call instead of three. But links on the way are followed, out of the root too: before
-/// anybody is told anything of the file it must be opened with [`open_beneath`] and its state compared.
+/// anything is told of the file it must be opened with [`open_beneath`] and its state compared.
 ///
 /// # Errors
 /// As stat(2).
@@ -215,10 +215,10 @@ fn stamp_with<P: rustix::path::Arg>(
     let wanted = StatxFlags::BASIC_STATS;
     let state = rustix::fs::statx(file, path, flags, wanted)?;
     let kind = match rustix::fs::FileType::from_raw_mode(state.stx_mode.into()) {
-        rustix::fs::FileType::RegularFile => Kind::Regular,
-        rustix::fs::FileType::Directory => Kind::Directory,
-        rustix::fs::FileType::Symlink => Kind::Link,
-        _ => Kind::Special,
+        rustix::fs::FileType::RegularFile => FileKind::Regular,
+        rustix::fs::FileType::Directory => FileKind::Directory,
+        rustix::fs::FileType::Symlink => FileKind::Link,
+        _ => FileKind::Special,
     };
     let nanoseconds = |time: rustix::fs::StatxTimestamp| {
         time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.into())
@@ -332,10 +332,10 @@ mod tests {
         assert_eq!(read_at(file.as_fd(), &mut bytes, 1).unwrap(), 3);
         assert_eq!(&bytes[..3], b"age");
         let link = find_link_beneath(root, b"in").unwrap();
-        assert_eq!(stamp(link.as_fd()).unwrap().kind, Kind::Link);
+        assert_eq!(stamp(link.as_fd()).unwrap().kind, FileKind::Link);
         assert_eq!(link_target(link.as_fd()).unwrap(), b"page");
         let directory = open_beneath(root, b"").unwrap();
-        assert_eq!(stamp(directory.as_fd()).unwrap().kind, Kind::Directory);
+        assert_eq!(stamp(directory.as_fd()).unwrap().kind, FileKind::Directory);
         let (mut names, are_all) = names(directory.as_fd(), 3).unwrap();
         names.sort();
         assert_eq!((names, are_all), (vec![b"in".to_vec(), b"out".into(), b"page".into()], true));

@@ -73,6 +73,22 @@ pub fn take() -> io::Result<Vec<Inherited>> {
     sockets.collect()
 }
 
+/// Whether the process that has started this one says the number of a descriptor in a variable.
+pub(crate) fn is_named(name: &str) -> bool {
+    number(SUPERVISOR).is_some_and(|pid| pid == parent_id() as RawFd)
+        && number(name).is_some_and(|number| number >= FIRST)
+}
+
+/// Takes the descriptor whose number the process that has started this one says in a variable; a second call
+/// finds none.
+pub(crate) fn take_named(name: &str) -> io::Result<Option<OwnedFd>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    match number(name).filter(|_| is_named(name)) {
+        Some(number) if !TAKEN.swap(true, Ordering::Relaxed) => adopt(number).map(Some),
+        _ => Ok(None),
+    }
+}
+
 fn number(name: &str) -> Option<RawFd> {
     env::var(name).ok()?.parse().ok()
 }

@@ -8,6 +8,7 @@
 //! | [`socket`] | listeners, accept, receive, send, sendfile, closing with and without mercy |
 //! | [`unix`], [`inherited`] | listening at a path; sockets that a service manager opened |
 //! | [`passing`] | sockets for a process that is started |
+//! | [`broker`] | connections that one process makes for another |
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`] | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, stamps |
@@ -18,11 +19,13 @@
 //! | [`poll`] | waiting for a few descriptors, for threads that serve one connection each |
 //! | [`schedule`] | how long a thread ran, and how long it waited for a core |
 //! | [`privileges`] | users, and giving up the rights of root |
+//! | [`seal`](mod@seal) | a process that gets nothing more from the kernel |
 //! | [`process`] | descriptor limits, affinity, timers |
 //! | [`memory`] | how much there is |
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
 
+pub mod broker;
 pub mod client;
 pub mod clock;
 pub mod epoll;
@@ -36,6 +39,7 @@ pub mod poll;
 pub mod privileges;
 pub mod process;
 pub mod schedule;
+pub mod seal;
 pub mod socket;
 pub mod unix;
 pub mod watch;

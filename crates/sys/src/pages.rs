@@ -137,8 +137,8 @@ pub fn read_no_further(file: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Whether all of `len` bytes at `offset` have their place in memory. Does not block.
 ///
-/// A page that is being read counts, although reading it would wait: only who knows that the range
-/// was read before, and that nobody reads it again, knows that it will not block.
+/// A page that is being read counts, although reading it would wait: only a caller that knows that the
+/// range was read before, and is not read again, knows that it will not block.
 ///
 /// Asks cachestat(2) (since 6.5), which counts exactly but which the kernel refuses for files that
 /// the process neither owns nor may write (since 6.14 and in stable kernels). Then single bytes
@@ -159,7 +159,7 @@ pub fn is_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bo
 }
 
 /// Whether all of `len` bytes at `offset` are known to have their place in memory. Costs less than
-/// [`is_resident`] and never begins to read anything, but the kernel tells only who owns the file or
+/// [`is_resident`] and never begins to read anything, but the kernel tells only a process that owns the file or
 /// may write it; to others it is not known.
 pub fn is_known_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     let page = rustix::param::page_size() as u64;
@@ -168,7 +168,7 @@ pub fn is_known_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
 }
 
 /// Has the kernel forget what it holds of a file in memory, so that its next reader waits for the
-/// disk. What is not on the disk yet is written first; what somebody has mapped stays.
+/// disk. What is not on the disk yet is written first; what a process has mapped stays.
 ///
 /// # Errors
 /// When it cannot be written. A file system that lives in memory (tmpfs) keeps everything, and says

@@ -1,6 +1,7 @@
 //! Listening sockets for a process that is started: it finds them as it finds those of a service manager
 //! ([`inherited`](crate::inherited)), and ends when this process does.
 
+use crate::broker::CONNECTOR;
 use crate::inherited::FIRST;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
@@ -10,8 +11,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
 
-/// Says to whom sockets are passed: to the children of this process. Its own number, as `LISTEN_PID` has
-/// it, nobody knows before it is started.
+/// Says which processes sockets are passed to: the children of this one. Its own number, as `LISTEN_PID`
+/// has it, is not known before it is started.
 pub(crate) const SUPERVISOR: &str = "FOREBAY_SUPERVISOR";
 
 /// Sockets that are passed on.
@@ -19,6 +20,8 @@ pub(crate) const SUPERVISOR: &str = "FOREBAY_SUPERVISOR";
 pub struct Passing {
     /// Duplicates, whose numbers are none of those that they are to have.
     raised: Vec<OwnedFd>,
+    /// The last of them is no listening socket.
+    has_connector: bool,
 }
 
 impl Passing {
@@ -27,10 +30,21 @@ impl Passing {
     /// # Errors
     /// Lack of descriptors.
     pub fn new(sockets: &[OwnedFd]) -> io::Result<Passing> {
-        // there are fewer than there may be descriptors
-        let least = FIRST + sockets.len() as i32;
+        // there are fewer than there may be descriptors; the last may be for a connector
+        let least = FIRST + sockets.len() as i32 + 1;
         let raised = sockets.iter().map(|socket| fcntl_dupfd_cloexec(socket, least));
-        Ok(Passing { raised: raised.collect::<Result<_, _>>()? })
+        Ok(Passing { raised: raised.collect::<Result<_, _>>()?, has_connector: false })
+    }
+
+    /// And this end of a [pair](crate::broker::pair), by which connections are asked for.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn with_connector(mut self, asks: &OwnedFd) -> io::Result<Passing> {
+        let least = FIRST + self.raised.len() as i32 + 1;
+        self.raised.push(fcntl_dupfd_cloexec(asks, least)?);
+        self.has_connector = true;
+        Ok(self)
     }
 
     /// Starts a program that has them. It is told to end (SIGTERM) when the calling thread does. It says at
@@ -39,12 +53,17 @@ impl Passing {
     /// # Errors
     /// What the kernel says.
     pub fn spawn(self, command: &mut Command, notify: &Path) -> io::Result<Child> {
-        let raised = self.raised;
+        let Passing { raised, has_connector } = self;
+        let listening = raised.len() - usize::from(has_connector);
         for manager in ["LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC"] {
             command.env_remove(manager);
         }
         command.env("NOTIFY_SOCKET", notify);
-        command.env("LISTEN_FDS", raised.len().to_string());
+        command.env("LISTEN_FDS", listening.to_string());
+        command.env_remove(CONNECTOR);
+        if has_connector {
+            command.env(CONNECTOR, (FIRST as usize + listening).to_string());
+        }
         command.env(SUPERVISOR, std::process::id().to_string());
         let prepare = move || {
             set_parent_process_death_signal(Some(Signal::TERM))?;
@@ -56,6 +75,13 @@ impl Passing {
                     return Err(io::Error::last_os_error());
                 }
             }
+            // what this process was started with by mistake is not for the other; older kernels than
+            // Linux 5.11 do not know it
+            let first = FIRST as libc::c_uint + raised.len() as libc::c_uint;
+            let flag = libc::CLOSE_RANGE_CLOEXEC;
+            // SAFETY: it changes a flag of descriptors in the new process only, which become invalid when it
+            // becomes the program, as all are meant to that are not passed.
+            unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, flag) };
             Ok(())
         };
         // SAFETY: between fork and exec it makes system calls only; it neither allocates nor locks.

@@ -71,7 +71,7 @@ pub fn send(socket: BorrowedFd<'_>, pipe: BorrowedFd<'_>, count: usize) -> Sent 
     sent(pipe::splice(pipe, None, socket, None, count, SpliceFlags::NONBLOCK))
 }
 
-/// Takes bytes that wait in a pipe, as many as there is room for; 0 if it is empty and nobody can fill
+/// Takes bytes that wait in a pipe, as many as there is room for; 0 if it is empty and no writer can fill
 /// it.
 ///
 /// # Errors

@@ -13,6 +13,8 @@ pub enum Interest {
     Write,
     /// Either.
     Both,
+    /// Only that the peer has shut down writing, whatever is left to read, or the connection failed.
+    PeerEnd,
     /// Only that the connection is gone in both directions, or failed.
     End,
 }
@@ -65,6 +67,7 @@ fn watched((fd, interest): (BorrowedFd<'_>, Interest)) -> PollFd<'_> {
         Interest::Read => read,
         Interest::Write => PollFlags::OUT,
         Interest::Both => read | PollFlags::OUT,
+        Interest::PeerEnd => PollFlags::RDHUP,
         Interest::End => PollFlags::empty(),
     };
     PollFd::from_borrowed_fd(fd, flags)
@@ -118,6 +121,13 @@ mod tests {
         assert!(!read.ready && write.ready);
         right.write_all(b"x").unwrap();
         assert_eq!(wait_readable(&[left.as_fd(), right.as_fd()], 1000).unwrap(), [true, false]);
+        // what is there to read is not waited for
+        let [end] = wait([(left.as_fd(), Interest::PeerEnd)], 0).unwrap();
+        assert!(!end.ready);
+        right.shutdown(std::net::Shutdown::Write).unwrap();
+        let ends = [Interest::PeerEnd, Interest::End].map(|end| (left.as_fd(), end));
+        let [half, whole] = wait(ends, 1000).unwrap();
+        assert!(half.ended && !half.broken && !whole.ready);
         drop(right);
         let [read] = wait([(left.as_fd(), Interest::Read)], 1000).unwrap();
         assert!(read.ready && read.ended);

@@ -3,7 +3,7 @@
 //! All of it concerns the calling thread and the threads it starts later, so it is to be done before
 //! there are others.
 
-use rustix::process::{Gid, Uid};
+use rustix::process::{Gid, Signal, Uid};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use std::ffi::{CStr, CString, c_char};
 use std::io;
@@ -13,7 +13,7 @@ use std::ptr;
 /// Where the kernel's list of capabilities ends at the latest.
 const MOST_CAPABILITIES: u64 = 63;
 
-/// Who owns nothing.
+/// A user that owns nothing.
 const NOBODY: u32 = 65534;
 
 /// A user or group of the machine.
@@ -166,7 +166,7 @@ pub fn may_change_firewall() -> bool {
 }
 
 /// Keeps `CAP_NET_ADMIN` and nothing else, for this thread and for the programs it runs. Root becomes
-/// the user 65534, whom most machines call nobody.
+/// the user 65534, which most machines call `nobody`.
 ///
 /// # Errors
 /// What the kernel says; then the process is half way between two users and must end.
@@ -180,6 +180,33 @@ pub fn keep_firewall_only() -> io::Result<()> {
     thread::set_capabilities(None, sets)?;
     thread::configure_capability_in_ambient_set(one, true)?;
     gain_nothing()
+}
+
+/// Has no right of root any more; root becomes the user 65534, whom most machines call nobody. `supervisor`,
+/// if that has started this process, still ends it when it ends. Says whether it is another user now.
+///
+/// # Errors
+/// What the kernel says; then the process is half way between two users and must end.
+pub fn become_nobody(supervisor: Option<u32>) -> io::Result<bool> {
+    let is_root = may_become_another();
+    if is_root {
+        let nobody = User { user: NOBODY, group: NOBODY, groups: Vec::new() };
+        become_with(&nobody, CapabilitySet::empty())?;
+    }
+    let none = CapabilitySet::empty();
+    thread::set_capabilities(
+        None,
+        CapabilitySets { effective: none, permitted: none, inheritable: none },
+    )?;
+    gain_nothing()?;
+    if let Some(supervisor) = supervisor {
+        // another user is told no more of its end
+        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+        if std::os::unix::process::parent_id() != supervisor {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+    }
+    Ok(is_root)
 }
 
 /// Becomes `user` for good and gives up every right of root but those that are `kept`.
@@ -208,8 +235,8 @@ fn become_with(user: &User, kept: CapabilitySet) -> io::Result<()> {
     Ok(thread::set_keep_capabilities(false)?)
 }
 
-/// Gives up every right of root but those that are `kept`. Whoever is not root may still have some, from
-/// a service manager.
+/// Gives up every right of root but those that are `kept`. A process that is not root may still have
+/// some, from a service manager.
 ///
 /// # Errors
 /// What the kernel says.

@@ -26,7 +26,7 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(limit.current.unwrap_or(u64::MAX))
 }
 
-/// Holds a descriptor that can be given up when all others are used: dropping it makes room for
+/// Holds a descriptor that can be given up when all others are used: dropping it leaves one for
 /// one accept that is answered and closed.
 ///
 /// # Errors
@@ -118,7 +118,7 @@ pub fn niceness() -> i32 {
 /// Does not wait for the reader of a FIFO, and writing to one that is full fails instead of waiting.
 ///
 /// # Errors
-/// What the kernel says; `ENXIO` for a FIFO that nobody reads.
+/// What the kernel says; `ENXIO` for a FIFO without a reader.
 pub fn open_append(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
     let flags =
         OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-/// The scheduler's figures of one thread; anybody in its process may read them while it lives. It
+/// The scheduler's figures of one thread; any thread of its process may read them while it lives. It
 /// holds no descriptor.
 #[derive(Debug)]
 pub struct Figures(String);

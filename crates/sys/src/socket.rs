@@ -76,7 +76,7 @@ impl Watch {
     }
 }
 
-/// As [`listen`], but nobody can connect: the address is taken, and no more.
+/// As [`listen`], but no client can connect: the address is taken, and no more.
 ///
 /// # Errors
 /// As [`listen`].
@@ -113,7 +113,7 @@ const DEFER_SECONDS: libc::c_int = 1;
 /// Has the kernel ignore new connections to a listening socket, while those whose handshake has
 /// begun still come into its queue: what is in the queue of a socket that is closed is lost.
 ///
-/// Clients without an answer try again for minutes and reach whoever listens by then. The filter
+/// Clients without an answer try again for minutes and reach the process that listens by then. The filter
 /// looks at the flags of each segment; accepted connections inherit it, and it never concerns them.
 ///
 /// # Errors
@@ -198,7 +198,7 @@ pub enum Accepted {
     /// A connection, and where it comes from; `0.0.0.0:0` if from a Unix socket, which has no address
     /// and port.
     Connection(OwnedFd, SocketAddr),
-    /// Nobody waits.
+    /// No connection waits.
     None,
     /// The connection failed before it was accepted; there may be more behind it.
     Failed,
@@ -241,7 +241,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Makes a listening socket that somebody else opened what [`listen`] makes of its own:
+/// Makes a listening socket that another process opened what [`listen`] makes of its own:
 /// non-blocking, and, if it is for TCP, with answers sent without delay.
 ///
 /// # Errors

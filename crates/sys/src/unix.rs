@@ -1,7 +1,7 @@
 //! Unix sockets that listen at a path.
 //!
 //! The path of a listening socket outlives the process that made it. So a file that is in the way is
-//! removed if nobody listens there, and the file is removed at the end, if it is still the same one.
+//! removed if no process listens there, and the file is removed at the end, if it is still the same one.
 
 use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ pub struct SocketFile {
 /// 0666). Who may connect is decided by the directory it lies in.
 ///
 /// # Errors
-/// `AddrInUse` if somebody listens there, `AlreadyExists` if there is a file that is no socket; or
+/// `AddrInUse` if a process listens there, `AlreadyExists` if there is a file that is no socket; or
 /// what the kernel says.
 pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
@@ -34,7 +34,7 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
     net::bind(&socket, &address)?;
     let found = fs::symlink_metadata(path)?;
     let file = SocketFile { path: path.to_owned(), identity: Some((found.dev(), found.ino())) };
-    // nobody gets in before it listens
+    // no client gets in before it listens
     chmod(path, Mode::from_raw_mode(0o666))?;
     net::listen(&socket, backlog)?;
     Ok((socket, file))
@@ -68,7 +68,7 @@ impl SocketFile {
         let found = fs::symlink_metadata(&self.path);
         if found.is_ok_and(|found| (found.dev(), found.ino()) == identity) {
             // after a drop of privileges the directory may not be ours any more; the next server
-            // removes what nobody listens at
+            // removes a file that no process listens at
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -134,7 +134,7 @@ mod tests {
         let (_socket, file) = listen(&path, 0).unwrap();
         let refused = || listen(&path, 1).unwrap_err().kind();
         assert_eq!(refused(), io::ErrorKind::AddrInUse);
-        // its queue is full now, with the one who asked
+        // its queue is full now, with the connection that asked
         assert_eq!(refused(), io::ErrorKind::AddrInUse);
         drop(file);
         fs::write(&path, "precious").unwrap();

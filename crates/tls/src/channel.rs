@@ -63,7 +63,7 @@ pub struct Session {
     wire: Vec<u8>,
     /// To be said, apart from what the connection says.
     words: Vec<u8>,
-    /// Who answers, since that is known.
+    /// Which identity answers, since that is known.
     identity: Option<Arc<Identity>>,
     /// Why it has failed, if it has.
     failure: Option<Failure>,
@@ -129,7 +129,7 @@ impl Session {
         })
     }
 
-    /// The client's hello: who answers it, and whether that is a job.
+    /// The client's hello: which identity answers it, and whether that is a job.
     fn greet<J: Shakes>(&mut self) -> Opening<J> {
         let ChannelState::Hello(acceptor, identities) = &mut self.state else {
             return Opening::Failed;

@@ -1,4 +1,4 @@
-//! The client's end: whom it trusts, what it resumes, and one connection of it.
+//! The client's end: what it trusts, what it resumes, and one connection of it.
 
 use crate::identity::{HTTP_1_1, HTTP_2, provider};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -39,12 +39,12 @@ impl Roots {
     }
 }
 
-/// Whom a client trusts.
+/// Which authorities a client trusts.
 #[derive(Clone, Debug)]
 pub enum Trust {
     /// Servers with a certificate that one of these has signed, for their name and in force.
     Roots(Roots),
-    /// Whoever answers.
+    /// Any server.
     Anybody,
 }
 
@@ -63,7 +63,7 @@ pub enum Versions {
 /// What a client asks of its servers.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Whom it trusts.
+    /// Which authorities it trusts.
     pub trust: Trust,
     /// Which versions it speaks.
     pub versions: Versions,
@@ -178,7 +178,7 @@ impl ClientSession {
         self.connection.is_handshaking()
     }
 
-    /// Whether the server has ended the session, and nobody has cut it off.
+    /// Whether the server has ended the session, and it was not cut off.
     #[inline]
     pub fn has_ended(&self) -> bool {
         self.has_ended
@@ -328,7 +328,7 @@ struct Session {
 }
 
 impl LastSession {
-    /// What nobody can leave broken: each change is one assignment.
+    /// What a panic cannot leave broken: each change is one assignment.
     fn with<T>(&self, look: impl FnOnce(&mut Session) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -29,7 +29,7 @@ pub struct Clients {
 
 /// Whether a client must show a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum ClientAuth {
     /// It may come without; one that it shows must be good.
     Optional,
     /// It may not.
@@ -122,14 +122,14 @@ impl Clients {
     /// # Errors
     /// See [`ClientsError`].
     pub fn new(
-        asked: Asked,
+        asked: ClientAuth,
         authorities: &[Authorities],
         revoked: &[Revoked],
     ) -> Result<Clients, ClientsError> {
         let mut roots = RootCertStore::empty();
         let mut content = vec![match asked {
-            Asked::Optional => 1,
-            Asked::Required => 2,
+            ClientAuth::Optional => 1,
+            ClientAuth::Required => 2,
         }];
         for authority in authorities.iter().flat_map(|some| &some.0) {
             roots.add(authority.clone()).map_err(ClientsError::Anchor)?;
@@ -142,8 +142,8 @@ impl Clients {
             .with_crls(lists().map(|(list, _)| list.clone()))
             .enforce_revocation_expiration();
         let verifier = match asked {
-            Asked::Optional => verifier.allow_unauthenticated(),
-            Asked::Required => verifier,
+            ClientAuth::Optional => verifier.allow_unauthenticated(),
+            ClientAuth::Required => verifier,
         };
         Ok(Clients {
             verifier: verifier.build().map_err(ClientsError::Unfit)?,

@@ -1,4 +1,4 @@
-//! Who the server is, by the name a client asks for.
+//! The server's identities, by the name a client asks for.
 
 use crate::clients::Clients;
 use crate::pair::{Pair, covers};
@@ -31,7 +31,7 @@ pub struct Identity {
     pub(crate) is_proof: bool,
 }
 
-/// All identities of a server: the exact name before the wildcard, and one for everybody else.
+/// All identities of a server: the exact name before the wildcard, and one for all other names.
 #[derive(Debug, Default)]
 pub struct Identities {
     by_host: HashMap<String, Arc<Identity>>,
@@ -55,9 +55,9 @@ pub enum IdentityError {
 
 /// Chooses among the pairs by what the client can verify: the first that fits.
 #[derive(Debug)]
-struct Choice(Vec<Arc<CertifiedKey>>);
+struct KeyChoice(Vec<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Choice {
+impl ResolvesServerCert for KeyChoice {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let fits =
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
@@ -97,7 +97,7 @@ impl Identity {
         Ok(Identity { config: Arc::new(config), pairs, names, clients, is_proof: false })
     }
 
-    /// For who looks whether a name is ours, and for nobody else.
+    /// For an authority that looks whether a name is ours, and for no other client.
     pub(crate) fn proof(pair: Pair) -> Result<Identity, rustls::Error> {
         let (names, pairs) = (pair.names.clone().into(), vec![pair]);
         let mut config = config(&pairs, None, &[ACME_TLS_1])?;
@@ -138,7 +138,7 @@ fn config(
     clients: Option<&Clients>,
     spoken: &[&[u8]],
 ) -> Result<ServerConfig, rustls::Error> {
-    let choice = Choice(pairs.iter().map(|pair| Arc::clone(&pair.key)).collect());
+    let choice = KeyChoice(pairs.iter().map(|pair| Arc::clone(&pair.key)).collect());
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13, &TLS12])?
         .with_client_cert_verifier(match clients {
@@ -153,7 +153,7 @@ fn config(
 }
 
 impl Identities {
-    /// Without a default, who asks for no name or an unknown one is refused.
+    /// Without a default, a client that asks for no name or an unknown one is refused.
     pub fn new(default: Option<Arc<Identity>>) -> Identities {
         Identities { default, ..Identities::default() }
     }
@@ -175,7 +175,7 @@ impl Identities {
         self
     }
 
-    /// Who answers this hello, which asks for `name`.
+    /// Which identity answers this hello, which asks for `name`.
     pub(crate) fn of_hello(
         &self,
         hello: &ClientHello<'_>,
@@ -190,7 +190,7 @@ impl Identities {
         self.find(name).cloned()
     }
 
-    /// Who answers a client that asks for this name.
+    /// Which identity answers a client that asks for this name.
     pub fn find(&self, name: Option<&str>) -> Option<&Arc<Identity>> {
         let named = name.and_then(|name| {
             let wildcard = || self.by_domain.get(name.split_once('.')?.1);

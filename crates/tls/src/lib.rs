@@ -10,7 +10,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`channel`] | the transport: plain, or a session of TLS |
-//! | [`client`] | the client's end: whom it trusts, what it resumes |
+//! | [`client`] | the client's end: what it trusts, what it resumes |
 //! | [`clients`] | certificates of clients: whose are taken, and which were revoked |
 //! | [`identity`] | certificates by server name, found in O(1) |
 //! | [`pair`] | a certificate and its key: read, checked against one another, described |
@@ -28,7 +28,7 @@ pub mod proofs;
 
 pub use channel::{Channel, Handshake, Handshaken, Shakes};
 pub use client::{Client, ClientError, ClientSession, Refusal, Roots, Terms, Trust, Versions};
-pub use clients::{Asked, Authorities, Clients, ClientsError, Revoked};
+pub use clients::{Authorities, ClientAuth, Clients, ClientsError, Revoked};
 pub use identity::{Identities, Identity, IdentityError};
 pub use pair::{Pair, PairError};
 pub use proofs::Proofs;

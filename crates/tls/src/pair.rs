@@ -72,7 +72,7 @@ impl Pair {
     }
 
     /// Of what was just made for this host, in DER, and need not be held against one another: a certificate
-    /// that has a critical extension is known to who asked for it, and to nobody here.
+    /// that has a critical extension is known to its owner, and not here.
     pub(crate) fn made(host: &str, certificate: &[u8], key: &[u8]) -> Result<Pair, PairError> {
         let key = PrivateKeyDer::Pkcs8(key.to_vec().into());
         let key = aws_lc_rs::sign::any_supported_type(&key).map_err(PairError::Unfit)?;

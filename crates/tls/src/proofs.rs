@@ -1,12 +1,12 @@
-//! Certificates that show an authority that a name is ours (RFC 8737): shown to nobody else, and only while
-//! it looks.
+//! Certificates that show an authority that a name is ours (RFC 8737): shown to no other client, and
+//! only while it looks.
 
 use crate::identity::Identity;
 use crate::pair::{Pair, PairError};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What such an authority speaks, and nobody else (RFC 8737 §6.2).
+/// What such an authority speaks, and no other client (RFC 8737 §6.2).
 pub(crate) const ACME_TLS_1: &[u8] = b"acme-tls/1";
 
 /// What is shown, by host. Handshakes look here only if they ask for it.
@@ -18,7 +18,8 @@ impl Proofs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows this certificate, in DER, whose key is `key`, in PKCS#8, to whoever looks whether `host` is ours.
+    /// Shows this certificate, in DER, whose key is `key`, in PKCS#8, to an authority that looks whether
+    /// `host` is ours.
     ///
     /// # Errors
     /// What is wrong with the key.

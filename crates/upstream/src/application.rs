@@ -6,6 +6,9 @@ use crate::group::Member;
 use crate::link::{self, Link};
 use crate::settings;
 use crate::upstreams::Upstreams;
+use forebay_sys::broker::Connector;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The application of one route.
@@ -17,20 +20,24 @@ pub struct Application {
     link: Option<Mutex<Link>>,
     /// Where its supervisor says how its processes end.
     ends: Option<Mutex<Ends>>,
+    /// Who makes connections to it, if this process may not.
+    connector: Option<Mutex<Connector>>,
 }
 
 impl Application {
     /// With these upstreams, which are those that the settings name.
     pub fn new(settings: settings::Application, upstreams: Arc<Upstreams>) -> Arc<Application> {
-        Arc::new(Application { settings, upstreams, link: None, ends: None })
+        Arc::new(Application { settings, upstreams, link: None, ends: None, connector: None })
     }
 
     /// The next stage of this server: its instances are the upstreams, and a [link] decides
-    /// what becomes of requests to them. None waits for a place.
+    /// what becomes of requests to them. None waits for a place. `connector` makes connections to them, if this
+    /// process may not.
     pub fn of_stage(
         settings: settings::Application,
         link: link::Settings,
         ends: Option<Ends>,
+        connector: Option<Connector>,
         now_ms: u64,
     ) -> Arc<Application> {
         let group = settings.group();
@@ -38,7 +45,20 @@ impl Application {
         let keys = group.to.iter().map(|address| hash(address.to_string().as_bytes())).collect();
         let link = link::Settings { is_watched: ends.is_some(), ..link };
         let link = Mutex::new(Link::new(link, keys, upstreams.number(), now_ms));
-        Arc::new(Application { settings, upstreams, link: Some(link), ends: ends.map(Mutex::new) })
+        Arc::new(Application {
+            settings,
+            upstreams,
+            link: Some(link),
+            ends: ends.map(Mutex::new),
+            connector: connector.map(Mutex::new),
+        })
+    }
+
+    /// Begins to connect to an upstream, or has another process do so.
+    pub(crate) fn connect(&self, member: Member) -> io::Result<OwnedFd> {
+        let Some(connector) = &self.connector else { return self.upstreams.connect(member) };
+        let number = u32::try_from(member).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
+        connector.lock().unwrap_or_else(PoisonError::into_inner).connect(number)
     }
 
     /// The link is told of processes that have ended since the last time.

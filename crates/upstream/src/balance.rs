@@ -65,7 +65,7 @@ impl Balancer {
         }
     }
 
-    /// Each gets its share in the smoothest order: who is owed most is next.
+    /// Each gets its share in the smoothest order: the one that is owed most is next.
     fn in_turn(&mut self, candidates: &[Candidate]) -> Option<usize> {
         let mut whole = 0;
         let mut best: Option<usize> = None;
@@ -154,8 +154,8 @@ fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A key: the same for the same bytes, here and in every other process. Whoever can choose the bytes can
-/// choose the upstream; the bound on its load holds all the same.
+/// A key: the same for the same bytes, here and in every other process. A client that can choose the
+/// bytes can choose the upstream; the bound on its load holds all the same.
 pub fn hash(bytes: &[u8]) -> u64 {
     let fnv = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     mix(bytes.iter().fold(0xcbf2_9ce4_8422_2325, fnv))

@@ -46,12 +46,12 @@ impl End {
         }
     }
 
-    /// Appends it to a file that nobody else writes.
+    /// Appends it to a file that no other process writes.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn append(self, file: &mut impl io::Write) -> io::Result<()> {
-        // in one call: who reads sees the whole of it or nothing
+        // in one call: a reader sees the whole of it or nothing
         file.write_all(&self.record())
     }
 }

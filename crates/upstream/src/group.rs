@@ -115,6 +115,12 @@ impl Group {
         Ok(member)
     }
 
+    /// Whether one that was not tried may be asked now.
+    pub fn has_other(&mut self, tried: &[Member], now_ms: u64) -> bool {
+        self.compare(tried, now_ms);
+        self.candidates.iter().any(|one| one.share > 0)
+    }
+
     fn pick(&mut self, key: u64, tried: &[Member], now_ms: u64) -> Option<Member> {
         self.compare(tried, now_ms);
         self.balancer.pick(&self.candidates, key)
@@ -232,6 +238,7 @@ pub(crate) mod tests {
             fail_time: 10 * second,
             slow_start: Duration::ZERO,
             check: None,
+            abort_on_close: false,
         }
     }
 

@@ -45,7 +45,7 @@ pub struct Health {
     state: HealthState,
     /// Since when it has been well, if it was not before.
     back_ms: Option<u64>,
-    /// Since when it is not asked, for whoever reports it.
+    /// Since when it is not asked, for reports.
     since_ms: u64,
     is_draining: bool,
     checks: Option<Checks>,
@@ -87,7 +87,7 @@ pub enum Condition {
         /// Since when.
         since_ms: u64,
     },
-    /// Somebody wants it to come to an end.
+    /// An operator wants it to come to an end.
     Draining,
 }
 
@@ -168,7 +168,7 @@ impl Health {
         (part as u16).max(LEAST_SHARE as u16)
     }
 
-    /// Whether it may be asked where most others are out: only what somebody has taken out may not.
+    /// Whether it may be asked where most others are out: only what an operator has taken out may not.
     pub fn may_be_asked(&self) -> bool {
         !self.is_draining
     }

@@ -7,7 +7,7 @@ pub(crate) enum Kind {
     Plain,
     /// It is about the connection, or written anew.
     Own,
-    /// It says for whom a proxy speaks, and is believed only from proxies that are trusted.
+    /// It says which client a proxy speaks for, and is believed only from proxies that are trusted.
     Forwarding(Forwarding),
     /// `Cookie`: all of them are one.
     Cookie,
@@ -92,7 +92,8 @@ pub fn is_own(name: &str) -> bool {
     matches!(kind(name), Kind::Own | Kind::Trailer | Kind::MaxForwards) && !is_same(name, "proxy")
 }
 
-/// Whether a field says for whom a proxy speaks, or how it calls a request: these are put together here.
+/// Whether a field says which client a proxy speaks for, or how it calls a request: these are put
+/// together here.
 pub fn is_forwarding(name: &str) -> bool {
     matches!(kind(name), Kind::Forwarding(_))
 }

@@ -16,6 +16,8 @@ struct Notice {
     condition: Condition,
     /// Requests that have failed since something was said of it, and the last of them.
     failures: u64,
+    /// When the first of them did.
+    since_ms: u64,
     last: &'static str,
     said_ms: Option<u64>,
 }
@@ -23,13 +25,22 @@ struct Notice {
 impl Notices {
     /// Of so many.
     pub fn new(count: usize) -> Notices {
-        let notice = Notice { condition: Condition::Well, failures: 0, last: "", said_ms: None };
+        let notice = Notice {
+            condition: Condition::Well,
+            failures: 0,
+            since_ms: 0,
+            last: "",
+            said_ms: None,
+        };
         Notices(vec![notice; count])
     }
 
-    /// A request to one has failed, which is why.
-    pub fn failed(&mut self, member: Member, why: &'static str) {
+    /// A request to one has failed now, which is why.
+    pub fn failed(&mut self, member: Member, why: &'static str, now_ms: u64) {
         if let Some(one) = self.0.get_mut(member) {
+            if one.failures == 0 {
+                one.since_ms = now_ms;
+            }
             (one.failures, one.last) = (one.failures + 1, why);
         }
     }
@@ -38,11 +49,13 @@ impl Notices {
     pub fn next(&mut self, member: Member, condition: Condition, now_ms: u64) -> Option<String> {
         let one = self.0.get_mut(member)?;
         let (failures, last) = (one.failures, one.last);
-        let failed = match failures {
-            0 => String::new(),
-            1 => format!("; a request has failed: {last}"),
-            many => format!("; {many} requests have failed, the last: {last}"),
+        let lasted_s = now_ms.saturating_sub(one.since_ms) / 1000;
+        let what = || match (failures, lasted_s) {
+            (1, _) => format!("a request has failed: {last}"),
+            (many, 0) => format!("{many} requests have failed, the last: {last}"),
+            (many, s) => format!("{many} requests have failed in {s} s, the last: {last}"),
         };
+        let failed = || if failures == 0 { String::new() } else { format!("; {}", what()) };
         let before = std::mem::replace(&mut one.condition, condition);
         let for_s = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1000;
         let said = match (before, condition) {
@@ -50,20 +63,21 @@ impl Notices {
             | (Condition::Unwell { .. }, Condition::Unwell { .. })
             | (Condition::Well, Condition::Well)
             | (Condition::Draining, Condition::Draining) => None,
-            (_, Condition::Out { .. }) => Some(format!("is left alone{failed}")),
-            (_, Condition::Unwell { .. }) => Some(format!("is not asked: its checks fail{failed}")),
-            (Condition::Out { since_ms } | Condition::Unwell { since_ms }, Condition::Well) => {
-                Some(format!("is asked again, after {} s{failed}", for_s(since_ms)))
+            (_, Condition::Out { .. }) => Some(format!("is left alone{}", failed())),
+            (_, Condition::Unwell { .. }) => {
+                Some(format!("is not asked: its checks fail{}", failed()))
             }
-            // who has done that knows
+            (Condition::Out { since_ms } | Condition::Unwell { since_ms }, Condition::Well) => {
+                Some(format!("is asked again, after {} s{}", for_s(since_ms), failed()))
+            }
+            // the operator who has done that knows
             (_, Condition::Draining) | (Condition::Draining, Condition::Well) => None,
         };
         let may = one.said_ms.is_none_or(|said_ms| now_ms.saturating_sub(said_ms) >= EVERY_MS);
         let said = said.or_else(|| match failures {
             0 => None,
             _ if !may => None,
-            1 => Some(format!("a request has failed: {last}")),
-            many => Some(format!("{many} requests have failed, the last: {last}")),
+            _ => Some(what()),
         })?;
         (one.failures, one.said_ms) = (0, Some(now_ms));
         Some(said)
@@ -79,17 +93,17 @@ mod tests {
         let mut notices = Notices::new(2);
         let out = Condition::Out { since_ms: 4_000 };
         assert_eq!(notices.next(0, Condition::Well, 0), None);
-        notices.failed(0, "connect");
+        notices.failed(0, "connect", 900);
         let said = notices.next(0, Condition::Well, 1_000);
         assert_eq!(said.as_deref(), Some("a request has failed: connect"));
         for why in ["connect", "timeout"] {
-            notices.failed(0, why);
+            notices.failed(0, why, 2_000);
             assert_eq!(notices.next(0, Condition::Well, 2_000), None);
         }
         let said = notices.next(0, out, 4_100);
         assert_eq!(
             said.as_deref(),
-            Some("is left alone; 2 requests have failed, the last: timeout")
+            Some("is left alone; 2 requests have failed in 2 s, the last: timeout")
         );
         assert_eq!(notices.next(0, out, 30_000), None);
         let said = notices.next(0, Condition::Well, 34_900);

@@ -37,13 +37,19 @@ impl Pings {
         while let Some(ping) = stage.link().and_then(|mut link| link.ping(now)) {
             // one that was given up is closed
             self.open.retain(|one| one.ping.instance != ping.instance);
-            match stage.upstreams().connect(ping.instance) {
+            match stage.connect(ping.instance) {
                 Ok(socket) => self.open.push(Open {
                     ping,
                     socket: TcpStream::from(socket),
                     has_asked: false,
                     heard: Vec::new(),
                 }),
+                // of the process that connects, and not of the instance
+                Err(error) if error.raw_os_error().is_none() => {
+                    if let Some(mut link) = stage.link() {
+                        link.not_asked(ping, now);
+                    }
+                }
                 Err(_) => tell(stage, ping, false, now),
             }
         }

@@ -1,4 +1,4 @@
-//! What upstreams may have under way, and who gets a place when one is free.
+//! What upstreams may have under way, and which request gets a place when one is free.
 //!
 //! ```text
 //!              a place is free, and none waits
@@ -8,12 +8,12 @@
 //!                 │ leaves, or is told that it will not be asked
 //! ```
 //!
-//! It keeps no socket and reads no clock. Whoever shares it between threads locks it for a moment when a
-//! request comes and when it ends, and then tells [those](Places::next) of whom something is known.
+//! It keeps no socket and reads no clock. Threads that share it lock it for a short time when a
+//! request comes and when it ends, and then tell [those](Places::next) of which something is known.
 
 use crate::group::{Group, Member, Unavailable};
 use crate::health::Told;
-use crate::queue::{Asking, Counts, Id, Queue, Refused, Waiting};
+use crate::queue::{Asking, Counts, Id, Queue, Refused};
 use crate::settings;
 use forebay_control::ranked::Turn;
 use std::collections::VecDeque;
@@ -97,6 +97,10 @@ impl<T> Places<T> {
         item: impl FnOnce() -> Option<T>,
     ) -> Result<Answer, Unavailable> {
         let again = !asking.tried.is_empty();
+        let mut has_other = || self.queue.is_empty() && self.group.has_other(&asking.tried, now.ms);
+        if asking.only_others && !has_other() {
+            return Err(Unavailable::Full);
+        }
         if !self.is_bounded {
             let member = self.group.begin(asking.key, &asking.tried, now.ms)?;
             return Ok(Answer::Begun(Begun { member, since_ns: now.ns, turn: None }));
@@ -109,9 +113,7 @@ impl<T> Places<T> {
             }
             Err(Unavailable::Down) => Err(Unavailable::Down),
             _ => {
-                let item = item().ok_or(Unavailable::Full)?;
-                let waiting = Waiting { asking, since_ns: now.ns, item };
-                let (id, displaced) = self.queue.push(waiting, again)?;
+                let (id, displaced) = self.queue.push(asking, now.ns, item)?;
                 self.displaced.extend(displaced.map(|waiting| waiting.item));
                 Ok(Answer::Waits(id))
             }
@@ -145,7 +147,7 @@ impl<T> Places<T> {
         self.queue.remove(id).is_some()
     }
 
-    /// The next of those that wait of whom something is known: it is begun, or will not be.
+    /// The next of those that wait of which something is known: it is begun, or will not be.
     pub fn next(&mut self, now: Now) -> Option<(T, Result<Begun, Unavailable>)> {
         if let Some(item) = self.displaced.pop_front() {
             return Some((item, Err(Unavailable::Full)));
@@ -163,7 +165,8 @@ impl<T> Places<T> {
         self.queue.len()
     }
 
-    /// So much of a rank may be unfinished; `None` for no limit. Who is refused is told `retry_after_s`.
+    /// So much of a rank may be unfinished; `None` for no limit. A request that is refused is told
+    /// `retry_after_s`.
     pub fn limit(&mut self, rank: u8, most: Option<u32>, retry_after_s: u32) {
         self.queue.limit(rank, most, retry_after_s);
     }
@@ -207,7 +210,7 @@ mod tests {
 
     const NOW: Now = Now { ms: 0, ns: 0 };
 
-    /// The numbers of those of whom something is known now.
+    /// The numbers of those of which something is known now.
     fn told(places: &mut Places<u32>) -> Vec<(u32, Result<Begun, Unavailable>)> {
         std::iter::from_fn(|| places.next(NOW)).collect()
     }
@@ -245,7 +248,7 @@ mod tests {
         places.set(&settings(2, Some(2), 10), &[], 0);
         assert_eq!(told(&mut places).len(), 2);
         assert_eq!((places.waiting(), places.group().places(0)), (1, Some(4)));
-        // one that is out takes nothing, and when all are, nobody waits
+        // one that is out takes nothing, and when all are, none waits
         places.group_mut().drain(0, true, 0);
         assert!(told(&mut places).is_empty());
         places.group_mut().drain(1, true, 0);
@@ -264,8 +267,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, ends and leaves when: everybody is begun, told no, or waits; nobody waits while
-        /// there is room; and what is under way is counted.
+        /// Whatever comes, ends and leaves when: every request is begun, told no, or waits; none waits
+        /// while there is room; and what is under way is counted.
         #[test]
         fn nobody_is_forgotten(
             steps in prop::collection::vec((0u8..6, 0u8..3, any::<prop::sample::Index>()), 1..200),

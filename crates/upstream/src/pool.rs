@@ -1,8 +1,8 @@
 //! Connections to upstreams that wait for their next request.
 //!
 //! A loop has a pool of its own, since the kernel reports its sockets to that loop; threads that serve one
-//! connection each share one. Who takes a connection looks first whether it has ended meanwhile; and all
-//! are looked at once in a while, so that none is kept that its upstream has closed.
+//! connection each share one. A request that takes a connection looks first whether it has ended
+//! meanwhile; and all are looked at once in a while, so that none is kept that its upstream has closed.
 
 use crate::application::Application;
 use crate::group::Member;

@@ -1,7 +1,8 @@
 //! Requests that wait for an upstream, while all have as much under way as they may: one queue for the
 //! whole process, in the order of the ready queues (rank, floors, clients by turns).
 //!
-//! Who comes when as many wait as may takes the place of another, if there is one that gives way:
+//! A request that comes when as many wait as may takes the place of another, if there is one that gives
+//! way:
 //!
 //! 1. the last that came of the lowest rank below its own. A rank with a share keeps that part of the
 //!    places, and takes it back from any other;
@@ -34,6 +35,8 @@ pub struct Asking {
     pub key: u64,
     /// Those that were asked before, which are asked again only if there is no other.
     pub tried: Vec<Member>,
+    /// It is asked of another now, or of none.
+    pub only_others: bool,
 }
 
 /// Names one that waits: those of lower ranks are greater, and so are those that came later.
@@ -50,7 +53,7 @@ pub struct Waiting<T> {
     pub asking: Asking,
     /// Since when, in nanoseconds.
     pub since_ns: u64,
-    /// Who is told.
+    /// Which request is told.
     pub item: T,
 }
 
@@ -138,7 +141,8 @@ impl<T> Queue<T> {
         self.most = most;
     }
 
-    /// So much of a rank may be unfinished; `None` for no limit. Who is refused is told `retry_after_s`.
+    /// So much of a rank may be unfinished; `None` for no limit. A request that is refused is told
+    /// `retry_after_s`.
     pub fn limit(&mut self, rank: u8, most: Option<u32>, retry_after_s: u32) {
         let known = self.rank(rank);
         (known.most, known.retry_after_s) = (most.unwrap_or(u32::MAX), retry_after_s);
@@ -173,17 +177,19 @@ impl<T> Queue<T> {
         self.waiting.is_empty()
     }
 
-    /// A request comes, and enters the queue; one that has come before, `again`, is not refused by an
-    /// agent. Where it takes another's place, that is returned.
+    /// A request comes, and enters the queue; one that has come before is not refused by an agent. Its `item`
+    /// is made when it is known that it may wait. Where it takes another's place, that is returned.
     ///
     /// # Errors
     /// Why it does not wait.
     pub fn push(
         &mut self,
-        waiting: Waiting<T>,
-        again: bool,
+        asking: Asking,
+        since_ns: u64,
+        item: impl FnOnce() -> Option<T>,
     ) -> Result<(Id, Option<Waiting<T>>), Refused> {
-        let Standing { rank, client } = waiting.asking.standing;
+        let Standing { rank, client } = asking.standing;
+        let again = !asking.tried.is_empty();
         let rank = rank.min(MOST_RANKS as u8 - 1);
         let known = self.rank(rank);
         known.counts.offered += 1;
@@ -191,13 +197,15 @@ impl<T> Queue<T> {
             known.counts.refused += 1;
             return Err(Refused::Limited { retry_after_s: known.retry_after_s });
         }
-        let displaced = match self.waiting.len() < self.most {
+        let other = match self.waiting.len() < self.most {
             true => None,
             false => {
                 let other = self.below(rank).or_else(|| self.of_a_greater_client(rank, client));
-                self.remove(other.ok_or(Refused::Full)?)
+                Some(other.ok_or(Refused::Full)?)
             }
         };
+        let waiting = Waiting { asking, since_ns, item: item().ok_or(Refused::Full)? };
+        let displaced = other.and_then(|other| self.remove(other));
         let id = Id { rank, number: self.next };
         self.next += 1;
         let Ok(key) = self.order.push(rank, client, 1, id) else { return Err(Refused::Full) };
@@ -297,13 +305,20 @@ impl<T> Queue<T> {
 mod tests {
     use super::*;
 
-    fn of(rank: u8, client: u64) -> Waiting<&'static str> {
-        named(rank, client, "")
+    type Pushed = Result<(Id, Option<Waiting<&'static str>>), Refused>;
+
+    fn named(queue: &mut Queue<&'static str>, rank: u8, client: u64, item: &'static str) -> Pushed {
+        let asking = Asking { standing: Standing { rank, client }, ..Asking::default() };
+        queue.push(asking, 0, || Some(item))
     }
 
-    fn named(rank: u8, client: u64, item: &'static str) -> Waiting<&'static str> {
-        let asking = Asking { standing: Standing { rank, client }, ..Asking::default() };
-        Waiting { asking, since_ns: 0, item }
+    fn of(queue: &mut Queue<&'static str>, rank: u8, client: u64) -> Pushed {
+        named(queue, rank, client, "")
+    }
+
+    fn again(queue: &mut Queue<&'static str>, rank: u8, client: u64) -> Pushed {
+        let standing = Standing { rank, client };
+        queue.push(Asking { standing, tried: vec![0], ..Asking::default() }, 0, || Some(""))
     }
 
     fn queue(most: usize) -> Queue<&'static str> {
@@ -311,7 +326,7 @@ mod tests {
     }
 
     fn push(queue: &mut Queue<&'static str>, rank: u8, client: u64, item: &'static str) -> Id {
-        queue.push(named(rank, client, item), false).unwrap().0
+        named(queue, rank, client, item).unwrap().0
     }
 
     fn order(queue: &mut Queue<&'static str>) -> Vec<&'static str> {
@@ -352,16 +367,18 @@ mod tests {
         for (rank, item) in [(1, "b1"), (2, "c1"), (2, "c2")] {
             push(&mut queue, rank, u64::from(rank), item);
         }
-        assert_eq!(queue.push(of(2, 2), false).unwrap_err(), Refused::Full);
-        let (_, displaced) = queue.push(named(1, 1, "b2"), false).unwrap();
+        assert_eq!(of(&mut queue, 2, 2).unwrap_err(), Refused::Full);
+        let (_, displaced) = named(&mut queue, 1, 1, "b2").unwrap();
         assert_eq!(displaced.map(|one| one.item), Some("c2"));
-        let (_, displaced) = queue.push(named(0, 0, "a"), false).unwrap();
+        let (_, displaced) = named(&mut queue, 0, 0, "a").unwrap();
         assert_eq!(displaced.map(|one| one.item), Some("c1"));
-        assert_eq!(queue.push(of(2, 2), false).unwrap_err(), Refused::Full);
+        assert_eq!(of(&mut queue, 2, 2).unwrap_err(), Refused::Full);
         assert_eq!(order(&mut queue), ["a", "b1", "b2"]);
         assert_eq!(queue.counts(2).unfinished, 0);
         let mut none = self::queue(0);
-        assert_eq!(none.push(of(0, 0), false).unwrap_err(), Refused::Full);
+        // nothing is made for one that may not wait
+        let refused = none.push(Asking::default(), 0, || panic!("it does not wait"));
+        assert_eq!(refused.unwrap_err(), Refused::Full);
     }
 
     #[test]
@@ -370,11 +387,11 @@ mod tests {
         queue.set_shares(&[0.0, 0.5]);
         (0..4).for_each(|_| _ = push(&mut queue, 0, 1, "gold"));
         for _ in 0..2 {
-            let (_, displaced) = queue.push(named(1, 2, "bulk"), false).unwrap();
+            let (_, displaced) = named(&mut queue, 1, 2, "bulk").unwrap();
             assert_eq!(displaced.map(|one| one.item), Some("gold"));
         }
-        assert_eq!(queue.push(named(1, 2, "bulk"), false).unwrap_err(), Refused::Full);
-        assert_eq!(queue.push(named(0, 1, "gold"), false).unwrap_err(), Refused::Full);
+        assert_eq!(named(&mut queue, 1, 2, "bulk").unwrap_err(), Refused::Full);
+        assert_eq!(named(&mut queue, 0, 1, "gold").unwrap_err(), Refused::Full);
         assert_eq!(queue.len(), 4);
     }
 
@@ -383,12 +400,12 @@ mod tests {
         let mut queue = queue(4);
         (0..4).for_each(|_| _ = push(&mut queue, 0, 1, "many"));
         for client in [2, 3] {
-            let (_, displaced) = queue.push(named(0, client, "one"), false).unwrap();
+            let (_, displaced) = named(&mut queue, 0, client, "one").unwrap();
             assert_eq!(displaced.map(|one| one.item), Some("many"));
         }
         // each has as many
-        assert_eq!(queue.push(named(0, 2, "one"), false).unwrap_err(), Refused::Full);
-        assert_eq!(queue.push(named(0, 1, "many"), false).unwrap_err(), Refused::Full);
+        assert_eq!(named(&mut queue, 0, 2, "one").unwrap_err(), Refused::Full);
+        assert_eq!(named(&mut queue, 0, 1, "many").unwrap_err(), Refused::Full);
     }
 
     #[test]
@@ -398,15 +415,15 @@ mod tests {
         let turn = queue.pass(Standing { rank: 1, client: 1 }, false).unwrap().unwrap();
         push(&mut queue, 1, 1, "");
         let limited = Refused::Limited { retry_after_s: 7 };
-        assert_eq!(queue.push(of(1, 2), false).unwrap_err(), limited);
-        assert!(queue.push(of(1, 2), true).is_ok(), "it has come before");
+        assert_eq!(of(&mut queue, 1, 2).unwrap_err(), limited);
+        assert!(again(&mut queue, 1, 2).is_ok(), "it has come before");
         push(&mut queue, 0, 1, "");
         queue.ended(turn, 5);
         let counts = queue.counts(1);
         assert_eq!((counts.offered, counts.refused, counts.began), (4, 1, 1));
         assert_eq!((counts.finished, counts.busy_ns, counts.unfinished), (1, 5, 2));
         queue.limit(1, None, 0);
-        assert!(queue.push(of(1, 2), false).is_ok());
+        assert!(of(&mut queue, 1, 2).is_ok());
         order(&mut queue);
         assert_eq!(queue.counts(1).waited_ns, 30);
     }
@@ -418,7 +435,7 @@ mod tests {
             push(&mut queue, rank, 1, item);
         }
         queue.set_most(1);
-        assert_eq!(queue.push(of(1, 1), false).unwrap_err(), Refused::Full);
+        assert_eq!(of(&mut queue, 1, 1).unwrap_err(), Refused::Full);
         // what a service takes is not known yet, so a rank with a share is due at once
         queue.set_shares(&[0.0, 0.9]);
         assert_eq!(order(&mut queue), ["b", "a1", "a2"]);

@@ -10,7 +10,7 @@ use crate::target::{self, Ambiguous, Base, Refused};
 use forebay_conn::GivenField;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Method, Name, Version};
+use forebay_http::head::{Head, Method, Name, Tunnel, Version};
 use forebay_http::response::Asked;
 use std::io::Write;
 use std::net::IpAddr;
@@ -220,6 +220,11 @@ impl Writer<'_> {
     /// without TLS would let requests by that nobody has judged.
     fn upgrade(&self) -> Vec<u8> {
         let head = self.request.head;
+        match head.tunnel {
+            Some(Tunnel::WebSocket) if self.settings.upgrade => return b"websocket".to_vec(),
+            Some(_) => return Vec::new(),
+            None => {}
+        }
         let is_asked = self.settings.upgrade
             && head.version == Version::Http11
             && head.framing == Framing::None

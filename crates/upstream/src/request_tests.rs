@@ -318,6 +318,7 @@ fn cookies_of_http2_become_one() {
         [FieldSpan::new(0..6, 0..3), FieldSpan::new(6..12, 6..9), FieldSpan::new(0..6, 3..6)];
     let decoded = Decoded {
         method: "POST",
+        protocol: None,
         target: b"/x?y",
         authority: b"shop.example",
         names,

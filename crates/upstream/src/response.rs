@@ -5,6 +5,7 @@ mod moved;
 
 pub use moved::Moved;
 
+use crate::exchange::DELAY;
 use forebay_http::head::{Lines, Version};
 use forebay_http::response::{Asked, Body, Error, Limits, Parsed, Response};
 use std::borrow::Cow;
@@ -96,6 +97,7 @@ pub fn fields<'h>(
             7 if is("trailer") && response.body != Body::Chunked => continue,
             7 if is("upgrade") && response.body != Body::Upgraded => continue,
             10 if is("connection") || is("keep-alive") => continue,
+            13 if is(DELAY) => continue,
             14 if is("content-length") => continue,
             16 if is("x-accel-redirect") => {
                 notes.accel_redirect = Some(value);

@@ -28,8 +28,10 @@ pub enum Failure {
     Malformed,
     /// It has said that it has no room for the request, which did not run.
     Overloaded,
-    /// No answer came in time. Whoever waits has waited long enough.
+    /// No answer came in time, while others had theirs: another upstream would take as long.
     Silent,
+    /// No answer came in time, and no other request had one meanwhile: it is the upstream that hangs.
+    Frozen,
 }
 
 /// What is left of a request's body.
@@ -44,11 +46,11 @@ pub enum Body {
 /// Whether the request may be sent again, as far as it alone is concerned. Nothing of an answer may have
 /// been passed on to the client.
 pub fn may_repeat(method: Method, failure: Failure, body: Body) -> bool {
-    // RFC 9110 §9.2.1; who has asked for a trace has had it
+    // RFC 9110 §9.2.1; a client that has asked for a trace has had it
     let is_safe = matches!(method, Method::Get | Method::Head | Method::Options);
     let is_possible = match failure {
         Failure::Connect | Failure::Unwritten | Failure::Overloaded => true,
-        Failure::Closed | Failure::Malformed => is_safe,
+        Failure::Closed | Failure::Malformed | Failure::Frozen => is_safe,
         Failure::Silent => false,
     };
     is_possible && body == Body::Kept
@@ -109,6 +111,7 @@ mod tests {
                 (Malformed, true),
                 (Overloaded, true),
                 (Silent, false),
+                (Frozen, true),
             ] {
                 assert_eq!(may_repeat(method, failure, Body::Kept), expected, "{failure:?}");
                 assert!(!may_repeat(method, failure, Body::Gone));
@@ -130,6 +133,7 @@ mod tests {
                 (Malformed, false),
                 (Overloaded, true),
                 (Silent, false),
+                (Frozen, false),
             ] {
                 assert_eq!(may_repeat(method, failure, Body::Kept), expected, "{failure:?}");
                 assert!(!may_repeat(method, failure, Body::Gone));

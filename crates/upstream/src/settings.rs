@@ -3,10 +3,12 @@
 use crate::{fastcgi, request};
 use forebay_http::field::FieldName;
 use forebay_http::response::Limits;
-use std::fmt;
+use forebay_sys::client::{self, ConnectOptions};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// The longest path of a Unix socket, bytes (`sockaddr_un`, with a NUL at the end).
 const MOST_UNIX_BYTES: usize = 107;
@@ -28,6 +30,18 @@ pub enum Address {
 }
 
 impl Address {
+    /// Begins to connect to it. A name is not looked up.
+    ///
+    /// # Errors
+    /// What the kernel says at once; `AddrNotAvailable` for a name.
+    pub fn connect(&self) -> io::Result<OwnedFd> {
+        match self {
+            Address::Socket(address) => client::connect(*address, ConnectOptions::default()),
+            Address::Unix(path) => client::connect_unix(path),
+            Address::Name { .. } => Err(io::ErrorKind::AddrNotAvailable.into()),
+        }
+    }
+
     /// Reads `http://10.0.0.1:9000`, `http://app.internal` (port 80) or `unix:/run/app.sock`.
     ///
     /// # Errors
@@ -265,6 +279,8 @@ pub struct Group {
     pub slow_start: Duration,
     /// Whether they are asked before there are requests for them.
     pub check: Option<Check>,
+    /// Whether a client that has shut down writing has left.
+    pub abort_on_close: bool,
 }
 
 impl Group {
@@ -276,6 +292,7 @@ impl Group {
             keep_alive: other.keep_alive,
             timeouts: other.timeouts,
             retries: other.retries,
+            abort_on_close: other.abort_on_close,
             ..group.clone()
         };
         shared(self) == shared(other)

@@ -7,6 +7,9 @@
 //! | `X-Request-Id` | under what number the request is known in logs |
 //! | `X-Forwarded-For` | the client, alone |
 //! | `X-Forwarded-Proto` | whether it came through TLS |
+//!
+//! An answer to it may have `Forebay-Delay`: for how many milliseconds the request has waited before it was
+//! worked on.
 
 use crate::exchange::{ATTEMPT, Copy};
 use crate::names::{Kind, kind};

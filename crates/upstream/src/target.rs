@@ -1,7 +1,7 @@
 //! The target an upstream is asked for: the one that was judged, never another form of it.
 //!
 //! Rules go by the normal form of a path: decoded, without detours. An application that takes `//` or
-//! `%2e%2e` for something else would be asked for what nobody has judged. So a path whose form is
+//! `%2e%2e` for something else would be asked for what was not judged. So a path whose form is
 //! ambiguous is refused, or the application is told its normal form; and whatever is sent, its normal
 //! form is the one that was judged.
 
@@ -347,7 +347,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever decodes what is sent, as often as a URI is decoded, finds what was judged.
+        /// An application that decodes what is sent, as often as a URI is decoded, finds what was judged.
         #[test]
         fn what_is_sent_is_what_was_judged(
             raw in prop_oneof![

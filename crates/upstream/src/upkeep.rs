@@ -50,7 +50,7 @@ impl Upkeep {
                 };
                 if thread::Builder::new().name("check".to_owned()).spawn_scoped(scope, ask).is_err()
                 {
-                    // without threads nothing can be told of anybody
+                    // without threads nothing can be told of any upstream
                     application.upstreams().checked(member, true, now_ms);
                 }
             }
@@ -94,7 +94,7 @@ fn told(way: Option<ProxyProtocol>, check: &Check, authority: &str) -> Vec<u8> {
     match way {
         None => {}
         Some(ProxyProtocol::V1) => told.extend_from_slice(b"PROXY UNKNOWN\r\n"),
-        // LOCAL: of a connection that nobody is behind
+        // LOCAL: of a connection without a client behind it
         Some(ProxyProtocol::V2) => {
             told.extend_from_slice(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0");
         }

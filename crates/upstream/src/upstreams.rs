@@ -1,9 +1,9 @@
 //! Upstreams that do the same, as all routes share them that name them alike: how they are reached, what
-//! is known of them, and who waits for one.
+//! is known of them, and which requests wait for one.
 //!
-//! Who waits has a descriptor that becomes readable when it is told, so that whoever waits for its client
-//! (a loop, a thread, a fiber) waits for that, too. It costs a descriptor and four system calls for each
-//! request that waits, and nothing for others.
+//! A request that waits has a descriptor that becomes readable when it is told, so that what waits for
+//! its client (a loop, a thread, a fiber) waits for that, too. It costs a descriptor and four system
+//! calls for each request that waits, and nothing for others.
 
 use crate::group::{Member, Unavailable};
 use crate::health::{Condition, Told};
@@ -44,7 +44,14 @@ struct Upstream {
     targets: RwLock<Vec<Target>>,
     /// Of several addresses, each in turn.
     next: AtomicUsize,
+    /// When the head of an answer of it has come last, by the monotonic clock.
+    answered_ns: AtomicU64,
+    /// Until when it counts as one that closes connections while a request is on its way.
+    hasty_until_ms: AtomicU64,
 }
+
+/// How long an upstream counts as hasty that has closed a connection with a request on it.
+const HASTY_MS: u64 = 10_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
@@ -97,10 +104,18 @@ impl Slot {
         Slot { upstreams: Arc::clone(upstreams), begun, told: Told::Nothing, is_over: false }
     }
 
+    /// The upstream has answered: a head is there.
+    pub(crate) fn answered(&mut self) {
+        self.told = Told::Well;
+        if let Some(one) = self.upstreams.each.get(self.begun.member) {
+            one.answered_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+        }
+    }
+
     /// The upstream has failed, which is why.
     pub(crate) fn fail(&mut self, why: &'static str) {
         self.told = Told::Failed;
-        self.upstreams.told().failed(self.begun.member, why);
+        self.upstreams.told().failed(self.begun.member, why, now().ms);
     }
 
     /// The upstream.
@@ -189,6 +204,8 @@ impl Upstreams {
             address: address.clone(),
             targets: RwLock::default(),
             next: AtomicUsize::new(0),
+            answered_ns: AtomicU64::new(0),
+            hasty_until_ms: AtomicU64::new(0),
         });
         let seed = RandomState::new().hash_one(number);
         let places = Mutex::new(Places::new(settings, seed, now_ms));
@@ -260,7 +277,7 @@ impl Upstreams {
                 let upstreams = Arc::clone(self);
                 Asked::Waits(Wait { upstreams, waiter, id, is_taken: false })
             }
-            // who waits can be told
+            // a request that waits can be told
             (Answer::Waits(_), None) => return Err(Unavailable::Full),
         })
     }
@@ -275,6 +292,24 @@ impl Upstreams {
             waiter.tell(what, if is_same { socket.take() } else { None });
         }
         socket
+    }
+
+    /// When this one has answered a request last, by the monotonic clock; 0 if never.
+    pub(crate) fn last_answer_ns(&self, member: Member) -> u64 {
+        self.each.get(member).map_or(0, |one| one.answered_ns.load(Ordering::Relaxed))
+    }
+
+    /// This one has closed a connection that had waited, with a request on its way.
+    pub(crate) fn was_hasty(&self, member: Member, now_ms: u64) {
+        if let Some(one) = self.each.get(member) {
+            one.hasty_until_ms.store(now_ms + HASTY_MS, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it has done so lately. Then no request that cannot be repeated is sent on a connection that
+    /// has waited.
+    pub(crate) fn is_hasty(&self, member: Member, now_ms: u64) -> bool {
+        self.each.get(member).is_some_and(|one| now_ms < one.hasty_until_ms.load(Ordering::Relaxed))
     }
 
     /// What may have come by the passing of time: one that was out is asked again.
@@ -347,7 +382,7 @@ impl Upstreams {
         self.places().counts(rank)
     }
 
-    /// So much of a rank may wait and be under way; `None` for no limit. Who is refused is told
+    /// So much of a rank may wait and be under way; `None` for no limit. A request that is refused is told
     /// `retry_after_s`.
     pub fn limit(&self, rank: u8, most: Option<u32>, retry_after_s: u32) {
         self.places().limit(rank, most, retry_after_s);

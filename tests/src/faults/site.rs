@@ -117,6 +117,13 @@ pub const BLOCK_BYTES: usize = 64;
 /// Where in a block its version stands, in decimal.
 const VERSION: std::ops::Range<usize> = 8..24;
 
+/// Bytes that count from 0 to 250 again and again, so that a lost or moved piece shows.
+pub fn counting(len: usize) -> Vec<u8> {
+    let mut bytes = (0..251).collect::<Vec<u8>>().repeat(len.div_ceil(251));
+    bytes.truncate(len);
+    bytes
+}
+
 /// A file of `blocks` blocks, each of which says the file's version and its own place.
 pub fn versioned(version: u64, blocks: usize) -> Vec<u8> {
     let mut bytes = unversioned(blocks);

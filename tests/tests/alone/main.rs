@@ -11,6 +11,7 @@ mod faults_memory;
 mod faults_slow;
 mod faults_truth;
 mod http2_abuse;
+mod websockets;
 
 /// Held by a test that measures, storms or opens thousands of connections.
 static ALONE: Mutex<()> = Mutex::new(());

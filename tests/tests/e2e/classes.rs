@@ -283,3 +283,67 @@ fn gold_connections_come_before_those_that_wait_for_a_thread_longer() {
         assert_eq!(names.collect::<Vec<_>>(), expected, "{engine}");
     }
 }
+
+/// Two classes by path: one whose connections are kept for ten minutes, whatever the load, and one whose
+/// idle ones are cut.
+const KEPT: &str = r#"
+timeouts.idle = "1h"
+keep_alive.announce = true
+[[class]]
+name = "gold"
+priority = 0
+keep_alive = { idle = "10m", law = "constant" }
+[[class]]
+name = "bulk"
+priority = 1
+keep_alive.idle = "200ms"
+[[rule]]
+name = "gold"
+path = "/gold*"
+class = "gold"
+"#;
+
+#[test]
+fn idle_connections_are_kept_as_long_as_their_class_says() {
+    for engine in ENGINES {
+        let folder = Folder::new();
+        folder.write("site/index.html", "index");
+        folder.write("site/gold", "gold");
+        let served =
+            Served::with(Options::new(folder.join("site")).engine(engine).config(KEPT)).settled();
+        let timeout = |client: &mut Client, path: &str| {
+            let answer = client.get(path).unwrap();
+            assert_eq!(answer.status, 200, "{engine}");
+            answer.field("keep-alive").map(str::to_owned)
+        };
+        let mut gold = served.client();
+        assert_eq!(timeout(&mut gold, "/gold").as_deref(), Some("timeout=600"), "{engine}");
+        // its last request decides
+        let mut other = served.client();
+        assert_eq!(timeout(&mut other, "/"), None, "{engine}: less than a second");
+        assert_eq!(timeout(&mut other, "/gold").as_deref(), Some("timeout=600"), "{engine}");
+        let mut bulk = served.client();
+        assert_eq!(timeout(&mut bulk, "/"), None, "{engine}");
+        let idle = || served.metric("forebay_timeouts_total{kind=\"idle\"}");
+        assert!(soon(PATIENCE, || idle() == 1), "{engine}: {}", idle());
+        assert!(bulk.is_closed(), "{engine}");
+        for client in [&mut gold, &mut other] {
+            assert_eq!(timeout(client, "/gold").as_deref(), Some("timeout=600"), "{engine}");
+        }
+        // while the server runs
+        let set = Command::new(binary())
+            .args([
+                "policy",
+                "set",
+                "bulk.keep_alive.idle=5m",
+                "bulk.keep_alive.law=constant",
+                "-c",
+            ])
+            .arg(served.file())
+            .output()
+            .unwrap();
+        assert!(set.status.success(), "{engine}: {}", String::from_utf8_lossy(&set.stderr));
+        let mut bulk = served.client();
+        assert_eq!(timeout(&mut bulk, "/").as_deref(), Some("timeout=300"), "{engine}");
+    }
+}

@@ -61,7 +61,8 @@ fn ask(served: &Served, path: &str) -> Client {
 /// early, because the machine kept this thread from its core.
 fn they_leave(served: &Served, unfinished: impl Fn() -> u64) -> u64 {
     let given_up = || served.metric("forebay_requests_given_up_total");
-    for time in [Duration::from_millis(1500), Duration::from_secs(5), Duration::from_secs(10)] {
+    for time_ms in [400, 1_500, 5_000, 10_000] {
+        let time = Duration::from_millis(time_ms);
         if let Some(used) = they_leave_while_workers_work(served, &unfinished, time) {
             let workers = available_parallelism().map_or(1, NonZero::get) as u32;
             let most = time * workers + Duration::from_secs(20);

@@ -4,7 +4,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_http2::{ErrorCode, Limits};
-use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::http2::{Answer, Client};
 use forebay_tests::server::free_addr;
@@ -35,7 +35,7 @@ on_each_engine!(
 const LARGE: usize = 3_000_000;
 
 fn large() -> Vec<u8> {
-    (0..LARGE).map(|at| (at % 251) as u8).collect()
+    counting(LARGE)
 }
 
 fn site() -> Folder {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::server::binary;
 use forebay_tests::{Options, Server, is_full_matrix, wire};
 use rustix::process::{Pid, Signal, kill_process};
@@ -39,9 +39,9 @@ users = { alice = \"$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u
 ";
 
 /// A site whose files are as old as files that nobody is writing.
-fn site() -> Folder {
+pub(crate) fn site() -> Folder {
     let folder = Folder::new();
-    let large: Vec<u8> = (0..LARGE_BYTES).map(|at| (at % 251) as u8).collect();
+    let large = counting(LARGE_BYTES);
     let files: [(&str, &[u8]); 7] = [
         ("index.html", b"<title>home</title>"),
         ("sub/index.html", b"<title>sub</title>"),
@@ -61,7 +61,7 @@ fn site() -> Folder {
     folder
 }
 
-fn start(folder: &Folder, engine: &str, more: &str) -> Server {
+pub(crate) fn start(folder: &Folder, engine: &str, more: &str) -> Server {
     let config = format!(
         "{more}\n[[site]]\nhosts = [\"*.example\"]\nroot = {:?}\n{RULES}\n",
         folder.join(".")
@@ -69,13 +69,13 @@ fn start(folder: &Folder, engine: &str, more: &str) -> Server {
     Server::start(&Options::new(folder.join(".")).engine(engine).config(&config))
 }
 
-fn isolated(folder: &Folder) -> Server {
+pub(crate) fn isolated(folder: &Folder) -> Server {
     let more = "isolated.acknowledge_floor = \"500ms\"\nisolated.back_off = \"50ms\"\n";
     start(folder, "isolated", more)
 }
 
 /// Ends it as an operator does, with all its processes.
-fn end(mut server: Server) {
+pub(crate) fn end(mut server: Server) {
     let all: Vec<u32> = stages(&server).into_iter().map(|(_, pid)| pid).collect();
     server.signal(Signal::TERM);
     let status = server.wait(wire::PATIENCE).expect("it does not end");
@@ -86,7 +86,7 @@ fn end(mut server: Server) {
 }
 
 /// The processes of the stages, by name and number: `respond 1`.
-fn stages(server: &Server) -> Vec<(String, u32)> {
+pub(crate) fn stages(server: &Server) -> Vec<(String, u32)> {
     let pid = server.pid();
     let children =
         fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -101,7 +101,7 @@ fn stages(server: &Server) -> Vec<(String, u32)> {
 }
 
 /// The process of a stage, once it is there and is not `before`.
-fn stage(server: &Server, name: &str, before: u32) -> u32 {
+pub(crate) fn stage(server: &Server, name: &str, before: u32) -> u32 {
     let begin = Instant::now();
     loop {
         let found = stages(server).into_iter().find(|(stage, pid)| stage == name && *pid != before);
@@ -113,7 +113,7 @@ fn stage(server: &Server, name: &str, before: u32) -> u32 {
     }
 }
 
-fn signal(pid: u32, signal: Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
 }
 
@@ -138,13 +138,13 @@ fn crash(server: &Server, name: &str) {
     stage(server, name, pid);
 }
 
-fn get(addr: SocketAddr, target: &str) -> Vec<u8> {
+pub(crate) fn get(addr: SocketAddr, target: &str) -> Vec<u8> {
     let request = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
     wire::exchange(addr, request.as_bytes())
 }
 
 /// What does not depend on when it was said: status, fields in some order, body.
-fn told(bytes: &[u8]) -> (String, Vec<String>, Vec<u8>) {
+pub(crate) fn told(bytes: &[u8]) -> (String, Vec<String>, Vec<u8>) {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
     let mut lines = head.lines().filter(|line| !line.is_empty()).map(str::to_owned);
@@ -276,7 +276,7 @@ fn a_stage_acknowledges_what_must_wait_if_it_is_asked_to() {
 }
 
 /// Asks again and again while `trouble` lasts. Returns how many answers there were; each is whole.
-fn under_load(server: &Server, trouble: impl FnOnce()) -> usize {
+pub(crate) fn under_load(server: &Server, trouble: impl FnOnce()) -> usize {
     let addr = server.addr();
     let (is_over, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (home, text) = (b"<title>home</title>".to_vec(), vec![b'x'; 30_000]);
@@ -366,9 +366,19 @@ fn what_crashes_processes_is_quarantined_and_what_meets_an_operators_kills_is_an
     end(server);
 }
 
-/// Descriptors that a process has open.
-fn descriptors(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+/// What a process holds that could leak: descriptors, threads, children, and the cgroup it is in.
+fn held(pid: u32) -> (usize, usize, usize, String) {
+    let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).unwrap().count();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    (count("fd"), count("task"), children.split_whitespace().count(), cgroup)
+}
+
+/// Memory of a process that is in use, in KiB.
+fn resident_kib(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[test]
@@ -376,22 +386,37 @@ fn crashes_of_instances_lose_no_safe_request() {
     let folder = site();
     let server = isolated(&folder);
     under_load(&server, || {});
-    let before = descriptors(server.pid());
-    let rounds = if is_full_matrix() { 50 } else { 2 };
+    let (before, memory) = (held(server.pid()), resident_kib(server.pid()));
+    let crashes = if is_full_matrix() { 200 } else { 8 };
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
     let answers = under_load(&server, || {
-        for _ in 0..rounds {
-            for name in ["process 1", "respond 1", "process 2", "respond 2"] {
-                crash(&server, name);
+        let mut names = ["process 1", "respond 1", "process 2", "respond 2"];
+        for number in 0..crashes {
+            // each gets its turn, in another order and at another time
+            if number % names.len() == 0 {
+                random.shuffle(&mut names);
             }
+            thread::sleep(Duration::from_millis(random.u64(..50)));
+            crash(&server, names[number % names.len()]);
         }
     });
+    println!("seed {seed}");
     assert!(answers > 40, "{answers}");
     let said = server.stderr();
     for name in ["process 1", "respond 2"] {
         assert!(said.contains(&format!("stage {name} (process ")), "{said}");
     }
     assert!(said.contains("was ended by signal 9; it is started again"), "{said}");
-    assert_eq!((descriptors(server.pid()), stages(&server).len()), (before, 5));
+    let begin = Instant::now();
+    while held(server.pid()) != before {
+        assert!(begin.elapsed() < wire::PATIENCE, "{:?} and {before:?}", held(server.pid()));
+        thread::sleep(Duration::from_millis(20));
+    }
+    let grown = resident_kib(server.pid()).saturating_sub(memory);
+    assert!(grown < 8 * 1024, "{grown} KiB for {crashes} crashes");
+    let names: Vec<_> = stages(&server).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), 5, "{names:?}");
     end(server);
 }
 
@@ -489,7 +514,7 @@ fn a_reload_replaces_the_stages_under_load() {
     end(server);
 }
 
-fn until_gone(stages: &[(String, u32)]) {
+pub(crate) fn until_gone(stages: &[(String, u32)]) {
     let begin = Instant::now();
     let is_there = |(_, pid): &(String, u32)| fs::exists(format!("/proc/{pid}")).unwrap();
     while stages.iter().any(is_there) {

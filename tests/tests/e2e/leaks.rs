@@ -4,7 +4,8 @@
 
 use forebay_tests::faults::site::Folder;
 use forebay_tests::http2::Client;
-use forebay_tests::{Options, Server, is_full_matrix};
+use forebay_tests::{ENGINES, Options, Server, is_full_matrix};
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -331,8 +332,40 @@ fn requests() -> Vec<String> {
     all
 }
 
+/// How lengths are written: those of the protected files, and as what an answer would show them.
+struct Signs {
+    numbers: HashSet<String>,
+    signs: Vec<String>,
+}
+
+impl Signs {
+    fn new(lens: &[usize]) -> Signs {
+        let numbers = lens.iter().flat_map(|len| [len.to_string(), format!("{len:x}")]).collect();
+        let signs = lens.iter().flat_map(|len| {
+            [
+                format!("\r\ncontent-length: {len}\r\n"),
+                format!("/{len}\r\n"),
+                format!("-{len:x}-"),
+                format!("\"size\":{len},"),
+            ]
+        });
+        Signs { numbers, signs: signs.collect() }
+    }
+
+    /// Those in a text in lower case. Few texts hold one of the numbers.
+    fn of<'s>(&'s self, lower: &'s str) -> impl Iterator<Item = String> + 's {
+        let mut words = lower.split(|letter: char| !letter.is_ascii_alphanumeric());
+        let signs = match words.any(|word| self.numbers.contains(word)) {
+            true => &self.signs[..],
+            false => &[],
+        };
+        let shown = signs.iter().filter(|sign| lower.contains(sign.as_str()));
+        shown.map(|sign| format!("a length: {}", sign.trim()))
+    }
+}
+
 /// What of the protected files an answer shows: bytes, a length, a tag, an entry of a list.
-fn shown(answer: &str, lens: &[usize]) -> Vec<String> {
+fn shown(answer: &str, signs: &Signs) -> Vec<String> {
     let lower = answer.to_ascii_lowercase();
     let mut shown: Vec<String> = Vec::new();
     shown.extend(answer.contains(MARK).then(|| "bytes".to_owned()));
@@ -340,21 +373,13 @@ fn shown(answer: &str, lens: &[usize]) -> Vec<String> {
     // nothing that is open is worth compressing, but for lists
     let is_packed = lower.contains("\r\ncontent-encoding:") && !lower.contains("vary: accept,");
     shown.extend(is_packed.then(|| "a compressed form".to_owned()));
-    for len in lens {
-        for sign in [
-            format!("\r\ncontent-length: {len}\r\n"),
-            format!("/{len}\r\n"),
-            format!("-{len:x}-"),
-            format!("\"size\":{len},"),
-        ] {
-            shown.extend(lower.contains(&sign).then(|| format!("a length: {}", sign.trim())));
-        }
-    }
+    shown.extend(signs.of(&lower));
     shown
 }
 
 fn nothing_gets_past_the_rules(engine: &str) {
     let Files { folder, lens } = files();
+    let signs = Signs::new(&lens);
     let options = Options::new(folder.join("root")).engine(engine).config(&config(&folder));
     let server = Server::start(&options);
     let exchange =
@@ -362,14 +387,20 @@ fn nothing_gets_past_the_rules(engine: &str) {
     // what would be shown is seen
     let with = format!("GET /priv/ HTTP/1.1\r\nHost: h\r\n{ALICE}Connection: close\r\n\r\n");
     let answer = exchange(&with);
-    assert_eq!(shown(&answer, &lens).len(), 3, "{answer}");
+    assert_eq!(shown(&answer, &signs).len(), 3, "{answer}");
     let packed = exchange(&with.replace("\r\nConn", "\r\nAccept-Encoding: gzip\r\nConn"));
-    assert_eq!(shown(&packed, &lens).len(), 4, "{packed}");
+    assert_eq!(shown(&packed, &signs).len(), 4, "{packed}");
 
+    // rules do not know of engines: all of it on one, and on the others, together, once more
+    let number = ENGINES.iter().position(|it| *it == engine).unwrap();
+    let (first, step) = match number {
+        1.. if !is_full_matrix() => (number - 1, ENGINES.len() - 1),
+        _ => (0, 1),
+    };
     let mut statuses = std::collections::BTreeMap::<String, u32>::new();
-    for request in requests() {
+    for request in requests().into_iter().skip(first).step_by(step) {
         let answer = exchange(&request);
-        assert_eq!(shown(&answer, &lens), [""; 0], "{engine}: {request}{answer}");
+        assert_eq!(shown(&answer, &signs), [""; 0], "{engine}: {request}{answer}");
         let status = answer.get(9..12).unwrap_or("none").to_owned();
         assert!(status != "500" && status != "503", "{engine}: {request}{answer}");
         *statuses.entry(status).or_default() += 1;
@@ -386,7 +417,7 @@ fn nothing_gets_past_the_rules(engine: &str) {
             let fields = answer.fields.iter().map(|(name, value)| format!("\r\n{name}: {value}"));
             let body = String::from_utf8_lossy(&answer.body);
             let text = format!("{}\r\n\r\n{body}", fields.collect::<String>());
-            assert_eq!(shown(&text, &lens), [""; 0], "{engine}: HTTP/2 {target} {more:?}");
+            assert_eq!(shown(&text, &signs), [""; 0], "{engine}: HTTP/2 {target} {more:?}");
         }
     }
 }

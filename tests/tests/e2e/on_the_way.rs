@@ -4,6 +4,7 @@
 
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
+use forebay_tests::server::free_at_all_addresses;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, on_each_engine};
 use std::collections::HashMap;
@@ -116,7 +117,7 @@ fn received(reader: &mut BufReader<TcpStream>, method: &str) -> Got {
     let mut body = Vec::new();
     if method != "HEAD" && !matches!(status, 204 | 304) {
         if let Some(length) = fields.get("content-length") {
-            body.resize(length.parse().unwrap(), 0);
+            body = vec![0; length.parse().unwrap()];
             reader.read_exact(&mut body).unwrap();
         } else {
             while let Some(chunk) = chunk(reader) {
@@ -284,6 +285,56 @@ fn files_are_sent_instead_of_answers(engine: &str) {
     assert!(!got.fields.contains_key("x-accel-redirect"), "{engine}");
     let asked = application.heads().len();
     assert_eq!(asked, 13, "{engine}: each once");
+}
+
+/// An application is told which address its client has reached, where a listener has all of the machine's.
+#[test]
+fn an_application_is_told_the_address_that_was_reached() {
+    let application = Application::start(|_, _| said("200 OK", "", b"ok"));
+    let app = application.addr;
+    let folder = Folder::new();
+    let port = free_at_all_addresses().port();
+    let lines = format!(
+        "[[proxy]]\npath = \"/\"\nto = \"http://{app}\"\nproxy_protocol = \"v1\"\n\
+         [[listener]]\nlisten = [\"0.0.0.0:{port}\"]\n"
+    );
+    let _server = Server::start(&Options::new(folder.join("")).config(&lines));
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let client = stream.local_addr().unwrap().port();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(received(&mut BufReader::new(stream), "GET").status, 200);
+    let heads = application.heads();
+    let line = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {client} {port}\r\n");
+    assert!(heads[0].starts_with(&line), "{heads:?}");
+}
+
+/// The line of a file that an application has had sent names the application, whose part is over then.
+#[test]
+fn the_log_of_a_file_that_is_sent_names_the_application() {
+    let application = Application::start(send);
+    let app = application.addr;
+    let folder = Folder::new();
+    folder.write("root/files/paper.pdf", "a paper");
+    let lines = format!(
+        "log.format = \"json\"\nlog.access = \"-\"\n\
+         [[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\naccel_redirect = [\"/files\"]\n"
+    );
+    let server = Server::start(&Options::new(folder.join("root")).config(&lines));
+    for (target, status) in [("/app?/files/paper.pdf", 200), ("/app?/files/none", 404)] {
+        assert_eq!(ask(&server, "GET", target, "", "").status, status);
+        let has = [
+            format!("\"target\":\"{target}\""),
+            format!("\"status\":{status}"),
+            format!("\"upstream\":\"{app}\""),
+            "\"upstream_status\":200,\"upstream_attempts\":1,\"upstream_queue_us\":0,".to_owned(),
+            "\"upstream_connect_us\":".to_owned(),
+            "\"upstream_head_us\":".to_owned(),
+            "\"upstream_us\":".to_owned(),
+        ];
+        let line =
+            || server.stdout().lines().any(|line| has.iter().all(|part| line.contains(part)));
+        assert!(soon(PATIENCE, line), "{has:?}: {}", server.stdout());
+    }
 }
 
 const PAGE: &str = "<p>a line of a page that is like all others</p>\n";

@@ -2,7 +2,7 @@
 //! applications that fail.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::soon;
 use forebay_tests::http2;
 use forebay_tests::server::free_addr;
@@ -21,6 +21,8 @@ on_each_engine!(
     connections_are_kept_and_looked_at,
     applications_that_fail_are_told_apart,
     what_is_safe_is_asked_elsewhere,
+    one_that_hangs_is_not_waited_for_twice,
+    hasty_applications_get_new_connections,
     a_client_is_asked_for_its_body,
     bodies_of_requests_have_a_bound,
     an_early_answer_ends_the_request,
@@ -139,13 +141,13 @@ fn serve<R: Read, W: Write>(
             answer("200 OK\r\nTransfer-Encoding: chunked", "")?;
             // each chunk as it comes, then what follows the last one
             loop {
-                let (mut line, mut chunk) = (String::new(), Vec::new());
+                let mut line = String::new();
                 reader.read_line(&mut line)?;
                 let len = usize::from_str_radix(line.trim(), 16).unwrap();
                 if len == 0 {
                     break;
                 }
-                chunk.resize(len + 2, 0);
+                let mut chunk = vec![0; len + 2];
                 reader.read_exact(&mut chunk)?;
                 writer.write_all(&[line.as_bytes(), &chunk].concat())?;
             }
@@ -210,16 +212,16 @@ fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
     let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
     let mut body = Vec::new();
     if let Some(length) = field("Content-Length: ") {
-        body.resize(length.parse().unwrap(), 0);
+        body = vec![0; length.parse().unwrap()];
         reader.read_exact(&mut body)?;
     } else if field("Transfer-Encoding: chunked").is_some() {
         loop {
             let mut line = String::new();
             reader.read_line(&mut line)?;
             let len = usize::from_str_radix(line.trim(), 16).unwrap();
-            let start = body.len();
-            body.resize(start + len, 0);
-            reader.read_exact(&mut body[start..])?;
+            let mut chunk = vec![0; len];
+            reader.read_exact(&mut chunk)?;
+            body.extend_from_slice(&chunk);
             reader.read_line(&mut String::new())?;
             if len == 0 {
                 break;
@@ -396,7 +398,7 @@ fn answers_come_back_in_their_framing(engine: &str) {
 fn great_bodies_go_both_ways(engine: &str) {
     let application = Application::start();
     let (server, _folder) = start(engine, &at(&application), "");
-    let sent: Vec<u8> = (0..BIG).map(|at| (at % 251) as u8).collect();
+    let sent = counting(BIG);
     let said = format!("{BIG} {}", sum(&sent));
     let mut client = Client::new(&server);
     client.send(&format!("POST /app/sum HTTP/1.1\r\nHost: a\r\nContent-Length: {BIG}\r\n\r\n"));
@@ -509,6 +511,61 @@ fn what_is_safe_is_asked_elsewhere(engine: &str) {
     assert_eq!(one.requests() + other.requests(), 3, "{engine}: once more, and no more than that");
 }
 
+fn one_that_hangs_is_not_waited_for_twice(engine: &str) {
+    // it takes connections, and nobody reads from them
+    let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (well, hung) = (Application::start(), hangs.local_addr().unwrap());
+    let more = "balance = \"round-robin\"\nmax_fails = 0\nretries = 1\nretry_budget = \"100%\"\n\
+                timeouts.head = \"3s\"";
+    let (server, _folder) = start(engine, &format!("{}, \"http://{hung}\"", at(&well)), more);
+    let mut client = Client::new(&server);
+    for _ in 0..2 {
+        assert_eq!(client.get("/app/sized").status, 200, "{engine}");
+    }
+    // it may have taken an order
+    let post = |client: &mut Client| {
+        client.send("POST /app/sum HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+        client.answer("POST").status
+    };
+    let mut told = [post(&mut Client::new(&server)), post(&mut Client::new(&server))];
+    told.sort_unstable();
+    assert_eq!(told, [200, 504], "{engine}");
+}
+
+fn hasty_applications_get_new_connections(engine: &str) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    // it answers one request, and closes when the next one comes
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut reader = BufReader::new(&stream);
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") {
+                    if reader.read_line(&mut head)? == 0 {
+                        return Ok(());
+                    }
+                }
+                body(&head, &mut reader)?;
+                (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
+                reader.read(&mut [0; 1]).map(drop)
+            });
+        }
+    });
+    let (server, _folder) = start(engine, &format!("\"http://{addr}\""), "max_fails = 0");
+    let mut client = Client::new(&server);
+    let mut told = Vec::new();
+    for _ in 0..8 {
+        client.send("POST /app/order HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+        told.push(client.answer("POST").status);
+    }
+    // the first that met a connection that was just being closed cannot be repeated; then no more do
+    assert_eq!(told, [200, 502, 200, 200, 200, 200, 200, 200], "{engine}");
+    for _ in 0..4 {
+        assert_eq!(client.get("/app/page").status, 200, "{engine}: repeated where that is safe");
+    }
+}
+
 fn a_client_is_asked_for_its_body(engine: &str) {
     let application = Application::start();
     let (server, _folder) = start(engine, &at(&application), "");
@@ -541,7 +598,8 @@ fn an_early_answer_ends_the_request(engine: &str) {
 
 fn other_protocols_pass_through_and_survive_a_reload(engine: &str) {
     let application = Application::start();
-    let (server, _folder) = start(engine, &at(&application), "");
+    // each end of a tunnel is passed on, whatever an end means before
+    let (server, _folder) = start(engine, &at(&application), "abort_on_close = true");
     let mut client = Client::new(&server);
     client.send(
         "GET /app/upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n",

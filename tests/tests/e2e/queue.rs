@@ -6,11 +6,11 @@ use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::server::binary;
-use forebay_tests::wire::PATIENCE;
-use forebay_tests::{Options, Server, on_each_engine};
+use forebay_tests::wire::{self, PATIENCE};
+use forebay_tests::{Options, Server, http2, on_each_engine};
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -23,6 +23,7 @@ on_each_engine!(
     a_full_queue_refuses_and_lower_classes_give_way,
     nobody_waits_for_longer_than_allowed,
     who_leaves_is_not_asked_for,
+    an_end_is_a_departure_where_that_is_said,
     a_reload_finds_those_that_wait,
     an_application_that_ends_keeps_nobody_waiting,
     sites_that_share_an_application_count_together,
@@ -31,8 +32,8 @@ on_each_engine!(
 
 /// An application that writes down what it is asked, and answers when it is told to.
 #[derive(Clone)]
-struct Gate {
-    addr: SocketAddr,
+pub(crate) struct Gate {
+    pub(crate) addr: SocketAddr,
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
@@ -48,7 +49,7 @@ struct State {
 }
 
 impl Gate {
-    fn start() -> Gate {
+    pub(crate) fn start() -> Gate {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let gate = Gate { addr: listener.local_addr().unwrap(), state: Arc::default() };
         let shared = gate.clone();
@@ -102,18 +103,18 @@ impl Gate {
         }
     }
 
-    fn came(&self) -> Vec<String> {
+    pub(crate) fn came(&self) -> Vec<String> {
         self.state.0.lock().unwrap().came.clone()
     }
 
     /// So many requests are there.
     #[track_caller]
-    fn has(&self, count: usize) {
+    pub(crate) fn has(&self, count: usize) {
         assert!(soon(PATIENCE, || self.came().len() >= count), "{:?}", self.came());
     }
 
     /// Lets so many more be answered.
-    fn answer(&self, count: usize) {
+    pub(crate) fn answer(&self, count: usize) {
         self.state.0.lock().unwrap().answered += count;
         self.state.1.notify_all();
     }
@@ -129,7 +130,7 @@ impl Gate {
 }
 
 /// Gold before bulk, by the path.
-const CLASSES: &str = "[[class]]\nname = \"gold\"\npriority = 0\n\
+pub(crate) const CLASSES: &str = "[[class]]\nname = \"gold\"\npriority = 0\n\
      [[class]]\nname = \"bulk\"\npriority = 1\n\
      [[rule]]\nname = \"gold\"\npath = \"/gold/*\"\nclass = \"gold\"\n\
      [[rule]]\nname = \"bulk\"\npath = \"/bulk/*\"\nclass = \"bulk\"\n";
@@ -147,7 +148,7 @@ fn proxied(gate: &Gate, route: &str, classes: &str) -> String {
     format!("[[proxy]]\npath = \"/\"\nto = \"http://{}\"\n{route}\n{classes}", gate.addr)
 }
 
-fn ask(served: &Served, path: &str) -> Client {
+pub(crate) fn ask(served: &Served, path: &str) -> Client {
     let mut client = served.client();
     assert!(client.ask(path));
     client
@@ -161,7 +162,7 @@ fn wait(served: &Served, count: u64) {
 }
 
 #[track_caller]
-fn status(client: &mut Client) -> u16 {
+pub(crate) fn status(client: &mut Client) -> u16 {
     client.answer().unwrap().status
 }
 
@@ -314,6 +315,52 @@ fn who_leaves_is_not_asked_for(engine: &str) {
     gate.has(4);
     gate.answer(2);
     assert_eq!(status(&mut next), 200);
+}
+
+/// With `abort_on_close` a FIN frees the place that a request has, or waits for.
+fn an_end_is_a_departure_where_that_is_said(engine: &str) {
+    let gate = Gate::start();
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1\nabort_on_close = true", CLASSES);
+    let end = |client: &mut Client| client.stream().shutdown(Shutdown::Write).unwrap();
+    let mut first = ask(&served, "/bulk/0");
+    gate.has(1);
+    let mut second = ask(&served, "/gold/1");
+    wait(&served, 1);
+    let mut third = ask(&served, "/bulk/2");
+    wait(&served, 2);
+    // one that waits, and one that is asked for
+    end(&mut second);
+    wait(&served, 1);
+    end(&mut first);
+    gate.has(2);
+    assert_eq!(gate.came(), ["/bulk/0", "/bulk/2"], "{engine}");
+    assert!(first.answer().is_err() && second.answer().is_err(), "{engine}");
+    // what else has come of such a client keeps nothing
+    let head = "GET /bulk/5 HTTP/1.1\r\nHost: a\r\n\r\n";
+    third.stream().write_all(head.as_bytes()).unwrap();
+    end(&mut third);
+    let mut fourth = ask(&served, "/bulk/3");
+    gate.has(3);
+    gate.answer(3);
+    assert_eq!(status(&mut fourth), 200, "{engine}");
+    // a stream that is reset, and then the end of its connection, on which another is
+    let stream = wire::connect(served.addr());
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut client = http2::Client::on(stream.try_clone().unwrap());
+    let reset = client.ask("/bulk/4");
+    gate.has(4);
+    let kept = client.ask("/bulk/6");
+    wait(&served, 1);
+    client.reset(reset);
+    gate.has(5);
+    let mut last = ask(&served, "/bulk/7");
+    wait(&served, 1);
+    stream.shutdown(Shutdown::Write).unwrap();
+    gate.has(6);
+    assert!(client.answer(kept).reset.is_some(), "{engine}");
+    gate.answer(3);
+    assert_eq!(status(&mut last), 200, "{engine}");
+    assert_eq!(gate.came()[3..], ["/bulk/4", "/bulk/6", "/bulk/7"], "{engine}");
 }
 
 fn a_reload_finds_those_that_wait(engine: &str) {
@@ -523,4 +570,85 @@ fn bodies_wait_with_their_client(engine: &str) {
     second.stream().write_all(&vec![b'x'; 200_000]).unwrap();
     let answer = second.answer().unwrap();
     assert_eq!((answer.status, answer.body.len()), (200, 200_000), "{engine}");
+}
+
+/// 502, 503 and 504 in the place of an application are told apart for each class.
+#[test]
+fn what_is_not_answered_is_counted_by_class() {
+    let (gate, late) = (Gate::start(), Gate::start());
+    let ended = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let folder = Folder::new();
+    let lines = format!(
+        "log.format = \"json\"\nlog.access = \"-\"\n\
+         [[proxy]]\npath = \"/gold/full\"\nto = \"http://{}\"\nin_flight = 1\nqueue.requests = 0\n\
+         [[proxy]]\npath = \"/bulk/late\"\nto = \"http://{}\"\ntimeouts.head = \"100ms\"\n\
+         [[proxy]]\npath = \"/bulk/ended\"\nto = \"http://{ended}\"\nmax_fails = 0\n{CLASSES}",
+        gate.addr, late.addr
+    );
+    let served = Served::with(Options::new(folder.join("")).config(&lines));
+    let mut first = ask(&served, "/gold/full");
+    gate.has(1);
+    assert_eq!(status(&mut ask(&served, "/gold/full")), 503);
+    assert_eq!(status(&mut ask(&served, "/bulk/late")), 504);
+    assert_eq!([0; 2].map(|_| status(&mut ask(&served, "/bulk/ended"))), [502; 2]);
+    gate.answer(1);
+    assert_eq!(status(&mut first), 200);
+    let metric = "forebay_class_unanswered_total";
+    let counted = |class| {
+        ["502", "503", "504"].map(|status| {
+            served.metric(&format!("{metric}{{class=\"{class}\",status=\"{status}\"}}"))
+        })
+    };
+    assert_eq!((counted("gold"), counted("bulk")), ([0, 1, 0], [2, 0, 1]));
+    let mut command = Command::new(binary());
+    let output = command.args(["policy", "show", "-c"]).arg(served.file()).output();
+    let shown = String::from_utf8(output.unwrap().stdout).unwrap();
+    let rows: Vec<Vec<&str>> =
+        shown.lines().map(|line| line.split_whitespace().collect()).collect();
+    for row in [["gold", "503", "1"], ["bulk", "502", "2"], ["bulk", "504", "1"]] {
+        assert!(rows.iter().any(|known| known == &row), "{row:?}: {shown}");
+    }
+    // a client that leaves: its line says of whom it was asked
+    let mut leaves = ask(&served, "/gold/full?leaves");
+    gate.has(2);
+    set_socket_linger(leaves.stream(), Some(Duration::ZERO)).unwrap();
+    drop(leaves);
+    let has =
+        ["\"/gold/full?leaves\"", "\"given_up\":true", &format!("\"upstream\":\"{}\"", gate.addr)];
+    let line = || {
+        let text = served.stdout();
+        text.lines().any(|line| has.iter().all(|part| line.contains(part)))
+    };
+    assert!(soon(PATIENCE, line), "{}", served.stdout());
+}
+
+/// What waits for an application for longer than its class should is overload: rules for that hold, with and
+/// without the agent, and no longer than it lasts.
+#[test]
+fn who_waits_for_an_application_brings_rules_for_overload_into_force() {
+    for agent in ["off", "on"] {
+        let gate = Gate::start();
+        let folder = Folder::new();
+        folder.write("robots/a", "page");
+        let lines = format!(
+            "agent = \"{agent}\"\n[[proxy]]\npath = \"/app\"\nto = \"http://{}\"\nin_flight = 1\n\
+             [[class]]\nname = \"gold\"\npriority = 0\ndelay = \"50ms\"\n\
+             [[rule]]\nname = \"robots\"\npath = \"/robots/*\"\nwhen = \"overload\"\naction = \"reject\"\n\
+             status = 429\n",
+            gate.addr
+        );
+        let served = Served::with(Options::new(folder.join("")).config(&lines));
+        let robot = || served.client().get("/robots/a").unwrap().status;
+        assert_eq!(robot(), 200, "agent {agent}");
+        let mut first = ask(&served, "/app/0");
+        gate.has(1);
+        let mut second = ask(&served, "/app/1");
+        wait(&served, 1);
+        assert!(soon(PATIENCE, || robot() == 429), "agent {agent}");
+        assert_eq!(served.metric("forebay_overload_cause{cause=\"applications\"}"), 1);
+        assert_eq!(served.metric("forebay_overload_level"), 1, "and nothing beyond");
+        gate.answer(2);
+        assert_eq!((status(&mut first), status(&mut second)), (200, 200));
+        assert!(soon(PATIENCE, || robot() == 200), "agent {agent}");
+    }
 }

@@ -4,7 +4,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::crowd::connect_from;
-use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::{Authority, Stream, connect, hello, over};
@@ -29,7 +29,7 @@ const LARGE: usize = 3_000_000;
 fn site() -> Folder {
     let folder = Folder::new();
     folder.write("site/small.txt", "small");
-    let large: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
+    let large = counting(LARGE);
     folder.write("site/large.bin", large);
     folder.age();
     folder

@@ -44,7 +44,7 @@ impl Live {
             }
             Live::Lines(next) if progress.elapsed >= *next => {
                 *next = progress.elapsed + PERIOD;
-                // there is nobody left to tell if this fails
+                // there is nowhere left to tell it if this fails
                 let _ = writeln!(stderr(), "{}  {}", time(progress), groups(progress));
             }
             Live::Lines(_) | Live::Nothing => {}

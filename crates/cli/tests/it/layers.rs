@@ -1,5 +1,6 @@
 //! The layers hold: packages import only downward, the pure ones stay pure, and `unsafe` stays
-//! where it is allowed. CONTRIBUTING.md shows the layers, and gives a reason for every dependency.
+//! where it is allowed. CONTRIBUTING.md shows the layers, and gives a reason for every dependency. Files
+//! that it, ARCHITECTURE.md and the glossary name exist.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -210,4 +211,72 @@ fn every_dependency_has_a_reason() {
     let explained: Vec<_> = rows.filter(|name| !name.contains('/')).collect();
     let missing: Vec<_> = wanted.iter().filter(|name| !explained.contains(&&***name)).collect();
     assert!(missing.is_empty(), "CONTRIBUTING.md does not say why these are here: {missing:?}");
+}
+
+#[test]
+fn contributing_shows_the_layers() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../CONTRIBUTING.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    // | `crates/http` | what it is | 0, pure |
+    let row = |line: &str| {
+        let (path, rest) = line.strip_prefix("| `")?.split_once('`')?;
+        let last = rest.trim_end().strip_suffix('|')?.rsplit('|').next()?.trim();
+        let (layer, is_pure) = match last.strip_suffix(", pure") {
+            Some(layer) => (layer, true),
+            None => (last, false),
+        };
+        let layer: u8 = layer.parse().ok()?;
+        assert_eq!(is_pure, layer <= PURE, "{path}");
+        let name = path.strip_prefix("crates/").unwrap_or(path);
+        Some((format!("forebay-{name}"), layer))
+    };
+    let mut shown: Vec<(String, u8)> = page.lines().filter_map(row).collect();
+    let mut known: Vec<_> = LAYERS.iter().map(|(name, of)| ((*name).to_owned(), *of)).collect();
+    shown.sort();
+    known.sort();
+    assert_eq!(shown, known);
+}
+
+/// Pages that name files: what they name must exist.
+const PAGES: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/glossary.md"];
+
+/// The paths that `text` names in code spans, with braces expanded: `a/{b,c}.rs` is two.
+fn named_paths(text: &str) -> Vec<String> {
+    let is_path = |span: &&str| {
+        let of_path = |c: char| c.is_ascii_alphanumeric() || "/._-{},".contains(c);
+        span.contains('/') && span.starts_with(char::is_alphanumeric) && span.chars().all(of_path)
+    };
+    // Code spans are the odd parts; blocks of code have their own marks, and are left out.
+    let prose = text.split("```").step_by(2);
+    let spans = prose.flat_map(|part| part.split('`').skip(1).step_by(2));
+    spans.filter(is_path).flat_map(expanded).collect()
+}
+
+/// `span` without braces, in as many forms as they say.
+fn expanded(span: &str) -> Vec<String> {
+    let Some((before, rest)) = span.split_once('{') else { return vec![span.to_owned()] };
+    let (choices, after) = rest.split_once('}').unwrap_or_else(|| panic!("open brace in {span}"));
+    choices.split(',').flat_map(|choice| expanded(&format!("{before}{choice}{after}"))).collect()
+}
+
+#[test]
+fn pages_name_only_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut gone = Vec::new();
+    for page in PAGES {
+        let named = named_paths(&std::fs::read_to_string(root.join(page)).unwrap());
+        assert!(named.len() > 10, "{page} names only {} files", named.len());
+        // below the root, or below the crates
+        let is_there =
+            |path: &str| ["", "crates"].iter().any(|from| root.join(from).join(path).exists());
+        let lost = named.iter().filter(|path| !is_there(path));
+        gone.extend(lost.map(|path| format!("{page}: {path}")));
+    }
+    assert!(gone.is_empty(), "no such file:\n{}", gone.join("\n"));
+}
+
+#[test]
+fn paths_in_pages_are_found() {
+    let text = "see `a/{b,c}.rs`, `make x`\n```\nd/`e\n```\nand `f/g/`, not `Type::name`";
+    assert_eq!(named_paths(text), ["a/b.rs", "a/c.rs", "f/g/"]);
 }

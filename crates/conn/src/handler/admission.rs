@@ -1,5 +1,5 @@
-//! The role that decides who is served: verdicts at accept and after each head, order, and the end of
-//! each request it was asked about.
+//! The role that decides which clients are served: verdicts at accept and after each head, order, and
+//! the end of each request it was asked about.
 
 use super::Parts;
 use crate::peer::Peer;
@@ -36,8 +36,8 @@ pub trait Admission: Parts {
     }
 
     /// Whether an admitted request may enter the ready queue. Asked once for each, when it is whole
-    /// and its moment has come: until then it waits for its client or for its moment, from then on for
-    /// nothing but the server.
+    /// and it may be answered (not before): until then it waits for its client or for that time, from
+    /// then on for nothing but the server.
     ///
     /// # Errors
     /// What its client is told.

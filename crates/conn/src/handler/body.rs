@@ -11,6 +11,15 @@ pub trait Bodies: Parts {
         None
     }
 
+    /// How many bytes of `body` are left to be sent, the current piece and those after it.
+    fn left(&self, body: &Self::Body) -> u64 {
+        match self.piece(body) {
+            None => 0,
+            Some(Piece::Memory(bytes)) => bytes.len() as u64,
+            Some(Piece::File { len, .. } | Piece::Pipe { len, .. }) => len,
+        }
+    }
+
     /// `count` bytes of the current piece were sent.
     fn advance(&self, _body: &mut Self::Body, _count: u64) {}
 
@@ -82,7 +91,7 @@ pub enum Piece<'b> {
 /// What became of [`Bodies::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes are in the room, at least one.
+    /// So many bytes were copied, at least one.
     Bytes(usize),
     /// The next bytes are not in memory: [`Bodies::warm`].
     Cold,

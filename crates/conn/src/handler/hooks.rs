@@ -42,7 +42,7 @@ pub struct HandedOver<T> {
     pub received: Vec<u8>,
     /// Both ends.
     pub peer: Peer,
-    /// What the request owns. Whoever takes the connection settles it.
+    /// What the request owns. The process that takes the connection settles it.
     pub ticket: T,
     /// The place of the connection among those there may be: dropped when it has ended.
     pub place: Box<dyn Send>,

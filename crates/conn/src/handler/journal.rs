@@ -28,8 +28,8 @@ pub trait Journal: Parts {
     }
 
     /// A request that was admitted ends without an answer: its connection does. Called before its ticket
-    /// is settled.
-    fn given_up(&mut self, _asked: &GivenUp<'_, Self::Ticket>) {}
+    /// is settled, with the exchange that was to answer it, if there is one.
+    fn given_up(&mut self, _asked: &GivenUp<'_, Self::Ticket>, _relay: Option<&Self::Relay>) {}
 
     /// Ends a log line: the answer was sent, with `body_bytes` of its body, or never will be. Of
     /// answers that leave together only the last waits for that.

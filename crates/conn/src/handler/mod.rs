@@ -2,7 +2,7 @@
 //!
 //! | role | asked | module |
 //! |---|---|---|
-//! | [`Admission`] | who is served, in which order, and what is told to the others | [`admission`] |
+//! | [`Admission`] | which clients are served, in which order, and what the others are told | [`admission`] |
 //! | [`Process`] | what the answer is | [`process`] |
 //! | [`Bodies`] | the next bytes of an answer that is not in [`Out`](crate::Out) | [`body`] |
 //! | [`Journal`] | what is timed and logged | [`journal`] |
@@ -40,14 +40,14 @@ pub trait Parts: Sized {
     type Relay: Relay;
     /// A log line that waits for its number of bytes.
     type Line: Send;
-    /// What a request owns from the moment it was judged until it is over; see
+    /// What a request owns from its verdict until it is over; see
     /// [`Admission::settle`].
     type Ticket: Send + Default;
     /// What is known of a connection from one of its requests to the next. Most have nothing to remember.
     type Standing: Send + Default;
 }
 
-/// The process stage and all that belongs to it: decides who is admitted and what is answered.
+/// The process stage and all that belongs to it: decides which requests are admitted and what is answered.
 ///
 /// A loop owns its handler; methods must neither block nor take noticeable CPU time. What would is
 /// returned as a [`Job`] and comes back as its result.

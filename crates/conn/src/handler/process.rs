@@ -8,8 +8,9 @@ use forebay_metrics::{Local, Stopwatch};
 
 /// Answers requests.
 pub trait Process: Parts {
-    /// Who answers a request that has a body. Asked when its head is there and it was admitted, before
-    /// any of the body is read and before `100 Continue` is sent; again with the result of a job.
+    /// What answers a request that has a body: this handler, another process, an application. Asked when
+    /// its head is there and it was admitted, before any of the body is read and before `100 Continue`
+    /// is sent; again with the result of a job.
     fn decide(
         &mut self,
         _request: &Request<'_>,
@@ -43,7 +44,7 @@ pub trait Process: Parts {
         Relayed::Own
     }
 
-    /// Whether who has sent a request that must wait is told that it is here (102, in HTTP/1.1). For
+    /// Whether the sender of a request that must wait is told that it is here (102, in HTTP/1.1). For
     /// servers that ask for it: others do not expect interim answers.
     fn acknowledges(&self, _head: &Head<'_>) -> bool {
         false
@@ -69,14 +70,14 @@ pub trait Process: Parts {
     }
 }
 
-/// Who answers a request, and so what becomes of its body.
+/// What answers a request, and so what becomes of its body.
 #[derive(Debug)]
 pub enum Decision<J> {
     /// This handler does: the body is discarded, then the request is [processed](Process::process).
     Here,
     /// This must be done first; then decide again with the result.
     Job(J),
-    /// Another server does, or nobody needs the body: the request goes on at once, and its body of at most
+    /// Another server does, or the body is not needed: the request goes on at once, and its body of at most
     /// so many bytes, framing included, stays in the socket. An [exchange](Outcome::Relay) takes it as it
     /// comes; with any other answer the connection ends, unless all of the body is there.
     Stream(u64),

@@ -29,8 +29,11 @@ pub trait Relay: Send {
     /// The socket is ready, or has failed: it is to be tried.
     fn ready(&mut self);
 
-    /// How many bytes of the request's body it takes now; none once it is known that nobody wants them.
+    /// How many bytes of the request's body it takes now; none once it is known that they are not wanted.
     fn room(&self) -> usize;
+
+    /// Whether the body of the request is for it, and not for another that follows it.
+    fn takes_body(&self) -> bool;
 
     /// The next bytes of the request's body: at most as many as there is [room](Relay::room) for.
     fn give(&mut self, bytes: &[u8]);
@@ -38,6 +41,10 @@ pub trait Relay: Send {
     /// The request's body is whole, and these were its trailers; or the client's end of a tunnel has come. Not
     /// told of a request without a body.
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>);
+
+    /// The client's end of a tunnel has broken off: the other server is to see that, not an orderly end. Nothing
+    /// is asked of the exchange afterwards.
+    fn cut(&mut self);
 
     /// Goes as far as its sockets allow with what it was given, and as far as the head of the answer. It is
     /// `now_ms` on a clock that never goes back.
@@ -62,6 +69,10 @@ pub trait Relay: Send {
         Vec::new()
     }
 
+    /// Whether it is given up when its client has shut down writing, as when it has left. Not asked of a
+    /// tunnel.
+    fn aborts_on_close(&self) -> bool;
+
     /// What is waited for, if nothing is there: `Slot`, `Connect`, `Answer` or `Flow`; or `Link` for all of
     /// them.
     fn awaits(&self) -> Await;
@@ -69,8 +80,8 @@ pub trait Relay: Send {
     /// Until when, on the clock of [`advance`](Relay::advance). It moves later when something moves.
     fn deadline_ms(&self) -> u64;
 
-    /// The [deadline](Relay::deadline_ms) has come. Whether that was only a moment to look whether who
-    /// answers still lives; then the exchange goes on, with the same or another.
+    /// The [deadline](Relay::deadline_ms) has come. Whether that was only the time to look whether the
+    /// server that answers still lives; then the exchange goes on, with the same or another.
     fn looks(&mut self, _now_ms: u64) -> bool {
         false
     }
@@ -126,6 +137,16 @@ pub enum Relayed<J> {
 pub enum NoRelay {}
 
 impl Relay for NoRelay {
+    fn takes_body(&self) -> bool {
+        match *self {}
+    }
+
+    fn cut(&mut self) {}
+
+    fn aborts_on_close(&self) -> bool {
+        match *self {}
+    }
+
     fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
         match *self {}
     }

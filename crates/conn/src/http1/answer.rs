@@ -1,4 +1,4 @@
-//! Decision, order, process: who answers a request, when, and with what.
+//! Decision, order, process: what answers a request, when, and with what.
 
 use super::receive::{ask_for_body, discarding};
 use super::relay::{Relaying, passing};
@@ -57,7 +57,7 @@ impl<H: Handler> Http1<H> {
         None
     }
 
-    /// The job is done after which it is known who answers the request that is kept.
+    /// The job is done after which it is known what answers the request that is kept.
     pub(super) fn decide<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -161,7 +161,7 @@ impl<H: Handler> Http1<H> {
         let keeps_alive = is_whole && self.keeps_alive(request.head, cx);
         let mut reply = Reply::new(cx.out, cx.date, keeps_alive);
         reply.answers(request.head);
-        reply.timeout_s = cx.announce_s;
+        reply.timeout_s = cx.announce.of(self.rank);
         match cx.handler.process(request, ticket, done, &mut reply) {
             Outcome::Replied => {}
             Outcome::Job(job) => return Answer::Job(job),
@@ -172,7 +172,7 @@ impl<H: Handler> Http1<H> {
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         let owned = Some(Owned::Ticket(std::mem::take(ticket)));
         self.written(cx, Some(request), owned, stages, status, bytes);
-        self.announced_s = cx.announce_s;
+        self.announced_s = cx.announce.of(self.rank);
         if keep_alive { Answer::Next } else { Answer::Last }
     }
 

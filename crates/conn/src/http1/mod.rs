@@ -79,7 +79,7 @@ enum Stage<H: Parts> {
     Deciding(Option<H::Job>),
     /// For its body, which is discarded.
     Body(Decoder),
-    /// For the moment from which it may be answered, in so many milliseconds.
+    /// Until it may be answered, in so many milliseconds.
     Early(u32),
     /// For nothing but the server from here on: it is to be enqueued.
     Whole,
@@ -268,8 +268,12 @@ impl<H: Handler> Protocol<H> for Http1<H> {
                 return handler.settle(&mut kept.grant.ticket, Settled::Cut);
             }
             let stages = kept.stages;
-            kept.with(peer, &NormalPath::default(), |request, grant, _| {
-                handler.given_up(&GivenUp { peer, request, ticket: &grant.ticket, stages });
+            kept.with(peer, &NormalPath::default(), |request, grant, stage| {
+                let relay = match stage {
+                    Stage::Relay(relaying) => Some(relaying.relay()),
+                    _ => None,
+                };
+                handler.given_up(&GivenUp { peer, request, ticket: &grant.ticket, stages }, relay);
             });
             handler.settle(&mut kept.grant.ticket, Settled::Cut);
         }
@@ -325,6 +329,14 @@ impl<H: Handler> Protocol<H> for Http1<H> {
             RequestState::Last(_) => Await::Send,
         };
         Awaited { what, id: RequestId(self.served) }
+    }
+
+    fn left(&self) -> u64 {
+        self.relaying().map_or(0, Relaying::left)
+    }
+
+    fn aborts_on_close(&self) -> bool {
+        self.relaying().is_some_and(Relaying::aborts_on_close)
     }
 
     fn deadline_ms(&self, _: Awaited) -> u64 {

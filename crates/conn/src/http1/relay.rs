@@ -1,6 +1,6 @@
 //! A request that another server answers: its body goes there as it comes, and the answer comes back.
 //!
-//! Where the answer ends before the request does, nobody needs what is left of that: the connection ends
+//! Where the answer ends before the request does, what is left of that is not needed: the connection ends
 //! with the answer, unless all of it is there. An answer that breaks off resets the connection.
 
 use super::{Http1, Owned, RequestState, Stage, last};
@@ -84,6 +84,18 @@ impl<H: Parts> Relaying<H> {
             Told::Nothing | Told::Head { .. } => self.upload.is_some(),
         };
         is_open && self.relay.room() > 0
+    }
+
+    /// Bytes of the answer that are to come, if that is known.
+    pub(super) fn left(&self) -> u64 {
+        let is_begun = matches!(self.told, Told::Head { .. });
+        let length = self.relay.length().filter(|_| is_begun);
+        length.map_or(0, |length| length.saturating_sub(self.body_bytes))
+    }
+
+    /// Whether it ends when the client has shut down writing.
+    pub(super) fn aborts_on_close(&self) -> bool {
+        !matches!(self.told, Told::Switch { .. }) && self.relay.aborts_on_close()
     }
 
     /// Passes on what has come of the request's body, as far as there is room for it.
@@ -301,7 +313,7 @@ impl<H: Handler> Http1<H> {
                 let keeps_alive = is_whole && self.keeps_alive(request.head, cx);
                 let mut reply = Reply::new(cx.out, cx.date, keeps_alive);
                 reply.answers(request.head);
-                reply.timeout_s = cx.announce_s;
+                reply.timeout_s = cx.announce.of(self.rank);
                 let (ticket, relay) = (&mut grant.ticket, &mut *relaying.relay);
                 let relayed = cx.handler.relayed(request, ticket, relay, &mut reply);
                 let (status, bytes) = (reply.status, reply.body_bytes);
@@ -348,7 +360,7 @@ impl<H: Handler> Http1<H> {
         };
         cx.budget = cx.budget.saturating_sub(1);
         cx.metrics.add(Counter::of_status(status), 1);
-        self.announced_s = if keep_alive { cx.announce_s } else { 0 };
+        self.announced_s = if keep_alive { cx.announce.of(self.rank) } else { 0 };
         if let Relayed::Own = relayed {
             self.served += 1;
             self.sending.line = relaying.line.take();

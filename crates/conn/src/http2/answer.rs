@@ -138,7 +138,7 @@ impl<H: Handler> Http2<H> {
         else {
             return;
         };
-        // nobody needs it
+        // it is not needed
         self.drop_upload(stream, upload);
         let stages = kept.stages;
         kept.with(cx.peer, cx.path, |request, grant, _| {

@@ -32,6 +32,7 @@ impl HeadParts {
         let fields = &self.fields;
         let parts = Decoded {
             method: std::str::from_utf8(fields.method()).unwrap_or_default(),
+            protocol: fields.protocol(),
             target: fields.path(),
             authority: fields.authority(),
             names: fields.names(),

@@ -114,7 +114,7 @@ enum Stage<J> {
     Deciding(Option<J>),
     /// For its body, of which so many bytes were discarded.
     Body(u64),
-    /// For the moment from which it may be answered, in so many milliseconds.
+    /// Until it may be answered, in so many milliseconds.
     Early(u32),
     /// For nothing but the server from here on: it is to be enqueued.
     Whole,
@@ -196,6 +196,7 @@ impl<H: Handler> Http2<H> {
         let limits = forebay_http2::Limits {
             fields,
             streams: limits.streams,
+            extended_connect: limits.tunnels,
             ..forebay_http2::Limits::default()
         };
         Http2 {
@@ -354,21 +355,23 @@ impl<H: Handler> Http2<H> {
 
 /// A request is over before its answer is.
 fn give_up<H: Handler>(handler: &mut H, peer: &Peer, live: Live<H>) {
-    let kept = match live.phase {
-        Phase::Asked(kept) => Some(kept),
+    let (kept, relay) = match live.phase {
+        Phase::Asked(kept) => (Some(kept), None),
         Phase::Relaying(mut relaying) => {
             let is_told = Http2::abandon_relay(handler, &mut relaying);
-            (!is_told).then_some(relaying.kept)
+            let Relaying { kept, relay, .. } = *relaying;
+            ((!is_told).then_some(kept), Some(relay))
         }
         Phase::Answered(sending) => {
             sending.end().end(handler, Settled::Cut);
-            None
+            (None, None)
         }
     };
     if let Some(mut kept) = kept {
         let stages = kept.stages;
         kept.with(peer, &NormalPath::default(), |request, grant, _| {
-            handler.given_up(&GivenUp { peer, request, ticket: &grant.ticket, stages });
+            let asked = GivenUp { peer, request, ticket: &grant.ticket, stages };
+            handler.given_up(&asked, relay.as_deref());
         });
         handler.settle(&mut kept.grant.ticket, Settled::Cut);
     }
@@ -396,6 +399,9 @@ impl<H: Handler> Protocol<H> for Http2<H> {
         self.is_stuck = false;
         if cx.draining || self.served >= cx.limits.requests {
             self.say_goodbye(cx.now_ms);
+        }
+        if self.input_ended && self.relays > 0 {
+            self.abort_relays(cx);
         }
         let step = loop {
             if let Some(event) = cx.event.take() {
@@ -501,7 +507,12 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             }
             Await::Link if awaited.id == GOODBYE => self.machine.drain_now(),
             Await::Send => self.reset(cx.handler, cx.peer, stream, ErrorCode::CANCEL),
-            Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link => {
+            Await::Place
+            | Await::Slot
+            | Await::Connect
+            | Await::Answer
+            | Await::Flow
+            | Await::Link => {
                 self.expire_relay(cx, stream);
             }
             Await::Idle | Await::Head => {
@@ -552,6 +563,15 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             _ => return 0,
         };
         body_bytes - std::mem::replace(told_bytes, body_bytes)
+    }
+
+    fn left(&self) -> u64 {
+        let of_answer = |live: &Live<H>| match &live.phase {
+            Phase::Answered(sending) => sending.left,
+            Phase::Relaying(relaying) => relaying.left(),
+            Phase::Asked(_) => 0,
+        };
+        self.live.iter().map(|(_, live)| of_answer(live)).fold(0, u64::saturating_add)
     }
 
     fn deadline_ms(&self, awaited: Awaited) -> u64 {

@@ -1,6 +1,7 @@
 //! Receive and verdict: what has come, whose request it is, and whether it is served.
 
 use super::answer::Asked;
+use super::relay::Trailing;
 use super::{DoneOf, Http2, Live, MOST_RESETS, Phase, Stage, Upload};
 use crate::handler::{Admitted, Decision, Handler, Settled, Stages, Verdict};
 use crate::input::Input;
@@ -24,6 +25,8 @@ enum Came {
     /// Some of a body that is passed on; whether it may be so much.
     Upload(u32, bool),
     Reset(u32),
+    /// Something that may not be in a tunnel.
+    Misused(u32),
     Failed,
     /// Nothing that concerns a request.
     Nothing,
@@ -66,8 +69,9 @@ impl<H: Handler> Http2<H> {
                 }
             }
             Some(Event::Trailers { stream }) => match self.receive_trailers(stream, fields) {
-                true => Came::Upload(stream, true),
-                false => Came::Body(stream, 0, true),
+                Trailing::PassedOn => Came::Upload(stream, true),
+                Trailing::Dropped => Came::Body(stream, 0, true),
+                Trailing::Misplaced => Came::Misused(stream),
             },
             Some(Event::Reset { stream, .. }) => Came::Reset(stream),
             Some(Event::Failed(_)) => Came::Failed,
@@ -89,10 +93,14 @@ impl<H: Handler> Http2<H> {
             Came::Upload(stream, false) => self.refuse_upload(cx, stream),
             Came::Body(stream, count, ends) => self.discard(cx, stream, count, ends),
             Came::Reset(stream) => {
+                self.cut_tunnel(stream);
                 if let Some(live) = self.live.remove(stream) {
                     self.give_up(cx.handler, cx.peer, stream, live);
                     return Some(Step::Forget(RequestId(stream)));
                 }
+            }
+            Came::Misused(stream) => {
+                self.reset(cx.handler, cx.peer, stream, ErrorCode::PROTOCOL_ERROR);
             }
             Came::Failed => self.closing = Some(Closing::Linger),
             Came::Nothing => {}
@@ -163,11 +171,16 @@ impl<H: Handler> Http2<H> {
             conn.live.insert(stream, Live { is_open: !ends, phase, upload: None });
             conn.asking.push_back(stream);
         };
+        if request.head.tunnel.is_some() {
+            let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
+            keep(self, ticket, stage);
+            return self.expect_tunnel(stream, ends);
+        }
         if !ends {
             return match cx.handler.decide(request, &mut ticket, None) {
                 Decision::Job(job) => {
                     keep(self, ticket, Stage::Deciding(Some(job)));
-                    // until it is known whether somebody wants it
+                    // until it is known whether it is wanted
                     self.expect_upload(stream, u64::MAX);
                 }
                 Decision::HandOver => self.hand_back(cx, stream, ticket),
@@ -207,7 +220,7 @@ impl<H: Handler> Http2<H> {
         }
     }
 
-    /// The job is done after which it is known who answers.
+    /// The job is done after which it is known what answers.
     pub(super) fn decide<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -264,7 +277,14 @@ impl<H: Handler> Http2<H> {
         }
     }
 
-    /// Some of a body that nobody reads.
+    /// What the client says into a tunnel is kept until there is one, as far as its window goes.
+    fn expect_tunnel(&mut self, stream: u32, ends: bool) {
+        if let Some(live) = self.live.get_mut(stream) {
+            live.upload = Some(Box::new(Upload::of_tunnel(ends)));
+        }
+    }
+
+    /// Some of a body that is not read.
     fn discard<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,

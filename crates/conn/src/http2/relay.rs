@@ -1,5 +1,8 @@
 //! A request that another server answers, on a stream: its body goes there as it comes, and windows are
 //! given back as it is taken; the answer comes back as far as the client's windows are open.
+//!
+//! An extended CONNECT (RFC 8441) makes a tunnel of its stream: the end of one direction is END_STREAM here
+//! and FIN there, and an end in disorder is RST_STREAM here and RST there.
 
 use super::answer::{Asked, Page};
 use super::head::encode_head;
@@ -27,12 +30,29 @@ pub(super) struct Upload {
     left: u64,
     /// Some of it has come.
     has_begun: bool,
+    /// It is what the client says into a tunnel, which must be there first.
+    is_for_tunnel: bool,
+}
+
+/// What becomes of trailers.
+pub(super) enum Trailing {
+    /// They end the body of a request that is passed on.
+    PassedOn,
+    /// They are not needed.
+    Dropped,
+    /// There are none in a tunnel (RFC 9113 §8.5).
+    Misplaced,
 }
 
 impl Upload {
     /// Of at most so many bytes.
     pub(super) fn new(most: u64) -> Upload {
         Upload { left: most, ..Upload::default() }
+    }
+
+    /// What a client says into a tunnel. `ends` if that is nothing.
+    pub(super) fn of_tunnel(ends: bool) -> Upload {
+        Upload { has_ended: ends, is_for_tunnel: true, ..Upload::new(u64::MAX) }
     }
 
     /// It may have so many bytes. Says whether it has no more already.
@@ -70,6 +90,17 @@ pub(super) enum Passed {
     Nothing,
 }
 
+/// What the client has been told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Nothing but interim answers.
+    Nothing,
+    /// The head of the answer, and some of its body.
+    Head,
+    /// That its stream is a tunnel: whether the end of the other server was passed on.
+    Switch { server_ended: bool },
+}
+
 /// An exchange with another server, and how far its client is.
 pub(super) struct Relaying<H: Parts> {
     /// The request, for its answer.
@@ -77,8 +108,7 @@ pub(super) struct Relaying<H: Parts> {
     pub(super) relay: Box<H::Relay>,
     /// Its body; `None` when all of it was taken.
     pub(super) upload: Option<Box<Upload>>,
-    /// The head of the answer is written.
-    is_told: bool,
+    told: Told,
     /// The client has something to take.
     pub(super) is_held: bool,
     line: Option<H::Line>,
@@ -91,6 +121,16 @@ pub(super) struct Relaying<H: Parts> {
 }
 
 impl<H: Parts> Relaying<H> {
+    /// Bytes of the answer that are to come, if that is known.
+    pub(super) fn left(&self) -> u64 {
+        self.left.unwrap_or(0)
+    }
+
+    /// Whether it ends when the client has shut down writing.
+    fn aborts_on_close(&self) -> bool {
+        !matches!(self.told, Told::Switch { .. }) && self.relay.aborts_on_close()
+    }
+
     pub(super) fn new(
         kept: Kept<H>,
         relay: Box<H::Relay>,
@@ -100,7 +140,7 @@ impl<H: Parts> Relaying<H> {
             kept,
             relay,
             upload,
-            is_told: false,
+            told: Told::Nothing,
             is_held: false,
             line: None,
             body_bytes: 0,
@@ -109,15 +149,38 @@ impl<H: Parts> Relaying<H> {
         }
     }
 
+    /// Whether what has come from the client may be passed on.
+    fn passes_on(&self) -> bool {
+        let is_for_tunnel = self.upload.as_ref().is_some_and(|upload| upload.is_for_tunnel);
+        !is_for_tunnel || matches!(self.told, Told::Switch { .. })
+    }
+
     /// More of the request's body is waited for, and would be taken.
     fn wants_body(&self) -> bool {
         let is_open = self.upload.as_ref().is_some_and(|upload| !upload.has_ended);
-        is_open && self.relay.room() > 0
+        is_open && self.passes_on() && self.relay.room() > 0
     }
 
     /// Whether only its client keeps it from going on.
     pub(super) fn waits_for_client(&self) -> bool {
-        self.is_held || (!self.is_told && self.wants_body())
+        self.is_held || (self.told != Told::Head && self.wants_body())
+    }
+
+    /// Whether both directions of a tunnel have ended, or the one that has not leads nowhere.
+    fn is_over(&self) -> bool {
+        let has_unsent = self.relay.socket().is_some_and(|(_, _, wants)| wants.write);
+        self.told == Told::Switch { server_ended: true }
+            && !has_unsent
+            && (self.upload.is_none() || self.relay.room() == 0)
+    }
+
+    /// What its stream is reset with where no more can be passed on. Of a tunnel that stands for an RST
+    /// (RFC 8441 §5).
+    fn broken(&self) -> ErrorCode {
+        match self.told {
+            Told::Switch { .. } => ErrorCode::CANCEL,
+            Told::Nothing | Told::Head => ErrorCode::INTERNAL_ERROR,
+        }
     }
 
     /// What it waits for, unless that is its client's windows.
@@ -133,7 +196,7 @@ impl<H: Parts> Relaying<H> {
         if let Some(line) = self.line.take() {
             handler.log(line, self.body_bytes);
         }
-        self.is_told
+        self.told != Told::Nothing
     }
 
     fn leaving(self) -> (Leaving<H>, Box<H::Relay>, bool) {
@@ -189,7 +252,7 @@ impl<H: Handler> Http2<H> {
     pub(super) fn socket_ready<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         let Some(relaying) = self.relaying(stream) else { return };
         relaying.relay.ready();
-        let is_told = relaying.is_told;
+        let is_told = relaying.told != Told::Nothing;
         self.pump(cx, stream);
         if is_told {
             self.machine.offer(stream);
@@ -203,16 +266,25 @@ impl<H: Handler> Http2<H> {
         live.upload().map(|upload| upload.receive(bytes, ends))
     }
 
-    /// What follows the body of a request. Says whether that is passed on.
-    pub(super) fn receive_trailers(&mut self, stream: u32, fields: &Fields) -> bool {
-        let Some(live) = self.live.get_mut(stream) else { return false };
-        let upload = live.upload();
-        let is_wanted = upload.is_some();
-        if let Some(upload) = upload {
-            upload.end(fields);
-            live.is_open = false;
+    /// What follows the body of a request.
+    pub(super) fn receive_trailers(&mut self, stream: u32, fields: &Fields) -> Trailing {
+        let Some(live) = self.live.get_mut(stream) else { return Trailing::Dropped };
+        match live.upload() {
+            Some(upload) if upload.is_for_tunnel => return Trailing::Misplaced,
+            Some(upload) => upload.end(fields),
+            None => return Trailing::Dropped,
         }
-        is_wanted
+        live.is_open = false;
+        Trailing::PassedOn
+    }
+
+    /// The client has reset its stream: if that is a tunnel, the other server is to see that.
+    pub(super) fn cut_tunnel(&mut self, stream: u32) {
+        if let Some(relaying) = self.relaying(stream)
+            && let Told::Switch { .. } = relaying.told
+        {
+            relaying.relay.cut();
+        }
     }
 
     /// Goes as far as the exchange allows: passes on what has come of the request, and looks for the head
@@ -223,10 +295,12 @@ impl<H: Handler> Http2<H> {
             else {
                 return;
             };
+            let passes_on = relaying.passes_on();
             let Relaying { relay, upload, kept, .. } = &mut **relaying;
-            let mut has_begun = upload.is_none();
-            if let Some(body) = upload {
-                has_begun = body.has_begun;
+            let has_begun = upload.as_ref().is_none_or(|body| body.has_begun);
+            if let Some(body) = upload
+                && passes_on
+            {
                 let count = relay.room().min(body.bytes.len());
                 if count > 0 {
                     relay.give(&body.bytes[..count]);
@@ -234,7 +308,7 @@ impl<H: Handler> Http2<H> {
                     // as much may come again
                     self.machine.consumed(stream, count);
                 }
-                if body.has_ended && body.bytes.is_empty() {
+                if body.has_ended && body.bytes.is_empty() && relay.takes_body() {
                     let trailers = body.trailers.iter();
                     relay.finish(&mut trailers.map(|(name, value)| (&**name, &**value)));
                     *upload = None;
@@ -244,9 +318,13 @@ impl<H: Handler> Http2<H> {
             match relay.advance(cx.now_ms) {
                 Next::Wait => {
                     let has_more = upload.as_ref().is_some_and(|body| !body.bytes.is_empty());
-                    if !has_more || relay.room() <= room {
-                        return;
+                    if has_more && passes_on && relay.room() > room {
+                        continue;
                     }
+                    if relaying.is_over() {
+                        self.end_relay(cx.handler, stream);
+                    }
+                    return;
                 }
                 Next::Answer => return self.answer_relayed(cx, stream),
                 Next::Interim(status) => {
@@ -284,7 +362,7 @@ impl<H: Handler> Http2<H> {
                 let asked =
                     Asked::new(stream, is_open, request, stages, Grant { ticket, ..*grant });
                 self.respond_own(cx, asked, page, relay);
-            } else if let Relayed::Body = relayed {
+            } else if let Relayed::Body | Relayed::Switched = relayed {
                 let answered = Answered {
                     peer,
                     request: Some(request),
@@ -297,6 +375,7 @@ impl<H: Handler> Http2<H> {
             (relayed, page, request.head.method == Method::Head)
         });
         cx.watch.lap(Activity::Process);
+        let is_tunnel = matches!(relayed, Relayed::Switched);
         match relayed {
             Relayed::Own => return self.drop_upload(stream, relaying.upload.take()),
             Relayed::Job(job) => {
@@ -311,29 +390,28 @@ impl<H: Handler> Http2<H> {
                 self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload });
                 return self.answer_kept(cx, stream, None);
             }
-            // a stream is no connection, and was not asked to become one
-            Relayed::Switched => {
-                cx.out.withdraw();
-                self.insert_relaying(stream, is_open, relaying);
-                return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
-            }
-            Relayed::Body => {}
+            Relayed::Switched | Relayed::Body => {}
         }
         self.served += 1;
         cx.budget = cx.budget.saturating_sub(1);
         cx.metrics.add(Counter::of_status(page.status), 1);
-        let length = relaying.relay.length();
+        let length = relaying.relay.length().filter(|_| !is_tunnel);
         let is_short = is_head || !has_body(page.status) || length == Some(0);
         let part = if is_short { Part::Last } else { Part::Head };
         let out = &mut cx.out.bytes;
         let end = self.machine.head_at(out, stream, part, start..page.head_end);
         out.truncate(end.unwrap_or(start));
-        (relaying.is_told, relaying.left) = (true, length);
+        relaying.told = if is_tunnel { Told::Switch { server_ended: false } } else { Told::Head };
+        relaying.left = length;
         if is_short {
             return self.finish_relay(cx.handler, stream, is_open, *relaying);
         }
         self.insert_relaying(stream, is_open, relaying);
         self.machine.offer(stream);
+        if is_tunnel {
+            // what has come before there was one
+            self.pump(cx, stream);
+        }
     }
 
     /// Appends at most `most` of the next bytes of an answer, or its trailers.
@@ -369,7 +447,8 @@ impl<H: Handler> Http2<H> {
             }
             Given::End | Given::Broken => {
                 cx.metrics.add(Counter::BrokenUpstream, 1);
-                self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+                let code = relaying.broken();
+                self.reset(cx.handler, cx.peer, stream, code);
                 Passed::Nothing
             }
             Given::Nothing => {
@@ -379,7 +458,19 @@ impl<H: Handler> Http2<H> {
         }
     }
 
-    /// All of an answer is written.
+    /// All that comes from the other server is written. A tunnel stays until its client ends as well.
+    pub(super) fn end_answer(&mut self, handler: &mut H, stream: u32) {
+        let Some(relaying) = self.relaying(stream) else { return };
+        if let Told::Switch { server_ended } = &mut relaying.told {
+            (*server_ended, relaying.is_held) = (true, false);
+            if !relaying.is_over() {
+                return;
+            }
+        }
+        self.end_relay(handler, stream);
+    }
+
+    /// An exchange is over.
     pub(super) fn end_relay(&mut self, handler: &mut H, stream: u32) {
         if let Some((is_open, relaying)) = self.take_relaying(stream) {
             self.finish_relay(handler, stream, is_open, *relaying);
@@ -394,8 +485,9 @@ impl<H: Handler> Http2<H> {
         mut relaying: Relaying<H>,
     ) {
         let upload = relaying.upload.take();
+        let is_tunnel = matches!(relaying.told, Told::Switch { .. });
         let (leaving, relay, _) = relaying.leaving();
-        if upload.is_none() && !is_open {
+        if upload.is_none() && !is_open && !is_tunnel {
             handler.release(*relay);
         }
         self.drop_upload(stream, upload);
@@ -411,7 +503,7 @@ impl<H: Handler> Http2<H> {
 
     /// The body of a request is larger than it may be.
     pub(super) fn refuse_upload<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
-        let is_told = self.relaying(stream).is_some_and(|relaying| relaying.is_told);
+        let is_told = self.relaying(stream).is_some_and(|it| it.told != Told::Nothing);
         if is_told {
             return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
         }
@@ -435,8 +527,9 @@ impl<H: Handler> Http2<H> {
         if relaying.relay.looks(cx.now_ms) {
             return self.pump(cx, stream);
         }
-        if relaying.is_told {
-            return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+        if relaying.told != Told::Nothing {
+            let code = relaying.broken();
+            return self.reset(cx.handler, cx.peer, stream, code);
         }
         if relaying.wants_body() {
             self.unrelay(stream);
@@ -445,6 +538,25 @@ impl<H: Handler> Http2<H> {
         }
         relaying.relay.expire();
         self.pump(cx, stream);
+    }
+
+    /// The client has shut down writing: exchanges end for which that is to leave, and those whose request
+    /// has not come whole.
+    #[cold]
+    pub(super) fn abort_relays<S>(&mut self, cx: &mut Context<'_, H, S>) {
+        let aborts = |live: &Live<H>| match &live.phase {
+            // what never will be whole, too
+            Phase::Relaying(relaying) => {
+                let is_open = relaying.upload.as_ref().is_some_and(|upload| !upload.has_ended);
+                is_open || relaying.aborts_on_close()
+            }
+            _ => false,
+        };
+        let streams: Vec<u32> =
+            self.live.iter().filter(|(_, live)| aborts(live)).map(|(stream, _)| stream).collect();
+        for stream in streams {
+            self.reset(cx.handler, cx.peer, stream, ErrorCode::CANCEL);
+        }
     }
 
     /// An exchange ends with its connection, or its stream.

@@ -143,7 +143,7 @@ impl<H: Handler> Http2<H> {
             Some(header) => {
                 cx.out.bytes[start..start + HEADER_BYTES].copy_from_slice(&header);
                 if ends {
-                    self.end_relay(cx.handler, stream);
+                    self.end_answer(cx.handler, stream);
                 }
             }
             None => {
@@ -189,7 +189,7 @@ impl<H: Handler> Http2<H> {
     /// All of an answer is written.
     pub(super) fn leave(&mut self, stream: u32, is_open: bool, leaving: Leaving<H>) {
         if is_open {
-            // nobody reads what the client still sends (RFC 9113 §8.1)
+            // what the client still sends is not read (RFC 9113 §8.1)
             self.machine.reset(stream, ErrorCode::NO_ERROR);
         }
         self.leaving.push(leaving);

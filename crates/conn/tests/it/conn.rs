@@ -137,7 +137,7 @@ impl Journal for Echo {
         self.clock_ns
     }
 
-    fn given_up(&mut self, asked: &GivenUp<'_, Ticket>) {
+    fn given_up(&mut self, asked: &GivenUp<'_, Ticket>, _: Option<&Self::Relay>) {
         assert!(asked.ticket.0 > 0, "given up without its ticket");
         self.given_up.push(String::from_utf8(asked.request.head.path.to_vec()).unwrap());
     }
@@ -224,7 +224,7 @@ impl Bench {
             limits,
             date: b"Sun, 06 Nov 1994 08:49:37 GMT",
             now_ms: 0,
-            announce_s: 0,
+            announce: forebay_conn::Announce::default(),
             draining: false,
             budget,
             answers: Some(Rank::LAST),

@@ -76,6 +76,16 @@ impl Drop for Exchange {
 }
 
 impl Relay for Exchange {
+    fn takes_body(&self) -> bool {
+        true
+    }
+
+    fn cut(&mut self) {}
+
+    fn aborts_on_close(&self) -> bool {
+        false
+    }
+
     fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
         None
     }
@@ -254,7 +264,7 @@ impl Journal for Front {
         Some(answered.status)
     }
 
-    fn given_up(&mut self, _: &GivenUp<'_, Ticket>) {
+    fn given_up(&mut self, _: &GivenUp<'_, Ticket>, _: Option<&Self::Relay>) {
         self.given_up += 1;
     }
 
@@ -324,7 +334,7 @@ impl Bench {
                 limits: &limits,
                 date: DATE,
                 now_ms: 0,
-                announce_s: 0,
+                announce: forebay_conn::Announce::default(),
                 draining: false,
                 budget: 100,
                 answers: Some(Rank::LAST),
@@ -393,7 +403,7 @@ impl Bench {
             limits: &limits,
             date: DATE,
             now_ms: 0,
-            announce_s: 0,
+            announce: forebay_conn::Announce::default(),
             draining: true,
             budget: 1,
             answers: Some(Rank::LAST),

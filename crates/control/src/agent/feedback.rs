@@ -196,7 +196,7 @@ impl Feedback {
     fn pressure(&mut self, seen: &Observation<'_>, elapsed_ns: f64) -> Pressure {
         let part = part_of(elapsed_ns, PRESSURE_OVER_NS);
         let follow = |value: &mut f64, now: f64| {
-            // whoever measures may come to odd values; they must not stay
+            // measurements may come to odd values; they must not stay
             let now = if now.is_finite() { now.clamp(0.0, MOST_TIMES) } else { 0.0 };
             *value += (now - *value) * part;
         };
@@ -214,6 +214,7 @@ impl Feedback {
         Pressure {
             late,
             refused: refused.map(|rank| rank as u8),
+            applications: seen.applications,
             load: self.load,
             lag: self.lag,
             refusals: self.refusals,

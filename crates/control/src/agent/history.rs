@@ -1,4 +1,4 @@
-//! Each decision with what followed, for whoever wants to know what an agent does.
+//! Each decision with what followed, for an operator who wants to know what an agent does.
 
 use super::{Decision, Limits, Observation};
 use crate::level::{Cause, Level};

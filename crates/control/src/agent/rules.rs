@@ -1,7 +1,7 @@
 //! What the rates of rules are moved to, within the bounds that they state.
 //!
 //! Windows keep the delay whatever comes, but they cannot tell one request of a class from another: in a
-//! crowd on one URL they refuse everybody's. A rule tells them apart, and who wrote it has said how far
+//! flood on one URL they refuse requests of all. A rule tells them apart, and its author has said how far
 //! its rate may go. So what windows refuse is the signal here, and not the delay that they keep: the two
 //! never correct the same thing. With `x` the part of the jobs of a class that windows refuse, or by how
 //! much it is above its target, if that is more,
@@ -15,7 +15,7 @@
 //!   anyway. One that gives no class belongs to the last.
 //! - The last class gives way first, as everywhere.
 //! - Rates are cut only while there is overload, and only rules that have let something in meanwhile.
-//! - A rate that nobody uses up says nothing about the load. It returns to what the rule states.
+//! - A rate that is not used up says nothing about the load. It returns to what the rule states.
 //!
 //! Rates move once in [`PERIOD_NS`]: twenty times as long as windows need, so that these have answered to
 //! the last move before the next one.

@@ -219,7 +219,7 @@ proptest! {
             now_ns += elapsed_ns;
             let (lag_ns, refusing) = (*lag_ns, *refusing);
             let seen =
-                Observation { now_ns, cores, threads, classes, rules: &[], lag_ns, refusing };
+                Observation { now_ns, cores, threads, classes, rules: &[], lag_ns, refusing, applications: None };
             let decision = agent.tick(&seen);
             prop_assert!(decision.limits.iter().all(is_sound), "{decision:?}");
         }

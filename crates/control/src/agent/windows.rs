@@ -73,7 +73,7 @@ const STEP_NS: f64 = 10e6;
 const DELAY_OVER_NS: f64 = 50e6;
 /// So is the part of the machine that a class wants.
 const WANTED_OVER_NS: f64 = 50e6;
-/// More of the machine than this nobody wants at once.
+/// More of the machine than this is never wanted at once.
 const MOST_WANTED: f64 = 4.0;
 /// So is the share of the workers' time that a class uses.
 const USE_OVER_NS: f64 = 200e6;
@@ -314,7 +314,7 @@ impl Windows {
         (self.lines[rank].delay_ns.max(backlog_ns) / target_ns - 1.0).max(0.0)
     }
 
-    /// Who gives way to a class above its target: the lowest below it that has more than its floor,
+    /// Which class gives way to one above its target: the lowest below it that has more than its floor,
     /// or itself.
     fn who_gives_way(&self, rank: usize, models: &[Model]) -> usize {
         let has_more = |lower: &usize| {

@@ -132,7 +132,7 @@ mod tests {
         let mut sample = sample([2, 2, 6, 2]);
         sample.phases[3].waiting = 40;
         let decision = controller.step(&sample);
-        // Two at once; nobody else waits, the first phase has as little to do as any.
+        // Two at once; nothing else waits, the first phase has as little to do as any.
         assert_eq!(decision.targets.iter().sum::<u32>(), 12);
         assert_eq!(decision.targets[3], 4);
         assert_eq!(decision.phases[3].reason, Reason::Took);

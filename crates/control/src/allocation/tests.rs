@@ -99,8 +99,8 @@ fn a_phase_that_only_computes_ends_at_the_cores() {
     }
 }
 
-/// With as many threads in all as the phases have at first, whoever gave some cannot get them back from
-/// free ones.
+/// With as many threads in all as the phases have at first, a phase that gave some cannot get them back
+/// from free ones.
 #[test]
 fn between_empty_lists_nothing_moves() {
     for law in [Law::Queue, Law::Delay] {

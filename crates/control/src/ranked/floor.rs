@@ -106,7 +106,7 @@ impl Floors {
         floor.mean_ns
     }
 
-    /// Work has ended: its time counts for everybody, and as the service of its rank.
+    /// Work has ended: its time counts for all ranks, and as the service of its rank.
     pub(super) fn ran(&mut self, turn: Turn, ns: u64) {
         self.total_ns = self.total_ns.saturating_add(ns);
         let total_ns = self.total_ns;

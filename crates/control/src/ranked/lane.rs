@@ -1,6 +1,7 @@
-//! The entries of one rank: the clients take turns.
+//! The entries of one rank: the clients take turns, or entries have numbers and the least goes first.
 
 use super::Key;
+use super::keyed::Keyed;
 use super::nodes::{List, Mark, Nodes};
 use std::collections::VecDeque;
 
@@ -24,6 +25,8 @@ pub(super) struct Lane {
     turns: Option<Box<Turns>>,
     /// Whether the entries are in `turns`, not in `plain`.
     by_turns: bool,
+    /// Which of those in `plain` is next, if they have numbers.
+    keyed: Option<Box<Keyed>>,
 }
 
 /// What is known of the clients in a plain list.
@@ -60,7 +63,12 @@ struct Bucket {
 impl Lane {
     pub(super) fn new() -> Lane {
         let (plain, clients) = (List::EMPTY, Clients::One(0));
-        Lane { len: 0, plain, clients, turns: None, by_turns: false }
+        Lane { len: 0, plain, clients, turns: None, by_turns: false, keyed: None }
+    }
+
+    /// A lane whose entries are [put in with numbers](Lane::push_keyed).
+    pub(super) fn keyed() -> Lane {
+        Lane { keyed: Some(Box::default()), ..Lane::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -100,10 +108,24 @@ impl Lane {
         nodes.push(turns.enter(mark), item, mark)
     }
 
+    /// As [`push`](Lane::push), with a number; entries of equal numbers are popped as they came.
+    pub(super) fn push_keyed<T>(
+        &mut self,
+        nodes: &mut Nodes<T>,
+        rank: u8,
+        number: u64,
+        item: T,
+    ) -> Key {
+        self.len += 1;
+        let keyed = self.keyed.get_or_insert_default();
+        keyed.push(nodes, &mut self.plain, (rank, number), item)
+    }
+
     #[inline]
     pub(super) fn pop<T>(&mut self, nodes: &mut Nodes<T>) -> Option<T> {
-        let item = match &mut self.turns {
-            Some(turns) if self.by_turns => turns.pop(nodes),
+        let item = match (&mut self.turns, &mut self.keyed) {
+            (Some(turns), _) if self.by_turns => turns.pop(nodes),
+            (_, Some(keyed)) => keyed.pop(nodes, &mut self.plain, self.len),
             _ => nodes.pop(&mut self.plain),
         };
         self.len -= usize::from(item.is_some());
@@ -118,7 +140,13 @@ impl Lane {
                 let bucket = &mut turns.buckets[usize::from(nodes.mark(index).bucket)];
                 nodes.remove(&mut bucket.list, index)
             }
-            _ => nodes.remove(&mut self.plain, index),
+            _ => {
+                let item = nodes.remove(&mut self.plain, index);
+                if let Some(keyed) = &mut self.keyed {
+                    keyed.clear_away(nodes, self.len);
+                }
+                item
+            }
         }
     }
 

@@ -277,7 +277,7 @@ fn simulate(loads: &[Load], workers: usize, end_ns: u64, seed: u64) -> Vec<Seen>
 }
 
 /// As [`simulate`], with a worker for each of `levels`: the last rank it takes anything of. The bound
-/// is that of those who take all.
+/// is that of clients that take all.
 fn simulate_reserved(loads: &[Load], levels: &[u8], end_ns: u64, seed: u64) -> Vec<Seen> {
     let workers = levels.iter().filter(|level| **level == u8::MAX).count();
     let shares: Vec<_> = loads.iter().map(|load| load.share).collect();
@@ -495,7 +495,7 @@ fn entries_that_give_up_do_not_cost_their_rank_its_floor() {
         let turn = queue.pop().unwrap().1;
         queue.ran(turn, MS);
         served += usize::from(turn.rank() == 1);
-        // Nobody of the second rank waits for longer than one service.
+        // No request of the second rank waits for longer than one service.
         queue.remove(key);
         key = queue.push(1, 1, 1, ()).unwrap();
     }
@@ -592,5 +592,74 @@ proptest! {
         for (rank, seen) in seen.iter().enumerate().skip(1) {
             prop_assert!(seen.worst <= 1.0, "reserve, rank {} of {:?}: {:?}", rank, loads, seen);
         }
+    }
+}
+
+#[test]
+fn the_least_number_goes_first_within_its_rank() {
+    let mut queue = Ranked::by_number(&[0.0; 2], 100).unwrap();
+    for (item, (rank, number)) in
+        [(1, 5), (1, 1), (0, 900), (1, 5), (0, 30)].into_iter().enumerate()
+    {
+        queue.push_number(rank, number, item).unwrap();
+    }
+    assert_eq!(popped(&mut queue), [4, 2, 1, 0, 3]);
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn the_entry_that_waits_longest_is_not_passed_for_ever() {
+    let mut queue = Ranked::by_number(&[0.0], 100).unwrap();
+    queue.push_number(0, 1_000, 'a').unwrap();
+    queue.push_number(0, 2_000, 'b').unwrap();
+    let mut order = String::new();
+    for _ in 0..16 {
+        // there is always an entry with less
+        queue.push_number(0, 1, '.').unwrap();
+        order.push(queue.pop().unwrap().0);
+    }
+    assert_eq!(order, ".......a.......b");
+}
+
+#[test]
+fn what_was_removed_by_number_does_not_come_and_does_not_pile_up() {
+    let mut queue = Ranked::by_number(&[0.0], 1_000).unwrap();
+    let first = queue.push_number(0, 7, 0).unwrap();
+    queue.push_number(0, 9, 1).unwrap();
+    assert_eq!(queue.remove(first), Some(0));
+    assert_eq!(queue.remove(first), None);
+    assert_eq!(popped(&mut queue), [1]);
+    for number in 0..1_000 {
+        let key = queue.push_number(0, u64::MAX, number).unwrap();
+        assert_eq!(queue.remove(key), Some(number));
+    }
+    assert!(format!("{:?}", queue.lanes[0]).matches("Key").count() <= 100);
+    // a place that is used again is another entry's
+    queue.push_number(0, 3, 3).unwrap();
+    queue.push_number(0, 2, 2).unwrap();
+    assert_eq!(popped(&mut queue), [2, 3]);
+}
+
+proptest! {
+    /// An entry before which `j − 1` of its rank came is among the next `FAIR_EVERY · j` that are taken.
+    #[test]
+    fn every_entry_by_number_is_taken_in_time(
+        steps in prop::collection::vec((any::<bool>(), 0u64..50), 1..400),
+    ) {
+        let mut queue = Ranked::by_number(&[0.0], 1_000).unwrap();
+        let mut taken = 0u32;
+        // by when each has to be taken
+        let mut waiting = BTreeMap::new();
+        for (item, (pushes, number)) in steps.into_iter().enumerate() {
+            if pushes {
+                waiting.insert(item, taken + FAIR_EVERY * (waiting.len() as u32 + 1));
+                queue.push_number(0, number, item).unwrap();
+            } else if let Some((item, _)) = queue.pop() {
+                taken += 1;
+                let due = waiting.remove(&item).unwrap();
+                prop_assert!(taken <= due, "{item}: {taken}, {due}");
+            }
+        }
+        prop_assert_eq!(queue.len(), waiting.len());
     }
 }

@@ -36,6 +36,8 @@ pub(super) enum ConnectionState {
     Serving,
     /// It has used up its turn and is in the queue for another.
     Yielded,
+    /// Its client takes more of its answer, and it is in the queue for that.
+    Sends(Key),
     /// What comes is read and dropped.
     Lingering(Linger),
 }
@@ -81,9 +83,12 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
         match connection.state {
             ConnectionState::Serving if served.can_go_on(ready.writable) => {
-                self.take_turn(ready.token, None)
+                let has_room = served.pending.is_some() && ready.writable;
+                if !(has_room && self.sends_in_turn(key)) {
+                    self.take_turn(ready.token, None);
+                }
             }
-            ConnectionState::Serving | ConnectionState::Yielded => {}
+            ConnectionState::Serving | ConnectionState::Yielded | ConnectionState::Sends(_) => {}
             ConnectionState::Lingering(linger) => self.drop_input(key, linger),
         }
     }
@@ -113,7 +118,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             }
         };
         let Connection { served, state, .. } = &mut self.connections[key];
-        if *state == ConnectionState::Yielded && served.goes_on() {
+        let has_a_turn = matches!(state, ConnectionState::Yielded | ConnectionState::Sends(_));
+        if has_a_turn && served.goes_on() {
             // its neighbours come first
             return served.keep_event(event);
         }
@@ -125,8 +131,10 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     pub(super) fn take_turn(&mut self, token: u64, event: Option<EventOf<H>>) {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
-        if let ConnectionState::Lingering(_) = connection.state {
-            return;
+        match connection.state {
+            ConnectionState::Lingering(_) => return,
+            ConnectionState::Sends(place) => self.send_queue.leave(place),
+            ConnectionState::Serving | ConnectionState::Yielded => {}
         }
         connection.state = ConnectionState::Serving;
         self.idle.remove(&mut connection.resting);
@@ -145,8 +153,13 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     pub(super) fn answer(&mut self, RequestKey { connection: token, request }: RequestKey) {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
-        if let ConnectionState::Lingering(_) = connection.state {
-            return;
+        match connection.state {
+            ConnectionState::Lingering(_) => return,
+            ConnectionState::Sends(place) => {
+                self.send_queue.leave(place);
+                connection.state = ConnectionState::Serving;
+            }
+            ConnectionState::Serving | ConnectionState::Yielded => {}
         }
         let served = &mut connection.served;
         served.waits.remove(request);
@@ -297,6 +310,10 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             return false;
         }
         let connection = &mut self.connections[key];
+        if let ConnectionState::Sends(place) = connection.state {
+            self.send_queue.leave(place);
+            connection.state = ConnectionState::Serving;
+        }
         self.waiting.leave(&connection.served.waits);
         self.sockets.forget(&mut connection.sockets);
         let linger = self.lingering.begin(&mut connection.served, &mut self.worker);
@@ -344,6 +361,9 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         self.idle.remove(&mut connection.resting);
         self.sockets.forget(&mut connection.sockets);
         self.waiting.leave(&connection.served.waits);
+        if let ConnectionState::Sends(place) = connection.state {
+            self.send_queue.leave(place);
+        }
         connection
     }
 }

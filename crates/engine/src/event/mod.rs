@@ -5,8 +5,8 @@
 //! * **What blocks where.** A loop blocks only in `epoll_wait`. Jobs go to the helper threads and
 //!   come back through the loop's mailbox.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); connections
-//!   that used up their turn, and with classes those whose request is to be answered (at most one
-//!   entry each); handshakes to be begun (bounded: who comes later is refused); jobs (at most one per
+//!   that used up their turn, with classes those whose request is to be answered, and with a send order
+//!   those whose client takes more (at most one entry each); handshakes to be begun (bounded: who comes later is refused); jobs (at most one per
 //!   connection).
 //! * **Run, retire and drain.** [`EventLoop::run`] returns when [`Control`] has ordered to retire or
 //!   to drain and the last connection has ended, or at once on a stop.
@@ -23,6 +23,7 @@ use crate::helpers::{Helpers, JobRunner, Mailbox};
 use crate::idle::Idle;
 use crate::linger::Lingering;
 use crate::ranks::Ranks;
+use crate::send_queue::SendQueue;
 use crate::settings::Live;
 use crate::sockets::Sockets;
 use crate::timer::Wheel;
@@ -90,6 +91,7 @@ pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     helpers: C,
     ranks: Ranks,
     waiting: Waiting,
+    send_queue: SendQueue,
     idle: Idle,
     control: Arc<Control>,
     index: usize,
@@ -121,6 +123,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),
             helpers: parts.helpers,
             waiting: Waiting::new(&parts.ranks),
+            send_queue: SendQueue::new(&parts.ranks),
             idle: Idle::new(&parts.ranks),
             ranks: parts.ranks,
             control: parts.control,
@@ -166,6 +169,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
                     self.take_turn(token, None);
                 }
             }
+            self.send_in_order();
             self.answer_early();
             self.answer_in_order();
             self.wheel.advance(self.worker.now_ms(), &mut due);
@@ -188,7 +192,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
 
     fn sleep_ms(&self) -> u64 {
         let is_shaking = self.shaking.iter().any(|waiting| !waiting.is_empty());
-        if !self.yielded.is_empty() || is_shaking || self.waiting.has_work() {
+        let has_queue = self.waiting.has_work() || !self.send_queue.is_empty();
+        if !self.yielded.is_empty() || is_shaking || has_queue {
             return 0;
         }
         let most = if self.watched_listeners.any_rests() { PAUSE_MS } else { SLEEP_MS };

@@ -1,11 +1,14 @@
 //! When a loop answers: what is in [line](crate::line) a batch at a time, and what came too early
-//! when its moment has come.
+//! when its moment has come. When it goes on with answers that are [partly sent](crate::send_queue).
 
 use super::EventLoop;
+use super::connection::ConnectionState;
 use crate::early::Early;
 use crate::helpers::JobRunner;
 use crate::line::{BATCH, Line};
 use crate::ranks::{Ranks, RequestKey};
+use crate::send_queue;
+use crate::settings::SendOrder;
 use crate::waits::{Waiting as Wait, Waits};
 use forebay_conn::{Event, Handler, Job, RequestId};
 use forebay_sys::clock;
@@ -55,6 +58,32 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         // there is room for as many as there may be connections and requests
         let place = line.and_then(|line| line.join(standing, request));
         connection.served.waits.add(id, Wait::Turn(place));
+    }
+
+    /// The client of this connection takes more of its answer. Says whether that goes on in its turn.
+    pub(super) fn sends_in_turn(&mut self, key: usize) -> bool {
+        if self.worker.settings.send_order == SendOrder::Arrival {
+            return false;
+        }
+        let connection = &mut self.connections[key];
+        let place = self.send_queue.join(&connection.served, &self.worker, connection.token);
+        if let Some(place) = place {
+            connection.state = ConnectionState::Sends(place);
+        }
+        place.is_some()
+    }
+
+    /// Goes on with the answers whose turn it is.
+    pub(super) fn send_in_order(&mut self) {
+        if self.send_queue.is_empty() {
+            return;
+        }
+        self.send_queue.keep_up();
+        for _ in 0..send_queue::BATCH {
+            let Some((token, goes_on)) = self.send_queue.next() else { return };
+            self.take_turn(token, None);
+            self.send_queue.went_on(goes_on);
+        }
     }
 
     /// Answers those whose turn it is.

@@ -31,6 +31,8 @@ pub(super) struct Connection<H: Handler> {
     pub(super) timer: Timer,
     /// Its place among those that make room while they are idle.
     pub(super) resting: Option<Key>,
+    /// Its place among those whose clients take more of their answers.
+    pub(super) sends: Option<Key>,
     /// The other sockets that its requests wait for.
     pub(super) sockets: Watched,
 }
@@ -48,6 +50,8 @@ pub(super) enum Place<H: Handler> {
 pub(super) struct Needs {
     pub(super) readable: bool,
     pub(super) writable: bool,
+    /// That the client has shut down writing.
+    pub(super) ended: bool,
 }
 
 /// What has happened to a request.
@@ -85,6 +89,7 @@ impl<H: Handler> Connection<H> {
             events: VecDeque::new(),
             timer: Timer::default(),
             resting: None,
+            sends: None,
             sockets: Watched::default(),
         }
     }
@@ -125,6 +130,13 @@ where
                     if !(is_gone || served.can_go_on(ready.writable)) {
                         return;
                     }
+                    if served.pending.is_some()
+                        && !is_gone
+                        && (connection.sends.is_some()
+                            || (ready.writable && self.shared.sends_in_turn(connection)))
+                    {
+                        return;
+                    }
                     None
                 }
                 Place::Served(_) => {
@@ -136,6 +148,7 @@ where
                         ready.broken
                             || (needs.readable && ready.readable)
                             || (needs.writable && ready.writable)
+                            || (needs.ended && ready.ended)
                     });
                     if waiting.is_none() {
                         return;
@@ -338,6 +351,9 @@ impl<H: Handler, C> Shared<H, C> {
         if connection.resting.is_some() {
             self.idle.borrow_mut().remove(&mut connection.resting);
         }
+        if let Some(place) = connection.sends.take() {
+            self.send_queue.borrow_mut().leave(place);
+        }
         match std::mem::replace(&mut connection.place, Place::Served(None)) {
             Place::AtRest(served) => Some((served, !connection.events.is_empty())),
             served => {
@@ -394,7 +410,10 @@ impl<H: Handler, C> Shared<H, C> {
 
 /// The place of the connection with this token, if it is still there.
 #[inline]
-fn key<H: Handler>(connections: &slab::Slab<Connection<H>>, token: u64) -> Option<usize> {
+pub(super) fn key<H: Handler>(
+    connections: &slab::Slab<Connection<H>>,
+    token: u64,
+) -> Option<usize> {
     let key = (token & 0xffff_ffff) as usize;
     connections.get(key).filter(|connection| connection.token == token).map(|_| key)
 }

@@ -13,7 +13,8 @@
 //!   `Wait` (`straight.rs`) makes the compiler check.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); fibers that
 //!   are ready, first in, first out (at most one entry each); with classes, connections whose request
-//!   is to be answered, by rank, which hold no fiber either; jobs (at most one per connection).
+//!   is to be answered, by rank, and with a send order those whose client takes more, which hold no
+//!   fiber either; jobs (at most one per connection).
 //! * **Run, retire and drain.** [`FiberLoop::run`] returns when [`Control`] has ordered to retire or
 //!   to drain and the last connection has ended, or, on a stop, when every fiber has let go of its
 //!   connection.
@@ -34,6 +35,7 @@ use crate::idle::Idle;
 use crate::line::Line;
 use crate::linger::Lingering;
 use crate::ranks::Ranks;
+use crate::send_queue::SendQueue;
 use crate::sockets::Sockets;
 use crate::timer::Wheel;
 use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS, WatchedListeners};
@@ -88,6 +90,7 @@ struct Shared<H: Handler, C> {
     /// Connections whose request is there; none if nothing is ordered.
     line: RefCell<Option<Line>>,
     is_ordered: bool,
+    send_queue: RefCell<SendQueue>,
     idle: RefCell<Idle>,
     /// Fibers that are to be woken.
     woken: RefCell<Vec<Id>>,
@@ -134,6 +137,7 @@ where
             due: RefCell::default(),
             line: RefCell::new(Line::new(&parts.ranks)),
             is_ordered: parts.ranks.is_ordered(),
+            send_queue: RefCell::new(SendQueue::new(&parts.ranks)),
             idle: RefCell::new(Idle::new(&parts.ranks)),
             calls: Cell::new(0),
             woken: RefCell::default(),
@@ -202,6 +206,7 @@ where
             self.serve_due();
             self.wake_early();
             self.scheduler.run_ready();
+            self.send_in_order();
             self.answer_in_order();
             self.look_at_deadlines(&mut due);
             let now_ms = self.now_ms();
@@ -242,7 +247,8 @@ where
     }
 
     fn sleep_ms(&self) -> u64 {
-        if self.scheduler.has_ready() || self.shared.has_line() {
+        let has_queue = self.shared.has_line() || !self.shared.send_queue.borrow().is_empty();
+        if self.scheduler.has_ready() || has_queue {
             return 0;
         }
         let most = if self.watched_listeners.any_rests() { PAUSE_MS } else { SLEEP_MS };

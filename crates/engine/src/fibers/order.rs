@@ -1,10 +1,13 @@
 //! When a loop answers: what is in [line](crate::line) a batch at a time, by as many fibers as it
-//! takes, and what came too early when its moment has come.
+//! takes, and what came too early when its moment has come. When it goes on with answers that are
+//! [partly sent](crate::send_queue).
 
-use super::connection::Happened;
+use super::connection::{Connection, Happened, Place};
 use super::{Running, Shared};
 use crate::helpers::JobRunner;
 use crate::line::BATCH;
+use crate::send_queue;
+use crate::settings::SendOrder;
 use forebay_conn::Handler;
 use forebay_sys::clock;
 use std::rc::Rc;
@@ -46,7 +49,43 @@ where
     }
 }
 
+impl<H, C> Running<H, C>
+where
+    H: Handler + 'static,
+    C: JobRunner<H::Job> + 'static,
+{
+    /// Lets fibers go on with the answers whose turn it is.
+    pub(super) fn send_in_order(&self) {
+        if self.shared.send_queue.borrow().is_empty() {
+            return;
+        }
+        self.shared.send_queue.borrow_mut().keep_up();
+        for _ in 0..send_queue::BATCH {
+            let next = self.shared.send_queue.borrow_mut().next();
+            let Some((token, goes_on)) = next else { return };
+            self.serve(token);
+            self.serve_due();
+            self.shared.send_queue.borrow_mut().went_on(goes_on);
+        }
+    }
+}
+
 impl<H: Handler, C> Shared<H, C> {
+    /// Whether the connections whose clients take more wait for their turn, without a fiber.
+    pub(super) fn sends_in_order(&self) -> bool {
+        self.worker.borrow().settings.send_order != SendOrder::Arrival
+    }
+
+    /// The client of this connection, which is at rest, takes more of its answer. Says whether that goes on
+    /// in its turn.
+    pub(super) fn sends_in_turn(&self, connection: &mut Connection<H>) -> bool {
+        if let (Place::AtRest(served), true) = (&connection.place, self.sends_in_order()) {
+            let mut queue = self.send_queue.borrow_mut();
+            connection.sends = queue.join(served, &self.worker.borrow(), connection.token);
+        }
+        connection.sends.is_some()
+    }
+
     /// Calls the next request of the ready queue, if it is time for that. Returns its connection, unless
     /// that is in the hands of a fiber, which is woken.
     pub(super) fn call(&self) -> Option<u64> {

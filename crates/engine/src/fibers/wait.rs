@@ -1,6 +1,6 @@
 //! How a fiber waits: it notes what for, and lets others run until the loop wakes it.
 
-use super::connection::{Happened, Needs, News, Place};
+use super::connection::{Connection, Happened, Needs, News, Place, key};
 use super::{KEPT_STACKS, Shared};
 use crate::control::Order;
 use crate::helpers::{Ask, JobRunner, SharedJob};
@@ -51,23 +51,31 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     /// reported since the last look; says what, and whether something has happened to its requests.
     #[inline]
     fn look(&self, served: &mut Served<H>) -> Result<(News, bool), Gone> {
-        let Shared { epoll, sockets, .. } = self.shared;
-        let look = |connection: &mut super::Connection<H>| {
-            if !connection.watched {
-                let added = epoll.add_connection(served.stream.as_fd(), self.token);
-                connection.watched = added.is_ok();
-            }
-            let mut is_watched = connection.watched;
-            if served.conn.has_sockets() || !connection.sockets.is_empty() {
-                let watched = &mut connection.sockets;
-                is_watched = is_watched
-                    && sockets.borrow_mut().watch::<H>(watched, &served.conn, self.token, epoll);
-            }
-            let news = std::mem::take(&mut connection.news);
-            let is_gone = !news.tell(served) || !is_watched;
-            if is_gone { Err(Gone) } else { Ok((news, !connection.events.is_empty())) }
-        };
+        let look = |connection: &mut Connection<H>| self.look_at(connection, served);
         self.shared.with(self.token, look).unwrap_or(Err(Gone))
+    }
+
+    /// The same, where the connection is at hand.
+    #[inline]
+    fn look_at(
+        &self,
+        connection: &mut Connection<H>,
+        served: &mut Served<H>,
+    ) -> Result<(News, bool), Gone> {
+        let Shared { epoll, sockets, .. } = self.shared;
+        if !connection.watched {
+            let added = epoll.add_connection(served.stream.as_fd(), self.token);
+            connection.watched = added.is_ok();
+        }
+        let mut is_watched = connection.watched;
+        if served.conn.has_sockets() || !connection.sockets.is_empty() {
+            let watched = &mut connection.sockets;
+            is_watched = is_watched
+                && sockets.borrow_mut().watch::<H>(watched, &served.conn, self.token, epoll);
+        }
+        let news = std::mem::take(&mut connection.news);
+        let is_gone = !news.tell(served) || !is_watched;
+        if is_gone { Err(Gone) } else { Ok((news, !connection.events.is_empty())) }
     }
 
     /// Whether enough fibers wait already: more connections wait without.
@@ -128,17 +136,26 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
 
     /// Leaves the connection, to which nothing has happened since the last look, with the loop: that has it
     /// served on when something has.
-    fn leave(&mut self, served: Box<Served<H>>) {
+    #[inline]
+    fn leave(&mut self, connection: &mut Connection<H>, served: Box<Served<H>>) {
         let Shared { is_ordered, ranks, idle, .. } = self.shared;
-        self.shared.with(self.token, |connection| {
-            if *is_ordered && served.is_idle() {
-                let standing = served.standing_at_rest(ranks);
-                connection.resting = idle.borrow_mut().add(standing, self.token);
-            }
-            connection.place = Place::AtRest(served);
-            self.shared.schedule(connection);
-        });
+        if *is_ordered && served.is_idle() {
+            let standing = served.standing_at_rest(ranks);
+            connection.resting = idle.borrow_mut().add(standing, self.token);
+        }
+        connection.place = Place::AtRest(served);
+        self.shared.schedule(connection);
         self.is_left = true;
+    }
+
+    /// Whether the loop has the connection back when it waits now. One that is in the middle of something
+    /// keeps its fiber while there are few. Which connection sends next the loop decides.
+    #[inline]
+    fn is_to_be_left(&self, served: &Served<H>) -> bool {
+        served.is_at_rest()
+            || served.waits.has_turns()
+            || self.is_crowded()
+            || (served.pending.is_some() && self.shared.sends_in_order())
     }
 }
 
@@ -210,22 +227,30 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for Waiting<'s, H, C> {
     }
 
     fn next(&mut self, mut served: Box<Served<H>>, _: Order) -> Next<H> {
-        let Ok((_, has_events)) = self.look(&mut served) else { return Next::Gone(served) };
+        let shared = self.shared;
+        let mut connections = shared.connections.borrow_mut();
+        let Some(key) = key(&connections, self.token) else { return Next::Gone(served) };
+        let connection = &mut connections[key];
+        let Ok((_, has_events)) = self.look_at(connection, &mut served) else {
+            return Next::Gone(served);
+        };
+        let goes_on = self.must_stop() || served.can_go_on(false);
+        if !has_events && !goes_on && self.is_to_be_left(&served) {
+            self.leave(connection, served);
+            return Next::Taken;
+        }
+        drop(connections);
         if has_events && let Some(event) = self.take_event(&mut served) {
             return Next::Event(served, event);
         }
-        if self.must_stop() || served.can_go_on(false) {
+        if has_events || goes_on {
+            // what had happened was over already, or it need not wait
             return Next::Ready(served);
-        }
-        // one that is in the middle of something keeps its fiber while there are few
-        if served.is_at_rest() || served.waits.has_turns() || self.is_crowded() {
-            self.leave(served);
-            return Next::Taken;
         }
         let is_pending = served.pending.is_some();
         let writable = is_pending || served.has_to_open();
         let readable = if is_pending { served.reads_meanwhile() } else { served.wants_input() };
-        let needs = Needs { readable, writable };
+        let needs = Needs { readable, writable, ended: served.conn.aborts_on_close() };
         self.park(needs);
         if self.take_news(&mut served) == Err(Gone) {
             return Next::Gone(served);
@@ -261,7 +286,7 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for Waiting<'s, H, C> {
         if before.readable {
             return Ok(());
         }
-        self.park(Needs { readable: true, writable: false });
+        self.park(Needs { readable: true, writable: false, ended: false });
         self.take_news(served).map(|_| ())
     }
 }

@@ -17,7 +17,7 @@ use crate::ranks::{Ranks, RequestKey, Standing};
 use forebay_conn::{Job, Kind};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Local;
-use pool::{Pool, Starter, Task};
+use pool::{Pool, QueuedJob, Starter};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub trait Results<D>: Send + Sync {
 #[derive(Debug)]
 pub struct Mailbox<D> {
     results: Mutex<Vec<(RequestKey, Option<D>)>>,
-    /// There is room again.
+    /// A job may be given again.
     taken: Condvar,
     patience: Duration,
     control: Arc<Control>,
@@ -181,7 +181,7 @@ impl<J: Job> JobRunner<J> for Helpers<J> {
             Kind::Blocks => &self.blocking,
             Kind::Computes => &self.computing,
         };
-        pool.submit(Task::new(job, ask, results))
+        pool.submit(QueuedJob::new(job, ask, results))
     }
 }
 
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(results, [(0, None), (1, None), (2, Some(7))]);
     }
 
-    /// Tells the nice value it is run with, and holds its thread for as long as somebody may let it go.
+    /// Tells the nice value it is run with, and holds its thread until it is let go.
     struct Niceness {
         tell: Sender<i32>,
         gate: Receiver<()>,

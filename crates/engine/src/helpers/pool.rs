@@ -7,7 +7,7 @@
 //! A reserve does not eat up floors: while a lower rank is due, it takes nothing.
 
 use super::{Ask, Results, SharedJob};
-use crate::lanes::{Entry, Lanes};
+use crate::lanes::{LaneEntry, Lanes};
 use crate::ranks::{Ranks, Shares, Standing};
 use crate::watch::Watch;
 use forebay_conn::{Job, Kind};
@@ -37,8 +37,8 @@ pub(super) struct Pool<J: Job> {
     starter: Option<Starter>,
 }
 
-/// Begins threads from one that never gives way: a thread inherits the nice value of who begins it, and
-/// could not get rid of it.
+/// Begins threads from one that never gives way: a thread inherits the nice value of the thread that
+/// begins it, and could not get rid of it.
 #[derive(Clone)]
 pub(super) struct Starter(Sender<Box<dyn FnOnce() + Send>>);
 
@@ -52,15 +52,15 @@ impl Starter {
     }
 
     fn start(&self, start: impl FnOnce() + Send + 'static) {
-        // it lives as long as anybody can send
+        // it lives as long as a sender is left
         let _ = self.0.send(Box::new(start));
     }
 }
 
 struct PoolState<J: Job> {
-    ready: Ranked<Task<J>>,
+    ready: Ranked<QueuedJob<J>>,
     shares: Shares,
-    lanes: Lanes<Task<J>>,
+    lanes: Lanes<QueuedJob<J>>,
     levels: Box<[Level]>,
     /// Which of the metrics no thread uses.
     free: Vec<usize>,
@@ -77,7 +77,7 @@ struct Level {
 }
 
 /// A job on its way.
-pub(super) struct Task<J: Job> {
+pub(super) struct QueuedJob<J: Job> {
     job: SharedJob<J>,
     ask: Ask,
     results: Arc<dyn Results<J::Done>>,
@@ -85,9 +85,13 @@ pub(super) struct Task<J: Job> {
     since_ns: u64,
 }
 
-impl<J: Job> Task<J> {
-    pub(super) fn new(job: SharedJob<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> Task<J> {
-        Task { job, ask, results, since_ns: clock::monotonic_ns() }
+impl<J: Job> QueuedJob<J> {
+    pub(super) fn new(
+        job: SharedJob<J>,
+        ask: Ask,
+        results: Arc<dyn Results<J::Done>>,
+    ) -> QueuedJob<J> {
+        QueuedJob { job, ask, results, since_ns: clock::monotonic_ns() }
     }
 }
 
@@ -134,13 +138,13 @@ impl<J: Job> Pool<J> {
     }
 
     /// Has a job done. `false` if too many are waiting.
-    pub(super) fn submit(self: &Arc<Self>, task: Task<J>) -> bool {
+    pub(super) fn submit(self: &Arc<Self>, task: QueuedJob<J>) -> bool {
         let mut state = self.lock();
         let lane = task.job.lane();
         match state.lanes.enter(lane, task) {
-            Entry::Full => return false,
-            Entry::Waits => {}
-            Entry::Free(task) => {
+            LaneEntry::Full => return false,
+            LaneEntry::Waits => {}
+            LaneEntry::Free(task) => {
                 if push(&mut state.ready, task).is_err() {
                     state.lanes.leave(lane);
                     return false;
@@ -155,7 +159,7 @@ impl<J: Job> Pool<J> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to it that somebody comes for the next job: a thread of the highest level that may take it
+    /// Sees to it that a thread comes for the next job: a thread of the highest level that may take it
     /// and has nothing to do, or a new one.
     fn wake(self: &Arc<Self>, state: &mut PoolState<J>) {
         let Some(rank) = state.ready.next_rank() else { return };
@@ -201,7 +205,7 @@ impl<J: Job> Pool<J> {
         let mut jobs = 0u32;
         let mut ended = None;
         while let Some((task, turn)) = self.next(level, index, ended.take()) {
-            let Task { job: shared_job, ask, results, since_ns } = task;
+            let QueuedJob { job: shared_job, ask, results, since_ns } = task;
             let lane = shared_job.lane();
             let Some(job) = shared_job.take() else {
                 ended = Some((lane, turn, 0));
@@ -239,7 +243,7 @@ impl<J: Job> Pool<J> {
         level: usize,
         index: usize,
         ended: Option<(u64, Turn, u64)>,
-    ) -> Option<(Task<J>, Turn)> {
+    ) -> Option<(QueuedJob<J>, Turn)> {
         let mut state = self.lock();
         if let Some((lane, turn, ns)) = ended {
             state.ready.ran(turn, ns);
@@ -280,7 +284,7 @@ impl<J: Job> PoolState<J> {
     }
 }
 
-fn push<J: Job>(ready: &mut Ranked<Task<J>>, task: Task<J>) -> Result<(), Task<J>> {
+fn push<J: Job>(ready: &mut Ranked<QueuedJob<J>>, task: QueuedJob<J>) -> Result<(), QueuedJob<J>> {
     let Standing { rank, client } = task.ask.standing;
     ready.push(rank, client, 1, task).map(drop)
 }

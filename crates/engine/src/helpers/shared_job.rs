@@ -1,4 +1,4 @@
-//! Who may have a job that waits for a thread: whoever takes it first, the thread that does it or the
+//! Which side has a job that waits for a thread: the first that takes it, the thread that does it or the
 //! connection that ends and has no use for it any more.
 //!
 //! A queue and the request share a job. A job that is taken back is dropped at once, with all it holds; its
@@ -7,7 +7,7 @@
 use forebay_conn::{Job, Kind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A job that a queue and a request share: whoever takes it first has it.
+/// A job that a queue and a request share: the first that takes it has it.
 pub struct SharedJob<J>(Arc<SharedJobCell<J>>);
 
 struct SharedJobCell<J> {
@@ -39,7 +39,7 @@ impl<J: Job> SharedJob<J> {
         self.0.kind
     }
 
-    /// The job, unless somebody has taken it.
+    /// The job, unless it was taken.
     pub fn take(&self) -> Option<J> {
         // held for no longer than this
         self.0.job.lock().unwrap_or_else(PoisonError::into_inner).take()

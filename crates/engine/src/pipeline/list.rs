@@ -216,13 +216,13 @@ impl<T> List<T> {
         levels.into_iter().flatten().for_each(|level| self.work[level].notify_one());
     }
 
-    /// Sees to it that somebody comes for what is next, if anybody who may take it sleeps.
+    /// Sees to it that a thread comes for what is next, if one that may take it sleeps.
     fn wake(&self, state: &mut ListState<T>) {
         let levels = self.rouse(state);
         levels.into_iter().flatten().for_each(|level| self.work[level].notify_one());
     }
 
-    /// Those who are to be woken for what is next: one at each of these levels.
+    /// The threads that are to be woken for what is next: one at each of these levels.
     fn rouse(&self, state: &mut ListState<T>) -> [Option<usize>; 2] {
         let queues =
             [(state.tasks.next_rank(), true), (state.held.next_rank(), state.may_begin_job())];
@@ -313,7 +313,7 @@ impl<T> List<T> {
         }
         state.held.push(task, standing, clock::monotonic_ns());
         task_run.is_put_back = true;
-        // somebody of a reserve may have time for it
+        // a thread of a reserve may have time for it
         self.wake(&mut state);
         None
     }

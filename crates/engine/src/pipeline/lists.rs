@@ -6,7 +6,7 @@
 use super::list::{List, WorkerSlot};
 use super::thread::Resting;
 use crate::helpers::{Ask, Helpers, JobRunner, Results, SharedJob};
-use crate::lanes::{Entry, Lanes};
+use crate::lanes::{LaneEntry, Lanes};
 use crate::ranks::{Ranks, RequestKey, Standing};
 use crate::watch::Watch;
 use forebay_conn::{Job, Kind};
@@ -24,7 +24,7 @@ pub(super) enum Task<J: Job> {
     Turn(u64),
     /// This request is answered.
     Answer(RequestKey),
-    /// The moment has come from which this request may be answered.
+    /// The time has come from which this request may be answered.
     Due(RequestKey),
     /// A job whose lane is free.
     Run(JobTask<J>),
@@ -116,7 +116,7 @@ impl<J: Job> Lists<J> {
         self.of(Phase::Process).push(Task::Answer(request), standing);
     }
 
-    /// The moment of this request has come: it goes on in receive, before all that waits there.
+    /// The time of this request has come: it goes on in receive, before all that waits there.
     pub(super) fn push_due(&self, request: RequestKey) {
         self.of(Phase::Receive).push(Task::Due(request), Standing::default());
     }
@@ -126,7 +126,7 @@ impl<J: Job> Lists<J> {
     }
 
     /// A job comes to its lane. If that is free, the caller has the job done, or does it.
-    pub(super) fn enter(&self, job_task: JobTask<J>) -> Entry<JobTask<J>> {
+    pub(super) fn enter(&self, job_task: JobTask<J>) -> LaneEntry<JobTask<J>> {
         self.lanes().enter(job_task.job.lane(), job_task)
     }
 
@@ -193,9 +193,9 @@ impl<J: Job> JobRunner<J> for Arc<Lists<J>> {
             return self.helpers.submit(job, ask, results);
         }
         match self.enter(JobTask { job, ask, results: Some(results) }) {
-            Entry::Free(job_task) => self.push_job(job_task),
-            Entry::Waits => {}
-            Entry::Full => return false,
+            LaneEntry::Free(job_task) => self.push_job(job_task),
+            LaneEntry::Waits => {}
+            LaneEntry::Full => return false,
         }
         true
     }

@@ -239,7 +239,7 @@ fn begin_all<J: Job>(lists: &Lists<J>, spawn: &Spawn) -> io::Result<()> {
     Ok(())
 }
 
-/// Begins a thread that nobody joins: a job may keep it for ever.
+/// Begins a thread that is not joined: a job may keep it for ever.
 fn begin<J: Job>(
     lists: &Arc<Lists<J>>,
     phase: Phase,

@@ -1,4 +1,4 @@
-//! What the controller saw and decided last, for whoever reports it.
+//! What the controller saw and decided last, for metrics.
 
 use super::list::Figures;
 use forebay_control::allocation::{Decision, PHASES, Phase, PhaseLoad, Reason};

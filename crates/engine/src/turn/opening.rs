@@ -206,7 +206,7 @@ impl<H: Handler> Worker<H> {
     fn state(&mut self, served: &mut Served<H>, address: Option<SocketAddr>) -> Option<Closing> {
         served.peer.stated = address;
         let closing = accept::admit_stated(served, self);
-        // a proxy that states nobody speaks for itself
+        // a proxy that states no client speaks for itself
         served.peer.stated.get_or_insert(served.peer.remote);
         closing
     }

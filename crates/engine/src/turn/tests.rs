@@ -1,7 +1,9 @@
 //! What a turn may take at most.
 
 use super::*;
-use crate::settings::{Live, Settings};
+use crate::ranks::Ranks;
+use crate::send_queue::SendQueue;
+use crate::settings::{Live, SendOrder, Settings};
 use crate::timer::{Over, Timer};
 use forebay_conn::handler::body::Read as Bytes;
 use forebay_conn::{
@@ -224,16 +226,101 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
     // a window in which there was nothing to take
     let mut timer = Timer::default();
     timer.set(&mut served, &worker);
-    served.begin_window();
+    served.begin_window(0);
     worker.now.monotonic_ms = timer.at_ms() + 1;
     assert_eq!(timer.over(&mut served, &worker), None);
     // and one in which there was, and nothing was taken
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
     timer.set(&mut served, &worker);
-    served.begin_window();
+    served.begin_window(0);
     worker.now.monotonic_ms = timer.at_ms() + 1;
     let late = timer.over(&mut served, &worker);
     assert!(matches!(late, Some(Over::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
+}
+
+/// A client of HTTP/2 that opens its windows slowly, but fast enough, has as long as it needs.
+#[test]
+fn a_client_that_opens_its_windows_is_not_slow() {
+    const WINDOWS: &[u8] = b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\xea\x60\
+        \x00\x00\x04\x08\x00\x00\x00\x00\x01\x00\x00\xea\x60";
+    let mut worker = Worker::new(Large, Arc::new(Live::new(Settings::default())), Arc::default());
+    let (mut client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    client
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+        .unwrap();
+    client.write_all(b"\x00\x00\x06\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x01a").unwrap();
+    client.set_nonblocking(true).unwrap();
+    let mut timer = Timer::default();
+    let mut room = vec![0; 1024 * 1024];
+    let mut turn = |worker: &mut Worker<Large>, served: &mut Served<Large>| {
+        served.readable = true;
+        while !matches!(worker.turn(served, None), Fate::Waits) {}
+        while client.read(&mut room).is_ok() {}
+        assert_eq!(served.awaits().what, Await::Send);
+        client.write_all(WINDOWS).unwrap();
+    };
+    turn(&mut worker, &mut served);
+    timer.set(&mut served, &worker);
+    for _ in 0..3 {
+        turn(&mut worker, &mut served);
+        timer.set(&mut served, &worker);
+        worker.now.monotonic_ms = timer.at_ms() + 1;
+        assert_eq!(timer.over(&mut served, &worker), None);
+    }
+    // it opens none
+    worker.now.monotonic_ms = timer.at_ms() + 1;
+    let late = timer.over(&mut served, &worker);
+    assert!(matches!(late, Some(Over::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
+}
+
+/// Of two clients that both take more, the one that has taken more of its answer since it was waited for goes
+/// on first, whoever was ready first.
+#[test]
+fn the_fastest_receiver_goes_on_first() {
+    let settings = Settings { send_order: SendOrder::Fastest, ..Settings::default() };
+    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let mut queue = SendQueue::new(&Ranks::default());
+    let mut room = vec![0; 16 * 1024];
+    let mut waiting = [(1, 1), (2, 3), (3, 2)].map(|(token, reads)| {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
+        served.begin_window(worker.now_ms());
+        (0..4 * reads).for_each(|_| client.read_exact(&mut room).unwrap());
+        (token, served, client)
+    });
+    worker.now.monotonic_ms += 1000;
+    for (token, served, _) in &mut waiting {
+        queue.join(served, &worker, *token).unwrap();
+    }
+    let order: Vec<u64> = std::iter::from_fn(|| {
+        let (token, goes_on) = queue.next()?;
+        queue.went_on(goes_on);
+        Some(token)
+    })
+    .collect();
+    assert_eq!(order, [2, 3, 1]);
+    assert!(queue.is_empty());
+}
+
+/// What is left of an answer is what its client has still to be sent.
+#[test]
+fn what_is_left_of_an_answer_is_known() {
+    let settings = Settings { send_order: SendOrder::Shortest, ..Settings::default() };
+    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let (mut client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert_eq!(served.left(&worker.handler), 0);
+    while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
+    let sent = worker.metrics.get(Counter::SentBytes);
+    let (left, all) = (served.left(&worker.handler), LARGE_BYTES as u64);
+    assert!(left < all && left + sent > all, "{left} of {all} after {sent}, heads included");
 }
 
 /// Answers with bodies that are to be read from a disk after each piece.

@@ -20,7 +20,8 @@ pub(crate) const BIG: usize = 40 << 20;
 /// Bytes of the file that `/moved…` and `/warmed…` are answered with.
 pub(crate) const FILE: usize = 200_000;
 
-/// Answers by path: `/job`, `/away`, `/workaway` with a body, `/panic`, `/jobpanic`, `/big`, `/hang…`, and `/head…`, whose
+/// Answers by path: `/job`, `/away`, `/workaway` with a body, `/panic`, `/jobpanic`, `/big`, which may end
+/// in a number of MiB and hyphens, `/hang…`, and `/head…`, whose
 /// head hangs before anything is decided; `/spin…` after a
 /// millisecond of processor time, `/wait…` and `/work…` after a job that hangs and blocks or computes;
 /// `/moved…` and `/warmed…` with a file that has changed as often as the last digit says, before its
@@ -54,6 +55,8 @@ pub(crate) struct Books {
     early: Mutex<Vec<(Vec<u8>, u64)>>,
     /// … and how long each that was answered had waited by that clock.
     pub(crate) waited_ms: Mutex<Vec<u64>>,
+    /// Of which `/big…`, by their MiB, something was sent, one after the other.
+    pub(crate) sent: Mutex<Vec<usize>>,
     /// The rank of new connections …
     pub(crate) newcomers: AtomicU8,
     /// … but of the next ones these.
@@ -64,8 +67,8 @@ pub(crate) struct Books {
 
 /// What is sent after a head.
 pub(crate) enum Body {
-    /// So much of `/big` was sent.
-    Big(usize),
+    /// So much of `/big` is left, or of another one with this number of MiB.
+    Big { left: usize, mib: usize },
     /// So much of the file was sent; whether it has changed, and whether it is in memory.
     File { sent: usize, has_changed: bool, is_warm: Arc<AtomicBool> },
 }
@@ -260,9 +263,13 @@ impl Process for Paths {
             ("/now", None) => self.now_ms.to_string(),
             ("/who", None) => request.peer.address().to_string(),
             (_, Some(done)) => done,
-            ("/big", None) => {
-                reply.head(200, format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n").as_bytes());
-                reply.stream(Body::Big(0), BIG as u64);
+            (big, None) if big.starts_with("/big") => {
+                let mib = big.trim_start_matches("/big").trim_end_matches('-').parse();
+                let mib = mib.unwrap_or(BIG >> 20);
+                let left = mib << 20;
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {left}\r\n");
+                reply.head(200, head.as_bytes());
+                reply.stream(Body::Big { left, mib }, left as u64);
                 return Outcome::Replied;
             }
             (path, None) if path.starts_with("/moved") || path.starts_with("/warmed") => {
@@ -298,8 +305,8 @@ impl Bodies for Paths {
     fn piece<'b>(&'b self, body: &'b Body) -> Option<Piece<'b>> {
         static ZEROS: [u8; 100_000] = [b'0'; 100_000];
         match *body {
-            Body::Big(BIG) | Body::File { sent: FILE, .. } => None,
-            Body::Big(sent) => Some(Piece::Memory(&ZEROS[..(BIG - sent).min(ZEROS.len())])),
+            Body::Big { left: 0, .. } | Body::File { sent: FILE, .. } => None,
+            Body::Big { left, .. } => Some(Piece::Memory(&ZEROS[..left.min(ZEROS.len())])),
             Body::File { sent, .. } => {
                 let (offset, len) = (sent as u64, (FILE - sent) as u64);
                 Some(Piece::File { file: file().as_fd(), offset, len, is_last: true })
@@ -307,14 +314,29 @@ impl Bodies for Paths {
         }
     }
 
+    fn left(&self, body: &Body) -> u64 {
+        match *body {
+            Body::Big { left, .. } => left as u64,
+            Body::File { sent, .. } => (FILE - sent) as u64,
+        }
+    }
+
     fn advance(&self, body: &mut Body, count: u64) {
-        let (Body::Big(sent) | Body::File { sent, .. }) = body;
-        *sent += count as usize;
+        match body {
+            Body::Big { left, mib } => {
+                *left -= count as usize;
+                let mut sent = self.books.sent.lock().unwrap();
+                if count > 0 && sent.last() != Some(mib) {
+                    sent.push(*mib);
+                }
+            }
+            Body::File { sent, .. } => *sent += count as usize,
+        }
     }
 
     fn is_intact(&self, body: &Body) -> bool {
         match body {
-            Body::Big(_) => true,
+            Body::Big { .. } => true,
             Body::File { has_changed, is_warm, .. } => !(*has_changed && is_warm.load(Relaxed)),
         }
     }

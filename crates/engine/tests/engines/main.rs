@@ -15,4 +15,5 @@ mod proxies;
 mod ranks;
 mod relays;
 mod requests;
+mod sends;
 mod toy;

@@ -24,12 +24,12 @@ pub(super) struct ChunkLine {
     size: u64,
     /// Bytes so far.
     len: u16,
-    at: At,
+    at: LinePart,
 }
 
 /// What the byte before was, so what may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum LinePart {
     Start,
     Size,
     /// White space before a `;`.
@@ -50,7 +50,7 @@ enum At {
 }
 
 impl ChunkLine {
-    pub(super) const EMPTY: ChunkLine = ChunkLine { size: 0, len: 0, at: At::Start };
+    pub(super) const EMPTY: ChunkLine = ChunkLine { size: 0, len: 0, at: LinePart::Start };
 
     /// Takes the line's next bytes from the start of `bytes`; returns how many that were, and the
     /// chunk's size if the line is whole. Of `extension_bytes`, which may still come, what these
@@ -75,13 +75,13 @@ impl ChunkLine {
             return Err(BodyError::ExtensionsTooLarge);
         }
         self.len += 1;
-        if (self.at, byte) == (At::Cr, b'\n') {
+        if (self.at, byte) == (LinePart::Cr, b'\n') {
             return Ok(Some(self.size));
         }
         self.at = self.after(byte)?;
         let is_free = match self.at {
-            At::Size => self.len <= SIZE_DIGITS,
-            at => at == At::Cr,
+            LinePart::Size => self.len <= SIZE_DIGITS,
+            at => at == LinePart::Cr,
         };
         if !is_free {
             *extension_bytes =
@@ -92,8 +92,8 @@ impl ChunkLine {
 
     /// `chunk-size *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) CR`. White space
     /// before the CR is in no rule of it.
-    fn after(&mut self, byte: u8) -> Result<At, BodyError> {
-        use At::*;
+    fn after(&mut self, byte: u8) -> Result<LinePart, BodyError> {
+        use LinePart::*;
         let wrong = |what| Err(BodyError::Malformed(what));
         Ok(match (self.at, byte) {
             (Start | Size, digit) if digit.is_ascii_hexdigit() => self.digit(digit)?,
@@ -120,9 +120,9 @@ impl ChunkLine {
 
     /// RFC 9112 §7.1: a recipient must expect large sizes, and not overflow. Leading zeros mean
     /// nothing.
-    fn digit(&mut self, digit: u8) -> Result<At, BodyError> {
+    fn digit(&mut self, digit: u8) -> Result<LinePart, BodyError> {
         let value = char::from(digit).to_digit(16).map_or(0, u64::from);
         self.size = self.size.checked_mul(16).ok_or(BodyError::TooLarge)? | value;
-        Ok(At::Size)
+        Ok(LinePart::Size)
     }
 }

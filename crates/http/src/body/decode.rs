@@ -2,11 +2,11 @@
 
 use super::BodyError;
 use super::chunk_line::{ChunkLine, EXTENSION_BYTES};
-use super::trailers::{Section, Trailers};
+use super::trailers::{TrailerSection, Trailers};
 use crate::framing::Framing;
 use crate::head::Limits;
 
-/// Takes a body apart that arrives in pieces of any size. It copies no data; whoever only wants to
+/// Takes a body apart that arrives in pieces of any size. It copies no data; a caller that only wants to
 /// know where the body ends [skips](Decoder::skip) it.
 ///
 /// What it finds does not depend on how the bytes are cut, apart from where a run of data is.
@@ -17,7 +17,7 @@ pub struct Decoder {
     allowance: u64,
     /// Bytes of chunk extensions that may still come.
     extension_bytes: u16,
-    trailers: Section,
+    trailers: TrailerSection,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Decoder {
             Framing::Sized(length) => DecodeState::Data(length),
             Framing::Chunked => DecodeState::ChunkLine(ChunkLine::EMPTY),
         };
-        let trailers = Section::new(trailers, limits);
+        let trailers = TrailerSection::new(trailers, limits);
         Ok(Decoder { state, allowance, extension_bytes: EXTENSION_BYTES, trailers })
     }
 

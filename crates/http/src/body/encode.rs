@@ -114,6 +114,20 @@ impl Encoder {
         Ok(())
     }
 
+    /// Whether data stands in the body as it is. Then it may be written elsewhere, and is
+    /// [counted](Encoder::count) here.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.0, EncodeState::Sized(_) | EncodeState::UntilClose)
+    }
+
+    /// So much of a [plain](Encoder::is_plain) body was written elsewhere, and no more than is left of it.
+    pub fn count(&mut self, len: u64) {
+        debug_assert!(self.is_plain());
+        if let EncodeState::Sized(left) = &mut self.0 {
+            *left = left.saturating_sub(len);
+        }
+    }
+
     /// As [`write`](Encoder::write), of data that does not exist yet: `fill` appends it to `out`, at most as
     /// much as it is told, which is `most` or what is left of the body, if that is less. Nothing is asked of
     /// it where that is nothing.

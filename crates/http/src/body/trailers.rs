@@ -16,18 +16,18 @@ pub enum Trailers {
 
 /// A trailer section that arrives byte by byte.
 #[derive(Clone, Debug)]
-pub(super) struct Section {
-    at: At,
+pub(super) struct TrailerSection {
+    at: TrailerState,
     /// Bytes that may still come, the empty line included.
     bytes_left: u32,
     /// Lines that may still come, without the empty one.
     lines_left: u8,
-    kept: Option<Box<Kept>>,
+    kept: Option<Box<KeptLines>>,
 }
 
 /// What the byte before was, so what may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum TrailerState {
     LineStart,
     Name,
     Value,
@@ -36,10 +36,10 @@ enum At {
     LastCr,
 }
 
-impl Section {
-    pub(super) fn new(trailers: Trailers, limits: &Limits) -> Section {
-        Section {
-            at: At::LineStart,
+impl TrailerSection {
+    pub(super) fn new(trailers: Trailers, limits: &Limits) -> TrailerSection {
+        TrailerSection {
+            at: TrailerState::LineStart,
             bytes_left: u32::try_from(limits.head_bytes).unwrap_or(u32::MAX),
             lines_left: limits.head_lines.min(MOST_LINES) as u8,
             kept: (trailers == Trailers::Keep).then(Box::default),
@@ -60,18 +60,18 @@ impl Section {
     /// The same for one byte.
     fn push(&mut self, byte: u8) -> Result<bool, BodyError> {
         self.bytes_left = self.bytes_left.checked_sub(1).ok_or(BodyError::TrailersTooLarge)?;
-        if self.at == At::LineStart && byte != b'\r' {
+        if self.at == TrailerState::LineStart && byte != b'\r' {
             self.lines_left = self.lines_left.checked_sub(1).ok_or(BodyError::TrailersTooLarge)?;
         }
-        if (self.at, byte) == (At::LastCr, b'\n') {
+        if (self.at, byte) == (TrailerState::LastCr, b'\n') {
             return Ok(true);
         }
         self.at = self.after(byte)?;
         if let Some(kept) = &mut self.kept {
             match self.at {
-                At::Name | At::Value => kept.bytes.push(byte),
-                At::LineStart => kept.end_line(),
-                At::Cr | At::LastCr => {}
+                TrailerState::Name | TrailerState::Value => kept.bytes.push(byte),
+                TrailerState::LineStart => kept.end_line(),
+                TrailerState::Cr | TrailerState::LastCr => {}
             }
         }
         Ok(false)
@@ -79,8 +79,8 @@ impl Section {
 
     /// `*( field-name ":" OWS field-value OWS CRLF ) CRLF`: no white space before the colon
     /// (RFC 9112 §5.1), no folded lines (§5.2), no control bytes (RFC 9110 §5.5).
-    fn after(&self, byte: u8) -> Result<At, BodyError> {
-        use At::*;
+    fn after(&self, byte: u8) -> Result<TrailerState, BodyError> {
+        use TrailerState::*;
         let wrong = |what| Err(BodyError::Malformed(what));
         Ok(match (self.at, byte) {
             (LineStart, b'\r') => LastCr,
@@ -105,14 +105,14 @@ impl Section {
 
 /// Fields that were kept.
 #[derive(Clone, Debug, Default)]
-struct Kept {
+struct KeptLines {
     /// Lines without CR. No value holds an LF.
     bytes: Vec<u8>,
     /// How many of these bytes are whole lines.
     whole: usize,
 }
 
-impl Kept {
+impl KeptLines {
     fn end_line(&mut self) {
         match field(&self.bytes[self.whole..]) {
             Some((name, _)) if is_allowed(name) => self.bytes.push(b'\n'),
@@ -130,8 +130,8 @@ fn field(line: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// Whether a field may be in a trailer section. It may not if it says how a message is framed, where
-/// it goes, on which conditions it is answered, who sends it, or what its content is: all of that is
-/// decided before the trailers come, and another recipient may decide it anew (RFC 9110 §6.5.1).
+/// it goes, on which conditions it is answered, which client sends it, or what its content is: all of
+/// that is decided before the trailers come, and another recipient may decide it anew (RFC 9110 §6.5.1).
 pub(super) fn is_allowed(name: &str) -> bool {
     let begins = |prefix: &&str| {
         name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
@@ -153,7 +153,7 @@ const NOT_IN_TRAILERS: [&str; 38] = [
     "transfer-encoding",
     "upgrade",
     "via",
-    // routing, and for whom a proxy speaks (RFC 9110 §7.2, RFC 7239)
+    // routing, and the client that a proxy speaks for (RFC 9110 §7.2, RFC 7239)
     "forwarded",
     "host",
     "x-real-ip",

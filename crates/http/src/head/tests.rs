@@ -1,5 +1,6 @@
 //! Tests of the head parser: bytes in, fields or an error out. Each names what demands it.
 
+use super::name::NAMES;
 use super::*;
 
 /// Parses `bytes` and shows the outcome to `look`.
@@ -467,6 +468,7 @@ fn a_decoded_head_is_checked_as_one_in_text() {
         let fields = [FieldSpan::new(0..6, 0..3)];
         let parts = Decoded {
             method,
+            protocol: None,
             target,
             authority,
             names,
@@ -480,6 +482,35 @@ fn a_decoded_head_is_checked_as_one_in_text() {
         assert!(head.has(Name::Accept) && !head.has(Name::Range));
         Ok((head.path.to_vec(), head.query.map(<[u8]>::to_vec)))
     };
+    let tunnel = |protocol| {
+        let (target, authority, names, values) =
+            (&b"/chat"[..], &b"x"[..], "expect", &b"100-continue"[..]);
+        let fields = [FieldSpan::new(0..6, 0..12)];
+        let parts = Decoded {
+            method: "CONNECT",
+            protocol: Some(protocol),
+            target,
+            authority,
+            names,
+            values,
+            fields: &fields,
+            has_body: true,
+            content_length: None,
+        };
+        let head = Head::decoded(&parts, &Limits::default()).unwrap();
+        assert_eq!(
+            (head.method, head.method_text, head.framing),
+            (Method::Get, "GET", Framing::None)
+        );
+        assert!(!head.expects_continue && head.path == target);
+        let kept = crate::owned::OwnedHead::new(&head, b"");
+        let mut bytes = Vec::new();
+        kept.encode(&mut bytes);
+        assert_eq!(crate::owned::OwnedHead::decode(&bytes).unwrap().0.view().tunnel, head.tunnel);
+        head.tunnel
+    };
+    assert_eq!(tunnel(b"WebSocket"), Some(Tunnel::WebSocket));
+    assert_eq!(tunnel(b"connect-udp"), Some(Tunnel::Unknown));
     let good = |path: &[u8], query: Option<&[u8]>| Ok((path.to_vec(), query.map(<[u8]>::to_vec)));
     assert_eq!(decoded("GET", b"/a?b", b"x:80"), good(b"/a", Some(b"b")));
     assert_eq!(decoded("OPTIONS", b"*", b"x"), good(b"*", None));

@@ -35,8 +35,8 @@ impl Connection {
 
     /// Says goodbye (§6.8): the peer is told that no further streams are wanted. Those that it opens
     /// before it knows are served; when it knows, or after [`drain_now`](Connection::drain_now), others
-    /// are ignored. Whoever has opened more of them than may be open at once knows: it was told before
-    /// that one of them was over.
+    /// are ignored. A client that has opened more of them than may be open at once knows: it was told
+    /// before that one of them was over.
     pub fn drain(&mut self) {
         if self.drain != Drain::No || self.fault.is_some() {
             return;

@@ -111,6 +111,9 @@ impl Connection {
         if let Some(fault) = fields.fault() {
             return wrong(Fault::protocol(fault));
         }
+        if fields.protocol().is_some() && !self.limits.extended_connect {
+            return wrong(Fault::protocol("an extended CONNECT was not allowed"));
+        }
         if ends && fields.content_length().is_some_and(|length| length > 0) {
             return wrong(Fault::protocol("a body has another length than its head says"));
         }

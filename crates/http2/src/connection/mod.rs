@@ -29,10 +29,12 @@ pub struct Limits {
     pub streams: u32,
     /// Bytes of one stream's body that may be on their way or not yet used, from 65 535 on.
     pub stream_window_bytes: u32,
-    /// The same for all streams together, from 65 535 on. It bounds what bodies that nobody reads hold.
+    /// The same for all streams together, from 65 535 on. It bounds what bodies that are not read hold.
     pub connection_window_bytes: u32,
     /// The peer's table of fields, up to 64 KiB.
     pub table_bytes: u32,
+    /// Whether requests may open tunnels (extended CONNECT, RFC 8441). Without it they are malformed.
+    pub extended_connect: bool,
     /// Payload of the DATA frames we send, 1 byte to 16 KiB, and so how long others wait for one.
     pub chunk_bytes: u32,
 }
@@ -45,6 +47,7 @@ impl Default for Limits {
             stream_window_bytes: 256 * 1024,
             connection_window_bytes: 1024 * 1024,
             table_bytes: 4096,
+            extended_connect: false,
             chunk_bytes: frame::PAYLOAD_BYTES as u32,
         }
     }
@@ -307,6 +310,9 @@ impl Connection {
             Role::Server => {
                 all.push((id::MAX_CONCURRENT_STREAMS, streams));
                 all.push((id::NO_RFC7540_PRIORITIES, 1));
+                if self.limits.extended_connect {
+                    all.push((id::ENABLE_CONNECT_PROTOCOL, 1));
+                }
             }
         }
         settings::write(&mut self.control, &all);

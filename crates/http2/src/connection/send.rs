@@ -5,7 +5,7 @@ use crate::budget::{Abuse, CRUMB_BYTES, EARNED, EARNED_BY_LITTLE, USEFUL_BYTES};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, HEADER_BYTES, Header, flag, kind};
 use crate::hpack::encode::NO_TABLE;
-use crate::order::Key;
+use crate::order::SendKey;
 use crate::priority::Priority;
 use crate::stream::{Incoming, Outgoing, Stream};
 use std::ops::Range;
@@ -260,7 +260,7 @@ impl Connection {
     #[inline]
     pub fn room(&self, stream: u32) -> u32 {
         let Some(open) = self.streams.get(stream) else { return 0 };
-        let is_first = |first: Key| open.key(stream).is_before(first);
+        let is_first = |first: SendKey| open.key(stream).is_before(first);
         match self.ready.first() {
             Some((first, _)) if !is_first(first) => 0,
             _ if open.outgoing != Outgoing::Body => 0,

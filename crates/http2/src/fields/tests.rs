@@ -76,6 +76,28 @@ fn connect_has_an_authority_only() {
 }
 
 #[test]
+fn an_extended_connect_has_a_target_and_a_protocol() {
+    let connect =
+        GET.map(|field| if field.0 == ":method" { (":method", "CONNECT") } else { field });
+    let with = |more: &[(&str, &str)]| request(&[&connect[..], more].concat());
+    let fields = decoded(Message::Request, &[&connect[..], &[(":protocol", "websocket")]].concat());
+    assert_eq!((fields.fault(), fields.protocol()), (None, Some(&b"websocket"[..])));
+    assert!(with(&[(":protocol", "websocket"), ("sec-websocket-version", "13")]));
+    for bad in ["", "web socket", "web/socket"] {
+        assert!(!with(&[(":protocol", bad)]), "{bad}");
+    }
+    assert!(!with(&[(":protocol", "a"), (":protocol", "a")]));
+    assert!(!with(&[(":protocol", "websocket"), ("content-length", "0")]));
+    for missing in 1..3 {
+        let mut list = connect.to_vec();
+        list.remove(missing);
+        list.push((":protocol", "websocket"));
+        assert!(!request(&list), "{missing}");
+    }
+    assert_eq!(decoded(Message::Request, &GET).protocol(), None);
+}
+
+#[test]
 fn fields_of_the_connection_are_refused() {
     for name in ["connection", "keep-alive", "proxy-connection", "upgrade", "transfer-encoding"] {
         assert!(!get_with(&[(name, "x")]), "{name}");

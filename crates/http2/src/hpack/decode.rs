@@ -1,7 +1,7 @@
 //! From a header block to fields (RFC 7541 §3).
 
 use super::names::{Known, STATIC, is_name, is_value};
-use super::table::{Entry, Table};
+use super::table::{Table, TableEntry};
 use super::{Damaged, huffman, integer};
 use crate::fields::Fields;
 
@@ -119,7 +119,7 @@ impl Decoder {
         Ok(used)
     }
 
-    fn dynamic(&self, index: usize) -> Result<Entry, Damaged> {
+    fn dynamic(&self, index: usize) -> Result<TableEntry, Damaged> {
         index.checked_sub(62).and_then(|age| self.table.get(age)).ok_or(Damaged::Index)
     }
 }

@@ -35,7 +35,7 @@ const QUICK: usize = 10;
 
 /// Where codes of one length begin: the first code, and its place in [`Code::symbols`].
 #[derive(Clone, Copy)]
-struct Group {
+struct CodeGroup {
     first: u32,
     count: u32,
     at: u32,
@@ -44,7 +44,7 @@ struct Group {
 struct Code {
     /// All symbols by length, then by value.
     symbols: [u16; 257],
-    groups: [Group; LONGEST + 1],
+    groups: [CodeGroup; LONGEST + 1],
     codes: [u32; 257],
     /// By the next [`QUICK`] bits: symbol × 16 + length, 0 if the code is longer.
     quick: [u16; 1 << QUICK],
@@ -54,7 +54,7 @@ static CODE: Code = Code::new();
 
 impl Code {
     const fn new() -> Code {
-        let none = Group { first: 0, count: 0, at: 0 };
+        let none = CodeGroup { first: 0, count: 0, at: 0 };
         let mut code = Code {
             symbols: [0; 257],
             groups: [none; LONGEST + 1],

@@ -11,17 +11,17 @@ const FIRST_BYTES: usize = 512;
 
 /// One field of the table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     /// Where it begins, counted over all bytes that were ever added, modulo 2³².
     at: u32,
     pub(super) name_len: u32,
     pub(super) value_len: u32,
     pub(super) known: Known,
-    /// Name or value may be no field's: whoever uses it is malformed.
+    /// Name or value may be no field's: a message that uses it is malformed.
     pub(super) is_faulty: bool,
 }
 
-impl Entry {
+impl TableEntry {
     fn len(self) -> usize {
         (self.name_len + self.value_len) as usize
     }
@@ -32,10 +32,10 @@ impl Entry {
 pub(super) struct Table {
     /// A power of two long, or empty.
     ring: Box<[u8]>,
-    /// Where the next byte goes, counted like [`Entry::at`].
+    /// Where the next byte goes, counted like [`TableEntry::at`].
     end: u32,
     /// The newest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TableEntry>,
     /// Bytes of all entries.
     len: usize,
     /// The most [`size`](Table::size) it may have.
@@ -60,19 +60,19 @@ impl Table {
 
     /// The entry added so many entries ago.
     #[inline]
-    pub(super) fn get(&self, age: usize) -> Option<Entry> {
+    pub(super) fn get(&self, age: usize) -> Option<TableEntry> {
         self.entries.get(age).copied()
     }
 
     /// Appends the name of an entry to `out`.
     #[inline]
-    pub(super) fn copy_name(&self, entry: Entry, out: &mut Vec<u8>) {
+    pub(super) fn copy_name(&self, entry: TableEntry, out: &mut Vec<u8>) {
         self.copy(entry.at, entry.name_len, out);
     }
 
     /// Appends the value of an entry to `out`.
     #[inline]
-    pub(super) fn copy_value(&self, entry: Entry, out: &mut Vec<u8>) {
+    pub(super) fn copy_value(&self, entry: TableEntry, out: &mut Vec<u8>) {
         self.copy(entry.at.wrapping_add(entry.name_len), entry.value_len, out);
     }
 
@@ -84,7 +84,7 @@ impl Table {
         }
         self.grow(len);
         let (name_len, value_len) = (name.len() as u32, value.len() as u32);
-        self.entries.push_front(Entry { at: self.end, name_len, value_len, known, is_faulty });
+        self.entries.push_front(TableEntry { at: self.end, name_len, value_len, known, is_faulty });
         self.put(name);
         self.put(value);
         self.len += len;
@@ -92,7 +92,7 @@ impl Table {
 
     /// Heap memory it has.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.ring.len() + self.entries.capacity() * size_of::<Entry>()
+        self.ring.len() + self.entries.capacity() * size_of::<TableEntry>()
     }
 
     /// The most heap memory a table of this size has: the ring, and twice the entries that fit, since
@@ -100,7 +100,7 @@ impl Table {
     pub(super) const fn most_heap_bytes(most: usize) -> usize {
         let ring = if most == 0 { 0 } else { most.next_power_of_two() };
         let ring = if ring < FIRST_BYTES { FIRST_BYTES } else { ring };
-        ring + (2 * (most / ENTRY_BYTES) + 4) * size_of::<Entry>()
+        ring + (2 * (most / ENTRY_BYTES) + 4) * size_of::<TableEntry>()
     }
 
     fn make_room(&mut self, wanted: usize) -> bool {

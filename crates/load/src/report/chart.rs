@@ -172,7 +172,7 @@ impl Scale {
     }
 }
 
-/// The distance of a quantile from 0 when each nine gets as much room as the one before.
+/// The distance of a quantile from 0 when each nine gets as much width as the one before.
 fn spread(quantile: f64) -> f64 {
     -(1.0 - quantile).max(1e-7).log10()
 }

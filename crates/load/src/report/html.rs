@@ -306,16 +306,7 @@ fn time_row(page: &mut String, name: &str, from: &str, times: &Latency) {
     if times.count == 0 {
         return;
     }
-    let all = [
-        times.mean_us,
-        times.p50_us,
-        times.p90_us,
-        times.p95_us,
-        times.p99_us,
-        times.p999_us,
-        times.max_us,
-    ];
-    let cells = all.map(|us| format!("<td>{}", show_us(us))).join("");
+    let cells = times.columns_us().map(|us| format!("<td>{}", show_us(us))).join("");
     let _ = write!(page, "<tr><td>{name}<td>{from}{cells}");
 }
 
@@ -328,7 +319,7 @@ fn round(seconds: f64) -> f64 {
     (seconds * 10.0).round() / 10.0
 }
 
-/// A moment as `2026-11-20 08:15 UTC` (days to dates as in Howard Hinnant's chrono algorithms).
+/// A time as `2026-11-20 08:15 UTC` (days to dates as in Howard Hinnant's chrono algorithms).
 fn date(unix_ms: u64) -> String {
     let minutes = unix_ms / 60_000;
     let days = (minutes / 1440) as i64 + 719_468;

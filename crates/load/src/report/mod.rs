@@ -48,7 +48,7 @@ pub struct GroupReport {
     pub name: String,
     /// What it did, in a few words.
     pub load: String,
-    /// Whom it asked.
+    /// Which server it asked.
     pub url: String,
     /// Whether its loop was open.
     pub open: bool,
@@ -100,7 +100,7 @@ pub struct GroupReport {
     /// The most a connection receives, bit/s, if that is limited.
     pub line_bit_per_s: Option<f64>,
     /// Its clients one by one (closed loops only).
-    pub clients: Option<Clients>,
+    pub clients: Option<ClientCounts>,
 }
 
 /// Connections of a group, in the measured time and the drain.
@@ -165,9 +165,17 @@ pub struct Latency {
     pub curve: Vec<(f64, f64)>,
 }
 
+impl Latency {
+    /// What tables show of it, in their order: mean, the percentiles upward, the longest, µs.
+    fn columns_us(&self) -> [f64; 7] {
+        let Latency { mean_us, p50_us, p90_us, p95_us, p99_us, p999_us, max_us, .. } = *self;
+        [mean_us, p50_us, p90_us, p95_us, p99_us, p999_us, max_us]
+    }
+}
+
 /// Closed-loop clients, each judged by itself as SPECweb99 does.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Clients {
+pub struct ClientCounts {
     /// Clients that sent a request.
     pub active: u64,
     /// Clients that received ≥ 320,000 bit/s with < 1 % failures.
@@ -363,7 +371,7 @@ impl GroupReport {
             }),
             series: sums.series.clone(),
             line_bit_per_s: group.receive.map(|rate| rate * 8.0),
-            clients: Clients::new(clients),
+            clients: ClientCounts::new(clients),
         }
     }
 }
@@ -510,7 +518,7 @@ fn curve(times: &Times) -> Vec<(f64, f64)> {
     curve
 }
 
-impl Clients {
+impl ClientCounts {
     /// The counts as a sentence.
     fn describe(&self) -> String {
         format!(
@@ -525,7 +533,7 @@ impl Clients {
         )
     }
 
-    fn new<'c>(clients: impl Iterator<Item = &'c ClientTotals>) -> Option<Clients> {
+    fn new<'c>(clients: impl Iterator<Item = &'c ClientTotals>) -> Option<ClientCounts> {
         let active: Vec<_> = clients.filter(|c| c.requests + c.failures > 0).collect();
         if active.is_empty() {
             return None;
@@ -534,7 +542,7 @@ impl Clients {
         let rates = active.iter().map(|client| client.bits_per_second());
         let conforming =
             |c: &&&ClientTotals| c.bits_per_second() >= CONFORMING_BIT_PER_S && !invalid(c);
-        Some(Clients {
+        Some(ClientCounts {
             active: active.len() as u64,
             conforming: active.iter().filter(conforming).count() as u64,
             invalid: active.iter().filter(|client| invalid(client)).count() as u64,

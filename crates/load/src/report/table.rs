@@ -77,17 +77,10 @@ fn row(group: &GroupReport) -> Vec<String> {
 const TIME_HEADS: &[&str] = &["group", "time", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"];
 
 fn time_row(name: &str, what: &str, times: &Latency) -> Vec<String> {
-    let all = [
-        times.mean_us,
-        times.p50_us,
-        times.p90_us,
-        times.p95_us,
-        times.p99_us,
-        times.p999_us,
-        times.max_us,
-    ];
     let mut row = vec![name.to_owned(), what.to_owned()];
-    row.extend(all.map(|us| if times.count == 0 { "–".to_owned() } else { show_us(us) }));
+    row.extend(
+        times.columns_us().map(|us| if times.count == 0 { "–".to_owned() } else { show_us(us) }),
+    );
     row
 }
 

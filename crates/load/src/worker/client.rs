@@ -2,7 +2,7 @@
 
 use super::http2::Http2;
 use crate::plan::Version;
-use crate::response::Reader;
+use crate::response::AnswerReader;
 use crate::tally::ClientTotals;
 use crc32fast::Hasher;
 use forebay_tls::ClientSession;
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 /// What a client is doing. All times are nanoseconds after the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ClientPhase {
     /// Nothing, and nothing is planned.
     Free,
     /// Waits for its timer to connect.
@@ -30,7 +30,7 @@ pub(super) enum Phase {
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Asked {
+pub(super) enum Chosen {
     /// An entry of the group's mix.
     Entry(u32),
     /// The path on a line of the group's trace.
@@ -42,7 +42,7 @@ pub(super) enum Asked {
 pub(super) struct Pending {
     pub(super) intended_ns: u64,
     pub(super) started_ns: u64,
-    pub(super) asked: Asked,
+    pub(super) asked: Chosen,
     /// Its stream; 0 in HTTP/1.
     pub(super) stream: u32,
     /// The status of its answer; 0 before that has come.
@@ -55,7 +55,7 @@ pub(super) struct Pending {
 
 /// The narrow line of a client that receives at a limited rate.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Line {
+pub(super) struct Bandwidth {
     /// When it has delivered everything that was read so far.
     pub(super) free_ns: u64,
     /// The socket has something to read, or has ended.
@@ -77,8 +77,8 @@ pub(super) struct Client {
     pub(super) group: usize,
     /// Its number in the group, over all threads.
     pub(super) number: u32,
-    pub(super) phase: Phase,
-    pub(super) reader: Reader,
+    pub(super) phase: ClientPhase,
+    pub(super) reader: AnswerReader,
     pub(super) pending: VecDeque<Pending>,
     /// The part of a request that the socket did not take.
     pub(super) unsent: Vec<u8>,
@@ -99,7 +99,7 @@ pub(super) struct Client {
     pub(super) timer_ns: u64,
     /// The last request failed: its client waits before the next (closed loop).
     pub(super) has_failed: bool,
-    pub(super) line: Line,
+    pub(super) line: Bandwidth,
     /// What the line has not delivered yet.
     pub(super) held: Vec<u8>,
     /// It is among those of its group that can take a request.
@@ -124,8 +124,8 @@ impl Client {
             generation: 0,
             group,
             number,
-            phase: Phase::Free,
-            reader: Reader::new(with_crc32),
+            phase: ClientPhase::Free,
+            reader: AnswerReader::new(with_crc32),
             pending: VecDeque::new(),
             unsent: Vec::new(),
             left: 0,
@@ -137,7 +137,7 @@ impl Client {
             deadline_ns: u64::MAX,
             timer_ns: u64::MAX,
             has_failed: false,
-            line: Line::default(),
+            line: Bandwidth::default(),
             held: Vec::new(),
             is_listed: false,
             answer_bytes: 0,
@@ -151,7 +151,7 @@ impl Client {
         self.session = None;
         self.http2 = None;
         self.generation = self.generation.wrapping_add(1);
-        self.phase = Phase::Free;
+        self.phase = ClientPhase::Free;
         self.reader.reset();
         self.pending.clear();
         self.unsent.clear();
@@ -160,7 +160,7 @@ impl Client {
         self.deadline_ns = u64::MAX;
         self.timer_ns = u64::MAX;
         self.has_failed = false;
-        self.line = Line::default();
+        self.line = Bandwidth::default();
         self.held.clear();
         self.is_listed = false;
         self.answer_bytes = 0;

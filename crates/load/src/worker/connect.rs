@@ -1,7 +1,7 @@
 //! Connections: begun, established, failed, closed.
 
-use super::client::Phase;
-use super::group::Kind;
+use super::client::ClientPhase;
+use super::group::LoopKind;
 use super::http2::Http2;
 use super::{Client, Worker};
 use crate::plan::Version;
@@ -19,7 +19,7 @@ const NARROW_BUFFER_BYTES: usize = 16 * 1024;
 const SUSPICIOUS_NS: u64 = 100_000_000;
 
 /// A pool grows by so many connections at once. Arrivals behind them wait for the first that is
-/// free, new or old; a burst would otherwise fill the backlog with connections nobody needs.
+/// free, new or old; a burst would otherwise fill the backlog with connections that are not needed.
 const MOST_CONNECTING: u32 = 64;
 
 impl Worker<'_> {
@@ -32,7 +32,7 @@ impl Worker<'_> {
         let deadline_ns = self.now_ns + group.connect_timeout_ns;
         let client = &mut self.clients[slot];
         (client.left, client.version) = (left, version);
-        client.phase = Phase::Connecting;
+        client.phase = ClientPhase::Connecting;
         client.opened_ns = Some(self.now_ns);
         client.deadline_ns = deadline_ns;
         match self.open_socket(slot) {
@@ -129,7 +129,7 @@ impl Worker<'_> {
         let group = &mut self.groups[client.group];
         group.connecting -= 1;
         client.deadline_ns = u64::MAX;
-        client.phase = Phase::Busy;
+        client.phase = ClientPhase::Busy;
         if client.version == Version::Http2 {
             client.http2 = Some(Box::new(Http2::new(group.plan.streams)));
         }
@@ -143,7 +143,7 @@ impl Worker<'_> {
     /// The handshake of TLS has come to no good end.
     pub(super) fn handshake_failed(&mut self, slot: usize, why: &str) {
         self.send_rest(slot);
-        if self.clients[slot].phase != Phase::Connecting {
+        if self.clients[slot].phase != ClientPhase::Connecting {
             // what was sent found the connection broken, and that was noted
             return;
         }
@@ -189,17 +189,17 @@ impl Worker<'_> {
         let group = &mut self.groups[client.group];
         let arrival = match group.kind {
             // others have made the requests it would have made
-            Kind::Closed | Kind::Session if group.has_made_all() => None,
-            Kind::Closed => {
+            LoopKind::Closed | LoopKind::Session if group.has_made_all() => None,
+            LoopKind::Closed => {
                 group.tally.counts.offered += 1;
                 Some(opened_ns)
             }
-            Kind::Session => client.arrival.take().map(|(at_ns, _)| at_ns),
-            // If another connection has become free for it, nobody is hurt.
-            Kind::Pool => group.waiting.pop_front().map(|arrival| arrival.at_ns),
+            LoopKind::Session => client.arrival.take().map(|(at_ns, _)| at_ns),
+            // If another connection has become free for it, that does no harm.
+            LoopKind::Pool => group.waiting.pop_front().map(|arrival| arrival.at_ns),
         };
         if let Some(at_ns) = arrival {
-            if group.kind != Kind::Pool {
+            if group.kind != LoopKind::Pool {
                 group.note_request(self.now_ns, self.now_ns);
             }
             group.tally.fail(failure);
@@ -210,7 +210,7 @@ impl Worker<'_> {
             if matches!(failure, Failure::ConnectTimeout | Failure::Timeout | Failure::Unfinished) {
                 // It would have taken longer than this.
                 group.tally.actual.record(self.now_ns - opened_ns);
-                if group.kind != Kind::Closed {
+                if group.kind != LoopKind::Closed {
                     group.tally.intended.record(self.now_ns - at_ns);
                 }
             }
@@ -222,7 +222,7 @@ impl Worker<'_> {
     pub(super) fn close(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         let has_words = client.session.is_some() || client.http2.is_some();
-        if has_words && client.phase != Phase::Connecting && client.unsent.is_empty() {
+        if has_words && client.phase != ClientPhase::Connecting && client.unsent.is_empty() {
             self.say_goodbye(slot);
         }
         self.clients[slot].close();
@@ -249,7 +249,7 @@ impl Worker<'_> {
     /// Closes a client's connection and says what it does next.
     pub(super) fn end_connection(&mut self, slot: usize, failed: bool) {
         let think = match self.clients[slot] {
-            Client { phase: Phase::Thinking, timer_ns, .. } => Some(timer_ns),
+            Client { phase: ClientPhase::Thinking, timer_ns, .. } => Some(timer_ns),
             _ => None,
         };
         let failed = failed || self.clients[slot].has_failed;
@@ -259,7 +259,7 @@ impl Worker<'_> {
         if group.spreads() {
             return group.idle.push_back((slot as u32, client.generation));
         }
-        if group.kind != Kind::Closed {
+        if group.kind != LoopKind::Closed {
             return group.free.push(slot as u32);
         }
         let pause_ns = group.plan.pause.as_nanos() as u64;
@@ -269,10 +269,10 @@ impl Worker<'_> {
         match think {
             // The timer is still in the heap; it will find a client without a connection.
             Some(at_ns) => {
-                self.clients[slot].phase = Phase::Thinking;
+                self.clients[slot].phase = ClientPhase::Thinking;
                 self.clients[slot].timer_ns = at_ns;
             }
-            None if failed => self.wake_at(slot, Phase::Waiting, self.now_ns + pause_ns),
+            None if failed => self.wake_at(slot, ClientPhase::Waiting, self.now_ns + pause_ns),
             // A connection that fails at once comes back here as failed, so this cannot recur.
             None => self.connect(slot),
         }
@@ -288,7 +288,7 @@ impl Worker<'_> {
             }
             let wanted = group.waiting.len().div_ceil(group.plan.at_once());
             let enough = (MOST_CONNECTING as usize).min(wanted);
-            let connects = group.kind != Kind::Pool || (group.connecting as usize) < enough;
+            let connects = group.kind != LoopKind::Pool || (group.connecting as usize) < enough;
             let wants_new = connects && group.lacks_sources(self.shared.plan.threads);
             let idle = if wants_new { None } else { group.pop_idle() };
             let slot = match idle {
@@ -300,18 +300,18 @@ impl Worker<'_> {
                     }
                     client.is_listed = false;
                     match client.phase {
-                        Phase::Idle | Phase::Busy if client.has_room(at_once) => {
+                        ClientPhase::Idle | ClientPhase::Busy if client.has_room(at_once) => {
                             self.send_requests(slot as usize);
                             continue;
                         }
-                        Phase::Free if connects => slot as usize,
+                        ClientPhase::Free if connects => slot as usize,
                         // those behind it may have a connection
-                        Phase::Free if passed < group.idle.len() => {
+                        ClientPhase::Free if passed < group.idle.len() => {
                             passed += 1;
                             group.idle.push_back((slot, generation));
                             continue;
                         }
-                        Phase::Free => return group.idle.push_back((slot, generation)),
+                        ClientPhase::Free => return group.idle.push_back((slot, generation)),
                         _ => continue,
                     }
                 }
@@ -322,7 +322,7 @@ impl Worker<'_> {
                     None => return,
                 },
             };
-            if self.groups[place].kind == Kind::Session {
+            if self.groups[place].kind == LoopKind::Session {
                 let arrival = self.groups[place].waiting.pop_front();
                 self.clients[slot].arrival = arrival.map(|arrival| (arrival.at_ns, arrival.line));
             }

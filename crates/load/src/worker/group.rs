@@ -1,6 +1,6 @@
 //! A thread's share of a group: its schedule, its idle connections, its counts.
 
-use super::client::Asked;
+use super::client::Chosen;
 use crate::arrivals::{Arrival, Schedule};
 use crate::plan::{BodyCheck, Group, Load, PerConnection, Plan, Version};
 use crate::request::{Blocks, Template};
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 
 /// How requests of this group come about, as the loop sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LoopKind {
     Closed,
     /// Arrivals are requests over a pool of connections.
     Pool,
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 
 pub(super) struct GroupShare<'p> {
     pub(super) plan: &'p Group,
-    pub(super) kind: Kind,
+    pub(super) kind: LoopKind,
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
     pub(super) timeout_ns: u64,
@@ -56,7 +56,7 @@ pub(super) struct GroupShare<'p> {
     /// How far this thread is from its next turn with both.
     step: u32,
     /// Length and CRC-32 of the first answer to each request.
-    first: HashMap<Asked, (u64, u32)>,
+    first: HashMap<Chosen, (u64, u32)>,
 }
 
 impl<'p> GroupShare<'p> {
@@ -86,9 +86,9 @@ impl<'p> GroupShare<'p> {
             }
         };
         let kind = match (&group.load, group.per_connection) {
-            (Load::Closed { .. }, _) => Kind::Closed,
-            (_, PerConnection::Unlimited) => Kind::Pool,
-            _ => Kind::Session,
+            (Load::Closed { .. }, _) => LoopKind::Closed,
+            (_, PerConnection::Unlimited) => LoopKind::Pool,
+            _ => LoopKind::Session,
         };
         GroupShare {
             plan: group,
@@ -122,7 +122,7 @@ impl<'p> GroupShare<'p> {
     pub(super) fn pop_arrival(&mut self, now_ns: u64) -> Option<Arrival> {
         let arrival = self.next_arrival.filter(|arrival| arrival.at_ns <= now_ns)?;
         self.next_arrival = self.schedule.as_mut().and_then(Iterator::next);
-        if self.kind == Kind::Pool {
+        if self.kind == LoopKind::Pool {
             self.note_request(arrival.at_ns, now_ns);
         }
         Some(arrival)
@@ -176,11 +176,11 @@ impl<'p> GroupShare<'p> {
 
     /// What the next request asks for; a line of the trace may say it.
     #[inline]
-    pub(super) fn draw(&mut self, line: Option<u32>) -> Asked {
+    pub(super) fn draw(&mut self, line: Option<u32>) -> Chosen {
         if let Some(line) = line.filter(|line| self.line_path(*line).is_some()) {
-            return Asked::Line(line);
+            return Chosen::Line(line);
         }
-        Asked::Entry(self.plan.mix.draw(&mut self.rng) as u32)
+        Chosen::Entry(self.plan.mix.draw(&mut self.rng) as u32)
     }
 
     fn line_path(&self, line: u32) -> Option<&'p str> {
@@ -190,33 +190,33 @@ impl<'p> GroupShare<'p> {
 
     /// Appends a request to what is sent.
     #[inline]
-    pub(super) fn append(&self, to: &mut Vec<u8>, asked: Asked, version: Version, last: bool) {
+    pub(super) fn append(&self, to: &mut Vec<u8>, asked: Chosen, version: Version, last: bool) {
         let path = match asked {
-            Asked::Entry(place) => &*self.plan.mix.entries()[place as usize].path,
-            Asked::Line(line) => self.line_path(line).unwrap_or("/"),
+            Chosen::Entry(place) => &*self.plan.mix.entries()[place as usize].path,
+            Chosen::Line(line) => self.line_path(line).unwrap_or("/"),
         };
         self.template.append(to, path, version, last);
     }
 
     /// Appends the fields of a request of HTTP/2, encoded.
     #[inline]
-    pub(super) fn append_fields(&self, to: &mut Vec<u8>, asked: Asked) {
+    pub(super) fn append_fields(&self, to: &mut Vec<u8>, asked: Chosen) {
         match asked {
-            Asked::Entry(place) => self.blocks.append(to, place as usize),
-            Asked::Line(line) => self.blocks.append_path(to, self.line_path(line).unwrap_or("/")),
+            Chosen::Entry(place) => self.blocks.append(to, place as usize),
+            Chosen::Line(line) => self.blocks.append_path(to, self.line_path(line).unwrap_or("/")),
         }
     }
 
     /// What is wrong with an answer, if anything is.
     #[inline]
-    pub(super) fn judge(&mut self, answer: &Answer, asked: Asked) -> Option<Failure> {
+    pub(super) fn judge(&mut self, answer: &Answer, asked: Chosen) -> Option<Failure> {
         let check = &self.plan.check;
         if !check.status.map_or(answer.status < 400, |status| status == answer.status) {
             return Some(Failure::Status);
         }
         let known = match asked {
-            Asked::Entry(place) => self.plan.mix.entries()[place as usize].length_bytes,
-            Asked::Line(_) => None,
+            Chosen::Entry(place) => self.plan.mix.entries()[place as usize].length_bytes,
+            Chosen::Line(_) => None,
         };
         let known = known.filter(|_| answer.status == 200 && !self.is_bodyless());
         if check.length_bytes.or(known).is_some_and(|length| length != answer.body_bytes) {
@@ -237,7 +237,7 @@ impl<'p> GroupShare<'p> {
     /// Whether a pool has several addresses, all of which are to be used: then it has a connection
     /// from each before one is used again, and takes the one that was free first.
     pub(super) fn spreads(&self) -> bool {
-        self.kind == Kind::Pool && self.plan.source.addresses.len() > 1
+        self.kind == LoopKind::Pool && self.plan.source.addresses.len() > 1
     }
 
     /// Whether a pool that spreads has no client yet on some address of this thread.
@@ -246,7 +246,8 @@ impl<'p> GroupShare<'p> {
         self.spreads() && self.clients < addresses.min(self.clients_limit)
     }
 
-    /// Of a pool: who takes the next request, with the generation it had when it became free.
+    /// Of a pool: the connection that takes the next request, with the generation it had when it became
+    /// free.
     pub(super) fn pop_idle(&mut self) -> Option<(u32, u32)> {
         if self.spreads() { self.idle.pop_front() } else { self.idle.pop_back() }
     }
@@ -254,7 +255,7 @@ impl<'p> GroupShare<'p> {
     /// Whose turn it is to be the source of a connection: the place of an address, modulo their
     /// number. A client is one address, but that of a session is a new one each time.
     pub(super) fn turn(&mut self, number: u32) -> u32 {
-        if self.kind != Kind::Session {
+        if self.kind != LoopKind::Session {
             return number;
         }
         let turn = self.next_source;

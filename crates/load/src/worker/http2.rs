@@ -1,8 +1,8 @@
 //! Connections of HTTP/2: requests as streams, and the frames that come.
 
 use super::Worker;
-use super::client::{Asked, Pending};
-use super::group::{GroupShare, Kind};
+use super::client::{Chosen, Pending};
+use super::group::{GroupShare, LoopKind};
 use super::receive::speaks_other;
 use crate::response::Answer;
 use crate::tally::Failure;
@@ -38,10 +38,10 @@ impl Http2 {
 
     /// Appends a request that may be [opened](Connection::can_open); returns its stream.
     #[inline]
-    pub(super) fn ask(&mut self, to: &mut Vec<u8>, group: &GroupShare<'_>, asked: Asked) -> u32 {
+    pub(super) fn ask(&mut self, to: &mut Vec<u8>, group: &GroupShare<'_>, asked: Chosen) -> u32 {
         let has_body = group.plan.body.as_ref().is_some_and(|body| !body.is_empty());
         let write = |block: &mut Vec<u8>| group.append_fields(block, asked);
-        // who asks has looked whether there may be one more
+        // the caller has looked whether there may be one more
         let stream = self.machine.open(to, !has_body, group.is_bodyless(), write).unwrap_or(0);
         if has_body {
             self.machine.offer(stream);
@@ -137,7 +137,7 @@ impl Worker<'_> {
     fn stream_is_complete(&mut self, slot: usize, stream: u32) -> bool {
         let client = &mut self.clients[slot];
         if let Some(http2) = &mut client.http2 {
-            // nobody wants the rest of a request that is answered
+            // the rest of a request that is answered is not needed
             http2.machine.reset(stream, ErrorCode::CANCEL);
         }
         let Some(place) = client.pending.iter().position(|one| one.stream == stream) else {
@@ -271,7 +271,7 @@ impl Worker<'_> {
         let client = &mut self.clients[slot];
         let group = &self.groups[client.group];
         let may_open = client.http2.as_ref().is_none_or(|http2| http2.machine.can_open());
-        let waits = group.kind != Kind::Pool && client.pending.is_empty() && client.left > 0;
+        let waits = group.kind != LoopKind::Pool && client.pending.is_empty() && client.left > 0;
         if waits && !may_open && client.deadline_ns == u64::MAX {
             let since_ns = *client.opened_ns.get_or_insert(self.now_ns);
             client.deadline_ns = since_ns + group.timeout_ns;

@@ -23,11 +23,11 @@ mod send;
 
 use crate::plan::{Load, Plan};
 use crate::tally::{ClientTotals, Failure, Tally, Times};
-use client::{Client, Phase};
+use client::{Client, ClientPhase};
 use forebay_http2::Fields;
 use forebay_sys::epoll::{Epoll, Events};
 use forebay_sys::{clock, process};
-use group::{GroupShare, Kind};
+use group::{GroupShare, LoopKind};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -81,7 +81,7 @@ pub(crate) struct Finished {
 }
 
 /// What all threads share.
-pub(crate) struct Shared<'p> {
+pub(crate) struct RunState<'p> {
     pub(crate) plan: &'p Plan,
     /// How the clients of each group speak TLS, if they do.
     pub(crate) tls: &'p [Option<forebay_tls::Client>],
@@ -107,7 +107,7 @@ struct Usage {
 }
 
 pub(crate) struct Worker<'p> {
-    shared: &'p Shared<'p>,
+    shared: &'p RunState<'p>,
     index: usize,
     epoll: Epoll,
     clients: Vec<Client>,
@@ -142,7 +142,7 @@ pub(crate) struct Worker<'p> {
 
 impl<'p> Worker<'p> {
     pub(crate) fn new(
-        shared: &'p Shared<'p>,
+        shared: &'p RunState<'p>,
         index: usize,
         results: Sender<Interval>,
     ) -> io::Result<Worker<'p>> {
@@ -195,7 +195,7 @@ impl<'p> Worker<'p> {
             let slot = self.new_client(place);
             let begin_ns = ramp_ns * f64::from(self.clients[slot].number);
             let at_ns = self.groups[place].from_ns + begin_ns as u64;
-            self.wake_at(slot, Phase::Waiting, at_ns);
+            self.wake_at(slot, ClientPhase::Waiting, at_ns);
         }
     }
 
@@ -352,14 +352,14 @@ impl<'p> Worker<'p> {
         let fresh = |group: &mut GroupShare<'_>| std::mem::replace(&mut group.tally, Tally::new());
         let tallies = self.groups.iter_mut().map(fresh).collect();
         let lateness = std::mem::replace(&mut self.lateness, Times::new());
-        // Nobody listens only when the run was abandoned.
+        // There is no receiver only when the run was abandoned.
         let boundary_ns = self.shared.timeline.get(self.interval).copied().unwrap_or(u64::MAX);
         let end_ns = boundary_ns.min(self.now_ns.min(self.end_ns));
         let _ = self.results.send(Interval { index: self.interval, end_ns, tallies, lateness });
         self.interval += 1;
     }
 
-    /// Ends the run at this moment: no arrivals, no new requests, no drain.
+    /// Ends the run at once: no arrivals, no new requests, no drain.
     fn stop_now(&mut self) {
         self.end_ns = self.now_ns;
         for group in &mut self.groups {
@@ -375,8 +375,8 @@ impl<'p> Worker<'p> {
             if self.clients[slot].deadline_ns <= self.now_ns {
                 let client = &self.clients[slot];
                 match client.phase {
-                    Phase::Connecting => self.connect_failed(slot, Failure::ConnectTimeout),
-                    Phase::Busy if client.pending.is_empty() => self.never_asked(slot),
+                    ClientPhase::Connecting => self.connect_failed(slot, Failure::ConnectTimeout),
+                    ClientPhase::Busy if client.pending.is_empty() => self.never_asked(slot),
                     _ if client.http2.is_some() => self.cancel_late(slot),
                     _ => self.fail_all(slot, Failure::Timeout, Failure::Timeout),
                 }
@@ -393,7 +393,7 @@ impl<'p> Worker<'p> {
 
     fn is_drained(&self) -> bool {
         let idle = |client: &Client| {
-            let connects = client.phase == Phase::Connecting;
+            let connects = client.phase == ClientPhase::Connecting;
             client.pending.is_empty() && (!connects || self.groups[client.group].has_made_all())
         };
         self.groups.iter().all(|group| group.waiting.is_empty()) && self.clients.iter().all(idle)
@@ -403,11 +403,13 @@ impl<'p> Worker<'p> {
     fn give_up(&mut self) {
         for slot in 0..self.clients.len() {
             match self.clients[slot].phase {
-                Phase::Connecting => self.connect_failed(slot, Failure::Unfinished),
-                Phase::Busy if self.groups[self.clients[slot].group].kind == Kind::Closed => {
+                ClientPhase::Connecting => self.connect_failed(slot, Failure::Unfinished),
+                ClientPhase::Busy
+                    if self.groups[self.clients[slot].group].kind == LoopKind::Closed =>
+                {
                     self.cut_off(slot);
                 }
-                Phase::Busy => self.fail_all(slot, Failure::Unfinished, Failure::Unfinished),
+                ClientPhase::Busy => self.fail_all(slot, Failure::Unfinished, Failure::Unfinished),
                 _ => {}
             }
         }
@@ -431,7 +433,7 @@ impl<'p> Worker<'p> {
     fn finish(self) -> Finished {
         let mut clients = vec![Vec::new(); self.groups.len()];
         for client in &self.clients {
-            if self.groups[client.group].kind == Kind::Closed {
+            if self.groups[client.group].kind == LoopKind::Closed {
                 clients[client.group].push(client.totals);
             }
         }
@@ -446,7 +448,7 @@ impl<'p> Worker<'p> {
     }
 
     /// Lets a client be looked at again at a time.
-    fn wake_at(&mut self, slot: usize, phase: Phase, at_ns: u64) {
+    fn wake_at(&mut self, slot: usize, phase: ClientPhase, at_ns: u64) {
         let client = &mut self.clients[slot];
         client.phase = phase;
         client.timer_ns = at_ns;
@@ -464,13 +466,13 @@ impl<'p> Worker<'p> {
             client.timer_ns = u64::MAX;
             let over = self.now_ns >= self.groups[client.group].until_ns;
             match client.phase {
-                Phase::Waiting | Phase::Thinking if over => self.close(slot),
-                Phase::Waiting => self.connect(slot),
-                Phase::Thinking if client.socket.is_none() => self.connect(slot),
-                Phase::Thinking => self.send_requests(slot),
-                Phase::Holding => self.end_connection(slot, false),
-                Phase::Busy => self.line_is_free(slot),
-                Phase::Free | Phase::Connecting | Phase::Idle => {}
+                ClientPhase::Waiting | ClientPhase::Thinking if over => self.close(slot),
+                ClientPhase::Waiting => self.connect(slot),
+                ClientPhase::Thinking if client.socket.is_none() => self.connect(slot),
+                ClientPhase::Thinking => self.send_requests(slot),
+                ClientPhase::Holding => self.end_connection(slot, false),
+                ClientPhase::Busy => self.line_is_free(slot),
+                ClientPhase::Free | ClientPhase::Connecting | ClientPhase::Idle => {}
             }
         }
     }
@@ -479,7 +481,7 @@ impl<'p> Worker<'p> {
     fn take_arrivals(&mut self) {
         for place in 0..self.groups.len() {
             let group = &mut self.groups[place];
-            if group.kind == Kind::Closed {
+            if group.kind == LoopKind::Closed {
                 continue;
             }
             let all_taken = group.all_taken();

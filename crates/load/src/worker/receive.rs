@@ -1,8 +1,8 @@
 //! What came in: answers, their judgement, and the ends of connections.
 
 use super::Worker;
-use super::client::{Pending, Phase};
-use super::group::Kind;
+use super::client::{ClientPhase, Pending};
+use super::group::LoopKind;
 use crate::response::{Answer, Read};
 use crate::tally::Failure;
 use forebay_sys::epoll::Ready;
@@ -21,7 +21,7 @@ impl Worker<'_> {
         if client.generation != generation || client.socket.is_none() {
             return;
         }
-        if client.phase == Phase::Connecting {
+        if client.phase == ClientPhase::Connecting {
             return self.handshake(slot, event);
         }
         if event.writable && !client.unsent.is_empty() {
@@ -36,7 +36,7 @@ impl Worker<'_> {
     #[inline]
     pub(super) fn receive(&mut self, slot: usize, to_end: bool) {
         let client = &self.clients[slot];
-        let is_connecting = client.phase == Phase::Connecting;
+        let is_connecting = client.phase == ClientPhase::Connecting;
         if self.groups[client.group].plan.receive.is_some() && !is_connecting {
             return self.line_has_input(slot, to_end);
         }
@@ -128,7 +128,7 @@ impl Worker<'_> {
     /// TLS goes no further.
     fn refused(&mut self, slot: usize, refusal: &Refusal) {
         let why = refusal.to_string();
-        if self.clients[slot].phase == Phase::Connecting {
+        if self.clients[slot].phase == ClientPhase::Connecting {
             return self.handshake_failed(slot, &why);
         }
         let failure = if refusal.is_by_server() { Failure::Reset } else { Failure::Malformed };
@@ -147,7 +147,7 @@ impl Worker<'_> {
         while used < input.len() {
             let client = &mut self.clients[slot];
             if client.pending.is_empty() {
-                // Nobody asked for this.
+                // No request asked for this.
                 self.end_connection(slot, true);
                 return false;
             }
@@ -199,7 +199,7 @@ impl Worker<'_> {
                 tally.counts.good += 1;
                 tally.actual.record(took_ns);
                 let since_intended_ns = now_ns - request.intended_ns;
-                if group.kind != Kind::Closed {
+                if group.kind != LoopKind::Closed {
                     tally.intended.record(since_intended_ns);
                 }
                 let within = group.plan.within;
@@ -239,20 +239,20 @@ impl Worker<'_> {
             self.end_connection(slot, false);
             return false;
         }
-        self.wake_at(slot, Phase::Holding, self.now_ns + hold_ns);
+        self.wake_at(slot, ClientPhase::Holding, self.now_ns + hold_ns);
         true
     }
 
     /// The server has ended the connection.
     pub(super) fn ended(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
-        if client.phase == Phase::Connecting {
+        if client.phase == ClientPhase::Connecting {
             return self.handshake_failed(slot, "the server has closed the connection");
         }
         if client.http2.is_some() {
             return self.cut_streams(slot);
         }
-        // of a session that somebody has cut off it is not known what is missing
+        // of a session that was cut off it is not known what is missing
         let is_whole = client.session.as_ref().is_none_or(|session| session.has_ended());
         if is_whole && client.reader.end() {
             self.complete(slot);
@@ -264,7 +264,7 @@ impl Worker<'_> {
 
     /// The connection has failed.
     pub(super) fn broken(&mut self, slot: usize) {
-        if self.clients[slot].phase == Phase::Connecting {
+        if self.clients[slot].phase == ClientPhase::Connecting {
             return self.handshake_failed(slot, "the server has reset the connection");
         }
         if self.was_broken_off(slot) {
@@ -305,7 +305,7 @@ impl Worker<'_> {
         if matches!(failure, Failure::Timeout | Failure::Unfinished) {
             // It would have taken longer than this.
             group.tally.actual.record(self.now_ns - request.started_ns);
-            if group.kind != Kind::Closed {
+            if group.kind != LoopKind::Closed {
                 group.tally.intended.record(self.now_ns - request.intended_ns);
             }
         }

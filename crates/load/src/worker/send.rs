@@ -1,8 +1,8 @@
 //! Which request goes out next.
 
 use super::Worker;
-use super::client::{Pending, Phase};
-use super::group::Kind;
+use super::client::{ClientPhase, Pending};
+use super::group::LoopKind;
 use crate::plan::Load;
 use crc32fast::Hasher;
 use forebay_sys::socket::{self, Sent};
@@ -16,12 +16,15 @@ impl Worker<'_> {
     pub(super) fn go_on(&mut self, slot: usize) {
         let client = &self.clients[slot];
         // what comes meanwhile (tickets, pings) changes nothing
-        if matches!(client.phase, Phase::Holding | Phase::Connecting | Phase::Thinking) {
+        if matches!(
+            client.phase,
+            ClientPhase::Holding | ClientPhase::Connecting | ClientPhase::Thinking
+        ) {
             return;
         }
         let group = &mut self.groups[client.group];
         match group.kind {
-            Kind::Closed => {
+            LoopKind::Closed => {
                 if self.now_ns >= group.until_ns {
                     if client.pending.is_empty() {
                         self.close(slot);
@@ -45,27 +48,28 @@ impl Worker<'_> {
                         if client.has_failed { group.plan.pause } else { Duration::ZERO };
                     let pause_ns = think_ns.max(pause_ns.as_nanos() as u64);
                     if pause_ns > 0 {
-                        return self.wake_at(slot, Phase::Thinking, self.now_ns + pause_ns);
+                        return self.wake_at(slot, ClientPhase::Thinking, self.now_ns + pause_ns);
                     }
                 }
                 self.send_requests(slot);
             }
-            Kind::Session if group.has_made_all() => {
+            LoopKind::Session if group.has_made_all() => {
                 if client.pending.is_empty() {
                     self.close(slot);
                 }
             }
-            Kind::Session => self.send_requests(slot),
-            Kind::Pool if !client.has_room(group.plan.at_once()) => {}
-            Kind::Pool if group.waiting.is_empty() => self.list(slot),
-            Kind::Pool => self.send_requests(slot),
+            LoopKind::Session => self.send_requests(slot),
+            LoopKind::Pool if !client.has_room(group.plan.at_once()) => {}
+            LoopKind::Pool if group.waiting.is_empty() => self.list(slot),
+            LoopKind::Pool => self.send_requests(slot),
         }
     }
 
     /// A connection of a pool can take a request.
     fn list(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
-        client.phase = if client.pending.is_empty() { Phase::Idle } else { Phase::Busy };
+        client.phase =
+            if client.pending.is_empty() { ClientPhase::Idle } else { ClientPhase::Busy };
         if !client.is_listed {
             client.is_listed = true;
             let group = &mut self.groups[client.group];
@@ -83,15 +87,15 @@ impl Worker<'_> {
         self.output.clear();
         client.has_failed = false;
         while client.has_room(at_once) {
-            if group.kind != Kind::Pool && group.has_made_all() {
+            if group.kind != LoopKind::Pool && group.has_made_all() {
                 break;
             }
             // The first request of a connection began with the connection.
             let began_ns = client.opened_ns.take();
             let (intended_ns, line) = match group.kind {
-                Kind::Closed => (began_ns.unwrap_or(now_ns), None),
-                Kind::Session => client.arrival.take().unwrap_or((now_ns, None)),
-                Kind::Pool => match group.waiting.pop_front() {
+                LoopKind::Closed => (began_ns.unwrap_or(now_ns), None),
+                LoopKind::Session => client.arrival.take().unwrap_or((now_ns, None)),
+                LoopKind::Pool => match group.waiting.pop_front() {
                     Some(arrival) => (arrival.at_ns, arrival.line),
                     None => break,
                 },
@@ -101,7 +105,7 @@ impl Worker<'_> {
             if client.left != u32::MAX {
                 client.left -= 1;
             }
-            if group.kind != Kind::Pool {
+            if group.kind != LoopKind::Pool {
                 group.note_request(started_ns, now_ns);
             }
             let asked = group.draw(line);
@@ -114,7 +118,9 @@ impl Worker<'_> {
                 Some(http2) => http2.ask(&mut self.output, group, asked),
             };
             group.tally.counts.sent += 1;
-            if group.kind != Kind::Pool && (group.kind == Kind::Closed || began_ns.is_none()) {
+            if group.kind != LoopKind::Pool
+                && (group.kind == LoopKind::Closed || began_ns.is_none())
+            {
                 // An open loop's arrivals are counted when they are due, a session's others here.
                 group.tally.counts.offered += 1;
             }
@@ -134,7 +140,7 @@ impl Worker<'_> {
                 sent_bytes: 0,
             });
         }
-        client.phase = Phase::Busy;
+        client.phase = ClientPhase::Busy;
         if client.http2.is_some() {
             self.append_bodies(slot);
             self.await_stream(slot);
@@ -144,7 +150,10 @@ impl Worker<'_> {
         }
         let client = &self.clients[slot];
         let group = &self.groups[client.group];
-        if group.kind == Kind::Pool && client.phase == Phase::Busy && client.has_room(at_once) {
+        if group.kind == LoopKind::Pool
+            && client.phase == ClientPhase::Busy
+            && client.has_room(at_once)
+        {
             self.list(slot);
         }
     }
@@ -183,7 +192,7 @@ impl Worker<'_> {
             Sent::Bytes(count) if count == self.output.len() => {}
             Sent::Bytes(count) => client.unsent.extend_from_slice(&self.output[count..]),
             Sent::Blocked => client.unsent.extend_from_slice(&self.output),
-            // The answers that have come before it are still read; who reads now reads on.
+            // The answers that have come before it are still read; a client that reads now reads on.
             Sent::Broken if self.input.is_empty() => {}
             Sent::Broken => self.receive(slot, true),
         }

@@ -99,7 +99,7 @@ fn being_ignored_is_over_for_good() {
     clients.ignore(key, START, most, most);
     let is_ignored = |hours: &u64| clients.is_ignored(key, START + hours * hour, most);
     assert!((1..2000).filter(is_ignored).count() <= 1);
-    // and who is refused again is ignored again
+    // and a client that is refused again is ignored again
     assert!((1..2000).all(|hours| {
         let now = START + hours * hour;
         clients.ignore(key, now, most, most);

@@ -8,6 +8,7 @@ use forebay_policy::decision::Decisions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::field::Field;
+use forebay_policy::first::FirstSegment;
 use forebay_policy::identity::IdentityPattern;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
@@ -307,6 +308,12 @@ proptest! {
             prop_assert_eq!(settings(&request), judge(&rules, &asked, true));
             let explained = policy.explain_request(&facts, asked.degree);
             prop_assert_eq!(explained.decisions, request);
+
+            let Asked { method, path, query, host, .. } = &asked;
+            let data = format!("{method} {path}?{query} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            let first = FirstSegment::read(data.as_bytes());
+            let first = first.and_then(|it| policy.first_segment(&asked.ends, &it, asked.degree));
+            prop_assert!(first.is_none_or(|rank| rank == request.rank), "{:?}", data);
 
             let connection = policy.connection(&asked.ends, asked.degree);
             prop_assert_eq!(settings(&connection), judge(&rules, &asked, false));

@@ -6,7 +6,7 @@ use forebay_policy::class::Class;
 use forebay_policy::decision::{Answer, Decisions, Reason, Refused};
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Bounds, InFlight, Limit, Over, Per, Rule};
-use forebay_policy::{Admitted, Charge, Paces, Policy, Standing, State, Ticket};
+use forebay_policy::{Admitted, Charge, InFlightGuard, Paces, Policy, Standing, State};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -252,7 +252,8 @@ fn a_reload_keeps_what_has_a_name() {
     let old = state(rules(3));
     old.set_class_rate(0, Paces::Requests, Some(8.0), START);
     let charge = |state: &State, number| state.charge_request(&all_of(state, number), A, START);
-    let tickets: Vec<Ticket> = (0..3).map(|number| admitted(charge(&old, number)).ticket).collect();
+    let tickets: Vec<InFlightGuard> =
+        (0..3).map(|number| admitted(charge(&old, number)).ticket).collect();
 
     // the same rules in another order, and a new one
     let mut others = rules(3);
@@ -327,7 +328,7 @@ proptest! {
     #[test]
     fn every_admission_is_released(events in prop::collection::vec(event(), 0..200)) {
         let mut states = vec![state(rules_of(2, false))];
-        let mut tickets: Vec<(u32, u8, Ticket)> = Vec::new();
+        let mut tickets: Vec<(u32, u8, InFlightGuard)> = Vec::new();
         let mut now_ns = START;
         for event in events {
             let state = states.last().unwrap();

@@ -9,7 +9,7 @@ use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::pattern::PathPattern;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Conditions, Limit, Rule};
-use forebay_policy::{Needs, Outcome, Policy};
+use forebay_policy::{Needs, Policy, RuleOutcome};
 
 fn ends(client: &str, local: &str) -> ConnectionFacts {
     ConnectionFacts { client: client.parse().unwrap(), local: local.parse().unwrap() }
@@ -176,7 +176,7 @@ fn what_no_rule_asks_for_need_not_be_known() {
 fn an_explanation_can_be_read() {
     let policy = table_2();
     let explanation = policy.explain_connection(&ends("10.1.1.1:9", "12.1.1.1:80"), false);
-    assert_eq!(explanation.outcomes, [Outcome::Matches; 3]);
+    assert_eq!(explanation.outcomes, [RuleOutcome::Matches; 3]);
     let expected = "\
 class        2, by rule \"partner\"
 connections  10/s, burst 1, over: reject 503, by rule \"12.1.1.1\"

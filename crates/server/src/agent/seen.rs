@@ -5,7 +5,7 @@ use crate::policy::window::Counts;
 use forebay_control::agent::rules::SeenRule;
 use forebay_control::agent::{Observation, Seen};
 use forebay_engine::control::Control;
-use forebay_metrics::{ClassTotals, Counter, Place, Reason, Totals};
+use forebay_metrics::{ClassTotals, Counter, Reason, RefusedAt, Totals};
 use forebay_sys::clock;
 use std::sync::{Arc, Weak};
 
@@ -54,7 +54,9 @@ impl Observed {
     pub(super) fn as_seen(&self, cores: u32) -> Observation<'_> {
         let Observed { now_ns, lag_ns, refusing, .. } = *self;
         let (classes, rules) = (&self.classes[..], &self.rules[..]);
-        Observation { now_ns, cores, threads: cores, classes, rules, lag_ns, refusing }
+        let seen =
+            Observation { now_ns, cores, threads: cores, classes, rules, ..Observation::default() };
+        Observation { lag_ns, refusing, ..seen }
     }
 }
 
@@ -118,8 +120,9 @@ impl Sampler {
     /// refused.
     fn count(&mut self, classes: &mut [Seen], policy: &InForce, totals: &Totals) -> u64 {
         let figures = |class: &ClassTotals| {
-            let by_agent = class.refused[Place::Accept as usize][Reason::Agent as usize];
-            let refused = class.refused_at(Place::Accept) + class.refused_at(Place::Request);
+            let by_agent = class.refused[RefusedAt::Accept as usize][Reason::Agent as usize];
+            let refused =
+                class.refused_at(RefusedAt::Accept) + class.refused_at(RefusedAt::Request);
             [class.connections, by_agent, refused]
         };
         let now: Vec<_> = policy.slots.iter().map(|slot| figures(totals.class(*slot))).collect();

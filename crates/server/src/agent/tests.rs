@@ -1,4 +1,4 @@
-//! The agent on the highest level, in virtual time: from what loops count to whom they let in.
+//! The agent on the highest level, in virtual time: from what loops count to which requests they admit.
 //!
 //! There it limits connections, and it takes some hundred thousand refusals per second to get there:
 //! more than a test can ask of a real server on any machine.
@@ -13,7 +13,7 @@ use forebay_conn::{Peer, Request, Verdict};
 use forebay_control::level::Level;
 use forebay_http::head::{Head, Limits as HeadLimits, Lines, Parsed};
 use forebay_http::path::NormalPath;
-use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
+use forebay_metrics::{ClassEvent, ClassSlot, Local, Reason, RefusedAt};
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 
 const POLICY: &str = r#"
@@ -72,7 +72,7 @@ struct Loop {
 
 /// Connections of a class per tick, and the requests refused on each that is let in.
 #[derive(Clone, Copy)]
-struct Crowd {
+struct Offered {
     connections: u32,
     refused: u32,
 }
@@ -96,13 +96,17 @@ impl Loop {
         Loop { policy, judge, metrics, state, now_ns: 1_000_000_000, levels }
     }
 
-    /// Has crowds of gold and bulk come for so long.
-    fn run(&mut self, seconds: u64, crowds: [Crowd; 2]) {
+    /// Has offers of gold and bulk come for so long.
+    fn run(&mut self, seconds: u64, offers: [Offered; 2]) {
         for _ in 0..seconds * 1_000_000_000 / TICK_NS {
             self.now_ns += TICK_NS;
-            for (network, (slot, crowd)) in [10, 192].into_iter().zip((0..).zip(crowds)) {
-                for number in 0..crowd.connections {
-                    self.connect([network, 0, 2, 1 + (number % 200) as u8], ClassSlot(slot), crowd);
+            for (network, (slot, offered)) in [10, 192].into_iter().zip((0..).zip(offers)) {
+                for number in 0..offered.connections {
+                    self.connect(
+                        [network, 0, 2, 1 + (number % 200) as u8],
+                        ClassSlot(slot),
+                        offered,
+                    );
                 }
             }
             let metrics = Arc::clone(&self.metrics);
@@ -140,16 +144,16 @@ impl Loop {
         }
     }
 
-    fn connect(&mut self, client: [u8; 4], slot: ClassSlot, crowd: Crowd) {
+    fn connect(&mut self, client: [u8; 4], slot: ClassSlot, offered: Offered) {
         let peer = Peer::new((client, 4711).into(), ([192, 0, 2, 1], 80).into());
         match self.judge.connection(&peer, self.now_ns) {
             Verdict::Admit(_) => {}
             Verdict::Reset => return,
             Verdict::Refuse(refusal, ()) => panic!("{refusal:?}"),
         }
-        for _ in 0..crowd.refused {
+        for _ in 0..offered.refused {
             self.metrics.enter(slot, ClassEvent::Offered);
-            self.metrics.enter(slot, ClassEvent::Refused(Place::Request, Reason::Action));
+            self.metrics.enter(slot, ClassEvent::Refused(RefusedAt::Request, Reason::Action));
         }
     }
 
@@ -158,10 +162,10 @@ impl Loop {
         let totals = Totals::of([&*self.metrics]);
         [ClassSlot(0), ClassSlot(1)].map(|slot| {
             let class = totals.class(slot);
-            let refused = class.refused[Place::Accept as usize][Reason::Agent as usize];
+            let refused = class.refused[RefusedAt::Accept as usize][Reason::Agent as usize];
             assert_eq!(
                 refused,
-                class.refused_at(Place::Accept),
+                class.refused_at(RefusedAt::Accept),
                 "nothing else refuses connections"
             );
             (class.connections, refused)
@@ -175,10 +179,10 @@ impl Loop {
     }
 }
 
-const GOLD: Crowd = Crowd { connections: 2, refused: 0 };
+const GOLD: Offered = Offered { connections: 2, refused: 0 };
 /// 4,000 connections per second; refusing 30 requests on each takes 60 % of the core.
-const BULK: Crowd = Crowd { connections: 40, refused: 30 };
-const NOBODY: Crowd = Crowd { connections: 0, refused: 0 };
+const BULK: Offered = Offered { connections: 40, refused: 30 };
+const NO_CLIENTS: Offered = Offered { connections: 0, refused: 0 };
 
 #[test]
 fn the_last_class_begins_fewer_connections_while_refusing_takes_too_much() {
@@ -218,11 +222,11 @@ fn when_it_is_over_everybody_may_come_again() {
     let refused = server.connections()[1].1;
     assert!(refused > 0);
     // 4 s, 2 s and 1 s until the levels are left
-    server.run(9, [GOLD, NOBODY]);
+    server.run(9, [GOLD, NO_CLIENTS]);
     let down = [Level::SynPolicing, Level::ClassOrder, Level::HeaderControl, Level::Normal];
     assert_eq!(server.levels[3..], down);
     assert_eq!(server.rates(), [None, None]);
-    server.run(1, [GOLD, Crowd { refused: 0, ..BULK }]);
+    server.run(1, [GOLD, Offered { refused: 0, ..BULK }]);
     assert_eq!(server.connections()[1].1, refused, "as many connections alone are no overload");
 }
 
@@ -293,7 +297,7 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let text = history(&policy, &records, 11_000_000_000);
     let last = text.lines().rfind(|line| line.contains("rule \"costly\"")).unwrap();
     assert!(last.contains("  50.0  "), "{last}");
-    // when the work is done and nobody comes, it is what the rule states
+    // when the work is done and no client comes, it is what the rule states
     drop(passes);
     for _ in 0..2_500 {
         tick(&mut judge, &mut state, &mut Vec::new(), 0);

@@ -22,6 +22,8 @@ struct Queue {
     /// What was counted by the last look, by rank, and how long those had waited that began last.
     counted: Vec<Counts>,
     delays_ns: Vec<u64>,
+    /// When something of each was refused last.
+    refused_ns: Vec<Option<u64>>,
 }
 
 impl Queue {
@@ -32,6 +34,7 @@ impl Queue {
             windows: Windows::new(classes, Constants::default()),
             counted: (0..classes.len()).map(counts).collect(),
             delays_ns: vec![0; classes.len()],
+            refused_ns: vec![None; classes.len()],
         }
     }
 }
@@ -59,13 +62,14 @@ impl Queues {
         before.iter().for_each(|one| one.limit(&[]));
     }
 
-    /// Sees what has happened by now, and puts in force what follows from it, if that may be limited.
-    pub(super) fn step(&mut self, now_ns: u64, limits: bool) {
+    /// Sees what has happened by now, and puts in force what follows from it, if that may be limited. Says
+    /// which class waits for longer than it should or was refused, the first of them.
+    pub(super) fn step(&mut self, now_ns: u64, limits: bool) -> Option<u8> {
         let since_ns = self.last_ns.replace(now_ns).map(|last_ns| now_ns.saturating_sub(last_ns));
         let elapsed_ns = (since_ns.unwrap_or(FIRST_NS) as f64).clamp(1.0, 1e9);
-        for queue in &mut self.each {
-            queue.step(now_ns, elapsed_ns, limits);
-        }
+        let targets: Vec<u64> = self.classes.iter().map(|class| class.target_ns).collect();
+        let step = |queue: &mut Queue| queue.step(now_ns, elapsed_ns, limits, &targets);
+        self.each.iter_mut().filter_map(step).min()
     }
 
     /// Nothing is limited any more.
@@ -74,14 +78,18 @@ impl Queues {
     }
 }
 
+/// A class that was refused something is taken to be refused for so long.
+const REFUSED_NS: u64 = 100_000_000;
+
 /// What a first period is taken for.
 const FIRST_NS: u64 = 10_000_000;
 
 impl Queue {
-    fn step(&mut self, now_ns: u64, elapsed_ns: f64, limits: bool) {
-        let Some(upstreams) = self.upstreams.upgrade() else { return };
-        let Some(places) = upstreams.places_at_once().filter(|_| limits) else {
-            return self.limit(&[]);
+    fn step(&mut self, now_ns: u64, elapsed_ns: f64, limits: bool, targets: &[u64]) -> Option<u8> {
+        let upstreams = self.upstreams.upgrade()?;
+        let Some(places) = upstreams.places_at_once() else {
+            self.limit(&[]);
+            return None;
         };
         let classes: Vec<Seen> = (0..self.counted.len())
             .map(|rank| {
@@ -99,8 +107,23 @@ impl Queue {
             classes: &classes,
             ..Observation::default()
         };
-        self.windows.tick(elapsed_ns, &seen);
-        self.limit(self.windows.limits());
+        match limits {
+            true => {
+                self.windows.tick(elapsed_ns, &seen);
+                self.limit(self.windows.limits());
+            }
+            false => self.limit(&[]),
+        }
+        for (refused_ns, class) in self.refused_ns.iter_mut().zip(&classes) {
+            if class.refused > 0 {
+                *refused_ns = Some(now_ns);
+            }
+        }
+        let is_late = |rank: usize| {
+            let is_recent = |since_ns: u64| now_ns.saturating_sub(since_ns) < REFUSED_NS;
+            classes[rank].delay_ns > targets[rank] || self.refused_ns[rank].is_some_and(is_recent)
+        };
+        (0..classes.len().min(targets.len())).find(|rank| is_late(*rank)).map(|rank| rank as u8)
     }
 
     /// Puts these limits in force; a class without one has none.

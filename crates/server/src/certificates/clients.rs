@@ -4,7 +4,7 @@
 use super::{CertificateError, Held, Owner, read};
 use crate::config::{AskClients, Clients as ClientFiles, Config};
 use forebay_conn::peer::ClientPolicy;
-use forebay_tls::{Asked, Authorities, Clients, Revoked};
+use forebay_tls::{Authorities, ClientAuth, Clients, Revoked};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ type Wanted = (Option<Arc<Clients>>, Vec<(PathBuf, i64)>);
 pub(super) fn open(owner: &Owner, files: &ClientFiles) -> Result<Wanted, CertificateError> {
     let asked = match files.asked {
         AskClients::Off => return Ok((None, Vec::new())),
-        AskClients::Optional => Asked::Optional,
-        AskClients::Required => Asked::Required,
+        AskClients::Optional => ClientAuth::Optional,
+        AskClients::Required => ClientAuth::Required,
     };
     let authorities: Vec<Authorities> =
         files.authorities.iter().map(|path| authorities(path)).collect::<Result<_, _>>()?;

@@ -33,7 +33,7 @@ const MOST_TOLD: usize = 20;
 /// Lack of threads.
 pub fn start(live: Arc<Live>, tell: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("certificates".to_owned());
-    // before there are clients, who take descriptors; without it there is the interval
+    // before there are clients, which take descriptors; without it there is the interval
     let watch = Watch::new().ok();
     thread.spawn(move || {
         let certificates = || Arc::clone(&live.get().certificates);
@@ -80,7 +80,7 @@ fn say_missing(certificates: &Certificates, before: &BTreeSet<PathBuf>) -> BTree
             "the file {path:?} is gone: what is in force is kept; a restart or a reload would fail"
         ));
     }
-    // what nobody names any more is not back
+    // what is not named any more is not back
     let back = |path: &&&PathBuf| certificates.files().any(|file| file == **path);
     for path in before.difference(&now).filter(|path| back(&path)).take(MOST_TOLD) {
         say(format_args!("the file {path:?} is back"));

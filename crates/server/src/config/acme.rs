@@ -7,7 +7,7 @@ use super::read::{Path as At, Reader};
 use super::value::{Written, quote};
 use super::written::unfit;
 use super::{Site, check, lower};
-use forebay_acme::{Kind, Names, Storage, Wanted};
+use forebay_acme::{ChallengeKind, Names, Storage, Wanted};
 use forebay_policy::Policy;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::rule::{Action, Degree};
@@ -16,9 +16,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// How an authority may look whether a name is ours, as it is written.
-const WAYS: [(&str, Kind); 2] = [("http-01", Kind::Http), ("tls-alpn-01", Kind::TlsAlpn)];
+const WAYS: [(&str, ChallengeKind); 2] =
+    [("http-01", ChallengeKind::Http), ("tls-alpn-01", ChallengeKind::TlsAlpn)];
 
-/// An address that nobody has (RFC 5737), for an authority that may come from anywhere.
+/// An address that no machine has (RFC 5737), for an authority that may come from anywhere.
 const SOMEBODY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 
 /// Where the directory of an authority is (RFC 8555 §7.1.1).
@@ -27,9 +28,9 @@ pub struct Directory(String);
 
 /// One way for an authority to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Challenge(pub Kind);
+pub struct Challenge(pub ChallengeKind);
 
-/// How an authority reaches who is responsible.
+/// How an authority reaches the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contact(String);
 
@@ -56,7 +57,7 @@ impl Acme {
         self.directory.as_ref().map_or("", |directory| &directory.0)
     }
 
-    /// What the authority is told of who is responsible.
+    /// What the authority is told of the operator.
     pub fn contacts(&self) -> Vec<String> {
         self.contact.iter().map(|contact| contact.0.clone()).collect()
     }
@@ -166,7 +167,7 @@ impl Draft {
         let listeners = self.all_listeners();
         let can = |kind| {
             let mut endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
-            endpoints.any(|endpoint| endpoint.tls == (kind == Kind::TlsAlpn))
+            endpoints.any(|endpoint| endpoint.tls == (kind == ChallengeKind::TlsAlpn))
         };
         // a list with something wrong in it is told by itself
         if !acme.challenges.is_empty() && !acme.challenges.iter().any(|way| can(way.0)) {
@@ -201,7 +202,7 @@ impl Draft {
         }
     }
 
-    /// A directory for certificates that whoever checks could not make or write to, and rules that keep
+    /// A directory for certificates that this user could not make or write to, and rules that keep
     /// the authority out.
     pub(super) fn remark_acme(&self, remarks: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
@@ -235,8 +236,9 @@ impl Draft {
             ways => ways.iter().any(|way| way.0 == kind),
         };
         let mut refused = None;
-        for (kind, port) in [(Kind::Http, 80), (Kind::TlsAlpn, 443)] {
-            if says(kind) && endpoints.clone().any(|on| on.tls == (kind == Kind::TlsAlpn)) {
+        for (kind, port) in [(ChallengeKind::Http, 80), (ChallengeKind::TlsAlpn, 443)] {
+            if says(kind) && endpoints.clone().any(|on| on.tls == (kind == ChallengeKind::TlsAlpn))
+            {
                 let local = SocketAddr::from((SOMEBODY, port));
                 let ends = ConnectionFacts { client: SocketAddr::from((SOMEBODY, 40_000)), local };
                 let facts = RequestFacts {
@@ -257,7 +259,7 @@ impl Draft {
                 let by = policy.explain_connection(&ends, Degree::NORMAL).decisions.action;
                 let by = refuses(by).map(|rule| (rule, true)).or_else(|| {
                     // in a handshake nothing is asked for
-                    let is_asked = kind == Kind::Http;
+                    let is_asked = kind == ChallengeKind::Http;
                     let asked = || policy.explain_request(&facts, Degree::NORMAL).decisions.action;
                     is_asked.then(asked).and_then(refuses).map(|rule| (rule, false))
                 });

@@ -46,7 +46,7 @@ impl Draft {
     }
 }
 
-/// `None` if the value is good, or has a directive that somebody else may understand; else what is
+/// `None` if the value is good, or has a directive that a cache may understand; else what is
 /// probably meant, if that can be told.
 fn slip(value: &str) -> Option<Option<String>> {
     // what is in quotes may have any sign

@@ -63,7 +63,7 @@ impl Calibration {
     pub fn load(path: &Path) -> Result<Calibration, CalibrationError> {
         let mut text = String::new();
         let read = super::open_regular(path)
-            .and_then(|f| f.take(super::LONGEST).read_to_string(&mut text));
+            .and_then(|f| f.take(super::load::LONGEST).read_to_string(&mut text));
         read.map_err(CalibrationError::Unreadable)?;
         let name = path.display().to_string();
         Calibration::parse(&text, &name).map_err(CalibrationError::Wrong)

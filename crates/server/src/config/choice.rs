@@ -5,6 +5,7 @@ use super::problem::Wrong;
 use super::value::{Form, Value, quote, wrong};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
+use forebay_engine::settings::SendOrder;
 use std::path::PathBuf;
 
 /// A type that is one of a few words.
@@ -41,6 +42,13 @@ impl Word for Fuse {
     const EXPECTED: &'static str = "\"auto\" or \"never\"";
     const WORDS: &'static [&'static str] = &["auto", "never"];
     const MEANINGS: &'static [Fuse] = &[Fuse::Auto, Fuse::Never];
+}
+
+impl Word for SendOrder {
+    const EXPECTED: &'static str = "\"arrival\", \"fastest\" or \"shortest\"";
+    const WORDS: &'static [&'static str] = &["arrival", "fastest", "shortest"];
+    const MEANINGS: &'static [SendOrder] =
+        &[SendOrder::Arrival, SendOrder::Fastest, SendOrder::Shortest];
 }
 
 /// By what the threads of a pipeline are allocated to its phases.
@@ -133,7 +141,7 @@ impl Word for GateCharge {
     const MEANINGS: &'static [GateCharge] = &[GateCharge::Handshake, GateCharge::Syn];
 }
 
-/// Whether the machine's firewall drops whom the server ignores.
+/// Whether the machine's firewall drops clients that the server ignores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirewallMode {
     /// It is left alone.
@@ -212,13 +220,13 @@ impl Word for When {
         &[When::Always, When::Overload, When::HeaderControl, When::ClassOrder, When::SynPolicing];
 }
 
-/// Who shares a limit.
+/// Which clients share a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Per {
-    /// All whom the rule is about.
+    /// All clients that the rule is about.
     #[default]
     Rule,
-    /// Nobody: each client has one of its own.
+    /// None: each client has one of its own.
     Client,
 }
 
@@ -350,9 +358,9 @@ impl Value for Access {
     }
 }
 
-/// Whether the kernel confines the server (Landlock).
+/// Whether the kernel confines the server (Landlock, seccomp).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Landlock {
+pub enum Confine {
     /// If the kernel can.
     #[default]
     Auto,
@@ -362,10 +370,10 @@ pub enum Landlock {
     Off,
 }
 
-impl Word for Landlock {
+impl Word for Confine {
     const EXPECTED: &'static str = "\"auto\", \"on\" or \"off\"";
     const WORDS: &'static [&'static str] = &["auto", "on", "off"];
-    const MEANINGS: &'static [Landlock] = &[Landlock::Auto, Landlock::On, Landlock::Off];
+    const MEANINGS: &'static [Confine] = &[Confine::Auto, Confine::On, Confine::Off];
 }
 
 /// Where commands such as `forebay reload` find the server.

@@ -1,10 +1,10 @@
-//! The settings of a class: who is served before whom, and how long may be waited.
+//! The settings of a class: which requests are served first, and how long may be waited.
 
-use super::Percent;
 use super::optional::Optional;
 use super::problem::Wrong;
 use super::table::{Preset, Section, Setting};
 use super::value::Written;
+use super::{KeepAliveLaw, Percent};
 use std::fmt;
 use std::time::Duration;
 
@@ -31,6 +31,28 @@ pub struct Class {
     pub default: bool,
     /// `requests_per_connection`
     pub requests_per_connection: Optional<u64>,
+    /// `keep_alive.*`
+    pub keep_alive: ClassKeepAlive,
+}
+
+/// How long idle connections of a class are kept: what it does not say is that of all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClassKeepAlive {
+    /// `keep_alive.idle`
+    pub idle: Optional<Duration>,
+    /// `keep_alive.law`
+    pub law: Optional<KeepAliveLaw>,
+    /// `keep_alive.threshold`, in percent of load
+    pub threshold: Optional<u64>,
+    /// `keep_alive.floor`
+    pub floor: Optional<Duration>,
+}
+
+impl ClassKeepAlive {
+    /// Whether it says anything.
+    pub fn is_said(&self) -> bool {
+        *self != ClassKeepAlive::default()
+    }
 }
 
 /// The name of a class.
@@ -81,6 +103,7 @@ impl Section for Class {
             delay: Duration::ZERO,
             default: false,
             requests_per_connection: Optional::default(),
+            keep_alive: ClassKeepAlive::default(),
         }
     }
 }
@@ -138,5 +161,37 @@ const SETTINGS: &[Setting<Class>] = &[
                   is answered.",
         example: "100",
         at: |c| &mut c.requests_per_connection,
+    },
+    Setting {
+        key: "keep_alive.idle",
+        preset: Preset::Unset("timeouts.idle"),
+        range: Some(("100ms", "1d")),
+        meaning: "How long a connection is kept whose last request was of the class and that asks nothing more.",
+        example: "\"5m\"",
+        at: |c| &mut c.keep_alive.idle,
+    },
+    Setting {
+        key: "keep_alive.law",
+        preset: Preset::Unset("that of [keep_alive]"),
+        range: None,
+        meaning: "How that time shrinks under load: linear, exponential, or constant for not at all.",
+        example: "\"constant\"",
+        at: |c| &mut c.keep_alive.law,
+    },
+    Setting {
+        key: "keep_alive.threshold",
+        preset: Preset::Unset("that of [keep_alive]"),
+        range: Some(("0", "100")),
+        meaning: "The load, in percent of limits.connections or of the threads, from which on it shrinks.",
+        example: "25",
+        at: |c| &mut c.keep_alive.threshold,
+    },
+    Setting {
+        key: "keep_alive.floor",
+        preset: Preset::Unset("that of [keep_alive]"),
+        range: Some(("0s", "1d")),
+        meaning: "What is left of it at full load.",
+        example: "\"1s\"",
+        at: |c| &mut c.keep_alive.floor,
     },
 ];

@@ -32,8 +32,6 @@ pub struct FastCgiSection {
     pub spool: Size,
     /// `set`
     pub set: Variables,
-    /// `accel_redirect`
-    pub sends: Vec<Scope>,
     /// What all routes have.
     pub upstreams: Upstreams,
 }
@@ -68,7 +66,7 @@ impl FastCgi {
             index: index.as_deref().unwrap_or_default().into(),
             fallback: fallback.clone(),
         });
-        Route { path: self.path(), scripts, sends: self.0.sends.clone() }
+        Route { path: self.path(), scripts, sends: self.0.upstreams.sends.clone() }
     }
 
     /// What the proxy is told of it. `root` is that of the site.
@@ -133,7 +131,6 @@ impl Section for FastCgiSection {
             ambiguous: Ambiguous::default(),
             spool: Size::default(),
             set: Variables::default(),
-            sends: Vec::new(),
             upstreams: Upstreams::default(),
         }
     }
@@ -219,17 +216,6 @@ impl Section for FastCgiSection {
                 meaning: "Variables to set, each instead of what the request says.",
                 example: "{ APP_ENV = \"production\" }",
                 at: |f| &mut f.set,
-            },
-            Setting {
-                key: "accel_redirect",
-                preset: Preset::Items(&[]),
-                range: None,
-                meaning: "Paths of the site whose files this application may have sent instead of its \
-                          answer, by the field X-Accel-Redirect. Clients that ask for them get 404. A path \
-                          without a star is meant with all below it; access, auth and header rules hold \
-                          for them as for others.",
-                example: "[\"/protected\"]",
-                at: |f| &mut f.sends,
             },
         ],
         [],

@@ -30,14 +30,14 @@ pub(super) fn wrong(section: &str, key: &str) -> Option<Wrong> {
 }
 
 /// What stands for a key.
-enum Answer {
+enum Suggestion {
     /// This one, perhaps with its value.
     Key(&'static str),
     /// This is to be said.
     Say(&'static str),
 }
 
-use Answer::{Key, Say};
+use Suggestion::{Key, Say};
 
 /// The key of a line.
 fn key_of(line: &'static str) -> &'static str {
@@ -133,6 +133,11 @@ const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
         &["client_max_body_size", "max_body", "max_size", "request_body"],
         "body_bytes",
     ),
+    (
+        &["proxy", "fastcgi"],
+        &["abortonclose", "ignore_client_abort", "proxy_ignore_client_abort"],
+        "abort_on_close",
+    ),
     (&["proxy", "fastcgi"], &["maxqueue", "max_queue"], "queue.requests"),
     (&["proxy", "fastcgi"], &["queue_timeout", "timeout_queue"], "queue.time"),
     (&["proxy"], &["proxy_next_upstream_tries", "retry", "tries"], "retries"),
@@ -161,7 +166,7 @@ const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
 /// Rules of a site that have a pattern and a place they lead to.
 const RULES: &[&str] = &["redirect", "rewrite", "header", "alias", "work"];
 
-const ANSWERS: &[(&str, Answer)] = &[
+const ANSWERS: &[(&str, Suggestion)] = &[
     ("location", Say(PATHS)),
     ("directory", Say(PATHS)),
     ("handle", Say(PATHS)),

@@ -83,10 +83,12 @@ impl Isolated {
 }
 
 impl Word for Choice {
-    const EXPECTED: &'static str = "\"round-robin\", \"least\", \"two-choices\" or \"hash\"";
-    const WORDS: &'static [&'static str] = &["round-robin", "least", "two-choices", "hash"];
+    const EXPECTED: &'static str =
+        "\"round-robin\", \"least\", \"two-choices\", \"feedback\" or \"hash\"";
+    const WORDS: &'static [&'static str] =
+        &["round-robin", "least", "two-choices", "feedback", "hash"];
     const MEANINGS: &'static [Choice] =
-        &[Choice::RoundRobin, Choice::Least, Choice::TwoChoices, Choice::Hash];
+        &[Choice::RoundRobin, Choice::Least, Choice::TwoChoices, Choice::Feedback, Choice::Hash];
 }
 
 impl Draft {
@@ -143,6 +145,15 @@ impl Draft {
         for (path, site) in self.all_sites() {
             if site.has_acme() {
                 refuse(path.child("tls.acme"), "its stages get no certificates by ACME yet");
+            }
+            for (index, _) in site
+                .auth
+                .iter()
+                .enumerate()
+                .filter(|(_, auth)| auth.file.is_some() && !isolated.respond_at.is_empty())
+            {
+                let what = "write them as users: where respond is other software, no stage reads this file";
+                refuse(path.child("auth").item(index).child("file"), what);
             }
             let no_applications = "applications are not asked by its stages yet";
             let lists = [

@@ -57,9 +57,13 @@ pub struct InFlight {
     /// `in_flight.per`
     pub per: Optional<Per>,
     /// `in_flight.over`
-    pub over: Optional<Refuse>,
+    pub over: Optional<Over>,
     /// `in_flight.status`
     pub status: Optional<ErrorStatus>,
+    /// `in_flight.deadline`
+    pub deadline: Optional<Duration>,
+    /// `in_flight.queue`
+    pub queue: Optional<u64>,
 }
 
 impl ConnectionLimit {

@@ -1,4 +1,4 @@
-//! The settings of a listener: addresses, and what serves those who connect to them.
+//! The settings of a listener: addresses, and what serves clients that connect to them.
 
 use super::table::{Preset, Section, Setting};
 use super::{Count, Endpoint};

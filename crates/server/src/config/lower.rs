@@ -130,21 +130,16 @@ impl RequestLimit {
     }
 
     fn to_policy(&self) -> Option<rule::Limit> {
-        let refuse = |how| refuse(how, self.status.0);
-        let over = match self.over.0.unwrap_or_default() {
-            Over::Reject => refuse(Refuse::Reject),
-            Over::Reset => refuse(Refuse::Reset),
-            Over::Drop => refuse(Refuse::Drop),
-            Over::Queue => rule::Over::Queue {
-                deadline_ms: self.deadline.0.map_or(QUEUE_DEADLINE_MS, milliseconds),
-                most: self.most.0.map_or(MOST_QUEUED, as_u32),
-            },
-        };
         Some(rule::Limit {
             rate: self.rate?,
             burst: as_u32(self.burst.0.unwrap_or(1)),
             per: per(self.per.0),
-            over,
+            over: over(
+                self.over.0.unwrap_or_default(),
+                self.status.0,
+                self.deadline.0,
+                self.most.0,
+            ),
             ignore_ms: self.ignore.0.map(milliseconds),
         })
     }
@@ -152,7 +147,7 @@ impl RequestLimit {
 
 impl InFlight {
     /// What becomes of requests over the limit.
-    pub(super) fn over(&self) -> Refuse {
+    pub(super) fn over(&self) -> Over {
         self.over.0.unwrap_or_default()
     }
 
@@ -160,8 +155,26 @@ impl InFlight {
         Some(rule::InFlight {
             most: as_u32(self.most.0?),
             per: per(self.per.0),
-            over: refuse(self.over(), self.status.0),
+            over: over(self.over(), self.status.0, self.deadline.0, self.queue.0),
         })
+    }
+}
+
+/// What becomes of requests over a limit: how long one waits and how many do means something in a queue.
+fn over(
+    over: Over,
+    status: Option<ErrorStatus>,
+    deadline: Option<Duration>,
+    most: Option<u64>,
+) -> rule::Over {
+    match over {
+        Over::Reject => refuse(Refuse::Reject, status),
+        Over::Reset => refuse(Refuse::Reset, status),
+        Over::Drop => refuse(Refuse::Drop, status),
+        Over::Queue => rule::Over::Queue {
+            deadline_ms: deadline.map_or(QUEUE_DEADLINE_MS, milliseconds),
+            most: most.map_or(MOST_QUEUED, as_u32),
+        },
     }
 }
 

@@ -22,7 +22,7 @@ struct Whole<'d> {
 }
 
 /// A path that a rule names, and where.
-struct Named<'d> {
+struct NamedPath<'d> {
     at: At,
     path: &'d str,
     /// A rule about fields, for this path alone: that of a directory changes its index page only.
@@ -41,18 +41,18 @@ impl Draft {
                 true => self.sites.iter().map(whole).collect(),
                 false => vec![whole(site)],
             };
-            for Named { at, path, is_alone } in named(&at, site) {
+            for NamedPath { at, path, is_alone } in named(&at, site) {
                 asked += sites.len();
                 if asked > MOST_PATHS {
                     return;
                 }
-                let found: Vec<Found> = sites.iter().map(|site| site.look(path)).collect();
-                if let Some(Found::Nothing(file)) = found.first()
-                    && found.iter().all(|found| matches!(found, Found::Nothing(_)))
+                let found: Vec<Reached> = sites.iter().map(|site| site.look(path)).collect();
+                if let Some(Reached::Nothing(file)) = found.first()
+                    && found.iter().all(|found| matches!(found, Reached::Nothing(_)))
                 {
                     let (path, file) = (path.to_owned(), file.clone());
                     remarks.push((at, Wrong::Nowhere { path, file }));
-                } else if is_alone && path != "/" && found.contains(&Found::Directory) {
+                } else if is_alone && path != "/" && found.contains(&Reached::Directory) {
                     remarks.push((at, Wrong::DirectoryAlone { path: path.to_owned() }));
                 }
             }
@@ -62,7 +62,7 @@ impl Draft {
 
 /// What is to be had under a path.
 #[derive(PartialEq)]
-enum Found {
+enum Reached {
     /// Nothing: this is not there.
     Nothing(PathBuf),
     Directory,
@@ -77,20 +77,20 @@ impl<'d> Whole<'d> {
     }
 
     /// What is there on the disk, unless something else answers.
-    fn look(&self, path: &str) -> Found {
+    fn look(&self, path: &str) -> Reached {
         if self.has_route_for(path) {
-            return Found::Something;
+            return Reached::Something;
         }
         let Some((directory, inside)) = locate(self.site, &self.mounts, path) else {
-            return Found::Something;
+            return Reached::Something;
         };
         match find(directory, inside) {
             // of a directory that cannot be opened itself nothing is known
             Err(error) if is_missing(error.kind()) && fs::read_dir(directory).is_ok() => {
-                Found::Nothing(directory.join(inside.trim_matches('/')))
+                Reached::Nothing(directory.join(inside.trim_matches('/')))
             }
-            Ok(()) if is_directory(directory, inside) => Found::Directory,
-            _ => Found::Something,
+            Ok(()) if is_directory(directory, inside) => Reached::Directory,
+            _ => Reached::Something,
         }
     }
 
@@ -148,7 +148,7 @@ fn is_directory(directory: &Path, inside: &str) -> bool {
 }
 
 /// What rules of a section name that a file or a directory should answer for.
-fn named<'d>(at: &At, site: &'d Site) -> Vec<Named<'d>> {
+fn named<'d>(at: &At, site: &'d Site) -> Vec<NamedPath<'d>> {
     let mut named = Vec::new();
     let place = |list: &str, index, key: &str| at.child(list).item(index).child(key);
     let scopes = [
@@ -158,20 +158,20 @@ fn named<'d>(at: &At, site: &'d Site) -> Vec<Named<'d>> {
     for (list, scopes) in scopes {
         for (index, scope) in scopes.iter().enumerate() {
             if let Some(path) = scope.path() {
-                named.push(Named { at: place(list, index, "path"), path, is_alone: false });
+                named.push(NamedPath { at: place(list, index, "path"), path, is_alone: false });
             }
         }
     }
     for (index, rule) in site.headers.iter().enumerate() {
         let plain = rule.path().filter(|path| !path.is_regex() && path.captures_len() == 0);
         if let Some(path) = plain.map(Pattern::as_str) {
-            named.push(Named { at: place("header", index, "path"), path, is_alone: true });
+            named.push(NamedPath { at: place("header", index, "path"), path, is_alone: true });
         }
     }
     for (index, rule) in site.redirects.iter().enumerate() {
         let to = fixed(rule.to()).filter(|to| to.starts_with('/') && !to.starts_with("//"));
         if let Some(path) = to.map(|to| to.split(['?', '#']).next().unwrap_or(to)) {
-            named.push(Named { at: place("redirect", index, "to"), path, is_alone: false });
+            named.push(NamedPath { at: place("redirect", index, "to"), path, is_alone: false });
         }
     }
     // what is written as in a URL is told of by itself

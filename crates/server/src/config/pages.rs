@@ -4,8 +4,8 @@ use super::Site;
 use super::draft::Draft;
 use super::problem::Wrong;
 use super::read::Path as At;
-use forebay_site::rules::{Alias, Candidate, ErrorPage, Part, Template};
-use forebay_sys::file::{self, Kind};
+use forebay_site::rules::{Alias, Candidate, ErrorPage, Template, TemplatePart};
+use forebay_sys::file::{self, FileKind};
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd;
@@ -92,7 +92,7 @@ pub(super) fn locate<'l>(
 /// The path that a template is whatever is asked for.
 pub(super) fn fixed(template: &Template) -> Option<&str> {
     match template.parts() {
-        [Part::Text(text)] => Some(text),
+        [TemplatePart::Text(text)] => Some(text),
         _ => None,
     }
 }
@@ -102,7 +102,7 @@ fn open_page(root: &Path, path: &str) -> io::Result<()> {
     let root = file::open_directory(root)?;
     let path = path.trim_start_matches('/').as_bytes();
     let found = file::find_beneath(root.as_fd(), path)?;
-    if file::stamp(found.as_fd())?.kind != Kind::Regular {
+    if file::stamp(found.as_fd())?.kind != FileKind::Regular {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
     file::open_beneath(root.as_fd(), path).map(drop)

@@ -135,7 +135,7 @@ impl Draft {
         }
     }
 
-    /// Identities are proven to somebody who has keys.
+    /// Identities are proven to a server that has keys.
     fn check_identity(&self, path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
         let is_misread = text.means(&Path::default().child("identity").child("keys"));
         if !rule.identity.0.is_empty() && self.process.identity.keys.is_none() && !is_misread {
@@ -260,9 +260,23 @@ fn check_use(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
         (
             "in_flight.status",
             in_flight.status.0.is_some(),
-            in_flight.over() == Refuse::Reject,
+            in_flight.over() == Over::Reject,
             "in_flight.over",
             "over = \"reject\"",
+        ),
+        (
+            "in_flight.deadline",
+            in_flight.deadline.0.is_some(),
+            in_flight.over() == Over::Queue,
+            "in_flight.over",
+            "over = \"queue\"",
+        ),
+        (
+            "in_flight.queue",
+            in_flight.queue.0.is_some(),
+            in_flight.over() == Over::Queue,
+            "in_flight.over",
+            "over = \"queue\"",
         ),
     ] {
         // a word that is misspelt may be the one that is needed

@@ -1,8 +1,12 @@
 //! One thing that is wrong with a configuration, and the line that says so.
 
+mod cause;
+mod words;
+
+pub use cause::{Needed, Secret};
+
 use crate::certificates::TokensError;
 use crate::identity::KeysError;
-use forebay_policy::near::nearest;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -110,12 +114,12 @@ pub enum Wrong {
     },
     /// A list without items.
     Empty,
-    /// A list of clients names nobody who can come to the address.
+    /// A list of clients names none that can come to the address.
     Nobody {
         /// The address.
         listen: String,
     },
-    /// An address for everybody, where only clients of this machine are answered.
+    /// An address for all clients, where only those of this machine are answered.
     ThisMachineOnly {
         /// The address.
         listen: String,
@@ -200,7 +204,7 @@ pub enum Wrong {
     Taken {
         /// What it is.
         found: String,
-        /// Who has it.
+        /// Which user has it.
         by: String,
         /// Where that stands: line and column.
         place: Option<(usize, usize)>,
@@ -269,7 +273,7 @@ pub enum Wrong {
         /// It stands for all hosts below a domain.
         is_wildcard: bool,
     },
-    /// Nobody has agreed to the terms of the authority.
+    /// The terms of the authority are not agreed to.
     AcmeTerms {
         /// Its directory.
         url: String,
@@ -283,13 +287,13 @@ pub enum Wrong {
         /// It does so before there is a request.
         is_early: bool,
     },
-    /// Clients are to show certificates, and nobody is said to have signed them.
+    /// Clients are to show certificates, and no authority is said to have signed them.
     NoClientAuthority,
     /// Clients are to show certificates to a site that has none itself.
     ClientsWithoutCertificate,
     /// It says more about `tls.client`, which is off.
     WithoutClients,
-    /// Clients must show certificates, and can come where nobody can.
+    /// Clients must show certificates, and can come where none can be shown.
     ClientsInClear,
     /// A list of revoked certificates has expired.
     ListExpired {
@@ -349,7 +353,7 @@ pub enum Wrong {
         /// The host.
         host: String,
     },
-    /// Everybody on this machine may read a secret.
+    /// Every user of this machine may read a secret.
     SecretForAll {
         /// What it is.
         secret: Secret,
@@ -365,7 +369,7 @@ pub enum Wrong {
         /// The user.
         user: String,
     },
-    /// There is no socket of an application, or nobody may use it.
+    /// There is no socket of an application, or the server may not use it.
     NoApplication {
         /// Its path.
         path: PathBuf,
@@ -485,9 +489,9 @@ pub enum Wrong {
         /// Its name.
         name: String,
     },
-    /// A user who is a number without a name, and no group.
+    /// A user that is a number without a name, and no group.
     NoGroup,
-    /// An engine whose threads slow clients hold, where anybody may be slow.
+    /// An engine whose threads slow clients hold, where any client may be slow.
     HeldBySlowClients,
     /// A thread of send stays with a client for so long.
     HeldBySlowReaders,
@@ -531,81 +535,6 @@ pub enum Wrong {
     },
 }
 
-/// What the server needs once it is another user than root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needed {
-    /// A root, or the directory of an alias.
-    Directory,
-    /// A file of users.
-    Users,
-    /// An error page.
-    Page,
-    /// The directory of a log.
-    Logs,
-    /// A log that is there already.
-    Log,
-    /// The directory of certificates by ACME.
-    Storage,
-}
-
-impl Needed {
-    /// What the user may not do, before the path.
-    fn act(self) -> &'static str {
-        match self {
-            Needed::Directory => "enter the directory",
-            Needed::Users => "read the file of users",
-            Needed::Page => "read the error page",
-            Needed::Logs => "write to the directory",
-            Needed::Log => "write to the log",
-            Needed::Storage => "write to the directory",
-        }
-    }
-
-    /// What comes of it.
-    fn effect(self) -> &'static str {
-        match self {
-            Needed::Directory => "the server does not start",
-            Needed::Users => "what it protects is answered with 500 for everybody",
-            Needed::Page => "clients get a short page of Forebay's own",
-            Needed::Logs => "a log that is moved away cannot be made again",
-            Needed::Log => "the server does not start",
-            Needed::Storage => "no certificate is got or replaced",
-        }
-    }
-
-    /// What would help.
-    fn remedy(self) -> &'static str {
-        match self {
-            Needed::Directory => "give it to a group of that user: \"chgrp\", \"chmod g+rx\"",
-            Needed::Users | Needed::Page => {
-                "give it to a group of that user: \"chgrp\", \"chmod g+r\""
-            }
-            Needed::Logs | Needed::Log | Needed::Storage => "give it to that user: \"chown\"",
-        }
-    }
-}
-
-/// A file that only the server should be able to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Secret {
-    /// The key of a certificate.
-    Key,
-    /// The tokens of the admin listener.
-    Tokens,
-    /// The keys of identities.
-    Keys,
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Secret::Key => "private key",
-            Secret::Tokens => "file of tokens",
-            Secret::Keys => "file of keys",
-        })
-    }
-}
-
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file)?;
@@ -616,418 +545,6 @@ impl fmt::Display for Problem {
             write!(f, ": {}", self.key)?;
         }
         write!(f, ": {}", self.wrong)
-    }
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Wrong::Unreadable(error) => write!(f, "cannot be read: {error}"),
-            Wrong::TooLong { limit } => write!(f, "is longer than {limit} bytes"),
-            Wrong::NotUtf8 => write!(f, "is not UTF-8 from here on"),
-            Wrong::Syntax(message) => write!(f, "{message}"),
-            Wrong::Unknown { near } => {
-                write!(f, "unknown key")?;
-                did_you_mean(f, near.as_deref())
-            }
-            Wrong::Foreign { answer, .. } => write!(f, "unknown key: {answer}"),
-            Wrong::Endless { from } => write!(
-                f,
-                "whoever asks for {from:?} is redirected for ever; let the pattern of the path leave \
-                 out where it leads to"
-            ),
-            Wrong::NoSocketDirectory { path, error } => {
-                write!(f, "a socket cannot be made in the directory {path:?}: {error}")
-            }
-            Wrong::Misplaced { home } => write!(f, "unknown key here, it belongs in {home}"),
-            Wrong::Form { expected, found, near } => {
-                write!(f, "expected {expected}, found {found}")?;
-                near.iter().try_for_each(|near| write!(f, ", did you mean {near}?"))
-            }
-            Wrong::NoSection { found, example } => write!(
-                f,
-                "expected a section with settings of its own such as {example}, found {found}"
-            ),
-            Wrong::Range { found, least, most } => {
-                write!(f, "{found} is out of range, from {least} to {most} is allowed")
-            }
-            Wrong::Choice { found, choices } => {
-                let quoted: Vec<_> = choices.iter().map(|word| format!("{word:?}")).collect();
-                write!(f, "expected {}, found {found:?}", quoted.join(" or "))?;
-                did_you_mean(f, nearest(found, choices.iter().copied()))
-            }
-            Wrong::OtherChoice { found, choices } => {
-                write!(f, "{found:?} is none of them either")?;
-                did_you_mean(f, nearest(found, choices.iter().copied()))
-            }
-            Wrong::Repeated { found } => write!(f, "{found:?} is there twice"),
-            Wrong::Empty => write!(f, "the list is empty, at least one item is needed"),
-            Wrong::Nobody { listen } => write!(
-                f,
-                "names nobody who can come to {listen:?}; add the address of the machine that reads \
-                 it, such as \"10.0.0.7\""
-            ),
-            Wrong::ThisMachineOnly { listen } => write!(
-                f,
-                "{listen:?} is all addresses, and only clients of this machine are answered there: name \
-                 others in admin.allow, or listen at 127.0.0.1"
-            ),
-            Wrong::Missing { example } => write!(f, "missing, set it, for example {example}"),
-            // the key names it
-            Wrong::Unfit { found, reason } if found.is_empty() => f.write_str(reason),
-            Wrong::Unfit { found, reason } => write!(f, "{found}: {reason}"),
-            Wrong::Both { other } => {
-                write!(f, "cannot stand beside {other}, one of them is enough")
-            }
-            Wrong::Beside { other, reason } => write!(f, "cannot stand beside {other}: {reason}"),
-            Wrong::Idle { needs } => write!(f, "means nothing without {needs}"),
-            Wrong::Exceeds { other, effect } => write!(f, "is more than {other}: {effect}"),
-            Wrong::Shadowed { place } => {
-                write!(f, "decides nothing: one before it is for the same paths")?;
-                at(f, *place)
-            }
-            Wrong::Covered { place } => {
-                write!(f, "decides nothing: one before it is for all its paths")?;
-                at(f, *place)?;
-                write!(f, "; the first match counts, put the special rule first")
-            }
-            Wrong::NoClass { found, known } => {
-                write!(f, "there is no class {found:?}")?;
-                let near = nearest(found, known.iter().map(String::as_str));
-                let quoted: Vec<_> = known.iter().map(|name| format!("{name:?}")).collect();
-                match near {
-                    Some(_) => did_you_mean(f, near),
-                    None if known.is_empty() => Ok(()),
-                    None => write!(f, ", only {}", quoted.join(", ")),
-                }
-            }
-            Wrong::NoSite { found, near } => {
-                write!(f, "there is no site {found:?}")?;
-                did_you_mean(f, near.as_deref())
-            }
-            Wrong::JsonOnly => write!(f, "only JSON lines have that: write log.format = \"json\""),
-            Wrong::Shares { sum } => {
-                write!(f, "the shares up to this one are {sum}, more than 100%")
-            }
-            Wrong::Policy(fault) => write!(f, "{fault}"),
-            Wrong::TooMany { found, limit } => {
-                write!(f, "there are {found}, at most {limit} are allowed")
-            }
-            Wrong::Taken { found, by, place } => {
-                write!(f, "{found} is taken by {by}")?;
-                at(f, *place)
-            }
-            Wrong::SecondDefault { first, place } => {
-                write!(
-                    f,
-                    "a site without hosts is the default site, and the site {first:?} is that \
-                     already"
-                )?;
-                at(f, *place)?;
-                write!(f, "; give one of them hosts")
-            }
-            Wrong::Overlap { found, other, place } => {
-                write!(f, "{found:?} overlaps with {other:?}")?;
-                at(f, *place)
-            }
-            Wrong::BelongsToSite => {
-                write!(f, "cannot be inherited, set it in the [[site]] that it is for")
-            }
-            Wrong::NotIsolated { what } => write!(f, "not with engine = \"isolated\": {what}"),
-            Wrong::NoProxy => {
-                write!(f, "nobody could connect: set trusted_proxies to the proxies that may")
-            }
-            Wrong::Served { path, directory, place } => {
-                write!(f, "clients could read {path:?}, {directory:?} is served")?;
-                at(f, *place)
-            }
-            Wrong::ServesItself { path } => {
-                write!(f, "clients could read {path:?}, which is this configuration")
-            }
-            Wrong::TwoFormats { path, place } => {
-                write!(f, "{path:?} is written in another format by another site")?;
-                at(f, *place)
-            }
-            Wrong::Unpaired { certificates, keys } => write!(
-                f,
-                "each certificate needs its key: tls.certificate names {certificates}, tls.key {keys}"
-            ),
-            Wrong::NoCertificate => {
-                f.write_str(
-                    "TLS is to be spoken here, and no site has tls.certificate and tls.key, or tls.acme",
-                )
-            }
-            Wrong::AcmeWithoutHosts => f.write_str(
-                "an authority makes certificates for names, and this site has none: say them in hosts",
-            ),
-            Wrong::AcmeHost { host, is_wildcard: true } => write!(
-                f,
-                "no certificate for {host} is got by ACME: an authority would have to see a change at the \
-                 name servers (dns-01), which is not offered here; name the hosts one by one, or let \
-                 certbot or lego get it and name its files in tls.certificate"
-            ),
-            Wrong::AcmeHost { host, is_wildcard: false } => {
-                write!(f, "no certificate for {host} is got by ACME: it is for names only")
-            }
-            Wrong::AcmeTerms { url } => write!(
-                f,
-                "must be true for tls.acme: you agree to the terms of the authority at {url}, to which \
-                 that leads (termsOfService)"
-            ),
-            Wrong::AcmeNoWay => f.write_str(
-                "there is no listener for it: http-01 needs one without TLS, which the authority finds at \
-                 port 80, and tls-alpn-01 one with https://, at port 443",
-            ),
-            Wrong::AcmeRefused { host, is_early } => {
-                let early = if *is_early { "say path = \"/*\" here, and " } else { "" };
-                write!(
-                    f,
-                    "also refuses the authority that is to give a certificate for {host}: {early}let a rule \
-                     before it have path = \"/.well-known/acme-challenge/*\", action = \"allow\" and stop = true"
-                )
-            }
-            Wrong::NoClientAuthority => f.write_str(
-                "tls.client_ca is missing: the certificates of the authorities that have signed those of \
-                 the clients",
-            ),
-            Wrong::ClientsWithoutCertificate => f.write_str(
-                "clients are asked by a site that shows a certificate itself: tls.certificate and tls.key \
-                 are missing",
-            ),
-            Wrong::WithoutClients => {
-                f.write_str("it has no effect without tls.client = \"optional\" or \"required\"")
-            }
-            Wrong::ClientsInClear => f.write_str(
-                "requests that come without TLS are answered with 403; tls.redirect would send their \
-                 clients to https",
-            ),
-            Wrong::ListExpired { days } => write!(
-                f,
-                "the list of revoked certificates has expired {}: clients of its authority are refused",
-                match days {
-                    0 => "less than a day ago".to_owned(),
-                    days => format!("{} ago", count_of_days(*days)),
-                }
-            ),
-            Wrong::NoAdminCertificate => f.write_str(
-                "TLS is to be spoken here, and there is no admin.tls.certificate and admin.tls.key",
-            ),
-            Wrong::TokenInClear { listen } => write!(
-                f,
-                "the tokens of admin.token_file would go to {listen:?} in clear, for everybody on the way \
-                 to read; write \"https://{listen}\", or listen at loopback or a Unix socket"
-            ),
-            Wrong::Tokens { path, error } => write!(f, "the tokens in {path:?}: {error}"),
-            Wrong::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
-            Wrong::NoTlsAddress { list } => write!(
-                f,
-                "it has no effect, because no address of {list} begins with \"https://\""
-            ),
-            Wrong::ProxiedRedirect => f.write_str(
-                "requests that trusted proxies pass on without TLS are redirected, too, for ever if the \
-                 proxy spoke TLS to the client",
-            ),
-            Wrong::HstsByRule => f.write_str(
-                "it has no effect, because a header rule of this site is about \
-                 Strict-Transport-Security",
-            ),
-            Wrong::WithoutHsts => f.write_str("it has no effect without tls.hsts"),
-            Wrong::NotPreloaded => f.write_str(
-                "browsers take no host into their lists that says less than tls.hsts = \"365d\" and \
-                 tls.hsts_subdomains = true",
-            ),
-            Wrong::NoCertificateFor { host, only_tls: true } => write!(
-                f,
-                "all addresses speak TLS, and no certificate is for {host:?}: its clients are refused, or \
-                 refuse what they are shown"
-            ),
-            Wrong::NoCertificateFor { host, only_tls: false } => write!(
-                f,
-                "no certificate is for {host:?}: clients that ask for it with https are refused, or refuse \
-                 what they are shown; it is served without TLS alone"
-            ),
-            Wrong::Certificate(error) => f.write_str(error),
-            Wrong::Expires { days: -1 } => {
-                f.write_str("the certificate has expired, less than a day ago")
-            }
-            Wrong::Expires { days: days @ ..0 } => {
-                write!(f, "the certificate has expired, {} ago", count_of_days(-days - 1))
-            }
-            Wrong::Expires { days: 0 } => f.write_str("the certificate expires in less than a day"),
-            Wrong::Expires { days } => {
-                write!(f, "the certificate expires in {}", count_of_days(*days))
-            }
-            Wrong::NotCovered { host } => {
-                write!(f, "the certificate is not for {host:?}: clients will refuse it")
-            }
-            Wrong::SecretForAll { secret, path } => write!(
-                f,
-                "everybody on this machine may read the {secret} {path:?}: \"chmod o-rwx\""
-            ),
-            Wrong::SecretAtStartOnly { secret, path, user } => write!(
-                f,
-                "the user {user:?} may not read the {secret} {path:?}: it is read at the start, by \
-                 root, but a reload will fail; give it to a group of that user: \"chgrp\", \"chmod g+r\""
-            ),
-            Wrong::NoApplication { path, error } => write!(
-                f,
-                "the socket {path:?} cannot be used: {error}; until it can, requests get 502"
-            ),
-            Wrong::NotForUser { path, user } => write!(
-                f,
-                "the user {user:?} may not write to the socket {path:?}, so requests get 502: let the \
-                 application make it for a group of that user"
-            ),
-            Wrong::Itself { found } => {
-                write!(f, "this server listens at {found}, and would ask itself for ever")
-            }
-            Wrong::KeepsThread { engine } => write!(
-                f,
-                "with engine = \"{engine}\" each WebSocket keeps a thread for itself; the engine event keeps \
-                 none, and upgrade = false refuses them"
-            ),
-            Wrong::WaitKeepsThread { engine, requests } => write!(
-                f,
-                "with engine = \"{engine}\" each request that waits for the application keeps a thread, of \
-                 which {requests} and those under way may take all there are; the engine event keeps none, \
-                 and a smaller queue.requests leaves some for others"
-            ),
-            Wrong::CountsAlone { upstream } => write!(
-                f,
-                "other routes to {upstream} say something else of it (to, balance, in_flight, queue, \
-                 retry_budget, max_fails, fail_time, slow_start or check), so what is under way is counted \
-                 for each of them alone; say the same of it everywhere"
-            ),
-            Wrong::OutOfReach { user, needed, path, closed } => {
-                write!(f, "the user {user:?} may not {} {path:?}: {}; ", needed.act(), needed.effect())?;
-                match closed {
-                    None => f.write_str(needed.remedy()),
-                    Some(directory) => {
-                        write!(f, "let that user into {directory:?}, which is on the way: \"chmod\"")
-                    }
-                }
-            }
-            Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
-            Wrong::Nowhere { path, file } => {
-                write!(f, "nothing answers at {path:?}: {file:?} is not there")
-            }
-            Wrong::OtherPath { path, other } => write!(
-                f,
-                "what answers at {path:?} is had at {other:?}, too, and no rule is about that: rules see \
-                 the path that is asked for; write path = [{path:?}, {other:?}]"
-            ),
-            Wrong::Linked { path, open } => write!(
-                f,
-                "{open:?} leads to the same by a symbolic link, and no rule is for that path: protect it, \
-                 too, or remove the link; {path:?} is for paths, not for what links lead to"
-            ),
-            Wrong::CacheControl { found, meant } => {
-                write!(f, "browsers do not understand {found:?}")?;
-                match meant {
-                    Some(meant) => write!(f, ", did you mean {meant:?}?"),
-                    None => f.write_str("; an age is a number of seconds, such as \"max-age=3600\""),
-                }
-            }
-            Wrong::DirectoryAlone { path } => {
-                let path = path.trim_end_matches('/');
-                write!(
-                    f,
-                    "{path:?} is a directory, and a header rule is not for what is below its path: \
-                     write \"{path}/*\" for all of it, regex = '^{path}/$' for its index page alone"
-                )
-            }
-            Wrong::Unseen { path } => write!(
-                f,
-                "clients that are refused do not see {path:?}, because a rule of auth or access \
-                 protects it, too: they get a short page of Forebay's own"
-            ),
-            Wrong::NoDirectory { path, error } => {
-                write!(f, "cannot use the directory {path:?}: {error}")
-            }
-            Wrong::Unserved { found, near } => {
-                write!(f, "no site answers for {found:?}")?;
-                did_you_mean(f, near.as_deref())
-            }
-            Wrong::Encoded { found, decoded } => {
-                write!(
-                    f,
-                    "{found:?} fits only what a client has encoded twice: paths are decoded \
-                     before rules see them"
-                )?;
-                decoded.iter().try_for_each(|text| write!(f, ", write {text:?}"))
-            }
-            Wrong::NoAccount { kind, name } => write!(
-                f,
-                "there is no {kind} {name:?} on this machine; without it the server does not start"
-            ),
-            Wrong::NoGroup => write!(
-                f,
-                "no user of this machine has this number; without group beside it the server does \
-                 not start"
-            ),
-            Wrong::NoGate { why, is_optional: true } => {
-                write!(f, "the server judges alone on this machine: {why}")
-            }
-            Wrong::NoGate { why, is_optional: false } => {
-                write!(f, "the server would not start on this machine: {why}")
-            }
-            Wrong::NoFirewall { why, is_optional: true } => {
-                write!(f, "on this machine the server alone would refuse clients: {why}")
-            }
-            Wrong::NoFirewall { why, is_optional: false } => {
-                write!(f, "the server would not start on this machine: {why}")
-            }
-            Wrong::NothingForFirewall => f.write_str(
-                "it has no effect: no limit says ignore, and no rule that asks for client only has \
-                 action = \"drop\"",
-            ),
-            Wrong::NowhereForFirewall => f.write_str(
-                "it has no effect: SYNs of clients come to no listener, only those of proxies, or none at \
-                 all to Unix sockets",
-            ),
-            Wrong::TooShortForFirewall => f.write_str(
-                "the firewall is told of no client for less than 2s: the server alone ignores these",
-            ),
-            Wrong::NothingForGate => f.write_str(
-                "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
-                 \"drop\"",
-            ),
-            Wrong::NotInGate => f.write_str(
-                "the kernel leaves it to the server: it keeps no limit for each client",
-            ),
-            Wrong::HeldBySlowClients => write!(
-                f,
-                "as many clients as there are workers, who send or read slowly, keep all others \
-                 waiting; before strangers use event, fibers or pipeline"
-            ),
-            Wrong::HeldBySlowReaders => write!(
-                f,
-                "each client that takes nothing holds a thread of send for so long; as many as \
-                 pipeline.threads allows keep all others waiting"
-            ),
-            Wrong::Outdone { by, place } => {
-                write!(f, "decides nothing: the rule {by:?} before it fits everything")?;
-                at(f, *place)?;
-                write!(f, "; the first match per setting counts, put the special rule first")
-            }
-            Wrong::Users { path, reason } => write!(f, "the file {path:?}: {reason}"),
-        }
-    }
-}
-
-fn count_of_days(days: i64) -> String {
-    if days == 1 { "1 day".to_owned() } else { format!("{days} days") }
-}
-
-/// Where the other one stands.
-fn at(f: &mut fmt::Formatter<'_>, place: Option<(usize, usize)>) -> fmt::Result {
-    place.iter().try_for_each(|(line, column)| write!(f, ", see {line}:{column}"))
-}
-
-fn did_you_mean(f: &mut fmt::Formatter<'_>, near: Option<&str>) -> fmt::Result {
-    match near {
-        Some(near) => write!(f, ", did you mean {near:?}?"),
-        None => Ok(()),
     }
 }
 

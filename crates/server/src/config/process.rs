@@ -5,6 +5,7 @@ use super::{
     Acme, Admin, Cache, Config, Control, FirewallSettings, GateCharge, GateMode, Helpers,
     IdentitySettings, Isolated, KeepAlive, Limits, Log, Pipeline, Sandbox, Switch, Timeouts,
 };
+use forebay_engine::settings::SendOrder;
 
 impl Section for Config {
     const SETTINGS: &'static [Setting<Config>] = SETTINGS;
@@ -23,6 +24,7 @@ impl Section for Config {
             server_header: false,
             sample: 0,
             durations: false,
+            send_order: SendOrder::default(),
             trusted_proxies: Vec::new(),
             user: None,
             group: None,
@@ -69,6 +71,19 @@ const SETTINGS: &[Setting<Config>] = &[
                   each.",
         example: "true",
         at: |c| &mut c.durations,
+    },
+    Setting {
+        key: "send_order",
+        preset: Preset::Value("arrival"),
+        range: None,
+        meaning: "Which answer of a class goes on first when several clients take more of theirs. arrival: the one \
+                  whose socket has room first. fastest: the one whose client takes the most per second. \
+                  shortest: the one with the fewest bytes left. Classes come first, by their ranks and \
+                  shares, and of every eight answers that go on in a class one is the one that waits longest. Engines with loops only: \
+                  event, fibers, isolated, and pipeline while fused; threads that block send when the kernel \
+                  wakes them.",
+        example: "\"shortest\"",
+        at: |c| &mut c.send_order,
     },
     Setting {
         key: "trusted_proxies",
@@ -507,6 +522,16 @@ const SETTINGS: &[Setting<Config>] = &[
         at: |c| &mut c.sandbox.landlock,
     },
     Setting {
+        key: "sandbox.seccomp",
+        preset: Preset::Value("auto"),
+        range: None,
+        meaning: "Whether the kernel (seccomp) has processes of the stage process open no file, no socket \
+                  and no connection, and start no program: auto where the kernel can, on does not start \
+                  them where it cannot. Only for the engine isolated.",
+        example: "\"on\"",
+        at: |c| &mut c.sandbox.seccomp,
+    },
+    Setting {
         key: "sandbox.read",
         preset: Preset::Items(&[]),
         range: None,
@@ -675,7 +700,8 @@ const SETTINGS: &[Setting<Config>] = &[
         preset: Preset::Value("least"),
         range: None,
         meaning: "Which of them gets a request: each in turn (round-robin), the one with the fewest under \
-                  way (least), of two that are drawn the one with fewer (two-choices), or the same for \
+                  way (least), of two that are drawn the one with fewer (two-choices), as least but \
+                  those counting less in whose answers requests have waited longer (feedback), or the same for \
                   the same target unless it has far more than its share (hash).",
         example: "\"hash\"",
         at: |c| &mut c.isolated.balance,

@@ -37,8 +37,6 @@ pub struct ProxySection {
     pub upgrade: bool,
     /// `proxy_protocol`
     pub proxy_protocol: Optional<Preface>,
-    /// `accel_redirect`
-    pub sends: Vec<Scope>,
     /// What all routes have.
     pub upstreams: Upstreams,
     /// `check.*`
@@ -57,7 +55,7 @@ impl Proxy {
 
     /// What the site is told of it.
     pub fn route(&self) -> Route {
-        Route { sends: self.0.sends.clone(), ..Route::all(self.path()) }
+        Route { sends: self.0.upstreams.sends.clone(), ..Route::all(self.path()) }
     }
 
     /// Where they are.
@@ -166,7 +164,6 @@ impl Section for ProxySection {
             redirects: Redirects::default(),
             upgrade: false,
             proxy_protocol: Optional::default(),
-            sends: Vec::new(),
             upstreams: Upstreams::default(),
             check: Checks::default(),
         }
@@ -275,17 +272,6 @@ impl Section for ProxySection {
                           the PROXY protocol. Connections are not kept then.",
                 example: "\"v2\"",
                 at: |p| &mut p.proxy_protocol,
-            },
-            Setting {
-                key: "accel_redirect",
-                preset: Preset::Items(&[]),
-                range: None,
-                meaning: "Paths of the site whose files this application may have sent instead of its \
-                          answer, by the field X-Accel-Redirect. Clients that ask for them get 404. A path \
-                          without a star is meant with all below it; access, auth and header rules hold \
-                          for them as for others.",
-                example: "[\"/protected\"]",
-                at: |p| &mut p.sends,
             },
         ],
         [

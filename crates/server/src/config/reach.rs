@@ -1,5 +1,5 @@
 //! Files and directories that the user of the configuration may not use: `forebay check` warns of them,
-//! because root, who may use all of them, is who asks. It goes by modes; lists of access (`setfacl`) are
+//! because it is root that asks, who may use all of them. It goes by modes; lists of access (`setfacl`) are
 //! not looked at.
 
 use super::draft::Draft;

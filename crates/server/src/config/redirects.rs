@@ -1,12 +1,12 @@
 //! Redirects that lead back to themselves: found by following them, as a client would.
 
 use forebay_http::path;
-use forebay_site::rules::{Captures, Part, Redirect};
+use forebay_site::rules::{Captures, Redirect, TemplatePart};
 
 /// Clients give up after about so many redirects.
 const MOST_STEPS: usize = 20;
 
-/// Rules that a client who follows them never leaves, and a path from which that is so; of a circle of
+/// Rules that a client that follows them never leaves, and a path from which that is so; of a circle of
 /// several, one. Followed are
 /// paths that each pattern with stars fits, and those that rules lead to; what else a regular
 /// expression fits is not known.
@@ -15,7 +15,7 @@ pub(super) fn endless(rules: &[&Redirect]) -> Vec<(usize, String)> {
     let mut circles: Vec<Vec<u8>> = Vec::new();
     for rule in rules {
         let fitting = (!rule.pattern().is_regex()).then(|| example(rule.pattern().as_str()));
-        let fixed = matches!(rule.to().parts(), [Part::Text(_)]);
+        let fixed = matches!(rule.to().parts(), [TemplatePart::Text(_)]);
         let target = fixed.then(|| filled(rule, b"/", &Captures::default())).flatten();
         for start in fitting.into_iter().chain(target) {
             let Some(Endless { index, circle }) = follow(rules, start) else { continue };
@@ -70,11 +70,11 @@ fn filled(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Option<Vec<u
     let mut to = Vec::new();
     for part in rule.to().parts() {
         match part {
-            Part::Text(text) => to.extend_from_slice(text.as_bytes()),
-            Part::Capture(number) => to.extend_from_slice(captures.get(*number)),
-            Part::Path => to.extend_from_slice(path),
-            Part::Query => {}
-            Part::Host => return None,
+            TemplatePart::Text(text) => to.extend_from_slice(text.as_bytes()),
+            TemplatePart::Capture(number) => to.extend_from_slice(captures.get(*number)),
+            TemplatePart::Path => to.extend_from_slice(path),
+            TemplatePart::Query => {}
+            TemplatePart::Host => return None,
         }
     }
     if !to.starts_with(b"/") || to.starts_with(b"//") {

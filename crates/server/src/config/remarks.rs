@@ -78,7 +78,7 @@ impl Draft {
                 true => {}
             }
         }
-        // without a user nobody asks for the group
+        // without a user the group is not asked for
         if let Some(name) = group.as_ref().filter(|_| user.is_some()).map(Account::as_str)
             && !is_number(name)
             && let Ok(None) = privileges::group(name)
@@ -87,7 +87,7 @@ impl Draft {
         }
     }
 
-    /// An admin listener that nobody can read, or fewer than its address invites.
+    /// An admin listener that no client can read, or fewer than its address invites.
     fn remark_admin(&self, text: &Reader<'_>, remarks: &mut Remarks) {
         let Admin { allow, pairs, .. } = &self.process.admin;
         let endpoints = self.admin_endpoints(Some(text));
@@ -253,7 +253,7 @@ impl Draft {
         let is_json = |log: &Log| log.format == LogFormat::Json;
         for (at, site) in &sites {
             let log = &site.log;
-            // what is inherited is told at the top, if none of those who inherit it can use it
+            // what is inherited is told at the top, if none of those that inherit it can use it
             let is_unused = |is_inherited: &dyn Fn(&Log) -> bool| match at.exact.is_empty() {
                 true => {
                     !sites.iter().any(|(_, site)| is_inherited(&site.log) && is_json(&site.log))
@@ -380,9 +380,9 @@ impl Draft {
     }
 }
 
-/// Whether somebody among these can come to the address.
+/// Whether a client among these can come to the address.
 fn may_anybody(allowed: &[Network], listen: &Listen) -> bool {
-    // who comes to an address of the network has one of the network, mostly
+    // a client that comes to an address of the network has one of the network, mostly
     let may_come = |network: &&Network| match listen {
         Listen::At(address) if !is_local(address.ip()) => network.has_others(),
         _ => true,

@@ -535,15 +535,16 @@ const SETTINGS: &[Setting<Rule>] = &[
         range: None,
         meaning: "Whether all whom the rule is about share the limit (rule), or each client has one \
                   of its own (client).",
-        example: "\"client\"",
+        example: "\"rule\"",
         at: |r| &mut r.in_flight.per,
     },
     Setting {
         key: "in_flight.over",
         preset: Preset::Unset("\"reject\""),
         range: None,
-        meaning: "What becomes of requests over the limit.",
-        example: "\"reject\"",
+        meaning: "What becomes of requests over the limit; with queue they wait until one of those under way \
+                  has ended, by class, and count from then on. Not with per = \"client\".",
+        example: "\"queue\"",
         at: |r| &mut r.in_flight.over,
     },
     Setting {
@@ -553,5 +554,22 @@ const SETTINGS: &[Setting<Rule>] = &[
         meaning: STATUS,
         example: "503",
         at: |r| &mut r.in_flight.status,
+    },
+    Setting {
+        key: "in_flight.deadline",
+        preset: Preset::Unset("1s"),
+        range: Some(("1ms", "1m")),
+        meaning: "How long a request waits at most with over = \"queue\"; then it is refused.",
+        example: "\"500ms\"",
+        at: |r| &mut r.in_flight.deadline,
+    },
+    Setting {
+        key: "in_flight.queue",
+        preset: Preset::Unset("100"),
+        range: Some(("1", "1000000")),
+        meaning: "How many requests wait at most with over = \"queue\". Where as many do, the last of a lower \
+                  class gives way to one of a higher.",
+        example: "50",
+        at: |r| &mut r.in_flight.queue,
     },
 ];

@@ -11,6 +11,10 @@ use forebay_site::rules::{
 use std::fmt::Display;
 use std::path::PathBuf;
 
+/// What `regex` means beside the `path` of a rule about clients.
+const PATH_REGEX: &str = "The same as a regular expression; (?i) takes upper and lower case for the same. \
+                          It is found anywhere in the path unless it has anchors.";
+
 /// A key, and what is wrong with it.
 type Fault = (&'static str, Wrong);
 
@@ -337,8 +341,7 @@ impl Section for AuthSection {
             key: "regex",
             preset: Preset::Unset("every path"),
             range: None,
-            meaning: "The same as a regular expression; (?i) takes upper and lower case for the same. It \
-                      is found anywhere in the path unless it has anchors.",
+            meaning: PATH_REGEX,
             example: "'(?i)^/(private|staff)/'",
             at: |a| &mut a.regex,
         },
@@ -417,8 +420,7 @@ impl Section for AccessSection {
             key: "regex",
             preset: Preset::Unset("every path"),
             range: None,
-            meaning: "The same as a regular expression; (?i) takes upper and lower case for the same. It \
-                      is found anywhere in the path unless it has anchors.",
+            meaning: PATH_REGEX,
             example: "'(?i)\\.(bak|sql|old)$'",
             at: |a| &mut a.regex,
         },

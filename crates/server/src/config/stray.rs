@@ -190,7 +190,11 @@ mod tests {
                 "burst",
                 "unknown key here, it belongs in [rule.connections] or [rule.requests]",
             ),
-            ("rule.in_flight", "deadline", "unknown key here, it belongs in [rule.requests]"),
+            (
+                "rule.in_flight",
+                "burst",
+                "unknown key here, it belongs in [rule.connections] or [rule.requests]",
+            ),
             (
                 "log",
                 "workers",

@@ -6,6 +6,7 @@ use super::read::{Path as At, Reader};
 use super::table::{Section, Setting};
 use super::{Config, Count, KeepAliveLaw, Listener};
 use forebay_engine::Engine;
+use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
 
 type Remarks = Vec<(At, Wrong)>;
@@ -42,6 +43,13 @@ impl Draft {
                 }
             }
         }
+        let has_loops = |(_, listener): &(At, Listener)| match listener.engine {
+            Engine::Pipeline => self.process.pipeline.fuse == Fuse::Auto,
+            engine => !engine.has_thread_each(),
+        };
+        if !self.all_listeners().iter().any(has_loops) && text.says(&top.child("send_order")) {
+            remark("send_order", "an engine with loops, such as \"event\"");
+        }
         self.remark_threads(text, remarks);
         let mut remark = |key: &str, needs| remarks.push((top.child(key), Wrong::Idle { needs }));
         let is_pipeline = |engine: Engine| matches!(engine, Engine::Pipeline);
@@ -59,7 +67,8 @@ impl Draft {
         }
     }
 
-    /// The order of those who wait for a thread, where no connection needs one, or nothing is in order.
+    /// The order of connections that wait for a thread, where no connection needs one, or nothing is in
+    /// order.
     fn remark_threads(&self, text: &Reader<'_>, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let top = (At::default(), &self.listener);

@@ -8,7 +8,7 @@ use super::units::{Percent, Size};
 use super::value::{Form, Value, Written, quote, wrong};
 use super::written::{show_table, written};
 use forebay_http::field::FieldName;
-use forebay_site::rules::Ending;
+use forebay_site::rules::{Ending, Scope};
 use forebay_upstream::settings::{
     Address, AddressError, Balance, Bodies, Check, Errors, Group, KeepAlive, Key, ProxyProtocol,
     Queue, Timeouts,
@@ -377,6 +377,10 @@ pub struct Upstreams {
     pub buffer_bytes: Size,
     /// `errors`
     pub errors: Errors,
+    /// `abort_on_close`
+    pub abort_on_close: bool,
+    /// `accel_redirect`
+    pub sends: Vec<Scope>,
     /// `keep_alive.connections`
     pub connections: u64,
     /// `keep_alive.idle`
@@ -430,6 +434,7 @@ impl Upstreams {
             fail_time: self.fail_time,
             slow_start: self.slow_start.0.unwrap_or_default(),
             check,
+            abort_on_close: self.abort_on_close,
         }
     }
 }
@@ -554,6 +559,30 @@ macro_rules! rows_with_upstreams {
                       more: theirs, or ours, which is that of errors.",
             example: "\"ours\"",
             at: |s| &mut s.upstreams.errors,
+        },
+        Setting {
+            key: "abort_on_close",
+            preset: Preset::Value("false"),
+            range: None,
+            meaning: "Whether a client has left that has ended its direction of the connection (a FIN): its \
+                      request leaves the queue, the connection to the application is closed, and its place \
+                      is free, as is always so after a reset, whether of a connection or of a stream of \
+                      HTTP/2. Most who leave send a FIN; but so do programs that send all they have to say \
+                      and then wait for the answer, and these get none then. What has begun to run in the \
+                      application may run on.",
+            example: "true",
+            at: |s| &mut s.upstreams.abort_on_close,
+        },
+        Setting {
+            key: "accel_redirect",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: "Paths of the site whose files this application may have sent instead of its \
+                      answer, by the field X-Accel-Redirect. Clients that ask for them get 404. A path \
+                      without a star is meant with all below it; access, auth and header rules hold \
+                      for them as for others.",
+            example: "[\"/protected\"]",
+            at: |s| &mut s.upstreams.sends,
         },
         Setting {
             key: "queue.requests",

@@ -325,7 +325,7 @@ impl Value for Fields {
     }
 }
 
-/// Who may come in, with the hashes of their passwords.
+/// Users, with the hashes of their passwords.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users(pub Vec<User>);
 

@@ -1,6 +1,6 @@
 //! A program that stays: a connection whose lines are objects of JSON, under a lease.
 
-use super::{Asked, LONGEST_WORK, PATIENCE, is_late};
+use super::{CommandRequest, LONGEST_WORK, PATIENCE, is_late};
 use crate::policy_command::agents::{Change, Request, Wish, answer};
 use crossbeam_channel::bounded;
 use serde_json::{Value, json};
@@ -17,8 +17,8 @@ const MOST_LINE_BYTES: usize = 256 * 1024;
 /// The names of those that are there.
 pub(super) type Owners = Arc<Mutex<Vec<String>>>;
 
-/// Who speaks, and until when.
-struct Session<'t, T: Fn(Asked)> {
+/// Which program speaks, and until when.
+struct Session<'t, T: Fn(CommandRequest)> {
     stream: UnixStream,
     tell: &'t T,
     owner: Option<Owner>,
@@ -28,7 +28,7 @@ struct Session<'t, T: Fn(Asked)> {
     stats: Option<(Duration, Instant)>,
 }
 
-/// A name that nobody else has meanwhile.
+/// A name that no other program has meanwhile.
 struct Owner {
     name: String,
     owners: Owners,
@@ -42,7 +42,7 @@ impl Drop for Owner {
 }
 
 /// Answers lines until the program goes or its lease ends. `received` came already.
-pub(super) fn serve<T: Fn(Asked)>(
+pub(super) fn serve<T: Fn(CommandRequest)>(
     stream: UnixStream,
     mut received: Vec<u8>,
     owners: &Owners,
@@ -58,7 +58,7 @@ pub(super) fn serve<T: Fn(Asked)>(
     Ok(())
 }
 
-impl<T: Fn(Asked)> Session<'_, T> {
+impl<T: Fn(CommandRequest)> Session<'_, T> {
     /// Why it has ended.
     fn talk(&mut self, received: &mut Vec<u8>, owners: &Owners) -> &'static str {
         let mut piece = [0; 4096];
@@ -150,7 +150,7 @@ impl<T: Fn(Asked)> Session<'_, T> {
     /// Has the main thread do something.
     fn ask(&self, change: Option<(String, Change)>, command: String) -> Result<Value, String> {
         let (reply, answers) = bounded(1);
-        (self.tell)(Asked { command, change, reply });
+        (self.tell)(CommandRequest { command, change, reply });
         let answer = answers.recv_timeout(LONGEST_WORK).map_err(|_| "the server has stopped")?;
         let text = answer.text.trim_end().to_owned();
         if answer.code == 0 { Ok(text.into()) } else { Err(text) }

@@ -105,7 +105,7 @@ impl Bans {
         batch
     }
 
-    /// Everybody, for a table that is made anew; nobody for longer than `most_ns` from now.
+    /// All clients, for a table that is made anew; none for longer than `most_ns` from now.
     pub fn take_all(&mut self, most_ns: u64, now_ns: u64) -> Vec<Ban> {
         self.pending.clear();
         // the server does not ignore them any more
@@ -134,7 +134,7 @@ impl Bans {
     }
 }
 
-/// Rounded down: the server ignores whom the firewall forgets too early.
+/// Rounded down: the server ignores clients that the firewall forgets too early.
 fn seconds(until_ns: u64, now_ns: u64) -> u64 {
     until_ns.saturating_sub(now_ns) / SECOND_NS
 }

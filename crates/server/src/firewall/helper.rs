@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// How long the helper of a server that has just ended may hold the table.
 const HELD: Duration = Duration::from_secs(5);
 
-/// Where `nft` lies when the path of who started the server does not say.
+/// Where `nft` lies when the server's search path does not say.
 const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
 /// What the server wants.
@@ -48,7 +48,7 @@ pub enum Answer {
 struct Table {
     nft: PathBuf,
     rules: Option<Ruleset>,
-    /// Nobody else of this network namespace has a table of that name while this is held.
+    /// No other server of this network namespace has a table of that name while this is held.
     _lock: Option<UnixListener>,
     /// What was counted since the start.
     counted: [u64; 2],
@@ -129,7 +129,7 @@ impl Table {
 
     fn remove(&mut self) {
         if let Some(rules) = self.rules.take() {
-            // it may have been removed by somebody else
+            // it may have been removed by another program
             let _ = ask(&self.nft, &ruleset::remove(&rules.table));
         }
     }

@@ -182,7 +182,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody is dropped whom the server would not.
+        /// No client is dropped that the server would not drop.
         #[test]
         fn what_is_dropped_the_server_would_drop(
             rules in prop::collection::vec(

@@ -2,7 +2,7 @@
 //!
 //! One transaction replaces the whole table, so packets meet the old one or the new one. Each rule asks
 //! first whether the set `alive` has its one element, which expires unless it is renewed: a table that
-//! outlives everybody who could remove it does nothing any more after [`ALIVE_S`].
+//! outlives every process that could remove it does nothing any more after [`ALIVE_S`].
 
 use forebay_http::client::ClientKey;
 use serde::{Deserialize, Serialize};

@@ -13,7 +13,8 @@
 //! | `NETWORK` | where it is good: `-` for everywhere, or an address in hexadecimal digits and the length of the prefix, as in `c0000200-24` |
 //! | `MAC` | HMAC-SHA256 (RFC 2104) of all before the last dot, in base64url without padding |
 //!
-//! Whoever has such a token is who it says, until it expires: it can be copied. A network narrows where.
+//! A client with such a token has the identity it says, until it expires: it can be copied. A network
+//! narrows where.
 
 use super::keys::Keys;
 use aws_lc_rs::hmac;

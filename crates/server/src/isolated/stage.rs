@@ -6,8 +6,10 @@ use crate::config::{
     Rate, Size, StageAddress, Switch,
 };
 use forebay_engine::Engine;
+use forebay_engine::settings::SendOrder;
 use forebay_http::response::Limits;
 use forebay_site::rules::Network;
+use forebay_sys::broker::Connector;
 use forebay_upstream::application::Application;
 use forebay_upstream::request;
 use forebay_upstream::settings::{
@@ -82,7 +84,7 @@ impl Role {
     }
 
     /// The other software that does its part.
-    fn others(self, config: &Config) -> &[StageAddress] {
+    pub(super) fn others(self, config: &Config) -> &[StageAddress] {
         match self {
             Role::Receive => &[],
             Role::Process => &config.isolated.process_at,
@@ -113,6 +115,13 @@ impl Place {
     pub(super) fn socket(&self, role: Role, instance: u64) -> PathBuf {
         self.links.join(format!("{role}-{instance}.sock"))
     }
+
+    /// Where the instances of a stage are asked, or other software in their place.
+    pub(super) fn addresses(&self, config: &Config, role: Role) -> Vec<Address> {
+        let own = (1..=role.instances(config)).map(|number| self.socket(role, number));
+        let others = role.others(config).iter().map(|other| other.0.clone());
+        own.map(Address::Unix).chain(others).collect()
+    }
 }
 
 /// Whom a stage asks.
@@ -127,12 +136,12 @@ pub struct Next {
 /// Whom the process asks that this configuration is for; `None` if it is no stage.
 pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
     let place = config.place.as_ref()?;
+    // who is sealed may not connect; where nobody does so for it, it is not sealed
+    let connector = (place.role == Role::Process).then(Connector::inherited);
+    let connector = connector.and_then(|found| found.ok().flatten());
     let stage = place.role.next().map(|role| {
-        let own = (1..=role.instances(config)).map(|number| place.socket(role, number));
-        let others = role.others(config).iter().map(|other| other.0.clone());
-        let to = own.map(Address::Unix).chain(others);
         let application = settings::Application::Proxy(Proxy {
-            group: group(to.collect()),
+            group: group(place.addresses(config, role)),
             request: request::Settings::default(),
             bodies: Bodies { most_bytes: config.limits.body_bytes.0, spool_bytes: 0 },
             rewrites: false,
@@ -144,7 +153,7 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
         });
         let is_own = role.others(config).is_empty();
         let ends = links::ends(&place.links, role).filter(|_| is_own);
-        Application::of_stage(application, config.isolated.link(is_own), ends, now_ms)
+        Application::of_stage(application, config.isolated.link(is_own), ends, connector, now_ms)
     });
     Some(Next { role: place.role, stage })
 }
@@ -165,6 +174,7 @@ fn group(to: Vec<Address>) -> Group {
         fail_time: PATIENCE,
         slow_start: Duration::ZERO,
         check: None,
+        abort_on_close: false,
     }
 }
 
@@ -210,6 +220,8 @@ impl Config {
         limits.requests_per_connection = 0;
         limits.streams = 0;
         limits.send_rate = Rate(0);
+        // clients are receive's, and so is the order in which their answers go on
+        self.send_order = SendOrder::default();
         self.keep_alive.law = KeepAliveLaw::Constant;
         self.keep_alive.announce = false;
         self.timeouts.idle = IDLE;

@@ -7,8 +7,10 @@ use crate::config::{self, Config, Endpoint};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::run::{RunError, say};
+use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, Passing};
 use forebay_sys::unix;
+use forebay_upstream::settings::Address;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::fs;
@@ -36,6 +38,9 @@ const MARGIN: Duration = Duration::from_secs(5);
 
 /// How long processes may take until they serve.
 const READY: Duration = Duration::from_secs(60);
+
+/// A thread that connects needs hardly any stack.
+const CONNECT_STACK_BYTES: usize = 64 * 1024;
 
 /// How often one that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -95,6 +100,8 @@ impl Leaving {
 /// The processes.
 struct Supervisor {
     file: PathBuf,
+    /// The program, which an upgrade may have replaced.
+    program: PathBuf,
     links: Links,
     config: Config,
     /// The listening sockets, for `receive`.
@@ -126,8 +133,10 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), RunError> {
     let links = Links::make().map_err(resources("a directory for sockets"))?;
     links.keep(&file).map_err(resources("a copy of the configuration"))?;
     let sockets = hands.into_iter().flatten().map(|socket| socket.socket).collect();
+    let program = std::env::current_exe().map_err(resources("the path of the program"))?;
     let mut supervisor = Supervisor {
         file,
+        program,
         links,
         slots: slots(&config),
         config,
@@ -228,7 +237,7 @@ impl Supervisor {
     fn start(&mut self, at: usize) -> io::Result<()> {
         let Slot { role, instance, .. } = self.slots[at];
         let place = Place { role, instance, links: self.links.path().to_owned() };
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(&self.program);
         command.args(["stage", role.name(), "--config"]).arg(&self.file);
         command.arg("--links").arg(self.links.path()).args(["--instance", &instance.to_string()]);
         let mut own = None;
@@ -242,7 +251,13 @@ impl Supervisor {
             own = Some(socket);
         }
         let passed: &[OwnedFd] = own.as_ref().map_or(&self.sockets, std::slice::from_ref);
-        let child = Passing::new(passed)?.spawn(&mut command, &self.links.notify())?;
+        let mut passing = Passing::new(passed)?;
+        if role == Role::Process {
+            let (asks, broker) = broker::pair()?;
+            passing = passing.with_connector(&asks)?;
+            connect_for(broker, place.addresses(&self.config, Role::Respond))?;
+        }
+        let child = passing.spawn(&mut command, &self.links.notify())?;
         let slot = &mut self.slots[at];
         (slot.child, slot.started, slot.due) = (Some(child), Instant::now(), None);
         Ok(())
@@ -395,15 +410,15 @@ impl Supervisor {
         }
         let links = Links::make().map_err(|error| error.to_string())?;
         links.keep(&self.file).map_err(|error| error.to_string())?;
-        let until = Instant::now() + config.timeouts.drain + MARGIN;
         let links = std::mem::replace(&mut self.links, links);
         let old = std::mem::replace(&mut self.slots, slots(&config));
+        let config = std::mem::replace(&mut self.config, config);
         if let Err(why) = self.start_all() {
             end(std::mem::replace(&mut self.slots, old).into_iter().filter_map(|slot| slot.child));
-            self.links = links;
+            (self.links, self.config) = (links, config);
             return Err(why.to_string());
         }
-        self.config = config;
+        let until = Instant::now() + self.config.timeouts.drain + MARGIN;
         let children = old.into_iter();
         let children = children.filter_map(|slot| Some((slot.role, slot.instance, slot.child?)));
         let leaving = Leaving { children: children.collect(), role: Role::Receive, until, links };
@@ -418,6 +433,17 @@ impl Supervisor {
         let slots = self.slots.iter_mut().filter_map(|slot| slot.child.take());
         end(slots.chain(leaving.map(|(_, _, child)| child)));
     }
+}
+
+/// Makes the connections of a process to the next stage, until it ends.
+fn connect_for(broker: Broker, to: Vec<Address>) -> io::Result<()> {
+    let connect = move |number: u32| match to.get(number as usize) {
+        Some(address) => address.connect(),
+        None => Err(io::ErrorKind::AddrNotAvailable.into()),
+    };
+    let answer = move || while broker.answer(&connect) {};
+    let thread = thread::Builder::new().name("connect".to_owned()).stack_size(CONNECT_STACK_BYTES);
+    thread.spawn(answer).map(drop)
 }
 
 /// Ends processes without a word, and waits until they have.

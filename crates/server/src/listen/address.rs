@@ -33,7 +33,7 @@ impl Address {
         }
     }
 
-    /// What a person can click on or hand to curl.
+    /// What a person can click on or give to curl.
     pub fn url(&self) -> String {
         match self {
             Address::Tcp(_) => format!("http://{self}"),

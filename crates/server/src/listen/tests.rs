@@ -57,7 +57,7 @@ fn a_second_server_on_the_same_address_is_refused() {
     assert!(refused.to_string().contains("stop what uses it"), "{refused}");
 }
 
-/// Who comes in the moment in which an address is opened is refused or waits in the queue.
+/// A client that comes while an address is opened is refused or waits in the queue.
 #[test]
 fn nobody_is_lost_who_comes_while_an_address_is_opened() {
     let [_, a, b, c] = std::process::id().to_be_bytes();
@@ -75,16 +75,16 @@ fn nobody_is_lost_who_comes_while_an_address_is_opened() {
         };
         let client = std::thread::spawn(connect);
         let mut listeners = Listeners::default();
-        // done once for an address: the moment is short
+        // done once for an address: the time is short
         for _ in 0..1_000 {
             listeners.probe(address).unwrap();
         }
-        let hands = listeners.take(&[Listen::At(address)], 1).unwrap();
+        let by_loop = listeners.take(&[Listen::At(address)], 1).unwrap();
         let mut client = client.join().unwrap();
         // it is told of when it has said something
         let _ = client.write_all(b"x");
         let begun = Instant::now();
-        while arrived(&hands[0][0]) == 0 {
+        while arrived(&by_loop[0][0]) == 0 {
             assert!(begun.elapsed() < Duration::from_secs(60), "round {round}: lost");
             sleep(Duration::from_millis(1));
         }
@@ -94,7 +94,7 @@ fn nobody_is_lost_who_comes_while_an_address_is_opened() {
 #[test]
 fn sockets_stay_and_are_dealt_out_anew() {
     let mut listeners = Listeners::default();
-    let sizes = |hands: Vec<Vec<Socket>>| hands.iter().map(Vec::len).collect::<Vec<_>>();
+    let sizes = |by_loop: Vec<Vec<Socket>>| by_loop.iter().map(Vec::len).collect::<Vec<_>>();
     for (loops, expected) in [(2, vec![1, 1]), (3, vec![1, 1, 1]), (2, vec![2, 1]), (1, vec![3])] {
         assert_eq!(sizes(listeners.take(&[ANY], loops).unwrap()), expected);
     }
@@ -144,18 +144,18 @@ fn one_address_may_take_the_place_of_all_and_back() {
 fn a_port_that_is_chosen_is_the_same_for_both_versions() {
     let mut listeners = Listeners::default();
     let all = [Listen::All(0)];
-    let hands = listeners.take(&all, 1).unwrap();
+    let by_loop = listeners.take(&all, 1).unwrap();
     let ports: Vec<_> = listeners.addresses(&all).iter().map(|at| at.port().unwrap()).collect();
     assert!(ports.iter().all(|port| *port == ports[0] && *port != 0), "{ports:?}");
     // a reload finds them again
-    assert_eq!(listeners.take(&all, 1).unwrap()[0].len(), hands[0].len());
+    assert_eq!(listeners.take(&all, 1).unwrap()[0].len(), by_loop[0].len());
     assert!(!listeners.leave(&all));
 }
 
 #[test]
 fn what_is_left_takes_nothing_new_but_loses_nothing() {
     let mut listeners = Listeners::default();
-    let hands = listeners.take(&[ANY], 1).unwrap();
+    let by_loop = listeners.take(&[ANY], 1).unwrap();
     let address = tcp(&listeners.addresses(&[ANY])[0]);
     let early: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
     assert!(listeners.leave(&[]));
@@ -166,7 +166,7 @@ fn what_is_left_takes_nothing_new_but_loses_nothing() {
     sleep(ARRIVAL);
     let (mut count, deadline) = (0, Instant::now() + Duration::from_secs(30));
     while count < early.len() && Instant::now() < deadline {
-        count += arrived(&hands[0][0]);
+        count += arrived(&by_loop[0][0]);
         sleep(Duration::from_millis(5));
     }
     assert_eq!(count, early.len());
@@ -181,13 +181,13 @@ fn what_is_left_takes_nothing_new_but_loses_nothing() {
 fn a_unix_socket_is_one_for_all_loops_and_its_file_goes() {
     let wanted = [path()];
     let mut listeners = Listeners::default();
-    let hands = listeners.take(&wanted, 3).unwrap();
-    assert!(hands.iter().all(|hand| hand.len() == 1 && hand[0].shared));
-    assert!(hands.iter().all(|hand| hand[0].local == forebay_conn::Peer::UNIX));
+    let by_loop = listeners.take(&wanted, 3).unwrap();
+    assert!(by_loop.iter().all(|of_loop| of_loop.len() == 1 && of_loop[0].shared));
+    assert!(by_loop.iter().all(|of_loop| of_loop[0].local == forebay_conn::Peer::UNIX));
     let client = UnixStream::connect(file(&wanted[0])).unwrap();
     assert!(listeners.leave(&[]));
     assert!(!file(&wanted[0]).exists());
-    assert_eq!(arrived(&hands[2][0]), 1);
+    assert_eq!(arrived(&by_loop[2][0]), 1);
     drop(client);
     // while the old one is still there, a new one can be had
     assert!(!listeners.take(&wanted, 1).unwrap()[0][0].shared);
@@ -253,8 +253,8 @@ fn what_was_passed_on_is_taken_and_must_be_named() {
     listeners.pass(&unix, "local");
     let passed = Listen::At(tcp(&address_of(&listeners.inherited[0].bound).unwrap()));
     let wanted = [passed.clone(), unix.clone()];
-    let hands = listeners.take(&wanted, 2).unwrap();
-    assert!(hands.iter().flatten().all(|socket| socket.shared));
+    let by_loop = listeners.take(&wanted, 2).unwrap();
+    assert!(by_loop.iter().flatten().all(|socket| socket.shared));
     listeners.check_inherited(&wanted).unwrap();
     let error = listeners.check_inherited(&wanted[1..]).unwrap_err().to_string();
     assert!(error.contains(&format!("{passed} (web)")), "{error}");

@@ -1,6 +1,6 @@
 //! One answer as a line, up to the number of its bytes, which is known later.
 //!
-//! The fields Authorization and Cookie are never looked at; a user's name comes from who has verified it.
+//! The fields Authorization and Cookie are never looked at; a user's name comes from what has verified it.
 
 use super::choice::{Member, Members};
 use super::text::{push_address, push_json, push_number, push_quoted, push_word};
@@ -76,9 +76,9 @@ pub struct Subject<'s> {
     pub request_id: &'s [u8],
     /// The site's name; empty if the request belongs to none.
     pub site: &'s str,
-    /// Who asked.
+    /// The client.
     pub client: IpAddr,
-    /// Who that has shown to be.
+    /// The user that it has shown to be.
     pub user: Option<&'s [u8]>,
     /// What was agreed with the client; `None` on a plain connection.
     pub secured: Option<&'s Secured>,
@@ -109,6 +109,8 @@ pub struct Relayed<'s> {
     pub connect_us: Option<u64>,
     /// Microseconds until the head of its answer was there.
     pub head_us: Option<u64>,
+    /// Microseconds until all of it was there, if that is over; else until the client has got it.
+    pub total_us: Option<u64>,
     /// When the last one was asked, in nanoseconds.
     pub begun_ns: u64,
 }
@@ -187,7 +189,9 @@ pub fn json(
 
 /// What an application was asked.
 fn json_relayed(out: &mut Vec<u8>, members: Members, relayed: &Relayed<'_>) {
-    let Relayed { upstream, status, error, attempts, queue_us, connect_us, head_us, .. } = *relayed;
+    let Relayed {
+        upstream, status, error, attempts, queue_us, connect_us, head_us, total_us, ..
+    } = *relayed;
     if !upstream.is_empty() {
         text(out, members, Member::Upstream, upstream.as_bytes());
     }
@@ -199,8 +203,11 @@ fn json_relayed(out: &mut Vec<u8>, members: Members, relayed: &Relayed<'_>) {
     }
     number(out, members, Member::UpstreamAttempts, attempts.into());
     number(out, members, Member::UpstreamQueueUs, queue_us);
-    for (member, us) in [(Member::UpstreamConnectUs, connect_us), (Member::UpstreamHeadUs, head_us)]
-    {
+    for (member, us) in [
+        (Member::UpstreamConnectUs, connect_us),
+        (Member::UpstreamHeadUs, head_us),
+        (Member::UpstreamUs, total_us),
+    ] {
         if let Some(us) = us {
             number(out, members, member, us);
         }
@@ -404,6 +411,7 @@ mod tests {
             queue_us: 150,
             connect_us: Some(80),
             head_us: Some(1700),
+            total_us: None,
             begun_ns: 1,
         };
         assert_eq!(

@@ -9,7 +9,7 @@ use super::{Batch, Logs, Part};
 use crate::config::LogFormat;
 use crate::policy::Judged;
 use forebay_conn::{Request, Secured, Stages};
-use forebay_metrics::{Local, Slot};
+use forebay_metrics::{Local, SiteSlot};
 use forebay_sys::clock;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ const LAST_WAIT: Duration = Duration::from_millis(200);
 pub struct Entry<'r> {
     /// The site's place in the configuration; `None` if the request belongs to none.
     pub site: Option<usize>,
-    /// Who asked; the unspecified address for the client of a Unix socket.
+    /// The client; the unspecified address for one of a Unix socket.
     pub client: IpAddr,
-    /// Who the client has shown to be, by a password.
+    /// The user that the client has shown to be, by a password.
     pub user: Option<&'r [u8]>,
     /// What was agreed with the client of the connection; `None` if that is plain.
     pub secured: Option<&'r Secured>,
@@ -61,7 +61,7 @@ pub struct Entry<'r> {
 /// An answer that waits for its number of bytes. It owns its text, so it may outlive the request.
 #[derive(Debug)]
 pub struct Line {
-    slot: Slot,
+    slot: SiteSlot,
     /// When the request came, if its duration is asked for; else 0.
     begun_ns: u64,
     /// `None` if the site has no log.
@@ -250,7 +250,7 @@ impl Logger {
             process_us: written_ns.saturating_sub(complete_ns) / 1000,
         };
         line::json(text, &subject, entry.request, entry.status);
-        let asked_ns = entry.relayed.filter(|relayed| relayed.attempts > 0);
+        let asked_ns = entry.relayed.filter(|one| one.attempts > 0 && one.total_us.is_none());
         let asked_ns = asked_ns.map(|relayed| relayed.begun_ns);
         End::Json { written_ns, asked_ns, members: subject.members }
     }

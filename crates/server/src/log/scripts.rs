@@ -1,6 +1,6 @@
 //! What scripts say for the log: a line for each request that has said something, on standard error.
 //!
-//! Loops never wait for whoever reads that: a thread writes, and what it cannot take in time is counted
+//! Loops never wait for what reads that: a thread writes, and what it cannot take in time is counted
 //! and dropped.
 
 use crate::run::say;

@@ -65,7 +65,7 @@ pub(super) struct SinkState {
 
 /// Why writing stopped before its end.
 enum Stop {
-    /// There is no room for the moment.
+    /// There is no room for now.
     Full,
     Failed(io::Error),
 }
@@ -132,7 +132,7 @@ impl Sink {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Counts lines that nobody will write.
+    /// Counts lines that will not be written.
     pub(super) fn drop_lines(&self, lines: u64) {
         self.dropped.fetch_add(lines, Ordering::Relaxed);
         self.dropped_by_all.fetch_add(lines, Ordering::Relaxed);
@@ -302,6 +302,6 @@ fn is_regular(file: &File) -> bool {
 }
 
 fn say(text: &str) {
-    // there is nobody left to tell if this fails
+    // there is nowhere left to tell it if this fails
     let _ = writeln!(io::stderr(), "forebay: access log: {text}");
 }

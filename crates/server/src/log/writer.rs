@@ -1,7 +1,7 @@
 //! The thread that writes all logs. It alone waits for disks.
 
 use super::sink::Sink;
-use super::{Batch, Message, Part, Shared};
+use super::{Batch, Message, Part, SharedSinks};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use forebay_sys::process;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 const KEPT_BYTES: usize = 128 * 1024;
 
 pub(super) struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSinks>,
     return_emptied: Sender<Batch>,
     /// Pipes for which lines wait.
     behind: Vec<Arc<Sink>>,
@@ -28,11 +28,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, return_emptied: Sender<Batch>) -> Writer {
+    pub(super) fn new(shared: Arc<SharedSinks>, return_emptied: Sender<Batch>) -> Writer {
         Writer { shared, return_emptied, behind: Vec::new(), gathered: Vec::new() }
     }
 
-    /// Writes until told to close, or until nobody is left who could send anything.
+    /// Writes until told to close, or until no sender is left.
     pub(super) fn run(mut self, from_loops: &Receiver<Message>) {
         while let Some(message) = self.next(from_loops) {
             if self.shared.reopen.swap(false, Ordering::Acquire) {
@@ -44,7 +44,7 @@ impl Writer {
                 Message::Close => break,
             }
             if self.shared.look.swap(false, Ordering::Acquire) {
-                // nobody else refers to it, so nobody will again: it is found only with the lock held
+                // nothing else refers to it, and nothing will again: it is found only with the lock held
                 let is_unused = |sink: &mut Arc<Sink>| Arc::strong_count(sink) == 1;
                 let unused: Vec<_> = self.shared.sinks().extract_if(.., is_unused).collect();
                 drop(unused);
@@ -53,7 +53,7 @@ impl Writer {
         self.finish();
     }
 
-    /// The next message; `None` when nobody can send any more. Pipes that are behind are written to
+    /// The next message; `None` when no sender is left. Pipes that are behind are written to
     /// meanwhile.
     fn next(&mut self, from_loops: &Receiver<Message>) -> Option<Message> {
         while !self.behind.is_empty() {

@@ -21,7 +21,7 @@ pub struct Facts {
 impl Facts {
     /// What a policy with these needs is told of a request. `normal` is its normal
     /// [path](Request::path) if there is one; it need not be made where no rule asks for a path.
-    /// Who the client has proven to be is for others to find out, once its address is known.
+    /// The identity that the client has proven is for others to find out, once its address is known.
     #[inline]
     pub fn of<'f>(
         &'f mut self,

@@ -1,5 +1,6 @@
 //! One loop's view of the policy: facts in, a verdict out, entries in the ledger.
 
+use super::at_once::{AtOnce, InFlightPlace, NoPlace, PlaceAsked, PlaceWait};
 use super::window::{Pass, WindowPoint};
 use super::{Facts, InForce, Judged, RuleNumber, Trace};
 use crate::client::TrustedProxies;
@@ -7,10 +8,12 @@ use crate::gate::Enforced;
 use crate::identity::{Brought, Remembered, Verifier};
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_control::gather::Gather;
-use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
+use forebay_http::client::ClientKey;
+use forebay_metrics::{ClassEvent, ClassSlot, Local, Reason, RefusedAt, Unanswered};
 use forebay_policy::decision::{Answer, Decisions, Refused};
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::{self as policy, Charge, Needs};
+use forebay_upstream::queue;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +46,7 @@ pub struct Known<'k> {
 pub struct Standing {
     /// What it has asked for, as far as rules count that.
     pub counts: policy::Standing,
-    /// Who it has proven to be.
+    /// The identity it has proven.
     pub identity: Remembered,
 }
 
@@ -61,7 +64,25 @@ pub struct Ticket {
     /// Its place in the window, where requests are queued with it.
     pass: Option<Pass>,
     /// What its rules count it among.
-    held: policy::Ticket,
+    held: Held,
+}
+
+/// What a request is counted among.
+#[derive(Debug)]
+enum Held {
+    /// Those at once of its rule, if that counts them, since it was admitted.
+    Counted(#[expect(dead_code, reason = "it counts until it is dropped")] policy::InFlightGuard),
+    /// Those at once of its rule, from when it has a place.
+    Queued(Box<Queued>),
+}
+
+/// A request that needs a place.
+#[derive(Debug)]
+struct Queued {
+    at_once: Arc<AtOnce>,
+    rule: u32,
+    client: IpAddr,
+    place: Option<InFlightPlace>,
 }
 
 impl Judge {
@@ -110,7 +131,7 @@ impl Judge {
             }
             Charge::Refuse(refused) => {
                 self.tell_ignored(peer, ends.client.ip(), now_ns);
-                self.refused(slot, Place::Accept, refused.reason);
+                self.refused(slot, RefusedAt::Accept, refused.reason);
                 verdict(&refused, ())
             }
         }
@@ -133,7 +154,11 @@ impl Judge {
         self.metrics.enter(slot, ClassEvent::Offered);
         state.note(&decisions, self.lane);
         match state.charge_request(&decisions, client.ip(), now_ns) {
-            Charge::Admit(policy::Admitted { rank, wait_ns, ticket: held }) => {
+            Charge::Admit(policy::Admitted { rank, wait_ns, queued_by, ticket }) => {
+                let held = match queued_by {
+                    None => Held::Counted(ticket),
+                    Some(rule) => self.in_force.queued(rule, client.ip(), ticket),
+                };
                 let ticket = Ticket::new(rank, trace, held);
                 let wait_ms = wait_ns.div_ceil(1_000_000).try_into().unwrap_or(u32::MAX);
                 let (rank, client) = (Rank(rank), Some(client.ip()));
@@ -142,10 +167,11 @@ impl Judge {
             }
             Charge::Refuse(refused) => {
                 self.tell_ignored(request.peer, client.ip(), now_ns);
-                self.refused(slot, Place::Request, refused.reason);
+                self.refused(slot, RefusedAt::Request, refused.reason);
                 let reason = (refused.reason, refused.rule.and_then(RuleNumber::of));
                 let trace = Trace { refused: Some(reason), ..trace };
-                let ticket = Ticket::new(refused.rank, trace, policy::Ticket::default());
+                let held = Held::Counted(policy::InFlightGuard::default());
+                let ticket = Ticket::new(refused.rank, trace, held);
                 verdict(&refused, Some(ticket))
             }
         }
@@ -215,7 +241,7 @@ impl Judge {
             }
             Err(retry_after_s) => {
                 ticket.trace.refused = Some((Reason::Agent, None));
-                self.refused(ticket.trace.slot, Place::Request, Reason::Agent);
+                self.refused(ticket.trace.slot, RefusedAt::Request, Reason::Agent);
                 Err(Refusal { status: 503, retry_after_s })
             }
         }
@@ -225,12 +251,30 @@ impl Judge {
     pub fn refused_later(&mut self, ticket: &mut Ticket, reason: Reason) {
         if ticket.trace.refused.is_none() {
             ticket.trace.refused = Some((reason, None));
-            self.refused(ticket.trace.slot, Place::Request, reason);
+            self.refused(ticket.trace.slot, RefusedAt::Request, reason);
         }
     }
 
+    /// An application has not answered a request, and its client is told this.
+    pub fn unanswered(&mut self, ticket: &Ticket, what: Unanswered) {
+        self.metrics.enter(ticket.trace.slot, ClassEvent::Unanswered(what));
+    }
+
+    /// A request that was admitted got no place among those at once of its rule.
+    pub fn refused_queued(&mut self, ticket: &mut Ticket) {
+        let Held::Queued(queued) = &ticket.held else { return };
+        let Queued { rule, client, .. } = **queued;
+        // rules of a policy that is not in force any more have other numbers
+        let rule = (ticket.trace.policy == self.in_force.number).then_some(rule);
+        if let Some(rule) = rule {
+            self.in_force.state.refuse_queued(rule, client);
+        }
+        ticket.trace.refused = Some((Reason::Queue, rule.and_then(RuleNumber::of)));
+        self.refused(ticket.trace.slot, RefusedAt::Request, Reason::Queue);
+    }
+
     /// Has the kernel ignore a client, too, that the server ignores: it was refused by a limit just now,
-    /// or has come although it was. Who is known by the word of a proxy sends no SYNs.
+    /// or has come although it was. A client that is known by the word of a proxy sends no SYNs.
     fn tell_ignored(&self, peer: &Peer, client: IpAddr, now_ns: u64) {
         let InForce { gate, firewall, state, .. } = &*self.in_force;
         if gate.is_none() && firewall.is_none() {
@@ -251,27 +295,70 @@ impl Judge {
         }
     }
 
-    fn refused(&mut self, slot: ClassSlot, place: Place, reason: Reason) {
+    fn refused(&mut self, slot: ClassSlot, place: RefusedAt, reason: Reason) {
         self.metrics.enter(slot, ClassEvent::Refused(place, reason));
         self.gather.refused();
     }
 
-    /// How long the loop should rest before it looks for news, so that those who compute keep the cores.
+    /// How long the loop should rest before it looks for news, so that threads that compute keep the cores.
     pub fn pause(&mut self, now_ms: u64) -> Option<Duration> {
         let pause = self.gather.pause(now_ms)?;
         self.in_force.windows.iter().any(|window| window.has_work()).then_some(pause)
     }
 }
 
+impl InForce {
+    /// A request of this client is to have a place among those at once of this rule.
+    #[cold]
+    fn queued(&self, rule: u32, client: IpAddr, ticket: policy::InFlightGuard) -> Held {
+        match self.at_once.get(rule as usize).and_then(Option::as_ref) {
+            Some(at_once) => {
+                let at_once = Arc::clone(at_once);
+                Held::Queued(Box::new(Queued { at_once, rule, client, place: None }))
+            }
+            None => Held::Counted(ticket),
+        }
+    }
+}
+
 impl Ticket {
     #[inline]
-    fn new(rank: u8, trace: Trace, held: policy::Ticket) -> Ticket {
+    fn new(rank: u8, trace: Trace, held: Held) -> Ticket {
         Ticket { trace, rank, has_entered: false, is_settled: false, pass: None, held }
     }
 
     /// The order of its request.
     pub fn rank(&self) -> Rank {
         Rank(self.rank)
+    }
+
+    /// Whether it needs a place among the requests at once of its rule, and has none.
+    #[inline]
+    pub fn needs_place(&self) -> bool {
+        matches!(&self.held, Held::Queued(queued) if queued.place.is_none())
+    }
+
+    /// Asks for that place. `Ok(None)` if it has it now.
+    ///
+    /// # Errors
+    /// There is none, not even to wait.
+    pub fn ask_for_place(&mut self, now_ms: u64) -> Result<Option<PlaceWait>, NoPlace> {
+        let Held::Queued(queued) = &mut self.held else { return Ok(None) };
+        let client = ClientKey::of(queued.client).as_u64();
+        match queued.at_once.ask(queue::Standing { rank: self.rank, client }, now_ms)? {
+            PlaceAsked::Has(place) => {
+                queued.place = Some(place);
+                Ok(None)
+            }
+            PlaceAsked::Waits(wait) => Ok(Some(wait)),
+        }
+    }
+
+    /// It has waited for that place, and has it.
+    pub fn has_place(&mut self, place: InFlightPlace) {
+        if let Held::Queued(queued) = &mut self.held {
+            queued.place = Some(place);
+        }
     }
 
     /// The request is being looked at.
@@ -297,7 +384,7 @@ impl Ticket {
         debug_assert!(!self.is_settled, "a request ends once");
         self.is_settled = true;
         self.pass = None;
-        self.held = policy::Ticket::default();
+        self.held = Held::Counted(policy::InFlightGuard::default());
         if self.trace.refused.is_some() {
             return;
         }
@@ -306,7 +393,7 @@ impl Ticket {
             Settled::Cut => ClassEvent::Cut,
             Settled::Expired => {
                 self.trace.refused = Some((Reason::Expired, None));
-                ClassEvent::Refused(Place::Request, Reason::Expired)
+                ClassEvent::Refused(RefusedAt::Request, Reason::Expired)
             }
         };
         metrics.enter(self.trace.slot, event);
@@ -397,7 +484,7 @@ action = "reset"
         }
 
         fn refused_for(&self, reason: Reason) -> u64 {
-            self.ledger().refused[Place::Request as usize][reason as usize]
+            self.ledger().refused[RefusedAt::Request as usize][reason as usize]
         }
     }
 
@@ -423,7 +510,10 @@ action = "reset"
             ticket.settle(Settled::Answered, &one.metrics);
         }
         let ledger = one.ledger();
-        assert_eq!((ledger.offered, ledger.answered, ledger.refused_at(Place::Request)), (4, 2, 2));
+        assert_eq!(
+            (ledger.offered, ledger.answered, ledger.refused_at(RefusedAt::Request)),
+            (4, 2, 2)
+        );
         let mut third = one.admitted("/costly/a");
         third.settle(Settled::Cut, &one.metrics);
         assert_eq!(one.ledger().cut, 1);

@@ -5,16 +5,19 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`at_once`] | requests at once of a rule, where those beyond its number wait |
 //! | [`facts`] | what the policy is told of a request |
 //! | [`judge`] | one loop's view: facts in, a verdict out, entries in the ledger |
 //! | [`trace`] | what the access log is told of that |
 //! | [`window`] | how much unfinished work each class may have |
 
+pub mod at_once;
 pub mod facts;
 pub mod judge;
 pub mod trace;
 pub mod window;
 
+pub use at_once::AtOnce;
 pub use facts::Facts;
 pub use judge::{Judge, Known, Standing, Ticket};
 pub use trace::{Judged, RuleNumber, Said, Trace};
@@ -42,6 +45,9 @@ pub struct InForce {
     pub state: State,
     /// The unfinished work of each class, by rank. Kept through reloads by the class's name.
     pub windows: Box<[Arc<Window>]>,
+    /// The requests at once of each rule, by its number, where those over the limit wait. Kept through
+    /// reloads by the rule's name.
+    pub at_once: Box<[Option<Arc<AtOnce>>]>,
     /// The ledger of each class, by rank.
     pub slots: Arc<[ClassSlot]>,
     /// How many judges there have been: each counts in another lane.
@@ -84,11 +90,17 @@ impl InForce {
             let known = before.and_then(|before| before.window(&class.name));
             known.map_or_else(Arc::default, Arc::clone)
         });
+        let at_once = policy.rules().iter().map(|rule| {
+            let known = before.and_then(|before| before.at_once(&rule.name));
+            rule.in_flight.and_then(|limit| AtOnce::new(&limit, &plan.ranks.shares, known))
+        });
+        let at_once = at_once.collect();
         let slots = Arc::clone(&plan.ranks.slots);
         let level = before.map(InForce::level).unwrap_or_default();
         InForce {
             number: before.map_or(0, |before| before.number.wrapping_add(1)),
             windows: windows.collect(),
+            at_once,
             slots,
             judges: AtomicUsize::new(0),
             agent: plan.agent,
@@ -114,7 +126,7 @@ impl InForce {
         self.policy.rules().is_empty() && self.policy.classes().len() < 2 && !self.agent
     }
 
-    /// Whether somebody must find out if there is overload: for the agent, or for rules that count
+    /// Whether the level of overload must be found out: for the agent, or for rules that count
     /// then.
     pub fn wants_agent_loop(&self) -> bool {
         self.agent || self.policy.rules().iter().any(|rule| rule.when != When::Always)
@@ -124,6 +136,16 @@ impl InForce {
     fn window(&self, class: &str) -> Option<&Arc<Window>> {
         let rank = self.policy.classes().iter().position(|known| known.name == class)?;
         self.windows.get(rank)
+    }
+
+    /// The requests at once of the rule with this name.
+    fn at_once(&self, rule: &str) -> Option<&Arc<AtOnce>> {
+        self.at_once.get(self.policy.rule(rule)? as usize)?.as_ref()
+    }
+
+    /// Requests that wait for a place among those at once of their rule.
+    pub fn queued_by_rules(&self) -> u64 {
+        self.at_once.iter().flatten().map(|at_once| at_once.counts().waiting as u64).sum()
     }
 
     /// A lane to count in.

@@ -6,7 +6,7 @@
 //! requests are queued before they are looked at, all enter it ([`WindowPoint`]).
 //!
 //! A [`Pass`] counts what the work waited and took. It is finished when the pass is dropped: when the
-//! work has ended, or nobody will do it. Whether the answer was sent makes no difference: a slow
+//! work has ended, or will not be done. Whether the answer was sent makes no difference: a slow
 //! receiver keeps no worker busy.
 
 use forebay_sys::clock;
@@ -139,7 +139,7 @@ impl Window {
         Ok(Pass { window, since_ns: clock::monotonic_ns(), began_cpu_ns: None })
     }
 
-    /// How many may be unfinished; `None` for no limit. Whoever is refused is told `retry_after_s`.
+    /// How many may be unfinished; `None` for no limit. A client that is refused is told `retry_after_s`.
     pub fn limit(&self, most: Option<u32>, retry_after_s: u32) {
         self.most.store(most.unwrap_or(u32::MAX), Relaxed);
         self.retry_after_s.store(retry_after_s, Relaxed);

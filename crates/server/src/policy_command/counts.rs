@@ -2,7 +2,7 @@
 //! of them since the last time.
 
 use crate::policy::InForce;
-use forebay_metrics::{Place, Totals};
+use forebay_metrics::{RefusedAt, Totals};
 use forebay_sys::clock;
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -49,8 +49,8 @@ impl Counts {
             OfClass {
                 name: class.name.clone(),
                 offered: of_class.offered,
-                refused: of_class.refused_at(Place::Request),
-                refused_connections: of_class.refused_at(Place::Accept),
+                refused: of_class.refused_at(RefusedAt::Request),
+                refused_connections: of_class.refused_at(RefusedAt::Accept),
                 waits: of_class.waits(),
                 delay_ns: of_class.delay_ns,
                 unfinished: window.counts().unfinished.into(),
@@ -71,7 +71,7 @@ impl Counts {
 
     /// What happened in the seconds since `before`: a line for each class. A class that was not there
     /// has nothing before.
-    pub fn since(&self, before: &Counts) -> Vec<Line> {
+    pub fn since(&self, before: &Counts) -> Vec<ClassRates> {
         let seconds = self.at_ns.saturating_sub(before.at_ns).max(1) as f64 / 1e9;
         let line = |now: &OfClass| {
             let old = before.classes.iter().find(|old| old.name == now.name);
@@ -81,7 +81,7 @@ impl Counts {
             let delay_ns = now.delay_ns.saturating_sub(old.delay_ns);
             let (offered, refused) =
                 (per_s(now.offered, old.offered), per_s(now.refused, old.refused));
-            Line {
+            ClassRates {
                 class: now.name.clone(),
                 offered,
                 admitted: (offered - refused).max(0.0),
@@ -170,7 +170,7 @@ impl OfClass {
 
 /// What happened to a class in a while, per second.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct ClassRates {
     /// The class.
     pub class: String,
     /// Requests that came.
@@ -191,12 +191,12 @@ pub struct Line {
     pub load: String,
 }
 
-impl Line {
+impl ClassRates {
     /// The names of the columns, as wide as those of a line.
     pub const HEADER: &'static str = "class            offered/s  admitted/s  refused/s  conns refused/s  delay ms  unfinished   most  load";
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ClassRates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = if self.most == 0 { "-".to_owned() } else { self.most.to_string() };
         write!(
@@ -242,7 +242,7 @@ mod tests {
         let shown = lines[0].to_string();
         let expected = "gold                   200         150         50                0      4.50           3     12  overload";
         assert_eq!(shown, expected);
-        assert_eq!(Line::HEADER.find("load"), expected.find("overload"));
+        assert_eq!(ClassRates::HEADER.find("load"), expected.find("overload"));
         // a class that is new
         let none = Counts { classes: Vec::new(), ..old };
         assert_eq!(now.since(&none)[0].offered, 250.0);

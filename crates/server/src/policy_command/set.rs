@@ -300,7 +300,7 @@ fn set_list<T: Section>(setting: &Setting<T>, section: &mut T, text: &str) -> Re
 fn check(config: &Config) -> Result<(), SetError> {
     let Some((at, mut wrong)) = at_odds(config) else { return Ok(()) };
     if let Wrong::Taken { place, .. } = &mut wrong {
-        // in a text that nobody has
+        // in a text that is kept nowhere
         *place = None;
     }
     let number = |list| {
@@ -540,9 +540,8 @@ costly search.stop = true, was false
                 "costly search.requests.burst: 0 is out of range, from 1 to 1000000 is allowed",
             ),
             (
-                &["costly search.in_flight.over=queue"],
-                "costly search.in_flight.over: expected \"reject\" or \"reset\" or \
-                 \"drop\", found \"queue\"",
+                &["costly search.in_flight.most=3", "costly search.in_flight.queue=5"],
+                "rule \"costly search\": in_flight.queue: means nothing without over = \"queue\"",
             ),
             (
                 &["rule 4.requests.burst=5"],

@@ -3,7 +3,8 @@
 use super::{Bounds, Known};
 use crate::config::{Config, Count, Switch};
 use crate::policy::InForce;
-use forebay_metrics::{FirewallFigures, Place, Reason, Totals};
+use crate::policy::at_once::PlaceCounts;
+use forebay_metrics::{FirewallFigures, Reason, RefusedAt, Totals, Unanswered};
 use forebay_policy::rule::{Conditions, Rule, When};
 use forebay_policy::{ClientsReport, Glob, MostRefused, State};
 use forebay_sys::clock;
@@ -53,7 +54,7 @@ pub fn show(known: &Known<'_>, which: &Which) -> String {
     // writing into a string does not fail
     let _ = write(in_force, config, totals, &mut text);
     let _ = write_limits(bounds, config, &mut text);
-    let _ = write_rules(&in_force.state, which, &mut text);
+    let _ = write_rules(in_force, which, &mut text);
     let _ = write_clients(&in_force.state, &mut text);
     let _ = write_firewall(in_force, &mut text);
     text
@@ -89,7 +90,7 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
             &of_class.offered,
             &of_class.answered,
             &of_class.cut,
-            &of_class.refused_at(Place::Request),
+            &of_class.refused_at(RefusedAt::Request),
             &of_class.in_flight(),
         ]);
     }
@@ -99,11 +100,21 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
     let mut table = Table::new(&["refused", "at", "because of", "how many"]);
     for ((class, _), slot) in by_rank() {
         let refused = &totals.class(*slot).refused;
-        for (place, of_place) in Place::ALL.iter().zip(refused) {
+        for (place, of_place) in RefusedAt::ALL.iter().zip(refused) {
             for (reason, count) in Reason::ALL.iter().zip(of_place).filter(|(_, count)| **count > 0)
             {
                 table.row(&[&class.name, &place.as_str(), &reason.as_str(), count]);
             }
+        }
+    }
+    if !table.is_empty() {
+        write!(f, "\n{table}")?;
+    }
+    let mut table = Table::new(&["not answered by applications", "status", "how many"]);
+    for ((class, _), slot) in by_rank() {
+        let unanswered = Unanswered::ALL.iter().zip(totals.class(*slot).unanswered);
+        for (what, count) in unanswered.filter(|(_, count)| *count > 0) {
+            table.row(&[&class.name, &what.as_str(), &count]);
         }
     }
     if table.is_empty() { Ok(()) } else { write!(f, "\n{table}") }
@@ -122,7 +133,8 @@ fn write_limits(bounds: &Bounds, config: &Config, f: &mut String) -> fmt::Result
     writeln!(f, "requests per connection: {}, at once {}", or_none(requests), streams.max(1))
 }
 
-fn write_rules(state: &State, which: &Which, f: &mut String) -> fmt::Result {
+fn write_rules(in_force: &InForce, which: &Which, f: &mut String) -> fmt::Result {
+    let state = &in_force.state;
     let rules = state.policy().rules();
     let glob = match which {
         Which::Named(name) => Glob::new(name.as_bytes()),
@@ -136,7 +148,7 @@ fn write_rules(state: &State, which: &Which, f: &mut String) -> fmt::Result {
     let mut hidden = 0;
     for (number, rule) in (0..).zip(rules) {
         if is_shown(number, rule) {
-            write!(f, "\n{}", Shown::new(rule, number, state, now_ns))?;
+            write!(f, "\n{}", Shown::new(rule, number, in_force, now_ns))?;
         } else {
             hidden += 1;
         }
@@ -166,7 +178,7 @@ fn write_clients(state: &State, f: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// Whom the machine's firewall keeps away.
+/// Which clients the machine's firewall keeps away.
 fn write_firewall(in_force: &InForce, f: &mut String) -> fmt::Result {
     let Some(firewall) = &in_force.firewall else { return Ok(()) };
     let FirewallFigures {
@@ -204,9 +216,15 @@ struct Shown<'r> {
 }
 
 impl<'r> Shown<'r> {
-    fn new(rule: &'r Rule, number: u32, state: &State, now_ns: u64) -> Shown<'r> {
+    fn new(rule: &'r Rule, number: u32, in_force: &InForce, now_ns: u64) -> Shown<'r> {
+        let state = &in_force.state;
+        let at_once = in_force.at_once.get(number as usize).and_then(Option::as_ref);
         let left = |left: Option<u32>| left.map(|left| format!("; {left} left now"));
-        let in_flight = state.in_flight(number).map(|count| format!("; {count} now"));
+        let in_flight = match (at_once.map(|at_once| at_once.counts()), state.in_flight(number)) {
+            (Some(PlaceCounts { taken, waiting }), _) => format!("; {taken} now, {waiting} wait"),
+            (None, Some(count)) => format!("; {count} now"),
+            (None, None) => String::new(),
+        };
         Shown {
             rule,
             connections: left(state.connections_left(number, now_ns)).unwrap_or_default(),
@@ -214,7 +232,7 @@ impl<'r> Shown<'r> {
                 (Some(rate), Some(left)) => format!("; {rate:.1}/s now{left}"),
                 (_, left) => left.unwrap_or_default(),
             },
-            in_flight: in_flight.unwrap_or_default(),
+            in_flight,
             so_far: match (state.matched(number), state.refused(number)) {
                 (0, 0) => "has decided nothing".to_owned(),
                 (matched, 0) => format!("{matched} matched"),
@@ -291,7 +309,7 @@ impl Display for Shown<'_> {
                 line(f, "moved", &bounds)?;
             }
         }
-        // a rule that only stops is in nobody's way, and nobody counts it
+        // a rule that only stops keeps no client away, and is not counted
         let decides = settings.iter().any(|(_, said)| said.is_some());
         if decides {
             line(f, "so far", &self.so_far)?;
@@ -303,7 +321,7 @@ impl Display for Shown<'_> {
     }
 }
 
-/// Who was refused most, and how often, or between which bounds.
+/// Which clients were refused most, and how often, or between which bounds.
 fn most_refused(state: &State, rule: u32) -> String {
     let clients = state.most_refused(rule).into_iter().take(TOP_CLIENTS);
     let said = |MostRefused { client, least, most }: MostRefused| match least == most {

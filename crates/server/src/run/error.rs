@@ -1,7 +1,7 @@
 //! Why a server could not start, or did not end well.
 
 use crate::certificates::CertificateError;
-use crate::isolated::Role;
+use crate::isolated::{Role, SealError};
 use crate::listen::ListenError;
 use crate::log::LogError;
 use crate::privileges::PrivilegeError;
@@ -31,6 +31,8 @@ pub enum RunError {
     Privileges(PrivilegeError),
     /// The process cannot be confined although it must be.
     Sandbox(SandboxError),
+    /// The process cannot be sealed although it must be.
+    Seal(SealError),
     /// The control socket cannot be used.
     ControlSocket {
         /// Where it should be.
@@ -54,7 +56,7 @@ pub enum RunError {
         /// How it has ended.
         why: String,
     },
-    /// A loop has ended although nobody told it to.
+    /// A loop has ended although it was not told to.
     LoopEnded {
         /// Why.
         reason: String,
@@ -73,6 +75,7 @@ impl fmt::Display for RunError {
             RunError::Firewall(why) => write!(f, "firewall: {why}"),
             RunError::Privileges(error) => error.fmt(f),
             RunError::Sandbox(error) => error.fmt(f),
+            RunError::Seal(error) => error.fmt(f),
             RunError::ControlSocket { path, error } => {
                 write!(f, "cannot listen for commands at {}: {error}", path.display())?;
                 match error.kind() {

@@ -1,5 +1,5 @@
 //! From a configuration to a server that runs: in this order descriptors, sockets, privileges,
-//! content, logs, groups of workers, admin listener.
+//! content, logs, the seal of a process that has one, groups of workers, admin listener.
 
 use super::error::{RunError, resources};
 use super::takeover::Reload;
@@ -49,7 +49,7 @@ impl Server {
         let plan = Plan::new(&config, &machine);
         let mut plan = plan.map_err(RunError::Policy)?;
         plan.ranks.slots = register.ledgers(&plan.policy);
-        // who can connect can also send commands
+        // a process that can connect can also send commands
         let mut control_socket = open_control_socket(&config, file.as_deref())?;
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
         let hands = plan
@@ -81,6 +81,8 @@ impl Server {
         let keeper = firewall::open(&config.firewall, &judged, &plan.policy);
         let keeper = keeper.map_err(RunError::Firewall)?;
         let firewall = keeper.as_ref().map(firewall::Keeper::firewall);
+        // its socket may be out of reach afterwards
+        let notifier = Notifier::from_environment();
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
@@ -139,7 +141,7 @@ impl Server {
             admin: None,
             _control_socket: control_socket,
             sandbox,
-            notifier: Notifier::from_environment(),
+            notifier,
             reload: Reload::default(),
             watches_certificates: false,
             acme: None,
@@ -154,6 +156,7 @@ impl Server {
         if let Some(keeper) = keeper {
             keeper.start().map_err(resources("a thread for the firewall"))?;
         }
+        let is_sealed = isolated::seal(&server.config).map_err(RunError::Seal)?;
         // clients are served from here on
         for prepared in prepared {
             server.begin(prepared).map_err(resources("a thread"))?;
@@ -167,6 +170,10 @@ impl Server {
             let _ = writeln!(io::stderr(), "{start_line}");
         }
         server.notifier.ready(&start_line);
+        if is_sealed {
+            // a socket that sends to any address
+            server.notifier.close();
+        }
         server.watch_later();
         server.watch_gate();
         server.warn_of_certificates();
@@ -203,13 +210,16 @@ fn confine(
     control_socket: Option<&ControlSocket>,
 ) -> Result<Sandbox, RunError> {
     let control = control_socket.map(ControlSocket::path);
-    privileges::drop_to_user(config, listeners, control.as_slice())
-        .map_err(RunError::Privileges)?;
+    let given_up = match isolated::is_sealed(config) {
+        true => isolated::give_up(config),
+        false => privileges::drop_to_user(config, listeners, control.as_slice()),
+    };
+    given_up.map_err(RunError::Privileges)?;
     let needs = Needs::of(config, file, control);
     sandbox::confine(needs, config.sandbox.landlock).map_err(RunError::Sandbox)
 }
 
-/// From here on signals wait until somebody listens.
+/// From here on signals wait until a thread listens.
 pub(super) fn catch_signals() -> io::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1])
 }

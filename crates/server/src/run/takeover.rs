@@ -4,7 +4,7 @@
 use super::{Event, Later, Server, say};
 use crate::admin::{AdminListener, RunningAdmin};
 use crate::client::TrustedProxies;
-use crate::control_socket::Answer;
+use crate::control_socket::CommandAnswer;
 use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
 use crate::live::ServingSnapshot;
@@ -49,41 +49,41 @@ impl Wanted {
     }
 }
 
-/// Something to be put in force, and who waits for it.
-struct Task {
+/// Something to be put in force, and the commands that wait for it.
+struct PendingChange {
     wanted: Wanted,
-    waiting: Vec<Sender<Answer>>,
+    waiting: Vec<Sender<CommandAnswer>>,
 }
 
 /// What is being prepared, and what comes after it.
 #[derive(Default)]
 pub(super) struct Reload {
-    under_way: Option<Task>,
-    next: VecDeque<Task>,
+    under_way: Option<PendingChange>,
+    next: VecDeque<PendingChange>,
 }
 
 impl Server {
     /// Begins a reload or another change, or notes that it is wanted.
-    pub(super) fn ask_for(&mut self, wanted: Wanted, reply: Option<Sender<Answer>>) {
+    pub(super) fn ask_for(&mut self, wanted: Wanted, reply: Option<Sender<CommandAnswer>>) {
         let waiting = reply.into_iter().collect();
         if self.reload.under_way.is_none() {
-            return self.begin_to_prepare(Task { wanted, waiting });
+            return self.begin_to_prepare(PendingChange { wanted, waiting });
         }
         match self.reload.next.back_mut() {
             // they all want what the file says then
-            Some(Task { wanted: Wanted::File, waiting: others })
+            Some(PendingChange { wanted: Wanted::File, waiting: others })
                 if matches!(wanted, Wanted::File) =>
             {
                 others.extend(waiting);
             }
-            // nobody waits for these
-            Some(Task { wanted: Wanted::Certificates, .. })
+            // no command waits for these
+            Some(PendingChange { wanted: Wanted::Certificates, .. })
                 if matches!(wanted, Wanted::Certificates) => {}
-            _ => self.reload.next.push_back(Task { wanted, waiting }),
+            _ => self.reload.next.push_back(PendingChange { wanted, waiting }),
         }
     }
 
-    fn begin_to_prepare(&mut self, task: Task) {
+    fn begin_to_prepare(&mut self, task: PendingChange) {
         let refused = match (&self.file, &task.wanted) {
             _ if self.draining.is_some() => ReloadError::Stopping,
             (None, Wanted::File | Wanted::Set(_)) => ReloadError::NoFile,
@@ -132,9 +132,9 @@ impl Server {
         }
     }
 
-    /// Puts what was prepared in force, tells everybody who waits, and begins with what comes next.
+    /// Puts what was prepared in force, tells the commands that wait, and begins with what comes next.
     pub(super) fn finish_reload(&mut self, next: Result<Box<Next>, ReloadError>) {
-        let Some(Task { wanted, waiting }) = self.reload.under_way.take() else { return };
+        let Some(PendingChange { wanted, waiting }) = self.reload.under_way.take() else { return };
         let is_reload = matches!(wanted, Wanted::File);
         let result = match next {
             Ok(_) if self.draining.is_some() => Err(ReloadError::Stopping),
@@ -147,25 +147,27 @@ impl Server {
         let generation = self.common.live.generation();
         let with_warnings = |first: String| {
             let lines = [first].into_iter().chain(self.uncovered());
-            Answer { code: 0, text: lines.map(|line| line + "\n").collect() }
+            CommandAnswer { code: 0, text: lines.map(|line| line + "\n").collect() }
         };
         let answer = match result {
             Ok(said) if is_reload => {
                 with_warnings(format!("{said}reloaded: generation {generation}"))
             }
             Ok(said) if matches!(wanted, Wanted::Certificates) => with_warnings(said),
-            Ok(said) if matches!(wanted, Wanted::Agent(..)) => Answer { code: 0, text: said },
-            Err(ReloadError::Renewal(said)) => Answer { code: 1, text: said },
+            Ok(said) if matches!(wanted, Wanted::Agent(..)) => {
+                CommandAnswer { code: 0, text: said }
+            }
+            Err(ReloadError::Renewal(said)) => CommandAnswer { code: 1, text: said },
             Ok(said) => {
                 let file = self.file.as_deref().unwrap_or(Path::new("the file")).display();
                 let kept = format!("lost at the next reload, unless {file} says it too");
-                Answer { code: 0, text: format!("{said}in force, and {kept}\n") }
+                CommandAnswer { code: 0, text: format!("{said}in force, and {kept}\n") }
             }
             Err(error) => {
                 if is_reload {
                     self.status.reload_failed();
                 }
-                Answer {
+                CommandAnswer {
                     code: error.code(),
                     text: format!("{error}\nnothing has changed: generation {generation}\n"),
                 }
@@ -177,7 +179,7 @@ impl Server {
             self.notifier.ready(&answer.text.trim_end().replace('\n', "; "));
         }
         for reply in waiting {
-            // who asked may be gone
+            // the command may be gone
             let _ = reply.send(answer.clone());
         }
         if let Some(task) = self.reload.next.pop_front() {

@@ -405,6 +405,24 @@ fn the_order_of_those_who_wait_for_a_thread_needs_threads_and_classes() {
 }
 
 #[test]
+fn the_order_of_sends_needs_a_loop() {
+    let folder = Folder::new();
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    let wrong = "DIR/forebay.toml:2:14: send_order: means nothing without an engine with loops, such as \
+                 \"event\"";
+    let order = "send_order = \"shortest\"\nengine";
+    assert_eq!(remarks(&format!("{order} = \"pool\"")), [wrong]);
+    let never = "pipeline.fuse = \"never\"";
+    assert_eq!(remarks(&format!("{order} = \"pipeline\"\n{never}")), [wrong]);
+    let nothing: [&str; 0] = [];
+    for engine in ["event", "fibers", "pipeline"] {
+        assert_eq!(remarks(&format!("{order} = {engine:?}")), nothing, "{engine}");
+    }
+    let event = "[[listener]]\nlisten = [\"127.0.0.1:81\"]\nengine = \"event\"";
+    assert_eq!(remarks(&format!("{order} = \"threads\"\n{event}")), nothing);
+}
+
+#[test]
 fn settings_of_the_pipeline_need_it() {
     let folder = Folder::new();
     let text = "root = \"site\"\n[pipeline]\nfuse = \"never\"\nby = \"delay\"\n";

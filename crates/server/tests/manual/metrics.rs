@@ -123,6 +123,8 @@ With classes or rules each class has a ledger. When nothing is under way,
 `forebay_class_refused_total{place=\"request\"}`; until then the difference is `forebay_class_in_flight`.
 A request whose client left is cut. If no worker had begun it, `forebay_requests_given_up_total` counts it
 too, with and without classes ([who leaves](policy.md#how-it-is-decided)).
+`forebay_class_unanswered_total` says of how many an application was to answer and has not, by the status that the
+client got instead (502, 503, 504); these are answered or refused as well.
 The reasons of refusals:
 
 | reason | place | who is refused |
@@ -130,7 +132,7 @@ The reasons of refusals:
 | `action` | accept, request | whom a rule rejects, resets or drops |
 | `connections` | accept | who is over a limit on connections |
 | `requests` | request | who is over a limit on requests |
-| `queue` | request | who would wait too long for a turn under such a limit, or behind too many |
+| `queue` | request | who would wait too long for a turn under a limit on requests or on requests at once, or behind too many |
 | `in_flight` | request | who is over a limit on requests at once |
 | `ignored` | accept | whose client was refused a moment ago |
 | `agent` | accept, request | who does not fit beside the others of the class |

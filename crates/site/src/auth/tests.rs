@@ -28,7 +28,7 @@ fn basic(pair: &str) -> String {
 fn fate(realms: &Arc<Realms>, own: &mut Own, realm: u32, fields: &str) -> (u16, u32) {
     let decision = with_head(fields, |head| realms.decide(realm, head, own, 0, CLIENT));
     match decision {
-        Decision::Verify(verification) => {
+        AuthDecision::Verify(verification) => {
             let verified = verification.run();
             (status(&realms.take(&verified, own)), 1)
         }
@@ -36,13 +36,13 @@ fn fate(realms: &Arc<Realms>, own: &mut Own, realm: u32, fields: &str) -> (u16, 
     }
 }
 
-fn status(decision: &Decision) -> u16 {
+fn status(decision: &AuthDecision) -> u16 {
     match decision {
-        Decision::Pass => 200,
-        Decision::Refuse => 401,
-        Decision::Broken => 500,
-        Decision::LimitReached(status) => *status,
-        Decision::Verify(_) => panic!("verified once already"),
+        AuthDecision::Pass => 200,
+        AuthDecision::Refuse => 401,
+        AuthDecision::Broken => 500,
+        AuthDecision::LimitReached(status) => *status,
+        AuthDecision::Verify(_) => panic!("verified once already"),
     }
 }
 
@@ -111,7 +111,7 @@ fn one_user_is_one_lane_and_all_lanes_are_few() {
             realms.decide(0, head, &mut own, 0, IpAddr::from(client.to_be_bytes()))
         };
         match with_head(&basic(pair), decide) {
-            Decision::Verify(verification) => verification.lane(),
+            AuthDecision::Verify(verification) => verification.lane(),
             _ => panic!("nothing is known of {pair}"),
         }
     };
@@ -127,7 +127,7 @@ fn one_client_waits_in_few_places() {
     let refused = (0..100).find_map(|n| {
         let fields = basic(&format!("alice:{n}"));
         match with_head(&fields, |head| realms.decide(0, head, &mut own, 0, CLIENT)) {
-            Decision::Verify(verification) => {
+            AuthDecision::Verify(verification) => {
                 waiting.push(verification);
                 None
             }

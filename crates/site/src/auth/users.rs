@@ -17,8 +17,8 @@ const MOST_FILE_BYTES: u64 = 16 << 20;
 /// How long after a change a file may still change without its time stamp moving.
 const YOUNG: Duration = Duration::from_secs(2);
 
-/// Verified against if a realm has no user at all, so that nobody learns that from the time it
-/// takes. With the costs that `forebay hash-password` gives; nobody knows the password.
+/// Verified against if a realm has no user at all, so that a client does not learn that from the time it
+/// takes. With the costs that `forebay hash-password` gives; its password is known to no one.
 static NOBODY: LazyLock<Option<PasswordHash>> = LazyLock::new(|| {
     let text = "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGlzIGhlcmUh$\
                 oAmEYQm1cQ3tqvoXKnGz0A0BPqWZMsJmCjKpNbAzqRQ";
@@ -27,12 +27,12 @@ static NOBODY: LazyLock<Option<PasswordHash>> = LazyLock::new(|| {
 
 /// The users of one realm at one time.
 #[derive(Debug, Default)]
-struct Table {
+struct UserTable {
     places: HashMap<Box<[u8]>, usize>,
     hashes: Vec<PasswordHash>,
 }
 
-impl Table {
+impl UserTable {
     fn add(&mut self, user: &User) {
         self.places.insert(user.name().as_bytes().into(), self.hashes.len());
         self.hashes.push(user.hash().clone());
@@ -43,7 +43,7 @@ impl Table {
 #[derive(Debug)]
 struct UsersState {
     /// `None` while the file cannot be read.
-    table: Option<Table>,
+    table: Option<UserTable>,
     /// The file that was read.
     stamp: Option<Stamp>,
 }
@@ -77,7 +77,7 @@ impl Stamp {
 /// What is wrong with a file of users.
 #[derive(Debug)]
 pub enum UsersError {
-    /// It cannot be read: nobody may pass.
+    /// It cannot be read: no user may pass.
     Unreadable(io::Error),
     /// A line of it is not `NAME:HASH`: that user may not pass.
     Line {
@@ -124,10 +124,10 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// The users that are configured. If there is a file, nobody passes before the first
+    /// The users that are configured. If there is a file, no user passes before the first
     /// [`look`](Users::look).
     pub(crate) fn new(configured: Vec<User>, file: Option<PathBuf>) -> Users {
-        let mut table = Table::default();
+        let mut table = UserTable::default();
         configured.iter().for_each(|user| table.add(user));
         let state = UsersState { table: file.is_none().then_some(table), stamp: None };
         let generation = AtomicU64::new(u64::from(file.is_some()));
@@ -147,7 +147,7 @@ impl Users {
         self.generation.load(Acquire)
     }
 
-    /// Whether nobody may pass because the file cannot be read.
+    /// Whether no user may pass because the file cannot be read.
     #[inline]
     pub(crate) fn is_unreadable(&self) -> bool {
         self.generation() % 2 == 1
@@ -196,7 +196,7 @@ impl Users {
         self.generation.store(next + (next + parity) % 2, Release);
     }
 
-    fn read(&self, file: &Path) -> io::Result<(Table, Stamp, Vec<UsersError>)> {
+    fn read(&self, file: &Path) -> io::Result<(UserTable, Stamp, Vec<UsersError>)> {
         if !fs::metadata(file)?.is_file() {
             return Err(io::Error::other("it is not a file"));
         }
@@ -207,7 +207,7 @@ impl Users {
         }
         let mut text = Vec::new();
         (&file).take(MOST_FILE_BYTES).read_to_end(&mut text)?;
-        let mut table = Table::default();
+        let mut table = UserTable::default();
         let mut errors = Vec::new();
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let line = line.trim_ascii();
@@ -245,8 +245,8 @@ impl Users {
     }
 }
 
-impl PartialEq for Table {
-    fn eq(&self, other: &Table) -> bool {
+impl PartialEq for UserTable {
+    fn eq(&self, other: &UserTable) -> bool {
         self.places == other.places && self.hashes == other.hashes
     }
 }

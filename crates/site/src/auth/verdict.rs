@@ -25,7 +25,7 @@ const WAYS: usize = 4;
 pub(crate) struct Tag([u8; 32]);
 
 impl Tag {
-    /// Where to look for it. Nobody outside can choose it, as nobody knows the key.
+    /// Where to look for it. A client cannot choose it, as it does not know the key.
     fn set(&self) -> usize {
         usize::from(self.0[0]) % SETS
     }
@@ -90,11 +90,11 @@ impl Verdict {
 }
 
 /// The table of all loops.
-pub(crate) struct Shared(Cache<Tag, Verdict>);
+pub(crate) struct SharedVerdicts(Cache<Tag, Verdict>);
 
-impl Shared {
-    pub(crate) fn new() -> Shared {
-        Shared(Cache::new(MOST_SHARED))
+impl SharedVerdicts {
+    pub(crate) fn new() -> SharedVerdicts {
+        SharedVerdicts(Cache::new(MOST_SHARED))
     }
 
     pub(crate) fn get(&self, tag: &Tag, generation: u64, now_ms: u64) -> Option<Verdict> {
@@ -131,7 +131,7 @@ impl Own {
         let first = tag.set() * WAYS;
         let Some(set) = self.places.get_mut(first..first + WAYS) else { return };
         let is_it = |slot: &Option<(Tag, Verdict)>| slot.is_some_and(|(held, _)| held.is(&tag));
-        // what fails or ends first makes room
+        // what fails or ends first is removed
         let worth = |slot: &Option<(Tag, Verdict)>| slot.map(|(_, at)| (at.passes, at.until_ms));
         let at = set.iter().position(is_it);
         let at = at.or_else(|| (0..WAYS).min_by_key(|&at| worth(&set[at])));
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_verdict_holds_for_a_while_and_for_one_generation() {
         let tag = Tagger::new().unwrap().tag(0, b"x");
-        let (mut own, shared) = (Own::default(), Shared::new());
+        let (mut own, shared) = (Own::default(), SharedVerdicts::new());
         assert_eq!(own.get(&tag, 0, 0), None);
         for (passes, lasts_ms) in [(true, PASS_MS), (false, FAIL_MS)] {
             let verdict = Verdict::new(passes, 4, 1000);

@@ -1,4 +1,4 @@
-//! How many credentials may wait to be verified: so few that those who guess passwords hold
+//! How many credentials may wait to be verified: so few that clients that guess passwords hold
 //! neither all helpers nor a long queue.
 
 use crate::job::cores;
@@ -17,7 +17,7 @@ pub(super) fn lanes() -> u64 {
     cores().min(4)
 }
 
-/// Everybody who waits for a verdict. Locked for a look at a table, never while a password is
+/// The requests that wait for a verdict. Locked for a look at a table, never while a password is
 /// verified.
 #[derive(Debug, Default)]
 pub(super) struct VerificationLimit {
@@ -35,7 +35,7 @@ struct Waiting {
 
 /// One password is verified.
 #[derive(Debug)]
-pub(super) struct Turn<'c>(&'c VerificationLimit);
+pub(super) struct VerificationTurn<'c>(&'c VerificationLimit);
 
 /// A place in the verification limit.
 #[derive(Debug)]
@@ -70,11 +70,11 @@ impl VerificationLimit {
 
     /// Waits until fewer than [`lanes`] are verified: in engines whose threads do their jobs
     /// themselves there are no lanes, and each password may take much memory.
-    pub(super) fn turn(&self) -> Turn<'_> {
+    pub(super) fn turn(&self) -> VerificationTurn<'_> {
         let is_full = |waiting: &mut Waiting| waiting.verified >= lanes();
         let waiting = self.left.wait_while(self.lock(), is_full);
         waiting.unwrap_or_else(PoisonError::into_inner).verified += 1;
-        Turn(self)
+        VerificationTurn(self)
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -82,7 +82,7 @@ impl VerificationLimit {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for VerificationTurn<'_> {
     fn drop(&mut self) {
         self.0.lock().verified -= 1;
         self.0.left.notify_one();

@@ -188,7 +188,7 @@ fn a_file_that_is_not_kept_in_memory_is_compressed() {
     });
 }
 
-/// Without room for what is read nothing is compressed, and later it is.
+/// Without memory for what is read nothing is compressed, and later it is.
 #[test]
 fn a_file_is_compressed_when_there_is_room_to_read_it() {
     let folder = Folder::new();
@@ -310,12 +310,12 @@ fn the_choice_does_not_depend_on_what_was_made() {
         let fields = format!("Accept-Encoding: {accepted}\r\n");
         with_head(&fields, |head| on_demand.choose(&Preference::of(head), files.into_iter()))
     };
-    assert_eq!(choose("gzip, br"), Some(Choice::Make(0)));
+    assert_eq!(choose("gzip, br"), Some(CodingChoice::Make(0)));
     on_demand.made[0].set(None).unwrap();
-    assert_eq!(choose("gzip, br"), Some(Choice::Make(2)));
+    assert_eq!(choose("gzip, br"), Some(CodingChoice::Make(2)));
     on_demand.made[2].set(None).unwrap();
-    assert_eq!(choose("gzip, br"), Some(Choice::File(Coding::Identity)));
-    assert_eq!(choose("gzip, zstd"), Some(Choice::Make(1)));
+    assert_eq!(choose("gzip, br"), Some(CodingChoice::File(Coding::Identity)));
+    assert_eq!(choose("gzip, zstd"), Some(CodingChoice::Make(1)));
     assert_eq!(choose("gzip, identity;q=0"), None);
 }
 

@@ -13,7 +13,7 @@ pub struct Access {
     pub path: Scope,
     /// These are admitted, also if they are denied too.
     pub allow: Vec<Network>,
-    /// These are not. Without any, all who are not allowed are denied.
+    /// These are not. Without any, all clients that are not allowed are denied.
     pub deny: Vec<Network>,
 }
 
@@ -34,7 +34,7 @@ pub struct Auth {
     pub path: Scope,
     /// What the client shows to its user.
     pub realm: Realm,
-    /// Who may come in.
+    /// Which clients may pass.
     pub users: Vec<User>,
     /// A file with more of them, a line `NAME:HASH` for each.
     pub file: Option<PathBuf>,

@@ -32,7 +32,7 @@ pub use redirect::{Redirect, RedirectError, Rewrite, RewriteError};
 pub(crate) use scope::Reach;
 pub use scope::{Scope, ScopeError};
 pub use scripts::{Ending, EndingError, Route, Scripts};
-pub use template::{Part, Template, TemplateError};
+pub use template::{Template, TemplateError, TemplatePart};
 pub use try_files::{Candidate, CandidateError, TryFiles, TryFilesError};
 pub use types::{FileMediaType, FileMediaTypeError};
 

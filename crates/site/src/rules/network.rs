@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     text: Box<str>,
-    kind: Kind,
+    kind: NetworkKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum NetworkKind {
     All,
     Unix,
     /// The address as bits from the left, and how many of them count.
@@ -26,8 +26,8 @@ impl Network {
     /// [`NetworkError`] for anything else, and for bits behind the prefix.
     pub fn parse(text: &str) -> Result<Network, NetworkError> {
         let kind = match text {
-            "all" => Kind::All,
-            "unix" => Kind::Unix,
+            "all" => NetworkKind::All,
+            "unix" => NetworkKind::Unix,
             text => parse_prefix(text)?,
         };
         Ok(Network { text: text.into(), kind })
@@ -41,22 +41,24 @@ impl Network {
     /// Whether it has addresses of other machines.
     pub fn has_others(&self) -> bool {
         match self.kind {
-            Kind::All => true,
-            Kind::Unix => false,
-            Kind::V4(bits, len) => !Ipv4Addr::from_bits(bits).is_loopback() || len < 8,
-            Kind::V6(bits, len) => !Ipv6Addr::from_bits(bits).is_loopback() || len < 128,
+            NetworkKind::All => true,
+            NetworkKind::Unix => false,
+            NetworkKind::V4(bits, len) => !Ipv4Addr::from_bits(bits).is_loopback() || len < 8,
+            NetworkKind::V6(bits, len) => !Ipv6Addr::from_bits(bits).is_loopback() || len < 128,
         }
     }
 
     /// Whether some address is in both.
     pub fn overlaps(&self, other: &Network) -> bool {
         match (self.kind, other.kind) {
-            (Kind::All, _) | (_, Kind::All) | (Kind::Unix, Kind::Unix) => true,
-            (Kind::V4(one, len), Kind::V4(two, other_len)) => {
+            (NetworkKind::All, _)
+            | (_, NetworkKind::All)
+            | (NetworkKind::Unix, NetworkKind::Unix) => true,
+            (NetworkKind::V4(one, len), NetworkKind::V4(two, other_len)) => {
                 let mask = u32::MAX.checked_shl(32 - len.min(other_len)).unwrap_or(0);
                 (one ^ two) & mask == 0
             }
-            (Kind::V6(one, len), Kind::V6(two, other_len)) => {
+            (NetworkKind::V6(one, len), NetworkKind::V6(two, other_len)) => {
                 let mask = u128::MAX.checked_shl(128 - len.min(other_len)).unwrap_or(0);
                 (one ^ two) & mask == 0
             }
@@ -66,7 +68,7 @@ impl Network {
 
     /// Whether it is `unix`.
     pub fn is_unix(&self) -> bool {
-        self.kind == Kind::Unix
+        self.kind == NetworkKind::Unix
     }
 
     /// Whether the address is in it. An IPv4 address in IPv6's form counts as IPv4; `0.0.0.0` is
@@ -75,17 +77,17 @@ impl Network {
         let address = address.to_canonical();
         let is_unix = address == IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (self.kind, address) {
-            (Kind::All, _) => true,
-            (Kind::Unix, _) => is_unix,
-            (Kind::V4(bits, len), IpAddr::V4(address)) if !is_unix => {
+            (NetworkKind::All, _) => true,
+            (NetworkKind::Unix, _) => is_unix,
+            (NetworkKind::V4(bits, len), IpAddr::V4(address)) if !is_unix => {
                 let mask = u32::MAX.checked_shl(32 - len).unwrap_or(0);
                 address.to_bits() & mask == bits
             }
-            (Kind::V6(bits, len), IpAddr::V6(address)) => {
+            (NetworkKind::V6(bits, len), IpAddr::V6(address)) => {
                 let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
                 address.to_bits() & mask == bits
             }
-            (Kind::V4(..) | Kind::V6(..), _) => false,
+            (NetworkKind::V4(..) | NetworkKind::V6(..), _) => false,
         }
     }
 }
@@ -96,7 +98,7 @@ impl fmt::Display for Network {
     }
 }
 
-fn parse_prefix(text: &str) -> Result<Kind, NetworkError> {
+fn parse_prefix(text: &str) -> Result<NetworkKind, NetworkError> {
     let (address, len) = match text.split_once('/') {
         Some((address, len)) => (address, Some(len)),
         None => (text, None),
@@ -114,11 +116,11 @@ fn parse_prefix(text: &str) -> Result<Kind, NetworkError> {
     let (kind, meant) = match address {
         IpAddr::V4(address) => {
             let bits = address.to_bits() & u32::MAX.checked_shl(32 - len).unwrap_or(0);
-            (Kind::V4(bits, len), IpAddr::V4(bits.into()))
+            (NetworkKind::V4(bits, len), IpAddr::V4(bits.into()))
         }
         IpAddr::V6(address) => {
             let bits = address.to_bits() & u128::MAX.checked_shl(128 - len).unwrap_or(0);
-            (Kind::V6(bits, len), IpAddr::V6(bits.into()))
+            (NetworkKind::V6(bits, len), IpAddr::V6(bits.into()))
         }
     };
     if meant != address {

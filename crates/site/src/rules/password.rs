@@ -21,11 +21,11 @@ const MOST_BCRYPT_BYTES: usize = 72;
 #[derive(Clone, PartialEq, Eq)]
 pub struct PasswordHash {
     text: Box<str>,
-    kind: Kind,
+    kind: HashKind,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Kind {
+enum HashKind {
     Argon2id(Box<phc::PasswordHash>),
     Bcrypt,
 }
@@ -126,10 +126,10 @@ impl PasswordHash {
     /// [`HashError`] if it is neither, or if verifying it would take more than 1 GiB or minutes.
     pub fn parse(text: &str) -> Result<PasswordHash, HashError> {
         let kind = if text.starts_with("$argon2id$") {
-            Kind::Argon2id(Box::new(read_argon2id(text)?))
+            HashKind::Argon2id(Box::new(read_argon2id(text)?))
         } else if ["$2a$", "$2b$", "$2y$"].iter().any(|start| text.starts_with(start)) {
             check_bcrypt(text)?;
-            Kind::Bcrypt
+            HashKind::Bcrypt
         } else {
             return Err(HashError::Unknown);
         };
@@ -169,18 +169,18 @@ impl PasswordHash {
     /// whatever the password. `false` also if there is no memory for it.
     pub fn verify(&self, password: &[u8]) -> bool {
         match &self.kind {
-            Kind::Argon2id(hash) => {
+            HashKind::Argon2id(hash) => {
                 Argon2::default().verify_password(password, hash.as_ref()).is_ok()
             }
-            Kind::Bcrypt => bcrypt::verify(password, &self.text).unwrap_or(false),
+            HashKind::Bcrypt => bcrypt::verify(password, &self.text).unwrap_or(false),
         }
     }
 
     /// How it was made.
     pub fn scheme(&self) -> Scheme {
         match self.kind {
-            Kind::Argon2id(_) => Scheme::Argon2id,
-            Kind::Bcrypt => Scheme::Bcrypt,
+            HashKind::Argon2id(_) => Scheme::Argon2id,
+            HashKind::Bcrypt => Scheme::Bcrypt,
         }
     }
 

@@ -19,11 +19,11 @@ const MOST_REGEX_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: Box<str>,
-    kind: Kind,
+    kind: PatternKind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum PatternKind {
     /// What stands between the stars.
     Stars(Box<[Box<[u8]>]>),
     Regex(Regex),
@@ -62,7 +62,7 @@ impl Pattern {
         if let Some(at) = detour(text) {
             return Err(PatternError::Detour { at: place(text, at) });
         }
-        Ok(Pattern { text: text.into(), kind: Kind::Stars(pieces) })
+        Ok(Pattern { text: text.into(), kind: PatternKind::Stars(pieces) })
     }
 
     /// Reads a regular expression.
@@ -73,7 +73,7 @@ impl Pattern {
         let mut builder = RegexBuilder::new(text);
         builder.size_limit(MOST_REGEX_BYTES).dfa_size_limit(MOST_REGEX_BYTES);
         match builder.build() {
-            Ok(regex) => Ok(Pattern { text: text.into(), kind: Kind::Regex(regex) }),
+            Ok(regex) => Ok(Pattern { text: text.into(), kind: PatternKind::Regex(regex) }),
             Err(regex::Error::CompiledTooBig(most_bytes)) => {
                 Err(PatternError::TooLarge { most_bytes })
             }
@@ -84,7 +84,7 @@ impl Pattern {
     /// The pattern for every path, `*`.
     pub fn any() -> Pattern {
         let pieces = [Box::default(), Box::default()];
-        Pattern { text: "*".into(), kind: Kind::Stars(Box::new(pieces)) }
+        Pattern { text: "*".into(), kind: PatternKind::Stars(Box::new(pieces)) }
     }
 
     /// As it was written.
@@ -94,30 +94,30 @@ impl Pattern {
 
     /// Whether it is a regular expression.
     pub fn is_regex(&self) -> bool {
-        matches!(self.kind, Kind::Regex(_))
+        matches!(self.kind, PatternKind::Regex(_))
     }
 
     /// How many captures it has, at most [`MOST_CAPTURES`].
     pub fn captures_len(&self) -> usize {
         match &self.kind {
-            Kind::Stars(pieces) => pieces.len() - 1,
-            Kind::Regex(regex) => (regex.captures_len() - 1).min(MOST_CAPTURES),
+            PatternKind::Stars(pieces) => pieces.len() - 1,
+            PatternKind::Regex(regex) => (regex.captures_len() - 1).min(MOST_CAPTURES),
         }
     }
 
     /// Whether `path` fits.
     pub fn matches(&self, path: &[u8]) -> bool {
         match &self.kind {
-            Kind::Stars(pieces) => fit(pieces, path).is_some(),
-            Kind::Regex(regex) => regex.is_match(path),
+            PatternKind::Stars(pieces) => fit(pieces, path).is_some(),
+            PatternKind::Regex(regex) => regex.is_match(path),
         }
     }
 
     /// What is captured if `path` fits.
     pub fn captures<'p>(&self, path: &'p [u8]) -> Option<Captures<'p>> {
         match &self.kind {
-            Kind::Stars(pieces) => fit(pieces, path),
-            Kind::Regex(regex) => {
+            PatternKind::Stars(pieces) => fit(pieces, path),
+            PatternKind::Regex(regex) => {
                 let groups = regex.captures(path)?;
                 let mut captures = Captures::default();
                 for (group, place) in groups.iter().skip(1).zip(&mut captures.0) {
@@ -176,7 +176,8 @@ fn find(text: &[u8], piece: &[u8]) -> Option<usize> {
     }
 }
 
-/// The regex crate shows the expression with a mark below it; one line is enough.
+/// The regex crate shows the expression with a mark below it; one line is enough. The crate of policies
+/// has the same: neither imports the other.
 fn explain(error: &regex::Error) -> String {
     let text = error.to_string();
     let what = text.lines().rev().find_map(|line| line.trim().strip_prefix("error: "));

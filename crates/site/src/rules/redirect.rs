@@ -1,6 +1,6 @@
 //! Rules that lead from one path to another: by way of the client, or unseen.
 
-use super::{Part, Pattern, Template};
+use super::{Pattern, Template, TemplatePart};
 use std::fmt;
 
 /// Sends clients to another address.
@@ -26,7 +26,9 @@ impl Redirect {
             return Err(RedirectError::Status { status });
         }
         let captures = pattern.captures_len();
-        if let Some(name) = to.stranger(captures, &[Part::Path, Part::Query, Part::Host]) {
+        if let Some(name) =
+            to.stranger(captures, &[TemplatePart::Path, TemplatePart::Query, TemplatePart::Host])
+        {
             return Err(RedirectError::Capture { name, captures });
         }
         match host_end(&to) {
@@ -55,9 +57,9 @@ impl Redirect {
 
     /// Whether the client's query is put behind `to`.
     pub fn adds_query(&self) -> bool {
-        let is_query = |part: &Part| match part {
-            Part::Text(text) => text.contains('?'),
-            part => *part == Part::Query,
+        let is_query = |part: &TemplatePart| match part {
+            TemplatePart::Text(text) => text.contains('?'),
+            part => *part == TemplatePart::Query,
         };
         !self.to.parts().iter().any(is_query)
     }
@@ -71,7 +73,7 @@ enum HostEnd {
 
 /// `None` if the template does not begin with a scheme.
 fn host_end(to: &Template) -> Option<HostEnd> {
-    let Some(Part::Text(first)) = to.parts().first() else { return None };
+    let Some(TemplatePart::Text(first)) = to.parts().first() else { return None };
     // an address that begins with two slashes has the scheme of the page it is on
     let schemes = ["http://", "https://", "//"];
     let rest = schemes.iter().find_map(|scheme| first.strip_prefix(scheme))?;
@@ -81,13 +83,15 @@ fn host_end(to: &Template) -> Option<HostEnd> {
     let mut end = HostEnd::Text;
     for part in &to.parts()[1..] {
         end = match part {
-            Part::Text(text) if text.starts_with(['/', '?', '#']) => return Some(end),
+            TemplatePart::Text(text) if text.starts_with(['/', '?', '#']) => return Some(end),
             // a port, after which the host has ended already
-            Part::Text(text) if text.starts_with(':') => return Some(end),
-            Part::Text(text) if text.contains(['/', '?', '#']) => return Some(HostEnd::Text),
-            Part::Text(_) | Part::Host => HostEnd::Text,
-            Part::Path | Part::Query => return Some(end),
-            Part::Capture(_) => HostEnd::Capture,
+            TemplatePart::Text(text) if text.starts_with(':') => return Some(end),
+            TemplatePart::Text(text) if text.contains(['/', '?', '#']) => {
+                return Some(HostEnd::Text);
+            }
+            TemplatePart::Text(_) | TemplatePart::Host => HostEnd::Text,
+            TemplatePart::Path | TemplatePart::Query => return Some(end),
+            TemplatePart::Capture(_) => HostEnd::Capture,
         };
     }
     Some(end)
@@ -158,7 +162,7 @@ impl Rewrite {
             return Err(RewriteError::Start);
         }
         let captures = pattern.captures_len();
-        match to.stranger(captures, &[Part::Path]) {
+        match to.stranger(captures, &[TemplatePart::Path]) {
             None => Ok(Rewrite { pattern, to }),
             Some(name) if name == "$query" || name == "$host" => {
                 Err(RewriteError::Variable { name })

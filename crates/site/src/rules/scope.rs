@@ -11,7 +11,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     text: Box<str>,
-    kind: Kind,
+    kind: ScopeKind,
 }
 
 /// How a scope is weighed against others that are for the same path: the first of these goes first.
@@ -26,7 +26,7 @@ pub(crate) enum Reach {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum ScopeKind {
     /// This path.
     Exact(Box<[u8]>),
     /// This path and all below it; without the slash at its end.
@@ -47,10 +47,10 @@ impl Scope {
         }
         let pattern = Pattern::parse(path).map_err(ScopeError::Pattern)?;
         let kind = match (exact, pattern.captures_len()) {
-            (Some(_), 0) => Kind::Exact(path.as_bytes().into()),
+            (Some(_), 0) => ScopeKind::Exact(path.as_bytes().into()),
             (Some(_), _) => return Err(ScopeError::Star),
-            (None, 0) => Kind::Below(path.strip_suffix('/').unwrap_or(path).as_bytes().into()),
-            (None, _) => Kind::Pattern(pattern),
+            (None, 0) => ScopeKind::Below(path.strip_suffix('/').unwrap_or(path).as_bytes().into()),
+            (None, _) => ScopeKind::Pattern(pattern),
         };
         Ok(Scope { text: text.into(), kind })
     }
@@ -60,20 +60,20 @@ impl Scope {
     /// # Errors
     /// [`PatternError`] for what is not one, or is too large.
     pub fn regex(text: &str) -> Result<Scope, PatternError> {
-        Ok(Scope { text: text.into(), kind: Kind::Pattern(Pattern::regex(text)?) })
+        Ok(Scope { text: text.into(), kind: ScopeKind::Pattern(Pattern::regex(text)?) })
     }
 
     /// The pattern, if it is a regular expression.
     pub fn as_regex(&self) -> Option<&Pattern> {
         match &self.kind {
-            Kind::Pattern(pattern) if pattern.is_regex() => Some(pattern),
+            ScopeKind::Pattern(pattern) if pattern.is_regex() => Some(pattern),
             _ => None,
         }
     }
 
     /// All paths, `*`.
     pub fn any() -> Scope {
-        Scope { text: "*".into(), kind: Kind::Pattern(Pattern::any()) }
+        Scope { text: "*".into(), kind: ScopeKind::Pattern(Pattern::any()) }
     }
 
     /// As it was written.
@@ -84,30 +84,30 @@ impl Scope {
     /// The path, if it is one, alone or with all below it.
     pub fn path(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Exact(_) => self.text.strip_prefix('='),
-            Kind::Below(_) => Some(&self.text),
-            Kind::Pattern(_) => None,
+            ScopeKind::Exact(_) => self.text.strip_prefix('='),
+            ScopeKind::Below(_) => Some(&self.text),
+            ScopeKind::Pattern(_) => None,
         }
     }
 
     /// Whether it is for the decoded, dot-free `path`.
     pub fn contains(&self, path: &[u8]) -> bool {
         match &self.kind {
-            Kind::Exact(exact) => path == &**exact,
-            Kind::Below(top) => {
+            ScopeKind::Exact(exact) => path == &**exact,
+            ScopeKind::Below(top) => {
                 let rest = path.strip_prefix(&**top);
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
             }
-            Kind::Pattern(pattern) => pattern.matches(path),
+            ScopeKind::Pattern(pattern) => pattern.matches(path),
         }
     }
 
     /// How it is weighed against others for the same path.
     pub(crate) fn reach(&self) -> Reach {
         match &self.kind {
-            Kind::Exact(_) => Reach::Exact,
-            Kind::Below(top) => Reach::Beginning(top.len()),
-            Kind::Pattern(pattern) => match pattern.as_str().split_once('*') {
+            ScopeKind::Exact(_) => Reach::Exact,
+            ScopeKind::Below(top) => Reach::Beginning(top.len()),
+            ScopeKind::Pattern(pattern) => match pattern.as_str().split_once('*') {
                 Some((beginning, "")) => Reach::Beginning(beginning.len()),
                 _ => Reach::Pattern,
             },
@@ -117,11 +117,11 @@ impl Scope {
     /// Whether each of its paths is `base` or below it, as far as the two texts tell.
     pub fn is_below(&self, base: &str) -> bool {
         match &self.kind {
-            Kind::Exact(path) | Kind::Below(path) => {
+            ScopeKind::Exact(path) | ScopeKind::Below(path) => {
                 let rest = path.strip_prefix(base.as_bytes());
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
             }
-            Kind::Pattern(pattern) => {
+            ScopeKind::Pattern(pattern) => {
                 let beginning = pattern.as_str().split('*').next().unwrap_or("");
                 beginning.strip_prefix(base).is_some_and(|rest| rest.starts_with('/'))
             }
@@ -131,18 +131,20 @@ impl Scope {
     /// Whether it is for all paths that `other` is for, as far as the two texts tell.
     pub fn covers(&self, other: &Scope) -> bool {
         match (&self.kind, &other.kind) {
-            (Kind::Pattern(all), _) if *all == Pattern::any() => true,
-            (_, Kind::Exact(path)) => self.contains(path),
-            (Kind::Below(_), Kind::Below(top)) => self.contains(top),
-            // of a regular expression nobody knows
-            (Kind::Below(top), Kind::Pattern(pattern)) if pattern.is_regex() => top.is_empty(),
+            (ScopeKind::Pattern(all), _) if *all == Pattern::any() => true,
+            (_, ScopeKind::Exact(path)) => self.contains(path),
+            (ScopeKind::Below(_), ScopeKind::Below(top)) => self.contains(top),
+            // of a regular expression that is not known
+            (ScopeKind::Below(top), ScopeKind::Pattern(pattern)) if pattern.is_regex() => {
+                top.is_empty()
+            }
             // what stands before the first star
-            (Kind::Below(top), Kind::Pattern(pattern)) => {
+            (ScopeKind::Below(top), ScopeKind::Pattern(pattern)) => {
                 let start = pattern.as_str().split('*').next().unwrap_or("").as_bytes();
                 start.strip_prefix(&**top).is_some_and(|rest| rest.starts_with(b"/"))
             }
-            (Kind::Pattern(one), Kind::Pattern(other)) => one == other,
-            (Kind::Pattern(_), Kind::Below(_)) | (Kind::Exact(_), _) => false,
+            (ScopeKind::Pattern(one), ScopeKind::Pattern(other)) => one == other,
+            (ScopeKind::Pattern(_), ScopeKind::Below(_)) | (ScopeKind::Exact(_), _) => false,
         }
     }
 }

@@ -10,7 +10,7 @@ pub struct Route {
     pub path: Scope,
     /// If it runs files of the site: which. Everything else beneath the path is a file as any other.
     pub scripts: Option<Scripts>,
-    /// Paths of the site whose files it may have sent instead of its answers, and nobody else.
+    /// Paths of the site whose files it may have sent instead of its answers, and no other application may.
     pub sends: Vec<Scope>,
 }
 

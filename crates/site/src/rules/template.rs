@@ -8,12 +8,12 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: Box<str>,
-    parts: Box<[Part]>,
+    parts: Box<[TemplatePart]>,
 }
 
 /// A piece of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TemplatePart {
     /// These characters.
     Text(Box<str>),
     /// What the rule's pattern captured, from 1.
@@ -26,22 +26,22 @@ pub enum Part {
     Host,
 }
 
-impl Part {
+impl TemplatePart {
     /// How it is written.
     fn name(&self) -> String {
         match self {
-            Part::Text(text) => text.replace('$', "$$"),
-            Part::Capture(number) => format!("${number}"),
-            Part::Path => "$path".to_owned(),
-            Part::Query => "$query".to_owned(),
-            Part::Host => "$host".to_owned(),
+            TemplatePart::Text(text) => text.replace('$', "$$"),
+            TemplatePart::Capture(number) => format!("${number}"),
+            TemplatePart::Path => "$path".to_owned(),
+            TemplatePart::Query => "$query".to_owned(),
+            TemplatePart::Host => "$host".to_owned(),
         }
     }
 }
 
 /// The variables with a name.
-const NAMED: [(&str, Part); 3] =
-    [("path", Part::Path), ("query", Part::Query), ("host", Part::Host)];
+const NAMED: [(&str, TemplatePart); 3] =
+    [("path", TemplatePart::Path), ("query", TemplatePart::Query), ("host", TemplatePart::Host)];
 
 impl Template {
     /// Reads a template.
@@ -62,7 +62,7 @@ impl Template {
                 variable(&rest[dollar + 1..]).ok_or_else(|| TemplateError::unknown(text, at))?;
             rest = &rest[dollar + 1 + len..];
             match part {
-                Part::Text(text) => plain.push_str(&text),
+                TemplatePart::Text(text) => plain.push_str(&text),
                 part => {
                     push_text(&mut parts, &mut plain);
                     parts.push(part);
@@ -80,26 +80,26 @@ impl Template {
     }
 
     /// Its pieces in order; no two texts follow one another.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[TemplatePart] {
         &self.parts
     }
 
     /// The first piece that is not among those which are known where the template is used, or a
     /// capture above `captures`.
-    pub(super) fn stranger(&self, captures: usize, known: &[Part]) -> Option<String> {
-        let is_known = |part: &Part| match part {
-            Part::Text(_) => true,
-            Part::Capture(number) => usize::from(*number) <= captures,
+    pub(super) fn stranger(&self, captures: usize, known: &[TemplatePart]) -> Option<String> {
+        let is_known = |part: &TemplatePart| match part {
+            TemplatePart::Text(_) => true,
+            TemplatePart::Capture(number) => usize::from(*number) <= captures,
             part => known.contains(part),
         };
-        self.parts.iter().find(|part| !is_known(part)).map(Part::name)
+        self.parts.iter().find(|part| !is_known(part)).map(TemplatePart::name)
     }
 
     /// Whether it begins with a slash, whatever the variables hold.
     pub(super) fn begins_with_slash(&self) -> bool {
         match self.parts.first() {
-            Some(Part::Text(text)) => text.starts_with('/'),
-            first => first == Some(&Part::Path),
+            Some(TemplatePart::Text(text)) => text.starts_with('/'),
+            first => first == Some(&TemplatePart::Path),
         }
     }
 }
@@ -111,10 +111,10 @@ impl fmt::Display for Template {
 }
 
 /// The variable at the start of `text`, which follows a dollar sign, and its length.
-fn variable(text: &str) -> Option<(Part, usize)> {
+fn variable(text: &str) -> Option<(TemplatePart, usize)> {
     match text.as_bytes().first()? {
-        b'$' => Some((Part::Text("$".into()), 1)),
-        digit @ b'1'..=b'9' => Some((Part::Capture(digit - b'0'), 1)),
+        b'$' => Some((TemplatePart::Text("$".into()), 1)),
+        digit @ b'1'..=b'9' => Some((TemplatePart::Capture(digit - b'0'), 1)),
         _ => {
             let end = text.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(text.len());
             let (_, part) = NAMED.iter().find(|(name, _)| *name == &text[..end])?;
@@ -123,9 +123,9 @@ fn variable(text: &str) -> Option<(Part, usize)> {
     }
 }
 
-fn push_text(parts: &mut Vec<Part>, plain: &mut String) {
+fn push_text(parts: &mut Vec<TemplatePart>, plain: &mut String) {
     if !plain.is_empty() {
-        parts.push(Part::Text(std::mem::take(plain).into()));
+        parts.push(TemplatePart::Text(std::mem::take(plain).into()));
     }
 }
 
@@ -182,20 +182,23 @@ mod tests {
     #[test]
     fn variables_are_told_from_text() {
         let template = Template::parse("https://$host/new/$10$query$$5").unwrap();
-        let text = |text: &str| Part::Text(text.into());
+        let text = |text: &str| TemplatePart::Text(text.into());
         let expected = [
             text("https://"),
-            Part::Host,
+            TemplatePart::Host,
             text("/new/"),
-            Part::Capture(1),
+            TemplatePart::Capture(1),
             text("0"),
-            Part::Query,
+            TemplatePart::Query,
             text("$5"),
         ];
         assert_eq!(template.parts(), expected);
         assert_eq!(template.to_string(), "https://$host/new/$10$query$$5");
         assert_eq!(Template::parse("").unwrap().parts(), []);
-        assert_eq!(Template::parse("$path.html").unwrap().parts(), [Part::Path, text(".html")]);
+        assert_eq!(
+            Template::parse("$path.html").unwrap().parts(),
+            [TemplatePart::Path, text(".html")]
+        );
     }
 
     #[test]
@@ -216,7 +219,7 @@ mod tests {
         #[test]
         fn the_parts_are_the_text(text in "[a-z/$1-9]{0,12}") {
             let Ok(template) = Template::parse(&text) else { return Ok(()) };
-            let written: String = template.parts().iter().map(Part::name).collect();
+            let written: String = template.parts().iter().map(TemplatePart::name).collect();
             prop_assert_eq!(written, text);
         }
     }

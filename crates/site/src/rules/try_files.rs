@@ -1,6 +1,6 @@
 //! Where a file is looked for, one place after another.
 
-use super::{Part, Template, TemplateError};
+use super::{Template, TemplateError, TemplatePart};
 use std::fmt;
 
 /// One place where a file may be, or the status if it is nowhere.
@@ -24,7 +24,7 @@ impl Candidate {
             return status.map(Candidate::Status).ok_or(CandidateError::Status);
         }
         let template = Template::parse(text).map_err(CandidateError::Template)?;
-        if let Some(name) = template.stranger(0, &[Part::Path]) {
+        if let Some(name) = template.stranger(0, &[TemplatePart::Path]) {
             return Err(CandidateError::Variable { name });
         }
         if !template.begins_with_slash() {

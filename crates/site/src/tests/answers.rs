@@ -1,6 +1,6 @@
 //! Status, fields and body: methods, variants, conditions, the cache's part in it.
 
-use crate::entry::Asked;
+use crate::entry::KeyRef;
 use crate::testing::{Client, Folder};
 use crate::{Settings, settings};
 use std::sync::{Arc, Weak};
@@ -34,7 +34,7 @@ fn what_is_asked_for_once_is_held_by_the_shared_cache_alone() {
     folder.write("page.html", "<p>hello");
     let mut client = Client::new(&folder);
     let held = |client: &Client| {
-        let asked = Asked { site: 0, path: b"/page.html" };
+        let asked = KeyRef { site: 0, path: b"/page.html" };
         // but for the one that is counted with
         client.content.cached(asked).map_or(0, |entry| Arc::strong_count(&entry) - 1)
     };
@@ -60,7 +60,7 @@ fn what_the_shared_cache_lets_go_of_leaves_a_loops_own_table() {
         for _ in 0..2 {
             client.get(path);
         }
-        let entry = client.content.cached(Asked { site: 0, path: path.as_bytes() });
+        let entry = client.content.cached(KeyRef { site: 0, path: path.as_bytes() });
         alive.extend(entry.as_ref().map(Arc::downgrade));
         // a turn, in no time
         client.pass(0);

@@ -132,7 +132,7 @@ fn the_right_password_opens_and_is_verified_once() {
     // and in time it is verified again
     client.pass(301_000);
     assert_eq!(client.get_with("/in/page.txt", ALICE).jobs, 2);
-    // a 304 is for those who passed, too
+    // a 304 is for clients that passed, too
     let tag = first.field("ETag").unwrap();
     let fields = format!("If-None-Match: {tag}\r\n");
     assert_eq!(client.get_with("/in/page.txt", &fields).status, 401);
@@ -268,7 +268,7 @@ fn protected_by(rules: &[&str], folder: &Folder, more: impl Fn(&mut SiteSettings
     [by_password, by_address]
 }
 
-/// Whoever is refused is refused under every path of a file, and whoever may pass passes.
+/// A client that is refused is refused under every path of a file, and one that may pass passes.
 #[track_caller]
 fn check_both(clients: [Client; 2], closed: &[&str], open: &[&str]) {
     let [mut by_password, mut by_address] = clients;
@@ -361,7 +361,7 @@ fn what_a_rewrite_leads_to_is_protected_and_what_leads_there() {
     check_both(protected_by(&["/app"], &folder, rewrites), &own, &["/"]);
     let closed = ["/v1/page.txt", "/v1/", "/app/page.txt", "/app/", "/app/index.html"];
     check_both(protected_by(&["/v1"], &folder, rewrites), &closed, &["/open.txt"]);
-    // nobody learns what is there
+    // no client learns what is there
     let [mut by_password, _] = protected_by(&["/app"], &folder, rewrites);
     check(&mut by_password, "/v1/missing", "", 401);
     check(&mut by_password, "/v1/list", "", 401);

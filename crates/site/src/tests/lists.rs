@@ -50,7 +50,7 @@ fn a_directory_without_an_index_is_listed_if_that_is_wanted() {
     assert!(client.get("/").text().contains("./with/"));
 }
 
-/// The list is the same for everybody, so it shows what everybody may have who gets it.
+/// The list is the same for everybody, so it shows what every client may have that gets it.
 #[test]
 fn what_is_protected_better_than_the_list_is_not_in_it() {
     let folder = Folder::new();
@@ -83,7 +83,7 @@ fn what_is_protected_better_than_the_list_is_not_in_it() {
     };
     let all = ["in", "more", "team", "a.bak", "open.txt", "page.txt", "page.txt.gz"];
     assert_eq!(names(&[], "/pub/"), all);
-    // who sees the list may have all of it
+    // a client that sees the list may have all of it
     assert_eq!(names(&["*"], "/pub/"), all);
     assert_eq!(names(&["/pub"], "/pub/"), all);
     let left = ["in", "open.txt"];

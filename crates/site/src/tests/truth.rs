@@ -265,7 +265,7 @@ fn after_lost_events_everything_is_checked_at_the_interval() {
     client.until("/a", body("three"));
 }
 
-/// A write through a name that was made elsewhere after the file was cached tells nobody.
+/// A write through a name that was made elsewhere after the file was cached is not reported.
 #[test]
 fn a_change_that_nobody_tells_of_is_seen_after_some_intervals() {
     let (folder, elsewhere) = (Folder::new(), Folder::new());

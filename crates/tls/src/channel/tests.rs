@@ -38,7 +38,7 @@ impl Shakes for Work {
     }
 }
 
-/// Certificates for tests, and who trusts them.
+/// Certificates for tests, and clients that trust them.
 struct Ca {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
     roots: RootCertStore,
@@ -417,7 +417,8 @@ impl ServerCertVerifier for Looking {
     }
 }
 
-/// Only who asks for it, while it is shown, and only for that name; the connection ends with the handshake.
+/// Only a client that asks for it, while it is shown, and only for that name; the connection ends with
+/// the handshake.
 #[test]
 fn who_looks_whether_a_name_is_ours_is_shown_a_proof() {
     let (ca, proofs) = (Ca::new(), Arc::<Proofs>::default());

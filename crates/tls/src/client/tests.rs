@@ -164,7 +164,7 @@ fn who_is_not_trusted_is_refused_for_a_reason() {
     assert_eq!(refused(&old, &old.terms(), "a.example"), "certificate expired");
     let new = Side::new(|params| params.not_before = rcgen::date_time_ymd(2100, 1, 1));
     assert_eq!(refused(&new, &new.terms(), "a.example"), "certificate not valid yet");
-    // all of them, where nobody asks
+    // all of them, where no name is asked for
     let anybody = Terms { trust: Trust::Anybody, ..side.terms() };
     for side in [&side, &old, &new] {
         assert!(side.shake(&Client::new(&anybody, "b.example").unwrap()).is_ok());

@@ -1,74 +1,15 @@
 //! What differs where the upstream is the next stage of this server: the [link](crate::link) decides what
 //! becomes of a request, and the copy stays until the request is acknowledged and answered.
 
-use super::{Exchange, Failed, Given, Lateness, Phase, Seen};
+use super::link_state::Noted;
+use super::outcome::{Failed, Lateness};
+use super::state::{Exchange, Phase, Seen};
 use crate::group::Member;
-use crate::link::{Action, Event, Flight, Part, Reason, Whole};
+use crate::link::{Action, Event, Part, Reason};
 use crate::response::Reader;
 use crate::retry::Failure;
-use forebay_http::head::Method;
-use forebay_http::response::{Body, Response};
+use forebay_conn::handler::relay::Given;
 use forebay_sys::clock;
-
-/// The field that asks for an acknowledgement, and says which attempt this is, from 1.
-pub const ATTEMPT: &str = "Forebay-Attempt";
-
-/// What is known of a request that went over a link.
-#[derive(Debug)]
-pub(super) struct Linked {
-    flight: Flight,
-    /// Where in the copy the number of the attempt stands.
-    attempt_at: usize,
-    /// Another instance may go on with the body: it was asked for as a whole.
-    may_continue: bool,
-    /// The head is not touched by what asks for the rest of a body.
-    head_bytes: usize,
-    /// The rest of the body is asked for; what comes next is a head.
-    is_continuing: bool,
-    /// The body cannot be gone on with.
-    is_broken: bool,
-    reason: Option<Reason>,
-}
-
-/// What is asked of the next stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copy {
-    /// Where in the head the digit stands that says which attempt this is.
-    pub attempt_at: usize,
-    /// The answer would be a whole, as far as the request tells: it has no body, and asks for no part.
-    pub is_for_whole: bool,
-}
-
-impl Linked {
-    pub(super) fn new(flight: Flight, copy: Copy, method: Method, head_bytes: usize) -> Linked {
-        Linked {
-            flight,
-            attempt_at: copy.attempt_at,
-            may_continue: copy.is_for_whole && method == Method::Get,
-            head_bytes,
-            is_continuing: false,
-            is_broken: false,
-            reason: None,
-        }
-    }
-
-    pub(super) fn instance(&self) -> Member {
-        self.flight.instance()
-    }
-
-    pub(super) fn is_continuing(&self) -> bool {
-        self.is_continuing
-    }
-
-    pub(super) fn is_broken(&self) -> bool {
-        self.is_broken
-    }
-}
-
-/// Whether a request may run twice (RFC 9110 §9.2.1).
-pub(super) fn repeats(method: Method) -> bool {
-    matches!(method, Method::Get | Method::Head | Method::Options)
-}
 
 impl<T> Exchange<T> {
     /// Why there is no answer over a link.
@@ -78,8 +19,17 @@ impl<T> Exchange<T> {
 
     /// Tells the link what has come, and does what it says.
     pub(super) fn tell_link(&mut self, event: &Event<'_>) {
+        let mut begun = self.follow_link(event);
+        // the instance that it names may not be there either
+        while begun.is_err() {
+            begun = self.follow_link(&Event::Refused);
+        }
+    }
+
+    /// The same, but for an instance that cannot be reached.
+    fn follow_link(&mut self, event: &Event<'_>) -> Result<(), Failure> {
         let (Some(linked), Some(mut link)) = (&mut self.linked, self.application.link()) else {
-            return;
+            return Ok(());
         };
         if matches!(event, Event::Broken { .. } | Event::Time) {
             // how processes have ended decides whether they get another request
@@ -103,8 +53,8 @@ impl<T> Exchange<T> {
                 linked.is_continuing = is_begun;
                 (self.socket, self.phase) = (None, Phase::Resting);
             }
-            Action::Send(member) => self.send_again(member, None),
-            Action::Continue(member, from) => self.send_again(member, Some(from)),
+            Action::Send(member) => return self.send_again(member, None),
+            Action::Continue(member, from) => return self.send_again(member, Some(from)),
             Action::Fail(reason) => {
                 linked.reason = Some(reason);
                 self.socket = None;
@@ -116,6 +66,7 @@ impl<T> Exchange<T> {
                 self.phase = Phase::Answered;
             }
         }
+        Ok(())
     }
 
     /// The attempt has failed.
@@ -127,13 +78,13 @@ impl<T> Exchange<T> {
             // a stage that lives ends no connection on which it has a request
             Failure::Closed => Event::Broken { has_ended: true },
             Failure::Malformed => Event::Broken { has_ended: false },
-            Failure::Silent => Event::Late,
+            Failure::Silent | Failure::Frozen => Event::Late,
         });
     }
 
     /// The copy goes to another instance; or to the same, over a new connection.
-    fn send_again(&mut self, member: Member, from: Option<u64>) {
-        let Some(linked) = &mut self.linked else { return };
+    fn send_again(&mut self, member: Member, from: Option<u64>) -> Result<(), Failure> {
+        let Some(linked) = &mut self.linked else { return Ok(()) };
         linked.is_continuing = from.is_some();
         // from 1 to 9
         if let Some(digit) = self.to.get_mut(linked.attempt_at) {
@@ -154,7 +105,7 @@ impl<T> Exchange<T> {
         if from.is_none() {
             self.times.begun_ns = clock::monotonic_ns();
         }
-        self.open(member);
+        self.open(member)
     }
 
     /// The deadline of the link, if there is one.
@@ -172,7 +123,7 @@ impl<T> Exchange<T> {
         let Some(linked) = &mut self.linked else { return false };
         if !linked.is_continuing {
             let whole = noted.whole.filter(|_| linked.may_continue);
-            self.tell_link(&Event::Head { whole, delay_ms: None });
+            self.tell_link(&Event::Head { whole, delay_ms: noted.delay_ms });
             return false;
         }
         linked.is_continuing = false;
@@ -226,72 +177,6 @@ impl<T> Exchange<T> {
     pub(super) fn leave_link(&mut self) {
         if let (Some(linked), Some(mut link)) = (&mut self.linked, self.application.link()) {
             link.cancel(&mut linked.flight, self.now_ms);
-        }
-    }
-}
-
-/// What a head says that a link must know.
-pub(super) struct Noted {
-    whole: Option<Whole>,
-    part: Option<(u64, u64, Box<[u8]>)>,
-    len: usize,
-    keep_alive: bool,
-}
-
-impl Noted {
-    pub(super) fn of(head: &Response<'_>) -> Noted {
-        let tag = head.values("etag").next().filter(|tag| tag.starts_with(b"\""));
-        let is_identity = head.values("content-encoding").next().is_none();
-        let (mut whole, mut part) = (None, None);
-        if let (Some(tag), true) = (tag, is_identity) {
-            match (head.status, head.body) {
-                (200, Body::Sized(total_bytes)) => {
-                    whole = Some(Whole { total_bytes, tag: tag.into() });
-                }
-                (206, Body::Sized(length)) => {
-                    let range = head.values("content-range").next().and_then(content_range);
-                    part = range
-                        .filter(|(from, to, total)| to + 1 == *total && total - from == length)
-                        .map(|(from, _, total)| (from, total, tag.into()));
-                }
-                _ => {}
-            }
-        }
-        Noted { whole, part, len: head.len, keep_alive: head.keep_alive }
-    }
-}
-
-/// First byte, last byte and length of the whole (RFC 9110 §14.4).
-fn content_range(value: &[u8]) -> Option<(u64, u64, u64)> {
-    let text = std::str::from_utf8(value).ok()?.strip_prefix("bytes ")?;
-    let (range, total) = text.split_once('/')?;
-    let (from, to) = range.split_once('-')?;
-    let number = |text: &str| {
-        let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        text.parse::<u64>().ok().filter(|_| is_number)
-    };
-    let (from, to, total) = (number(from)?, number(to)?, number(total)?);
-    (from <= to && to < total).then_some((from, to, total))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_say_where_they_belong() {
-        for (value, expected) in [
-            ("bytes 0-9/10", Some((0, 9, 10))),
-            ("bytes 5-9/10", Some((5, 9, 10))),
-            ("bytes 5-10/10", None),
-            ("bytes 9-5/10", None),
-            ("bytes 5-9/*", None),
-            ("bytes */10", None),
-            ("bytes +5-9/10", None),
-            ("lines 5-9/10", None),
-            ("", None),
-        ] {
-            assert_eq!(content_range(value.as_bytes()), expected, "{value}");
         }
     }
 }

@@ -48,6 +48,7 @@ impl Table {
             fail_time: second,
             slow_start: Duration::ZERO,
             check: None,
+            abort_on_close: false,
         };
         let settings = settings::FastCgi {
             group,

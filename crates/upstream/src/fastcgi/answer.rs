@@ -1,7 +1,7 @@
 //! What a FastCGI application sends back (§5.3, §5.5; RFC 3875 §6): a head, a body, words for the log, and
 //! how it ended.
 
-use super::record::{HEADER_BYTES, Header, Kind};
+use super::record::{HEADER_BYTES, Header, RecordKind};
 use forebay_http::head::Lines;
 use forebay_http::response::{self, Asked, Limits, Parsed, Response};
 use forebay_http::status;
@@ -90,7 +90,7 @@ enum Body {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AnswerState {
     Header,
-    Content { kind: Kind, left: u16, padding: u8 },
+    Content { kind: RecordKind, left: u16, padding: u8 },
     Padding(u8),
     Over(u32),
     Broken(Error),
@@ -169,7 +169,7 @@ impl Reader {
                     self.partial.clear();
                     let Header { kind, content, padding } =
                         Header::parse(header).map_err(Error::Malformed)?;
-                    if kind == Kind::End && content != END_BYTES {
+                    if kind == RecordKind::End && content != END_BYTES {
                         return Err(Error::Malformed("the last record is malformed"));
                     }
                     self.state = AnswerState::Content { kind, left: content, padding };
@@ -180,9 +180,9 @@ impl Reader {
             AnswerState::Content { kind, left, padding } => {
                 let part = &bytes[..bytes.len().min(usize::from(left))];
                 let (count, piece) = match kind {
-                    Kind::Stdout if self.has_head => (part.len(), self.more_body(part)?),
-                    Kind::Stdout => self.more_head(part)?,
-                    Kind::Stderr => {
+                    RecordKind::Stdout if self.has_head => (part.len(), self.more_body(part)?),
+                    RecordKind::Stdout => self.more_head(part)?,
+                    RecordKind::Stderr => {
                         let room = MOST_STDERR_BYTES - self.stderr.len();
                         self.stderr.extend_from_slice(&part[..part.len().min(room)]);
                         (part.len(), Piece::More)
@@ -194,7 +194,7 @@ impl Reader {
                 };
                 let left = left - count as u16;
                 self.state = AnswerState::Content { kind, left, padding };
-                if left == 0 && kind == Kind::End {
+                if left == 0 && kind == RecordKind::End {
                     self.end()?;
                 }
                 self.skip_empty();

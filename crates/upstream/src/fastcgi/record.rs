@@ -12,7 +12,7 @@ const REQUEST: u16 = 1;
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum RecordKind {
     Begin = 1,
     Abort = 2,
     End = 3,
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 /// The header of a record that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) kind: Kind,
+    pub(super) kind: RecordKind,
     pub(super) content: u16,
     pub(super) padding: u8,
 }
@@ -38,9 +38,9 @@ impl Header {
             return Err("it is not FastCGI 1");
         }
         let kind = match kind {
-            3 => Kind::End,
-            6 => Kind::Stdout,
-            7 => Kind::Stderr,
+            3 => RecordKind::End,
+            6 => RecordKind::Stdout,
+            7 => RecordKind::Stderr,
             _ => return Err("a record has a type that no application sends"),
         };
         if u16::from_be_bytes([id_high, id_low]) != REQUEST {
@@ -50,7 +50,7 @@ impl Header {
     }
 }
 
-fn header(kind: Kind, content: usize, out: &mut Vec<u8>) {
+fn header(kind: RecordKind, content: usize, out: &mut Vec<u8>) {
     let [high, low] = (content as u16).to_be_bytes();
     let [id_high, id_low] = REQUEST.to_be_bytes();
     out.extend_from_slice(&[1, kind as u8, id_high, id_low, high, low, 0, 0]);
@@ -58,12 +58,12 @@ fn header(kind: Kind, content: usize, out: &mut Vec<u8>) {
 
 /// Begins a request to a responder. `keep`: the connection stays open after it.
 pub(super) fn begin(keep: bool, out: &mut Vec<u8>) {
-    header(Kind::Begin, 8, out);
+    header(RecordKind::Begin, 8, out);
     out.extend_from_slice(&[0, 1, u8::from(keep), 0, 0, 0, 0, 0]);
 }
 
 /// A stream in records. One without content would end it.
-fn stream(kind: Kind, content: &[u8], out: &mut Vec<u8>) {
+fn stream(kind: RecordKind, content: &[u8], out: &mut Vec<u8>) {
     for part in content.chunks(MOST_CONTENT_BYTES) {
         header(kind, part.len(), out);
         out.extend_from_slice(part);
@@ -72,27 +72,27 @@ fn stream(kind: Kind, content: &[u8], out: &mut Vec<u8>) {
 
 /// Some of the parameters.
 pub(super) fn params(pairs: &[u8], out: &mut Vec<u8>) {
-    stream(Kind::Params, pairs, out);
+    stream(RecordKind::Params, pairs, out);
 }
 
 /// The end of the parameters.
 pub(super) fn end_of_params(out: &mut Vec<u8>) {
-    header(Kind::Params, 0, out);
+    header(RecordKind::Params, 0, out);
 }
 
 /// Appends some of a request's body.
 pub fn stdin(data: &[u8], out: &mut Vec<u8>) {
-    stream(Kind::Stdin, data, out);
+    stream(RecordKind::Stdin, data, out);
 }
 
 /// Appends the end of the body, which must come even if there is none.
 pub fn end_of_stdin(out: &mut Vec<u8>) {
-    header(Kind::Stdin, 0, out);
+    header(RecordKind::Stdin, 0, out);
 }
 
 /// Appends that the request is given up; an end must yet come back.
 pub fn abort(out: &mut Vec<u8>) {
-    header(Kind::Abort, 0, out);
+    header(RecordKind::Abort, 0, out);
 }
 
 /// Appends a name with its value, whose parts are put together.
@@ -176,7 +176,7 @@ pub(super) mod tests {
         let header = |bytes| Header::parse(bytes);
         assert_eq!(
             header([1, 6, 0, 1, 1, 2, 3, 0]),
-            Ok(Header { kind: Kind::Stdout, content: 258, padding: 3 })
+            Ok(Header { kind: RecordKind::Stdout, content: 258, padding: 3 })
         );
         assert!(header([2, 6, 0, 1, 0, 0, 0, 0]).is_err());
         assert!(header([1, 6, 0, 2, 0, 0, 0, 0]).is_err());

@@ -23,6 +23,7 @@
 //! |---|---|
 //! | timer | of each instance, as TCP's (RFC 6298), between a floor and a ceiling |
 //! | ping | an instance with requests under way that is silent for one timer is pinged; no answer within another means that it is lost. Idle ones more slowly |
+//! | feedback | each answer may say how long its request has waited; it is forgotten by half at each ping |
 //! | health | a failed request marks the instance: none for a while, then one as a trial, twice as long after each that fails |
 //! | panic | where none may be asked, all are |
 //! | attempts | copies that were written are counted; an instance that takes none costs nothing but the time |
@@ -632,7 +633,12 @@ impl Link {
         now_ms: u64,
     ) -> Option<Member> {
         let Link { settings, instances, balancer, candidates, .. } = self;
-        let least_us = instances.iter().map(|one| one.delay_us).min().unwrap_or(0);
+        // of those that may be asked
+        let may = |(at, one): &(Member, &Instance)| {
+            !tried(*at) && (panics || one.health.share(now_ms) > 0)
+        };
+        let asked = instances.iter().enumerate().filter(may);
+        let least_us = asked.map(|(_, one)| one.delay_us).min().unwrap_or(0);
         candidates.clear();
         candidates.extend(instances.iter().enumerate().map(|(at, one)| {
             let share = match (tried(at), panics) {
@@ -697,9 +703,19 @@ impl Link {
             return one.lose(now_ms);
         }
         one.timer.sample(now_ms.saturating_sub(since_ms));
+        // of one that is asked for nothing, nothing newer is known
+        one.delay_us /= 2;
         // one that lives may be tried at once
         if matches!(one.health.condition(), Condition::Out { .. }) {
             one.health.told(Told::Well, now_ms);
+        }
+    }
+
+    /// It could not be asked, for a reason that tells nothing of it.
+    pub fn not_asked(&mut self, ping: Ping, now_ms: u64) {
+        let Some(one) = self.instances.get_mut(ping.instance) else { return };
+        if one.pings == ping.number {
+            (one.ping, one.heard_ms) = (Pinged::No, now_ms);
         }
     }
 
@@ -735,6 +751,8 @@ impl Instance {
         self.health.told(Told::Failed, now_ms);
         self.epoch = self.epoch.wrapping_add(1);
         self.is_doubted = false;
+        // what comes back has another queue
+        self.delay_us = 0;
     }
 
     /// Until when it need not be pinged.

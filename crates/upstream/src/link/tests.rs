@@ -369,3 +369,24 @@ fn who_makes_requests_wait_gets_fewer() {
     (0..20).for_each(|_| _ = link.begin(true, 0, 0));
     assert!(link.in_flight(0) * 4 < link.in_flight(1), "{}", link.in_flight(0));
 }
+
+#[test]
+fn who_has_caught_up_gets_requests_again() {
+    let settings = Settings { choice: Choice::Feedback, ..Settings::default() };
+    let mut link = Link::new(settings, (0..2u64).collect(), 1, 0);
+    for _ in 0..20 {
+        let mut flight = begun(&mut link, true, &[Event::Written]);
+        let delay_ms = Some(if flight.instance() == 0 { 30 } else { 0 });
+        link.event(&mut flight, 1, &Event::Head { whole: None, delay_ms }, 0);
+        link.event(&mut flight, 1, &Event::End, 0);
+    }
+    let mut now_ms = 0;
+    for _ in 0..20 {
+        now_ms += 5_001;
+        while let Some(ping) = link.ping(now_ms) {
+            link.pong(ping, true, now_ms);
+        }
+    }
+    (0..20).for_each(|_| _ = link.begin(true, 0, now_ms));
+    assert!(link.in_flight(0) >= 8, "{}", link.in_flight(0));
+}

@@ -43,11 +43,11 @@ fn since(outcomes: &[Outcome], from_s: f64, to_s: f64, rank: u8) -> (f64, f64) {
 
 #[test]
 fn a_crowd_that_a_rule_knows_gives_way_to_the_others_of_its_class() {
-    // the others want half of the machine, and stand in the class of the crowd; their rank is changed
+    // the others want half of the machine, and stand in the class of the flood; their rank is changed
     // in the outcomes only by their own rule, which is as wide as can be
     let wide = movable(0, 1e6, 1e6, 1e6);
-    let refused_of_others = |crowd: Movable| {
-        let mut server = server(&["only"], &[crowd, wide.clone()], 7);
+    let refused_of_others = |flood: Movable| {
+        let mut server = server(&["only"], &[flood, wide.clone()], 7);
         server.run(&[load(0, 0.5, Some(1)), load(0, 5.0, Some(0))], 30.0);
         let others = server.rates()[0];
         let (_, goodput) = since(server.outcomes(), 10.0, 30.0, 0);
@@ -57,13 +57,13 @@ fn a_crowd_that_a_rule_knows_gives_way_to_the_others_of_its_class() {
         refused_of_others(movable(0, 0.05 * CAPACITY, CAPACITY, CAPACITY));
     assert!((0.3..0.6).contains(&(rate / CAPACITY)), "{rate}");
     assert!(goodput > 0.93, "{goodput}");
-    // what the window still refuses, of everybody in the class
+    // what the window still refuses, of all clients of the class
     let window = moved.agent.history().records().rev().take(100);
     let (offered, refused) = window.fold((0, 0), |sum, record| {
         (sum.0 + record.classes[0].offered, sum.1 + record.classes[0].refused)
     });
     assert!((refused as f64) < 0.06 * offered as f64, "{refused} of {offered}");
-    // a rate that nobody moves lets in a third too much
+    // a rate that is not moved lets in a third too much
     let (rate, _, fixed) = refused_of_others(movable(0, CAPACITY, CAPACITY, CAPACITY));
     assert_eq!(rate, CAPACITY);
     let window = fixed.agent.history().records().rev().take(100);
@@ -71,7 +71,7 @@ fn a_crowd_that_a_rule_knows_gives_way_to_the_others_of_its_class() {
         (sum.0 + record.classes[0].offered, sum.1 + record.classes[0].refused)
     });
     assert!(refused as f64 > 0.25 * offered as f64, "{refused} of {offered}");
-    // when the crowd has gone, the rate is what the rule states
+    // when the flood has gone, the rate is what the rule states
     moved.run(&[load(0, 0.5, Some(1))], 12.0);
     assert_eq!(moved.rates()[0], CAPACITY);
 }

@@ -1,4 +1,4 @@
-//! Who takes what, and when.
+//! Which thread takes what, and when.
 
 use super::*;
 use crate::ranks::Settings;
@@ -95,7 +95,7 @@ fn a_thread_changes_its_phase_when_it_has_no_task() {
     list.push('b', ANYBODY);
     assert!(matches!(ended(Some(task_run)), Duty::Switch(Phase::Send)));
     assert_eq!(list.take_back(), [Phase::Accept]);
-    // nobody waits for it any more: it is one too many
+    // no task waits for it any more: it is one too many
     assert!(matches!(ended(None), Duty::Rest));
     let (task, task_run) = ended(None).task().unwrap();
     assert_eq!((task, list.figures().threads), ('b', 1));
@@ -204,7 +204,7 @@ fn whoever_may_take_it_is_woken() {
         .collect();
     for round in 0..2_000u32 {
         list.push(round, of_rank((round % 2) as u8));
-        // now and then everybody sleeps
+        // now and then all threads sleep
         if round % 100 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }

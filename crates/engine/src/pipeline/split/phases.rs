@@ -6,7 +6,7 @@ use super::slab::{Connection, Locked, SlotState};
 use crate::accept::{Arrival, BATCH, PAUSE_MS};
 use crate::control::Order;
 use crate::helpers::{Ask, JobRunner, Results, SharedJob};
-use crate::lanes::Entry;
+use crate::lanes::LaneEntry;
 use crate::pipeline::list::{TaskRun, WorkerSlot};
 use crate::pipeline::lists::{JobTask, Task};
 use crate::pipeline::thread::PhaseThread;
@@ -331,16 +331,16 @@ impl<H: Handler> Shared<H> {
                     self.lists.submit(job, ask, results)
                 }
                 Kind::Blocks => match self.lists.enter(JobTask { job, ask, results: None }) {
-                    Entry::Free(job_task) if own.is_none() && ask.phase == phase => {
+                    LaneEntry::Free(job_task) if own.is_none() && ask.phase == phase => {
                         own = Some(job_task);
                         true
                     }
-                    Entry::Free(job_task) => {
+                    LaneEntry::Free(job_task) => {
                         self.lists.push_job(job_task);
                         true
                     }
-                    Entry::Waits => true,
-                    Entry::Full => false,
+                    LaneEntry::Waits => true,
+                    LaneEntry::Full => false,
                 },
             };
             if !taken {

@@ -135,7 +135,8 @@ impl<H: Handler> Connection<H> {
         }
         let may =
             if self.has_to_send() { self.served.goes_on() } else { self.served.pending.is_none() };
-        (may && self.served.readable && self.served.wants_input()).then_some(Phase::Receive)
+        let receives = may && self.served.readable && self.served.wants_input();
+        (receives || self.served.is_aborted()).then_some(Phase::Receive)
     }
 
     /// Whether this request waits for its turn to be answered.
@@ -172,6 +173,9 @@ impl<H: Handler> Connection<H> {
         if served.stream.has_ended() && served.ended {
             // the kernel would report that and nothing else, again and again
             return None;
+        }
+        if served.conn.aborts_on_close() {
+            return Some(Once::PeerEnd);
         }
         // the threads of the pipeline look themselves whether its client has left, before each job
         let is_away = |waiting: &_| match waiting {

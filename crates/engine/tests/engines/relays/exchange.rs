@@ -121,6 +121,16 @@ impl Exchange {
 }
 
 impl Relay for Exchange {
+    fn takes_body(&self) -> bool {
+        true
+    }
+
+    fn cut(&mut self) {}
+
+    fn aborts_on_close(&self) -> bool {
+        false
+    }
+
     fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
         let read = !self.can_read && !self.has_ended && self.failed.is_none();
         let wants = Wants { read, write: !self.can_write && !self.to.is_empty() };

@@ -121,7 +121,7 @@ fn windows_are_given_back_as_bodies_are_used() {
     end.get(&data(1, &chunk, END));
     end.connection.consumed(1, 16_000);
     assert_eq!(end.sent(), []);
-    // of padding nobody else knows
+    // of padding that only the client knows
     end.get(&post(3));
     let padded = [&[255][..], &[0; 255]].concat();
     let mut updates = Vec::new();

@@ -224,3 +224,30 @@ fn a_head_that_stands_nowhere_is_none() {
     }
     assert!(end.answer(1, Part::Last), "it may still have one");
 }
+
+/// RFC 8441 §3 and §4
+#[test]
+fn an_extended_connect_is_for_who_was_told_of_it() {
+    let list = [
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "https"),
+        (":path", "/chat"),
+        (":authority", "a"),
+    ];
+    let enabled = |extended_connect| {
+        let mut server = Connection::server(Limits { extended_connect, ..Limits::default() });
+        let mut out = Vec::new();
+        server.flush(&mut out);
+        let mut client = Connection::client(Limits::default());
+        client.receive(&out, &mut Fields::default(), 0);
+        client.peer().extended_connect
+    };
+    assert_eq!((enabled(false), enabled(true)), (false, true));
+    End::server().assert_reset(&head(1, 0, &list), 1, ErrorCode::PROTOCOL_ERROR);
+    let limits = Limits { extended_connect: true, ..Limits::default() };
+    let mut end = End::server_with(limits, &[]);
+    let bytes = [head(1, 0, &list), data(1, b"abc", 0), data(1, b"", END)].concat();
+    assert_eq!(end.get(&bytes), ["1 request", "1 data abc", "1 data  ends"]);
+    assert_eq!(end.fields.protocol(), Some(&b"websocket"[..]));
+}

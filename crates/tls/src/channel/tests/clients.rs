@@ -1,7 +1,7 @@
 //! Certificates of clients: whose are taken, and what a session that is resumed is worth.
 
 use super::*;
-use crate::clients::{Asked, Authorities, Clients, ClientsError, Revoked};
+use crate::clients::{Authorities, ClientAuth, Clients, ClientsError, Revoked};
 use crate::identity::Tickets;
 use forebay_conn::transport::Unproven;
 use rcgen::{CertificateParams, DnType, date_time_ymd};
@@ -95,7 +95,7 @@ fn outcome(client: &Arc<ClientConfig>, identities: &Arc<Identities>) -> Result<S
 fn clients_are_taken_by_their_certificates() {
     let (ca, other) = (Ca::named("one"), Ca::named("other"));
     for version in BOTH_VERSIONS {
-        for asked in [Asked::Optional, Asked::Required] {
+        for asked in [ClientAuth::Optional, ClientAuth::Required] {
             let clients = |revoked: &[Revoked]| {
                 let clients = Clients::new(asked, &[ca.authorities()], revoked).unwrap();
                 alone(ca.asking(&["a.example"], tickets().unwrap(), Some(clients)))
@@ -109,8 +109,8 @@ fn clients_are_taken_by_their_certificates() {
 
             let without = outcome(&ca.bare_client(version), &clients(&[]));
             match asked {
-                Asked::Optional => assert_eq!(without.unwrap().client, None),
-                Asked::Required => {
+                ClientAuth::Optional => assert_eq!(without.unwrap().client, None),
+                ClientAuth::Required => {
                     assert_eq!(without, Err(Failure::Unproven(Unproven::Missing)));
                 }
             }
@@ -133,7 +133,7 @@ fn clients_are_taken_by_their_certificates() {
                 (&early, &[], Unproven::Expired),
                 (&server, &[], Unproven::Wrong),
                 (&good, &[ca.list(7, 2999)], Unproven::Revoked),
-                // what has expired says nothing of those who were revoked since
+                // what has expired says nothing of certificates that were revoked since
                 (&good, &[ca.list(8, 2021)], Unproven::Unlisted),
                 (&good, &[other.list(8, 2999)], Unproven::Unlisted),
             ] {
@@ -144,12 +144,13 @@ fn clients_are_taken_by_their_certificates() {
     }
 }
 
-/// CVE-2025-23419: whoever has a session with a site that asks nobody does not resume it with one that does.
+/// CVE-2025-23419: a client that has a session with a site that asks for no certificate does not resume
+/// it with one that does.
 #[test]
 fn a_session_is_resumed_where_the_same_is_asked() {
     let ca = Ca::named("one");
     for version in BOTH_VERSIONS {
-        let asking = || Clients::new(Asked::Required, &[ca.authorities()], &[]).unwrap();
+        let asking = || Clients::new(ClientAuth::Required, &[ca.authorities()], &[]).unwrap();
         let open = ca.asking(&["open.example", "shut.example"], tickets().unwrap(), None);
         let shut = ca.asking(&["open.example", "shut.example"], tickets().unwrap(), Some(asking()));
         let mut identities = Identities::new(None);
@@ -176,7 +177,7 @@ fn a_session_is_resumed_where_the_same_is_asked() {
             assert!(!is_open, "{name}");
             assert_eq!(failure, Some(Failure::Unproven(Unproven::Missing)), "{name}");
         }
-        // whoever has shown a certificate resumes, and is known
+        // a client that has shown a certificate resumes, and is known
         let client = ca.client_with(&ca, version, |_| {});
         let subjects = [false, true].map(|resumed| {
             let (_, _, both) = talk(&client, "shut.example", &identities);
@@ -191,7 +192,8 @@ fn a_session_is_resumed_where_the_same_is_asked() {
 #[test]
 fn a_session_does_not_outlive_the_certificate_it_began_with() {
     let ca = Ca::named("one");
-    let clients = Clients::new(Asked::Required, &[ca.authorities()], &[ca.list(8, 2999)]).unwrap();
+    let clients =
+        Clients::new(ClientAuth::Required, &[ca.authorities()], &[ca.list(8, 2999)]).unwrap();
     let of = |year| {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.not_after = date_time_ymd(year, 1, 1);
@@ -199,7 +201,8 @@ fn a_session_does_not_outlive_the_certificate_it_began_with() {
         params.signed_by(&key, &ca.issuer).unwrap().der().to_vec()
     };
     assert!(!clients.is_over(&of(2998)) && clients.is_over(&of(2021)));
-    let clients = Clients::new(Asked::Required, &[ca.authorities()], &[ca.list(8, 2021)]).unwrap();
+    let clients =
+        Clients::new(ClientAuth::Required, &[ca.authorities()], &[ca.list(8, 2021)]).unwrap();
     assert!(clients.is_over(&of(2998)), "the list has expired");
 }
 
@@ -210,18 +213,18 @@ fn what_is_asked_is_the_same_or_another() {
         let authorities: Vec<_> = ca.iter().map(|ca| ca.authorities()).collect();
         Clients::new(asked, &authorities, revoked).unwrap()
     };
-    let first = new(Asked::Required, &[&one], &[]);
-    let same = new(Asked::Required, &[&one], &[]);
+    let first = new(ClientAuth::Required, &[&one], &[]);
+    let same = new(ClientAuth::Required, &[&one], &[]);
     assert_eq!((first.policy(), first.stamp()), (same.policy(), same.stamp()));
     for another in [
-        new(Asked::Optional, &[&one], &[]),
-        new(Asked::Required, &[&other], &[]),
-        new(Asked::Required, &[&one, &other], &[]),
+        new(ClientAuth::Optional, &[&one], &[]),
+        new(ClientAuth::Required, &[&other], &[]),
+        new(ClientAuth::Required, &[&one, &other], &[]),
     ] {
         assert!(first.policy() != another.policy() && first.stamp() != another.stamp());
     }
-    // who is there stays when somebody is revoked, and does not resume
-    let revoking = new(Asked::Required, &[&one], &[one.list(7, 2999)]);
+    // a client that is there stays when its certificate is revoked, and does not resume
+    let revoking = new(ClientAuth::Required, &[&one], &[one.list(7, 2999)]);
     assert!(first.policy() == revoking.policy() && first.stamp() != revoking.stamp());
 }
 
@@ -240,6 +243,6 @@ fn files_say_what_is_wrong_with_them() {
     assert!(matches!(authorities(&(ca.pem.clone() + &server)), ClientsError::NoAuthority(_)));
     assert!(matches!(revoked(&ca.pem), ClientsError::NoList));
     assert!(matches!(revoked(list), ClientsError::BrokenList(_)));
-    let none = Clients::new(Asked::Required, &[], &[]).unwrap_err();
+    let none = Clients::new(ClientAuth::Required, &[], &[]).unwrap_err();
     assert!(matches!(none, ClientsError::Unfit(_)));
 }

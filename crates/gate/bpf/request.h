@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * From the first segment of data to method, path and host, as far as they stand there plainly: the same
+ * as `forebay_policy::first::FirstSegment::read`, and a test holds the two against one another. Reads
+ * `segments`, writes `texts`.
+ */
+#pragma once
+
+/* Room for four: a mask bounds the number. */
+enum { TEXT_METHOD, TEXT_PATH, TEXT_HOST, TEXTS = 4 };
+
+/* A text has room for twice of what is judged, so that a mask bounds it. */
+#define TEXT_BYTES 256
+
+struct texts {
+	u8 data[512];
+	union {
+		u8 bytes[TEXTS * TEXT_BYTES];
+		u64 words[TEXTS * TEXT_BYTES / 8];
+	};
+	u32 lengths[TEXTS];
+	/* while it is read: not on the stack, where the verifier would follow every value */
+	u32 reading;
+	u32 length; /* of the text that is being read */
+	u32 last;   /* bytes of it, the last one lowest */
+	u32 has_path;
+	u32 has_host;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct texts);
+} texts SEC(".maps");
+
+#define MOST_READ 384
+#define MOST_METHOD 15
+#define MOST_PATH 160
+#define MOST_HOST 63
+
+enum reading { IN_METHOD, AT_PATH, IN_PATH, IN_QUERY, IN_VERSION, IN_NAME, AT_HOST, IN_HOST };
+
+static __always_inline bool is_within(u8 byte, u8 first, u8 last)
+{
+	return byte >= first && byte <= last;
+}
+
+static __always_inline bool is_of_path(u8 byte)
+{
+	/* a bit for each of !$&'()*+,-./0123456789:;= and @ABC…XYZ_abc…xyz~ */
+	const u64 low = 0x2fffffd200000000ULL, high = 0x47fffffe87ffffffULL;
+
+	return byte < 64 ? low >> byte & 1 : byte < 128 && high >> (byte - 64) & 1;
+}
+
+static __always_inline void keep(struct texts *scan, u32 which, u8 byte)
+{
+	scan->bytes[which * TEXT_BYTES + (scan->length & (TEXT_BYTES - 1))] = byte;
+	scan->length += 1;
+	scan->last = scan->last << 8 | byte;
+}
+
+static __always_inline void next_text(struct texts *scan, u32 which)
+{
+	scan->lengths[which] = scan->length;
+	scan->length = 0;
+	scan->last = 0;
+}
+
+static __always_inline bool is_form(u32 last)
+{
+	return (last & 0xffffff) == 0x2e677a || (last & 0xffffff) == 0x2e6272 || last == 0x2e7a7374;
+}
+
+/* 1 ends it: all is known that can be. */
+static long scan_byte(u32 at, struct texts **context)
+{
+	struct texts *scan = *context;
+	u8 byte = scan->data[at & 511], small;
+
+	switch (scan->reading) {
+	case IN_METHOD:
+		if (byte == ' ' && scan->length) {
+			next_text(scan, TEXT_METHOD);
+			scan->reading = AT_PATH;
+			return 0;
+		}
+		if ((!is_within(byte, 'A', 'Z') && byte != '-' && byte != '_') ||
+		    scan->length >= MOST_METHOD)
+			return 1;
+		keep(scan, TEXT_METHOD, byte);
+		return 0;
+	case AT_PATH:
+		if (byte != '/')
+			return 1;
+		keep(scan, TEXT_PATH, byte);
+		scan->reading = IN_PATH;
+		return 0;
+	case IN_PATH:
+		if (byte == ' ' || byte == '?') {
+			if (is_form(scan->last))
+				return 1;
+			next_text(scan, TEXT_PATH);
+			scan->has_path = 1;
+			scan->reading = byte == ' ' ? IN_VERSION : IN_QUERY;
+			return 0;
+		}
+		if (!is_of_path(byte) || scan->length >= MOST_PATH)
+			return 1;
+		if ((scan->last & 0xff) == '/' && (byte == '/' || byte == '.'))
+			return 1;
+		keep(scan, TEXT_PATH, byte);
+		return 0;
+	case IN_QUERY:
+		if (byte == ' ')
+			scan->reading = IN_VERSION;
+		return byte == '\r' || byte == '\n';
+	case IN_VERSION:
+		if (byte == '\n')
+			scan->reading = IN_NAME;
+		return 0;
+	case IN_NAME:
+		small = byte | 0x20;
+		switch (scan->length) {
+		case 0: if (small != 'h') return 1; break;
+		case 1: if (small != 'o') return 1; break;
+		case 2: if (small != 's') return 1; break;
+		case 3: if (small != 't') return 1; break;
+		default:
+			if (byte != ':')
+				return 1;
+			scan->length = 0;
+			scan->reading = AT_HOST;
+			return 0;
+		}
+		scan->length += 1;
+		return 0;
+	case AT_HOST:
+		if (byte == ' ' || byte == '\t')
+			return 0;
+		scan->reading = IN_HOST;
+		break;
+	}
+	if (is_within(byte, 'a', 'z') || is_within(byte, '0', '9') || byte == '-' || byte == '_' ||
+	    byte == '.') {
+		if (scan->length >= MOST_HOST)
+			return 1;
+		keep(scan, TEXT_HOST, byte);
+		return 0;
+	}
+	if ((byte == '\r' || byte == ':') && scan->length && (scan->last & 0xff) != '.') {
+		next_text(scan, TEXT_HOST);
+		scan->has_host = 1;
+	}
+	return 1;
+}
+
+/* Reads the segment in `segments`; whether method and path are known then. A function of its own to the
+ * verifier, which would otherwise look at all that follows once for each way through it. */
+__noinline int read_request(struct __sk_buff *skb)
+{
+	u32 zero = 0, bytes;
+	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
+	struct texts *scan = bpf_map_lookup_elem(&texts, &zero);
+
+	if (!s || !scan || !s->data_bytes)
+		return 0;
+	bytes = s->data_bytes;
+	if (bytes > MOST_READ)
+		bytes = MOST_READ;
+	bytes = ((bytes - 1) & 511) + 1;
+	/* from the Ethernet head on: the relative form reads only what is in one piece */
+	if (bpf_skb_load_bytes(skb, ETH_HLEN + s->ip_bytes + s->tcp.doff * 4, scan->data, bytes))
+		return 0;
+	scan->reading = IN_METHOD;
+	scan->length = scan->last = scan->has_path = scan->has_host = 0;
+	bpf_loop(bytes, scan_byte, &scan, 0);
+	return scan->has_path;
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * Handshakes without state, and connections that are made on the socket of their class. A SYN for a
+ * listener with class sockets is answered here (cookie.h has what is remembered); the bare
+ * acknowledgement is not passed on; the first data makes the connection, on the socket of the class that
+ * its request has, or on the public one. The kernel makes it as from its own cookies
+ * (bpf_sk_assign_tcp_reqsk, Linux 6.9); without that, nothing of this is switched on.
+ * Reads `control`, `listeners`, `locals`, `keys`, `sockets` and the tables by URL, reads and writes
+ * `pending` and `words`, writes `counts`, `tallies` and `judged`. Verdicts: drop, a redirect of the
+ * SYN-ACK or a reset, or nothing, with the request socket assigned or not.
+ */
+#pragma once
+
+/* What the kernel is told of a connection: `struct bpf_tcp_req_attrs`, as it has it. */
+struct bpf_tcp_req_attrs {
+	u32 rcv_tsval;
+	u32 rcv_tsecr;
+	u16 mss;
+	u8 rcv_wscale;
+	u8 snd_wscale;
+	u8 ecn_ok;
+	u8 wscale_ok;
+	u8 sack_ok;
+	u8 tstamp_ok;
+	u8 usec_ts_ok;
+	u8 reserved[3];
+};
+
+/* Declared whole: a declaration only forward does not fit the kernel's. */
+struct sock {
+	int unused;
+};
+
+extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *s, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
+				   int attrs__sz) __ksym __weak;
+
+/* What is offered: the scale that the kernel takes for its own largest buffer, and a window that holds
+ * what a client sends at first. */
+#define OUR_SCALE 7
+#define OUR_WINDOW 29200
+
+#define OPTION_END 0
+#define OPTION_PAD 1
+#define OPTION_LARGEST 2
+#define OPTION_SCALE 3
+#define OPTION_SACK 4
+#define OPTION_TIMES 8
+
+/* Four bytes each, with OPTION_PAD in front. */
+#define PADDED_SACK 0x01010402
+#define PADDED_SCALE (0x01030300 | OUR_SCALE)
+#define PADDED_TIMES 0x0101080a
+#define SACK_AND_TIMES 0x0402080a
+
+struct options {
+	u8 bytes[128];
+	u32 end;
+	u32 at;
+	u32 value, echo; /* times */
+	u16 largest;
+	u8 scale;
+	u8 has_times;
+	u8 has_sack;
+	u8 has_largest;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct options);
+} options SEC(".maps");
+
+static __always_inline u32 big(const struct options *o, u32 at)
+{
+	return (u32)o->bytes[at & 127] << 24 | (u32)o->bytes[(at + 1) & 127] << 16 |
+	       (u32)o->bytes[(at + 2) & 127] << 8 | o->bytes[(at + 3) & 127];
+}
+
+static long read_option(u32 turn, struct options **context)
+{
+	struct options *o = *context;
+	u32 at = o->at, length;
+	u8 kind;
+
+	(void)turn;
+	if (at >= o->end)
+		return 1;
+	kind = o->bytes[at & 127];
+	if (kind == OPTION_END)
+		return 1;
+	if (kind == OPTION_PAD) {
+		o->at = at + 1;
+		return 0;
+	}
+	length = o->bytes[(at + 1) & 127];
+	if (length < 2 || at + length > o->end)
+		return 1;
+	if (kind == OPTION_LARGEST && length == 4) {
+		o->largest = big(o, at + 2) >> 16;
+		o->has_largest = 1;
+	} else if (kind == OPTION_SCALE && length == 3) {
+		o->scale = o->bytes[(at + 2) & 127] > 14 ? 14 : o->bytes[(at + 2) & 127];
+	} else if (kind == OPTION_SACK && length == 2) {
+		o->has_sack = 1;
+	} else if (kind == OPTION_TIMES && length == 10) {
+		o->has_times = 1;
+		o->value = big(o, at + 2);
+		o->echo = big(o, at + 6);
+	}
+	o->at = at + length;
+	return 0;
+}
+
+/* Takes the options of the segment in `segments` apart; whether they could be read. A function of its own,
+ * as `rank_of` is. */
+__noinline int parse_options(struct __sk_buff *skb)
+{
+	u32 zero = 0, bytes;
+	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
+	struct options *o = bpf_map_lookup_elem(&options, &zero);
+
+	if (!s || !o)
+		return 0;
+	bytes = s->tcp.doff * 4 - sizeof(s->tcp);
+	o->end = bytes;
+	o->at = 0;
+	o->largest = 0;
+	o->scale = GATE_NO_SCALE;
+	o->has_times = o->has_sack = o->has_largest = 0;
+	if (!bytes)
+		return 1;
+	bytes = ((bytes - 1) & 63) + 1;
+	if (bpf_skb_load_bytes(skb, ETH_HLEN + s->ip_bytes + sizeof(s->tcp), o->bytes, bytes))
+		return 0;
+	bpf_loop(40, read_option, &o, 0);
+	return 1;
+}
+
+static __always_inline struct options *read_options(struct __sk_buff *skb)
+{
+	u32 zero = 0;
+
+	return parse_options(skb) ? bpf_map_lookup_elem(&options, &zero) : 0;
+}
+
+/* The largest segment that the interface takes. */
+static __always_inline u32 largest_here(struct __sk_buff *skb, const struct segment *s)
+{
+	u32 mtu = 0, heads = s->ip_bytes + sizeof(s->tcp);
+
+	bpf_check_mtu(skb, 0, &mtu, 0, 0);
+	if (mtu <= heads)
+		return 0;
+	mtu -= heads;
+	return mtu > 65495 ? 65495 : mtu;
+}
+
+
+/* As the kernel's own, in milliseconds. */
+static __always_inline u32 time_of(u64 now)
+{
+	return now / 1000000;
+}
+
+/* A SYN that is within all limits is answered. */
+static __always_inline int answer_syn(struct __sk_buff *skb, struct segment *s,
+				      const struct gate_control *set)
+{
+	struct options *o = read_options(skb);
+	u32 largest = largest_here(skb, s), least = s->is_v4 ? 536 : 1220;
+	struct answer answer = {};
+	struct offer offer = {};
+	u64 now = bpf_ktime_get_ns();
+	u32 bytes = sizeof(answer.tcp);
+	bool has_times, has_scale;
+
+	if (!o)
+		return TC_ACT_UNSPEC;
+	offer.largest = o->has_largest ? o->largest : least;
+	/* the kernel does not make such a connection from a cookie */
+	if (offer.largest < least || largest < least)
+		return TC_ACT_UNSPEC;
+	offer.scale = set->offers & GATE_OFFER_SCALE ? o->scale : GATE_NO_SCALE;
+	offer.sack = set->offers & GATE_OFFER_SACK && o->has_sack;
+	offer.ecn = set->offers & GATE_OFFER_ECN && s->tcp.ece && s->tcp.cwr;
+	has_times = set->offers & GATE_OFFER_TIMES && o->has_times && o->has_largest;
+	if (!o->has_largest) {
+		/* an answer that says so would be longer than the SYN */
+		offer.sack = 0;
+		offer.scale = GATE_NO_SCALE;
+	}
+
+	answer.tcp.seq = bpf_htonl(make_cookie(s, &offer, now));
+	answer.tcp.ack_seq = bpf_htonl(s->sequence + 1);
+	answer.tcp.syn = 1;
+	answer.tcp.ack = 1;
+	answer.tcp.ece = offer.ecn;
+	answer.tcp.window = bpf_htons(OUR_WINDOW);
+	has_scale = offer.scale != GATE_NO_SCALE;
+	if (o->has_largest) {
+		answer.options[0] = bpf_htonl((u32)OPTION_LARGEST << 24 | 4 << 16 | largest);
+		bytes += 4;
+	}
+	if (has_times) {
+		answer.options[1] = bpf_htonl(offer.sack ? SACK_AND_TIMES : PADDED_TIMES);
+		answer.options[2] = bpf_htonl(time_of(now));
+		answer.options[3] = bpf_htonl(o->value);
+		answer.options[4] = bpf_htonl(PADDED_SCALE);
+		bytes += has_scale ? 16 : 12;
+	} else {
+		answer.options[1] = bpf_htonl(offer.sack ? PADDED_SACK : PADDED_SCALE);
+		answer.options[2] = bpf_htonl(PADDED_SCALE);
+		bytes += (offer.sack ? 4 : 0) + (has_scale ? 4 : 0);
+	}
+	count(GATE_ANSWERED);
+	return send_back(skb, s, &answer, bytes);
+}
+
+/* The socket of a class, to be released; 0 if there is none. */
+static __always_inline struct bpf_sock *socket_of_rank(struct __sk_buff *skb,
+						       const struct gate_sockets *known, u32 rank)
+{
+	u32 place;
+
+	if (rank >= known->ranks || !known->loops)
+		return 0;
+	place = known->first + rank * known->loops + bpf_get_hash_recalc(skb) % known->loops;
+	return bpf_map_lookup_elem(&sockets, &place);
+}
+
+/* Has the kernel make the connection on this socket; whether it will. */
+static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socket,
+				   struct bpf_tcp_req_attrs *attrs)
+{
+	struct sock *listener = (struct sock *)bpf_skc_to_tcp_sock(socket);
+
+	return listener && bpf_sk_assign_tcp_reqsk &&
+	       !bpf_sk_assign_tcp_reqsk(skb, listener, attrs, sizeof(*attrs));
+}
+
+/* The first segment of a connection whose client has proven its address. */
+static __always_inline int make_connection(struct __sk_buff *skb, const struct gate_control *set,
+					   struct bpf_sock *public, const struct gate_sockets *known,
+					   const struct offer *offer)
+{
+	struct options *o = read_options(skb);
+	struct bpf_tcp_req_attrs attrs = {
+		.mss = offer->largest,
+		.rcv_wscale = offer->scale == GATE_NO_SCALE ? 0 : OUR_SCALE,
+		.snd_wscale = offer->scale == GATE_NO_SCALE ? 0 : offer->scale,
+		.wscale_ok = offer->scale != GATE_NO_SCALE,
+		.sack_ok = offer->sack,
+		.ecn_ok = offer->ecn,
+	};
+	u32 rank = GATE_UNJUDGED, made;
+	struct bpf_sock *socket;
+	u64 *number;
+
+	if (o && o->has_times && set->offers & GATE_OFFER_TIMES) {
+		attrs.tstamp_ok = 1;
+		attrs.rcv_tsval = o->value;
+		attrs.rcv_tsecr = o->echo;
+	}
+	rank = rank_of(skb);
+	number = bpf_map_lookup_elem(&judged, &rank);
+	if (number)
+		*number += 1;
+	socket = socket_of_rank(skb, known, rank);
+	made = rank == GATE_UNJUDGED ? GATE_MADE_UNJUDGED : GATE_MADE_PUBLIC;
+	if (socket) {
+		if (assign(skb, socket, &attrs)) {
+			count(GATE_MADE);
+			bpf_sk_release(socket);
+			return TC_ACT_UNSPEC;
+		}
+		bpf_sk_release(socket);
+		made = GATE_MADE_PUBLIC;
+	}
+	count(assign(skb, public, &attrs) ? made : GATE_NOT_MADE);
+	return TC_ACT_UNSPEC;
+}
+
+/* Any segment with an acknowledgement and neither SYN nor RST, while clients may have an answer from
+ * here. */
+static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *s,
+					 const struct gate_control *set)
+{
+	struct bpf_sock *socket = socket_of(skb, s);
+	struct gate_sockets *known = 0;
+	struct gate_pending *note;
+	struct offer offer = {};
+	int proof = NOT_OURS;
+	int verdict = TC_ACT_UNSPEC;
+
+	if (!socket)
+		return TC_ACT_UNSPEC;
+	if (socket->state == BPF_TCP_LISTEN) {
+		known = ours(socket, s);
+		if (known && (socket->family == AF_INET) == s->is_v4)
+			proof = check_cookie();
+	}
+	if (!known || proof == NOT_OURS) {
+		bpf_sk_release(socket);
+		return set->charge == GATE_AT_HANDSHAKE ? judge_acknowledgement(skb, s) : TC_ACT_UNSPEC;
+	}
+	if (proof == LATER) {
+		bpf_sk_release(socket);
+		count(GATE_LATER);
+		return TC_ACT_SHOT;
+	}
+	recall_offer(proof, &offer);
+	note = note_of(s);
+	if (note && set->charge == GATE_AT_HANDSHAKE)
+		verdict = charge_proven(skb, s, note);
+	if (verdict == TC_ACT_UNSPEC) {
+		if (s->data_bytes || s->flags & TCP_FIN) {
+			verdict = make_connection(skb, set, socket, known, &offer);
+		} else {
+			count(GATE_BARE);
+			verdict = TC_ACT_SHOT;
+		}
+	}
+	bpf_sk_release(socket);
+	return verdict;
+}

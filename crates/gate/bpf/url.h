@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * The class of a first request: the same as `forebay_policy::Policy::first_segment`, and a test holds
+ * the two against one another. Reads `control`, `segments`, `texts` and the tables by URL.
+ */
+#pragma once
+
+struct alternatives {
+	void *patterns;
+	const struct texts *texts;
+	u32 first;
+	u32 which;
+	u32 length;
+	u32 fits;
+};
+
+/* As many of the lowest addresses of a word as there are bytes. */
+static __always_inline u64 part_of(u64 word, u32 bytes)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return word << ((8 - bytes) * 8 & 63);
+#else
+	return word >> ((8 - bytes) * 8 & 63);
+#endif
+}
+
+static long try_pattern(u32 at, struct alternatives *all)
+{
+	u32 place = all->first + at, start = (all->which % TEXTS) * (TEXT_BYTES / 8);
+	struct gate_pattern *pattern = bpf_map_lookup_elem(all->patterns, &place);
+	u32 length, left;
+	u64 word;
+
+	if (!pattern)
+		return 1;
+	length = pattern->length;
+	if (pattern->is_prefix ? all->length < length : all->length != length)
+		return 0;
+	for (u32 i = 0; i < GATE_PATTERN_BYTES / 8 && i * 8 < length; i++) {
+		left = length - i * 8;
+		word = pattern->words[i] ^ all->texts->words[start + i];
+		if (left < 8)
+			word = part_of(word, left);
+		if (word)
+			return 0;
+	}
+	all->fits = 1;
+	return 1;
+}
+
+enum { HOLDS_NOT, HOLDS_PERHAPS, HOLDS };
+
+/* Whether one of `count` patterns from `first` on fits a text. A function of its own to the verifier, as `read_request` is. */
+__noinline int holds(u32 table, u32 first, u32 count, u32 marks, u32 which)
+{
+	struct alternatives all = { .first = first, .which = which };
+	u32 zero = 0;
+	struct texts *known = bpf_map_lookup_elem(&texts, &zero);
+
+	all.texts = known;
+	all.patterns = bpf_map_lookup_elem(&tables_patterns, &table);
+	if (!known || !all.patterns || (which == TEXT_HOST && !known->has_host))
+		return HOLDS_PERHAPS;
+	all.length = known->lengths[which % TEXTS];
+	bpf_loop(count, try_pattern, &all, 0);
+	if (all.fits)
+		return HOLDS;
+	return marks & GATE_ASKED_MORE ? HOLDS_PERHAPS : HOLDS_NOT;
+}
+
+static __always_inline u32 asked_holds(const struct search *search, const struct gate_asked *asked,
+				       u32 which)
+{
+	if (!(asked->marks & GATE_ASKED))
+		return HOLDS;
+	return holds(search->table, asked->first, asked->count, asked->marks, which);
+}
+
+static long try_url(u32 at, struct search *search)
+{
+	u32 place = search->first + at, number, method, path, host;
+	struct gate_entry *entry = bpf_map_lookup_elem(search->entries, &place);
+	struct gate_url_rule *rule;
+
+	if (!entry)
+		return 1;
+	if (!is_of_entry(search, entry))
+		return 0;
+	number = entry->rule;
+	rule = bpf_map_lookup_elem(search->rules, &number);
+	if (!rule)
+		return 1;
+	if ((rule->marks & GATE_MARK_DEGREE) >> GATE_DEGREE_SHIFT > search->degree)
+		return 0;
+	method = asked_holds(search, &rule->method, TEXT_METHOD);
+	path = method ? asked_holds(search, &rule->path, TEXT_PATH) : HOLDS_NOT;
+	host = path ? asked_holds(search, &rule->host, TEXT_HOST) : HOLDS_NOT;
+	if (!host)
+		return 0;
+	if (method == HOLDS_PERHAPS || path == HOLDS_PERHAPS || host == HOLDS_PERHAPS ||
+	    rule->marks & GATE_MARK_MORE) {
+		search->rank = GATE_UNJUDGED;
+		return 1;
+	}
+	if (rule->rank != GATE_UNJUDGED) {
+		if (rule->marks & GATE_MARK_BY_REQUEST) {
+			search->rank = rule->rank;
+			return 1;
+		}
+		if (!search->by_address) {
+			search->by_address = 1;
+			search->rank = rule->rank;
+		}
+	}
+	return rule->marks & GATE_MARK_STOP;
+}
+
+/* The rank of the request that begins in the segment in `segments`, or GATE_UNJUDGED. A function of its
+ * own to the verifier, which would otherwise look at it once for each way that leads here. */
+__noinline int rank_of(struct __sk_buff *skb)
+{
+	struct search search = { .rank = GATE_UNJUDGED };
+	struct gate_control *set;
+	struct gate_list *list;
+	struct segment *s;
+	u32 zero = 0, table;
+
+	set = bpf_map_lookup_elem(&control, &zero);
+	s = bpf_map_lookup_elem(&segments, &zero);
+	if (!set || !s || !read_request(skb))
+		return GATE_UNJUDGED;
+	table = set->table;
+	search.entries = bpf_map_lookup_elem(&tables_url_entries, &table);
+	search.rules = bpf_map_lookup_elem(&tables_url_rules, &table);
+	search.table = table;
+	if (!search.entries || !search.rules)
+		return GATE_UNJUDGED;
+	list = list_of(s, &tables_url_clients4, &tables_url_clients6, table);
+	if (!list)
+		return GATE_UNJUDGED;
+	begin_search(&search, s, list, set);
+	bpf_loop(list->count, try_url, &search, 0);
+	return search.rank;
+}

@@ -1,0 +1,236 @@
+//! Handshakes without state, and connections that are made on the socket of their class.
+
+use crate::kernel::{self, CONTROL_ANSWERS, CONTROL_COMPLETES, CONTROL_OFFERS};
+use crate::types::{
+    OFFER_ECN, OFFER_SACK, OFFER_SCALE, OFFER_TIMES, Plain, SOCKETS, Secret, Sockets, UNJUDGED,
+};
+use crate::{Gate, GateError, listening, lock, per_cpu, read_u64};
+use libbpf_rs::{MapCore, MapFlags};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+/// How long a cookie holds at most: the clock of cookies ticks every 2^36 ns, and they are two ticks old
+/// at most.
+const COOKIE_LIFE: Duration = Duration::from_nanos(2 << 36);
+
+/// The listening sockets of the classes of one listener.
+#[derive(Debug)]
+pub struct ClassSockets<'s> {
+    /// The address that the listener is bound to.
+    pub address: SocketAddr,
+    /// For each rank, the highest first, one for each loop: of the same family as the listener, and
+    /// reachable by nobody otherwise.
+    pub sockets: Vec<Vec<BorrowedFd<'s>>>,
+}
+
+/// What the gate that steers knows.
+#[derive(Debug, Default)]
+pub(crate) struct Steering {
+    /// Rules tell first requests apart.
+    wants_classes: bool,
+    /// What was placed, by the numbers of the sockets, which are never used again.
+    placed: Vec<(SocketAddr, Vec<Vec<u64>>)>,
+    /// Listeners have changed since.
+    is_stale: bool,
+    /// The half of the sockets in force, and how many of it are.
+    half: u32,
+    used: u32,
+    /// What the stack has switched on; `None` if it takes no cookies.
+    offers: Option<u32>,
+    /// When SYNs were answered last.
+    answered: Option<Instant>,
+}
+
+impl Gate {
+    /// The same gate, which answers SYNs itself where a listener has [class sockets](Gate::place).
+    ///
+    /// # Errors
+    /// [`GateError::CannotSteer`], or what the kernel says.
+    pub fn steering(mut self) -> Result<Gate, GateError> {
+        if !kernel::makes_connections() {
+            let why = "the kernel makes no connections of cookies that are not its own (Linux 6.9)";
+            return Err(GateError::CannotSteer(why));
+        }
+        let steering = Steering { offers: offers(Some(0)), ..Steering::default() };
+        if steering.offers.is_none() {
+            return Err(GateError::CannotSteer("net.ipv4.tcp_syncookies is 0"));
+        }
+        let secret = secret()?;
+        let keys = &self.kernel.keys;
+        keys.update(&0_u32.to_ne_bytes(), secret.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
+        self.steering = Some(Mutex::new(steering));
+        Ok(self)
+    }
+
+    /// Has connections made on these sockets, by the class of their first request; for listeners that
+    /// the gate is [attached](Gate::attach) for. What the gate cannot tell, and what belongs to a class
+    /// without a socket, is left to the public listener. Does nothing if they are in their places.
+    ///
+    /// # Errors
+    /// What the kernel says; then no class has a socket.
+    pub fn place(&self, listeners: &[ClassSockets<'_>]) -> Result<(), GateError> {
+        let Some(steering) = &self.steering else { return Ok(()) };
+        let mut steering = lock(steering);
+        let wanted = listeners.iter().map(numbers).collect::<io::Result<Vec<_>>>()?;
+        if wanted == steering.placed && !steering.is_stale {
+            return Ok(());
+        }
+        let before = std::mem::take(&mut steering.placed);
+        let (half, used) = (1 - steering.half, steering.used);
+        steering.used = 0;
+        let placed = self.place_in(half, &mut steering.used, listeners);
+        let are_placed = |address| placed.is_ok() && wanted.iter().any(|(one, _)| *one == address);
+        let addresses = before.iter().chain(&wanted).map(|(address, _)| *address);
+        for address in addresses.filter(|address| !are_placed(*address)) {
+            // one that is gone has none
+            let _ = self.set_sockets(address, Sockets::default());
+        }
+        for at in 0..used {
+            // one that was closed is gone
+            let _ = self.kernel.sockets.delete(&(first_of(steering.half) + at).to_ne_bytes());
+        }
+        steering.half = half;
+        steering.is_stale = placed.is_err();
+        if placed.is_ok() {
+            steering.placed = wanted;
+        }
+        self.switch(&mut steering);
+        placed
+    }
+
+    /// Counts in `used` how many sockets have a place.
+    fn place_in(
+        &self,
+        half: u32,
+        used: &mut u32,
+        listeners: &[ClassSockets<'_>],
+    ) -> Result<(), GateError> {
+        for ClassSockets { address, sockets } in listeners {
+            let loops = sockets.iter().map(Vec::len).min().unwrap_or(0);
+            let first = first_of(half) + *used;
+            for socket in sockets.iter().flat_map(|of_rank| &of_rank[..loops]) {
+                if *used == SOCKETS / 2 {
+                    return Err(GateError::TooManySockets);
+                }
+                let (at, value) = (first_of(half) + *used, socket.as_raw_fd() as u64);
+                let map = &self.kernel.sockets;
+                map.update(&at.to_ne_bytes(), &value.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(kernel::plain)?;
+                *used += 1;
+            }
+            let known = Sockets { first, loops: loops as u16, ranks: sockets.len() as u16 };
+            self.set_sockets(*address, known)?;
+        }
+        Ok(())
+    }
+
+    fn set_sockets(&self, address: SocketAddr, sockets: Sockets) -> Result<(), GateError> {
+        let (map, key) = (&self.kernel.listeners, listening(address));
+        Ok(map.update(key.bytes(), sockets.bytes(), MapFlags::EXIST).map_err(kernel::plain)?)
+    }
+
+    /// Listeners have changed: what was placed for them has to be placed anew.
+    pub(crate) fn forget_sockets(&self) {
+        if let Some(steering) = &self.steering {
+            lock(steering).is_stale = true;
+        }
+    }
+
+    pub(crate) fn wants_classes(&self, wants_classes: bool) {
+        if let Some(steering) = &self.steering {
+            let mut steering = lock(steering);
+            steering.wants_classes = wants_classes;
+            self.switch(&mut steering);
+        }
+    }
+
+    /// Looks at what the stack has switched on, and whether clients may still have answers.
+    pub(crate) fn keep_up_steering(&self) {
+        if let Some(steering) = &self.steering {
+            let mut steering = lock(steering);
+            steering.offers = offers(steering.offers);
+            self.switch(&mut steering);
+        }
+    }
+
+    /// Answers SYNs or does not. Handshakes that have begun are completed as long as cookies hold.
+    fn switch(&self, steering: &mut Steering) {
+        let answers =
+            steering.wants_classes && !steering.placed.is_empty() && steering.offers.is_some();
+        if answers {
+            steering.answered = Some(Instant::now());
+        } else if steering.answered.is_some_and(|last| last.elapsed() > COOKIE_LIFE) {
+            steering.answered = None;
+        }
+        self.control(CONTROL_OFFERS, steering.offers.unwrap_or(0));
+        self.control(CONTROL_COMPLETES, u32::from(steering.answered.is_some()));
+        self.control(CONTROL_ANSWERS, u32::from(answers));
+    }
+
+    /// First requests by the rank that was told, and those that it could not be told of.
+    pub fn judged(&self, ranks: usize) -> (Vec<u64>, u64) {
+        let of = |rank: u32| -> u64 {
+            per_cpu(&self.kernel.judged, rank).iter().filter_map(|bytes| read_u64(bytes)).sum()
+        };
+        ((0..ranks as u32).map(of).collect(), of(UNJUDGED))
+    }
+}
+
+fn first_of(half: u32) -> u32 {
+    half * (SOCKETS / 2)
+}
+
+/// What the stack of this network namespace has switched on; `before` if it cannot be read any more.
+fn offers(before: Option<u32>) -> Option<u32> {
+    let read = |name: &str| -> Option<u32> {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).ok()?;
+        text.trim().parse().ok()
+    };
+    let Some(cookies) = read("syncookies") else { return before };
+    let is_on = |name, offer| if read(name).is_some_and(|value| value > 0) { offer } else { 0 };
+    let offers = is_on("window_scaling", OFFER_SCALE)
+        | is_on("sack", OFFER_SACK)
+        | is_on("timestamps", OFFER_TIMES)
+        | is_on("ecn", OFFER_ECN);
+    (cookies > 0).then_some(offers)
+}
+
+fn secret() -> io::Result<Secret> {
+    let mut secret = Secret::default();
+    let bytes = size_of::<Secret>();
+    // SAFETY: every pattern of bytes is a value, and there are so many.
+    let got = unsafe { libc::getrandom((&raw mut secret).cast(), bytes, 0) };
+    match usize::try_from(got) {
+        Ok(got) if got == bytes => Ok(secret),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The numbers of all sockets of a listener's classes.
+fn numbers(one: &ClassSockets<'_>) -> io::Result<(SocketAddr, Vec<Vec<u64>>)> {
+    let mut all = Vec::with_capacity(one.sockets.len());
+    for of_rank in &one.sockets {
+        all.push(of_rank.iter().map(number).collect::<io::Result<Vec<u64>>>()?);
+    }
+    Ok((one.address, all))
+}
+
+/// The number that the kernel gives a socket, and no other.
+fn number(socket: &BorrowedFd<'_>) -> io::Result<u64> {
+    let mut number = 0_u64;
+    let mut bytes = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and so many bytes are writable.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_COOKIE,
+            (&raw mut number).cast(),
+            &raw mut bytes,
+        )
+    };
+    if result == 0 { Ok(number) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,482 @@
+//! Handshakes without state: packets, the same verdict as user space, and real connections over the
+//! loopback.
+
+use super::in_namespace;
+use super::packets::{ACK, FIN, Packet, SYN};
+use super::vectors::{DROPPED, REDIRECTED, UNTOUCHED};
+use crate::{Charge, ClassSockets, Count, Gate};
+use forebay_policy::Policy;
+use forebay_policy::class::Class;
+use forebay_policy::endpoint::Endpoint;
+use forebay_policy::facts::ConnectionFacts;
+use forebay_policy::field::Field;
+use forebay_policy::first::FirstSegment;
+use forebay_policy::pattern::{Method, PathPattern, SitePattern};
+use forebay_policy::rate::Rate;
+use forebay_policy::rule::{Action, Conditions, Degree, Limit, Over, Rule, When};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use proptest::test_runner::TestRunner;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const PUBLIC: [&str; 2] = ["127.0.0.1:8080", "[::1]:8080"];
+
+/// A gate that steers, its public listeners, and for each of them two sockets of each class.
+struct Steered {
+    gate: Gate,
+    public: Vec<TcpListener>,
+    classes: Vec<Vec<Vec<TcpListener>>>,
+}
+
+impl Steered {
+    fn new(policy: &Policy) -> Steered {
+        let gate = Gate::load(Charge::AtHandshake).unwrap().steering().unwrap();
+        gate.enforce(&gate.lower(policy).unwrap()).unwrap();
+        let public = PUBLIC.map(|address| TcpListener::bind(address).unwrap());
+        let mut steered = Steered { gate, public: public.into(), classes: Vec::new() };
+        steered.renew(policy.classes().len());
+        steered
+    }
+
+    /// New sockets for the classes; those before are returned.
+    fn renew(&mut self, ranks: usize) -> Vec<Vec<Vec<TcpListener>>> {
+        let one = |public: &TcpListener| {
+            let listener =
+                TcpListener::bind(SocketAddr::new(public.local_addr().unwrap().ip(), 0)).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            listener
+        };
+        let of_rank = |public| (0..2).map(|_| one(public)).collect::<Vec<_>>();
+        let of = |public| (0..ranks).map(|_| of_rank(public)).collect::<Vec<_>>();
+        let new: Vec<_> = self.public.iter().map(of).collect();
+        let addresses: Vec<_> =
+            self.public.iter().map(|public| public.local_addr().unwrap()).collect();
+        self.gate.attach(&addresses).unwrap();
+        let placed = addresses.iter().zip(&new).map(|(address, classes)| ClassSockets {
+            address: *address,
+            sockets: classes.iter().map(|all| all.iter().map(AsFd::as_fd).collect()).collect(),
+        });
+        self.gate.place(&placed.collect::<Vec<_>>()).unwrap();
+        self.public.iter().for_each(|public| public.set_nonblocking(true).unwrap());
+        std::mem::replace(&mut self.classes, new)
+    }
+
+    fn counted(&self, count: Count) -> u64 {
+        self.gate.counts()[count as usize]
+    }
+
+    /// The number of the class on whose sockets the next connection comes, or none on the public one.
+    fn next(&self, family: usize) -> (Option<usize>, TcpStream) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let classes = self.classes[family].iter().enumerate();
+            let of_class =
+                classes.flat_map(|(rank, all)| all.iter().map(move |it| (Some(rank), it)));
+            for (rank, listener) in of_class.chain([(None, &self.public[family])]) {
+                match listener.accept() {
+                    Ok((stream, _)) => {
+                        stream.set_nonblocking(false).unwrap();
+                        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                        return (rank, stream);
+                    }
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                }
+            }
+            assert!(Instant::now() < deadline, "{:?}", self.gate.counts());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Connects, sends this in pieces, and says where the connection comes.
+    fn send(&self, family: usize, pieces: &[&[u8]]) -> (Option<usize>, TcpStream, TcpStream) {
+        let mut client = TcpStream::connect(PUBLIC[family]).unwrap();
+        client.set_nodelay(true).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        for piece in pieces {
+            client.write_all(piece).unwrap();
+        }
+        let (rank, server) = self.next(family);
+        assert_eq!(server.local_addr().unwrap(), PUBLIC[family].parse().unwrap());
+        assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+        (rank, client, server)
+    }
+}
+
+fn rule(name: &str, class: &str, paths: &[&str]) -> Rule {
+    let path = paths.iter().map(|text| PathPattern::parse(text).unwrap()).collect();
+    let conditions = Conditions { path, ..Conditions::default() };
+    Rule { name: name.to_owned(), class: Some(class.to_owned()), conditions, ..Rule::default() }
+}
+
+fn policy(rules: Vec<Rule>) -> Policy {
+    let classes = [Class::new("gold", 0), Class::new("silver", 1), Class::new("bulk", 2)];
+    Policy::new(&classes, rules).unwrap()
+}
+
+fn gold_and_silver() -> Vec<Rule> {
+    vec![rule("gold", "gold", &["/gold/*"]), rule("silver", "silver", &["/silver"])]
+}
+
+fn head(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
+}
+
+/// What the two ends of a connection have agreed on: times, selective acknowledgements, a scale.
+fn options(stream: &TcpStream) -> u8 {
+    // SAFETY: all bytes zero are a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and so many bytes are writable.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut bytes,
+        )
+    };
+    assert_eq!(result, 0);
+    info.tcpi_options & 7
+}
+
+#[test]
+fn connections_come_to_the_socket_of_their_class() {
+    in_namespace(|| {
+        let mut steered = Steered::new(&policy(gold_and_silver()));
+        for family in 0..2 {
+            for turn in 0..60 {
+                let (path, rank) =
+                    [("/gold/x", Some(0)), ("/silver", Some(1)), ("/other", Some(2))][turn % 3];
+                let data = head(path);
+                let (found, mut client, mut server) = steered.send(family, &[&data]);
+                assert_eq!(found, rank, "{path}");
+                let mut read = vec![0; data.len()];
+                server.read_exact(&mut read).unwrap();
+                assert_eq!(read, data);
+                assert_eq!((options(&server), options(&client)), (7, 7));
+                server.write_all(b"hello").unwrap();
+                drop(server);
+                let mut answer = String::new();
+                client.read_to_string(&mut answer).unwrap();
+                assert_eq!(answer, "hello");
+            }
+        }
+        assert_eq!(steered.counted(Count::Made), 120);
+        assert_eq!(steered.gate.judged(3), (vec![40, 40, 40], 0));
+
+        // a megabyte each way, from a segment that is only the beginning of it
+        let body = vec![b'x'; 1 << 20];
+        let (rank, client, mut server) = steered.send(0, &[&head("/gold/large")]);
+        assert_eq!(rank, Some(0));
+        let sent = body.clone();
+        let sender = thread::spawn(move || {
+            (&client).write_all(&sent).unwrap();
+            let mut answer = vec![0; sent.len()];
+            (&client).read_exact(&mut answer).unwrap();
+            answer
+        });
+        let mut read = vec![0; head("/gold/large").len() + body.len()];
+        server.read_exact(&mut read).unwrap();
+        server.write_all(&body).unwrap();
+        assert!(sender.join().unwrap() == body);
+
+        // others take the place of the sockets, as after a reload; those before are gone
+        drop(steered.renew(3));
+        assert_eq!(steered.send(1, &[&head("/gold/x")]).0, Some(0));
+        // a class without a socket
+        drop(steered.renew(1));
+        assert_eq!(steered.send(0, &[&head("/gold/x")]).0, Some(0));
+        assert_eq!(steered.send(0, &[&head("/silver")]).0, None);
+        assert_eq!(steered.counted(Count::MadePublic), 1);
+        // its socket was closed
+        steered.classes.clear();
+        steered.classes = vec![Vec::new(), Vec::new()];
+        assert_eq!(steered.send(0, &[&head("/gold/x")]).0, None);
+        assert_eq!(steered.counted(Count::NotMade), 0);
+    });
+}
+
+#[test]
+fn what_cannot_be_told_comes_to_the_public_listener() {
+    in_namespace(|| {
+        let steered = Steered::new(&policy(gold_and_silver()));
+        for (family, public) in PUBLIC.into_iter().enumerate() {
+            let hello = [&[0x16_u8, 3, 1, 2, 0, 1][..], &[7; 300]].concat();
+            for pieces in [&[&hello[..]][..], &[&b"GET /go"[..], b"ld/x HTTP/1.1\r\n\r\n"]] {
+                let (rank, _client, mut server) = steered.send(family, pieces);
+                assert_eq!(rank, None);
+                let whole = pieces.concat();
+                let mut read = vec![0; whole.len()];
+                server.read_exact(&mut read).unwrap();
+                assert_eq!(read, whole);
+            }
+            // the first byte comes late
+            let mut late = TcpStream::connect(public).unwrap();
+            thread::sleep(Duration::from_millis(300));
+            late.write_all(&head("/silver")).unwrap();
+            assert_eq!(steered.next(family).0, Some(1));
+            // none comes at all, as when a balancer looks whether somebody is there
+            let mut none = TcpStream::connect(public).unwrap();
+            none.shutdown(std::net::Shutdown::Write).unwrap();
+            let (rank, mut server) = steered.next(family);
+            assert_eq!(rank, None);
+            assert_eq!(server.read(&mut [0]).unwrap(), 0);
+            drop(server);
+            none.set_read_timeout(Some(PATIENCE)).unwrap();
+            assert_eq!(none.read(&mut [0]).unwrap(), 0);
+        }
+        // connections for which nothing comes are none
+        let open: Vec<_> = (0..50).map(|_| TcpStream::connect(PUBLIC[0]).unwrap()).collect();
+        let error = steered.public[0].accept().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        drop(open);
+    });
+}
+
+/// The sequence number in an answer.
+fn sequence_of(answer: &[u8]) -> u32 {
+    let ip_bytes = if answer[12..14] == [8, 0] { 20 } else { 40 };
+    let at = 14 + ip_bytes + 4;
+    u32::from_be_bytes(answer[at..at + 4].try_into().unwrap())
+}
+
+#[test]
+fn segments_are_completed_by_their_cookie_alone() {
+    in_namespace(|| {
+        let limit = Limit { over: Over::Drop, ..Limit::new(Rate::parse("1/h").unwrap(), 1) };
+        let mut rules = gold_and_silver();
+        rules.push(Rule {
+            name: "few".to_owned(),
+            conditions: Conditions {
+                client: vec![Endpoint::parse("127.0.0.9").unwrap()],
+                ..Conditions::default()
+            },
+            connections: Some(limit),
+            ..Rule::default()
+        });
+        rules.push(Rule {
+            name: "foe".to_owned(),
+            conditions: Conditions {
+                client: vec![Endpoint::parse("127.0.0.8").unwrap()],
+                ..Conditions::default()
+            },
+            action: Some(Action::Drop),
+            ..Rule::default()
+        });
+        let steered = Steered::new(&policy(rules));
+        for (client, local) in [("127.0.0.1:4000", PUBLIC[0]), ("[::1]:4000", PUBLIC[1])] {
+            let ends = (client.parse().unwrap(), local.parse().unwrap());
+            let syn = Packet { sequence: 77, ..Packet::between(ends.0, ends.1) };
+            assert_eq!(syn.flags, SYN);
+            let (verdict, answer) = steered.gate.run_on(&syn.bytes()).unwrap();
+            assert_eq!(verdict, REDIRECTED);
+            // it is no longer than the SYN
+            assert_eq!(answer.len(), syn.bytes().len());
+            let acknowledged = sequence_of(&answer).wrapping_add(1);
+            let segment = Packet {
+                sequence: 78,
+                acknowledged,
+                flags: ACK,
+                data: head("/silver"),
+                ..syn.clone()
+            };
+            let expect = |packet: Packet, verdict: u32, counted: &[Count]| {
+                let before = steered.gate.counts();
+                let (found, _) = steered.gate.run_on(&packet.bytes()).unwrap();
+                assert_eq!(found, verdict, "{packet:?}");
+                let after = steered.gate.counts();
+                for one in Count::ALL {
+                    let more = after[one as usize] - before[one as usize];
+                    assert_eq!(more, u64::from(counted.contains(&one)), "{one:?} of {packet:?}");
+                }
+            };
+            // a run on a packet is no arrival at an interface, so that the kernel makes nothing of it
+            expect(segment.clone(), UNTOUCHED, &[Count::NotMade]);
+            expect(Packet { data: Vec::new(), ..segment.clone() }, DROPPED, &[Count::Bare]);
+            let bare = Packet { data: Vec::new(), flags: ACK | FIN, ..segment.clone() };
+            expect(bare, UNTOUCHED, &[Count::NotMade]);
+            // the segment before has been lost
+            expect(Packet { sequence: 1538, ..segment.clone() }, DROPPED, &[Count::Later]);
+            // of others, or invented
+            let other = SocketAddr::new(ends.0.ip(), 4001);
+            let of_other = Packet { client: other, ..segment.clone() };
+            let (verdict, _) = steered.gate.run_on(&of_other.bytes()).unwrap();
+            assert!([UNTOUCHED, DROPPED].contains(&verdict));
+            let (mut made, mut left) = (steered.counted(Count::NotMade), 0);
+            for wrong in 1..2000_u32 {
+                let acknowledged = acknowledged ^ wrong << 9;
+                let packet = Packet { acknowledged, ..segment.clone() };
+                let (verdict, _) = steered.gate.run_on(&packet.bytes()).unwrap();
+                left += u32::from(verdict == UNTOUCHED);
+            }
+            made = steered.counted(Count::NotMade) - made;
+            // the part that tells whose it is was not touched; the other has 18 bits, for two epochs
+            assert!(made <= 2 && left == made as u32, "{made} {left}");
+            left = 0;
+            for wrong in 1..32_u32 {
+                let acknowledged = acknowledged ^ wrong << 27;
+                let packet = Packet { acknowledged, ..segment.clone() };
+                let (verdict, _) = steered.gate.run_on(&packet.bytes()).unwrap();
+                left += u32::from(verdict == UNTOUCHED);
+            }
+            // but for one of 32, for the epoch before
+            assert!(left >= 25, "{left}");
+        }
+        // limits hold: the second finds the bucket empty when its data comes
+        let local = PUBLIC[0].parse().unwrap();
+        let mut segments = Vec::new();
+        for port in [1, 2] {
+            let client = SocketAddr::new("127.0.0.9".parse().unwrap(), port);
+            let syn = Packet { sequence: 77, ..Packet::between(client, local) };
+            let (verdict, answer) = steered.gate.run_on(&syn.bytes()).unwrap();
+            assert_eq!(verdict, REDIRECTED);
+            let acknowledged = sequence_of(&answer).wrapping_add(1);
+            segments.push(Packet {
+                sequence: 78,
+                acknowledged,
+                flags: ACK,
+                data: head("/"),
+                ..syn
+            });
+        }
+        for (segment, verdict) in segments.iter().zip([UNTOUCHED, DROPPED]) {
+            assert_eq!(steered.gate.run_on(&segment.bytes()).unwrap().0, verdict);
+        }
+        assert_eq!(steered.counted(Count::Completed), 1);
+        assert_eq!(steered.counted(Count::LateDropped), 1);
+        let foe = SocketAddr::new("127.0.0.8".parse().unwrap(), 1);
+        let verdict = steered.gate.run_on(&Packet::between(foe, local).bytes()).unwrap().0;
+        assert_eq!(verdict, DROPPED);
+    });
+}
+
+fn conditions() -> impl Strategy<Value = Conditions> {
+    let paths = vec!["/", "/*", "/a", "/a*", "/a/*", "/a/b", "*b", "*", "/abcdefgh", "/abcdefghi*"];
+    let clients = vec!["127.0.0.0/8", "127.0.0.1", "127.0.0.2:1000-2000", "::1", "*:1500"];
+    (
+        subsequence(paths, 0..3),
+        subsequence(vec!["a.b", "*.b", "c"], 0..3),
+        subsequence(vec!["GET", "POST", "PROPPATCHWITHSEARCH"], 0..3),
+        subsequence(clients, 0..2),
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(paths, sites, methods, clients, has_header, ignore_case)| Conditions {
+            path: paths.iter().map(|text| PathPattern::parse(text).unwrap()).collect(),
+            site: sites.iter().map(|text| SitePattern::parse(text).unwrap()).collect(),
+            method: methods.iter().map(|text| Method::parse(text).unwrap()).collect(),
+            client: clients.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
+            header: has_header.then(|| Field::parse("X-Beta").unwrap()).into_iter().collect(),
+            ignore_case: ignore_case && !paths.is_empty(),
+            ..Conditions::default()
+        })
+}
+
+fn rules() -> impl Strategy<Value = Vec<Rule>> {
+    let when = prop_oneof![
+        4 => Just(When::Always),
+        1 => Just(When::Overload),
+        1 => (1..4_u8).prop_map(|number| When::From(Degree::of(number))),
+    ];
+    let class = prop::option::weighted(0.8, select(vec!["gold", "silver", "bulk"]));
+    let rule = (conditions(), class, prop::bool::weighted(0.2), when).prop_map(
+        |(conditions, class, stop, when)| Rule {
+            conditions,
+            class: class.map(str::to_owned),
+            // a rule says something
+            action: class.is_none().then_some(Action::Allow),
+            stop,
+            when,
+            ..Rule::default()
+        },
+    );
+    prop::collection::vec(rule, 0..8)
+}
+
+/// The beginning of a request, or something like it.
+fn first() -> impl Strategy<Value = Vec<u8>> {
+    let paths = prop_oneof![
+        6 => "/[ab/]{0,4}",
+        1 => select(vec!["/abcdefgh", "/abcdefghi", "/abcdefghij", "/a.gz", "/b.br", "/.a", "*", "/a%62"])
+            .prop_map(str::to_owned),
+        1 => "/[ -~]{0,6}",
+        1 => (150..170_usize).prop_map(|bytes| format!("/a{}", "b".repeat(bytes - 2))),
+    ];
+    let method = prop_oneof![
+        6 => select(vec!["GET", "POST"]).prop_map(str::to_owned),
+        1 => "[A-Z_a-]{0,17}",
+    ];
+    let query = prop_oneof![4 => Just(String::new()), 1 => "\\?[a-z ]{0,9}"];
+    let host = prop_oneof![
+        6 => select(vec!["Host: a.b", "host:c:80", "Host: x.b"]).prop_map(str::to_owned),
+        1 => "[Hh]ost: ?\t?[a-zA-Z.:-]{0,6}",
+        1 => "Accept: a",
+        1 => (60..66_usize).prop_map(|bytes| format!("Host: {}", "a".repeat(bytes))),
+    ];
+    (method, paths, query, host, prop::option::weighted(0.2, 0..60_usize)).prop_map(
+        |(method, path, query, host, cut)| {
+            let mut text =
+                format!("{method} {path}{query} HTTP/1.1\r\n{host}\r\n\r\n").into_bytes();
+            text.truncate(cut.unwrap_or(text.len()).max(1));
+            text
+        },
+    )
+}
+
+#[test]
+fn the_kernel_tells_classes_as_user_space_does() {
+    in_namespace(|| {
+        let steered = Steered::new(&policy(gold_and_silver()));
+        let gate = &steered.gate;
+        let client = prop_oneof![
+            select(vec!["127.0.0.1:1500", "127.0.0.2:1500", "127.0.0.2:9"])
+                .prop_map(|client| (client, PUBLIC[0])),
+            select(vec!["[::1]:1500", "[::1]:9"]).prop_map(|client| (client, PUBLIC[1])),
+        ];
+        let asked = prop::collection::vec((client, first(), 0..4_u8), 1..24);
+        let mut runner = TestRunner::new(ProptestConfig { cases: 150, ..Default::default() });
+        let judged = runner.run(&(rules(), asked), |(mut rules, asked)| {
+            for (number, rule) in rules.iter_mut().enumerate() {
+                rule.name = number.to_string();
+            }
+            // without a class nothing is answered
+            rules.push(rule("last", "silver", &["/b"]));
+            let policy = Policy::new(policy(Vec::new()).classes(), rules);
+            prop_assume!(policy.is_ok());
+            let policy = policy.unwrap();
+            gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
+            for ((client, local), data, degree) in asked {
+                let degree = Degree::of(degree);
+                gate.set_degree(degree);
+                let ends = ConnectionFacts {
+                    client: client.parse().unwrap(),
+                    local: local.parse().unwrap(),
+                };
+                let syn = Packet { sequence: 77, ..Packet::between(ends.client, ends.local) };
+                let (verdict, answer) = gate.run_on(&syn.bytes()).unwrap();
+                prop_assert_eq!(verdict, REDIRECTED);
+                let acknowledged = sequence_of(&answer).wrapping_add(1);
+                let flags = ACK;
+                let segment =
+                    Packet { sequence: 78, acknowledged, flags, data: data.clone(), ..syn };
+                let (mut expected, mut unjudged) = gate.judged(3);
+                let first = FirstSegment::read(&data);
+                match first.and_then(|first| policy.first_segment(&ends, &first, degree)) {
+                    Some(rank) => expected[usize::from(rank)] += 1,
+                    None => unjudged += 1,
+                }
+                gate.run_on(&segment.bytes()).unwrap();
+                let text = String::from_utf8_lossy(&data);
+                prop_assert_eq!(gate.judged(3), (expected, unjudged), "{:?} {:?}", text, ends);
+            }
+            Ok(())
+        });
+        judged.unwrap();
+    });
+}

@@ -1,0 +1,393 @@
+//! What an enforcer can do that sees no more of a connection than its first segment of data.
+//!
+//! It knows the four-tuple, and of the first request the method, the path and perhaps the host, if they
+//! stand there plainly. From that it tells the class of the first request, or that it cannot tell. It is
+//! never wrong: whatever the rest of the request says, the rules give the same class.
+
+use crate::condition::Condition;
+use crate::facts::ConnectionFacts;
+use crate::policy::Policy;
+use crate::rule::{Conditions, Degree, Rule};
+use crate::search::Phase;
+
+/// So many bytes of the segment are looked at.
+pub const MOST_READ: usize = 384;
+/// Longer paths are not judged.
+pub const MOST_PATH: usize = 160;
+/// Longer hosts are not judged.
+pub const MOST_HOST: usize = 63;
+/// Longer methods are not judged.
+pub const MOST_METHOD: usize = 15;
+
+/// The beginning of a request, as far as it has only one meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstSegment<'s> {
+    /// Capitals, `-` and `_`.
+    pub method: &'s [u8],
+    /// Is its own normal form: nothing encoded, no detour, no compressed form of a file. Without the
+    /// query.
+    pub path: &'s [u8],
+    /// In small letters, without the port; `None` if the first header field does not say it plainly.
+    pub host: Option<&'s [u8]>,
+}
+
+impl<'s> FirstSegment<'s> {
+    /// Reads the beginning of a request in the data of a segment. `None` if method and path do not
+    /// stand there plainly: in TLS, in the preface of HTTP/2, where the path goes on in the next
+    /// segment or has a normal form other than itself.
+    pub fn read(data: &'s [u8]) -> Option<FirstSegment<'s>> {
+        let data = &data[..data.len().min(MOST_READ)];
+        let is_method = |byte: &u8| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_');
+        let method = &data[..data.iter().position(|byte| !is_method(byte))?];
+        let target = data[method.len()..].strip_prefix(b" ")?;
+        let path = &target[..target.iter().position(|byte| matches!(byte, b' ' | b'?'))?];
+        let is_long = method.len() > MOST_METHOD || path.len() > MOST_PATH;
+        if method.is_empty() || is_long || !is_plain(path) {
+            return None;
+        }
+        let host = host(&target[path.len()..]);
+        Some(FirstSegment { method, path, host })
+    }
+}
+
+/// Whether a path is its own normal form for certain, and no compressed form of a file.
+fn is_plain(path: &[u8]) -> bool {
+    let is_detour = |two: &[u8]| matches!(two, b"//" | b"/.");
+    let is_form = [&b".gz"[..], b".br", b".zst"].iter().any(|end| path.ends_with(end));
+    path.first() == Some(&b'/')
+        && path.iter().all(|byte| is_of_path(*byte))
+        && !path.windows(2).any(is_detour)
+        && !is_form
+}
+
+/// Bytes of paths that mean themselves (RFC 3986 §3.3).
+fn is_of_path(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
+}
+
+/// The host behind a path, if the first header field says it.
+fn host(rest: &[u8]) -> Option<&[u8]> {
+    let query = rest.strip_prefix(b"?");
+    let query_bytes = query.map_or(Some(0), |query| {
+        let end = query.iter().position(|byte| matches!(byte, b' ' | b'\r' | b'\n'))?;
+        (query[end] == b' ').then_some(end + 1)
+    })?;
+    let version = &rest[query_bytes..];
+    let field = &version[version.iter().position(|byte| *byte == b'\n')? + 1..];
+    let (name, value) = field.split_at_checked(5)?;
+    if !name.eq_ignore_ascii_case(b"host:") {
+        return None;
+    }
+    let blanks = value.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    let value = &value[blanks..];
+    let is_host = |byte: &u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_')
+    };
+    let end = value.iter().position(|byte| !is_host(byte))?;
+    let is_good = (1..=MOST_HOST).contains(&end)
+        && matches!(value[end], b'\r' | b':')
+        && value[end - 1] != b'.';
+    is_good.then_some(&value[..end])
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holds {
+    /// For certain not.
+    No,
+    /// More than the first segment is needed for that.
+    CannotTell,
+    /// For certain.
+    Yes,
+}
+
+/// Alternatives that one text is held against.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Alternatives {
+    /// Texts, and whether everything that begins with one fits.
+    pub texts: Vec<(Box<[u8]>, bool)>,
+    /// There are others, which a first segment is not held against.
+    pub needs_more: bool,
+}
+
+impl Alternatives {
+    fn hold(&self, text: &[u8]) -> Holds {
+        let fits = |(one, is_prefix): &(Box<[u8]>, bool)| match is_prefix {
+            true => text.starts_with(one),
+            false => text == &**one,
+        };
+        match self.texts.iter().any(fits) {
+            true => Holds::Yes,
+            false if self.needs_more => Holds::CannotTell,
+            false => Holds::No,
+        }
+    }
+}
+
+/// What of a rule's conditions can be told from a first segment, addresses aside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Methods, if it asks for any.
+    pub methods: Option<Alternatives>,
+    /// Paths, if it asks for any.
+    pub paths: Option<Alternatives>,
+    /// Hosts, if it asks for any.
+    pub hosts: Option<Alternatives>,
+    /// It asks for something else, too.
+    pub needs_more: bool,
+}
+
+impl Terms {
+    /// Those of a rule.
+    pub fn of(rule: &Rule) -> Terms {
+        let conditions = &rule.conditions;
+        let others = [
+            Condition::Type,
+            Condition::Query,
+            Condition::Certificate,
+            Condition::Identity,
+            Condition::Header,
+            Condition::Cookie,
+        ];
+        Terms {
+            methods: asked(&conditions.method, |method| {
+                Some((method.as_str().as_bytes(), false, MOST_METHOD))
+            }),
+            paths: asked(&conditions.path, |path| {
+                let glob = path.glob().filter(|glob| glob.is_exact() || glob.is_prefix())?;
+                Some((glob.prefix(), !glob.is_exact(), MOST_PATH))
+            }),
+            hosts: asked(&conditions.site, |site| match site.key() {
+                (name, false) => Some((name, false, MOST_HOST)),
+                (_, true) => None,
+            }),
+            needs_more: others.into_iter().any(|condition| condition.is_asked(conditions)),
+        }
+    }
+
+    /// Whether they hold.
+    pub fn hold(&self, first: &FirstSegment<'_>) -> Holds {
+        let one = |asked: &Option<Alternatives>, text: Option<&[u8]>| match (asked, text) {
+            (None, _) => Holds::Yes,
+            (Some(alternatives), Some(text)) => alternatives.hold(text),
+            (Some(_), None) => Holds::CannotTell,
+        };
+        let more = if self.needs_more { Holds::CannotTell } else { Holds::Yes };
+        one(&self.methods, Some(first.method))
+            .min(one(&self.paths, Some(first.path)))
+            .min(one(&self.hosts, first.host))
+            .min(more)
+    }
+}
+
+/// The alternatives of a condition. `text` says what fits one, whether as a beginning, and how long a
+/// text can be that is held against it: what is longer never fits.
+fn asked<'c, T>(
+    patterns: &'c [T],
+    text: impl Fn(&'c T) -> Option<(&'c [u8], bool, usize)>,
+) -> Option<Alternatives> {
+    let mut all = Alternatives::default();
+    for pattern in patterns {
+        match text(pattern) {
+            Some((text, is_prefix, most)) if text.len() <= most => {
+                all.texts.push((text.into(), is_prefix));
+            }
+            Some(_) => {}
+            None => all.needs_more = true,
+        }
+    }
+    (!patterns.is_empty()).then_some(all)
+}
+
+/// Whether the addresses that `conditions` ask for are those of a connection.
+fn are_its_ends(conditions: &Conditions, ends: &ConnectionFacts) -> bool {
+    let Conditions { client, local, .. } = conditions;
+    (client.is_empty() || client.iter().any(|one| one.holds(ends.client)))
+        && (local.is_empty() || local.iter().any(|one| one.holds(ends.local)))
+}
+
+impl Policy {
+    /// The rank of the first request of a connection; `None` if the segment does not tell. What
+    /// [`request`](Policy::request) says of the whole request is the same.
+    pub fn first_segment(
+        &self,
+        ends: &ConnectionFacts,
+        first: &FirstSegment<'_>,
+        degree: impl Into<Degree>,
+    ) -> Option<u8> {
+        let degree = degree.into();
+        let mut by_address = None;
+        for (rule, rank) in self.rules().iter().zip(self.ranks()) {
+            let says = rule.class.is_some() || rule.stop;
+            if !says || degree < rule.when.from(Phase::Request) {
+                continue;
+            }
+            if !are_its_ends(&rule.conditions, ends) {
+                continue;
+            }
+            match Terms::of(rule).hold(first) {
+                Holds::No => continue,
+                Holds::CannotTell => return None,
+                Holds::Yes => {}
+            }
+            if rule.class.is_some() {
+                if !rule.is_for_connections() {
+                    return Some(*rank);
+                }
+                by_address = by_address.or(Some(*rank));
+            }
+            if rule.stop {
+                break;
+            }
+        }
+        Some(by_address.unwrap_or(self.default_rank()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_there_plainly_is_read() {
+        let read = |text: &str| {
+            let text = FirstSegment::read(text.as_bytes())?;
+            let string = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            Some((string(text.method), string(text.path), text.host.map(string)))
+        };
+        let plain = |path: &str, host: Option<&str>| {
+            Some(("GET".to_owned(), path.to_owned(), host.map(str::to_owned)))
+        };
+        let behind = |rest: &str| read(&format!("GET /a{rest}"));
+        assert_eq!(read("GET / HTTP/1.1\r\nHost: a\r\n"), plain("/", Some("a")));
+        for (rest, host) in [
+            (" HTTP/1.1\r\nhOST:a.b:80\r\n", Some("a.b")),
+            ("?x HTTP/1.1\r\nHost: \ta-1\r", Some("a-1")),
+            ("?x", None),
+            (" ", None),
+            (" HTTP/1.1\r\nHost: a", None),
+            (" HTTP/1.1\r\nHost: A\r\n", None),
+            (" HTTP/1.1\r\nHost: a.\r\n", None),
+            (" HTTP/1.1\r\nHost: [::1]\r\n", None),
+            (" HTTP/1.1\r\nHost:\r\n", None),
+            (" HTTP/1.1\r\nHost : a\r\n", None),
+            (" HTTP/1.1\r\nAccept: a\r\nHost: a\r\n", None),
+            ("?x\r\n HTTP/1.1\r\nHost: a\r\n", None),
+        ] {
+            assert_eq!(behind(rest), plain("/a", host), "{rest}");
+        }
+        let long = |bytes| format!("GET /{} ", "a".repeat(bytes));
+        assert!(read(&long(MOST_PATH - 1)).is_some());
+        for text in [
+            "",
+            "GET",
+            "GET ",
+            "GET /a",
+            " /a ",
+            "get /a ",
+            "GET a ",
+            "GET  /a ",
+            "GET http://a/ ",
+            "PRI * HTTP/2.0\r\n",
+            "GET /a%62 ",
+            "GET //a ",
+            "GET /a/./b ",
+            "GET /.well-known/a ",
+            "GET /a\\b ",
+            "GET /\u{e4} ",
+            "GET /a#b ",
+            "GET /a\r\n",
+            "GET /a.css.gz ",
+            "GET /a.br?x ",
+            "GET /a.zst ",
+            "\r\nGET /a ",
+            "\u{16}\u{3}\u{1} /a ",
+            "ABCDEFGHIJKLMNOP /a ",
+            &long(MOST_PATH),
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_needs_more_than_the_first_segment_is_not_told() {
+        use crate::class::Class;
+        use crate::endpoint::Endpoint;
+        use crate::pattern::{FileType, PathPattern, SitePattern};
+        use crate::rule::When;
+        let rule = |name: &str, class: &str, paths: &[&str]| {
+            let path = paths.iter().map(|text| PathPattern::parse(text).unwrap()).collect();
+            let conditions = Conditions { path, ..Conditions::default() };
+            let class = (!class.is_empty()).then(|| class.to_owned());
+            Rule { name: name.to_owned(), class, conditions, ..Rule::default() }
+        };
+        let with = |mut rule: Rule, change: &dyn Fn(&mut Rule)| {
+            change(&mut rule);
+            rule
+        };
+        let policy = Policy::new(
+            &[Class::new("gold", 0), Class::new("silver", 1), Class::new("bulk", 2)],
+            vec![
+                with(rule("net", "silver", &[]), &|rule| {
+                    rule.conditions.client = vec![Endpoint::parse("10.0.0.0/8").unwrap()];
+                }),
+                with(rule("late", "bulk", &["/late"]), &|rule| rule.when = When::Overload),
+                rule("gold", "gold", &["/gold", "/late", "/g/*", "*.never"]),
+                with(rule("php", "gold", &["/php/*"]), &|rule| {
+                    rule.conditions.file_type = vec![FileType::parse("php").unwrap()];
+                }),
+                with(rule("site", "silver", &["/site"]), &|rule| {
+                    rule.conditions.site =
+                        ["a.b", "*.c"].map(|text| SitePattern::parse(text).unwrap()).into();
+                }),
+                with(rule("end", "", &["/end*"]), &|rule| rule.stop = true),
+                rule("rest", "silver", &["/end/x", "/rest"]),
+            ],
+        )
+        .unwrap();
+        let class = |client: &str, degree: u8, host: &str, path: &str| {
+            let local = "127.0.0.1:80".parse().unwrap();
+            let ends = ConnectionFacts { client: format!("{client}:1").parse().unwrap(), local };
+            let data = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            policy.first_segment(
+                &ends,
+                &FirstSegment::read(data.as_bytes()).unwrap(),
+                Degree::of(degree),
+            )
+        };
+        for (path, host, rank) in [
+            ("/gold", "x", Some(0)),
+            ("/g/1", "x", Some(0)),
+            ("/late", "x", Some(0)),
+            // it may end in .never
+            ("/g", "x", None),
+        ] {
+            assert_eq!(class("192.0.2.1", 0, host, path), rank, "{path}");
+        }
+        assert_eq!(class("192.0.2.1", 1, "x", "/late"), Some(2));
+        let policy = {
+            let mut rules = policy.rules().to_vec();
+            rules[2].conditions.path.pop();
+            Policy::new(policy.classes(), rules).unwrap()
+        };
+        for (path, host, of_others, of_net) in [
+            ("/g", "x", Some(2), Some(1)),
+            ("/gold", "x", Some(0), Some(0)),
+            ("/php/a", "x", None, None),
+            ("/site", "a.b", Some(1), Some(1)),
+            ("/site", "x.c", None, None),
+            ("/site", "A", None, None),
+            ("/site/", "A", Some(2), Some(1)),
+            ("/end/x", "x", Some(2), Some(1)),
+            ("/rest", "x", Some(1), Some(1)),
+        ] {
+            let data = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            let first = FirstSegment::read(data.as_bytes()).unwrap();
+            for (client, rank) in [("192.0.2.1:1", of_others), ("10.0.0.1:1", of_net)] {
+                let local = "127.0.0.1:80".parse().unwrap();
+                let ends = ConnectionFacts { client: client.parse().unwrap(), local };
+                assert_eq!(policy.first_segment(&ends, &first, false), rank, "{path} {client}");
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Why certificates, tokens or keys cannot be used, in words.
+
+use super::{Owner, TokensError};
+use crate::acme::NoRoots;
+use crate::identity::KeysError;
+use forebay_tls::{ClientsError, IdentityError, PairError};
+use std::path::PathBuf;
+use std::{fmt, io};
+
+/// Why certificates cannot be used.
+#[derive(Debug)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A certificate or its key is wrong.
+    Pair {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// What is wrong.
+        error: PairError,
+    },
+    /// A file about certificates of clients cannot be used.
+    ClientFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: ClientsError,
+    },
+    /// Files about certificates of clients that do not go together.
+    Clients {
+        /// Whose.
+        owner: Owner,
+        /// What is wrong.
+        error: ClientsError,
+    },
+    /// Pairs that do not go together.
+    Names {
+        /// Whose.
+        owner: Owner,
+        /// What is wrong.
+        error: IdentityError,
+    },
+    /// A file of tokens cannot be used.
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: TokensError,
+    },
+    /// It is not known which authorities to trust when ACME's is asked.
+    Roots(NoRoots),
+    /// A file of keys of identities cannot be used.
+    Keys {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: KeysError,
+    },
+    /// There are no random numbers.
+    Tickets(String),
+}
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CertificateError::Unreadable { path, error } => {
+                write!(f, "cannot read the file {path:?}: {error}")?;
+                match error.kind() {
+                    io::ErrorKind::PermissionDenied => f.write_str(
+                        "; the user of the server must be able to read it, or it is read at a restart \
+                         by root",
+                    ),
+                    _ => Ok(()),
+                }
+            }
+            CertificateError::Pair { certificate, key, error } => {
+                write!(f, "the certificate {certificate:?} with the key {key:?}: {error}")
+            }
+            CertificateError::ClientFile { path, error } => write!(f, "the file {path:?}: {error}"),
+            CertificateError::Clients { owner, error } => {
+                write!(f, "the authorities and lists for clients of {owner}: {error}")
+            }
+            CertificateError::Names { owner, error } => {
+                write!(f, "the certificates of {owner}: {error}")
+            }
+            CertificateError::Token { path, error } => write!(f, "the tokens in {path:?}: {error}"),
+            CertificateError::Roots(error) => write!(f, "{error}"),
+            CertificateError::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
+            CertificateError::Tickets(error) => write!(f, "cannot make keys for tickets: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CertificateError {}

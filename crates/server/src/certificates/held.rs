@@ -1,0 +1,197 @@
+//! Files that were read, with what they were then, so that a change is noticed.
+
+use super::{CertificateError, Owner, Tokens, clients};
+use crate::acme;
+use crate::config::{Clients as ClientFiles, KeyPairs};
+use crate::identity::Keys;
+use forebay_tls::identity::{Tickets, tickets};
+use forebay_tls::{Clients, Identity, Pair};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file that is no certificate, and what is in it.
+pub(super) struct HeldFile<T> {
+    pub(super) path: PathBuf,
+    pub(super) value: Arc<T>,
+    /// How it is read.
+    pub(super) read: fn(&Path) -> Result<T, CertificateError>,
+    /// What the file was when it was read.
+    pub(super) stamp: Option<Stamp>,
+}
+
+/// The certificates of a site or of the admin listener.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) owner: Owner,
+    /// Its files.
+    pub(super) files: Files,
+    pub(super) identity: Arc<Identity>,
+    /// Its certificate is self-signed, until ACME has got one.
+    pub(super) is_temporary: bool,
+    /// When lists of revoked certificates expire, in seconds since 1970.
+    pub(super) lists: Vec<(PathBuf, i64)>,
+    /// What seals its tickets: it outlives a reload.
+    pub(super) tickets: Tickets,
+    /// Whether its clients may speak HTTP/2.
+    pub(super) with_http2: bool,
+    /// What its files were when they were read.
+    pub(super) stamps: Stamps,
+}
+
+/// The files of one owner.
+#[derive(Clone)]
+pub(super) struct Files {
+    pub(super) pairs: KeyPairs,
+    pub(super) clients: ClientFiles,
+    /// Where its certificate comes from, if that is by ACME; its file is one of the pairs.
+    pub(super) acme: Option<acme::Source>,
+}
+
+impl Files {
+    pub(super) fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.pairs.files().chain(self.clients.files())
+    }
+}
+
+/// What files were when looked at; `None` where that could not be told.
+pub(super) type Stamps = Vec<Option<Stamp>>;
+
+/// What a file was when looked at: another one, or another content, has another stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) size: u64,
+    pub(super) modified: (i64, i64),
+    pub(super) changed: (i64, i64),
+}
+
+impl Stamp {
+    pub(super) fn of(path: &Path) -> Option<Stamp> {
+        let found = fs::metadata(path).ok()?;
+        Some(Stamp {
+            device: found.dev(),
+            inode: found.ino(),
+            size: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+}
+
+impl Held {
+    /// Reads the files of `owner`. What it had `before` seals its tickets, unless other things are asked of
+    /// its clients now: a session does not outlive that.
+    pub(super) fn open(
+        owner: Owner,
+        files: Files,
+        before: Option<&Held>,
+        with_http2: bool,
+    ) -> Result<Held, CertificateError> {
+        // before they are read: what changes meanwhile is noticed afterwards
+        let stamps = files.all().map(|path| Stamp::of(path)).collect();
+        let (read, is_temporary) = match &files.acme {
+            None => (self::pairs(&files.pairs)?, false),
+            Some(acme) => match acme.pair() {
+                Ok((pair, is_temporary)) => (vec![pair], is_temporary),
+                Err(error) => {
+                    let (certificate, key) = (acme.file(), acme.file());
+                    return Err(CertificateError::Pair { certificate, key, error });
+                }
+            },
+        };
+        let (clients, lists) = clients::open(&owner, &files.clients)?;
+        let stamp = |clients: Option<&Arc<Clients>>| clients.map(|clients| clients.stamp());
+        let is_same = |before: &&Held| stamp(before.identity.clients()) == stamp(clients.as_ref());
+        let tickets = match before.filter(is_same) {
+            Some(before) => Arc::clone(&before.tickets),
+            None => tickets().map_err(|error| CertificateError::Tickets(error.to_string()))?,
+        };
+        let identity = match Identity::new(read, Arc::clone(&tickets), with_http2, clients) {
+            Ok(identity) => Arc::new(identity),
+            Err(error) => return Err(CertificateError::Names { owner, error }),
+        };
+        Ok(Held { owner, files, identity, is_temporary, lists, tickets, with_http2, stamps })
+    }
+
+    /// The same, with what its files are now.
+    pub(super) fn again(&self) -> Result<Held, CertificateError> {
+        Held::open(self.owner.clone(), self.files.clone(), Some(self), self.with_http2)
+    }
+
+    /// What its files are now. One that cannot be looked at, or is not there, is what it was.
+    pub(super) fn stamps_now(&self) -> Stamps {
+        let known = self.stamps.iter();
+        self.files.all().zip(known).map(|(path, known)| Stamp::of(path).or(*known)).collect()
+    }
+}
+
+impl<T> HeldFile<T> {
+    pub(super) fn open(
+        path: &Path,
+        read: fn(&Path) -> Result<T, CertificateError>,
+    ) -> Result<HeldFile<T>, CertificateError> {
+        let stamp = Stamp::of(path);
+        Ok(HeldFile { path: path.to_owned(), value: Arc::new(read(path)?), read, stamp })
+    }
+
+    /// What its file is now. One that cannot be looked at, or is not there, is what it was.
+    pub(super) fn stamp_now(&self) -> Option<Stamp> {
+        Stamp::of(&self.path).or(self.stamp)
+    }
+
+    /// The same, with what is in its file now if that has changed.
+    pub(super) fn renewed(
+        &self,
+        what: &str,
+        taken: &mut Vec<String>,
+        errors: &mut Vec<CertificateError>,
+    ) -> HeldFile<T> {
+        if self.stamp_now() != self.stamp {
+            match HeldFile::open(&self.path, self.read) {
+                Ok(renewed) => {
+                    taken.push(format!("the {what} in {:?}", self.path));
+                    return renewed;
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        self.clone()
+    }
+}
+
+impl<T> Clone for HeldFile<T> {
+    fn clone(&self) -> HeldFile<T> {
+        let HeldFile { path, value, read, stamp } = self;
+        HeldFile { path: path.clone(), value: Arc::clone(value), read: *read, stamp: *stamp }
+    }
+}
+
+pub(super) fn read_tokens(path: &Path) -> Result<Tokens, CertificateError> {
+    Tokens::open(path).map_err(|error| CertificateError::Token { path: path.to_owned(), error })
+}
+
+pub(super) fn read_keys(path: &Path) -> Result<Keys, CertificateError> {
+    Keys::open(path).map_err(|error| CertificateError::Keys { path: path.to_owned(), error })
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    fs::read(path).map_err(|error| CertificateError::Unreadable { path: path.to_owned(), error })
+}
+
+/// Certificates with their keys.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub(crate) fn pairs(files: &KeyPairs) -> Result<Vec<Pair>, CertificateError> {
+    let pairs = files.certificates.iter().zip(&files.keys).map(|(certificate, key)| {
+        let pair = Pair::read(&read(certificate)?, &read(key)?);
+        pair.map_err(|error| {
+            let (certificate, key) = (certificate.clone(), key.clone());
+            CertificateError::Pair { certificate, key, error }
+        })
+    });
+    pairs.collect()
+}

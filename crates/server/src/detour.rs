@@ -1,0 +1,159 @@
+//! What a request waits for as for another server: an exchange with an application, or a place among the
+//! requests at once of its rule.
+
+use crate::passing::Passing;
+use crate::policy::at_once::PlaceWait;
+use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::{Await, Relay, Wants};
+use std::os::fd::BorrowedFd;
+
+/// The number of the eventfd of one that waits for a place: no socket of its exchanges has it.
+const PLACE: u32 = u32::MAX;
+
+/// What a request waits for.
+pub enum Detour {
+    /// An application, which answers it.
+    Application(Box<Passing>),
+    /// A place; then the request is processed again.
+    Place(WaitsForPlace),
+}
+
+/// One that waits for a place.
+pub struct WaitsForPlace {
+    /// The wait itself.
+    pub wait: PlaceWait,
+    /// It has waited for as long as it may.
+    is_late: bool,
+}
+
+impl WaitsForPlace {
+    /// From now on.
+    pub fn new(wait: PlaceWait) -> WaitsForPlace {
+        WaitsForPlace { wait, is_late: false }
+    }
+}
+
+impl Relay for Detour {
+    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
+        match self {
+            Detour::Application(passing) => passing.socket(),
+            Detour::Place(waits) => {
+                Some((PLACE, waits.wait.bell(), Wants { read: true, write: false }))
+            }
+        }
+    }
+
+    fn ready(&mut self) {
+        if let Detour::Application(passing) = self {
+            passing.ready();
+        }
+    }
+
+    /// Nothing of a body is taken before there is a place.
+    fn room(&self) -> usize {
+        match self {
+            Detour::Application(passing) => passing.room(),
+            Detour::Place(_) => 0,
+        }
+    }
+
+    fn takes_body(&self) -> bool {
+        match self {
+            Detour::Application(passing) => passing.takes_body(),
+            Detour::Place(_) => false,
+        }
+    }
+
+    fn give(&mut self, bytes: &[u8]) {
+        if let Detour::Application(passing) = self {
+            passing.give(bytes);
+        }
+    }
+
+    fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
+        if let Detour::Application(passing) = self {
+            passing.finish(trailers);
+        }
+    }
+
+    fn cut(&mut self) {
+        if let Detour::Application(passing) = self {
+            passing.cut();
+        }
+    }
+
+    /// One that waits for its place by a rule waits for as long as its client is there.
+    fn aborts_on_close(&self) -> bool {
+        matches!(self, Detour::Application(passing) if passing.aborts_on_close())
+    }
+
+    fn advance(&mut self, now_ms: u64) -> Next {
+        match self {
+            Detour::Application(passing) => passing.advance(now_ms),
+            Detour::Place(waits) if waits.is_late || waits.wait.is_told() => Next::Answer,
+            Detour::Place(_) => Next::Wait,
+        }
+    }
+
+    fn interim(&self) -> &[u8] {
+        match self {
+            Detour::Application(passing) => passing.interim(),
+            Detour::Place(_) => b"",
+        }
+    }
+
+    fn length(&self) -> Option<u64> {
+        match self {
+            Detour::Application(passing) => passing.length(),
+            Detour::Place(_) => None,
+        }
+    }
+
+    fn resume(&mut self, now_ms: u64) {
+        if let Detour::Application(passing) = self {
+            passing.resume(now_ms);
+        }
+    }
+
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+        match self {
+            Detour::Application(passing) => passing.read(out, most, now_ms),
+            Detour::Place(_) => Given::End,
+        }
+    }
+
+    fn trailers(&self) -> Vec<(&str, &[u8])> {
+        match self {
+            Detour::Application(passing) => passing.trailers(),
+            Detour::Place(_) => Vec::new(),
+        }
+    }
+
+    fn awaits(&self) -> Await {
+        match self {
+            Detour::Application(passing) => passing.awaits(),
+            Detour::Place(_) => Await::Place,
+        }
+    }
+
+    fn deadline_ms(&self) -> u64 {
+        match self {
+            Detour::Application(passing) => passing.deadline_ms(),
+            Detour::Place(waits) => waits.wait.until_ms(),
+        }
+    }
+
+    fn looks(&mut self, now_ms: u64) -> bool {
+        match self {
+            Detour::Application(passing) => passing.looks(now_ms),
+            Detour::Place(_) => false,
+        }
+    }
+
+    fn expire(&mut self) {
+        match self {
+            Detour::Application(passing) => passing.expire(),
+            Detour::Place(waits) => waits.is_late = true,
+        }
+    }
+}

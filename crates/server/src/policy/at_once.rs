@@ -1,0 +1,351 @@
+//! Requests at once of a rule, where those beyond its number wait (`in_flight.over = "queue"`): one queue
+//! for the whole process, in the order of the ready queues (rank, floors, clients by turns).
+//!
+//! ```text
+//!            a place is free, and none waits
+//!   asks ──┬──────────────────────────────────► has a place ──► over ──► its place is the next one's
+//!          │                                        ▲
+//!          └──► waits, by rank ─────────────────────┘
+//!                 │ leaves, waits too long, or gives way to a higher rank
+//! ```
+//!
+//! A request asks when it is whole, so no place is held by a client that is slow to ask; it has its place
+//! until its answer is sent. A request that waits has an eventfd, which stands for the socket of an exchange: all
+//! engines wait for it as for that, and notice as always that a client leaves (ADR 0062).
+
+use forebay_control::ranked::Turn;
+use forebay_policy::rule::{InFlight, Over};
+use forebay_sys::clock;
+use forebay_sys::epoll::Bell;
+use forebay_upstream::queue::{Asking, Id, Queue, Standing};
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The places of one rule, and those that wait for one. Kept through reloads by the rule's name.
+#[derive(Debug)]
+pub struct AtOnce(Mutex<Places>);
+
+#[derive(Debug)]
+struct Places {
+    queue: Queue<Arc<PlaceWaiter>>,
+    most: u32,
+    taken: u32,
+    deadline_ms: u32,
+}
+
+/// How one that waits is told: `None` says that it gives way.
+#[derive(Debug)]
+struct PlaceWaiter {
+    bell: Bell,
+    told: OnceLock<Option<Taken>>,
+}
+
+/// A place that is taken.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    turn: Option<Turn>,
+    since_ns: u64,
+}
+
+/// A place. Dropped, it is the next one's.
+#[derive(Debug)]
+pub struct InFlightPlace {
+    at_once: Arc<AtOnce>,
+    taken: Taken,
+}
+
+/// A request that waits for a place. Dropped, it does no longer.
+#[derive(Debug)]
+pub struct PlaceWait {
+    at_once: Arc<AtOnce>,
+    waiter: Arc<PlaceWaiter>,
+    id: Id,
+    until_ms: u64,
+    /// It has what it was told, or does not wait for it.
+    is_over: bool,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub enum PlaceAsked {
+    /// It has a place.
+    Has(InFlightPlace),
+    /// It waits for one.
+    Waits(PlaceWait),
+}
+
+/// As many wait as may, and none of them gives way; or it has waited too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPlace;
+
+/// How many have places, and how many wait for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaceCounts {
+    /// Requests that have a place.
+    pub taken: u32,
+    /// Requests that wait for one.
+    pub waiting: usize,
+}
+
+impl AtOnce {
+    /// As this limit says, if those over it wait; the one `before`, if there was one, goes on so. Each rank
+    /// is sure of its share of the time for which places are held.
+    pub fn new(
+        limit: &InFlight,
+        shares: &[f64],
+        before: Option<&Arc<AtOnce>>,
+    ) -> Option<Arc<AtOnce>> {
+        let Over::Queue { deadline_ms, most: waiting } = limit.over else { return None };
+        let at_once = match before {
+            Some(before) => Arc::clone(before),
+            None => {
+                let queue = Queue::new(waiting as usize, RandomState::new().hash_one(0u8));
+                let places = Places { queue, most: limit.most, taken: 0, deadline_ms };
+                Arc::new(AtOnce(Mutex::new(places)))
+            }
+        };
+        let mut places = at_once.places();
+        places.queue.set_shares(shares);
+        places.queue.set_most(waiting as usize);
+        (places.most, places.deadline_ms) = (limit.most, deadline_ms);
+        places.hand_out(clock::monotonic_ns());
+        drop(places);
+        Some(at_once)
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        // no panic can leave them half changed
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request that is whole wants a place; it is `now_ms` on the clock by which it waits.
+    ///
+    /// # Errors
+    /// There is none, not even to wait.
+    pub fn ask(self: &Arc<Self>, standing: Standing, now_ms: u64) -> Result<PlaceAsked, NoPlace> {
+        let since_ns = clock::monotonic_ns();
+        let mut places = self.places();
+        if places.taken < places.most && places.queue.is_empty() {
+            let turn = places.queue.pass(standing, false).map_err(|_| NoPlace)?;
+            places.taken += 1;
+            let taken = Taken { turn, since_ns };
+            return Ok(PlaceAsked::Has(InFlightPlace { at_once: Arc::clone(self), taken }));
+        }
+        let mut waiter = None;
+        let item = || {
+            let bell = Bell::new().ok()?;
+            let told = Arc::new(PlaceWaiter { bell, told: OnceLock::new() });
+            waiter = Some(Arc::clone(&told));
+            Some(told)
+        };
+        let asking = Asking { standing, ..Asking::default() };
+        let (id, displaced) = places.queue.push(asking, since_ns, item).map_err(|_| NoPlace)?;
+        let waiter = waiter.ok_or(NoPlace)?;
+        if let Some(displaced) = displaced {
+            displaced.item.tell(None);
+        }
+        // what is free although others wait is the first one's
+        places.hand_out(since_ns);
+        let until_ms = now_ms + u64::from(places.deadline_ms);
+        let at_once = Arc::clone(self);
+        Ok(PlaceAsked::Waits(PlaceWait { at_once, waiter, id, until_ms, is_over: false }))
+    }
+
+    /// How many there are now.
+    pub fn counts(&self) -> PlaceCounts {
+        let places = self.places();
+        PlaceCounts { taken: places.taken, waiting: places.queue.len() }
+    }
+
+    fn give_back(&self, taken: Taken) {
+        let now_ns = clock::monotonic_ns();
+        let mut places = self.places();
+        places.taken -= 1;
+        if let Some(turn) = taken.turn {
+            places.queue.ended(turn, now_ns.saturating_sub(taken.since_ns));
+        }
+        places.hand_out(now_ns);
+    }
+}
+
+impl Places {
+    /// Places that are free go to the requests that are next, which are told.
+    fn hand_out(&mut self, now_ns: u64) {
+        while self.taken < self.most {
+            let Some((waiting, turn)) = self.queue.pop(now_ns) else { break };
+            self.taken += 1;
+            waiting.item.tell(Some(Taken { turn: Some(turn), since_ns: now_ns }));
+        }
+    }
+}
+
+impl PlaceWaiter {
+    fn tell(&self, taken: Option<Taken>) {
+        // each is told once: it has left the queue before
+        let _ = self.told.set(taken);
+        self.bell.ring();
+    }
+}
+
+impl Drop for InFlightPlace {
+    fn drop(&mut self) {
+        self.at_once.give_back(self.taken);
+    }
+}
+
+impl PlaceWait {
+    /// Becomes readable when it is told.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.waiter.bell.as_fd()
+    }
+
+    /// Until when it waits, on the clock it has asked by.
+    pub fn until_ms(&self) -> u64 {
+        self.until_ms
+    }
+
+    /// Whether it was told.
+    pub fn is_told(&self) -> bool {
+        self.waiter.told.get().is_some()
+    }
+
+    /// Ends the wait: its place, if it got one until now.
+    ///
+    /// # Errors
+    /// It got none.
+    pub fn take(&mut self) -> Result<InFlightPlace, NoPlace> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return Err(NoPlace);
+        }
+        // a request that is not in the queue any more was told
+        self.at_once.places().queue.remove(self.id);
+        let taken = self.waiter.told.get().copied().flatten().ok_or(NoPlace)?;
+        Ok(InFlightPlace { at_once: Arc::clone(&self.at_once), taken })
+    }
+}
+
+impl Drop for PlaceWait {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_policy::rule::Per;
+
+    fn limit(most: u32, waiting: u32) -> InFlight {
+        let over = Over::Queue { deadline_ms: 1000, most: waiting };
+        InFlight { most, per: Per::Rule, over }
+    }
+
+    fn at_once(most: u32, waiting: u32) -> Arc<AtOnce> {
+        AtOnce::new(&limit(most, waiting), &[], None).unwrap()
+    }
+
+    fn ask(at_once: &Arc<AtOnce>, rank: u8, client: u64) -> Result<PlaceAsked, NoPlace> {
+        at_once.ask(Standing { rank, client }, 5_000)
+    }
+
+    fn place(at_once: &Arc<AtOnce>, rank: u8) -> InFlightPlace {
+        let Ok(PlaceAsked::Has(place)) = ask(at_once, rank, 1) else { panic!("a place is free") };
+        place
+    }
+
+    fn wait(at_once: &Arc<AtOnce>, rank: u8, client: u64) -> PlaceWait {
+        let Ok(PlaceAsked::Waits(wait)) = ask(at_once, rank, client) else {
+            panic!("none is free")
+        };
+        wait
+    }
+
+    fn counts(at_once: &Arc<AtOnce>) -> (u32, usize) {
+        let PlaceCounts { taken, waiting } = at_once.counts();
+        (taken, waiting)
+    }
+
+    #[test]
+    fn requests_over_the_limit_wait_by_rank_and_clients_take_turns() {
+        let at_once = at_once(1, 10);
+        let mut has = Some(place(&at_once, 1));
+        let asked = [(1, 1), (1, 1), (1, 2), (0, 3)];
+        let mut waits = asked.map(|(rank, client)| Some(wait(&at_once, rank, client)));
+        assert_eq!(counts(&at_once), (1, 4));
+        for next in [3, 0, 2, 1] {
+            drop(has.take());
+            let told = waits.each_ref().map(|one| one.as_ref().is_some_and(PlaceWait::is_told));
+            assert_eq!(told.iter().position(|told| *told), Some(next), "{told:?}");
+            has = waits[next].take().map(|mut wait| wait.take().unwrap());
+        }
+        assert_eq!(counts(&at_once), (1, 0));
+        drop(has);
+        assert_eq!(counts(&at_once), (0, 0));
+    }
+
+    #[test]
+    fn a_request_that_leaves_or_is_late_leaves_no_place_taken() {
+        let at_once = at_once(1, 10);
+        let has = place(&at_once, 0);
+        let (leaves, mut late, told, mut next) = (
+            wait(&at_once, 0, 1),
+            wait(&at_once, 0, 2),
+            wait(&at_once, 0, 3),
+            wait(&at_once, 0, 4),
+        );
+        assert_eq!(next.until_ms(), 6_000);
+        drop(leaves);
+        assert_eq!(late.take().unwrap_err(), NoPlace);
+        drop(late);
+        assert_eq!(counts(&at_once), (1, 2));
+        drop(has);
+        assert!(told.is_told() && !next.is_told());
+        // it was told, and leaves before it has looked
+        drop(told);
+        assert!(next.is_told());
+        drop(next.take().unwrap());
+        assert_eq!(counts(&at_once), (0, 0));
+    }
+
+    #[test]
+    fn where_as_many_wait_as_may_the_lowest_rank_gives_way() {
+        let at_once = at_once(1, 1);
+        let has = place(&at_once, 1);
+        let mut low = wait(&at_once, 1, 1);
+        assert_eq!(ask(&at_once, 1, 1).map(|_| ()), Err(NoPlace));
+        let mut high = wait(&at_once, 0, 2);
+        assert!(low.is_told() && !high.is_told());
+        assert_eq!(low.take().unwrap_err(), NoPlace);
+        drop(has);
+        assert!(high.take().is_ok());
+    }
+
+    #[test]
+    fn a_rank_with_a_share_is_served_while_higher_ones_wait() {
+        let limit = limit(1, 10);
+        let at_once = AtOnce::new(&limit, &[0.0, 0.5], None).unwrap();
+        let has = place(&at_once, 0);
+        let (high, low) = (wait(&at_once, 0, 1), wait(&at_once, 1, 2));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        drop(has);
+        assert!(low.is_told() && !high.is_told(), "half of the time is the lower rank's");
+    }
+
+    #[test]
+    fn another_limit_holds_for_those_that_wait() {
+        let at_once = at_once(1, 10);
+        let has = [place(&at_once, 0)];
+        let waits = [1, 2, 3].map(|client| wait(&at_once, 0, client));
+        let told = || waits.iter().filter(|wait| wait.is_told()).count();
+        let same = AtOnce::new(&limit(3, 1), &[], Some(&at_once)).unwrap();
+        assert!(Arc::ptr_eq(&same, &at_once));
+        assert_eq!((told(), counts(&at_once)), (2, (3, 1)));
+        // with fewer places than are taken, none is given out before enough are back
+        AtOnce::new(&limit(1, 10), &[], Some(&at_once)).unwrap();
+        drop(has);
+        assert_eq!((told(), counts(&at_once)), (2, (2, 1)));
+        let rejects = InFlight { over: Over::default(), ..limit(1, 1) };
+        assert!(AtOnce::new(&rejects, &[], Some(&at_once)).is_none());
+    }
+}

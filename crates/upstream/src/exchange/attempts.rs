@@ -1,0 +1,189 @@
+//! Whom a request is sent to: its turn, a connection that is kept or a new one, and another upstream where that
+//! is safe.
+
+use super::outcome::{Failed, Lateness, Times};
+use super::state::{Exchange, Phase};
+use crate::group::Member;
+use crate::health::Told;
+use crate::queue::Asking;
+use crate::request::Host;
+use crate::response::Reader;
+use crate::retry::{self, Failure};
+use crate::upstreams::{self, Slot, Wait};
+use forebay_conn::handler::relay::Next;
+use forebay_sys::clock;
+use std::os::fd::{AsFd, OwnedFd};
+
+impl<T> Exchange<T> {
+    /// It is its turn to be sent, over this connection or a new one.
+    pub(super) fn begin_with(
+        &mut self,
+        slot: Slot,
+        socket: Option<OwnedFd>,
+    ) -> Result<(), Failure> {
+        let member = slot.member();
+        self.slot = Some(slot);
+        let is_fit = |_: &OwnedFd| {
+            retry::may_repeat(self.method, Failure::Closed, retry::Body::Kept)
+                || !self.application.upstreams().is_hasty(member, self.now_ms)
+        };
+        let socket = socket.filter(is_fit);
+        self.begin_at(member, socket)
+    }
+
+    /// It is sent to this one.
+    pub(super) fn begin_at(
+        &mut self,
+        member: Member,
+        socket: Option<OwnedFd>,
+    ) -> Result<(), Failure> {
+        self.tried.push(member);
+        self.moved_ms = self.now_ms;
+        self.times = Times { begun_ns: clock::monotonic_ns(), ..Times::default() };
+        self.name_host(member);
+        let Some(socket) = socket else { return self.open(member) };
+        self.sockets += 1;
+        (self.socket, self.is_reused, self.phase) = (Some(socket), true, Phase::Asking);
+        (self.can_read, self.can_write) = (false, true);
+        self.times.connected_ns = self.times.begun_ns;
+        Ok(())
+    }
+
+    /// It waits for its turn.
+    pub(super) fn wait_for(&mut self, wait: Wait) {
+        self.sockets += 1;
+        (self.wait, self.phase, self.moved_ms) = (Some(wait), Phase::Waiting, self.now_ms);
+        self.times = Times { begun_ns: clock::monotonic_ns(), ..Times::default() };
+    }
+
+    /// Looks whether its turn has come.
+    pub(super) fn look_at_turn(&mut self) -> Result<Option<Next>, Failure> {
+        let Some(told) = self.wait.as_mut().and_then(Wait::take) else {
+            return Ok(Some(Next::Wait));
+        };
+        self.end_wait();
+        match told {
+            Ok((slot, socket)) => {
+                // a connection that begins with one client's address is for that client alone
+                let is_fit = |socket: &OwnedFd| {
+                    self.preface == 0 && forebay_sys::client::is_quiet(socket.as_fd())
+                };
+                let socket = socket.filter(is_fit);
+                self.begin_with(slot, socket)?;
+            }
+            Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
+        }
+        Ok(None)
+    }
+
+    /// It waits no longer.
+    pub(super) fn end_wait(&mut self) {
+        if self.wait.take().is_some() {
+            self.waited_ns += clock::monotonic_ns().saturating_sub(self.times.begun_ns);
+        }
+    }
+
+    /// Writes the host of this upstream into the head, where it is that which is told.
+    fn name_host(&mut self, member: Member) {
+        const NAME: &[u8] = b"\r\nHost: ";
+        let proxy = self.application.settings().proxy();
+        if proxy.is_none_or(|proxy| proxy.request.host != Host::Upstream) {
+            return;
+        }
+        // it follows the request line
+        let line_end = |from: usize| self.to[from..].windows(2).position(|end| end == b"\r\n");
+        let Some(start) = line_end(self.preface).map(|at| self.preface + at) else { return };
+        if !self.to[start..].starts_with(NAME) {
+            return;
+        }
+        let start = start + NAME.len();
+        let Some(len) = line_end(start) else { return };
+        let authority = self.application.authority(member).as_bytes().to_vec();
+        self.to.splice(start..start + len, authority);
+    }
+
+    /// Begins to connect to an upstream.
+    pub(super) fn open(&mut self, member: Member) -> Result<(), Failure> {
+        self.is_reused = false;
+        self.sockets += 1;
+        match self.application.connect(member) {
+            Ok(socket) => {
+                (self.socket, self.phase) = (Some(socket), Phase::Connecting);
+                (self.can_read, self.can_write) = (false, true);
+                Ok(())
+            }
+            Err(_) => Err(Failure::Connect),
+        }
+    }
+
+    /// The attempt has failed: another is begun, if that is safe.
+    pub(super) fn try_again(&mut self, failure: Failure, late: Lateness) {
+        let mut failed = Some((failure, late));
+        while let Some((failure, late)) = failed {
+            failed = self.begin_another(failure, late).map(|failure| (failure, Lateness::InTime));
+        }
+    }
+
+    /// Whether an upstream that has not answered in time has answered nobody since it was asked.
+    fn is_frozen(&self, failure: Failure) -> bool {
+        let Some(slot) = &self.slot else { return false };
+        let is_silent = failure == Failure::Silent && self.phase == Phase::Asking;
+        let last_ns = self.application.upstreams().last_answer_ns(slot.member());
+        is_silent && last_ns < self.times.begun_ns
+    }
+
+    /// Begins another attempt, if that is safe. Says how that has failed already, if it has.
+    fn begin_another(&mut self, failure: Failure, late: Lateness) -> Option<Failure> {
+        let now_ms = self.now_ms;
+        let failure = if self.is_frozen(failure) { Failure::Frozen } else { failure };
+        // an upstream may close what it has not used for a while
+        let was_stale = self.is_reused && matches!(failure, Failure::Unwritten | Failure::Closed);
+        if let Some(slot) = &mut self.slot {
+            if was_stale && failure == Failure::Closed {
+                self.application.upstreams().was_hasty(slot.member(), now_ms);
+            }
+            match was_stale {
+                true => slot.told = Told::Nothing,
+                false => slot.fail(late.word(failure)),
+            }
+        }
+        self.slot = None;
+        self.socket = None;
+        let body = match self.is_gone {
+            true => retry::Body::Gone,
+            false => retry::Body::Kept,
+        };
+        let is_unheard = self.interim.is_empty() || self.script.is_some();
+        let is_safe = is_unheard && retry::may_repeat(self.method, failure, body);
+        let upstreams = self.application.upstreams();
+        let has_more = self.retries < self.application.settings().group().retries;
+        let may = was_stale || (has_more && upstreams.may_retry(now_ms));
+        let (standing, tried) = (self.standing, self.tried.clone());
+        let next = match is_safe && may {
+            true => {
+                let only_others = failure == Failure::Frozen;
+                upstreams.ask(Asking { standing, key: self.key, tried, only_others }).ok()
+            }
+            false => None,
+        };
+        let Some(next) = next else {
+            self.give_up(Failed::Asked(failure, late));
+            return None;
+        };
+        self.retries += u32::from(!was_stale);
+        (self.sent, self.at, self.is_cut) = (0, 0, false);
+        self.received.clear();
+        let limits = self.application.settings().limits();
+        self.reader = Reader::new(self.asked, limits);
+        if let Some(script) = &mut self.script {
+            script.again(self.asked, limits);
+        }
+        match next {
+            upstreams::Asked::Begun(slot) => self.begin_with(slot, None).err(),
+            upstreams::Asked::Waits(wait) => {
+                self.wait_for(wait);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The body of the answer, as it comes.
+
+use super::state::{Coming, Exchange, RECEIVE_BYTES};
+use forebay_conn::handler::relay::Given;
+use forebay_sys::socket::{self, Received};
+use std::os::fd::AsFd;
+
+impl<T> Exchange<T> {
+    /// Takes the next bytes as they are.
+    pub(super) fn take(&mut self, out: &mut Vec<u8>, most: usize) -> Given {
+        let count = self.unused().len().min(most);
+        if count > 0 {
+            out.extend_from_slice(&self.received[self.at..self.at + count]);
+            self.at += count;
+            return Given::Bytes(count);
+        }
+        if self.has_told && self.at > 0 {
+            // what waits for long takes no memory
+            (self.received, self.at) = (Vec::new(), 0);
+        }
+        self.receive(most, Some(out))
+    }
+
+    /// Receives into `out`, or, without it, behind what was received.
+    pub(super) fn receive(&mut self, most: usize, out: Option<&mut Vec<u8>>) -> Given {
+        let Some(socket) = &self.socket else { return Given::End };
+        if self.has_ended {
+            return Given::End;
+        }
+        if !self.can_read {
+            return Given::Nothing;
+        }
+        let into = match out {
+            Some(out) => out,
+            None => {
+                // the head stays: it may be looked at
+                self.received.truncate(self.at);
+                &mut self.received
+            }
+        };
+        match socket::receive_more(socket.as_fd(), into, most) {
+            Received::Bytes(count) => {
+                self.moved_ms = self.now_ms;
+                Given::Bytes(count)
+            }
+            Received::Blocked => {
+                self.can_read = false;
+                Given::Nothing
+            }
+            Received::Ended => {
+                self.has_ended = true;
+                Given::End
+            }
+            Received::Broken => {
+                self.has_ended = true;
+                Given::Broken
+            }
+        }
+    }
+
+    /// It breaks off: the upstream is to blame.
+    pub(super) fn broken(&mut self) -> Given {
+        if let Some(slot) = &mut self.slot {
+            slot.fail("broken_off");
+        }
+        Given::Broken
+    }
+
+    pub(super) fn read_chunks(&mut self, out: &mut Vec<u8>, most: usize) -> Given {
+        loop {
+            let Coming::Chunked(decoder) = &mut self.coming else { return Given::Nothing };
+            if decoder.is_done() {
+                return Given::End;
+            }
+            let bytes = &self.received[self.at..];
+            if !bytes.is_empty() {
+                let bytes = &bytes[..bytes.len().min(most)];
+                let Ok(decoded) = decoder.next(bytes) else { return self.broken() };
+                self.at += decoded.used;
+                if !decoded.data.is_empty() {
+                    out.extend_from_slice(decoded.data);
+                    return Given::Bytes(decoded.data.len());
+                }
+                continue;
+            }
+            if let Some(head) = self.head {
+                self.received.truncate(head.end);
+                self.at = head.end;
+            }
+            match self.receive(RECEIVE_BYTES, None) {
+                Given::Bytes(_) => {}
+                Given::Nothing => return Given::Nothing,
+                Given::End | Given::Broken => return self.broken(),
+            }
+        }
+    }
+}

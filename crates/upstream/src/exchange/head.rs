@@ -1,0 +1,115 @@
+//! The head of the answer, and interim answers before it.
+
+use super::link_state::Noted;
+use super::state::{Coming, Exchange, RECEIVE_BYTES, Seen};
+use crate::link::Event;
+use crate::response::Read;
+use crate::retry::Failure;
+use forebay_conn::handler::relay::Next;
+use forebay_http::body::{Decoder, Trailers};
+use forebay_http::framing::Framing;
+use forebay_http::head::{self, Lines};
+use forebay_http::response::Body;
+use forebay_sys::clock;
+use forebay_sys::socket::{self, Received};
+use std::os::fd::AsFd;
+
+impl<T> Exchange<T> {
+    /// Looks for the head of the answer.
+    pub(super) fn hear(&mut self) -> Result<Option<Next>, Failure> {
+        loop {
+            if let Some(next) = self.look_at_head()? {
+                return Ok(next);
+            }
+            let Some(socket) = &self.socket else { return Ok(Some(Next::Wait)) };
+            if !self.can_read {
+                return Ok(Some(Next::Wait));
+            }
+            match socket::receive_more(socket.as_fd(), &mut self.received, RECEIVE_BYTES) {
+                Received::Bytes(_) => self.moved_ms = self.now_ms,
+                Received::Blocked => self.can_read = false,
+                Received::Ended | Received::Broken => {
+                    return Err(match self.received.len() - self.at {
+                        0 if self.sent == 0 => Failure::Unwritten,
+                        0 if !self.has_script_begun() => Failure::Closed,
+                        _ => Failure::Malformed,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Reads a head from what was received. `None` if it is not whole.
+    fn look_at_head(&mut self) -> Result<Option<Option<Next>>, Failure> {
+        if self.script.is_some() {
+            return self.look_at_script();
+        }
+        if self.at == self.received.len() {
+            return Ok(None);
+        }
+        let mut lines = Lines::new();
+        match self.reader.read(&self.received[self.at..], &mut lines) {
+            Ok(Read::More) => Ok(None),
+            // from one stage to the next it says that the request is there, and is nobody else's
+            Ok(Read::Interim(head)) if head.status == 102 && self.linked.is_some() => {
+                self.at += head.len;
+                self.tell_link(&Event::Acknowledged);
+                Ok(Some(None))
+            }
+            Ok(Read::Interim(head)) => {
+                self.interim.clear();
+                let (status, len) = (head.status, head.len);
+                let line =
+                    format!("HTTP/1.1 {status} {}\r\n", forebay_http::status::reason(status));
+                self.interim.extend_from_slice(line.as_bytes());
+                crate::response::fields(&head, None, |name, value| {
+                    for part in [name.as_bytes(), b": ", &value, b"\r\n"] {
+                        self.interim.extend_from_slice(part);
+                    }
+                });
+                self.at += len;
+                Ok(Some(Some(Next::Interim(status))))
+            }
+            Ok(Read::Final(head)) => {
+                let noted = self.linked.as_ref().map(|_| Noted::of(&head));
+                if self.linked.as_ref().is_some_and(|linked| linked.is_continuing()) {
+                    if let Some(noted) = noted {
+                        self.link_heard(noted);
+                    }
+                    return Ok(Some(None));
+                }
+                self.coming = match head.body {
+                    Body::None => Coming::Nothing,
+                    Body::Sized(length) => Coming::Sized(length),
+                    Body::UntilClose | Body::Upgraded => Coming::All,
+                    Body::Chunked => {
+                        let limits = head::Limits::default();
+                        // without a length none is too large
+                        let decoder =
+                            Decoder::new(Framing::Chunked, u64::MAX, Trailers::Keep, &limits);
+                        decoder.map_or(Coming::All, |decoder| Coming::Chunked(Box::new(decoder)))
+                    }
+                };
+                let (start, end) = (self.at, self.at + head.len);
+                self.head = Some(Seen {
+                    start,
+                    end,
+                    status: head.status,
+                    content_length: head.content_length,
+                    keep_alive: head.keep_alive,
+                });
+                if head.body == Body::Upgraded {
+                    self.upload = None;
+                }
+                self.at = end;
+                self.is_well();
+                self.times.answered_ns = clock::monotonic_ns();
+                if let Some(noted) = noted {
+                    self.link_heard(noted);
+                }
+                Ok(Some(None))
+            }
+            Err(_) => Err(Failure::Malformed),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What is known of a request that goes to the next stage of this server, whose copy stays until it is
+//! acknowledged and answered.
+
+use crate::group::Member;
+use crate::link::{Flight, Reason, Whole};
+use forebay_http::head::Method;
+use forebay_http::response::{Body, Response};
+
+/// The field that asks for an acknowledgement, and says which attempt this is, from 1.
+pub const ATTEMPT: &str = "Forebay-Attempt";
+
+/// The field of an answer that says for how many milliseconds the request has waited before it was worked on.
+pub const DELAY: &str = "Forebay-Delay";
+
+/// What is known of a request that went over a link.
+#[derive(Debug)]
+pub(super) struct Linked {
+    pub(super) flight: Flight,
+    /// Where in the copy the number of the attempt stands.
+    pub(super) attempt_at: usize,
+    /// Another instance may go on with the body: it was asked for as a whole.
+    pub(super) may_continue: bool,
+    /// The head is not touched by what asks for the rest of a body.
+    pub(super) head_bytes: usize,
+    /// The rest of the body is asked for; what comes next is a head.
+    pub(super) is_continuing: bool,
+    /// The body cannot be gone on with.
+    pub(super) is_broken: bool,
+    pub(super) reason: Option<Reason>,
+}
+
+/// What is asked of the next stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Where in the head the digit stands that says which attempt this is.
+    pub attempt_at: usize,
+    /// The answer would be a whole, as far as the request tells: it has no body, and asks for no part.
+    pub is_for_whole: bool,
+}
+
+impl Linked {
+    pub(super) fn new(flight: Flight, copy: Copy, method: Method, head_bytes: usize) -> Linked {
+        Linked {
+            flight,
+            attempt_at: copy.attempt_at,
+            may_continue: copy.is_for_whole && method == Method::Get,
+            head_bytes,
+            is_continuing: false,
+            is_broken: false,
+            reason: None,
+        }
+    }
+
+    pub(super) fn instance(&self) -> Member {
+        self.flight.instance()
+    }
+
+    pub(super) fn is_continuing(&self) -> bool {
+        self.is_continuing
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+}
+
+/// Whether a request may run twice (RFC 9110 §9.2.1).
+pub(super) fn repeats(method: Method) -> bool {
+    matches!(method, Method::Get | Method::Head | Method::Options)
+}
+
+/// What a head says that a link must know.
+pub(super) struct Noted {
+    pub(super) whole: Option<Whole>,
+    pub(super) part: Option<(u64, u64, Box<[u8]>)>,
+    pub(super) delay_ms: Option<u64>,
+    pub(super) len: usize,
+    pub(super) keep_alive: bool,
+}
+
+impl Noted {
+    pub(super) fn of(head: &Response<'_>) -> Noted {
+        let tag = head.values("etag").next().filter(|tag| tag.starts_with(b"\""));
+        let is_identity = head.values("content-encoding").next().is_none();
+        let (mut whole, mut part) = (None, None);
+        if let (Some(tag), true) = (tag, is_identity) {
+            match (head.status, head.body) {
+                (200, Body::Sized(total_bytes)) => {
+                    whole = Some(Whole { total_bytes, tag: tag.into() });
+                }
+                (206, Body::Sized(length)) => {
+                    let range = head.values("content-range").next().and_then(content_range);
+                    part = range
+                        .filter(|(from, to, total)| to + 1 == *total && total - from == length)
+                        .map(|(from, _, total)| (from, total, tag.into()));
+                }
+                _ => {}
+            }
+        }
+        let delay_ms = head.values(DELAY).next().and_then(milliseconds);
+        Noted { whole, part, delay_ms, len: head.len, keep_alive: head.keep_alive }
+    }
+}
+
+/// A delay as answers carry it. What no request can have waited is none.
+fn milliseconds(value: &[u8]) -> Option<u64> {
+    let is_number = (1..=7).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok()?.parse().ok().filter(|_| is_number)
+}
+
+/// First byte, last byte and length of the whole (RFC 9110 §14.4).
+fn content_range(value: &[u8]) -> Option<(u64, u64, u64)> {
+    let text = std::str::from_utf8(value).ok()?.strip_prefix("bytes ")?;
+    let (range, total) = text.split_once('/')?;
+    let (from, to) = range.split_once('-')?;
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|_| is_number)
+    };
+    let (from, to, total) = (number(from)?, number(to)?, number(total)?);
+    (from <= to && to < total).then_some((from, to, total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_whole_milliseconds() {
+        for (value, expected) in
+            [("0", Some(0)), ("1500", Some(1500)), ("", None), ("+1", None), ("99999999", None)]
+        {
+            assert_eq!(milliseconds(value.as_bytes()), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn parts_say_where_they_belong() {
+        for (value, expected) in [
+            ("bytes 0-9/10", Some((0, 9, 10))),
+            ("bytes 5-9/10", Some((5, 9, 10))),
+            ("bytes 5-10/10", None),
+            ("bytes 9-5/10", None),
+            ("bytes 5-9/*", None),
+            ("bytes */10", None),
+            ("bytes +5-9/10", None),
+            ("lines 5-9/10", None),
+            ("", None),
+        ] {
+            assert_eq!(content_range(value.as_bytes()), expected, "{value}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What has become of an exchange, and how long it took.
+
+use crate::group::Unavailable;
+use crate::retry::Failure;
+use std::time::Duration;
+
+/// How long it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    pub(super) begun_ns: u64,
+    pub(super) connected_ns: u64,
+    pub(super) answered_ns: u64,
+}
+
+impl Times {
+    /// When the last one was asked, or the request began to wait, in nanoseconds of a clock that never
+    /// goes back.
+    pub fn begun_ns(&self) -> u64 {
+        self.begun_ns
+    }
+
+    /// Until there was a connection, the last one; `None` if there was none.
+    pub fn connect(&self) -> Option<Duration> {
+        (self.connected_ns > 0)
+            .then(|| Duration::from_nanos(self.connected_ns.saturating_sub(self.begun_ns)))
+    }
+
+    /// Until the head of the answer was there; `None` if it never was.
+    pub fn head(&self) -> Option<Duration> {
+        (self.answered_ns > 0)
+            .then(|| Duration::from_nanos(self.answered_ns.saturating_sub(self.begun_ns)))
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// The last one that was asked has failed like this, in time or not.
+    Asked(Failure, Lateness),
+    /// None could be asked.
+    Unasked(Unavailable),
+    /// The body of the request is larger than it may be.
+    TooLarge,
+}
+
+impl Failed {
+    /// The same in a word, for logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Failed::Asked(failure, late) => late.word(failure),
+            Failed::Unasked(Unavailable::Full) => "queue_full",
+            Failed::Unasked(Unavailable::Late) => "queue_timeout",
+            Failed::Unasked(Unavailable::Limited { .. }) => "agent",
+            Failed::Unasked(Unavailable::Down) => "drained",
+            Failed::TooLarge => "too_large",
+        }
+    }
+}
+
+/// Whether something failed because the time for it was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lateness {
+    /// It failed before.
+    InTime,
+    /// That is so.
+    Late,
+}
+
+impl Lateness {
+    /// How an upstream has failed, in a word.
+    pub(super) fn word(self, failure: Failure) -> &'static str {
+        match (failure, self) {
+            (Failure::Connect, Lateness::InTime) => "connect",
+            (Failure::Connect, Lateness::Late) => "connect_timeout",
+            (Failure::Silent | Failure::Frozen, _) | (_, Lateness::Late) => "timeout",
+            (Failure::Unwritten | Failure::Closed, _) => "closed",
+            (Failure::Malformed, _) => "malformed",
+            (Failure::Overloaded, _) => "overloaded",
+        }
+    }
+}

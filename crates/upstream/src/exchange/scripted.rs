@@ -1,0 +1,135 @@
+//! What differs where the application speaks FastCGI: both bodies are in records, and an answer is over
+//! when the application says so.
+
+use super::state::{Coming, Exchange, RECEIVE_BYTES, Seen};
+use crate::fastcgi::{Error, Piece, Read};
+use crate::retry::Failure;
+use crate::settings;
+use forebay_conn::handler::relay::{Given, Next};
+use forebay_http::head::Lines;
+use forebay_http::response::{Limits, Parsed, Response};
+use forebay_sys::clock;
+
+impl<T> Exchange<T> {
+    /// Whether a script has sent something, if only for the log.
+    pub(super) fn has_script_begun(&self) -> bool {
+        self.script.as_ref().is_some_and(|script| script.has_begun)
+    }
+
+    /// Whether the client is to be asked for the body now: a script cannot say that it wants it.
+    pub(super) fn asks_for_body(&mut self) -> bool {
+        let asks = std::mem::take(&mut self.expects_continue);
+        if asks {
+            self.interim.extend_from_slice(b"HTTP/1.1 100 Continue\r\n");
+        }
+        asks
+    }
+
+    /// Reads the head from what was received. `None` if it is not whole.
+    pub(super) fn look_at_script(&mut self) -> Result<Option<Option<Next>>, Failure> {
+        let Some(script) = self.script.as_mut() else { return Ok(None) };
+        let read = script.read(&self.received[self.at..]);
+        match read {
+            Ok(Read { piece: Piece::More, .. }) => {
+                (self.received, self.at) = (Vec::new(), 0);
+                return Ok(None);
+            }
+            Ok(Read { used, .. }) => self.at += used,
+            Err(error) => {
+                return Err(match error {
+                    Error::Overloaded => Failure::Overloaded,
+                    _ => Failure::Malformed,
+                });
+            }
+        }
+        let keep_alive = match self.application.settings() {
+            settings::Application::FastCgi(fastcgi) => fastcgi.request.keep,
+            settings::Application::Proxy(_) => false,
+        };
+        let mut lines = Lines::new();
+        let bytes = script.head();
+        // its reader has gone by the limits
+        let limits = Limits { head_bytes: bytes.len(), ..self.application.settings().limits() };
+        match Response::parse(bytes, &mut lines, self.asked, &limits) {
+            Ok(Parsed::Complete(head)) => {
+                let (status, content_length) = (head.status, head.content_length);
+                self.head = Some(Seen { start: 0, end: 0, status, content_length, keep_alive });
+                self.coming = Coming::OfScript;
+                self.is_well();
+                self.times.answered_ns = clock::monotonic_ns();
+                Ok(Some(None))
+            }
+            _ => Err(Failure::Malformed),
+        }
+    }
+
+    /// Appends the next bytes of the body, at most `most`.
+    pub(super) fn read_script(&mut self, out: &mut Vec<u8>, most: usize) -> Given {
+        loop {
+            match self.read_received(out, most) {
+                Ok(0) => {}
+                Ok(count) => return Given::Bytes(count),
+                Err(_) => return self.broken(),
+            }
+            if self.coming.is_over() {
+                return Given::End;
+            }
+            match self.receive(RECEIVE_BYTES, None) {
+                Given::Bytes(_) => {}
+                Given::Nothing => {
+                    // what waits for long takes no memory
+                    self.received = Vec::new();
+                    return Given::Nothing;
+                }
+                Given::End | Given::Broken => return self.broken(),
+            }
+        }
+    }
+
+    /// Appends the next bytes of the body among those that were received; says how many. Where there are
+    /// none, all that was received is used, or the answer is over.
+    fn read_received(&mut self, out: &mut Vec<u8>, most: usize) -> Result<usize, Error> {
+        let Some(script) = &mut self.script else { return Ok(0) };
+        while self.at < self.received.len() && !script.is_over {
+            let bytes = &self.received[self.at..];
+            // what is no body takes no room
+            let Read { used, piece } = script.read(&bytes[..bytes.len().min(most)])?;
+            self.at += used;
+            if let Piece::Body(data @ [_, ..]) = piece {
+                out.extend_from_slice(data);
+                return Ok(data.len());
+            }
+        }
+        if script.is_over {
+            self.coming = Coming::Nothing;
+        } else {
+            self.received.clear();
+            self.at = 0;
+        }
+        Ok(0)
+    }
+
+    /// The client has got its answer; the application may yet say that it is over, or has said so.
+    pub(super) fn end_script(&mut self) {
+        if !matches!(self.coming, Coming::OfScript) {
+            return;
+        }
+        let mut dropped = Vec::new();
+        // who goes on for long is not waited for
+        for _ in 0..2 {
+            while matches!(self.read_received(&mut dropped, RECEIVE_BYTES), Ok(1..)) {
+                dropped.clear();
+            }
+            self.can_read = true;
+            if self.coming.is_over()
+                || !matches!(self.receive(RECEIVE_BYTES, None), Given::Bytes(_))
+            {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "script_tests.rs"]
+mod tests;

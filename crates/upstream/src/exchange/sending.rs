@@ -1,0 +1,156 @@
+//! What goes to the upstream: the head, and the body as it comes or when it is collected.
+
+use super::outcome::Failed;
+use super::script::Upload;
+use super::state::{Exchange, Phase, UP_BYTES};
+use crate::fastcgi;
+use crate::link::Event;
+use crate::queue::Asking;
+use crate::retry::Failure;
+use crate::upstreams;
+use forebay_conn::handler::relay::Next;
+use forebay_sys::clock;
+use forebay_sys::socket::{self, Sent};
+use std::os::fd::AsFd;
+
+impl<T> Exchange<T> {
+    /// The next bytes of the request's body.
+    pub(super) fn pass_on(&mut self, bytes: &[u8]) {
+        if self.upload.is_some() {
+            match self.body_left.checked_sub(bytes.len() as u64) {
+                Some(left) => self.body_left = left,
+                None => return self.refuse_body(),
+            }
+        }
+        if self.phase == Phase::Spooling {
+            return self.spool.extend_from_slice(bytes);
+        }
+        let bytes = &bytes[self.send_at_once(bytes)..];
+        match &mut self.upload {
+            // no more comes than was announced: its framing was looked at where it came from
+            Some(Upload::Http(encoder)) => _ = encoder.write(bytes, &mut self.to),
+            Some(Upload::Stdin) => fastcgi::stdin(bytes, &mut self.to),
+            None => self.to.extend_from_slice(bytes),
+        }
+    }
+
+    /// Sends bytes that go out as they are and that no other attempt could use, if nothing waits before them.
+    /// Says how many were sent.
+    fn send_at_once(&mut self, bytes: &[u8]) -> usize {
+        let is_plain = match &self.upload {
+            Some(Upload::Http(encoder)) => encoder.is_plain(),
+            Some(Upload::Stdin) => false,
+            None => true,
+        };
+        let is_next = self.is_gone && self.to.is_empty() && self.can_write && !self.is_cut;
+        let Some(socket) = self.socket.as_ref().filter(|_| is_plain && is_next) else { return 0 };
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match socket::send(socket.as_fd(), &bytes[sent..], false) {
+                Sent::Bytes(count) => (sent, self.moved_ms) = (sent + count, self.now_ms),
+                Sent::Blocked => {
+                    self.can_write = false;
+                    break;
+                }
+                // it may have answered before
+                Sent::Broken => {
+                    (self.is_cut, self.can_read) = (true, true);
+                    break;
+                }
+            }
+        }
+        if let Some(Upload::Http(encoder)) = &mut self.upload {
+            encoder.count(sent as u64);
+        }
+        sent
+    }
+
+    /// All of the body that is collected is there: an upstream is asked.
+    pub(super) fn end_spool(&mut self) -> Result<(), Failure> {
+        if self.is_chunked {
+            fastcgi::length(self.spool.len() as u64, &mut self.to);
+        }
+        fastcgi::stdin(&std::mem::take(&mut self.spool), &mut self.to);
+        fastcgi::end_of_stdin(&mut self.to);
+        self.kept = UP_BYTES.max(self.to.len());
+        let asking = Asking { standing: self.standing, key: self.key, ..Asking::default() };
+        match self.application.upstreams().ask(asking) {
+            Ok(upstreams::Asked::Begun(slot)) => return self.begin_with(slot, None),
+            Ok(upstreams::Asked::Waits(wait)) => self.wait_for(wait),
+            Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
+        }
+        Ok(())
+    }
+
+    /// More of the request's body has come than there may be.
+    fn refuse_body(&mut self) {
+        self.is_too_large = true;
+        (self.socket, self.slot, self.wait) = (None, None, None);
+        if self.phase != Phase::Answered {
+            self.give_up(Failed::TooLarge);
+        }
+    }
+
+    /// Sends what the upstream takes.
+    pub(super) fn send(&mut self) {
+        let Some(socket) = &self.socket else { return };
+        while self.can_write && !self.is_cut && self.sent < self.to.len() {
+            match socket::send(socket.as_fd(), &self.to[self.sent..], false) {
+                Sent::Bytes(count) => {
+                    self.sent += count;
+                    self.moved_ms = self.now_ms;
+                }
+                Sent::Blocked => self.can_write = false,
+                // it may have answered before
+                Sent::Broken => (self.is_cut, self.can_read) = (true, true),
+            }
+        }
+        self.note_written();
+        // what is not there from the beginning is no use to another attempt
+        let is_useless = self.is_gone || (self.head.is_some() && self.linked.is_none());
+        if self.sent > self.kept || (self.sent == self.to.len() && is_useless) {
+            self.to.drain(..self.sent);
+            (self.sent, self.is_gone) = (0, true);
+            if self.to.is_empty() {
+                self.to = Vec::new();
+            }
+        }
+        if self.shuts == Some(false)
+            && self.sent == self.to.len()
+            && let Some(socket) = &self.socket
+        {
+            self.shuts = Some(true);
+            socket::shut_down_writing(socket.as_fd());
+        }
+    }
+
+    /// Looks whether there is a connection now.
+    pub(super) fn look_at_connection(&mut self) -> Result<Option<Next>, Failure> {
+        let Some(socket) = &self.socket else { return Ok(Some(Next::Wait)) };
+        if !self.can_write {
+            return Ok(Some(Next::Wait));
+        }
+        // none are taken while there is no connection, and none ever if there is to be none
+        match socket::send(socket.as_fd(), &self.to[self.sent..], false) {
+            Sent::Bytes(count) => {
+                self.sent += count;
+                self.times.connected_ns = clock::monotonic_ns();
+                (self.phase, self.moved_ms) = (Phase::Asking, self.now_ms);
+                self.note_written();
+                Ok(None)
+            }
+            Sent::Blocked => {
+                self.can_write = false;
+                Ok(Some(Next::Wait))
+            }
+            Sent::Broken => Err(Failure::Connect),
+        }
+    }
+
+    /// The link is told that the request is on its way.
+    fn note_written(&mut self) {
+        if self.sent > 0 && self.linked.is_some() {
+            self.tell_link(&Event::Written);
+        }
+    }
+}

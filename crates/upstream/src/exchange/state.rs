@@ -1,0 +1,243 @@
+//! One exchange: what is known of it, and what it waits for. The files beside this one change it, each in one
+//! respect.
+
+use super::link_state::Linked;
+use super::outcome::{Failed, Times};
+use super::script::{Script, Upload};
+use crate::application::Application;
+use crate::group::Member;
+use crate::queue::Standing;
+use crate::response::Reader;
+use crate::settings;
+use crate::upstreams::{Slot, Wait};
+use forebay_conn::Await;
+use forebay_http::body::Decoder;
+use forebay_http::head::{Lines, Method};
+use forebay_http::response::{Asked, Limits, Parsed, Response};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// No more than this waits to be sent; as much is kept of what was sent.
+pub(super) const UP_BYTES: usize = 64 * 1024;
+
+/// So much of an answer is received at a time, where it cannot go to the client at once.
+pub(super) const RECEIVE_BYTES: usize = 16 * 1024;
+
+/// One request and its answer. `T` is what its handler must remember.
+pub struct Exchange<T> {
+    /// What its handler must remember.
+    pub tag: T,
+    pub(super) application: Arc<Application>,
+    pub(super) linked: Option<Box<Linked>>,
+    pub(super) method: Method,
+    pub(super) key: u64,
+    pub(super) standing: Standing,
+    /// Its place among what the upstream that is asked has under way.
+    pub(super) slot: Option<Slot>,
+    /// Its place among those that wait.
+    pub(super) wait: Option<Wait>,
+    /// All that were asked, the last one last.
+    pub(super) tried: Vec<Member>,
+    /// It has waited so long for places.
+    pub(super) waited_ns: u64,
+    /// How many sockets it has had.
+    pub(super) sockets: u32,
+    /// How often it was sent again.
+    pub(super) retries: u32,
+    pub(super) socket: Option<OwnedFd>,
+    pub(super) is_reused: bool,
+    pub(super) phase: Phase,
+    pub(super) can_read: bool,
+    pub(super) can_write: bool,
+    /// What was sent and what is to be; from `sent` on it was not.
+    pub(super) to: Vec<u8>,
+    pub(super) sent: usize,
+    /// As much of what was sent is kept.
+    pub(super) kept: usize,
+    /// Bytes at its start that only a new connection begins with.
+    pub(super) preface: usize,
+    /// Some of what was sent is not kept.
+    pub(super) is_gone: bool,
+    /// Nothing more can be sent.
+    pub(super) is_cut: bool,
+    /// Our direction is to be ended when all is sent, or has been.
+    pub(super) shuts: Option<bool>,
+    /// The framing of the request's body, while more of it may come.
+    pub(super) upload: Option<Upload>,
+    /// Bytes that the request's body may still have.
+    pub(super) body_left: u64,
+    /// What has come of a body that is collected before anything is asked.
+    pub(super) spool: Vec<u8>,
+    /// Its length is told at its end.
+    pub(super) is_chunked: bool,
+    /// More of the body has come than there may be.
+    pub(super) is_too_large: bool,
+    /// The client waits to be asked for the body.
+    pub(super) expects_continue: bool,
+    pub(super) asked: Asked,
+    pub(super) reader: Reader,
+    /// The answer of an application that speaks FastCGI.
+    pub(super) script: Option<Box<Script>>,
+    pub(super) received: Vec<u8>,
+    /// Of it, what is not used yet.
+    pub(super) at: usize,
+    pub(super) interim: Vec<u8>,
+    pub(super) has_told: bool,
+    /// The head of the answer, in `received`.
+    pub(super) head: Option<Seen>,
+    pub(super) coming: Coming,
+    pub(super) failure: Option<Failed>,
+    pub(super) has_expired: bool,
+    pub(super) has_ended: bool,
+    pub(super) now_ms: u64,
+    pub(super) moved_ms: u64,
+    pub(super) times: Times,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Spooling,
+    Waiting,
+    /// No instance of the next stage takes it: the link says when it is tried again.
+    Resting,
+    Connecting,
+    Asking,
+    Answered,
+    Failed,
+}
+
+/// What is known of the head of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) status: u16,
+    pub(super) content_length: Option<u64>,
+    pub(super) keep_alive: bool,
+}
+
+/// What is still to come of an answer.
+pub(super) enum Coming {
+    Nothing,
+    Sized(u64),
+    Chunked(Box<Decoder>),
+    /// Whatever comes.
+    All,
+    /// What is left of what a script says.
+    OfScript,
+}
+
+impl Coming {
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Coming::Nothing => true,
+            Coming::Chunked(decoder) => decoder.is_done(),
+            Coming::Sized(_) | Coming::All | Coming::OfScript => false,
+        }
+    }
+}
+
+impl<T> Exchange<T> {
+    /// The application that is asked.
+    pub fn application(&self) -> &Arc<Application> {
+        &self.application
+    }
+
+    /// The upstream that was asked last.
+    pub fn upstream(&self) -> Member {
+        self.tried.last().copied().unwrap_or_default()
+    }
+
+    /// How often the request was sent, or was to be.
+    pub fn attempts(&self) -> u32 {
+        u32::try_from(self.tried.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The status of the answer, if there is one.
+    pub fn status(&self) -> Option<u16> {
+        self.head.map(|head| head.status)
+    }
+
+    /// How long it took.
+    pub fn times(&self) -> Times {
+        self.times
+    }
+
+    /// How long it has waited for its turn to be asked.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited_ns)
+    }
+
+    /// Why there is no answer.
+    pub fn failure(&self) -> Option<Failed> {
+        self.failure
+    }
+
+    /// The head of the answer, if there is one.
+    pub fn with_answer<R>(&self, look: impl FnOnce(&Response<'_>) -> R) -> Option<R> {
+        let seen = self.head?;
+        let mut lines = Lines::new();
+        let bytes = match &self.script {
+            Some(script) => script.head(),
+            None => self.received.get(seen.start..seen.end)?,
+        };
+        let limits = self.application.settings().limits();
+        // the status line of a script was added
+        let limits = Limits { head_bytes: limits.head_bytes.max(bytes.len()), ..limits };
+        // it was parsed before
+        match Response::parse(bytes, &mut lines, self.asked, &limits) {
+            Ok(Parsed::Complete(response)) => Some(look(&response)),
+            _ => None,
+        }
+    }
+
+    /// The handler has looked at the answer, or that there is none.
+    pub fn tell(&mut self) {
+        self.has_told = true;
+    }
+
+    /// There will be no answer.
+    pub(super) fn give_up(&mut self, failed: Failed) {
+        (self.phase, self.failure) = (Phase::Failed, Some(failed));
+    }
+
+    /// What was received and not used.
+    pub(super) fn unused(&self) -> &[u8] {
+        &self.received[self.at..]
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.upload.is_none() && self.sent == self.to.len()
+    }
+
+    /// What it waits for.
+    pub(super) fn waits(&self) -> Await {
+        match self.phase {
+            Phase::Waiting => Await::Slot,
+            Phase::Connecting => Await::Connect,
+            Phase::Asking if self.is_whole() => Await::Answer,
+            _ => Await::Flow,
+        }
+    }
+
+    /// Until when that may last.
+    pub(super) fn own_deadline_ms(&self) -> u64 {
+        let settings::Group { timeouts, queue, .. } = self.application.settings().group();
+        let time = match self.waits() {
+            Await::Slot => queue.time,
+            Await::Connect => timeouts.connect,
+            Await::Answer => timeouts.head,
+            _ => timeouts.silence,
+        };
+        self.moved_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// The head of an answer is there.
+    pub(super) fn is_well(&mut self) {
+        self.phase = Phase::Answered;
+        if let Some(slot) = &mut self.slot {
+            slot.answered();
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The stages of `isolated` one by one: what a process of *process* may do, which instance gets a request, and
+//! what stands in the place of a stage: another program, and a newer one.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use crate::isolated::{
+    end, get, isolated, site, stage, stages, start, told, under_load, until_gone,
+};
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::soon;
+use forebay_tests::server::{binary, free_addr};
+use forebay_tests::wire::{self, PATIENCE};
+use forebay_tests::{Server, is_full_matrix};
+use rustix::process::{Signal, geteuid};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// A line of what the kernel says of a thread.
+fn status(task: &Path, key: &str) -> String {
+    let text = fs::read_to_string(task.join("status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{key}:"))).unwrap();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// `forebay-sys` shows with hostile code what the seal is worth; here, that it is on, on all threads.
+#[test]
+fn a_process_stage_is_sealed_and_has_no_files() {
+    let folder = site();
+    let server = isolated(&folder);
+    under_load(&server, || {});
+    for name in ["process 1", "process 2"] {
+        let proc = format!("/proc/{}", stage(&server, name, 0));
+        let threads = fs::read_dir(format!("{proc}/task")).unwrap();
+        for task in threads.map(|task| task.unwrap().path()) {
+            assert_eq!(status(&task, "Seccomp"), "2", "{task:?}");
+            assert_eq!(status(&task, "NoNewPrivs"), "1", "{task:?}");
+            assert_eq!(status(&task, "CapPrm"), "0000000000000000", "{task:?}");
+            if geteuid().is_root() {
+                assert_eq!(status(&task, "Uid"), "65534 65534 65534 65534", "{task:?}");
+            }
+        }
+        for open in fs::read_dir(format!("{proc}/fd")).unwrap() {
+            let Ok(target) = fs::read_link(open.unwrap().path()) else { continue };
+            let text = target.to_string_lossy().into_owned();
+            let is_file = text.starts_with('/') && !text.starts_with("/dev/");
+            // how processes have ended, and whose the directory is
+            let is_known = text.ends_with("/ends") || text.ends_with("/lock");
+            // standard output and error are the test's
+            let is_log = text.contains("stderr") || text.contains("stdout");
+            assert!(!is_file || is_known || is_log, "{name}: {text}");
+        }
+    }
+    let missing = server.stderr().contains("stage process is less confined");
+    assert_eq!(missing, !geteuid().is_root(), "{}", server.stderr());
+    end(server);
+}
+
+#[test]
+fn what_hangs_on_a_file_is_answered_as_by_one_process() {
+    let folder = site();
+    folder.write("sorry.html", "<p>sorry</p>");
+    let users =
+        folder.write("users", "bob:$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u\n");
+    let more = |engine: &str| {
+        let config = format!(
+            "[[site]]\nhosts = [\"b.example\"]\nroot = {root:?}\n\
+             [site.errors]\n403 = \"/sorry.html\"\n\
+             [[site.access]]\npath = \"/closed\"\ndeny = [\"all\"]\n\
+             [[site.auth]]\npath = \"/secret\"\nfile = {users:?}\n\
+             [[site.redirect]]\npath = \"/secret/old\"\nto = \"/new\"\n",
+            root = folder.join("."),
+        );
+        start(&folder, engine, &config)
+    };
+    let (one, many) = (more("event"), more("isolated"));
+    let bob = "Authorization: Basic Ym9iOnNlY3JldA==\r\n";
+    for (path, field) in [
+        ("/closed/a.txt", ""),
+        ("/secret/a.txt", ""),
+        ("/secret/a.txt", bob),
+        ("/secret/old", ""),
+        ("/secret/old", bob),
+    ] {
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: b.example\r\nConnection: close\r\n{field}\r\n");
+        let [one, many] = [&one, &many].map(|server| told(&server.exchange(request.as_bytes())));
+        assert_eq!(one, many, "{request}");
+    }
+    let shown = get_of(many.addr(), "b.example", "/closed/a.txt");
+    assert!(shown.ends_with(b"<p>sorry</p>"), "{}", String::from_utf8_lossy(&shown));
+    end(many);
+}
+
+fn get_of(addr: SocketAddr, host: &str, path: &str) -> Vec<u8> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    wire::exchange(addr, request.as_bytes())
+}
+
+/// A server that says how long requests wait in it, and counts them.
+fn that_waits(delay_ms: u32) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (addr, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&count);
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, counted) = (client.unwrap(), Arc::clone(&counted));
+            thread::spawn(move || {
+                let mut head = Vec::new();
+                let mut byte = [0];
+                while client.read_exact(&mut byte).is_ok() {
+                    head.push(byte[0]);
+                    if !head.ends_with(b"\r\n\r\n") {
+                        continue;
+                    }
+                    if !head.starts_with(b"OPTIONS * ") {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
+                    head.clear();
+                    let answer = format!(
+                        "HTTP/1.1 200 OK\r\nForebay-Delay: {delay_ms}\r\nContent-Length: 2\r\n\r\nok"
+                    );
+                    if client.write_all(answer.as_bytes()).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    (addr, count)
+}
+
+#[test]
+fn an_instance_in_which_requests_wait_gets_fewer() {
+    let folder = site();
+    let ((slow, slows), (fast, fasts)) = (that_waits(400), that_waits(0));
+    let more = format!(
+        "isolated.respond_at = [\"http://{slow}\", \"http://{fast}\"]\n\
+         isolated.balance = \"feedback\"\nisolated.process = 1\nisolated.ping = \"60s\"\n"
+    );
+    let server = start(&folder, "isolated", &more);
+    for _ in 0..60 {
+        let answer = String::from_utf8(get(server.addr(), "/a")).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(!answer.contains("Forebay-"), "{answer}");
+    }
+    let (slows, fasts) = (slows.load(Ordering::Relaxed), fasts.load(Ordering::Relaxed));
+    assert!(slows >= 1 && slows * 4 < fasts, "{slows} and {fasts}");
+    end(server);
+}
+
+#[test]
+fn what_process_refuses_is_never_asked_of_other_software() {
+    let folder = site();
+    folder.write("sorry.html", "<p>sorry</p>");
+    let (addr, asked) = that_waits(0);
+    let more = format!(
+        "isolated.respond_at = [\"http://{addr}\"]\n\
+         [[site]]\nhosts = [\"b.example\"]\nroot = {root:?}\n\
+         [site.errors]\n403 = \"/sorry.html\"\n401 = \"/sorry.html\"\n\
+         [[site.access]]\npath = \"/closed\"\ndeny = [\"all\"]\n\
+         [[site.auth]]\npath = \"/secret\"\n\
+         users = {{ a = \"$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u\" }}\n",
+        root = folder.join("."),
+    );
+    let server = start(&folder, "isolated", &more);
+    for (path, status) in [("/closed/a.txt", "403"), ("/secret/a.txt", "401")] {
+        let (line, ..) = told(&get_of(server.addr(), "b.example", path));
+        assert_eq!(line.split(' ').nth(1), Some(status), "{path}");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    end(server);
+}
+
+/// Somebody else's server in the place of a stage.
+struct Other(Child);
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn other(mut command: Command, addr: SocketAddr) -> Other {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let other = Other(child.unwrap_or_else(|error| panic!("{command:?}: {error}")));
+    assert!(soon(PATIENCE, || TcpStream::connect(addr).is_ok()), "{command:?} does not listen");
+    other
+}
+
+fn nginx(folder: &Folder, addr: SocketAddr) -> Command {
+    let at = |name: &str| folder.join(name).display().to_string();
+    let user = if geteuid().is_root() { "user root;" } else { "" };
+    let text = format!(
+        "daemon off; master_process off; {user} pid {pid}; error_log /dev/null;\n\
+         events {{ worker_connections 256; }}\n\
+         http {{ access_log off; client_body_temp_path {temp}; proxy_temp_path {temp};\n\
+         fastcgi_temp_path {temp}; uwsgi_temp_path {temp}; scgi_temp_path {temp};\n\
+         keepalive_requests 100000;\n\
+         server {{ listen {addr}; root {root}; }} }}",
+        pid = at("nginx.pid"),
+        temp = at("temp"),
+        root = at("."),
+    );
+    let file = folder.write("nginx.conf", text);
+    let mut command = Command::new("nginx");
+    command.env("PATH", "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin");
+    command.arg("-c").arg(file).arg("-p").arg(folder.join(""));
+    command
+}
+
+fn apache(folder: &Folder, addr: SocketAddr) -> Command {
+    let at = |name: &str| folder.join(name).display().to_string();
+    let modules = "/usr/lib/apache2/modules";
+    let load = |name: &str| format!("LoadModule {name}_module {modules}/mod_{name}.so\n");
+    let loads: String = ["mpm_event", "authz_core", "dir"].iter().map(|at| load(at)).collect();
+    let text = format!(
+        "ServerRoot {root}\nServerName a\nPidFile {pid}\nListen {addr}\n{loads}User www-data\nGroup www-data\n\
+         ErrorLog /dev/null\nDocumentRoot {root}\nKeepAlive On\nMaxKeepAliveRequests 0\nKeepAliveTimeout 30\n\
+         <Directory {root}>\nRequire all granted\n</Directory>\n",
+        root = at("."),
+        pid = at("apache.pid"),
+    );
+    let file = folder.write("apache.conf", text);
+    let mut command = Command::new("apache2");
+    command.env("PATH", "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin");
+    command.arg("-X").arg("-f").arg(file);
+    command
+}
+
+fn process_py(addr: SocketAddr, respond: SocketAddr) -> Command {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/process.py");
+    let text = fs::read_to_string(script).unwrap();
+    assert!(text.lines().count() <= 50, "it is to be read at a glance");
+    let mut command = Command::new("python3");
+    command.arg(script).args([addr.to_string(), respond.to_string(), "/closed".to_owned()]);
+    command
+}
+
+/// Replaces the stages by those of another configuration, under load, and no request fails.
+fn replace(server: &Server, more: &str) {
+    let before = stages(server);
+    let file = server.file();
+    let text = fs::read_to_string(&file).unwrap();
+    under_load(server, || {
+        fs::write(&file, format!("{more}\n{text}")).unwrap();
+        server.signal(Signal::HUP);
+        let done = || server.stderr().contains("the stages are replaced");
+        assert!(soon(PATIENCE, done), "{}", server.stderr());
+        until_gone(&before);
+    });
+}
+
+/// Other software takes the place of a stage under load; what process decides stays decided.
+fn loses_nothing(folder: &Folder, key: &str, addresses: &[SocketAddr]) {
+    let server = start(folder, "isolated", "");
+    let list: Vec<_> = addresses.iter().map(|addr| format!("\"http://{addr}\"")).collect();
+    replace(&server, &format!("isolated.{key} = [{}]", list.join(", ")));
+    let closed = told(&get(server.addr(), "/closed/a.txt"));
+    assert_eq!(closed.0, "HTTP/1.1 403 Forbidden");
+    let gone = if key == "respond_at" { "respond" } else { "process" };
+    assert!(!stages(&server).iter().any(|(name, _)| name.starts_with(gone)));
+    end(server);
+}
+
+#[test]
+fn nginx_takes_the_place_of_respond_under_load() {
+    let (folder, addr) = (site(), free_addr());
+    let _nginx = other(nginx(&folder, addr), addr);
+    loses_nothing(&folder, "respond_at", &[addr]);
+}
+
+#[test]
+fn apache_takes_the_place_of_respond_under_load() {
+    let (folder, addr) = (site(), free_addr());
+    let _apache = other(apache(&folder, addr), addr);
+    loses_nothing(&folder, "respond_at", &[addr]);
+}
+
+#[test]
+fn a_script_takes_the_place_of_process_under_load() {
+    let (folder, addr) = (site(), free_addr());
+    let respond = start(&folder, "event", "");
+    let _script = other(process_py(addr, respond.addr()), addr);
+    loses_nothing(&folder, "process_at", &[addr]);
+}
+
+#[test]
+fn a_newer_program_takes_its_place_under_load() {
+    let folder = site();
+    let program = folder.join("forebay");
+    fs::copy(binary(), &program).unwrap();
+    let mut options = forebay_tests::Options::new(folder.join("."))
+        .engine("isolated")
+        .config(&format!("[[site]]\nhosts = [\"*.example\"]\nroot = {:?}\n", folder.join(".")));
+    let instead = format!("shift; exec {program:?} \"$@\"");
+    options.wrapper = ["sh", "-c", &instead, "sh"].map(str::to_owned).to_vec();
+    let server = Server::start(&options);
+    let inode =
+        |name: &str| fs::metadata(format!("/proc/{}/exe", stage(&server, name, 0))).unwrap().ino();
+    let old = inode("respond 1");
+    // as packages do it: the name leads to another file, and the one before is gone
+    let newer = folder.join("newer");
+    fs::copy(binary(), &newer).unwrap();
+    fs::rename(&newer, &program).unwrap();
+    replace(&server, "isolated.ping = \"3s\"");
+    for name in ["receive 1", "process 1", "process 2", "respond 1", "respond 2"] {
+        assert_ne!(inode(name), old, "{name}");
+    }
+    // one that crashes is there again
+    let rounds = if is_full_matrix() { 5 } else { 1 };
+    for _ in 0..rounds {
+        let pid = stage(&server, "process 1", 0);
+        crate::isolated::signal(pid, Signal::KILL);
+        stage(&server, "process 1", pid);
+    }
+    assert_eq!(told(&get(server.addr(), "/")).0, "HTTP/1.1 200 OK");
+    end(server);
+}
