@@ -174,8 +174,12 @@ impl ListenerSet {
         let sampled = worker.is_sampled();
         let Some(listener) = self.listeners.get(index) else { return Ok(Arrival::Nobody) };
         let mut watch = Watch::new(&worker.metrics, sampled);
-        let accepted = socket::accept(listener.socket.as_fd());
+        let mut accepted = socket::accept(listener.socket.as_fd());
         watch.lap(Activity::Accept);
+        if matches!(accepted, Ok(Accepted::Exhausted)) {
+            worker.count(Counter::AcceptErrors);
+            accepted = Ok(self.accept_with_reserve(listener, worker));
+        }
         Ok(match accepted {
             Ok(Accepted::Connection(socket, remote)) => {
                 worker.count(Counter::Accepted);
@@ -189,11 +193,7 @@ impl ListenerSet {
                 worker.count(Counter::AcceptErrors);
                 Arrival::Gone
             }
-            Ok(Accepted::Exhausted) => {
-                worker.count(Counter::AcceptErrors);
-                self.turn_away(index, worker);
-                Arrival::Exhausted
-            }
+            Ok(Accepted::Exhausted) => Arrival::Exhausted,
             Err(_) => {
                 worker.count(Counter::AcceptErrors);
                 Arrival::Exhausted
@@ -251,15 +251,21 @@ impl ListenerSet {
         }
     }
 
-    /// No descriptor is left: the reserve lets each waiting client be told so. The listener should
-    /// rest afterwards instead of reporting the same connection again and again.
-    fn turn_away<H: Handler>(&self, index: usize, worker: &mut Worker<H>) {
+    /// No descriptor was left: the reserve lets each waiting client be told so. The listener should
+    /// rest afterwards instead of reporting the same connection again and again. If there are some
+    /// again meanwhile, the next connection is returned.
+    fn accept_with_reserve<H: Handler>(
+        &self,
+        listener: &Listener,
+        worker: &mut Worker<H>,
+    ) -> Accepted {
         let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..BATCH {
             drop(reserve.take());
-            let Some(listener) = self.listeners.get(index) else { break };
-            let more = match socket::accept(listener.socket.as_fd()) {
-                Ok(Accepted::Connection(socket, remote)) => {
+            let accepted = socket::accept(listener.socket.as_fd());
+            *reserve = process::reserve_descriptor().ok();
+            match accepted {
+                Ok(Accepted::Connection(socket, remote)) if reserve.is_none() => {
                     worker.count(Counter::Accepted);
                     worker.count(Counter::RefusedDescriptors);
                     worker.count(Counter::Closed);
@@ -269,16 +275,15 @@ impl ListenerSet {
                     worker.refuse(&mut served, 503, "the server has no free descriptor");
                     // what came so far is read, so that the close does not destroy the answer
                     worker.drop_input(served.stream.as_fd(), LINGER_BYTES);
-                    true
+                    drop(served);
+                    *reserve = process::reserve_descriptor().ok();
                 }
-                Ok(Accepted::Failed) => true,
-                _ => false,
-            };
-            *reserve = process::reserve_descriptor().ok();
-            if !more {
-                break;
+                Ok(Accepted::Failed) => {}
+                Ok(connection @ Accepted::Connection(..)) => return connection,
+                Ok(Accepted::None | Accepted::Exhausted) | Err(_) => break,
             }
         }
+        Accepted::Exhausted
     }
 
     /// Holds a descriptor back again if none is.

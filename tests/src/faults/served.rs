@@ -70,9 +70,13 @@ impl Served {
     /// # Panics
     /// If the admin listener does not answer.
     pub fn metric(&self, series: &str) -> u64 {
-        let text = self.metrics();
-        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        value.map_or(0, |value| value.trim().parse::<f64>().expect("a number") as u64)
+        value_of(series, &self.metrics())
+    }
+
+    /// As [`metric`](Served::metric); nothing if the admin listener has no descriptor for the answer.
+    pub fn metric_if_answered(&self, series: &str) -> Option<u64> {
+        let text = self.admin_answer();
+        text.starts_with("HTTP/1.1 200 ").then(|| value_of(series, &text))
     }
 
     /// All of `/metrics`, with the head of the answer.
@@ -80,12 +84,16 @@ impl Served {
     /// # Panics
     /// If the admin listener does not answer.
     pub fn metrics(&self) -> String {
+        let text = self.admin_answer();
+        assert!(text.starts_with("HTTP/1.1 200 "), "/metrics: {text}");
+        text
+    }
+
+    fn admin_answer(&self) -> String {
         let request =
             format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.admin);
         let answer = crate::wire::exchange(self.admin, request.as_bytes());
-        let text = String::from_utf8(answer).expect("metrics are text");
-        assert!(text.starts_with("HTTP/1.1 200 "), "/metrics: {text}");
-        text
+        String::from_utf8(answer).expect("metrics are text")
     }
 
     /// Where its admin listener is.
@@ -106,4 +114,10 @@ impl DerefMut for Served {
     fn deref_mut(&mut self) -> &mut Server {
         &mut self.server
     }
+}
+
+/// The value of a line of `/metrics`, 0 if there is none.
+fn value_of(series: &str, metrics: &str) -> u64 {
+    let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.map_or(0, |value| value.trim().parse::<f64>().expect("a number") as u64)
 }

@@ -124,6 +124,13 @@ fn exhausted_descriptors_are_survived(engine: &str) {
         assert!(["200", "503"].contains(&&*status), "{status} for a file that cannot be opened");
         drop(crowd);
         assert!(soon(PATIENCE, || is_served(&served)), "not served after the crowd has left");
+        // Each loop has a queue of its own: those of the crowd that wait in another's are accepted a
+        // little later, and for a moment nothing is left for the admin listener again.
+        let all_came = || {
+            let accepted = served.metric_if_answered("forebay_connections_accepted_total");
+            accepted.is_some_and(|accepted| accepted >= CROWD as u64)
+        };
+        assert!(soon(PATIENCE, all_came), "connections are left in a queue");
         let is_whole = || served.client().get("/0.bin").is_ok_and(|it| it.body.len() == 2 << 20);
         assert!(soon(PATIENCE, is_whole), "the lack of descriptors is remembered with the file");
         let back = || open_descriptors(served.pid()) <= at_rest + 4;

@@ -314,11 +314,10 @@ impl<H: Handler> Http2<H> {
                     *upload = None;
                 }
             }
-            let room = relay.room();
             match relay.advance(cx.now_ms) {
                 Next::Wait => {
                     let has_more = upload.as_ref().is_some_and(|body| !body.bytes.is_empty());
-                    if has_more && passes_on && relay.room() > room {
+                    if has_more && passes_on && relay.room() > 0 {
                         continue;
                     }
                     if relaying.is_over() {
