@@ -128,9 +128,9 @@ impl Draft {
                 continue;
             }
             if let Some(engine) = engine.filter(|_| group.queue.requests > 0) {
-                let requests = group.queue.requests;
-                remarks
-                    .push((at.clone(), Wrong::WaitKeepsThread { engine: engine.name(), requests }));
+                let (engine, requests) = (engine.name(), group.queue.requests.into());
+                let key = "queue.requests";
+                remarks.push((at.clone(), Wrong::WaitKeepsThread { engine, requests, key }));
             }
             let others = known[..number].iter().filter(|(_, other, _)| other == is_fastcgi);
             let others = others.filter(|(_, _, other)| !other.shares_with(group));

@@ -398,7 +398,9 @@ pub enum Wrong {
         /// Of this engine.
         engine: &'static str,
         /// So many may wait.
-        requests: u32,
+        requests: u64,
+        /// What says how many.
+        key: &'static str,
     },
     /// The same upstream, of which another route says something else.
     CountsAlone {

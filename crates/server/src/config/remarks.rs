@@ -6,8 +6,8 @@ use super::reach::secret;
 use super::read::{Path as At, Reader};
 use super::site::HSTS;
 use super::{
-    Account, Admin, AskClients, Clients, Endpoint, ForwardAuth, Fuse, KeyPairs, Listen, Log,
-    LogFormat, Rule, Site,
+    Account, Admin, AskClients, Clients, Count, Endpoint, ForwardAuth, Fuse, KeyPairs, Listen,
+    Listener, Log, LogFormat, Over, Rule, Site,
 };
 use crate::certificates;
 use crate::log::choice::{Condition, Member};
@@ -15,6 +15,7 @@ use forebay_engine::Engine;
 use forebay_http::path;
 use forebay_policy::near::nearest;
 use forebay_policy::pattern::SitePattern;
+use forebay_policy::rule::MOST_QUEUED;
 use forebay_site::rules::{Host, Network, Pattern};
 use forebay_site::users_errors;
 use forebay_sys::{clock, privileges};
@@ -109,7 +110,7 @@ impl Draft {
         }
     }
 
-    /// Threads that slow clients hold.
+    /// Threads that slow clients hold, or requests that wait for others of their rule.
     fn remark_held(&self, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let is_local = |listen: &Listen| match listen {
@@ -131,6 +132,23 @@ impl Draft {
         {
             let at = At::default().child("pipeline.send_wait");
             remarks.push((at, Wrong::HeldBySlowReaders));
+        }
+        for (at, rule) in numbered("rule", &self.rules) {
+            let limit = &rule.in_flight;
+            let (Some(most), Some(Over::Queue)) = (limit.most.0, limit.over.0) else { continue };
+            let requests = limit.queue.0.unwrap_or(MOST_QUEUED.into());
+            let may_take_all = |listener: &Listener| match listener.engine {
+                Engine::Pool | Engine::Threads => match listener.workers {
+                    Count::Auto => true,
+                    Count::Fixed(workers) => workers <= most.saturating_add(requests),
+                },
+                _ => false,
+            };
+            if let Some((_, listener)) = listeners.iter().find(|(_, it)| may_take_all(it)) {
+                let (engine, key) = (listener.engine.name(), "in_flight.queue");
+                let wrong = Wrong::WaitKeepsThread { engine, requests, key };
+                remarks.push((at.child("in_flight.over"), wrong));
+            }
         }
     }
 

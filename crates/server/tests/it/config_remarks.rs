@@ -978,6 +978,32 @@ fn tunnels_that_keep_threads_are_remarked() {
     }
 }
 
+#[test]
+fn requests_that_wait_for_others_of_their_rule_may_keep_all_threads() {
+    let folder = Folder::new();
+    let remarks = |engine: &str, more: &str| {
+        folder.remarks(&format!(
+            "engine = \"{engine}\"\n{more}\nroot = \"site\"\n[[rule]]\npath = \"/a\"\n\
+             in_flight.most = 2\nin_flight.over = \"queue\"\n"
+        ))
+    };
+    for engine in ["threads", "pool"] {
+        let expected = |requests: u32| {
+            format!(
+                "DIR/forebay.toml:7:18: rule.in_flight.over: with engine = \"{engine}\" each request that waits \
+                 keeps a thread, of which {requests} and those under way may take all there are; the engine \
+                 event keeps none, and a smaller in_flight.queue leaves some for others"
+            )
+        };
+        assert_eq!(remarks(engine, ""), [expected(100)]);
+        assert_eq!(remarks(engine, "workers = 102"), [expected(100)]);
+        assert_eq!(remarks(engine, "workers = 103"), [""; 0]);
+    }
+    for engine in ["event", "fibers", "pipeline"] {
+        assert_eq!(remarks(engine, ""), [""; 0]);
+    }
+}
+
 /// Writes the certificate of an authority to NAME.pem, and a list of nothing it has revoked, to be renewed in
 /// this year, to NAME.crl.
 fn authority(folder: &Folder, name: &str, year: i32) {

@@ -271,11 +271,11 @@ impl fmt::Display for Wrong {
                 "with engine = \"{engine}\" each WebSocket keeps a thread for itself; the engine event keeps \
                  none, and upgrade = false refuses them"
             ),
-            Wrong::WaitKeepsThread { engine, requests } => write!(
+            Wrong::WaitKeepsThread { engine, requests, key } => write!(
                 f,
-                "with engine = \"{engine}\" each request that waits for the application keeps a thread, of \
-                 which {requests} and those under way may take all there are; the engine event keeps none, \
-                 and a smaller queue.requests leaves some for others"
+                "with engine = \"{engine}\" each request that waits keeps a thread, of which {requests} and \
+                 those under way may take all there are; the engine event keeps none, and a smaller {key} \
+                 leaves some for others"
             ),
             Wrong::CountsAlone { upstream } => write!(
                 f,
