@@ -143,7 +143,7 @@ impl<H: Handler> Protocol<H> for Http<H> {
         of_either!(self, http => http.deadline_ms(awaited))
     }
 
-    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {
+    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {
         of_either!(self, http => http.sockets(tell));
     }
 

@@ -12,6 +12,7 @@ use crate::step::{Await, Closing, Context, Step};
 use forebay_metrics::Stopwatch;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One connection's state machine.
 pub trait Protocol<H: Handler> {
@@ -109,7 +110,7 @@ pub trait Protocol<H: Handler> {
     /// wish is kept in mind, and not waited for. When one of them is
     /// ready, its request gets [`Event::Socket`](crate::Event::Socket): it is read and written until
     /// that would block, or until there is no room; no second event tells of what was left.
-    fn sockets<'s>(&'s self, _tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {}
+    fn sockets<'s>(&'s self, _tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {}
 
     /// Whether there are such sockets. Asked after each turn.
     #[inline]
@@ -149,13 +150,18 @@ pub struct Awaited {
     pub id: RequestId,
 }
 
-/// A socket that a request waits for. A connection never gives the same number again.
+/// A socket that requests wait for, one after another, as long as it is open. No other in the process ever
+/// has the same: descriptors have the numbers of those that were closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SocketId {
-    /// The request.
-    pub request: RequestId,
-    /// Which of its sockets.
-    pub number: u32,
+pub struct SocketId(u64);
+
+impl SocketId {
+    /// Of another socket.
+    #[allow(clippy::new_without_default, reason = "each is another")]
+    pub fn new() -> SocketId {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        SocketId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// What a socket is waited for.

@@ -123,10 +123,10 @@ impl<'c, H: Handler> Blocking<'c, H> {
         }
         let mut requests = Vec::new();
         let mut set = vec![bell];
-        served.conn.sockets(&mut |id, socket, wants| {
+        served.conn.sockets(&mut |request, _, socket, wants| {
             // the end of one that is not waited for would be told again and again
             if wants != Wants::default() {
-                requests.push(id.request);
+                requests.push(request);
                 set.push((socket, interest_of(wants)));
             }
         });

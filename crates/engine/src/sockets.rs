@@ -1,25 +1,38 @@
 //! The sockets besides its client's that a connection's requests wait for, in the epoll of its loop.
 //!
 //! A socket may be used by one request after another, and stays in the epoll meanwhile: the kernel removes
-//! it when it is closed. What is reported of one that no request waits for is passed over.
+//! it when it is closed. Whose it is changes here, without a system call. What is reported of one that no
+//! request waits for is noted: the next request hears of it.
 
 use crate::ranks::RequestKey;
 use crate::watched_listeners::SOCKETS;
 use forebay_conn::{Handler, Protocol, SocketId, Wants};
 use forebay_sys::epoll::{Edges, Epoll};
 use slab::Slab;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// All such sockets of a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    owners: Slab<(u64, RequestKey)>,
+    known: Slab<KnownSocket>,
+    /// The place of the last one that had this descriptor. It may be closed since.
+    places: HashMap<RawFd, usize>,
     /// Tells a socket from an earlier one in the same place.
     generation: u32,
-    /// Numbers of descriptors that were sockets in the epoll: one with such a number is likely to be
-    /// there.
-    known: HashSet<RawFd>,
+}
+
+/// A socket that was added to the epoll.
+#[derive(Debug)]
+struct KnownSocket {
+    id: SocketId,
+    token: u64,
+    /// What the kernel reports.
+    edges: Edges,
+    /// The request that waits for it.
+    owner: Option<RequestKey>,
+    /// Something was reported while no request waited.
+    has_stirred: bool,
 }
 
 /// Those of one connection.
@@ -29,10 +42,10 @@ pub(crate) struct Watched(Vec<WatchedSocket>);
 #[derive(Clone, Copy, Debug)]
 struct WatchedSocket {
     id: SocketId,
-    /// Its place among the owners.
-    key: usize,
-    /// What the kernel reports.
-    edges: Edges,
+    /// Its place among those that are known, as long as it is open.
+    place: usize,
+    /// The request that has named it last.
+    owner: RequestKey,
     /// A request still names it.
     is_named: bool,
 }
@@ -46,10 +59,14 @@ impl Watched {
 }
 
 impl Sockets {
-    /// The request that waits for the socket with this token, if it still does.
-    pub(crate) fn owner(&self, token: u64) -> Option<RequestKey> {
-        let (known, owner) = self.owners.get((token & 0xffff_ffff) as usize)?;
-        (*known == token).then_some(*owner)
+    /// The socket with this token is ready: says which request waits for it, if one does.
+    pub(crate) fn ready(&mut self, token: u64) -> Option<RequestKey> {
+        let known = self.known.get_mut((token & 0xffff_ffff) as usize)?;
+        if known.token != token {
+            return None;
+        }
+        known.has_stirred |= known.owner.is_none();
+        known.owner
     }
 
     /// Has the kernel report those that the requests of this connection wait for now, each time anew, and
@@ -64,21 +81,17 @@ impl Sockets {
         let entries = &mut watched.0;
         entries.iter_mut().for_each(|entry| entry.is_named = false);
         let mut is_well = true;
-        conn.sockets(&mut |id, socket, wants| {
+        conn.sockets(&mut |request, id, socket, wants| {
             let wanted = edges(wants);
+            let owner = RequestKey { connection, request };
             match entries.iter_mut().find(|entry| entry.id == id) {
                 Some(entry) => {
-                    entry.is_named = true;
-                    let all = entry.edges | wanted;
-                    if all != entry.edges {
-                        let token = self.owners[entry.key].0;
-                        is_well &= epoll.change_edges(socket, token, all).is_ok();
-                        entry.edges = all;
-                    }
+                    (entry.owner, entry.is_named) = (owner, true);
+                    is_well &= self.known[entry.place].own(owner, socket, wanted, epoll);
                 }
-                None => match self.add(epoll, socket, wanted, connection, id) {
-                    Some(key) => {
-                        entries.push(WatchedSocket { id, key, edges: wanted, is_named: true });
+                None => match self.add(epoll, socket, wanted, owner, id) {
+                    Some(place) => {
+                        entries.push(WatchedSocket { id, place, owner, is_named: true });
                     }
                     None => is_well = false,
                 },
@@ -86,7 +99,7 @@ impl Sockets {
         });
         entries.retain(|entry| {
             if !entry.is_named {
-                self.owners.remove(entry.key);
+                self.leave(entry);
             }
             entry.is_named
         });
@@ -99,28 +112,64 @@ impl Sockets {
         epoll: &Epoll,
         socket: BorrowedFd<'_>,
         wanted: Edges,
-        connection: u64,
+        owner: RequestKey,
         id: SocketId,
     ) -> Option<usize> {
-        self.generation = self.generation.wrapping_add(1);
-        let entry = self.owners.vacant_entry();
-        let key = entry.key();
-        let token = SOCKETS | u64::from(self.generation & 0x3fff_ffff) << 32 | key as u64;
-        // another request may have used it before
-        let is_there = !self.known.insert(socket.as_raw_fd())
-            && epoll.change_edges(socket, token, wanted).is_ok();
-        if !is_there && epoll.add_edges(socket, token, wanted).is_err() {
-            return None;
+        if let Some(&place) = self.places.get(&socket.as_raw_fd()) {
+            let known = &mut self.known[place];
+            if known.id == id {
+                // another request has used it before
+                return known.own(owner, socket, wanted, epoll).then_some(place);
+            }
+            // closed, as another has its descriptor
+            self.known.remove(place);
+            self.places.remove(&socket.as_raw_fd());
         }
-        entry.insert((token, RequestKey { connection, request: id.request }));
-        Some(key)
+        self.generation = self.generation.wrapping_add(1);
+        let entry = self.known.vacant_entry();
+        let place = entry.key();
+        let token = SOCKETS | u64::from(self.generation & 0x3fff_ffff) << 32 | place as u64;
+        epoll.add_edges(socket, token, wanted).ok()?;
+        let owner = Some(owner);
+        entry.insert(KnownSocket { id, token, edges: wanted, owner, has_stirred: false });
+        self.places.insert(socket.as_raw_fd(), place);
+        Some(place)
     }
 
     /// The connection has ended.
     pub(crate) fn forget(&mut self, watched: &mut Watched) {
-        for entry in watched.0.drain(..) {
-            self.owners.remove(entry.key);
+        watched.0.drain(..).for_each(|entry| self.leave(&entry));
+    }
+
+    /// A request names this one no longer. It may be closed, and another in its place; or a request of another
+    /// connection has it already.
+    fn leave(&mut self, entry: &WatchedSocket) {
+        if let Some(known) = self.known.get_mut(entry.place)
+            && known.id == entry.id
+            && known.owner == Some(entry.owner)
+        {
+            known.owner = None;
         }
+    }
+}
+
+impl KnownSocket {
+    /// From now on this request waits for it. Says whether that worked.
+    fn own(
+        &mut self,
+        owner: RequestKey,
+        socket: BorrowedFd<'_>,
+        wanted: Edges,
+        epoll: &Epoll,
+    ) -> bool {
+        self.owner = Some(owner);
+        let all = self.edges | wanted;
+        // what is there already is reported again by that
+        if all != self.edges || std::mem::take(&mut self.has_stirred) {
+            self.edges = all;
+            return epoll.change_edges(socket, self.token, all).is_ok();
+        }
+        true
     }
 }
 

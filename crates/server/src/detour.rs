@@ -4,11 +4,8 @@
 use crate::passing::Passing;
 use crate::policy::at_once::PlaceWait;
 use forebay_conn::handler::relay::{Given, Next};
-use forebay_conn::{Await, Relay, Wants};
+use forebay_conn::{Await, Relay, SocketId, Wants};
 use std::os::fd::BorrowedFd;
-
-/// The number of the eventfd of one that waits for a place: no socket of its exchanges has it.
-const PLACE: u32 = u32::MAX;
 
 /// What a request waits for.
 pub enum Detour {
@@ -22,6 +19,7 @@ pub enum Detour {
 pub struct WaitsForPlace {
     /// The wait itself.
     pub wait: PlaceWait,
+    socket_id: SocketId,
     /// It has waited for as long as it may.
     is_late: bool,
 }
@@ -29,16 +27,16 @@ pub struct WaitsForPlace {
 impl WaitsForPlace {
     /// From now on.
     pub fn new(wait: PlaceWait) -> WaitsForPlace {
-        WaitsForPlace { wait, is_late: false }
+        WaitsForPlace { wait, socket_id: SocketId::new(), is_late: false }
     }
 }
 
 impl Relay for Detour {
-    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
+    fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         match self {
             Detour::Application(passing) => passing.socket(),
             Detour::Place(waits) => {
-                Some((PLACE, waits.wait.bell(), Wants { read: true, write: false }))
+                Some((waits.socket_id, waits.wait.bell(), Wants { read: true, write: false }))
             }
         }
     }

@@ -146,8 +146,8 @@ impl FastLane {
 const NO_PLACE: Refusal = Refusal { status: 503, retry_after_s: 1 };
 
 /// An exchange has begun for this request.
-fn applied(exchange: Exchange<Asked>, request: &Request<'_>) -> Box<Detour> {
-    Box::new(Detour::Application(Box::new(Passing::new(exchange, request.passed))))
+fn applied(exchange: Exchange<Asked>) -> Box<Detour> {
+    Box::new(Detour::Application(Box::new(Passing::new(exchange))))
 }
 
 /// Whether another stage may answer a request. Tunnels and traces end where the client is.
@@ -652,7 +652,7 @@ impl FastLane {
         let asked = Asked { destination, id, rule: None };
         let now_ms = self.now.monotonic_ms;
         match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
-            Ok(exchange) => Outcome::Relay(applied(exchange, request)),
+            Ok(exchange) => Outcome::Relay(applied(exchange)),
             Err(unavailable) => {
                 self.metrics.add(Counter::UpstreamUnavailable, 1);
                 let (status, text) = failed(Failed::Unasked(unavailable));
@@ -745,7 +745,7 @@ impl FastLane {
                 let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);
                 match self.pools.with(begin) {
                     Ok(exchange) => {
-                        return Outcome::Relay(applied(exchange, request));
+                        return Outcome::Relay(applied(exchange));
                     }
                     Err(unavailable) => {
                         self.metrics.add(Counter::UpstreamUnavailable, 1);

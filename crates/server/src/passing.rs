@@ -4,7 +4,7 @@
 
 use crate::applications::Asked;
 use forebay_conn::handler::relay::{Given, Next};
-use forebay_conn::{Await, Passed, Relay, Wants};
+use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::coding::Coding;
 use forebay_site::Recoder;
 use forebay_upstream::exchange::Exchange;
@@ -13,15 +13,10 @@ use std::os::fd::BorrowedFd;
 /// So much is received, or compressed, at a time.
 const RECEIVE_BYTES: usize = 16 * 1024;
 
-/// More than one exchange has sockets: it has one or two for each attempt.
-const MOST_SOCKETS: u32 = 1 << 16;
-
 /// An exchange, and what becomes of the body of its answer.
 pub struct Passing {
     /// The exchange itself.
     pub exchange: Exchange<Asked>,
-    /// What the numbers of its sockets begin with: a request may have several exchanges, one after the other.
-    first_number: u32,
     buffer: Buffer,
     coder: Option<Box<Coder>>,
 }
@@ -50,12 +45,9 @@ struct Coder {
 }
 
 impl Passing {
-    /// Of an exchange for a request of which others have said this, whose answer is passed on as it comes.
-    pub fn new(exchange: Exchange<Asked>, passed: Option<&Passed>) -> Passing {
-        // each exchange before this one has added to it
-        let before = passed.map_or(0, |at| 2 * at.allowed.len() + usize::from(at.sent.is_some()));
-        let first_number = u32::try_from(before).unwrap_or(u32::MAX).saturating_mul(MOST_SOCKETS);
-        Passing { exchange, first_number, buffer: Buffer::default(), coder: None }
+    /// Of an exchange whose answer is passed on as it comes.
+    pub fn new(exchange: Exchange<Asked>) -> Passing {
+        Passing { exchange, buffer: Buffer::default(), coder: None }
     }
 
     /// The answer is there: so much of it may be received before the client takes it, and it goes on in this
@@ -109,9 +101,8 @@ impl Passing {
 }
 
 impl Relay for Passing {
-    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
-        let (number, socket, wants) = self.exchange.socket()?;
-        Some((self.first_number.saturating_add(number), socket, wants))
+    fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        self.exchange.socket()
     }
 
     fn ready(&mut self) {

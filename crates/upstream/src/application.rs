@@ -1,6 +1,7 @@
 //! An application behind: a route's settings, and the upstreams that it shares with others.
 
 use crate::balance::hash;
+use crate::connection::Connection;
 use crate::ends::Ends;
 use crate::group::Member;
 use crate::link::{self, Link};
@@ -8,7 +9,6 @@ use crate::settings;
 use crate::upstreams::Upstreams;
 use forebay_sys::broker::Connector;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The application of one route.
@@ -55,10 +55,11 @@ impl Application {
     }
 
     /// Begins to connect to an upstream, or has another process do so.
-    pub(crate) fn connect(&self, member: Member) -> io::Result<OwnedFd> {
+    pub(crate) fn connect(&self, member: Member) -> io::Result<Connection> {
         let Some(connector) = &self.connector else { return self.upstreams.connect(member) };
         let number = u32::try_from(member).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
-        connector.lock().unwrap_or_else(PoisonError::into_inner).connect(number)
+        let mut connector = connector.lock().unwrap_or_else(PoisonError::into_inner);
+        connector.connect(number).map(Connection::from)
     }
 
     /// The link is told of processes that have ended since the last time.

@@ -36,7 +36,7 @@ use crate::retry::Failure;
 use crate::settings;
 use crate::upstreams;
 use forebay_conn::handler::relay::{Given, Next};
-use forebay_conn::{Await, Relay, Wants};
+use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::framing::Framing;
 use forebay_http::head::Method;
 use forebay_sys::{clock, socket};
@@ -139,10 +139,9 @@ impl<T> Exchange<T> {
             wait: None,
             tried: Vec::new(),
             waited_ns: 0,
-            sockets: 0,
             retries: 0,
             is_reused: false,
-            socket: None,
+            connection: None,
             phase: Phase::Waiting,
             can_read: false,
             can_write: true,
@@ -189,8 +188,8 @@ impl<T> Exchange<T> {
             }
             (None, None) => exchange.phase = Phase::Spooling,
             (None, Some(upstreams::Asked::Begun(slot))) => {
-                let socket = kept(slot.member());
-                let begun = exchange.begin_with(slot, socket);
+                let connection = kept(slot.member());
+                let begun = exchange.begin_with(slot, connection);
                 exchange.or_fail(begun);
             }
             (None, Some(upstreams::Asked::Waits(wait))) => exchange.wait_for(wait),
@@ -238,15 +237,15 @@ impl<T> Exchange<T> {
         if !(is_clean && keeps && self.preface == 0) {
             return;
         }
-        let Some(socket) = self.socket.take() else { return };
+        let Some(connection) = self.connection.take() else { return };
         let member = self.upstream();
         let left = match self.slot.take() {
-            Some(slot) => slot.pass_on(socket),
+            Some(slot) => slot.pass_on(connection),
             // at the next stage nobody waits
-            None => Some(socket),
+            None => Some(connection),
         };
-        if let Some(socket) = left {
-            pool.keep(&self.application, member, socket, self.now_ms);
+        if let Some(connection) = left {
+            pool.keep(&self.application, member, connection, self.now_ms);
         }
     }
 
@@ -288,15 +287,16 @@ impl<T> Drop for Exchange<T> {
 }
 
 impl<T: Send> Relay for Exchange<T> {
-    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
+    fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         if let Some(wait) = &self.wait {
-            return Some((self.sockets, wait.bell(), Wants { read: true, write: false }));
+            let (id, bell) = wait.bell();
+            return Some((id, bell, Wants { read: true, write: false }));
         }
-        let socket = self.socket.as_ref()?;
+        let connection = self.connection.as_ref()?;
         let has_unsent = self.sent < self.to.len() && !self.is_cut;
         let reads = self.phase != Phase::Connecting && !self.has_ended;
         let wants = Wants { read: reads && !self.can_read, write: has_unsent && !self.can_write };
-        Some((self.sockets, socket.as_fd(), wants))
+        Some((connection.id, connection.as_fd(), wants))
     }
 
     fn ready(&mut self) {
@@ -371,8 +371,8 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn cut(&mut self) {
-        if let Some(socket) = &self.socket {
-            socket::reset_on_close(socket.as_fd());
+        if let Some(connection) = &self.connection {
+            socket::reset_on_close(connection.as_fd());
         }
     }
 

@@ -54,6 +54,7 @@
 
 pub mod application;
 pub mod balance;
+mod connection;
 mod cookies;
 pub mod ends;
 pub mod exchange;

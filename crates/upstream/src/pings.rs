@@ -7,7 +7,7 @@ use crate::link::Ping;
 use forebay_sys::poll::{self, Interest};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// How long is waited at a time, in milliseconds: what is due is known late by no more.
 const REST_MS: u64 = 50;
@@ -40,7 +40,7 @@ impl Pings {
             match stage.connect(ping.instance) {
                 Ok(socket) => self.open.push(Open {
                     ping,
-                    socket: TcpStream::from(socket),
+                    socket: TcpStream::from(OwnedFd::from(socket)),
                     has_asked: false,
                     heard: Vec::new(),
                 }),

@@ -5,10 +5,11 @@
 //! meanwhile; and all are looked at once in a while, so that none is kept that its upstream has closed.
 
 use crate::application::Application;
+use crate::connection::Connection;
 use crate::group::Member;
 use forebay_sys::client;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// How often all are looked at, in milliseconds.
 const LOOK_MS: u64 = 1_000;
@@ -22,7 +23,7 @@ pub struct Pool {
 
 #[derive(Debug)]
 struct Idle {
-    socket: OwnedFd,
+    connection: Connection,
     until_ms: u64,
 }
 
@@ -33,11 +34,11 @@ impl Pool {
         application: &Application,
         member: Member,
         now_ms: u64,
-    ) -> Option<OwnedFd> {
+    ) -> Option<Connection> {
         let idle = self.idle.get_mut(&(application.upstreams().number(), member))?;
         while let Some(last) = idle.pop() {
-            if last.until_ms > now_ms && client::is_quiet(last.socket.as_fd()) {
-                return Some(last.socket);
+            if last.until_ms > now_ms && client::is_quiet(last.connection.as_fd()) {
+                return Some(last.connection);
             }
         }
         None
@@ -48,7 +49,7 @@ impl Pool {
         &mut self,
         application: &Application,
         member: Member,
-        socket: OwnedFd,
+        connection: Connection,
         now_ms: u64,
     ) {
         let settings = application.settings().group().keep_alive;
@@ -61,7 +62,7 @@ impl Pool {
             idle.remove(0);
         }
         let idle_ms = u64::try_from(settings.idle.as_millis()).unwrap_or(u64::MAX);
-        idle.push(Idle { socket, until_ms: now_ms.saturating_add(idle_ms) });
+        idle.push(Idle { connection, until_ms: now_ms.saturating_add(idle_ms) });
     }
 
     /// Closes those that have ended or waited for long enough, if it is time to look.
@@ -71,7 +72,7 @@ impl Pool {
         }
         self.looked_ms = now_ms;
         self.idle.retain(|_, idle| {
-            idle.retain(|one| one.until_ms > now_ms && client::is_quiet(one.socket.as_fd()));
+            idle.retain(|one| one.until_ms > now_ms && client::is_quiet(one.connection.as_fd()));
             !idle.is_empty()
         });
     }

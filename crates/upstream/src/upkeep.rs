@@ -81,7 +81,7 @@ impl Application {
         };
         let end = Instant::now() + check.interval.min(group.timeouts.head);
         let told = told(proxy.proxy_protocol, check, self.authority(member));
-        let status = answer(socket, &told, end);
+        let status = answer(OwnedFd::from(socket), &told, end);
         status.is_ok_and(|status| {
             check.statuses.iter().any(|(least, most)| (*least..=*most).contains(&status))
         })

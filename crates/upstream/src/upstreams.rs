@@ -5,19 +5,21 @@
 //! its client (a loop, a thread, a fiber) waits for that, too. It costs a descriptor and four system
 //! calls for each request that waits, and nothing for others.
 
+use crate::connection::Connection;
 use crate::group::{Member, Unavailable};
 use crate::health::{Condition, Told};
 use crate::notices::Notices;
 use crate::places::{Answer, Begun, Now, Places};
 use crate::queue::{Asking, Counts, Id};
 use crate::settings::{self, Address};
+use forebay_conn::SocketId;
 use forebay_sys::client::{self, ConnectOptions};
 use forebay_sys::clock;
 use forebay_sys::epoll::Bell;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -70,12 +72,12 @@ struct Waiter {
 #[derive(Debug)]
 struct News {
     begun: Result<Begun, Unavailable>,
-    socket: Mutex<Option<OwnedFd>>,
+    connection: Mutex<Option<Connection>>,
 }
 
 impl Waiter {
-    fn tell(&self, begun: Result<Begun, Unavailable>, socket: Option<OwnedFd>) {
-        let _ = self.told.set(News { begun, socket: Mutex::new(socket) });
+    fn tell(&self, begun: Result<Begun, Unavailable>, connection: Option<Connection>) {
+        let _ = self.told.set(News { begun, connection: Mutex::new(connection) });
         self.bell.ring();
     }
 }
@@ -125,9 +127,9 @@ impl Slot {
 
     /// The request is over, and another may be sent on its connection: the next one does so, if it goes
     /// to the same upstream. Returns the connection if there is none.
-    pub(crate) fn pass_on(mut self, socket: OwnedFd) -> Option<OwnedFd> {
+    pub(crate) fn pass_on(mut self, connection: Connection) -> Option<Connection> {
         self.is_over = true;
-        self.upstreams.end(self.begun, self.told, Some(socket))
+        self.upstreams.end(self.begun, self.told, Some(connection))
     }
 }
 
@@ -144,25 +146,26 @@ impl Drop for Slot {
 pub(crate) struct Wait {
     upstreams: Arc<Upstreams>,
     waiter: Arc<Waiter>,
+    socket_id: SocketId,
     id: Id,
     is_taken: bool,
 }
 
 impl Wait {
     /// Becomes readable when it is told.
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.waiter.bell.as_fd()
+    pub(crate) fn bell(&self) -> (SocketId, BorrowedFd<'_>) {
+        (self.socket_id, self.waiter.bell.as_fd())
     }
 
     /// What it was told, if it was: its place, perhaps with a connection, or that there will be none.
-    pub(crate) fn take(&mut self) -> Option<Result<(Slot, Option<OwnedFd>), Unavailable>> {
-        let News { begun, socket } = self.waiter.told.get()?;
+    pub(crate) fn take(&mut self) -> Option<Result<(Slot, Option<Connection>), Unavailable>> {
+        let News { begun, connection } = self.waiter.told.get()?;
         if std::mem::replace(&mut self.is_taken, true) {
             return None;
         }
         Some(begun.map(|begun| {
-            let socket = socket.lock().unwrap_or_else(PoisonError::into_inner).take();
-            (Slot::new(&self.upstreams, begun), socket)
+            let connection = connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+            (Slot::new(&self.upstreams, begun), connection)
         }))
     }
 }
@@ -275,7 +278,8 @@ impl Upstreams {
             (Answer::Begun(begun), _) => Asked::Begun(Slot::new(self, begun)),
             (Answer::Waits(id), Some(waiter)) => {
                 let upstreams = Arc::clone(self);
-                Asked::Waits(Wait { upstreams, waiter, id, is_taken: false })
+                let socket_id = SocketId::new();
+                Asked::Waits(Wait { upstreams, waiter, socket_id, id, is_taken: false })
             }
             // a request that waits can be told
             (Answer::Waits(_), None) => return Err(Unavailable::Full),
@@ -283,15 +287,20 @@ impl Upstreams {
     }
 
     /// Returns the connection that none has taken.
-    fn end(&self, begun: Begun, told: Told, mut socket: Option<OwnedFd>) -> Option<OwnedFd> {
+    fn end(
+        &self,
+        begun: Begun,
+        told: Told,
+        mut connection: Option<Connection>,
+    ) -> Option<Connection> {
         let now = now();
         let mut places = self.places();
         places.end(begun, told, now);
         while let Some((waiter, what)) = places.next(now) {
             let is_same = what.is_ok_and(|next| next.member == begun.member);
-            waiter.tell(what, if is_same { socket.take() } else { None });
+            waiter.tell(what, if is_same { connection.take() } else { None });
         }
-        socket
+        connection
     }
 
     /// When this one has answered a request last, by the monotonic clock; 0 if never.
@@ -409,7 +418,7 @@ impl Upstreams {
     }
 
     /// Begins to connect to an upstream.
-    pub(crate) fn connect(&self, member: Member) -> io::Result<OwnedFd> {
+    pub(crate) fn connect(&self, member: Member) -> io::Result<Connection> {
         let unknown = || io::Error::from(io::ErrorKind::AddrNotAvailable);
         let upstream = self.each.get(member).ok_or_else(unknown)?;
         let target = {
@@ -418,10 +427,11 @@ impl Upstreams {
             let at = turn.checked_rem(targets.len()).ok_or_else(unknown)?;
             targets[at].clone()
         };
-        match target {
+        let socket = match target {
             Target::Socket(address) => client::connect(address, ConnectOptions::default()),
             Target::Unix(path) => client::connect_unix(&path),
-        }
+        };
+        socket.map(Connection::from)
     }
 }
 

@@ -15,16 +15,15 @@
 //!
 //! One that is dropped before that is cancelled.
 
-use crate::protocol::Wants;
+use crate::protocol::{SocketId, Wants};
 use crate::request::Passed;
 use crate::step::Await;
 use std::os::fd::BorrowedFd;
 
 /// An exchange with another server.
 pub trait Relay: Send {
-    /// The socket that it waits for now, and for what: nothing that is known to be there already. Each of
-    /// its sockets has a number of its own.
-    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)>;
+    /// The socket that it waits for now, and for what: nothing that is known to be there already.
+    fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)>;
 
     /// The socket is ready, or has failed: it is to be tried.
     fn ready(&mut self);
@@ -147,7 +146,7 @@ impl Relay for NoRelay {
         match *self {}
     }
 
-    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
+    fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         match *self {}
     }
 

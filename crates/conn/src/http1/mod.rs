@@ -343,12 +343,12 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         self.relaying().map_or(u64::MAX, |relaying| relaying.relay().deadline_ms())
     }
 
-    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {
+    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {
         if let RequestState::Kept(kept) = &self.state
             && let Stage::Relay(relaying) = &kept.stage
-            && let Some((number, socket, wants)) = relaying.relay().socket()
+            && let Some((socket_id, socket, wants)) = relaying.relay().socket()
         {
-            tell(SocketId { request: kept.id, number }, socket, wants);
+            tell(kept.id, socket_id, socket, wants);
         }
     }
 

@@ -584,15 +584,15 @@ impl<H: Handler> Protocol<H> for Http2<H> {
         }
     }
 
-    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {
+    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {
         if self.relays == 0 {
             return;
         }
         for (stream, live) in self.live.iter() {
             if let Phase::Relaying(relaying) = &live.phase
-                && let Some((number, socket, wants)) = relaying.relay.socket()
+                && let Some((socket_id, socket, wants)) = relaying.relay.socket()
             {
-                tell(SocketId { request: RequestId(stream), number }, socket, wants);
+                tell(RequestId(stream), socket_id, socket, wants);
             }
         }
     }

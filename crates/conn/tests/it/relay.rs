@@ -86,7 +86,7 @@ impl Relay for Exchange {
         false
     }
 
-    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
+    fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         None
     }
 

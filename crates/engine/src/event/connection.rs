@@ -95,7 +95,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
 
     /// A socket that a request waits for is ready.
     pub(super) fn socket_ready(&mut self, token: u64) {
-        if let Some(RequestKey { connection, request }) = self.sockets.owner(token) {
+        if let Some(RequestKey { connection, request }) = self.sockets.ready(token) {
             self.take_turn(connection, Some(Event::Socket(request)));
         }
     }

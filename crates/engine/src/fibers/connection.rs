@@ -166,7 +166,7 @@ where
 
     /// A socket that a request waits for is ready.
     pub(super) fn socket_ready(&mut self, token: u64) {
-        let owner = self.shared.sockets.borrow().owner(token);
+        let owner = self.shared.sockets.borrow_mut().ready(token);
         if let Some(request) = owner {
             self.deliver(request, Happened::Event(Event::Socket(request.request)));
         }

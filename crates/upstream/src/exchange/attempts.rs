@@ -3,6 +3,7 @@
 
 use super::outcome::{Failed, Lateness, Times};
 use super::state::{Exchange, Phase};
+use crate::connection::Connection;
 use crate::group::Member;
 use crate::health::Told;
 use crate::queue::Asking;
@@ -11,39 +12,37 @@ use crate::response::Reader;
 use crate::retry::{self, Failure};
 use crate::upstreams::{self, Slot, Wait};
 use forebay_conn::handler::relay::Next;
-use forebay_sys::clock;
-use std::os::fd::{AsFd, OwnedFd};
+use forebay_sys::{client, clock};
+use std::os::fd::AsFd;
 
 impl<T> Exchange<T> {
     /// It is its turn to be sent, over this connection or a new one.
     pub(super) fn begin_with(
         &mut self,
         slot: Slot,
-        socket: Option<OwnedFd>,
+        connection: Option<Connection>,
     ) -> Result<(), Failure> {
         let member = slot.member();
         self.slot = Some(slot);
-        let is_fit = |_: &OwnedFd| {
+        let is_fit = |_: &Connection| {
             retry::may_repeat(self.method, Failure::Closed, retry::Body::Kept)
                 || !self.application.upstreams().is_hasty(member, self.now_ms)
         };
-        let socket = socket.filter(is_fit);
-        self.begin_at(member, socket)
+        self.begin_at(member, connection.filter(is_fit))
     }
 
     /// It is sent to this one.
     pub(super) fn begin_at(
         &mut self,
         member: Member,
-        socket: Option<OwnedFd>,
+        connection: Option<Connection>,
     ) -> Result<(), Failure> {
         self.tried.push(member);
         self.moved_ms = self.now_ms;
         self.times = Times { begun_ns: clock::monotonic_ns(), ..Times::default() };
         self.name_host(member);
-        let Some(socket) = socket else { return self.open(member) };
-        self.sockets += 1;
-        (self.socket, self.is_reused, self.phase) = (Some(socket), true, Phase::Asking);
+        let Some(connection) = connection else { return self.open(member) };
+        (self.connection, self.is_reused, self.phase) = (Some(connection), true, Phase::Asking);
         (self.can_read, self.can_write) = (false, true);
         self.times.connected_ns = self.times.begun_ns;
         Ok(())
@@ -51,7 +50,6 @@ impl<T> Exchange<T> {
 
     /// It waits for its turn.
     pub(super) fn wait_for(&mut self, wait: Wait) {
-        self.sockets += 1;
         (self.wait, self.phase, self.moved_ms) = (Some(wait), Phase::Waiting, self.now_ms);
         self.times = Times { begun_ns: clock::monotonic_ns(), ..Times::default() };
     }
@@ -63,13 +61,13 @@ impl<T> Exchange<T> {
         };
         self.end_wait();
         match told {
-            Ok((slot, socket)) => {
+            Ok((slot, connection)) => {
                 // a connection that begins with one client's address is for that client alone
-                let is_fit = |socket: &OwnedFd| {
-                    self.preface == 0 && forebay_sys::client::is_quiet(socket.as_fd())
+                let is_fit = |connection: &Connection| {
+                    self.preface == 0 && client::is_quiet(connection.as_fd())
                 };
-                let socket = socket.filter(is_fit);
-                self.begin_with(slot, socket)?;
+                let connection = connection.filter(is_fit);
+                self.begin_with(slot, connection)?;
             }
             Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
         }
@@ -105,10 +103,9 @@ impl<T> Exchange<T> {
     /// Begins to connect to an upstream.
     pub(super) fn open(&mut self, member: Member) -> Result<(), Failure> {
         self.is_reused = false;
-        self.sockets += 1;
         match self.application.connect(member) {
-            Ok(socket) => {
-                (self.socket, self.phase) = (Some(socket), Phase::Connecting);
+            Ok(connection) => {
+                (self.connection, self.phase) = (Some(connection), Phase::Connecting);
                 (self.can_read, self.can_write) = (false, true);
                 Ok(())
             }
@@ -148,7 +145,7 @@ impl<T> Exchange<T> {
             }
         }
         self.slot = None;
-        self.socket = None;
+        self.connection = None;
         let body = match self.is_gone {
             true => retry::Body::Gone,
             false => retry::Body::Kept,

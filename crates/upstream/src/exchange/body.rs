@@ -23,7 +23,7 @@ impl<T> Exchange<T> {
 
     /// Receives into `out`, or, without it, behind what was received.
     pub(super) fn receive(&mut self, most: usize, out: Option<&mut Vec<u8>>) -> Given {
-        let Some(socket) = &self.socket else { return Given::End };
+        let Some(connection) = &self.connection else { return Given::End };
         if self.has_ended {
             return Given::End;
         }
@@ -38,7 +38,7 @@ impl<T> Exchange<T> {
                 &mut self.received
             }
         };
-        match socket::receive_more(socket.as_fd(), into, most) {
+        match socket::receive_more(connection.as_fd(), into, most) {
             Received::Bytes(count) => {
                 self.moved_ms = self.now_ms;
                 Given::Bytes(count)

@@ -21,11 +21,11 @@ impl<T> Exchange<T> {
             if let Some(next) = self.look_at_head()? {
                 return Ok(next);
             }
-            let Some(socket) = &self.socket else { return Ok(Some(Next::Wait)) };
+            let Some(connection) = &self.connection else { return Ok(Some(Next::Wait)) };
             if !self.can_read {
                 return Ok(Some(Next::Wait));
             }
-            match socket::receive_more(socket.as_fd(), &mut self.received, RECEIVE_BYTES) {
+            match socket::receive_more(connection.as_fd(), &mut self.received, RECEIVE_BYTES) {
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
                 Received::Blocked => self.can_read = false,
                 Received::Ended | Received::Broken => {

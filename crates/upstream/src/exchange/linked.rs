@@ -51,18 +51,18 @@ impl<T> Exchange<T> {
             Action::Wait => {}
             Action::Rest => {
                 linked.is_continuing = is_begun;
-                (self.socket, self.phase) = (None, Phase::Resting);
+                (self.connection, self.phase) = (None, Phase::Resting);
             }
             Action::Send(member) => return self.send_again(member, None),
             Action::Continue(member, from) => return self.send_again(member, Some(from)),
             Action::Fail(reason) => {
                 linked.reason = Some(reason);
-                self.socket = None;
+                self.connection = None;
                 self.give_up(Failed::Asked(Failure::Closed, Lateness::InTime));
             }
             Action::Break => {
                 (linked.is_broken, linked.is_continuing) = (true, false);
-                self.socket = None;
+                self.connection = None;
                 self.phase = Phase::Answered;
             }
         }

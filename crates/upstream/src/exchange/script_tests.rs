@@ -1,6 +1,7 @@
 //! Exchanges with scripts, over a pair of sockets with a peer that speaks FastCGI.
 
 use crate::application::Application;
+use crate::connection::Connection;
 use crate::exchange::{Ask, Exchange, Failed};
 use crate::fastcgi;
 use crate::pool::Pool;
@@ -64,7 +65,7 @@ impl Table {
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
         let mut pool = Pool::default();
-        pool.keep(&application, 0, OwnedFd::from(ours), 0);
+        pool.keep(&application, 0, Connection::from(OwnedFd::from(ours)), 0);
         Table { application, pool, theirs, said: Arc::default() }
     }
 

@@ -43,10 +43,12 @@ impl<T> Exchange<T> {
             None => true,
         };
         let is_next = self.is_gone && self.to.is_empty() && self.can_write && !self.is_cut;
-        let Some(socket) = self.socket.as_ref().filter(|_| is_plain && is_next) else { return 0 };
+        let Some(connection) = self.connection.as_ref().filter(|_| is_plain && is_next) else {
+            return 0;
+        };
         let mut sent = 0;
         while sent < bytes.len() {
-            match socket::send(socket.as_fd(), &bytes[sent..], false) {
+            match socket::send(connection.as_fd(), &bytes[sent..], false) {
                 Sent::Bytes(count) => (sent, self.moved_ms) = (sent + count, self.now_ms),
                 Sent::Blocked => {
                     self.can_write = false;
@@ -85,7 +87,7 @@ impl<T> Exchange<T> {
     /// More of the request's body has come than there may be.
     fn refuse_body(&mut self) {
         self.is_too_large = true;
-        (self.socket, self.slot, self.wait) = (None, None, None);
+        (self.connection, self.slot, self.wait) = (None, None, None);
         if self.phase != Phase::Answered {
             self.give_up(Failed::TooLarge);
         }
@@ -93,9 +95,9 @@ impl<T> Exchange<T> {
 
     /// Sends what the upstream takes.
     pub(super) fn send(&mut self) {
-        let Some(socket) = &self.socket else { return };
+        let Some(connection) = &self.connection else { return };
         while self.can_write && !self.is_cut && self.sent < self.to.len() {
-            match socket::send(socket.as_fd(), &self.to[self.sent..], false) {
+            match socket::send(connection.as_fd(), &self.to[self.sent..], false) {
                 Sent::Bytes(count) => {
                     self.sent += count;
                     self.moved_ms = self.now_ms;
@@ -117,21 +119,21 @@ impl<T> Exchange<T> {
         }
         if self.shuts == Some(false)
             && self.sent == self.to.len()
-            && let Some(socket) = &self.socket
+            && let Some(connection) = &self.connection
         {
             self.shuts = Some(true);
-            socket::shut_down_writing(socket.as_fd());
+            socket::shut_down_writing(connection.as_fd());
         }
     }
 
     /// Looks whether there is a connection now.
     pub(super) fn look_at_connection(&mut self) -> Result<Option<Next>, Failure> {
-        let Some(socket) = &self.socket else { return Ok(Some(Next::Wait)) };
+        let Some(connection) = &self.connection else { return Ok(Some(Next::Wait)) };
         if !self.can_write {
             return Ok(Some(Next::Wait));
         }
         // none are taken while there is no connection, and none ever if there is to be none
-        match socket::send(socket.as_fd(), &self.to[self.sent..], false) {
+        match socket::send(connection.as_fd(), &self.to[self.sent..], false) {
             Sent::Bytes(count) => {
                 self.sent += count;
                 self.times.connected_ns = clock::monotonic_ns();

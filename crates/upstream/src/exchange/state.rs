@@ -5,6 +5,7 @@ use super::link_state::Linked;
 use super::outcome::{Failed, Times};
 use super::script::{Script, Upload};
 use crate::application::Application;
+use crate::connection::Connection;
 use crate::group::Member;
 use crate::queue::Standing;
 use crate::response::Reader;
@@ -14,7 +15,6 @@ use forebay_conn::Await;
 use forebay_http::body::Decoder;
 use forebay_http::head::{Lines, Method};
 use forebay_http::response::{Asked, Limits, Parsed, Response};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,11 +41,9 @@ pub struct Exchange<T> {
     pub(super) tried: Vec<Member>,
     /// It has waited so long for places.
     pub(super) waited_ns: u64,
-    /// How many sockets it has had.
-    pub(super) sockets: u32,
     /// How often it was sent again.
     pub(super) retries: u32,
-    pub(super) socket: Option<OwnedFd>,
+    pub(super) connection: Option<Connection>,
     pub(super) is_reused: bool,
     pub(super) phase: Phase,
     pub(super) can_read: bool,

@@ -84,7 +84,7 @@ impl<H: Handler> Watcher<H> {
                         shared.lists.push_accept(Phase::Accept, index);
                     }
                     token if token >= SOCKETS => {
-                        let owner = shared.sockets().owner(token);
+                        let owner = shared.sockets().ready(token);
                         self.locked.extend(owner);
                     }
                     _ => self.ready(ready),

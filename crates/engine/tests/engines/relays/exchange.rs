@@ -29,6 +29,7 @@ impl Front {
 /// An exchange with the server.
 pub(super) struct Exchange {
     socket: TcpStream,
+    socket_id: SocketId,
     to: Vec<u8>,
     from: Vec<u8>,
     can_read: bool,
@@ -53,6 +54,7 @@ impl Exchange {
         socket.set_nonblocking(true).unwrap();
         Exchange {
             socket,
+            socket_id: SocketId::new(),
             to: format!("{path}\n").into_bytes(),
             from: Vec::new(),
             can_read: true,
@@ -131,10 +133,10 @@ impl Relay for Exchange {
         false
     }
 
-    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
+    fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         let read = !self.can_read && !self.has_ended && self.failed.is_none();
         let wants = Wants { read, write: !self.can_write && !self.to.is_empty() };
-        Some((0, self.socket.as_fd(), wants))
+        Some((self.socket_id, self.socket.as_fd(), wants))
     }
 
     fn ready(&mut self) {

@@ -75,6 +75,7 @@ enum Stage {
 /// A socket to an upstream.
 struct Upstream {
     socket: UnixStream,
+    socket_id: SocketId,
     /// For it.
     to: Vec<u8>,
     can_read: bool,
@@ -99,6 +100,7 @@ impl Upstream {
     fn new(socket: UnixStream) -> Upstream {
         Upstream {
             socket,
+            socket_id: SocketId::new(),
             to: Vec::new(),
             can_read: true,
             can_write: true,
@@ -695,10 +697,9 @@ impl<M: Mode> Protocol<ToyHandler<M>> for Toy {
         self.requests.iter().filter_map(Kept::awaits).for_each(tell);
     }
 
-    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {
+    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {
         let mut tell = |kept: &Kept, up: &'s Upstream| {
-            let id = SocketId { request: kept.id(), number: 0 };
-            tell(id, up.socket.as_fd(), up.wants());
+            tell(kept.id(), up.socket_id, up.socket.as_fd(), up.wants());
         };
         for kept in &self.requests {
             if let Stage::Up(up) = &kept.exchange.stage {
