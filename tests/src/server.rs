@@ -4,10 +4,12 @@ use crate::faults::process::doings;
 use crate::socket::Target;
 use crate::tls::{Authority, Relay};
 use crate::{ENGINES, ISOLATED, has_thread_each, http2, wire};
+use rustix::io::Errno;
+use rustix::net;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -512,6 +514,15 @@ fn own_address() -> Ipv4Addr {
     Ipv4Addr::new(127, a | 64, b, c)
 }
 
+/// Whether a server may listen there. This does not listen: a process that another thread is starting has a
+/// copy of each descriptor until it has become its program, and a copy that listens would keep the port.
+fn try_port(at: Ipv4Addr, port: u16) -> rustix::io::Result<()> {
+    let (family, kind) = (net::AddressFamily::INET, net::SocketType::STREAM);
+    let probe = net::socket_with(family, kind, net::SocketFlags::CLOEXEC, None)?;
+    net::sockopt::set_socket_reuseaddr(&probe, true)?;
+    net::bind(&probe, &SocketAddrV4::new(at, port))
+}
+
 fn free_port(at: Ipv4Addr, ports: Range<u32>, next: &AtomicU32) -> u16 {
     loop {
         let count = next.fetch_add(1, Ordering::Relaxed);
@@ -520,9 +531,9 @@ fn free_port(at: Ipv4Addr, ports: Range<u32>, next: &AtomicU32) -> u16 {
         let number = count + process::id() % 80 * 100;
         let port = (ports.start + number % ports.len() as u32) as u16;
         for attempt in 0.. {
-            match TcpListener::bind((at, port)) {
-                Ok(_) => return port,
-                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => break,
+            match try_port(at, port) {
+                Ok(()) => return port,
+                Err(Errno::ADDRINUSE) => break,
                 // of descriptors there may be more again, when another test has ended
                 Err(error) => assert!(attempt < 600, "{at}:{port}: {error}"),
             }
