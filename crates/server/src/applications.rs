@@ -553,6 +553,7 @@ fn unasked(unavailable: Unavailable) -> &'static str {
         }
         Unavailable::Late => "The application had no room for the request in time",
         Unavailable::Down => "The application is out of service",
+        Unavailable::Threads => "As many requests for applications are under way as may be",
     }
 }
 
@@ -606,7 +607,7 @@ pub fn before(answerer: &Answerer) -> log::line::Relayed<'_> {
 /// seconds.
 pub fn refused(unavailable: Unavailable) -> (Option<Reason>, u32) {
     match unavailable {
-        Unavailable::Full => (Some(Reason::Queue), 1),
+        Unavailable::Full | Unavailable::Threads => (Some(Reason::Queue), 1),
         Unavailable::Late => (Some(Reason::Expired), 1),
         Unavailable::Limited { retry_after_s } => (Some(Reason::Agent), retry_after_s),
         Unavailable::Down => (None, 1),

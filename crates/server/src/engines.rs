@@ -13,6 +13,7 @@ use crate::listen::Socket;
 use crate::live::Live;
 use crate::plan::{GroupPlan, Plan};
 use crate::policy::WindowPoint;
+use crate::upstream_threads::{ThreadShare, UpstreamThreads};
 use forebay_conn::Handler;
 use forebay_engine::Engine;
 use forebay_engine::admission::Admission;
@@ -273,12 +274,15 @@ impl Common {
         control: &Arc<Control>,
     ) -> stock::Parts<FastLane> {
         let common = self.clone();
+        let (all, tunnels) = plan.upstream_threads;
+        let threads = Arc::new(UpstreamThreads::new(all, tunnels));
         // threads ask for a permit before they look at a request
         let window_point =
             if self.ranks.is_ordered() { WindowPoint::Queue } else { WindowPoint::Job };
         let make = move || {
             let metrics = common.register.worker();
-            (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, window_point), metrics)
+            let handler = common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, window_point);
+            (handler.with_thread(ThreadShare::new(Arc::clone(&threads))), metrics)
         };
         stock::Parts {
             listeners: of_loop.unwrap_or_default(),

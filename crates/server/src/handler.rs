@@ -19,6 +19,7 @@ use crate::log::{Entry, Line, Logger};
 use crate::passing::Passing;
 use crate::policy::at_once;
 use crate::policy::{Judge, Known, Standing, Ticket, WindowPoint};
+use crate::upstream_threads::ThreadShare;
 use crate::websocket;
 use forebay_conn::handler::body::Read;
 use forebay_conn::handler::relay::Given;
@@ -67,6 +68,8 @@ pub struct FastLane {
     applications: Arc<Applications>,
     /// Connections to applications that wait for their next request.
     pools: Pools,
+    /// What requests for applications keep, where each connection keeps a thread.
+    thread: Option<ThreadShare>,
     ids: RequestIds,
     /// Room for the head of an answer.
     head: Vec<u8>,
@@ -105,6 +108,7 @@ impl FastLane {
             certificates,
             applications,
             pools,
+            thread: None,
             ids: RequestIds::default(),
             head: Vec::new(),
             judge,
@@ -113,6 +117,11 @@ impl FastLane {
             paths,
             now,
         }
+    }
+
+    /// The same in a thread that serves one connection at a time.
+    pub fn with_thread(self, thread: ThreadShare) -> FastLane {
+        FastLane { thread: Some(thread), ..self }
     }
 
     /// Takes over another snapshot. Nothing that is still being sent depends on the one before:
@@ -742,10 +751,13 @@ impl FastLane {
             Err(unasked) => unasked.told(),
             Ok(ask) => {
                 let destination = asked.destination.clone();
+                let is_tunnel = ask.written.asked.upgrade;
+                let held = self.thread.as_mut().map(|thread| thread.take(is_tunnel)).transpose();
                 let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);
-                match self.pools.with(begin) {
-                    Ok(exchange) => {
-                        return Outcome::Relay(applied(exchange));
+                match held.and_then(|held| Ok((self.pools.with(begin)?, held))) {
+                    Ok((exchange, held)) => {
+                        let passing = Passing::new(exchange).keeping(held);
+                        return Outcome::Relay(Box::new(Detour::Application(Box::new(passing))));
                     }
                     Err(unavailable) => {
                         self.metrics.add(Counter::UpstreamUnavailable, 1);

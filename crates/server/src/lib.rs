@@ -74,4 +74,5 @@ pub mod run;
 pub mod sandbox;
 pub mod status;
 pub mod upstream_command;
+mod upstream_threads;
 mod websocket;

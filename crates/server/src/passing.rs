@@ -3,6 +3,7 @@
 //! compressed.
 
 use crate::applications::Asked;
+use crate::upstream_threads::Held;
 use forebay_conn::handler::relay::{Given, Next};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::coding::Coding;
@@ -19,6 +20,8 @@ pub struct Passing {
     pub exchange: Exchange<Asked>,
     buffer: Buffer,
     coder: Option<Box<Coder>>,
+    /// It may keep its thread, where each connection keeps one.
+    _thread: Option<Held>,
 }
 
 /// What was received before the client has taken it.
@@ -47,7 +50,12 @@ struct Coder {
 impl Passing {
     /// Of an exchange whose answer is passed on as it comes.
     pub fn new(exchange: Exchange<Asked>) -> Passing {
-        Passing { exchange, buffer: Buffer::default(), coder: None }
+        Passing { exchange, buffer: Buffer::default(), coder: None, _thread: None }
+    }
+
+    /// With what lets it keep its thread.
+    pub fn keeping(self, thread: Option<Held>) -> Passing {
+        Passing { _thread: thread, ..self }
     }
 
     /// The answer is there: so much of it may be received before the client takes it, and it goes on in this

@@ -75,6 +75,8 @@ pub struct GroupPlan {
     pub answering: usize,
     /// Connections accepted ahead of a thread for them where there are classes.
     pub accept_ahead: usize,
+    /// Threads that requests for applications may keep, if each connection keeps one; and tunnels of them.
+    pub upstream_threads: (usize, usize),
     /// Whether connections begin with what a proxy states about its client.
     pub proxy_protocol: bool,
     /// What the engine keeps to.
@@ -87,7 +89,8 @@ impl GroupPlan {
     /// Whether workers made for `self` can go on for `other`, with its settings.
     pub fn serves(&self, other: &GroupPlan) -> bool {
         let what = |plan: &GroupPlan| (plan.engine, plan.workers, plan.proxy_protocol);
-        let of_threads = |plan: &GroupPlan| (plan.answering, plan.accept_ahead);
+        let of_threads =
+            |plan: &GroupPlan| (plan.answering, plan.accept_ahead, plan.upstream_threads);
         self.listen == other.listen
             && what(self) == what(other)
             && (!self.engine.has_thread_each() || of_threads(self) == of_threads(other))
@@ -280,6 +283,13 @@ fn workers(listener: &Listener, cores: usize, memory_bytes: u64) -> usize {
     as_usize(listener.workers.or(auto).min(most)).max(1)
 }
 
+/// Threads that requests for applications may keep, and tunnels of them.
+fn upstream_threads(listener: &Listener, workers: usize) -> (usize, usize) {
+    let all = as_usize(listener.upstream_threads.or((workers - workers / 4) as u64)).min(workers);
+    let tunnels = as_usize(listener.tunnel_threads.or((workers / 2).max(1) as u64)).min(all);
+    (all, tunnels)
+}
+
 /// How many of the workers accept for themselves.
 fn listener_sets(config: &Config, listener: &Listener, workers: usize) -> usize {
     match listener.engine {
@@ -309,6 +319,7 @@ fn group(
         listener_sets: listener_sets(config, listener, workers),
         answering: 1,
         accept_ahead: as_usize(listener.accept_ahead),
+        upstream_threads: upstream_threads(listener, workers),
         proxy_protocol: listener.proxy_protocol,
         pipeline,
         settings: Settings {

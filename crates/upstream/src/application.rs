@@ -55,8 +55,10 @@ impl Application {
     }
 
     /// Begins to connect to an upstream, or has another process do so.
-    pub(crate) fn connect(&self, member: Member) -> io::Result<Connection> {
-        let Some(connector) = &self.connector else { return self.upstreams.connect(member) };
+    pub(crate) fn connect(&self, member: Member, now_ms: u64) -> io::Result<Connection> {
+        let Some(connector) = &self.connector else {
+            return self.upstreams.connect(member, now_ms);
+        };
         let number = u32::try_from(member).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
         let mut connector = connector.lock().unwrap_or_else(PoisonError::into_inner);
         connector.connect(number).map(Connection::from)

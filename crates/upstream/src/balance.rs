@@ -9,6 +9,10 @@ pub const WHOLE: u16 = 1000;
 /// room, keys wander; with more, one that many ask for takes all of its upstream.
 const BOUND_PERCENT: u64 = 125;
 
+/// So many stay together however little is under way: what one client asks for at once, as for a page, finds
+/// the session that it belongs to.
+const TOGETHER: u64 = 16;
+
 /// What is known of one upstream when one is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -130,7 +134,9 @@ impl Balancer {
         let under_way: u64 = able.map(|one| u64::from(one.in_flight)).sum::<u64>() + 1;
         let has_room = |one: &Candidate| {
             let part = under_way * u64::from(one.share) * BOUND_PERCENT;
-            u64::from(one.in_flight) < part.div_ceil(shares * 100)
+            let together = TOGETHER * u64::from(one.share);
+            let bound = part.div_ceil(shares * 100).max(together.div_ceil(WHOLE.into()));
+            u64::from(one.in_flight) < bound
         };
         let fitting = |needs_room: bool| {
             let able = candidates
@@ -246,6 +252,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_one_client_asks_for_at_once_stays_together() {
+        let by_key = balancer(Balance::Hash, 3);
+        let mut candidates = idle(&[WHOLE; 3]);
+        let key = hash(b"a session");
+        let first = by_key.by_key(&candidates, key).unwrap();
+        for _ in 0..TOGETHER {
+            assert_eq!(by_key.by_key(&candidates, key), Some(first));
+            candidates[first].in_flight += 1;
+        }
+        assert_ne!(by_key.by_key(&candidates, key), Some(first), "the others have nothing to do");
+        // one that starts slowly has its share of that
+        candidates[first] = Candidate { in_flight: 4, share: WHOLE / 4 };
+        assert_ne!(by_key.by_key(&candidates, key), Some(first));
+    }
+
     proptest! {
         /// One is picked if there is one to pick, and only such.
         #[test]
@@ -268,16 +290,16 @@ mod tests {
             }
         }
 
-        /// However much is asked for by one key, no upstream has much more than its part.
+        /// However much is asked for by one key, no upstream has much more than its part and a page's worth.
         #[test]
         fn no_key_takes_everything(
-            steps in prop::collection::vec((0u64..3, any::<bool>()), 1..300), count in 1usize..6,
+            steps in prop::collection::vec((0u64..3, 0u8..4), 1..300), count in 1usize..6,
         ) {
             let mut balancer = balancer(Balance::Hash, count);
             let mut candidates = idle(&vec![WHOLE; count]);
             let mut under_way: Vec<usize> = Vec::new();
             for (key, ends) in steps {
-                if ends && !under_way.is_empty() {
+                if ends == 0 && !under_way.is_empty() {
                     candidates[under_way.remove(0)].in_flight -= 1;
                     continue;
                 }
@@ -286,7 +308,7 @@ mod tests {
                 candidates[at].in_flight += 1;
                 under_way.push(at);
                 let bound = (all * BOUND_PERCENT).div_ceil(100 * count as u64);
-                prop_assert!(u64::from(candidates[at].in_flight) <= bound);
+                prop_assert!(u64::from(candidates[at].in_flight) <= bound.max(TOGETHER));
             }
         }
     }

@@ -36,6 +36,8 @@ pub enum Unavailable {
     Full,
     /// None may be asked.
     Down,
+    /// As many threads of the server are kept by requests for applications as may be.
+    Threads,
     /// It has waited for as long as it may.
     Late,
     /// As much of its class is unfinished as an agent lets be.

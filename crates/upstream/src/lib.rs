@@ -52,6 +52,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod addresses;
 pub mod application;
 pub mod balance;
 mod connection;

@@ -37,7 +37,7 @@ impl Pings {
         while let Some(ping) = stage.link().and_then(|mut link| link.ping(now)) {
             // one that was given up is closed
             self.open.retain(|one| one.ping.instance != ping.instance);
-            match stage.connect(ping.instance) {
+            match stage.connect(ping.instance, now) {
                 Ok(socket) => self.open.push(Open {
                     ping,
                     socket: TcpStream::from(OwnedFd::from(socket)),

@@ -25,6 +25,8 @@ pub struct Places<T> {
     queue: Queue<T>,
     /// Whether each may have so much under way only.
     is_bounded: bool,
+    /// For as long may a request wait.
+    most_wait_ns: u64,
     displaced: VecDeque<T>,
 }
 
@@ -63,6 +65,7 @@ impl<T> Places<T> {
             group: Group::new(settings, seed, now_ms),
             queue: Queue::new(settings.queue.requests as usize, seed),
             is_bounded: settings.in_flight.is_some(),
+            most_wait_ns: most_wait_ns(settings),
             displaced: VecDeque::new(),
         }
     }
@@ -74,6 +77,7 @@ impl<T> Places<T> {
         self.queue.set_shares(shares);
         self.queue.set_most(settings.queue.requests as usize);
         self.is_bounded = settings.in_flight.is_some();
+        self.most_wait_ns = most_wait_ns(settings);
     }
 
     /// The upstreams.
@@ -156,6 +160,11 @@ impl<T> Places<T> {
             return None;
         }
         let (waiting, turn) = self.queue.pop(now.ns)?;
+        // whoever keeps its time may not have looked yet, and its place is better used
+        if now.ns.saturating_sub(waiting.since_ns) > self.most_wait_ns {
+            self.queue.ended(turn, 0);
+            return Some((waiting.item, Err(Unavailable::Late)));
+        }
         let begun = self.begin(&waiting.asking, Some(turn), now);
         Some((waiting.item, begun))
     }
@@ -180,6 +189,10 @@ impl<T> Places<T> {
     pub fn counts(&self, rank: u8) -> Counts {
         self.queue.counts(rank)
     }
+}
+
+fn most_wait_ns(settings: &settings::Group) -> u64 {
+    u64::try_from(settings.queue.time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl From<Refused> for Unavailable {
@@ -254,6 +267,26 @@ mod tests {
         places.group_mut().drain(1, true, 0);
         assert!(matches!(told(&mut places)[..], [(_, Err(Unavailable::Down))]));
         assert_eq!(places.ask(asking(0), NOW, || Some(9)).unwrap_err(), Unavailable::Down);
+    }
+
+    #[test]
+    fn whose_time_is_over_is_not_asked() {
+        let group = settings(1, Some(1), 10);
+        let time = std::time::Duration::from_millis(100);
+        let group = settings::Group { queue: settings::Queue { time, ..group.queue }, ..group };
+        let mut places = Places::new(&group, 1, 0);
+        let at = |ms: u64| Now { ms, ns: ms * 1_000_000 };
+        let Ok(Answer::Begun(begun)) = places.ask(asking(0), at(0), || Some(0)) else {
+            panic!("there is room")
+        };
+        places.ask(asking(0), at(1), || Some(1)).unwrap();
+        places.ask(asking(0), at(2), || Some(2)).unwrap();
+        places.end(begun, Told::Well, at(102));
+        assert_eq!(places.next(at(102)), Some((1, Err(Unavailable::Late))));
+        let Some((2, Ok(begun))) = places.next(at(102)) else { panic!("it is in time") };
+        places.end(begun, Told::Well, at(103));
+        assert_eq!((places.waiting(), places.group().in_flight(0)), (0, 0));
+        assert_eq!(places.counts(0).unfinished, 0);
     }
 
     #[test]

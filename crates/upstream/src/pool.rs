@@ -28,16 +28,19 @@ struct Idle {
 }
 
 impl Pool {
-    /// The connection to this upstream that was used last, if there is one that has not ended.
+    /// The connection to this upstream that was used last, if there is one that has not ended and
+    /// leads to where its name does now.
     pub(crate) fn take(
         &mut self,
         application: &Application,
         member: Member,
         now_ms: u64,
     ) -> Option<Connection> {
-        let idle = self.idle.get_mut(&(application.upstreams().number(), member))?;
+        let upstreams = application.upstreams();
+        let idle = self.idle.get_mut(&(upstreams.number(), member))?;
         while let Some(last) = idle.pop() {
-            if last.until_ms > now_ms && client::is_quiet(last.connection.as_fd()) {
+            let is_current = || upstreams.is_current(member, &last.connection);
+            if last.until_ms > now_ms && is_current() && client::is_quiet(last.connection.as_fd()) {
                 return Some(last.connection);
             }
         }

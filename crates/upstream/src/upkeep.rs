@@ -44,7 +44,7 @@ impl Upkeep {
         thread::scope(|scope| {
             for (application, member) in due {
                 let ask = move || {
-                    let is_good = application.is_well(member);
+                    let is_good = application.is_well(member, now_ms);
                     let took_ms = begun.elapsed().as_millis() as u64;
                     application.upstreams().checked(member, is_good, now_ms + took_ms);
                 };
@@ -65,16 +65,20 @@ impl Application {
     }
 
     /// Whether an upstream answers as it should, in time.
-    fn is_well(&self, member: Member) -> bool {
+    fn is_well(&self, member: Member, now_ms: u64) -> bool {
         let group = self.settings().group();
         let Some(check) = &group.check else { return true };
-        let end = Instant::now() + group.timeouts.connect;
-        let connected = self.upstreams().connect(member).and_then(|socket| {
-            wait(&socket, Interest::Write, end)?;
-            client::connect_result(socket.as_fd())?;
-            Ok(socket)
-        });
-        let Ok(socket) = connected else { return false };
+        let socket = loop {
+            let end = Instant::now() + group.timeouts.connect;
+            let Ok(socket) = self.upstreams().connect(member, now_ms) else { return false };
+            let connected = wait(&socket, Interest::Write, end)
+                .and_then(|()| client::connect_result(socket.as_fd()));
+            match connected {
+                Ok(()) => break socket,
+                Err(_) if self.upstreams().refused(member, &socket, now_ms) => {}
+                Err(_) => return false,
+            }
+        };
         let settings::Application::Proxy(proxy) = self.settings() else {
             // one that takes connections runs
             return true;

@@ -5,6 +5,7 @@
 //! its client (a loop, a thread, a fiber) waits for that, too. It costs a descriptor and four system
 //! calls for each request that waits, and nothing for others.
 
+use crate::addresses::Addresses;
 use crate::connection::Connection;
 use crate::group::{Member, Unavailable};
 use crate::health::{Condition, Told};
@@ -13,16 +14,13 @@ use crate::places::{Answer, Begun, Now, Places};
 use crate::queue::{Asking, Counts, Id};
 use crate::settings::{self, Address};
 use forebay_conn::SocketId;
-use forebay_sys::client::{self, ConnectOptions};
 use forebay_sys::clock;
 use forebay_sys::epoll::Bell;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Upstreams that do the same.
 #[derive(Debug)]
@@ -42,10 +40,7 @@ struct Upstream {
     label: String,
     /// Host and port, as a request names them.
     authority: String,
-    address: Address,
-    targets: RwLock<Vec<Target>>,
-    /// Of several addresses, each in turn.
-    next: AtomicUsize,
+    addresses: Addresses,
     /// When the head of an answer of it has come last, by the monotonic clock.
     answered_ns: AtomicU64,
     /// Until when it counts as one that closes connections while a request is on its way.
@@ -54,12 +49,6 @@ struct Upstream {
 
 /// How long an upstream counts as hasty that has closed a connection with a request on it.
 const HASTY_MS: u64 = 10_000;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Target {
-    Socket(SocketAddr),
-    Unix(PathBuf),
-}
 
 /// How one that waits is told.
 #[derive(Debug)]
@@ -204,9 +193,7 @@ impl Upstreams {
         let each = settings.to.iter().map(|address| Upstream {
             label: address.to_string(),
             authority: address.authority(),
-            address: address.clone(),
-            targets: RwLock::default(),
-            next: AtomicUsize::new(0),
+            addresses: Addresses::new(address.clone()),
             answered_ns: AtomicU64::new(0),
             hasty_until_ms: AtomicU64::new(0),
         });
@@ -228,7 +215,7 @@ impl Upstreams {
 
     /// Whether these are upstreams at those addresses.
     pub fn are(&self, to: &[Address], is_fastcgi: bool) -> bool {
-        self.is_fastcgi == is_fastcgi && self.each.iter().map(|one| &one.address).eq(to)
+        self.is_fastcgi == is_fastcgi && self.each.iter().map(|one| one.addresses.named()).eq(to)
     }
 
     /// Whether others speak the same.
@@ -399,12 +386,7 @@ impl Upstreams {
 
     /// Looks up the addresses of names again. One that is not found keeps those it had.
     pub fn look_up(&self) {
-        for upstream in &self.each {
-            let targets = upstream.address.targets();
-            if !targets.is_empty() {
-                *upstream.targets.write().unwrap_or_else(PoisonError::into_inner) = targets;
-            }
-        }
+        self.each.iter().for_each(|upstream| upstream.addresses.look_up());
     }
 
     /// What logs call an upstream.
@@ -418,41 +400,25 @@ impl Upstreams {
     }
 
     /// Begins to connect to an upstream.
-    pub(crate) fn connect(&self, member: Member) -> io::Result<Connection> {
+    pub(crate) fn connect(&self, member: Member, now_ms: u64) -> io::Result<Connection> {
         let unknown = || io::Error::from(io::ErrorKind::AddrNotAvailable);
-        let upstream = self.each.get(member).ok_or_else(unknown)?;
-        let target = {
-            let targets = upstream.targets.read().unwrap_or_else(PoisonError::into_inner);
-            let turn = upstream.next.fetch_add(1, Ordering::Relaxed);
-            let at = turn.checked_rem(targets.len()).ok_or_else(unknown)?;
-            targets[at].clone()
-        };
-        let socket = match target {
-            Target::Socket(address) => client::connect(address, ConnectOptions::default()),
-            Target::Unix(path) => client::connect_unix(&path),
-        };
-        socket.map(Connection::from)
+        self.each.get(member).ok_or_else(unknown)?.addresses.connect(now_ms)
+    }
+
+    /// This connection has not come about. Says whether the upstream has another address that takes
+    /// connections, as far as is known.
+    pub(crate) fn refused(&self, member: Member, connection: &Connection, now_ms: u64) -> bool {
+        self.each.get(member).is_some_and(|one| one.addresses.refused(connection, now_ms))
+    }
+
+    /// Whether a connection that was kept leads to where the upstream is now.
+    pub(crate) fn is_current(&self, member: Member, connection: &Connection) -> bool {
+        self.each.get(member).is_some_and(|one| one.addresses.have(connection))
     }
 }
 
 fn tell_all(places: &mut Places<Arc<Waiter>>, now: Now) {
     while let Some((waiter, what)) = places.next(now) {
         waiter.tell(what, None);
-    }
-}
-
-impl Address {
-    /// Where it is. May wait for a name service.
-    fn targets(&self) -> Vec<Target> {
-        match self {
-            Address::Socket(address) => vec![Target::Socket(*address)],
-            Address::Unix(path) => vec![Target::Unix(path.clone())],
-            Address::Name { host, port } => {
-                let found = (&**host, *port).to_socket_addrs();
-                let mut targets: Vec<_> = found.into_iter().flatten().map(Target::Socket).collect();
-                targets.dedup();
-                targets
-            }
-        }
     }
 }

@@ -28,6 +28,7 @@ mod httplint;
 mod identities;
 mod install;
 mod isolated;
+mod kept_threads;
 mod leaks;
 mod load_command;
 mod load_tls;

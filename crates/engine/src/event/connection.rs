@@ -253,7 +253,9 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         if connection.served.conn.has_sockets() || !connection.sockets.is_empty() {
             let Connection { served, token, sockets, .. } = connection;
             return connection.watched
-                && self.sockets.watch::<H>(sockets, &served.conn, *token, &self.epoll);
+                && self
+                    .sockets
+                    .watch(sockets, *token, &self.epoll, |tell| served.conn.sockets(tell));
         }
         connection.watched
     }

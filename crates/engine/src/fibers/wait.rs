@@ -71,7 +71,9 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
         if served.conn.has_sockets() || !connection.sockets.is_empty() {
             let watched = &mut connection.sockets;
             is_watched = is_watched
-                && sockets.borrow_mut().watch::<H>(watched, &served.conn, self.token, epoll);
+                && sockets
+                    .borrow_mut()
+                    .watch(watched, self.token, epoll, |tell| served.conn.sockets(tell));
         }
         let news = std::mem::take(&mut connection.news);
         let is_gone = !news.tell(served) || !is_watched;

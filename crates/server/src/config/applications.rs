@@ -129,8 +129,7 @@ impl Draft {
             }
             if let Some(engine) = engine.filter(|_| group.queue.requests > 0) {
                 let (engine, requests) = (engine.name(), group.queue.requests.into());
-                let key = "queue.requests";
-                remarks.push((at.clone(), Wrong::WaitKeepsThread { engine, requests, key }));
+                remarks.push((at.clone(), Wrong::QueueKeepsThreads { engine, requests }));
             }
             let others = known[..number].iter().filter(|(_, other, _)| other == is_fastcgi);
             let others = others.filter(|(_, _, other)| !other.shares_with(group));

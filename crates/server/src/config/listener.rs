@@ -17,6 +17,10 @@ pub struct Listener {
     pub answering: Count,
     /// `accept_ahead`
     pub accept_ahead: u64,
+    /// `upstream_threads`; `auto` is three quarters of the workers
+    pub upstream_threads: Count,
+    /// `tunnel_threads`; `auto` is half of the workers
+    pub tunnel_threads: Count,
     /// `proxy_protocol`
     pub proxy_protocol: bool,
 }
@@ -48,6 +52,8 @@ impl Section for Listener {
             workers: Count::Auto,
             answering: Count::Auto,
             accept_ahead: 0,
+            upstream_threads: Count::Auto,
+            tunnel_threads: Count::Auto,
             proxy_protocol: false,
         }
     }
@@ -102,6 +108,25 @@ const SETTINGS: &[Setting<Listener>] = &[
                   queue as it comes. With 0 all does.",
         example: "256",
         at: |l| &mut l.accept_ahead,
+    },
+    Setting {
+        key: "upstream_threads",
+        preset: Preset::Value("auto"),
+        range: Some(("1", "65536")),
+        meaning: "Threads of pool and threads that may be kept at once by requests for applications, be they \
+                  answered or waiting; more are answered with 503, so that slow applications leave threads \
+                  to everybody else. auto is three quarters of workers.",
+        example: "48",
+        at: |l| &mut l.upstream_threads,
+    },
+    Setting {
+        key: "tunnel_threads",
+        preset: Preset::Value("auto"),
+        range: Some(("1", "65536")),
+        meaning: "How many of these may be kept by WebSockets and other tunnels, or requests for them; more \
+                  are answered with 503. auto is half of workers.",
+        example: "16",
+        at: |l| &mut l.tunnel_threads,
     },
     Setting {
         key: "proxy_protocol",

@@ -393,7 +393,7 @@ pub enum Wrong {
         /// Of this engine.
         engine: &'static str,
     },
-    /// Each request that waits for an application keeps a thread.
+    /// Each request that waits keeps a thread.
     WaitKeepsThread {
         /// Of this engine.
         engine: &'static str,
@@ -401,6 +401,13 @@ pub enum Wrong {
         requests: u64,
         /// What says how many.
         key: &'static str,
+    },
+    /// The same, of requests that wait for an application; as many as may.
+    QueueKeepsThreads {
+        /// Of this engine.
+        engine: &'static str,
+        /// So many may wait.
+        requests: u64,
     },
     /// The same upstream, of which another route says something else.
     CountsAlone {

@@ -188,7 +188,8 @@ impl Section for ProxySection {
                 preset: Preset::Required,
                 range: None,
                 meaning: "Where they are: one, or several that do the same. A name may have several \
-                          addresses. HTTP/1.1 is spoken, without TLS.",
+                          addresses, is looked up again every 10 s, and one that takes no connection is \
+                          left alone meanwhile. HTTP/1.1 is spoken, without TLS.",
                 example: "[\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]",
                 at: |p| &mut p.to,
             },

@@ -67,15 +67,15 @@ impl Draft {
         }
     }
 
-    /// The order of connections that wait for a thread, where no connection needs one, or nothing is in
-    /// order.
+    /// What is shared of threads where no connection keeps one; and the order of those that wait for a
+    /// thread, where nothing is in order.
     fn remark_threads(&self, text: &Reader<'_>, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let top = (At::default(), &self.listener);
         let own = numbered("listener", &self.listeners).chain([top]);
-        for ((at, _), key) in
-            own.flat_map(|own| ["answering", "accept_ahead"].map(|key| (own.clone(), key)))
-        {
+        const ORDERED: [&str; 2] = ["answering", "accept_ahead"];
+        let keys = ["answering", "accept_ahead", "upstream_threads", "tunnel_threads"];
+        for ((at, _), key) in own.flat_map(|own| keys.map(|key| (own.clone(), key))) {
             if !text.says(&at.child(key)) {
                 continue;
             }
@@ -87,7 +87,7 @@ impl Draft {
                     at.child(key),
                     Wrong::Idle { needs: "engine = \"pool\" or \"threads\"" },
                 ));
-            } else if self.classes.len() < 2 {
+            } else if self.classes.len() < 2 && ORDERED.contains(&key) {
                 remarks.push((at.child(key), Wrong::Idle { needs: "two classes" }));
             }
         }

@@ -393,6 +393,15 @@ fn the_order_of_those_who_wait_for_a_thread_needs_threads_and_classes() {
     assert_eq!(remarks("answering = 5\naccept_ahead = 9"), expected);
     let nothing: [&str; 0] = [];
     assert_eq!(remarks("answering = 5\naccept_ahead = 9\nengine = \"threads\""), nothing);
+    // how many applications may have needs no classes
+    let alone = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    let expected = [
+        format!("DIR/forebay.toml:2:20: upstream_threads: {needs}"),
+        format!("DIR/forebay.toml:3:18: tunnel_threads: {needs}"),
+    ];
+    let both = "upstream_threads = 5\ntunnel_threads = 2";
+    assert_eq!(alone(both), expected);
+    assert_eq!(alone(&format!("{both}\nengine = \"pool\"")), nothing);
     let pool = "[[listener]]\nlisten = [\"127.0.0.1:81\"]\nengine = \"pool\"";
     assert_eq!(remarks(&format!("answering = 5\n{pool}")), nothing);
     let event = "[[listener]]\nlisten = [\"127.0.0.1:82\"]\nanswering = 5";
@@ -968,7 +977,8 @@ fn tunnels_that_keep_threads_are_remarked() {
         assert!(found[0].starts_with(encoded), "{found:?}");
         let expected = format!(
             "DIR/forebay.toml:6:11: proxy.upgrade: with engine = \"{engine}\" each WebSocket keeps a thread for \
-             itself; the engine event keeps none, and upgrade = false refuses them"
+             itself, and those beyond tunnel_threads get 503; the engine event keeps none, and upgrade = false \
+             refuses them"
         );
         assert_eq!(found[1..], [expected]);
         assert_eq!(remarks(engine, false).len(), 1);

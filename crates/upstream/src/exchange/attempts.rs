@@ -24,9 +24,11 @@ impl<T> Exchange<T> {
     ) -> Result<(), Failure> {
         let member = slot.member();
         self.slot = Some(slot);
-        let is_fit = |_: &Connection| {
-            retry::may_repeat(self.method, Failure::Closed, retry::Body::Kept)
-                || !self.application.upstreams().is_hasty(member, self.now_ms)
+        let upstreams = self.application.upstreams();
+        let is_fit = |connection: &Connection| {
+            let may_end = retry::may_repeat(self.method, Failure::Closed, retry::Body::Kept);
+            upstreams.is_current(member, connection)
+                && (may_end || !upstreams.is_hasty(member, self.now_ms))
         };
         self.begin_at(member, connection.filter(is_fit))
     }
@@ -103,7 +105,7 @@ impl<T> Exchange<T> {
     /// Begins to connect to an upstream.
     pub(super) fn open(&mut self, member: Member) -> Result<(), Failure> {
         self.is_reused = false;
-        match self.application.connect(member) {
+        match self.application.connect(member, self.now_ms) {
             Ok(connection) => {
                 (self.connection, self.phase) = (Some(connection), Phase::Connecting);
                 (self.can_read, self.can_write) = (false, true);
@@ -135,11 +137,15 @@ impl<T> Exchange<T> {
         let failure = if self.is_frozen(failure) { Failure::Frozen } else { failure };
         // an upstream may close what it has not used for a while
         let was_stale = self.is_reused && matches!(failure, Failure::Unwritten | Failure::Closed);
+        let refused = self.connection.as_ref().filter(|_| failure == Failure::Connect);
+        let has_address = refused.is_some_and(|connection| {
+            self.application.upstreams().refused(self.upstream(), connection, now_ms)
+        });
         if let Some(slot) = &mut self.slot {
             if was_stale && failure == Failure::Closed {
                 self.application.upstreams().was_hasty(slot.member(), now_ms);
             }
-            match was_stale {
+            match was_stale || has_address {
                 true => slot.told = Told::Nothing,
                 false => slot.fail(late.word(failure)),
             }
@@ -154,7 +160,9 @@ impl<T> Exchange<T> {
         let is_safe = is_unheard && retry::may_repeat(self.method, failure, body);
         let upstreams = self.application.upstreams();
         let has_more = self.retries < self.application.settings().group().retries;
-        let may = was_stale || (has_more && upstreams.may_retry(now_ms));
+        // nothing was sent where there was no connection
+        let is_free = was_stale || has_address;
+        let may = is_free || (has_more && upstreams.may_retry(now_ms));
         let (standing, tried) = (self.standing, self.tried.clone());
         let next = match is_safe && may {
             true => {
@@ -167,7 +175,7 @@ impl<T> Exchange<T> {
             self.give_up(Failed::Asked(failure, late));
             return None;
         };
-        self.retries += u32::from(!was_stale);
+        self.retries += u32::from(!is_free);
         (self.sent, self.at, self.is_cut) = (0, 0, false);
         self.received.clear();
         let limits = self.application.settings().limits();

@@ -52,6 +52,7 @@ impl Failed {
             Failed::Unasked(Unavailable::Late) => "queue_timeout",
             Failed::Unasked(Unavailable::Limited { .. }) => "agent",
             Failed::Unasked(Unavailable::Down) => "drained",
+            Failed::Unasked(Unavailable::Threads) => "threads",
             Failed::TooLarge => "too_large",
         }
     }

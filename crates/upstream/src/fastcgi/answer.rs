@@ -283,13 +283,13 @@ fn end_of_head(head: &[u8], from: usize) -> Option<usize> {
     if head.starts_with(b"\n") || head.starts_with(b"\r\n") {
         return Some(if head[0] == b'\n' { 1 } else { 2 });
     }
-    let ends = head.iter().enumerate().skip(from).filter(|(_, byte)| **byte == b'\n');
-    let empty = ends.filter_map(|(at, _)| match head[at + 1..] {
+    // the first is the end: behind it is the body, in which nothing is looked for
+    let mut ends = head.iter().enumerate().skip(from).filter(|(_, byte)| **byte == b'\n');
+    ends.find_map(|(at, _)| match head[at + 1..] {
         [b'\n', ..] => Some(at + 2),
         [b'\r', b'\n', ..] => Some(at + 3),
         _ => None,
-    });
-    empty.min()
+    })
 }
 
 /// The head of CGI as one of HTTP. What frames a message is not the script's to say, but how long

@@ -56,7 +56,8 @@ impl<H: Handler> Shared<H> {
         }
         if connection.served.conn.has_sockets() || !connection.sockets.is_empty() {
             let Connection { served, token, sockets, .. } = connection;
-            if !self.sockets().watch::<H>(sockets, &served.conn, *token, &self.epoll) {
+            if !self.sockets().watch(sockets, *token, &self.epoll, |tell| served.conn.sockets(tell))
+            {
                 return false;
             }
         }

@@ -113,7 +113,7 @@ where
             lingering: Lingering::default(),
             shaking: Shaking::default(),
             idle,
-            sockets: Mutex::default(),
+            sockets: Mutex::new(Sockets::shared()),
             ended: Mutex::default(),
             send_wait_ms: settings.send_wait_ms,
         });

@@ -268,7 +268,8 @@ impl fmt::Display for Wrong {
             }
             Wrong::KeepsThread { engine } => write!(
                 f,
-                "with engine = \"{engine}\" each WebSocket keeps a thread for itself; the engine event keeps \
+                "with engine = \"{engine}\" each WebSocket keeps a thread for itself, and those beyond \
+                 tunnel_threads get 503; the engine event keeps \
                  none, and upgrade = false refuses them"
             ),
             Wrong::WaitKeepsThread { engine, requests, key } => write!(
@@ -276,6 +277,11 @@ impl fmt::Display for Wrong {
                 "with engine = \"{engine}\" each request that waits keeps a thread, of which {requests} and \
                  those under way may take all there are; the engine event keeps none, and a smaller {key} \
                  leaves some for others"
+            ),
+            Wrong::QueueKeepsThreads { engine, requests } => write!(
+                f,
+                "with engine = \"{engine}\" each request that waits keeps a thread: {requests} may wait, but \
+                 those beyond upstream_threads get 503; the engine event keeps none"
             ),
             Wrong::CountsAlone { upstream } => write!(
                 f,
