@@ -480,7 +480,7 @@ impl<H: Handler> Stock<H> {
     ) -> Ended {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, number);
-        let ended = straight::serve(&mut wait, served, None, control, &self.lingering);
+        let ended = straight::serve(&mut wait, served, None, None, control, &self.lingering);
         wait.worker().handler.rest();
         wait.rest();
         ended

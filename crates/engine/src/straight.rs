@@ -101,11 +101,13 @@ pub(crate) enum Next<H: Handler> {
 }
 
 /// Serves one connection until it ends or the engine takes it. Says how it ended, if that was in a
-/// drain. `event` is what has happened to one of its requests, if the engine took it before. A
-/// connection is boxed because it goes to and fro.
+/// drain. `begun` is what its first turn has led to, if the engine gave it that by itself; `event` is what
+/// has happened to one of its requests, if the engine took it before. A connection is boxed because it goes
+/// to and fro.
 pub(crate) fn serve<H: Handler, W: Wait<H>>(
     wait: &mut W,
     mut served: Box<Served<H>>,
+    mut begun: Option<Fate<H::Job>>,
     mut event: Option<EventOf<H>>,
     control: &Control,
     lingering: &Lingering,
@@ -117,14 +119,9 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
             ended.abort(served.awaits().what);
             break Closing::Reset;
         }
-        wait.begin_turn(order);
-        let fate = match (wait.answers(), event.take()) {
-            (Answers::All, event) => wait.worker().turn(&mut served, event),
-            (_, Some(Event::Done(id, done))) => {
-                wait.worker().answer(&mut served, id, Some(Event::Done(id, done)))
-            }
-            (Answers::Called(id), event) => wait.worker().answer(&mut served, id, event),
-            (Answers::None, event) => wait.worker().arrive(&mut served, event),
+        let fate = match begun.take() {
+            Some(fate) => fate,
+            None => turn(wait, &mut served, event.take(), order),
         };
         if !matches!(fate, Fate::Job(..)) {
             wait.answered();
@@ -192,6 +189,25 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
     wait.answered();
     close(wait, served, closing, lingering);
     ended
+}
+
+/// Gives a connection a turn.
+#[inline(always)]
+fn turn<H: Handler, W: Wait<H>>(
+    wait: &mut W,
+    served: &mut Served<H>,
+    event: Option<EventOf<H>>,
+    order: Order,
+) -> Fate<H::Job> {
+    wait.begin_turn(order);
+    match (wait.answers(), event) {
+        (Answers::All, event) => wait.worker().turn(served, event),
+        (_, Some(Event::Done(id, done))) => {
+            wait.worker().answer(served, id, Some(Event::Done(id, done)))
+        }
+        (Answers::Called(id), event) => wait.worker().answer(served, id, event),
+        (Answers::None, event) => wait.worker().arrive(served, event),
+    }
 }
 
 /// Closes a connection, with the mercy it asks for.

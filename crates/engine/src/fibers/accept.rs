@@ -30,8 +30,7 @@ where
 
     fn serve_new(&mut self, served: Served<H>) {
         let token = self.insert(served);
-        self.serve(token);
-        self.serve_due();
+        self.begin(token);
     }
 
     fn end_new(&mut self, served: Served<H>, closing: Closing) {

@@ -10,12 +10,14 @@ use crate::served::{DoneOf, EventOf, Served};
 use crate::sockets::Watched;
 use crate::straight;
 use crate::timer::Timer;
-use forebay_conn::{Closing, Event, Handler, RequestId};
+use crate::turn::Fate;
+use forebay_conn::{Closing, Event, Handler, Protocol, RequestId};
 use forebay_control::ranked::Key;
 use forebay_fiber::Id;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Ready;
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 /// A connection and what the loop must know about it.
@@ -52,6 +54,16 @@ pub(super) struct Needs {
     pub(super) writable: bool,
     /// That the client has shut down writing.
     pub(super) ended: bool,
+}
+
+/// What the first turn of a connection at rest has led to, which a loop gives it by a call.
+enum Begun<J> {
+    /// It is at rest again.
+    Rests,
+    /// A fiber goes on with this.
+    GoesOn(Fate<J>),
+    /// Nothing: a fiber is to give it its turn.
+    Nothing,
 }
 
 /// What has happened to a request.
@@ -137,7 +149,16 @@ where
                     {
                         return;
                     }
-                    None
+                    let begun =
+                        if is_gone { Begun::Nothing } else { self.shared.begin(connection) };
+                    match begun {
+                        Begun::Rests => return,
+                        Begun::GoesOn(fate) => {
+                            drop(connections);
+                            return self.go_on(ready.token, fate);
+                        }
+                        Begun::Nothing => None,
+                    }
                 }
                 Place::Served(_) => {
                     let news = &mut connection.news;
@@ -238,6 +259,30 @@ where
         }
     }
 
+    /// A new connection has its first turn.
+    pub(super) fn begin(&self, token: u64) {
+        match self.shared.with(token, |connection| self.shared.begin(connection)) {
+            None | Some(Begun::Rests) => {}
+            Some(Begun::GoesOn(fate)) => self.go_on(token, fate),
+            Some(Begun::Nothing) => {
+                self.serve(token);
+                self.serve_due();
+            }
+        }
+    }
+
+    /// Starts a fiber that goes on with a connection whose turn has led to this.
+    fn go_on(&self, token: u64, fate: Fate<H::Job>) {
+        let shared = Rc::clone(&self.shared);
+        let started = self.scheduler.start(move || {
+            shared.serve(token, Some(fate));
+            shared.serve_due();
+        });
+        if started.is_err() {
+            self.shared.give_up(token);
+        }
+    }
+
     /// Starts a fiber that closes a connection at rest.
     pub(super) fn close(&self, token: u64, closing: Closing) {
         let shared = Rc::clone(&self.shared);
@@ -300,13 +345,22 @@ impl<H: Handler, C: JobRunner<H::Job>> Shared<H, C> {
     /// What a fiber does.
     pub(super) fn serve_due(&self) {
         while let Some(token) = self.next() {
-            let Some((mut served, has_events)) = self.take(token) else { continue };
-            let mut wait = Waiting::new(self, token);
-            let event = if has_events { wait.take_event(&mut served) } else { None };
-            let ended = straight::serve(&mut wait, served, event, &self.control, &self.lingering);
-            if ended != Ended::default() {
-                self.ended.set(self.ended.get() + ended);
-            }
+            self.serve(token, None);
+        }
+    }
+
+    /// Serves a connection that is in its place, if it is. `begun` is what its turn has led to, if it has had
+    /// that.
+    #[inline]
+    fn serve(&self, token: u64, begun: Option<Fate<H::Job>>) {
+        let Some((mut served, has_events)) = self.take(token) else { return };
+        let mut wait = Waiting::new(self, token);
+        let takes = has_events && begun.is_none();
+        let event = if takes { wait.take_event(&mut served) } else { None };
+        let ended =
+            straight::serve(&mut wait, served, begun, event, &self.control, &self.lingering);
+        if ended != Ended::default() {
+            self.ended.set(self.ended.get() + ended);
         }
     }
 
@@ -339,6 +393,47 @@ impl<H: Handler, C> Shared<H, C> {
             return None;
         }
         connection.take_waiting(|_| true)
+    }
+
+    /// Gives a connection that waits for the next request a turn: by a call, since what is in memory need not
+    /// be waited for. So a fiber is for what must wait.
+    #[inline]
+    fn begin(&self, connection: &mut Connection<H>) -> Begun<H::Job> {
+        let Connection { token, place, watched, events, timer, sockets, .. } = connection;
+        let Place::AtRest(served) = place else { return Begun::Nothing };
+        if self.is_ordered || !served.is_at_rest() || !events.is_empty() {
+            return Begun::Nothing;
+        }
+        let mut worker = self.worker.borrow_mut();
+        let fate = worker.turn(served, None);
+        let rests = matches!(fate, Fate::Waits) && served.is_at_rest();
+        if !rests || served.can_go_on(false) || !self.watch(served, *token, watched, sockets) {
+            return Begun::GoesOn(fate);
+        }
+        timer.set(served, &worker);
+        timer.schedule(&mut self.wheel.borrow_mut(), *token);
+        Begun::Rests
+    }
+
+    /// Has the kernel report the connection, and the other sockets of its requests, from now on. Says whether
+    /// it does.
+    #[inline]
+    pub(super) fn watch(
+        &self,
+        served: &Served<H>,
+        token: u64,
+        watched: &mut bool,
+        sockets: &mut Watched,
+    ) -> bool {
+        if !*watched {
+            *watched = self.epoll.add_connection(served.stream.as_fd(), token).is_ok();
+        }
+        if served.conn.has_sockets() || !sockets.is_empty() {
+            let mut all = self.sockets.borrow_mut();
+            return *watched
+                && all.watch(sockets, token, &self.epoll, |tell| served.conn.sockets(tell));
+        }
+        *watched
     }
 
     /// Takes a connection that has no fiber out of its place, for one. Says whether something has happened

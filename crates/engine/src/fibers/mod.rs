@@ -2,10 +2,10 @@
 //! exactly where a wait begins (emu).
 //!
 //! * **Shape.** One scheduler thread per core, with listening sockets, connections, a worker and a
-//!   pool of stacks of its own. When something comes for a connection at rest, a fiber serves it in
-//!   straight-line code until it is at rest again; then the fiber serves the next one for which
-//!   something has come, or ends. So what need not wait is served on one warm stack, and an idle
-//!   connection costs what it costs in `event`.
+//!   pool of stacks of its own. When something comes for a connection at rest, the loop gives it a turn by a
+//!   call. Where that ends in the middle of something, a fiber goes on with it in straight-line code until
+//!   it is at rest again; then the fiber serves the next one for which something has come, or ends. So what
+//!   need not wait switches to no other stack, and an idle connection costs what it costs in `event`.
 //! * **What blocks where.** A fiber waits for its client or its job and lets others run meanwhile; when
 //!   many wait already, the connection waits without one, and a fiber goes on with it (ADR 0025). The
 //!   thread blocks only in `epoll_wait`. Jobs go to the helper threads and come back through

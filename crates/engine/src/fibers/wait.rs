@@ -62,19 +62,8 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
         connection: &mut Connection<H>,
         served: &mut Served<H>,
     ) -> Result<(News, bool), Gone> {
-        let Shared { epoll, sockets, .. } = self.shared;
-        if !connection.watched {
-            let added = epoll.add_connection(served.stream.as_fd(), self.token);
-            connection.watched = added.is_ok();
-        }
-        let mut is_watched = connection.watched;
-        if served.conn.has_sockets() || !connection.sockets.is_empty() {
-            let watched = &mut connection.sockets;
-            is_watched = is_watched
-                && sockets
-                    .borrow_mut()
-                    .watch(watched, self.token, epoll, |tell| served.conn.sockets(tell));
-        }
+        let Connection { watched, sockets, .. } = connection;
+        let is_watched = self.shared.watch(served, self.token, watched, sockets);
         let news = std::mem::take(&mut connection.news);
         let is_gone = !news.tell(served) || !is_watched;
         if is_gone { Err(Gone) } else { Ok((news, !connection.events.is_empty())) }
