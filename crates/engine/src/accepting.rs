@@ -40,7 +40,8 @@ pub(crate) trait Accepting<H: Handler> {
     /// A connection has come to listener `index`.
     fn arrived(&mut self, index: usize) {
         if self.with_listeners(|watched_listeners, _, _| watched_listeners.is_ordered(index)) {
-            let rank = self.with_listeners(|watched_listeners, _, _| watched_listeners.queue(index));
+            let rank =
+                self.with_listeners(|watched_listeners, _, _| watched_listeners.queue(index));
             return rank.into_iter().for_each(|rank| self.queue_listener(rank, index));
         }
         let most = self.with_listeners(|watched_listeners, _, _| watched_listeners.turn(index));

@@ -14,6 +14,8 @@ pub struct GateFigures {
     pub answered: u64,
     /// First segments with data of connections whose SYN was answered so, by what became of them.
     pub first: Vec<(&'static str, u64)>,
+    /// Those of which the class could be told, by rank.
+    pub by_rank: Vec<u64>,
     /// Segments of such connections that were not passed on, by reason.
     pub held: Vec<(&'static str, u64)>,
     /// Interfaces that it judges SYNs of now.
@@ -48,7 +50,7 @@ impl GateRule {
 }
 
 /// The metrics, and what they say.
-pub const OF_GATE: [(&str, &str); 10] = [
+pub const OF_GATE: [(&str, &str); 11] = [
     ("forebay_gate_rung", "How much of the policy the kernel enforces: address or full."),
     (
         "forebay_gate_answers",
@@ -60,6 +62,10 @@ pub const OF_GATE: [(&str, &str); 10] = [
         "forebay_gate_first_segments_total",
         "First data of connections whose SYN was answered so, by what became of it: of_class is queued \
          with its class, full_… found the queue of its class full.",
+    ),
+    (
+        "forebay_gate_first_requests_total",
+        "Of these, those whose class could be told, by rank: 0 is the first class.",
     ),
     (
         "forebay_gate_held_segments_total",
@@ -83,13 +89,29 @@ pub const OF_GATE: [(&str, &str); 10] = [
 
 /// As Prometheus wants it.
 pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
-    let [rung, answers, answered, first, held, interfaces, syns, handshakes, unread, rules] = OF_GATE;
+    let [
+        rung,
+        answers,
+        answered,
+        first,
+        by_rank,
+        held,
+        interfaces,
+        syns,
+        handshakes,
+        unread,
+        rules,
+    ] = OF_GATE;
     announce(text, rung.0, rung.1, "gauge");
     line(text, rung.0, &format!("rung=\"{}\"", figures.rung), "1");
     announce(text, answers.0, answers.1, "gauge");
     line(text, answers.0, "", if figures.answers { "1" } else { "0" });
     announce(text, answered.0, answered.1, "counter");
     line(text, answered.0, "", &figures.answered.to_string());
+    announce(text, by_rank.0, by_rank.1, "counter");
+    for (rank, count) in figures.by_rank.iter().enumerate() {
+        line(text, by_rank.0, &format!("rank=\"{rank}\""), &count.to_string());
+    }
     announce(text, interfaces.0, interfaces.1, "gauge");
     line(text, interfaces.0, "", &figures.interfaces.to_string());
     for ((metric, help), label, counts) in [
@@ -121,12 +143,13 @@ pub(crate) fn json(text: &mut String, figures: &GateFigures) {
     let _ = write!(
         text,
         "\"gate\":{{\"rung\":\"{}\",\"answers\":{},\"answered_syns\":{},\"first_segments\":{},\
-         \"held_segments\":{},\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
+         \"first_requests\":{:?},\"held_segments\":{},\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
          \"rules\":{{{}}}}},",
         figures.rung,
         figures.answers,
         figures.answered,
         counts(&figures.first),
+        figures.by_rank,
         counts(&figures.held),
         figures.interfaces,
         counts(&figures.syns),

@@ -615,6 +615,7 @@ mod tests {
                 answers: true,
                 answered: 9,
                 first: vec![("of_class", 7), ("unjudged", 1)],
+                by_rank: vec![4, 3],
                 held: vec![("bare", 8)],
                 interfaces: 2,
                 syns: vec![("passed", 5), ("dropped", 6)],

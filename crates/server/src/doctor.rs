@@ -259,8 +259,10 @@ fn warnings(ports: &BTreeSet<u16>, is_full: bool) -> Vec<String> {
         .collect();
     if !lines.is_empty() {
         let answered = match is_full {
-            true => " With gate = \"full\" they see no SYN that the kernel answers: what a client sends \
-                     first is its data, so a banned address gets a handshake and then no answer.",
+            true => {
+                " With gate = \"full\" they see no SYN that the kernel answers: what a client sends \
+                     first is its data, so a banned address gets a handshake and then no answer."
+            }
             false => "",
         };
         warnings.push(format!(

@@ -38,8 +38,9 @@ pub use kernel::{KernelGate, Tables, is_built, makes_connections};
 pub fn open(mode: GateMode, charge: GateCharge) -> Result<Option<Arc<KernelGate>>, String> {
     match mode {
         GateMode::Off => Ok(None),
-        GateMode::Auto => Ok(KernelGate::open(charge, false)
-            .map_or_else(without, |gate| Some(Arc::new(gate)))),
+        GateMode::Auto => {
+            Ok(KernelGate::open(charge, false).map_or_else(without, |gate| Some(Arc::new(gate))))
+        }
         GateMode::Address | GateMode::Full => {
             KernelGate::open(charge, mode == GateMode::Full).map(|gate| Some(Arc::new(gate)))
         }
@@ -101,6 +102,8 @@ pub fn listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
 pub struct Enforced {
     gate: Arc<KernelGate>,
     tables: Tables,
+    /// How many classes there are.
+    ranks: usize,
 }
 
 impl Enforced {
@@ -110,7 +113,7 @@ impl Enforced {
             say(format_args!("gate: {why}; they are all enforced by the server alone"));
             Tables::default()
         });
-        Enforced { gate, tables }
+        Enforced { gate, tables, ranks: policy.classes().len() }
     }
 
     /// The gate itself.
@@ -167,6 +170,6 @@ impl Enforced {
 
     /// What was counted.
     pub fn figures(&self) -> GateFigures {
-        self.gate.figures()
+        self.gate.figures(self.ranks)
     }
 }

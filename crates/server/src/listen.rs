@@ -18,11 +18,11 @@ use forebay_conn::{Listening, Rank};
 use forebay_sys::inherited::{self, Bound, Inherited};
 use forebay_sys::socket::{self, ListenOptions, OpenSteps};
 use forebay_sys::unix::{self, SocketFile};
+use of_class::SocketsOfClasses;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use of_class::SocketsOfClasses;
 use std::time::{Duration, Instant};
 
 /// Connections the kernel keeps for a loop until they are accepted.

@@ -3,9 +3,9 @@
 
 use super::EventLoop;
 use super::connection::ConnectionState;
+use crate::accepting::Accepting;
 use crate::early::Early;
 use crate::helpers::JobRunner;
-use crate::accepting::Accepting;
 use crate::line::{self, BATCH, Line};
 use crate::ranks::{Ranks, RequestKey};
 use crate::send_queue;

@@ -4,8 +4,8 @@
 
 use super::connection::{Connection, Happened, Place};
 use super::{Running, Shared};
-use crate::helpers::JobRunner;
 use crate::accepting::Accepting;
+use crate::helpers::JobRunner;
 use crate::line::{self, BATCH};
 use crate::send_queue;
 use crate::settings::SendOrder;

@@ -93,7 +93,11 @@ impl Steered {
     }
 
     /// Connects, sends this in pieces, and says where the connection comes.
-    pub(super) fn send(&self, family: usize, pieces: &[&[u8]]) -> (Option<usize>, TcpStream, TcpStream) {
+    pub(super) fn send(
+        &self,
+        family: usize,
+        pieces: &[&[u8]],
+    ) -> (Option<usize>, TcpStream, TcpStream) {
         let mut client = TcpStream::connect(PUBLIC[family]).unwrap();
         client.set_nodelay(true).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();

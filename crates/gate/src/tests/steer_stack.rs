@@ -43,7 +43,10 @@ fn a_full_queue_of_a_class_refuses_as_its_rule_says() {
         let rules = vec![
             rule("gold", "gold", &["/gold"]),
             Rule { requests: over(Over::Drop), ..rule("silver", "silver", &["/silver"]) },
-            Rule { requests: over(Over::Reject { status: None }), ..rule("bulk", "bulk", &["/bulk"]) },
+            Rule {
+                requests: over(Over::Reject { status: None }),
+                ..rule("bulk", "bulk", &["/bulk"])
+            },
         ];
         let steered = Steered::new(&policy(rules));
         // each queue holds two
@@ -55,9 +58,11 @@ fn a_full_queue_of_a_class_refuses_as_its_rule_says() {
             client.write_all(&head(path)).unwrap();
             client
         };
-        for (path, outcome) in
-            [("/gold", Count::FullReset), ("/silver", Count::FullDropped), ("/bulk", Count::FullReset)]
-        {
+        for (path, outcome) in [
+            ("/gold", Count::FullReset),
+            ("/silver", Count::FullDropped),
+            ("/bulk", Count::FullReset),
+        ] {
             let before = steered.counted(outcome);
             let mut clients = Vec::new();
             // two sockets, two places each

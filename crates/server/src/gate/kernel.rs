@@ -100,7 +100,7 @@ impl KernelGate {
         self.0.ignore(client, until_ns);
     }
 
-    pub(super) fn figures(&self) -> GateFigures {
+    pub(super) fn figures(&self, ranks: usize) -> GateFigures {
         let counts = self.0.counts();
         let count = |count: Count| counts[count as usize];
         let rules = self.0.tallies().into_iter().take(MOST_RULES).map(|(name, tally)| GateRule {
@@ -121,6 +121,7 @@ impl KernelGate {
                 ("full_dropped", count(Count::FullDropped)),
                 ("full_reset", count(Count::FullReset)),
             ],
+            by_rank: if self.steers() { self.0.judged(ranks).0 } else { Vec::new() },
             held: vec![("bare", count(Count::Bare)), ("early", count(Count::Later))],
             interfaces: self.0.interfaces().len() as u64,
             syns: vec![

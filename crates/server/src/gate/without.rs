@@ -85,7 +85,7 @@ impl KernelGate {
         match *self {}
     }
 
-    pub(super) fn figures(&self) -> GateFigures {
+    pub(super) fn figures(&self, _ranks: usize) -> GateFigures {
         match *self {}
     }
 }

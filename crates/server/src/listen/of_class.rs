@@ -83,9 +83,8 @@ impl Listeners {
     ) -> Result<(), ListenError> {
         let wanted = std::slice::from_ref(listen);
         for open in self.open.iter_mut().filter(|open| open.is_wanted(wanted)) {
-            open.share_out_of_classes(ranks, by_loop).map_err(|error| {
-                ListenError::OfClasses { address: open.wanted.clone(), error }
-            })?;
+            open.share_out_of_classes(ranks, by_loop)
+                .map_err(|error| ListenError::OfClasses { address: open.wanted.clone(), error })?;
         }
         Ok(())
     }
