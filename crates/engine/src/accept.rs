@@ -5,7 +5,7 @@ use crate::served::Served;
 use crate::settings::LINGER_BYTES;
 use crate::watch::Watch;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Handler, Listening, Peer, Protocol, Verdict};
+use forebay_conn::{Closing, Handler, Listening, Peer, Protocol, Rank, Verdict};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use forebay_sys::process;
 use forebay_sys::socket::{self, Accepted};
@@ -34,6 +34,8 @@ pub struct Listener {
     pub shared: bool,
     /// What the handler is told of connections that come through it.
     pub listening: Listening,
+    /// The kernel has queued here what has this rank, and nothing else.
+    pub rank: Option<Rank>,
 }
 
 impl Listener {
@@ -45,6 +47,7 @@ impl Listener {
             proxy_protocol: false,
             shared: false,
             listening: Listening::default(),
+            rank: None,
         }
     }
 }
@@ -186,7 +189,7 @@ impl ListenerSet {
                 let local = reached(&socket, listener, worker);
                 let transport = worker.handler.transport(listener.listening);
                 let served = Served::new(socket, transport, Peer::new(remote, local));
-                return self.decide(served, listener.proxy_protocol, worker, when_full);
+                return self.decide(served, listener, worker, when_full);
             }
             Ok(Accepted::None) => Arrival::Nobody,
             Ok(Accepted::Failed) => {
@@ -211,10 +214,11 @@ impl ListenerSet {
     fn decide<H: Handler>(
         &self,
         mut served: Served<H>,
-        proxy_protocol: bool,
+        listener: &Listener,
         worker: &mut Worker<H>,
         when_full: WhenFull,
     ) -> Result<Arrival<H>, Box<Served<H>>> {
+        let proxy_protocol = listener.proxy_protocol;
         let is_proxy = worker.handler.trusts(&served.peer);
         if proxy_protocol && !is_proxy {
             worker.count(Counter::RefusedProxy);
@@ -241,7 +245,12 @@ impl ListenerSet {
             served.expect_proxy();
             return Ok(Arrival::Served(served));
         }
-        match judge(&mut served, worker) {
+        let closing = judge(&mut served, worker);
+        if let Some(rank) = listener.rank {
+            // of its first request, which rules about addresses do not know
+            served.conn.set_rank(rank);
+        }
+        match closing {
             None if is_crowded => Err(Box::new(served)),
             None => Ok(Arrival::Served(served)),
             Some(closing) => {

@@ -1,5 +1,6 @@
 //! How a loop accepts: a few at a time, each served at once. When all places are taken, a connection
-//! that is idle is closed for it, by rank.
+//! that is idle is closed for it, by rank. Where the kernel has queued connections by rank, a loop accepts
+//! them in the order of its ready queue.
 
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES};
 use crate::idle::{Idle, TRIES};
@@ -9,6 +10,9 @@ use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Protocol, Rank};
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Epoll;
+
+/// Connections accepted from a listener of one rank at a time, before the ready queue is asked again.
+const RANK_BATCH: usize = 8;
 
 /// A loop that accepts.
 pub(crate) trait Accepting<H: Handler> {
@@ -30,13 +34,27 @@ pub(crate) trait Accepting<H: Handler> {
     /// Closes the connection with this token if it is idle indeed; says so.
     fn close_idle(&mut self, token: u64) -> bool;
 
+    /// Puts a listener of this rank into the ready queue.
+    fn queue_listener(&mut self, rank: Rank, index: usize);
+
     /// A connection has come to listener `index`.
     fn arrived(&mut self, index: usize) {
+        if self.with_listeners(|watched_listeners, _, _| watched_listeners.is_ordered(index)) {
+            let rank =
+                self.with_listeners(|watched_listeners, _, _| watched_listeners.queue(index));
+            return rank.into_iter().for_each(|rank| self.queue_listener(rank, index));
+        }
         let most = self.with_listeners(|watched_listeners, _, _| watched_listeners.turn(index));
         self.accept(index, most);
         self.with_listeners(|watched_listeners, epoll, worker| {
             watched_listeners.give_way(index, epoll, worker.now_ms())
         });
+    }
+
+    /// It is the turn of listener `index` in the ready queue. While it has more, epoll says so again.
+    fn accept_in_turn(&mut self, index: usize) {
+        self.with_listeners(|watched_listeners, _, _| watched_listeners.called(index));
+        self.accept(index, RANK_BATCH);
     }
 
     /// Accepts at most so many from listener `index`. Returns whether more may be waiting.

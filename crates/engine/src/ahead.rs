@@ -7,6 +7,9 @@
 //! clients of a rank. What comes while all threads serve is looked at when the first of them is free.
 //! What finds no room waits in the kernel's queue, in the order of its coming.
 //!
+//! A listener whose connections all have one rank is not accepted from ahead: it stands in the list itself,
+//! and when its turn comes the thread accepts one connection. The others cost nothing meanwhile.
+//!
 //! A connection through a proxy that states its client is of the first rank until that was read.
 //!
 //! The bound on one client's connections is on those that have a thread: a connection that waits for one
@@ -19,28 +22,41 @@ use crate::control::Ended;
 use crate::ranks::{Ranks, Shares};
 use crate::served::Served;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Handler};
+use forebay_conn::{Closing, Handler, Rank};
 use forebay_control::ranked::{Ranked, Turn};
 use forebay_sys::clock;
 
 /// A client that has waited for longer may have left meanwhile.
 const LOOK_NS: u64 = 1_000_000;
 
-/// Accepted connections without a thread.
+/// Accepted connections without a thread, and listeners of one rank.
 pub(crate) struct Ahead<H: Handler> {
-    /// With the time each was accepted.
-    waiting: Ranked<(Box<Served<H>>, u64)>,
+    /// With the time since when each waits.
+    waiting: Ranked<(Waiting<H>, u64)>,
+    /// The listeners among them.
+    listeners: Vec<usize>,
+    /// Listeners of one rank are accepted from as others are.
+    leaves: bool,
     shares: Shares,
     ranks: Ranks,
     most: usize,
+}
+
+/// What waits for a thread.
+enum Waiting<H: Handler> {
+    Accepted(Box<Served<H>>),
+    /// The listener with this number, which has queued connections of this rank.
+    Queued(Rank, usize),
 }
 
 /// What is to be done next.
 pub(crate) enum Next<H: Handler> {
     /// This connection is served. How long it has had its thread goes back to [`Ahead::ran`].
     Serve(Box<Served<H>>, Turn),
-    /// Its client has as many as it may have: it is closed like this.
+    /// It was told no, and is closed like this.
     Refused(Box<Served<H>>, Closing),
+    /// There is no descriptor to accept with.
+    Exhausted,
 }
 
 /// Why no more was accepted.
@@ -60,7 +76,13 @@ impl<H: Handler> Ahead<H> {
     pub(crate) fn new(ranks: &Ranks, most: usize) -> Ahead<H> {
         let (waiting, shares) = ranks.queue();
         let most = if ranks.is_ordered() { most } else { 0 };
-        Ahead { waiting, shares, ranks: ranks.clone(), most }
+        let (ranks, listeners) = (ranks.clone(), Vec::new());
+        Ahead { waiting, listeners, leaves: false, shares, ranks, most }
+    }
+
+    /// From now on all that listeners have queued is accepted: they are about to be closed.
+    pub(crate) fn leave(&mut self) {
+        self.leaves = true;
     }
 
     /// Whether none waits.
@@ -77,7 +99,15 @@ impl<H: Handler> Ahead<H> {
         free: usize,
         worker: &mut Worker<H>,
     ) -> Filled<H> {
-        while self.waiting.len() < self.most.max(free) {
+        let rank = listener_set.listener(index).and_then(|listener| listener.rank);
+        if let Some(rank) = rank.filter(|_| !self.leaves) {
+            if !self.listeners.contains(&index) {
+                self.listeners.push(index);
+                self.push_listener(rank, index);
+            }
+            return Filled::Nobody;
+        }
+        while self.waiting.len() - self.listeners.len() < self.most.max(free) {
             let arrival = match self.most {
                 0 => listener_set.next(index, worker),
                 _ => listener_set.next_ahead(index, worker),
@@ -98,15 +128,35 @@ impl<H: Handler> Ahead<H> {
     fn push(&mut self, served: Served<H>) {
         let standing = served.standing_at_rest(&self.ranks);
         // the queue itself has no bound
-        let entry = (Box::new(served), clock::monotonic_ns());
+        let entry = (Waiting::Accepted(Box::new(served)), clock::monotonic_ns());
         let _ = self.waiting.push(standing.rank, standing.client, 1, entry);
     }
 
+    fn push_listener(&mut self, rank: Rank, index: usize) {
+        // no client has such a number
+        let client = u64::MAX - index as u64;
+        let entry = (Waiting::Queued(rank, index), clock::monotonic_ns());
+        let _ = self.waiting.push(rank.0, client, 1, entry);
+    }
+
     /// The connection that is next. Those whose clients have left meanwhile are closed.
-    pub(crate) fn pop(&mut self, worker: &mut Worker<H>) -> Option<Next<H>> {
+    pub(crate) fn pop(
+        &mut self,
+        listener_set: &ListenerSet,
+        worker: &mut Worker<H>,
+    ) -> Option<Next<H>> {
         self.shares.keep_up(&mut self.waiting);
         loop {
-            let ((mut served, since_ns), turn) = self.waiting.pop()?;
+            let ((waiting, since_ns), turn) = self.waiting.pop()?;
+            let mut served = match waiting {
+                Waiting::Accepted(served) => served,
+                Waiting::Queued(rank, index) => {
+                    match self.accept(listener_set, rank, index, turn, since_ns, worker) {
+                        Some(next) => return Some(next),
+                        None => continue,
+                    }
+                }
+            };
             if self.most == 0 {
                 return Some(Next::Serve(served, turn));
             }
@@ -125,6 +175,37 @@ impl<H: Handler> Ahead<H> {
         }
     }
 
+    /// It is the turn of a listener of one rank. Until none is queued there, it waits for its next turn.
+    fn accept(
+        &mut self,
+        listener_set: &ListenerSet,
+        rank: Rank,
+        index: usize,
+        turn: Turn,
+        since_ns: u64,
+        worker: &mut Worker<H>,
+    ) -> Option<Next<H>> {
+        let arrival = listener_set.next(index, worker);
+        match arrival {
+            Arrival::Nobody | Arrival::Exhausted => self.listeners.retain(|one| *one != index),
+            Arrival::Served(_) | Arrival::Refused(..) | Arrival::Gone => {
+                self.push_listener(rank, index);
+            }
+        }
+        let next = match arrival {
+            Arrival::Served(served) => {
+                let waited_ns = clock::monotonic_ns().saturating_sub(since_ns);
+                worker.metrics.waited(self.ranks.slot(turn.rank()), waited_ns);
+                return Some(Next::Serve(Box::new(served), turn));
+            }
+            Arrival::Refused(served, closing) => Some(Next::Refused(Box::new(served), closing)),
+            Arrival::Gone | Arrival::Nobody => None,
+            Arrival::Exhausted => Some(Next::Exhausted),
+        };
+        self.waiting.ran(turn, 0);
+        next
+    }
+
     /// A connection has had its thread for so long.
     pub(crate) fn ran(&mut self, turn: Turn, ns: u64) {
         self.waiting.ran(turn, ns);
@@ -133,8 +214,9 @@ impl<H: Handler> Ahead<H> {
     /// Cuts all.
     pub(crate) fn cut(&mut self, worker: &mut Worker<H>) -> Ended {
         let mut ended = Ended::default();
-        while let Some(((served, _), turn)) = self.waiting.pop() {
+        while let Some(((waiting, _), turn)) = self.waiting.pop() {
             self.waiting.ran(turn, 0);
+            let Waiting::Accepted(served) = waiting else { continue };
             ended.abort(served.awaits().what);
             worker.close(*served, Closing::Reset);
         }

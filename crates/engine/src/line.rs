@@ -4,8 +4,13 @@
 //! With more than one rank a loop first receives and parses all that is ready, then answers in this
 //! order, a batch at a time; in between it looks for what has come meanwhile. With one rank a
 //! connection is answered as soon as it is ready, and there is no line.
+//!
+//! A listener whose connections all have one rank stands among them, as a client of its own: what it has
+//! queued costs no descriptor until it is its turn.
 
 use crate::ranks::{Ranks, RequestKey, Shares, Standing};
+use crate::watched_listeners::FIRST_LISTENER;
+use forebay_conn::{Rank, RequestId};
 use forebay_control::ranked::{Key, Ranked, Turn};
 use forebay_metrics::{ClassSlot, ClassTurn, Local};
 use forebay_sys::clock;
@@ -58,6 +63,15 @@ impl Line {
         self.queue.push(rank, client, 1, (request, clock::monotonic_ns())).ok()
     }
 
+    /// A listener of this rank has connections.
+    pub(crate) fn join_listener(&mut self, rank: Rank, index: usize) {
+        let token = FIRST_LISTENER + index as u64;
+        let request = RequestKey { connection: token, request: RequestId::default() };
+        let Rank(rank) = rank;
+        // there is room for as many as there may be
+        let _ = self.queue.push(rank, token, 1, (request, clock::monotonic_ns()));
+    }
+
     /// It waits no longer, if it still does.
     pub(crate) fn leave(&mut self, key: Key) {
         self.queue.remove(key);
@@ -84,6 +98,12 @@ impl Line {
     fn slot(&self, turn: Turn) -> ClassSlot {
         self.ranks.slot(turn.rank())
     }
+}
+
+/// The number of the listener that stands in the ready queue as this request, if it is one.
+#[inline]
+pub(crate) fn listener_of(request: RequestKey) -> Option<usize> {
+    request.connection.checked_sub(FIRST_LISTENER).map(|index| index as usize)
 }
 
 #[cfg(test)]

@@ -160,7 +160,8 @@ impl<H: Handler> Pool<H> {
                     Filled::Exhausted => is_exhausted = true,
                 }
             }
-            let next = ahead.pop(worker);
+            let mut next = ahead.pop(listener_set, worker);
+            is_exhausted |= next.take_if(|next| matches!(next, Next::Exhausted)).is_some();
             if is_exhausted {
                 if next.is_none() {
                     std::thread::sleep(Duration::from_millis(PAUSE_MS));
@@ -170,7 +171,7 @@ impl<H: Handler> Pool<H> {
             match next {
                 Some(Next::Serve(served, turn)) => return Some(Task::Serve(served, turn)),
                 Some(Next::Refused(served, closing)) => return Some(Task::Close(served, closing)),
-                None => {}
+                Some(Next::Exhausted) | None => {}
             }
             // of those that were accepted all may have left
             if order != Order::Run && !is_full && !is_exhausted {

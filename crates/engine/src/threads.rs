@@ -162,9 +162,14 @@ where
     /// Begins a thread for each of the first so many connections.
     fn begin(&mut self, free: usize) {
         for _ in 0..free {
-            let task = match self.ahead.pop(&mut self.worker) {
+            let task = match self.ahead.pop(&self.listener_set, &mut self.worker) {
                 Some(Next::Serve(served, turn)) => Task::Serve(served, turn),
                 Some(Next::Refused(served, closing)) => Task::Close(served, closing),
+                Some(Next::Exhausted) => {
+                    std::thread::sleep(Duration::from_millis(PAUSE_MS));
+                    self.listener_set.take_reserve();
+                    break;
+                }
                 None => break,
             };
             self.spawn(task);
@@ -198,6 +203,7 @@ where
     /// Takes what the listeners have queued, and closes them; returns when all have a thread, or are
     /// cut.
     fn leave(mut self) -> Ended {
+        self.ahead.leave();
         for index in 0..self.listener_set.sockets().count() {
             // bounded: clients that come back at once would keep it busy for ever
             for _ in 0..DRAIN_BATCHES {

@@ -1,16 +1,17 @@
 //! The listener set of a loop: its listening sockets in its epoll. They rest when there are no
-//! descriptors, and give way to other loops that accept from the same sockets.
+//! descriptors, and give way to other loops that accept from the same sockets. Those of a rank wait in the
+//! ready queue of their loop until they are accepted from.
 
 use crate::accept::{Arrival, BATCH, Listener, ListenerSet, PAUSE_MS};
 use crate::served::Served;
 use crate::worker::Worker;
-use forebay_conn::Handler;
+use forebay_conn::{Handler, Rank};
 use forebay_sys::epoll::Epoll;
 use std::io;
 
 /// Tokens above all connections': listeners, then the bell.
 pub(crate) const BELL: u64 = u64::MAX;
-pub(crate) const FIRST_LISTENER: u64 = u64::MAX - 1024;
+pub(crate) const FIRST_LISTENER: u64 = u64::MAX - (1 << 20);
 
 /// Tokens from here to the listeners' are those of other sockets.
 pub(crate) const SOCKETS: u64 = 1 << 63;
@@ -25,6 +26,8 @@ pub(crate) struct WatchedListeners {
     listener_set: ListenerSet,
     /// Those that rest, and until when.
     resting: Vec<(usize, u64)>,
+    /// Those that are in the ready queue.
+    queued: Vec<usize>,
 }
 
 impl WatchedListeners {
@@ -37,7 +40,7 @@ impl WatchedListeners {
         for (index, listener) in listeners {
             watch(epoll, index, listener)?;
         }
-        Ok(WatchedListeners { listener_set, resting: Vec::new() })
+        Ok(WatchedListeners { listener_set, resting: Vec::new(), queued: Vec::new() })
     }
 
     /// How many there are: none when they are closed.
@@ -48,6 +51,27 @@ impl WatchedListeners {
     /// The share of all connections there may be that are open.
     pub(crate) fn load(&self) -> f64 {
         self.listener_set.load()
+    }
+
+    /// The rank of all that comes to listener `index`, if it has one and is not in the ready queue; then it
+    /// is, until it is [called](WatchedListeners::called).
+    pub(crate) fn queue(&mut self, index: usize) -> Option<Rank> {
+        let rank = self.listener_set.listener(index)?.rank?;
+        if self.queued.contains(&index) {
+            return None;
+        }
+        self.queued.push(index);
+        Some(rank)
+    }
+
+    /// Whether connections of listener `index` are accepted in the order of the ready queue.
+    pub(crate) fn is_ordered(&self, index: usize) -> bool {
+        self.listener_set.listener(index).is_some_and(|listener| listener.rank.is_some())
+    }
+
+    /// Listener `index` is out of the ready queue.
+    pub(crate) fn called(&mut self, index: usize) {
+        self.queued.retain(|queued| *queued != index);
     }
 
     /// Whether one of them rests, so that a loop should look again after [`PAUSE_MS`].

@@ -14,6 +14,14 @@ struct tcp_request_sock {
 	u32 snt_isn;
 } __attribute__((preserve_access_index));
 
+/* Whether a segment for a socket that listens has a SYN cookie of the kernel, which has given some lately. */
+static __always_inline bool is_of_kernel(struct bpf_sock *socket, struct segment *s)
+{
+	return !bpf_tcp_check_syncookie(socket, s->is_v4 ? (void *)&s->ip4 : (void *)&s->ip6,
+					s->is_v4 ? sizeof(s->ip4) : sizeof(s->ip6), &s->tcp,
+					sizeof(s->tcp));
+}
+
 /* Whether this is the acknowledgement of a SYN-ACK that the kernel sent. */
 static __always_inline bool is_proven(struct __sk_buff *skb, struct segment *s)
 {
@@ -24,9 +32,7 @@ static __always_inline bool is_proven(struct __sk_buff *skb, struct segment *s)
 	if (!socket)
 		return false;
 	if (socket->state == BPF_TCP_LISTEN) {
-		proven = !bpf_tcp_check_syncookie(socket, s->is_v4 ? (void *)&s->ip4 : (void *)&s->ip6,
-						  s->is_v4 ? sizeof(s->ip4) : sizeof(s->ip6), &s->tcp,
-						  sizeof(s->tcp));
+		proven = is_of_kernel(socket, s);
 	} else if (socket->state == BPF_TCP_NEW_SYN_RECV) {
 		request = bpf_skc_to_tcp_request_sock(socket);
 		if (request)

@@ -19,6 +19,7 @@ struct search {
 	/* for rules by URL */
 	u32 table;
 	u32 rank;
+	u32 waits; /* GATE_MARK_WAITS, of the rule that gave the rank */
 	u32 by_address;
 };
 

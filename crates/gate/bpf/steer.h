@@ -31,6 +31,12 @@ struct sock {
 	int unused;
 };
 
+/* As far as we look into it, under a name of ours. */
+struct sock___queue {
+	u32 sk_ack_backlog;
+	u32 sk_max_ack_backlog;
+} __attribute__((preserve_access_index));
+
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *s, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym __weak;
 
@@ -229,6 +235,14 @@ static __always_inline struct bpf_sock *socket_of_rank(struct __sk_buff *skb,
 	return bpf_map_lookup_elem(&sockets, &place);
 }
 
+/* Whether the kernel would drop what would make one more connection on this socket. */
+static __always_inline bool is_full(struct bpf_sock *socket)
+{
+	struct sock___queue *listener = (struct sock___queue *)bpf_skc_to_tcp_sock(socket);
+
+	return listener && listener->sk_ack_backlog > listener->sk_max_ack_backlog;
+}
+
 /* Has the kernel make the connection on this socket; whether it will. */
 static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socket,
 				   struct bpf_tcp_req_attrs *attrs)
@@ -239,10 +253,11 @@ static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socke
 	       !bpf_sk_assign_tcp_reqsk(skb, listener, attrs, sizeof(*attrs));
 }
 
-/* The first segment of a connection whose client has proven its address. */
+/* The first segment of a connection whose client has proven its address: has the kernel make it on the socket
+ * of its class, or on the public one if that is 0. */
 static __always_inline int make_connection(struct __sk_buff *skb, const struct gate_control *set,
-					   struct bpf_sock *public, const struct gate_sockets *known,
-					   const struct offer *offer)
+					   struct bpf_sock *public, struct bpf_sock *of_class,
+					   const struct offer *offer, u32 rank)
 {
 	struct options *o = read_options(skb);
 	struct bpf_tcp_req_attrs attrs = {
@@ -253,32 +268,59 @@ static __always_inline int make_connection(struct __sk_buff *skb, const struct g
 		.sack_ok = offer->sack,
 		.ecn_ok = offer->ecn,
 	};
-	u32 rank = GATE_UNJUDGED, made;
-	struct bpf_sock *socket;
-	u64 *number;
+	u64 *number = bpf_map_lookup_elem(&judged, &rank);
 
 	if (o && o->has_times && set->offers & GATE_OFFER_TIMES) {
 		attrs.tstamp_ok = 1;
 		attrs.rcv_tsval = o->value;
 		attrs.rcv_tsecr = o->echo;
 	}
-	rank = rank_of(skb);
-	number = bpf_map_lookup_elem(&judged, &rank);
 	if (number)
 		*number += 1;
-	socket = socket_of_rank(skb, known, rank);
-	made = rank == GATE_UNJUDGED ? GATE_MADE_UNJUDGED : GATE_MADE_PUBLIC;
-	if (socket) {
-		if (assign(skb, socket, &attrs)) {
-			count(GATE_MADE);
-			bpf_sk_release(socket);
-			return TC_ACT_UNSPEC;
-		}
-		bpf_sk_release(socket);
-		made = GATE_MADE_PUBLIC;
+	if (of_class && assign(skb, of_class, &attrs)) {
+		count(GATE_MADE);
+	} else if (assign(skb, public, &attrs)) {
+		count(rank == GATE_UNJUDGED ? GATE_MADE_UNJUDGED : GATE_MADE_PUBLIC);
+	} else {
+		count(GATE_NOT_MADE);
 	}
-	count(assign(skb, public, &attrs) ? made : GATE_NOT_MADE);
 	return TC_ACT_UNSPEC;
+}
+
+/* What becomes of a first segment whose class has a full queue: the kernel would be silent to it, and its
+ * client would believe that it is connected. */
+static __always_inline int refuse_full(struct __sk_buff *skb, struct segment *s, u32 waits)
+{
+	if (waits) {
+		count(GATE_FULL_DROPPED);
+		return TC_ACT_SHOT;
+	}
+	count(GATE_FULL_RESET);
+	return answer_reset(skb, s);
+}
+
+/* The first segment of a connection that has data, or ends it: judged, charged, made. */
+static __always_inline int begin_connection(struct __sk_buff *skb, struct segment *s,
+					    const struct gate_control *set, struct bpf_sock *public,
+					    const struct gate_sockets *known, const struct offer *offer)
+{
+	u32 found = rank_of(skb), rank = found & GATE_UNJUDGED;
+	struct bpf_sock *of_class = socket_of_rank(skb, known, rank);
+	struct gate_pending *note;
+	int verdict = TC_ACT_UNSPEC;
+
+	if (of_class && is_full(of_class)) {
+		verdict = refuse_full(skb, s, found & RANK_WAITS);
+	} else {
+		note = note_of(s);
+		if (note && set->charge == GATE_AT_HANDSHAKE)
+			verdict = charge_proven(skb, s, note);
+		if (verdict == TC_ACT_UNSPEC)
+			verdict = make_connection(skb, set, public, of_class, offer, rank);
+	}
+	if (of_class)
+		bpf_sk_release(of_class);
+	return verdict;
 }
 
 /* Any segment with an acknowledgement and neither SYN nor RST, while clients may have an answer from
@@ -299,6 +341,9 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 		known = ours(socket, s);
 		if (known && (socket->family == AF_INET) == s->is_v4)
 			proof = check_cookie();
+		/* five bits are soon right: one cookie of the kernel in sixteen has them, of two epochs */
+		if (proof == LATER && is_of_kernel(socket, s))
+			proof = NOT_OURS;
 	}
 	if (!known || proof == NOT_OURS) {
 		bpf_sk_release(socket);
@@ -310,13 +355,14 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 		return TC_ACT_SHOT;
 	}
 	recall_offer(proof, &offer);
-	note = note_of(s);
-	if (note && set->charge == GATE_AT_HANDSHAKE)
-		verdict = charge_proven(skb, s, note);
-	if (verdict == TC_ACT_UNSPEC) {
-		if (s->data_bytes || s->flags & TCP_FIN) {
-			verdict = make_connection(skb, set, socket, known, &offer);
-		} else {
+	if (s->data_bytes || s->flags & TCP_FIN) {
+		verdict = begin_connection(skb, s, set, socket, known, &offer);
+	} else {
+		/* what the limit has no room for is told at once */
+		note = note_of(s);
+		if (note && set->charge == GATE_AT_HANDSHAKE)
+			verdict = charge_proven(skb, s, note);
+		if (verdict == TC_ACT_UNSPEC) {
 			count(GATE_BARE);
 			verdict = TC_ACT_SHOT;
 		}

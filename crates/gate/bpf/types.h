@@ -81,6 +81,8 @@ struct gate_rule {
 /* More than a first segment is needed; the class is given by more than addresses. */
 #define GATE_MARK_MORE 8
 #define GATE_MARK_BY_REQUEST 16
+/* What finds the queue of the class full gets silence, and comes again; else a reset. */
+#define GATE_MARK_WAITS 32
 
 /* No class can be told, or none is given. */
 #define GATE_UNJUDGED 255
@@ -194,5 +196,7 @@ enum gate_count {
 	GATE_MADE_UNJUDGED, /* on the public one, because the class could not be told */
 	GATE_MADE_PUBLIC,   /* the same, because its class has no socket */
 	GATE_NOT_MADE,      /* the kernel refused to */
+	GATE_FULL_DROPPED,  /* the queue of its class is full: not passed on, to come again */
+	GATE_FULL_RESET,
 	GATE_COUNTS,
 };

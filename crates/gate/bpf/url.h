@@ -105,18 +105,24 @@ static long try_url(u32 at, struct search *search)
 	if (rule->rank != GATE_UNJUDGED) {
 		if (rule->marks & GATE_MARK_BY_REQUEST) {
 			search->rank = rule->rank;
+			search->waits = rule->marks & GATE_MARK_WAITS;
 			return 1;
 		}
 		if (!search->by_address) {
 			search->by_address = 1;
 			search->rank = rule->rank;
+			search->waits = rule->marks & GATE_MARK_WAITS;
 		}
 	}
 	return rule->marks & GATE_MARK_STOP;
 }
 
-/* The rank of the request that begins in the segment in `segments`, or GATE_UNJUDGED. A function of its
- * own to the verifier, which would otherwise look at it once for each way that leads here. */
+/* With a rank: GATE_MARK_WAITS, above all ranks. */
+#define RANK_WAITS 256
+
+/* The rank of the request that begins in the segment in `segments`, or GATE_UNJUDGED; with RANK_WAITS if it
+ * waits where the queue is full. A function of its own to the verifier, which would otherwise look at it
+ * once for each way that leads here. */
 __noinline int rank_of(struct __sk_buff *skb)
 {
 	struct search search = { .rank = GATE_UNJUDGED };
@@ -140,5 +146,7 @@ __noinline int rank_of(struct __sk_buff *skb)
 		return GATE_UNJUDGED;
 	begin_search(&search, s, list, set);
 	bpf_loop(list->count, try_url, &search, 0);
+	if (search.rank != GATE_UNJUDGED && search.waits)
+		return search.rank | RANK_WAITS;
 	return search.rank;
 }

@@ -298,7 +298,7 @@ pub(crate) const CONTROL_COMPLETES: usize = std::mem::offset_of!(Control, comple
 pub(crate) const CONTROL_OFFERS: usize = std::mem::offset_of!(Control, offers);
 
 /// Whether the kernel can make a connection of a cookie that is not its own (Linux 6.9).
-pub(crate) fn makes_connections() -> bool {
+pub fn makes_connections() -> bool {
     let kernel = libbpf_rs::btf::Btf::from_vmlinux();
     kernel.is_ok_and(|btf| {
         btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>("bpf_sk_assign_tcp_reqsk").is_some()

@@ -50,6 +50,7 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use kernel::makes_connections;
 pub use lower::Tables;
 pub use steer::ClassSockets;
 pub use types::Count;

@@ -40,8 +40,29 @@ pub(crate) struct Steering {
     used: u32,
     /// What the stack has switched on; `None` if it takes no cookies.
     offers: Option<u32>,
-    /// When SYNs were answered last.
-    answered: Option<Instant>,
+    answering: Answering,
+}
+
+/// Whether SYNs are answered, and whether clients may still have answers.
+#[derive(Debug, Default)]
+struct Answering {
+    answers: bool,
+    /// When that was last found to be so, or ended.
+    last: Option<Instant>,
+}
+
+impl Answering {
+    /// SYNs are answered from now on or not; whether handshakes are still to be completed.
+    fn set(&mut self, answers: bool, now: Instant) -> bool {
+        // until now they were
+        if answers || self.answers {
+            self.last = Some(now);
+        } else if self.last.is_some_and(|last| now.duration_since(last) > COOKIE_LIFE) {
+            self.last = None;
+        }
+        self.answers = answers;
+        self.last.is_some()
+    }
 }
 
 impl Gate {
@@ -160,14 +181,20 @@ impl Gate {
     fn switch(&self, steering: &mut Steering) {
         let answers =
             steering.wants_classes && !steering.placed.is_empty() && steering.offers.is_some();
-        if answers {
-            steering.answered = Some(Instant::now());
-        } else if steering.answered.is_some_and(|last| last.elapsed() > COOKIE_LIFE) {
-            steering.answered = None;
-        }
+        let completes = steering.answering.set(answers, Instant::now());
         self.control(CONTROL_OFFERS, steering.offers.unwrap_or(0));
-        self.control(CONTROL_COMPLETES, u32::from(steering.answered.is_some()));
+        self.control(CONTROL_COMPLETES, u32::from(completes));
         self.control(CONTROL_ANSWERS, u32::from(answers));
+    }
+
+    /// Whether SYNs are answered here now.
+    pub fn answers(&self) -> bool {
+        self.steering.as_ref().is_some_and(|steering| lock(steering).answering.answers)
+    }
+
+    /// Whether it can answer them.
+    pub fn steers(&self) -> bool {
+        self.steering.is_some()
     }
 
     /// First requests by the rank that was told, and those that it could not be told of.
@@ -233,4 +260,24 @@ fn number(socket: &BorrowedFd<'_>) -> io::Result<u64> {
         )
     };
     if result == 0 { Ok(number) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_are_completed_for_as_long_as_cookies_hold() {
+        let begin = Instant::now();
+        let at = |s| begin + Duration::from_secs(s);
+        let mut answering = Answering::default();
+        assert!(!answering.set(false, at(0)));
+        assert!(answering.set(true, at(10)));
+        // nobody has looked for an hour; the last SYN was answered a moment ago
+        assert!(answering.set(false, at(3610)));
+        assert!(answering.set(false, at(3610 + 137)));
+        assert!(!answering.set(false, at(3610 + 138)));
+        assert!(!answering.set(false, at(3610 + 139)));
+        assert!(answering.set(true, at(9000)));
+    }
 }

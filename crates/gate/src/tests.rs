@@ -4,6 +4,7 @@
 mod packets;
 mod same;
 mod steer;
+mod steer_stack;
 mod vectors;
 
 use std::net::{SocketAddr, TcpListener};

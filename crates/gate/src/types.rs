@@ -198,6 +198,7 @@ pub(crate) const ASKED: u16 = 1;
 pub(crate) const ASKED_MORE: u16 = 2;
 pub(crate) const MARK_MORE: u32 = 8;
 pub(crate) const MARK_BY_REQUEST: u32 = 16;
+pub(crate) const MARK_WAITS: u32 = 32;
 /// No class can be told, or none is given.
 pub(crate) const UNJUDGED: u32 = 255;
 
@@ -262,11 +263,15 @@ pub enum Count {
     MadePublic,
     /// The kernel refused to make the connection.
     NotMade,
+    /// The queue of its class is full: a first segment dropped, which comes again.
+    FullDropped,
+    /// The same, with a reset.
+    FullReset,
 }
 
 impl Count {
     /// All of them.
-    pub const ALL: [Count; 22] = [
+    pub const ALL: [Count; 24] = [
         Count::Syns,
         Count::Passed,
         Count::Repeated,
@@ -289,6 +294,8 @@ impl Count {
         Count::MadeUnjudged,
         Count::MadePublic,
         Count::NotMade,
+        Count::FullDropped,
+        Count::FullReset,
     ];
 }
 

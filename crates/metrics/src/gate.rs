@@ -1,4 +1,4 @@
-//! What is counted in the kernel, where rules about addresses judge SYNs.
+//! What is counted in the kernel, where rules judge SYNs and first requests.
 
 use crate::render::{announce, escape, line, object};
 use std::fmt::Write;
@@ -6,6 +6,18 @@ use std::fmt::Write;
 /// What the gate has counted since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GateFigures {
+    /// How much the kernel does: `address` or `full`.
+    pub rung: &'static str,
+    /// SYNs are answered in the kernel now, where classes have listening sockets.
+    pub answers: bool,
+    /// SYNs that were.
+    pub answered: u64,
+    /// First segments with data of connections whose SYN was answered so, by what became of them.
+    pub first: Vec<(&'static str, u64)>,
+    /// Those of which the class could be told, by rank.
+    pub by_rank: Vec<u64>,
+    /// Segments of such connections that were not passed on, by reason.
+    pub held: Vec<(&'static str, u64)>,
     /// Interfaces that it judges SYNs of now.
     pub interfaces: u64,
     /// SYNs for our listeners, by what became of them.
@@ -38,7 +50,28 @@ impl GateRule {
 }
 
 /// The metrics, and what they say.
-pub const OF_GATE: [(&str, &str); 5] = [
+pub const OF_GATE: [(&str, &str); 11] = [
+    ("forebay_gate_rung", "How much of the policy the kernel enforces: address or full."),
+    (
+        "forebay_gate_answers",
+        "Whether the kernel answers SYNs without state now, and queues connections by the class of their \
+         first request.",
+    ),
+    ("forebay_gate_answered_syns_total", "SYNs answered in the kernel without state."),
+    (
+        "forebay_gate_first_segments_total",
+        "First data of connections whose SYN was answered so, by what became of it: of_class is queued \
+         with its class, full_… found the queue of its class full.",
+    ),
+    (
+        "forebay_gate_first_requests_total",
+        "Of these, those whose class could be told, by rank: 0 is the first class.",
+    ),
+    (
+        "forebay_gate_held_segments_total",
+        "Segments of such connections that were not passed on: bare acknowledgements, and what came \
+         before the first data.",
+    ),
     ("forebay_gate_interfaces", "Interfaces whose SYNs are judged in the kernel now."),
     (
         "forebay_gate_syns_total",
@@ -56,13 +89,37 @@ pub const OF_GATE: [(&str, &str); 5] = [
 
 /// As Prometheus wants it.
 pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
-    let [interfaces, syns, handshakes, unread, rules] = OF_GATE;
+    let [
+        rung,
+        answers,
+        answered,
+        first,
+        by_rank,
+        held,
+        interfaces,
+        syns,
+        handshakes,
+        unread,
+        rules,
+    ] = OF_GATE;
+    announce(text, rung.0, rung.1, "gauge");
+    line(text, rung.0, &format!("rung=\"{}\"", figures.rung), "1");
+    announce(text, answers.0, answers.1, "gauge");
+    line(text, answers.0, "", if figures.answers { "1" } else { "0" });
+    announce(text, answered.0, answered.1, "counter");
+    line(text, answered.0, "", &figures.answered.to_string());
+    announce(text, by_rank.0, by_rank.1, "counter");
+    for (rank, count) in figures.by_rank.iter().enumerate() {
+        line(text, by_rank.0, &format!("rank=\"{rank}\""), &count.to_string());
+    }
     announce(text, interfaces.0, interfaces.1, "gauge");
     line(text, interfaces.0, "", &figures.interfaces.to_string());
     for ((metric, help), label, counts) in [
         (syns, "outcome", &figures.syns),
         (handshakes, "outcome", &figures.handshakes),
         (unread, "reason", &figures.unread),
+        (first, "outcome", &figures.first),
+        (held, "reason", &figures.held),
     ] {
         announce(text, metric, help, "counter");
         for (value, count) in counts {
@@ -85,8 +142,15 @@ pub(crate) fn json(text: &mut String, figures: &GateFigures) {
     let rules: Vec<String> = figures.rules.iter().map(rule).collect();
     let _ = write!(
         text,
-        "\"gate\":{{\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
+        "\"gate\":{{\"rung\":\"{}\",\"answers\":{},\"answered_syns\":{},\"first_segments\":{},\
+         \"first_requests\":{:?},\"held_segments\":{},\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
          \"rules\":{{{}}}}},",
+        figures.rung,
+        figures.answers,
+        figures.answered,
+        counts(&figures.first),
+        figures.by_rank,
+        counts(&figures.held),
         figures.interfaces,
         counts(&figures.syns),
         counts(&figures.handshakes),

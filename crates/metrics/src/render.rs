@@ -611,6 +611,12 @@ mod tests {
                 RuleTotals { matched: 7, refused: 3, rate_per_s: Some(12.5) },
             )],
             gate: Some(GateFigures {
+                rung: "full",
+                answers: true,
+                answered: 9,
+                first: vec![("of_class", 7), ("unjudged", 1)],
+                by_rank: vec![4, 3],
+                held: vec![("bare", 8)],
                 interfaces: 2,
                 syns: vec![("passed", 5), ("dropped", 6)],
                 handshakes: vec![("charged", 4)],

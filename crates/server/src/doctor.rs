@@ -16,48 +16,60 @@ use std::{fs, io};
 /// The oldest kernel whose links at TC go with the process.
 const OLDEST: (u32, u32) = (6, 6);
 
+/// The oldest that makes connections of cookies that are not its own.
+const OLDEST_FULL: (u32, u32) = (6, 9);
+
 /// Of rules of the firewall so many are shown.
 const MOST_LINES: usize = 10;
 
 /// What is needed, and whether it is there; `Err` says what is missing.
 type Need = (&'static str, Result<String, String>);
 
+/// How much of the policy a kernel can enforce. Each has all of those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rung {
+    Off,
+    Address,
+    Full,
+}
+
 /// Everything, in lines for people. Of `config` the listeners and `gate` count.
 pub fn report(config: Option<&Config>) -> String {
     let needs = needs();
-    let is_able = needs.iter().all(|(_, found)| found.is_ok());
-    let mut text = String::new();
-    let rung = match is_able {
-        true => {
-            "address: rules about addresses that refuse by reset or drop judge SYNs in the kernel"
-        }
-        false => "off: the server alone enforces rules",
+    let more = needs_for_full();
+    let has_all = |needs: &[Need]| needs.iter().all(|(_, found)| found.is_ok());
+    let rung = match (has_all(&needs), has_all(&more)) {
+        (false, _) => Rung::Off,
+        (true, false) => Rung::Address,
+        (true, true) => Rung::Full,
     };
-    let _ = writeln!(text, "rung: {rung}");
-    for (need, found) in &needs {
-        let (mark, found) = match found {
-            Ok(found) => ("ok", found),
-            Err(missing) => ("missing", missing),
-        };
-        let _ = writeln!(text, "  {mark:8}{need}: {found}");
+    let mut text = String::new();
+    let _ = writeln!(text, "rung: {}", rung.in_words());
+    let mut say = |needs: &[Need]| {
+        for (need, found) in needs {
+            let (mark, found) = match found {
+                Ok(found) => ("ok", found),
+                Err(missing) => ("missing", missing),
+            };
+            let _ = writeln!(text, "  {mark:8}{need}: {found}");
+        }
+    };
+    say(&needs);
+    if rung >= Rung::Address {
+        say(&more);
     }
-    text.push_str(match is_able {
-        true => "next rung: none; classes by URL in the kernel are not there yet\n",
-        false => "next rung: address, once nothing is missing above\n",
+    text.push_str(match rung {
+        Rung::Off => "next rung: address, once nothing is missing above\n",
+        Rung::Address => "next rung: full, once nothing is missing above\n",
+        Rung::Full => "next rung: none\n",
     });
     if let Some(config) = config {
-        let mode = match (config.gate, is_able) {
-            (GateMode::Off, _) => "off: the kernel is not asked",
-            (GateMode::Auto, true) => "auto: the kernel judges",
-            (GateMode::Auto, false) => "auto: the server judges alone",
-            (GateMode::Address, true) => "address: the kernel judges",
-            (GateMode::Address, false) => "address: the server does not start here",
-        };
-        let _ = writeln!(text, "gate = {mode}");
+        let _ = writeln!(text, "gate = {}", mode_on(config.gate, rung));
     }
     text.push_str(&clients_in_firewall(config));
     let ports = config.map_or_else(|| BTreeSet::from([80, 443]), ports);
-    let warnings = warnings(&ports);
+    let mode = config.map(|config| config.gate);
+    let warnings = warnings(&ports, mode.is_none_or(|mode| mode == GateMode::Full));
     if warnings.is_empty() {
         text.push_str("nothing on this machine gets in its way\n");
     }
@@ -67,9 +79,43 @@ pub fn report(config: Option<&Config>) -> String {
     text
 }
 
-/// What keeps this machine from having rules in its kernel, as far as a process can see without rights.
-pub fn lack() -> Option<String> {
-    let seen = [built(), kernel(), types()];
+impl Rung {
+    fn in_words(self) -> &'static str {
+        match self {
+            Rung::Off => "off: the server alone enforces rules",
+            Rung::Address => {
+                "address: rules about addresses that refuse by reset or drop judge SYNs in the kernel"
+            }
+            Rung::Full => {
+                "full: and the kernel can queue connections by the class of their first request"
+            }
+        }
+    }
+}
+
+/// What comes of a setting on a machine with this rung.
+fn mode_on(mode: GateMode, rung: Rung) -> &'static str {
+    match (mode, rung) {
+        (GateMode::Off, _) => "off: the kernel is not asked",
+        (GateMode::Auto, Rung::Off) => "auto: the server judges alone",
+        (GateMode::Auto, Rung::Address) => "auto: the kernel judges SYNs",
+        (GateMode::Auto, Rung::Full) => {
+            "auto: the kernel judges SYNs; it queues by class only with \"full\""
+        }
+        (GateMode::Address, Rung::Off) => "address: the server does not start here",
+        (GateMode::Address, _) => "address: the kernel judges SYNs",
+        (GateMode::Full, Rung::Full) => "full: the kernel judges SYNs and queues by class",
+        (GateMode::Full, _) => "full: the server does not start here",
+    }
+}
+
+/// What keeps this machine from having rules in its kernel, with everything that `gate` asks for, as far
+/// as a process can see without rights.
+pub fn lack(mode: GateMode) -> Option<String> {
+    let mut seen = vec![built(), kernel(), types()];
+    if mode == GateMode::Full {
+        seen.extend([kernel_for_full(), cookies()]);
+    }
     seen.into_iter().find_map(|(need, found)| Some(format!("{need}: {}", found.err()?)))
 }
 
@@ -82,6 +128,32 @@ fn needs() -> Vec<Need> {
     needs
 }
 
+/// What full needs besides.
+fn needs_for_full() -> Vec<Need> {
+    let mut needs = vec![kernel_for_full(), cookies()];
+    if gate::is_built() {
+        let found = match gate::makes_connections() {
+            true => Ok("it does".to_owned()),
+            false => Err("it does not (bpf_sk_assign_tcp_reqsk)".to_owned()),
+        };
+        needs.push(("the kernel makes connections of cookies of others", found));
+    }
+    needs
+}
+
+fn cookies() -> Need {
+    let value = fs::read_to_string("/proc/sys/net/ipv4/tcp_syncookies").unwrap_or_default();
+    let found = match value.trim() {
+        "0" | "" => Err("it is 0; sysctl net.ipv4.tcp_syncookies=1".to_owned()),
+        value => Ok(value.to_owned()),
+    };
+    ("net.ipv4.tcp_syncookies", found)
+}
+
+fn kernel_for_full() -> Need {
+    ("Linux 6.9 or later", since(OLDEST_FULL))
+}
+
 fn built() -> Need {
     let found = match gate::is_built() {
         true => Ok("yes".to_owned()),
@@ -91,13 +163,17 @@ fn built() -> Need {
 }
 
 fn kernel() -> Need {
+    ("Linux 6.6 or later", since(OLDEST))
+}
+
+/// Whether this kernel is as new.
+fn since(oldest: (u32, u32)) -> Result<String, String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
-    let found = match version(release) {
-        Some(found) if found >= OLDEST => Ok(release.to_owned()),
+    match version(release) {
+        Some(found) if found >= oldest => Ok(release.to_owned()),
         _ => Err(format!("this is {release:?}")),
-    };
-    ("Linux 6.6 or later", found)
+    }
 }
 
 fn version(release: &str) -> Option<(u32, u32)> {
@@ -157,21 +233,22 @@ fn ports(config: &Config) -> BTreeSet<u16> {
     ports.collect()
 }
 
-fn warnings(ports: &BTreeSet<u16>) -> Vec<String> {
+/// What on this machine gets in its way, `is_full` if the kernel is to answer SYNs.
+fn warnings(ports: &BTreeSet<u16>, is_full: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     let says = |path: &str, value| fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
     if says("/proc/sys/net/ipv4/tcp_syncookies", "0") {
         warnings.push(
             "net.ipv4.tcp_syncookies = 0: once the queue for handshakes is full, SYNs that rules let \
-             through are lost; set it to 1"
+             through are lost, and with gate = \"full\" the kernel queues nothing by class; set it to 1"
                 .to_owned(),
         );
     }
-    if says("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0") {
+    if is_full && says("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0") {
         warnings.push(
             "net.netfilter.nf_conntrack_tcp_loose = 0: connections that the firewall has not seen begin \
-             are invalid to it. The gate leaves handshakes to the stack, so that holds today; it would \
-             not with handshakes answered in the kernel"
+             are invalid to it. With gate = \"full\" it sees none begin, and a rule like \"ct state invalid \
+             drop\" drops all of them; set it to 1, or use gate = \"address\""
                 .to_owned(),
         );
     }
@@ -181,9 +258,16 @@ fn warnings(ports: &BTreeSet<u16>) -> Vec<String> {
         .flat_map(|text| filter_rules(&text, ports))
         .collect();
     if !lines.is_empty() {
+        let answered = match is_full {
+            true => {
+                " With gate = \"full\" they see no SYN that the kernel answers: what a client sends \
+                     first is its data, so a banned address gets a handshake and then no answer."
+            }
+            false => "",
+        };
         warnings.push(format!(
             "the firewall has rules for what comes in at our ports. SYNs come to the gate before: what it \
-             refuses never reaches them, and what they drop has been judged:\n    {}",
+             refuses never reaches them, and what they drop has been judged.{answered}\n    {}",
             lines.iter().take(MOST_LINES).map(String::as_str).collect::<Vec<_>>().join("\n    ")
         ));
     }
@@ -252,6 +336,17 @@ mod tests {
     }
 
     #[test]
+    fn each_setting_is_said_for_each_rung() {
+        let said = |rung| {
+            [GateMode::Off, GateMode::Auto, GateMode::Address, GateMode::Full]
+                .map(|mode| mode_on(mode, rung).ends_with("does not start here"))
+        };
+        assert_eq!(said(Rung::Off), [false, false, true, true]);
+        assert_eq!(said(Rung::Address), [false, false, false, true]);
+        assert_eq!(said(Rung::Full), [false; 4]);
+    }
+
+    #[test]
     fn rules_of_the_firewall_about_our_ports_are_found() {
         let ports = BTreeSet::from([80, 8443]);
         let nft = "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy \
@@ -279,6 +374,7 @@ mod tests {
         let text = report(None);
         assert!(text.starts_with("rung: "), "{text}");
         let is_missing = text.contains("\n  missing ");
-        assert_eq!(text.starts_with("rung: off"), is_missing, "{text}");
+        assert_eq!(!text.starts_with("rung: full"), is_missing, "{text}");
+        assert_eq!(text.contains("next rung: none"), !is_missing, "{text}");
     }
 }

@@ -9,7 +9,7 @@
 
 use crate::config::{GateCharge, GateMode};
 use crate::listen::{Address, Listeners};
-use crate::plan::Plan;
+use crate::plan::{GroupPlan, Plan};
 use crate::run::say;
 use forebay_metrics::GateFigures;
 use forebay_policy::Policy;
@@ -25,35 +25,61 @@ mod kernel;
 #[path = "gate/without.rs"]
 mod kernel;
 
-pub use kernel::{KernelGate, Tables, is_built};
+pub use kernel::{KernelGate, Tables, is_built, makes_connections};
 
-/// The gate that the configuration wants, attached where `listeners` may be reached; no rule is in force
-/// yet. With `auto` none if the machine cannot, which is said.
+/// The gate that the configuration wants; it is attached to nothing, and no rule is in force yet. With
+/// `auto` none if the machine cannot, which is said.
+///
+/// `auto` answers no SYNs: that is only done where it is asked for, since firewalls, TCP Fast Open and MPTCP
+/// get to see less of connections then (ADR 0052).
 ///
 /// # Errors
-/// With `address`, why the machine cannot.
-pub fn open(
-    mode: GateMode,
-    charge: GateCharge,
-    listeners: &[SocketAddr],
-) -> Result<Option<Arc<KernelGate>>, String> {
-    let opened = match mode {
-        GateMode::Off => return Ok(None),
-        GateMode::Auto | GateMode::Address => KernelGate::open(charge).and_then(|gate| {
-            gate.attach(listeners)?;
-            Ok(gate)
-        }),
-    };
-    match (opened, mode) {
-        (Ok(gate), _) => Ok(Some(Arc::new(gate))),
-        (Err(why), GateMode::Address) => Err(why),
-        (Err(why), _) => {
-            say(format_args!(
-                "gate: {why}; rules about addresses are enforced by the server alone"
-            ));
-            Ok(None)
+/// With `address` and `full`, why the machine cannot.
+pub fn open(mode: GateMode, charge: GateCharge) -> Result<Option<Arc<KernelGate>>, String> {
+    match mode {
+        GateMode::Off => Ok(None),
+        GateMode::Auto => {
+            Ok(KernelGate::open(charge, false).map_or_else(without, |gate| Some(Arc::new(gate))))
+        }
+        GateMode::Address | GateMode::Full => {
+            KernelGate::open(charge, mode == GateMode::Full).map(|gate| Some(Arc::new(gate)))
         }
     }
+}
+
+/// Attaches it for the first time: as [`Enforced::attach`], but with `auto` there is none if that fails.
+///
+/// # Errors
+/// With `address` and `full`, where that cannot be, and why.
+pub fn attach(
+    gate: Option<Arc<KernelGate>>,
+    mode: GateMode,
+    plan: &Plan,
+    open: &Listeners,
+) -> Result<Option<Arc<KernelGate>>, String> {
+    let Some(gate) = gate else { return Ok(None) };
+    match attach_for(&gate, plan, open) {
+        Err(why) if mode == GateMode::Auto => Ok(without(why)),
+        attached => attached.map(|()| Some(gate)),
+    }
+}
+
+fn without(why: String) -> Option<Arc<KernelGate>> {
+    say(format_args!("gate: {why}; rules about addresses are enforced by the server alone"));
+    None
+}
+
+fn attach_for(gate: &KernelGate, plan: &Plan, open: &Listeners) -> Result<(), String> {
+    gate.attach(&listeners(plan, open))?;
+    gate.place(open.of_classes())
+}
+
+/// How many classes listening sockets are opened for, for a group: none where the kernel is not to tell
+/// requests apart, or a proxy stands before them.
+pub fn classes(gate: Option<&KernelGate>, plan: &Plan, group: &GroupPlan) -> usize {
+    let ranks = plan.ranks.shares.len();
+    let are_told = gate.is_some_and(KernelGate::steers) && !group.proxy_protocol && ranks > 1;
+    if are_told { ranks } else { 0 }
 }
 
 /// The addresses of `plan` at which SYNs can be judged: not those where connections begin with what a
@@ -76,6 +102,8 @@ pub fn listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
 pub struct Enforced {
     gate: Arc<KernelGate>,
     tables: Tables,
+    /// How many classes there are.
+    ranks: usize,
 }
 
 impl Enforced {
@@ -85,7 +113,7 @@ impl Enforced {
             say(format_args!("gate: {why}; they are all enforced by the server alone"));
             Tables::default()
         });
-        Enforced { gate, tables }
+        Enforced { gate, tables, ranks: policy.classes().len() }
     }
 
     /// The gate itself.
@@ -120,12 +148,13 @@ impl Enforced {
         self.gate.set_degree(degree);
     }
 
-    /// Has SYNs for these listeners judged.
+    /// Has SYNs for the listeners of a plan judged, and connections queued in the sockets of their classes,
+    /// if it steers.
     ///
     /// # Errors
     /// Where that cannot be, and why.
-    pub fn attach(&self, listeners: &[SocketAddr]) -> Result<(), String> {
-        self.gate.attach(listeners)
+    pub fn attach(&self, plan: &Plan, open: &Listeners) -> Result<(), String> {
+        attach_for(&self.gate, plan, open)
     }
 
     /// Whether this connection, which was just accepted, has been charged to this rule in the kernel.
@@ -141,6 +170,6 @@ impl Enforced {
 
     /// What was counted.
     pub fn figures(&self) -> GateFigures {
-        self.gate.figures()
+        self.gate.figures(self.ranks)
     }
 }

@@ -3,17 +3,22 @@
 //! connections that wait in its queue; engines get duplicates.
 //!
 //! Of a Unix socket, and of a socket that a service manager passed on, there is one for all loops.
+//!
+//! Where the kernel tells classes apart, an address has sockets for each of them besides ([`of_class`]).
 
 mod address;
+mod of_class;
 
 pub use address::{Address, ListenError};
+pub use of_class::OfClasses;
 
 use crate::config::{Endpoint, Listen};
 use address::has_no_ipv6;
-use forebay_conn::Listening;
+use forebay_conn::{Listening, Rank};
 use forebay_sys::inherited::{self, Bound, Inherited};
 use forebay_sys::socket::{self, ListenOptions, OpenSteps};
 use forebay_sys::unix::{self, SocketFile};
+use of_class::SocketsOfClasses;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -45,6 +50,8 @@ struct Listener {
     origin: Origin,
     /// One for each loop and those of loops there were before, or one for all.
     sockets: Vec<OwnedFd>,
+    /// Those of classes.
+    of_classes: SocketsOfClasses,
     /// Since when nothing new comes into their queues, if the address is not wanted any more.
     left: Option<Instant>,
 }
@@ -134,6 +141,20 @@ impl Listeners {
         wanted: &[Endpoint],
         loops: usize,
     ) -> Result<Vec<Vec<Socket>>, ListenError> {
+        self.take_ranked(wanted, loops, 0)
+    }
+
+    /// As [`take_endpoints`](Listeners::take_endpoints); where a request can be read from the first segment,
+    /// each loop has sockets of so many classes, too.
+    ///
+    /// # Errors
+    /// As [`take`](Listeners::take).
+    pub fn take_ranked(
+        &mut self,
+        wanted: &[Endpoint],
+        loops: usize,
+        ranks: usize,
+    ) -> Result<Vec<Vec<Socket>>, ListenError> {
         let mut by_loop: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
         for Endpoint { listen, tls } in wanted {
             let mut given: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
@@ -142,6 +163,8 @@ impl Listeners {
                 Err(port) => self.share_out_all(port, &mut given)?,
             }
             let listening = if *tls { TLS } else { Listening::default() };
+            // what TLS hides has no class yet
+            self.share_out_of_classes(listen, if *tls { 0 } else { ranks }, &mut given)?;
             for (of_loop, sockets) in by_loop.iter_mut().zip(given) {
                 of_loop.extend(sockets.into_iter().map(|socket| Socket { listening, ..socket }));
             }
@@ -236,6 +259,7 @@ impl Listeners {
             address,
             origin: Origin::Inherited { name: passed.name, with_ipv4 },
             sockets: vec![passed.socket],
+            of_classes: SocketsOfClasses::default(),
             left: None,
         })
     }
@@ -250,7 +274,9 @@ impl Listeners {
                 (Address::Tcp(self.probe(*address)?), Origin::Bound, Vec::new())
             }
         };
-        let bound = Listener { wanted: wanted.clone(), address, origin, sockets, left: None };
+        let of_classes = SocketsOfClasses::default();
+        let wanted = wanted.clone();
+        let bound = Listener { wanted, address, origin, sockets, of_classes, left: None };
         self.owner.map_or(Ok(()), |owner| bound.give(owner))?;
         Ok(bound)
     }
@@ -276,6 +302,7 @@ impl Listeners {
     /// Closes what was taken beyond `wanted`, from which no engine has begun to accept.
     pub fn undo(&mut self, wanted: &[Listen]) {
         self.open.retain(|open| open.is_wanted(wanted) || open.left.is_some());
+        self.undo_of_classes();
     }
 
     /// The addresses sockets are bound to for `wanted`.

@@ -102,7 +102,7 @@ pub fn drop_to_user(
 ) -> Result<(), PrivilegeError> {
     let kept = match config.gate {
         GateMode::Off => Kept::Binding,
-        GateMode::Auto | GateMode::Address => Kept::BindingAndGate,
+        GateMode::Auto | GateMode::Address | GateMode::Full => Kept::BindingAndGate,
     };
     let wanted = match &config.user {
         Some(user) => Some(user_of(user, config.group.as_ref())?),

@@ -10,6 +10,7 @@ use crate::applications::Applications;
 use crate::certificates::{CertificateError, Certificates, Renewed};
 use crate::config::{self, Config, Listen, Problem};
 use crate::engines::{Common, Prepared};
+use crate::gate::{self, Enforced};
 use crate::isolated;
 use crate::listen::{ListenError, Listeners};
 use crate::log::{LogError, LogSettings, Logs};
@@ -282,7 +283,7 @@ fn prepare_config(
             None => begun.push(group.clone()),
         }
     }
-    let begun = begin(begun, &wanted(&plan), &common, current)?;
+    let begun = begin(begun, &plan, &common, current)?;
     let admin = match plan.admin == current.plan.admin {
         true => Change::None,
         false => Change::To(admin(&plan, current)?),
@@ -349,22 +350,24 @@ pub fn open_logs(
     Logs::open(&config.log, &sites, config.durations, previous)
 }
 
-/// Sockets and workers for new groups.
+/// Sockets and workers for new groups of a plan.
 fn begin(
-    plans: Vec<GroupPlan>,
-    next: &[Listen],
+    groups: Vec<GroupPlan>,
+    plan: &Plan,
     common: &Common,
     current: &Current,
 ) -> Result<Vec<Prepared>, ReloadError> {
     let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-    let begun = plans.into_iter().map(|plan| {
+    let gate = current.common.live.get().policy.gate.as_ref().map(Enforced::gate);
+    let begun = groups.into_iter().map(|group| {
+        let classes = gate::classes(gate.as_deref(), plan, &group);
         let hands = listeners
-            .take_endpoints(&plan.listen, plan.listener_sets)
+            .take_ranked(&group.listen, group.listener_sets, classes)
             .map_err(ReloadError::Listen)?;
-        common.prepare(plan, hands).map_err(ReloadError::Resources)
+        common.prepare(group, hands).map_err(ReloadError::Resources)
     });
     let begun: Result<Vec<_>, _> = begun.collect();
-    let begun = begun.and_then(|begun| match listeners.check_inherited(next) {
+    let begun = begun.and_then(|begun| match listeners.check_inherited(&wanted(plan)) {
         Ok(()) => Ok(begun),
         Err(error) => Err(ReloadError::Listen(error)),
     });

@@ -179,8 +179,7 @@ impl Server {
     fn attach_gate(&mut self) {
         let snapshot = self.common.live.get();
         let Some(gate) = &snapshot.policy.gate else { return };
-        let addresses = gate::listeners(&self.plan, &self.listeners());
-        let trouble = gate.attach(&addresses).err();
+        let trouble = gate.attach(&self.plan, &self.listeners()).err();
         if let Some(trouble) =
             trouble.as_ref().filter(|new| Some(*new) != self.gate_trouble.as_ref())
         {

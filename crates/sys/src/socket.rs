@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// How a listening socket is made.
@@ -46,6 +46,21 @@ pub fn listen_timed(
     steps.options_ns += watch.lap();
     net::listen(&socket, options.backlog)?;
     steps.listen_ns += watch.lap();
+    Ok(socket)
+}
+
+/// Opens a listening socket on a port of the loopback that the kernel chooses, for connections that a program
+/// in the kernel makes on it. Nobody else's come: SYNs are [ignored](ignore_new) before it listens.
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_unreachable(is_ipv4: bool, backlog: i32) -> io::Result<OwnedFd> {
+    let loopback: IpAddr =
+        if is_ipv4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+    let socket = bind(SocketAddr::new(loopback, 0), false)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    ignore_new(&socket)?;
+    net::listen(&socket, backlog)?;
     Ok(socket)
 }
 

@@ -1,223 +1,21 @@
-//! Rules in the kernel: the server in one network namespace, its clients in another, a pair of
-//! interfaces between them whose checksums are not left to a device. It needs root, in CI without
-//! exception.
+//! Rules in the kernel: what judges SYNs. See `net.rs` for where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use forebay_tests::faults::site::Folder;
+use super::net::{
+    Net, SERVER4, SERVER6, Server, configure, get, ip, is_root, metric, served, wait_for,
+};
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Protocol, RawProtocol, SendFlags, SocketFlags, SocketType, connect, socket_with,
 };
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::{self, File, Permissions};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
-
-const SERVER4: &str = "10.99.0.1";
-const SERVER6: &str = "fd99::1";
-
-fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        assert!(std::env::var_os("CI").is_none(), "in CI the gate is tested as root");
-        // past the test harness, which would swallow it
-        let _ = writeln!(io::stderr(), "SKIPPED: this test of gate.rs needs root");
-    }
-    is_root
-}
-
-/// Two network namespaces, with an interface in each. They are gone when this is dropped.
-struct Net {
-    server: String,
-    client: String,
-}
-
-impl Net {
-    fn new() -> Net {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let name = format!("fb{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed));
-        let net = Net { server: format!("{name}s"), client: format!("{name}c") };
-        ip(&format!("netns add {}", net.server));
-        ip(&format!("netns add {}", net.client));
-        ip(&format!("-n {} link add v0 type veth peer name v1 netns {}", net.server, net.client));
-        for (namespace, device, at) in [(&net.server, "v0", 1), (&net.client, "v1", 2)] {
-            let offload = "tx off rx off gro off gso off tso off";
-            run("ip", &format!("netns exec {namespace} ethtool -K {device} {offload}"));
-            ip(&format!("-n {namespace} link set lo up"));
-            ip(&format!("-n {namespace} addr add 10.99.0.{at}/24 dev {device}"));
-            ip(&format!("-n {namespace} addr add fd99::{at}/64 dev {device} nodad"));
-            ip(&format!("-n {namespace} link set {device} up"));
-        }
-        // answers to addresses that nobody has go nowhere at once
-        ip(&format!("-n {} route add blackhole 10.7.0.0/16", net.server));
-        net
-    }
-
-    /// Runs something as a client.
-    fn client<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
-        within(&self.client, what)
-    }
-
-    /// Runs something beside the server.
-    fn server<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
-        within(&self.server, what)
-    }
-}
-
-impl Drop for Net {
-    fn drop(&mut self) {
-        for namespace in [&self.server, &self.client] {
-            let _ = Command::new("ip").args(["netns", "del", namespace]).status();
-        }
-    }
-}
-
-fn within<T: Send + 'static>(namespace: &str, what: impl FnOnce() -> T + Send + 'static) -> T {
-    let file = File::open(format!("/run/netns/{namespace}")).unwrap();
-    let thread = thread::spawn(move || {
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-        what()
-    });
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-fn run(program: &str, words: &str) {
-    let output = Command::new(program).args(words.split_whitespace()).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{program} {words}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-fn ip(words: &str) {
-    run("ip", words);
-}
-
-/// The server in its namespace; dropping it kills it.
-struct Server {
-    child: Child,
-    folder: Folder,
-}
-
-impl Server {
-    /// With these lines in its configuration, for every address of its namespace, as another user.
-    fn start(net: &Net, lines: &str) -> Server {
-        let folder = Folder::new();
-        folder.write("root/index.html", "hello");
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-        configure(&folder, lines);
-        let child = Command::new("ip")
-            .args(["netns", "exec", &net.server])
-            .arg(binary())
-            .args(["run", "-c"])
-            .arg(folder.join("forebay.toml"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(folder.join("said")).unwrap())
-            .spawn()
-            .unwrap();
-        let mut server = Server { child, folder };
-        let deadline = Instant::now() + PATIENCE;
-        while !server.said().contains(": serving ") {
-            let ended = server.child.try_wait().unwrap();
-            assert!(ended.is_none(), "{ended:?}: {}", server.said());
-            assert!(Instant::now() < deadline, "{}", server.said());
-            thread::sleep(Duration::from_millis(10));
-        }
-        server
-    }
-
-    fn file(&self) -> PathBuf {
-        self.folder.join("forebay.toml")
-    }
-
-    fn said(&self) -> String {
-        fs::read_to_string(self.folder.join("said")).unwrap_or_default()
-    }
-
-    fn command(&self, words: &[&str]) -> String {
-        let [first, rest @ ..] = words else { panic!() };
-        let mut command = Command::new(binary());
-        command.args(first.split(' ')).arg("-c").arg(self.file()).args(rest);
-        let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{words:?}: {said}");
-        said
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if thread::panicking() {
-            eprintln!("the server said:\n{}", self.said());
-        }
-    }
-}
-
-fn configure(folder: &Folder, lines: &str) {
-    let at = folder.path().display();
-    let text = format!(
-        "listen = [\"{SERVER4}:80\", \"[{SERVER6}]:80\"]\nroot = \"{at}/root\"\nworkers = 2\n\
-         log.access = \"off\"\ncontrol.socket = \"{at}/control\"\nadmin.listen = \"127.0.0.1:9090\"\n\
-         {lines}"
-    );
-    fs::write(folder.join("forebay.toml"), text).unwrap();
-}
-
-const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-
-fn get(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(GET)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-/// How many of so many connections are served; the others are refused by a reset.
-fn served(net: &Net, ip: &str, tries: usize) -> usize {
-    let address = SocketAddr::new(ip.parse().unwrap(), 80);
-    net.client(move || {
-        let outcomes = (0..tries).map(|_| match get(address) {
-            Ok(answer) => {
-                assert!(answer.ends_with("hello"), "{answer}");
-                1
-            }
-            Err(error) => {
-                let kind = error.kind();
-                assert_eq!(kind, io::ErrorKind::ConnectionRefused, "{error}");
-                0
-            }
-        });
-        outcomes.sum()
-    })
-}
-
-/// The value of a metric with these labels.
-fn metric(net: &Net, name: &'static str) -> u64 {
-    let text = net.server(|| {
-        let mut stream = TcpStream::connect(("127.0.0.1", 9090)).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    });
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
-}
 
 macro_rules! syns {
     ($outcome:literal) => {
@@ -270,19 +68,6 @@ fn syn(from: Ipv4Addr, to: Ipv4Addr, port: u16, sequence: u32) -> Vec<u8> {
     packet.extend(to.octets());
     packet.extend(tcp);
     packet
-}
-
-/// Waits until a number has become what it must.
-fn wait_for(net: &Net, name: &'static str, expected: u64) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let found = metric(net, name);
-        if found == expected {
-            return;
-        }
-        assert!(found < expected && Instant::now() < deadline, "{name}: {found} of {expected}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn limit(charge: &str, over: &str, burst: u32) -> String {

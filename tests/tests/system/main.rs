@@ -8,5 +8,7 @@ mod faults_hang;
 mod faults_log;
 mod firewall;
 mod gate;
+mod net;
 mod privileges;
+mod steer;
 mod systemd;

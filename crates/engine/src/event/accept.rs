@@ -8,7 +8,7 @@ use crate::idle::{Idle, has_news};
 use crate::served::Served;
 use crate::watched_listeners::{WatchedListeners, token};
 use crate::worker::Worker;
-use forebay_conn::{Closing, Handler};
+use forebay_conn::{Closing, Handler, Rank};
 use forebay_sys::epoll::Epoll;
 use std::os::fd::AsFd;
 
@@ -22,6 +22,10 @@ impl<H: Handler, C: JobRunner<H::Job>> Accepting<H> for EventLoop<H, C> {
 
     fn with_idle<R>(&mut self, f: impl FnOnce(&mut Idle) -> R) -> R {
         f(&mut self.idle)
+    }
+
+    fn queue_listener(&mut self, rank: Rank, index: usize) {
+        self.waiting.join_listener(rank, index);
     }
 
     fn serve_new(&mut self, served: Served<H>) {

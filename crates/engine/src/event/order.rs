@@ -3,14 +3,15 @@
 
 use super::EventLoop;
 use super::connection::ConnectionState;
+use crate::accepting::Accepting;
 use crate::early::Early;
 use crate::helpers::JobRunner;
-use crate::line::{BATCH, Line};
+use crate::line::{self, BATCH, Line};
 use crate::ranks::{Ranks, RequestKey};
 use crate::send_queue;
 use crate::settings::SendOrder;
 use crate::waits::{Waiting as Wait, Waits};
-use forebay_conn::{Event, Handler, Job, RequestId};
+use forebay_conn::{Event, Handler, Job, Rank, RequestId};
 use forebay_sys::clock;
 
 /// Requests that are there and not yet answered.
@@ -35,6 +36,13 @@ impl Waiting {
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         self.line.as_ref().is_some_and(|line| !line.is_empty())
+    }
+
+    /// A listener of this rank has connections. Where nothing is ordered there are no ranks.
+    pub(super) fn join_listener(&mut self, rank: Rank, index: usize) {
+        if let Some(line) = &mut self.line {
+            line.join_listener(rank, index);
+        }
     }
 
     /// The requests of a connection wait no longer.
@@ -98,7 +106,10 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         for _ in 0..BATCH {
             let Some(line) = &mut self.waiting.line else { return };
             let Some((request, called)) = line.call(now_ns, &self.worker.metrics) else { return };
-            self.answer(request);
+            match line::listener_of(request) {
+                None => self.answer(request),
+                Some(index) => self.accept_in_turn(index),
+            }
             if let Some(line) = &mut self.waiting.line {
                 now_ns = line.answered(called, &self.worker.metrics);
             }

@@ -8,7 +8,7 @@ use crate::idle::{Idle, has_news};
 use crate::served::Served;
 use crate::watched_listeners::{WatchedListeners, token};
 use crate::worker::Worker;
-use forebay_conn::{Closing, Handler};
+use forebay_conn::{Closing, Handler, Rank};
 use forebay_sys::epoll::Epoll;
 use std::os::fd::AsFd;
 
@@ -26,6 +26,12 @@ where
 
     fn with_idle<R>(&mut self, f: impl FnOnce(&mut Idle) -> R) -> R {
         f(&mut self.shared.idle.borrow_mut())
+    }
+
+    fn queue_listener(&mut self, rank: Rank, index: usize) {
+        if let Some(line) = &mut *self.shared.line.borrow_mut() {
+            line.join_listener(rank, index);
+        }
     }
 
     fn serve_new(&mut self, served: Served<H>) {

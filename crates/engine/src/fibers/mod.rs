@@ -32,7 +32,7 @@ use crate::early::Early;
 use crate::event::Parts;
 use crate::helpers::{Helpers, JobRunner, Mailbox};
 use crate::idle::Idle;
-use crate::line::Line;
+use crate::line::{Called, Line};
 use crate::linger::Lingering;
 use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
@@ -98,6 +98,8 @@ struct Shared<H: Handler, C> {
     sockets: RefCell<Sockets>,
     /// How many of those in line may still be called before the loop looks for what has come.
     calls: Cell<usize>,
+    /// The listener whose turn it is in the line: the loop accepts from it.
+    listener_called: Cell<Option<(usize, Called)>>,
     epoll: Epoll,
     wheel: RefCell<Wheel>,
     /// Connections whose fiber waits for the moment from which a request may be answered.
@@ -140,6 +142,7 @@ where
             send_queue: RefCell::new(SendQueue::new(&parts.ranks)),
             idle: RefCell::new(Idle::new(&parts.ranks)),
             calls: Cell::new(0),
+            listener_called: Cell::default(),
             woken: RefCell::default(),
             sockets: RefCell::default(),
             epoll,

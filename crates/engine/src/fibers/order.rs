@@ -4,8 +4,9 @@
 
 use super::connection::{Connection, Happened, Place};
 use super::{Running, Shared};
+use crate::accepting::Accepting;
 use crate::helpers::JobRunner;
-use crate::line::BATCH;
+use crate::line::{self, BATCH};
 use crate::send_queue;
 use crate::settings::SendOrder;
 use forebay_conn::Handler;
@@ -29,7 +30,7 @@ where
     }
 
     /// Lets fibers answer those whose turn it is, a batch of them.
-    pub(super) fn answer_in_order(&self) {
+    pub(super) fn answer_in_order(&mut self) {
         if !self.shared.has_line() {
             return;
         }
@@ -43,9 +44,22 @@ where
                 // those in line can wait: fibers that are there now will end
                 break;
             }
+            self.accept_in_order();
         }
         self.shared.calls.set(0);
         self.shared.woken.take().into_iter().for_each(|id| self.scheduler.unpark(id));
+    }
+
+    /// Accepts from the listener whose turn it is, if it is one's. Nothing else of the line is called
+    /// meanwhile.
+    fn accept_in_order(&mut self) {
+        let Some((index, called)) = self.shared.listener_called.take() else { return };
+        let calls = self.shared.calls.replace(0);
+        self.accept_in_turn(index);
+        self.shared.calls.set(calls);
+        if let Some(line) = &mut *self.shared.line.borrow_mut() {
+            line.answered(called, &self.shared.worker.borrow().metrics);
+        }
     }
 }
 
@@ -89,12 +103,20 @@ impl<H: Handler, C> Shared<H, C> {
     /// Calls the next request of the ready queue, if it is time for that. Returns its connection, unless
     /// that is in the hands of a fiber, which is woken.
     pub(super) fn call(&self) -> Option<u64> {
+        if let Some(waits) = self.listener_called.take() {
+            self.listener_called.set(Some(waits));
+            return None;
+        }
         self.calls.set(self.calls.get().checked_sub(1)?);
         let (request, called) = {
             let mut line = self.line.borrow_mut();
             let metrics = &self.worker.borrow().metrics;
             line.as_mut()?.call(clock::monotonic_ns(), metrics)?
         };
+        if let Some(index) = line::listener_of(request) {
+            self.listener_called.set(Some((index, called)));
+            return None;
+        }
         let happened = Happened::Called(request.request, called);
         self.woken.borrow_mut().extend(self.deliver(request.connection, happened));
         self.due.borrow_mut().pop_front()

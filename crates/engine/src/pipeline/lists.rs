@@ -9,7 +9,7 @@ use crate::helpers::{Ask, Helpers, JobRunner, Results, SharedJob};
 use crate::lanes::{LaneEntry, Lanes};
 use crate::ranks::{Ranks, RequestKey, Standing};
 use crate::watch::Watch;
-use forebay_conn::{Job, Kind};
+use forebay_conn::{Job, Kind, Rank};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_metrics::Local;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -66,15 +66,15 @@ struct Threads {
 }
 
 impl<J: Job> Lists<J> {
-    /// Empty lists for so many threads each, and a reserve in process. All but accept are in order: what a
-    /// connection is known to be when it comes holds until its request says more.
+    /// Empty lists for so many threads each, and a reserve in process. All are in order: what a
+    /// connection is known to be when it comes holds until its request says more. In accept, listeners
+    /// are: what comes through one that has no rank may be anything.
     pub(super) fn new(threads: [u32; PHASES], ranks: Ranks, helpers: Helpers<J>) -> Lists<J> {
         let list = |phase: Phase| {
             let target = threads[phase.index()];
             match phase {
-                Phase::Accept => List::new(target, &Ranks::default(), 0),
                 Phase::Process => List::new(target, &ranks, ranks.reserve),
-                Phase::Receive | Phase::Send => List::new(target, &ranks, 0),
+                Phase::Accept | Phase::Receive | Phase::Send => List::new(target, &ranks, 0),
             }
         };
         Lists {
@@ -99,11 +99,18 @@ impl<J: Job> Lists<J> {
         WorkerSlot::Common(self.number.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// This listener has connections, which threads of `phase` accept. In receive that comes after those
-    /// that are there, whatever their ranks.
-    pub(super) fn push_accept(&self, phase: Phase, index: usize) {
+    /// This listener has connections, all of this rank, if it has one: threads of accept accept them.
+    pub(super) fn push_accept(&self, rank: Option<Rank>, index: usize) {
+        let Rank(rank) = rank.unwrap_or_default();
+        let standing = Standing { rank, client: index as u64 };
+        self.of(Phase::Accept).push(Task::Accept(index), standing);
+    }
+
+    /// This listener has connections, for which there is no place: threads of receive accept them, after
+    /// all that waits there, whatever the ranks.
+    pub(super) fn push_accept_last(&self, index: usize) {
         let standing = Standing { rank: u8::MAX, client: 0 };
-        self.of(phase).push(Task::Accept(index), standing);
+        self.of(Phase::Receive).push(Task::Accept(index), standing);
     }
 
     /// The connection with this token goes on in `phase`.

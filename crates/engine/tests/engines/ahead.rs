@@ -1,13 +1,17 @@
 //! Connections that wait for a thread: in which order they get one, and what becomes of them in the end.
 
-use crate::harness::{NEVER_FUSED, Running, Setup, get, on, ran_apart, start_with};
-use crate::ranks::THREADS;
+use crate::harness::{
+    NEVER_FUSED, PATIENCE, Running, Setup, get, listener, on, ran_apart, start_with,
+};
+use crate::ranks::{LOOPS, THREADS};
+use forebay_conn::Rank;
+use forebay_engine::accept::Listener;
 use forebay_engine::control::Order;
 use forebay_engine::ranks::{Ranks, Settings};
 use forebay_metrics::{ClassSlot, Counter, Gauge};
 use forebay_sys::socket::reset_on_close;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +91,101 @@ fn the_next_free_thread_serves_the_first_class() {
         assert_eq!(order(engine, [0.0; 3], 4, &ranks), expected, "{engine}, four ahead");
         let as_they_come: Vec<usize> = ranks.iter().map(|rank| usize::from(*rank)).collect();
         assert_eq!(order(engine, [0.0; 3], 0, &ranks), as_they_come, "{engine}, none ahead");
+    }
+}
+
+/// An engine that does one thing at a time, with a listener for all and one for each of three ranks, which are
+/// told by the path: its length is 12, 13 or 14.
+fn start_ranked(engine: &str, shares: [f64; 3]) -> (Running, [SocketAddr; 3]) {
+    let slots = Arc::new([0, 1, 2].map(ClassSlot));
+    let shares = Arc::new(shares);
+    let ranks = Ranks::new(&Settings { shares, slots, reserve: 0, ..Settings::default() });
+    let more = [0, 1, 2].map(|rank| Listener { rank: Some(Rank(rank)), ..listener() });
+    let addresses = [&more[0], &more[1], &more[2]].map(|listener| listener.local);
+    let setup = Setup {
+        pool: 1,
+        threads: 1,
+        answering: 1,
+        fixed: true,
+        ranks: Some(ranks),
+        more: more.into(),
+        ..Setup::default()
+    };
+    (start_with(engine, setup), addresses)
+}
+
+/// Connections come to the listeners of these ranks while nothing is done. The ranks in which they are answered.
+fn order_of_ranks(engine: &str, shares: [f64; 3], ranks: &[usize]) -> Vec<usize> {
+    let (server, addresses) = start_ranked(engine, shares);
+    let held = hold(&server);
+    let clients: Vec<_> = ranks
+        .iter()
+        .map(|&rank| {
+            let mut stream = TcpStream::connect(addresses[rank]).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let path = "a".repeat(11 + rank);
+            write!(stream, "GET /{path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    match engine {
+        NEVER_FUSED => server.calm(),
+        // the kernel has them
+        _ => assert_eq!(server.get(Counter::Accepted), 1, "{engine}"),
+    }
+    server.gate.open();
+    assert!(read(held).starts_with("HTTP/1.1 200 OK"), "{engine}");
+    clients.into_iter().for_each(|client| {
+        let answer = read(client);
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{engine}: {answer}");
+    });
+    let answered = server.books.answered.lock().unwrap().clone();
+    server.stop();
+    answered[1..].iter().map(|length| length - 12).collect()
+}
+
+#[test]
+fn listeners_of_ranks_are_accepted_from_in_their_order() {
+    if ran_apart() {
+        return;
+    }
+    let ranks = [[2; 12].as_slice(), &[1; 9], &[0; 3]].concat();
+    let expected = [[0; 3].as_slice(), &[1; 9], &[2; 12]].concat();
+    for engine in on(LOOPS.into_iter().chain(THREADS).chain([NEVER_FUSED])) {
+        assert_eq!(order_of_ranks(engine, [0.0; 3], &ranks), expected, "{engine}");
+    }
+    for engine in on(THREADS) {
+        // what its service takes is not known, so a rank that has a share is due at once
+        let order = order_of_ranks(engine, [0.0, 0.0, 0.25], &[0, 0, 0, 2]);
+        assert_eq!(order, [2, 0, 0, 0], "{engine}");
+    }
+}
+
+/// What listeners of ranks have queued when an engine leaves them is served.
+#[test]
+fn listeners_of_ranks_are_left_empty() {
+    for engine in on(LOOPS.into_iter().chain(THREADS).chain([NEVER_FUSED])) {
+        for order in [Order::Retire, Order::Drain] {
+            let (server, addresses) = start_ranked(engine, [0.0; 3]);
+            let held = hold(&server);
+            let clients: Vec<_> = (0..20)
+                .map(|number| {
+                    let mut stream = TcpStream::connect(addresses[number % 3]).unwrap();
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    let request = "GET /aaaa HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+                    stream.write_all(request.as_bytes()).unwrap();
+                    stream
+                })
+                .collect();
+            server.control.give(order);
+            server.gate.open();
+            read(held);
+            for client in clients {
+                let answer = read(client);
+                assert!(answer.starts_with("HTTP/1.1 200 OK"), "{engine} {order:?}: {answer}");
+            }
+            server.stop();
+        }
     }
 }
 

@@ -81,6 +81,8 @@ pub(crate) fn helpers<J: Job>(ranks: &Ranks) -> Helpers<J> {
 pub(crate) struct Setup {
     /// Where clients come from; none for a new socket.
     pub(crate) listener: Option<Listener>,
+    /// And besides.
+    pub(crate) more: Vec<Listener>,
     /// Timeouts and bounds.
     pub(crate) settings: Settings,
     /// Whether clients are trusted proxies.
@@ -110,6 +112,7 @@ impl Default for Setup {
         let settings = Settings::default();
         Setup {
             listener: None,
+            more: Vec::new(),
             settings,
             trusts: false,
             most: 100,
@@ -248,7 +251,7 @@ where
     let pipeline_gauges = Arc::<PipelineGauges>::default();
     let ranks = setup.ranks.unwrap_or(ranks);
     let parts = Parts {
-        listeners: vec![listener],
+        listeners: [listener].into_iter().chain(setup.more).collect(),
         make: Box::new(make),
         settings: Arc::clone(&settings),
         admission: Arc::clone(&admission),

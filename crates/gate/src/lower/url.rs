@@ -5,10 +5,10 @@ use super::Lists;
 use crate::GateError;
 use crate::types::{
     ASKED, ASKED_MORE, Asked, DEGREE_SHIFT, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE, MARK_STOP,
-    Pattern, UNJUDGED, UrlRule,
+    MARK_WAITS, Pattern, UNJUDGED, UrlRule,
 };
 use forebay_policy::first::{Alternatives, Terms};
-use forebay_policy::rule::Rule;
+use forebay_policy::rule::{Over, Rule};
 use forebay_policy::{Phase, Policy};
 
 /// Patterns of all rules together: 168 bytes each.
@@ -63,6 +63,7 @@ impl UrlTables {
             marks: mark(rule.stop, u32::from(MARK_STOP))
                 | mark(needs_more, MARK_MORE)
                 | mark(by_request, MARK_BY_REQUEST)
+                | mark(waits(rule), MARK_WAITS)
                 | degree << DEGREE_SHIFT & u32::from(MARK_DEGREE),
         })
     }
@@ -79,6 +80,13 @@ impl UrlTables {
         }
         Ok(Asked { first, count, marks: ASKED | if needs_more { ASKED_MORE } else { 0 } })
     }
+}
+
+/// Whether what finds the queue of the rule's class full is to come again: what is over the rule's limit is
+/// to be silent, or to wait.
+fn waits(rule: &Rule) -> bool {
+    let limit = rule.requests.as_ref().or(rule.connections.as_ref());
+    limit.is_some_and(|limit| matches!(limit.over, Over::Drop | Over::Queue { .. }))
 }
 
 fn pattern(text: &[u8], is_prefix: bool) -> Pattern {

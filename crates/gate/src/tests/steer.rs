@@ -23,18 +23,18 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-const PUBLIC: [&str; 2] = ["127.0.0.1:8080", "[::1]:8080"];
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PUBLIC: [&str; 2] = ["127.0.0.1:8080", "[::1]:8080"];
 
 /// A gate that steers, its public listeners, and for each of them two sockets of each class.
-struct Steered {
-    gate: Gate,
-    public: Vec<TcpListener>,
-    classes: Vec<Vec<Vec<TcpListener>>>,
+pub(super) struct Steered {
+    pub(super) gate: Gate,
+    pub(super) public: Vec<TcpListener>,
+    pub(super) classes: Vec<Vec<Vec<TcpListener>>>,
 }
 
 impl Steered {
-    fn new(policy: &Policy) -> Steered {
+    pub(super) fn new(policy: &Policy) -> Steered {
         let gate = Gate::load(Charge::AtHandshake).unwrap().steering().unwrap();
         gate.enforce(&gate.lower(policy).unwrap()).unwrap();
         let public = PUBLIC.map(|address| TcpListener::bind(address).unwrap());
@@ -44,7 +44,7 @@ impl Steered {
     }
 
     /// New sockets for the classes; those before are returned.
-    fn renew(&mut self, ranks: usize) -> Vec<Vec<Vec<TcpListener>>> {
+    pub(super) fn renew(&mut self, ranks: usize) -> Vec<Vec<Vec<TcpListener>>> {
         let one = |public: &TcpListener| {
             let listener =
                 TcpListener::bind(SocketAddr::new(public.local_addr().unwrap().ip(), 0)).unwrap();
@@ -66,12 +66,12 @@ impl Steered {
         std::mem::replace(&mut self.classes, new)
     }
 
-    fn counted(&self, count: Count) -> u64 {
+    pub(super) fn counted(&self, count: Count) -> u64 {
         self.gate.counts()[count as usize]
     }
 
     /// The number of the class on whose sockets the next connection comes, or none on the public one.
-    fn next(&self, family: usize) -> (Option<usize>, TcpStream) {
+    pub(super) fn next(&self, family: usize) -> (Option<usize>, TcpStream) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let classes = self.classes[family].iter().enumerate();
@@ -93,7 +93,11 @@ impl Steered {
     }
 
     /// Connects, sends this in pieces, and says where the connection comes.
-    fn send(&self, family: usize, pieces: &[&[u8]]) -> (Option<usize>, TcpStream, TcpStream) {
+    pub(super) fn send(
+        &self,
+        family: usize,
+        pieces: &[&[u8]],
+    ) -> (Option<usize>, TcpStream, TcpStream) {
         let mut client = TcpStream::connect(PUBLIC[family]).unwrap();
         client.set_nodelay(true).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -107,22 +111,22 @@ impl Steered {
     }
 }
 
-fn rule(name: &str, class: &str, paths: &[&str]) -> Rule {
+pub(super) fn rule(name: &str, class: &str, paths: &[&str]) -> Rule {
     let path = paths.iter().map(|text| PathPattern::parse(text).unwrap()).collect();
     let conditions = Conditions { path, ..Conditions::default() };
     Rule { name: name.to_owned(), class: Some(class.to_owned()), conditions, ..Rule::default() }
 }
 
-fn policy(rules: Vec<Rule>) -> Policy {
+pub(super) fn policy(rules: Vec<Rule>) -> Policy {
     let classes = [Class::new("gold", 0), Class::new("silver", 1), Class::new("bulk", 2)];
     Policy::new(&classes, rules).unwrap()
 }
 
-fn gold_and_silver() -> Vec<Rule> {
+pub(super) fn gold_and_silver() -> Vec<Rule> {
     vec![rule("gold", "gold", &["/gold/*"]), rule("silver", "silver", &["/silver"])]
 }
 
-fn head(path: &str) -> Vec<u8> {
+pub(super) fn head(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
 }
 

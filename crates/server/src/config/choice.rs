@@ -107,22 +107,25 @@ impl Word for AskClients {
         &[AskClients::Off, AskClients::Optional, AskClients::Required];
 }
 
-/// Whether rules about addresses judge SYNs in the kernel.
+/// How much of the policy the kernel enforces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GateMode {
-    /// They do not.
+    /// Nothing.
     #[default]
     Off,
-    /// As far as this machine can; what it cannot is done by the server.
+    /// Rules about addresses judge SYNs, if this machine can; else the server does all.
     Auto,
     /// They do, or the server does not start.
     Address,
+    /// And it queues connections by the class of their first request, or the server does not start.
+    Full,
 }
 
 impl Word for GateMode {
-    const EXPECTED: &'static str = "\"off\", \"auto\" or \"address\"";
-    const WORDS: &'static [&'static str] = &["off", "auto", "address"];
-    const MEANINGS: &'static [GateMode] = &[GateMode::Off, GateMode::Auto, GateMode::Address];
+    const EXPECTED: &'static str = "\"off\", \"auto\", \"address\" or \"full\"";
+    const WORDS: &'static [&'static str] = &["off", "auto", "address", "full"];
+    const MEANINGS: &'static [GateMode] =
+        &[GateMode::Off, GateMode::Auto, GateMode::Address, GateMode::Full];
 }
 
 /// When the kernel charges a connection to the limit of its rule.

@@ -11,7 +11,7 @@ impl Draft {
     /// What this machine lacks, and which rules the kernel leaves to the server.
     pub(super) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.gate != GateMode::Off {
-            self.remark_gate_on(doctor::lack(), remarks);
+            self.remark_gate_on(doctor::lack(self.process.gate), remarks);
         }
     }
 
@@ -22,7 +22,10 @@ impl Draft {
             let is_optional = self.process.gate == GateMode::Auto;
             remarks.push((gate.clone(), Wrong::NoGate { why, is_optional }));
         }
-        let mut has_any = false;
+        // rules tell first requests apart
+        let mut has_any = self.process.gate == GateMode::Full
+            && self.classes.len() > 1
+            && self.rules.iter().any(|rule| rule.class.is_some());
         for (index, (at, rule)) in numbered("rule", &self.rules).enumerate() {
             let rule = rule.to_policy(index);
             if !rule.is_for_connections() {
@@ -74,6 +77,10 @@ mod tests {
             ["gate: the server judges alone on this machine: old"]
         );
         let must = on(action).replace("auto", "address");
+        let classes = "[[class]]\nname = \"a\"\n[[class]]\nname = \"b\"\npriority = 1\n";
+        let by_url = format!("{classes}[[rule]]\npath = \"/a\"\nclass = \"a\"\n");
+        assert_eq!(remarks(&on(&by_url), None), [nothing]);
+        assert_eq!(remarks(&on(&by_url).replace("auto", "full"), None), [""; 0]);
         assert_eq!(
             remarks(&must, Some("old")),
             ["gate: the server would not start on this machine: old"]

@@ -110,7 +110,9 @@ const SETTINGS: &[Setting<Config>] = &[
         meaning: "Whether rules about addresses judge SYNs in the kernel: a connection that they \
                   refuse by \"reset\" or \"drop\" then costs neither a socket nor a wake-up. auto: \
                   where the machine can, else the server judges as it does anyway. address: or the \
-                  server does not start. Only read at the start.",
+                  server does not start. full: the kernel also answers SYNs, and queues each \
+                  connection by the class of its first request, or the server does not start. Only \
+                  read at the start.",
         example: "\"auto\"",
         at: |c| &mut c.gate,
     },

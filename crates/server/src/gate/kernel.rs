@@ -1,7 +1,8 @@
 //! With the feature `gate`: the programs of `forebay_gate`.
 
 use crate::config::GateCharge;
-use forebay_gate::{Charge, Count, Gate};
+use crate::listen::OfClasses;
+use forebay_gate::{Charge, ClassSockets, Count, Gate};
 use forebay_metrics::{GateFigures, GateRule};
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
@@ -14,6 +15,11 @@ const MOST_RULES: usize = 1000;
 /// Whether this program has the gate.
 pub fn is_built() -> bool {
     true
+}
+
+/// Whether this kernel makes connections of cookies that are not its own.
+pub fn makes_connections() -> bool {
+    forebay_gate::makes_connections()
 }
 
 /// The programs in the kernel.
@@ -35,12 +41,15 @@ impl Tables {
 }
 
 impl KernelGate {
-    pub(super) fn open(charge: GateCharge) -> Result<KernelGate, String> {
+    /// One that `steers` also answers SYNs, where classes have sockets.
+    pub(super) fn open(charge: GateCharge, steers: bool) -> Result<KernelGate, String> {
         let charge = match charge {
             GateCharge::Syn => Charge::AtSyn,
             GateCharge::Handshake => Charge::AtHandshake,
         };
-        Gate::load(charge).map(KernelGate).map_err(|error| error.to_string())
+        let gate = Gate::load(charge);
+        let gate = if steers { gate.and_then(Gate::steering) } else { gate };
+        gate.map(KernelGate).map_err(|error| error.to_string())
     }
 
     /// Loads the program, and lets it go again.
@@ -48,7 +57,11 @@ impl KernelGate {
     /// # Errors
     /// Why it cannot be loaded.
     pub fn try_load() -> Result<(), String> {
-        KernelGate::open(GateCharge::default()).map(drop)
+        KernelGate::open(GateCharge::default(), false).map(drop)
+    }
+
+    pub(super) fn steers(&self) -> bool {
+        self.0.steers()
     }
 
     pub(super) fn lower(&self, policy: &Policy) -> Result<Tables, String> {
@@ -71,6 +84,14 @@ impl KernelGate {
         self.0.attach(listeners).map_err(|error| error.to_string())
     }
 
+    pub(super) fn place(&self, of_classes: Vec<OfClasses<'_>>) -> Result<(), String> {
+        let listeners: Vec<_> = of_classes
+            .into_iter()
+            .map(|(address, sockets)| ClassSockets { address, sockets })
+            .collect();
+        self.0.place(&listeners).map_err(|error| error.to_string())
+    }
+
     pub(super) fn take_charged(&self, client: SocketAddr, local: SocketAddr, slot: u32) -> bool {
         self.0.take_charged(client, local, slot)
     }
@@ -79,7 +100,7 @@ impl KernelGate {
         self.0.ignore(client, until_ns);
     }
 
-    pub(super) fn figures(&self) -> GateFigures {
+    pub(super) fn figures(&self, ranks: usize) -> GateFigures {
         let counts = self.0.counts();
         let count = |count: Count| counts[count as usize];
         let rules = self.0.tallies().into_iter().take(MOST_RULES).map(|(name, tally)| GateRule {
@@ -89,6 +110,19 @@ impl KernelGate {
             reset: tally.reset,
         });
         GateFigures {
+            rung: if self.steers() { "full" } else { "address" },
+            answers: self.0.answers(),
+            answered: count(Count::Answered),
+            first: vec![
+                ("of_class", count(Count::Made)),
+                ("unjudged", count(Count::MadeUnjudged)),
+                ("no_socket", count(Count::MadePublic)),
+                ("failed", count(Count::NotMade)),
+                ("full_dropped", count(Count::FullDropped)),
+                ("full_reset", count(Count::FullReset)),
+            ],
+            by_rank: if self.steers() { self.0.judged(ranks).0 } else { Vec::new() },
+            held: vec![("bare", count(Count::Bare)), ("early", count(Count::Later))],
             interfaces: self.0.interfaces().len() as u64,
             syns: vec![
                 ("passed", count(Count::Passed)),

@@ -1,6 +1,7 @@
 //! Without the feature `gate`: there is none, so nothing of this is ever reached.
 
 use crate::config::GateCharge;
+use crate::listen::OfClasses;
 use forebay_metrics::GateFigures;
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
@@ -9,6 +10,11 @@ use std::sync::atomic::AtomicU64;
 
 /// Whether this program has the gate.
 pub fn is_built() -> bool {
+    false
+}
+
+/// Does not know.
+pub fn makes_connections() -> bool {
     false
 }
 
@@ -31,7 +37,7 @@ impl Tables {
 }
 
 impl KernelGate {
-    pub(super) fn open(_charge: GateCharge) -> Result<KernelGate, String> {
+    pub(super) fn open(_charge: GateCharge, _steers: bool) -> Result<KernelGate, String> {
         Err("this program was built without it (the Cargo feature gate)".to_owned())
     }
 
@@ -40,7 +46,11 @@ impl KernelGate {
     /// # Errors
     /// Always.
     pub fn try_load() -> Result<(), String> {
-        KernelGate::open(GateCharge::default()).map(drop)
+        KernelGate::open(GateCharge::default(), false).map(drop)
+    }
+
+    pub(super) fn steers(&self) -> bool {
+        match *self {}
     }
 
     pub(super) fn lower(&self, _policy: &Policy) -> Result<Tables, String> {
@@ -63,6 +73,10 @@ impl KernelGate {
         match *self {}
     }
 
+    pub(super) fn place(&self, _of_classes: Vec<OfClasses<'_>>) -> Result<(), String> {
+        match *self {}
+    }
+
     pub(super) fn take_charged(&self, _client: SocketAddr, _local: SocketAddr, _slot: u32) -> bool {
         match *self {}
     }
@@ -71,7 +85,7 @@ impl KernelGate {
         match *self {}
     }
 
-    pub(super) fn figures(&self) -> GateFigures {
+    pub(super) fn figures(&self, _ranks: usize) -> GateFigures {
         match *self {}
     }
 }

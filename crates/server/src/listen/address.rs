@@ -80,6 +80,13 @@ pub enum ListenError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// There can be no sockets for its classes.
+    OfClasses {
+        /// The address.
+        address: Address,
+        /// What the kernel said.
+        error: io::Error,
+    },
     /// The service manager passed a socket that no listener names.
     Unnamed {
         /// Where it listens, if that can be said.
@@ -101,6 +108,11 @@ impl fmt::Display for ListenError {
                 write!(f, "cannot listen on {address}: {error}")?;
                 f.write_str(hint(address, error))
             }
+            ListenError::OfClasses { address, error } => write!(
+                f,
+                "cannot listen for the classes of {address} on a port of the loopback: {error}; \
+                 gate = \"address\" does without"
+            ),
             ListenError::Unnamed { address: Some(address), name } => write!(
                 f,
                 "the service manager passed a socket for {address} ({name}), but no listener names \

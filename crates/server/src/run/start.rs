@@ -51,11 +51,13 @@ impl Server {
         plan.ranks.slots = register.ledgers(&plan.policy);
         // a process that can connect can also send commands
         let mut control_socket = open_control_socket(&config, file.as_deref())?;
+        // only root can load a program into the kernel
+        let gate = gate::open(config.gate, config.gate_charge).map_err(RunError::Gate)?;
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
-        let hands = plan
-            .groups
-            .iter()
-            .map(|group| listeners.take_endpoints(&group.listen, group.listener_sets));
+        let hands = plan.groups.iter().map(|group| {
+            let classes = gate::classes(gate.as_deref(), &plan, group);
+            listeners.take_ranked(&group.listen, group.listener_sets, classes)
+        });
         let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
         let admin_hand = match &plan.admin {
             Some(admin) => {
@@ -73,9 +75,8 @@ impl Server {
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, now_ms)
             .with_next(isolated::next(&config, now_ms));
         applications.take_effect(None);
-        // only root can load a program into the kernel
-        let gate = gate::open(config.gate, config.gate_charge, &gate::listeners(&plan, &listeners));
-        let gate = gate.map_err(RunError::Gate)?;
+        listeners.settle();
+        let gate = gate::attach(gate, config.gate, &plan, &listeners).map_err(RunError::Gate)?;
         // its helper keeps a right that the server gives up
         let judged = gate::listeners(&plan, &listeners);
         let keeper = firewall::open(&config.firewall, &judged, &plan.policy);

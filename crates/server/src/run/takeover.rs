@@ -8,7 +8,6 @@ use crate::control_socket::CommandAnswer;
 use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
 use crate::live::ServingSnapshot;
-use crate::plan::Plan;
 use crate::policy::InForce;
 use crate::policy_command::agents;
 use crate::reload::{self, Change, Current, Next, ReloadError};
@@ -216,6 +215,7 @@ impl Server {
         if let Change::To(admin) = admin {
             std::mem::replace(&mut self.admin, admin).into_iter().for_each(RunningAdmin::stop);
         }
+        let has_lost = self.listeners().settle();
         self.common = common;
         self.common.ranks.set(&plan.ranks);
         let trusted = TrustedProxies::shared(&config.trusted_proxies);
@@ -244,9 +244,10 @@ impl Server {
             .filter(|(number, is_retiring, _)| !is_retiring && !stays(*number))
             .map(|(number, ..)| *number)
             .collect();
-        self.leave(leaving, &plan);
         (self.plan, self.config) = (plan, config);
+        // what is on its way comes to sockets that are accepted from
         self.attach_gate();
+        self.leave(leaving, has_lost);
         self.tell_firewall();
         self.status.changed(&self.common, &self.plan, is_reload);
         self.watch_certificates();
@@ -270,10 +271,11 @@ impl Server {
         })
     }
 
-    /// Groups that have been replaced leave. Where an address is not wanted any more, they accept
-    /// until what was on its way has arrived.
-    fn leave(&mut self, groups: Vec<u64>, plan: &Plan) {
-        if !self.listeners().leave(&reload::wanted(plan)) {
+    /// Groups that have been replaced leave. Where an address, or the sockets of a class, are not wanted any
+    /// more, they accept until what was on its way has arrived.
+    fn leave(&mut self, groups: Vec<u64>, has_lost: bool) {
+        let wanted = reload::wanted(&self.plan);
+        if !(self.listeners().leave(&wanted) | has_lost) {
             return self.retire(&groups);
         }
         // from now on no reload goes on with them

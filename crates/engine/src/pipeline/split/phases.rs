@@ -97,7 +97,7 @@ impl<H: Handler> Shared<H> {
         let mut may_leave = phase == Phase::Accept;
         for _ in 0..BATCH {
             if may_leave && self.admission.load() >= 1.0 {
-                return self.lists.push_accept(Phase::Receive, index);
+                return self.lists.push_accept_last(index);
             }
             let may_make_room =
                 self.lists.ranks.is_ordered() && !worker.draining && !self.idle().is_empty();
@@ -129,7 +129,15 @@ impl<H: Handler> Shared<H> {
                 }
             }
         }
-        self.lists.push_accept(Phase::Accept, index);
+        drop(listener_set);
+        self.enlist(index);
+    }
+
+    /// Listener `index` has connections: it waits for a thread of accept.
+    pub(super) fn enlist(&self, index: usize) {
+        let listener_set = self.listener_set.read().unwrap_or_else(PoisonError::into_inner);
+        let rank = listener_set.listener(index).and_then(|listener| listener.rank);
+        self.lists.push_accept(rank, index);
     }
 
     /// A new connection goes to receive: its request is likely to be there already.

@@ -81,7 +81,7 @@ impl<H: Handler> Watcher<H> {
                     BELL => shared.control.bell(0).silence(),
                     token if token >= FIRST_LISTENER => {
                         let index = (token - FIRST_LISTENER) as usize;
-                        shared.lists.push_accept(Phase::Accept, index);
+                        shared.enlist(index);
                     }
                     token if token >= SOCKETS => {
                         let owner = shared.sockets().ready(token);

@@ -381,7 +381,7 @@ impl fmt::Display for Wrong {
             ),
             Wrong::NothingForGate => f.write_str(
                 "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
-                 \"drop\"",
+                 \"drop\", and there are no classes for \"full\" to queue by",
             ),
             Wrong::NotInGate => f.write_str(
                 "the kernel leaves it to the server: it keeps no limit for each client",

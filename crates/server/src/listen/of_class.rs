@@ -1,0 +1,126 @@
+//! Listening sockets of classes. The gate has the kernel queue a connection in the one of its class; nobody
+//! else can reach them. They belong to an address, as its own sockets do, and are kept as long.
+//!
+//! What a reload adds or leaves out counts from [`Listeners::settle`] on: until then engines that run accept
+//! from those before, and from no others.
+
+use super::{Address, BACKLOG, Listen, ListenError, Listener, Listeners, Rank, Socket};
+use forebay_sys::socket;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The sockets of classes of one listener, by rank, and the address that their connections come to.
+pub type OfClasses<'l> = (SocketAddr, Vec<Vec<BorrowedFd<'l>>>);
+
+/// The sockets of the classes of one address.
+#[derive(Debug, Default)]
+pub(super) struct SocketsOfClasses {
+    /// By rank; of each as many as of any other.
+    by_rank: Vec<Vec<OwnedFd>>,
+    /// Ranks that were asked for last.
+    wanted: usize,
+    /// Ranks that engines accept from, and sockets of each.
+    in_force: (usize, usize),
+}
+
+impl SocketsOfClasses {
+    /// So many ranks are wanted, and of each at least as many sockets as there are loops.
+    fn want(&mut self, ranks: usize, loops: usize, is_ipv4: bool) -> io::Result<()> {
+        self.wanted = ranks;
+        let loops = self.by_rank.first().map_or(0, Vec::len).max(loops);
+        self.by_rank.resize_with(self.by_rank.len().max(ranks), Vec::new);
+        for of_rank in &mut self.by_rank {
+            while of_rank.len() < loops {
+                of_rank.push(socket::listen_unreachable(is_ipv4, BACKLOG)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each loop at least one socket of each rank; together they have all.
+    fn share_out(&self, local: SocketAddr, by_loop: &mut [Vec<Socket>]) -> io::Result<()> {
+        for (rank, of_rank) in (0..).zip(&self.by_rank[..self.wanted]) {
+            let rank = Some(Rank(rank));
+            for (turn, socket) in of_rank.iter().enumerate() {
+                let at = turn % by_loop.len();
+                by_loop[at].push(Socket { rank, ..Socket::new(socket.try_clone()?, local) });
+            }
+        }
+        Ok(())
+    }
+
+    /// What was wanted is accepted from. Says whether there are ranks that are not wanted any more.
+    fn settle(&mut self) -> bool {
+        self.by_rank.truncate(self.wanted);
+        let (before, _) = self.in_force;
+        self.in_force = (self.wanted, self.by_rank.first().map_or(0, Vec::len));
+        self.wanted < before
+    }
+
+    /// Closes what was taken since.
+    fn undo(&mut self) {
+        let (ranks, loops) = self.in_force;
+        self.by_rank.truncate(ranks);
+        self.by_rank.iter_mut().for_each(|of_rank| of_rank.truncate(loops));
+        self.wanted = ranks;
+    }
+
+    fn in_force(&self) -> impl Iterator<Item = Vec<BorrowedFd<'_>>> {
+        let (ranks, loops) = self.in_force;
+        let by_rank = self.by_rank.iter().take(ranks);
+        by_rank.map(move |of_rank| of_rank.iter().take(loops).map(AsFd::as_fd).collect())
+    }
+}
+
+impl Listeners {
+    /// Gives each loop sockets of so many classes, for each address of `listen`.
+    pub(super) fn share_out_of_classes(
+        &mut self,
+        listen: &Listen,
+        ranks: usize,
+        by_loop: &mut [Vec<Socket>],
+    ) -> Result<(), ListenError> {
+        let wanted = std::slice::from_ref(listen);
+        for open in self.open.iter_mut().filter(|open| open.is_wanted(wanted)) {
+            open.share_out_of_classes(ranks, by_loop)
+                .map_err(|error| ListenError::OfClasses { address: open.wanted.clone(), error })?;
+        }
+        Ok(())
+    }
+
+    /// Engines accept from all that was taken. Says whether they will leave sockets of classes that are not
+    /// wanted any more: what is on its way to these needs as long as where an address is
+    /// [left](Listeners::leave).
+    pub fn settle(&mut self) -> bool {
+        // each is to hear of it
+        self.open.iter_mut().fold(false, |any, open| open.of_classes.settle() | any)
+    }
+
+    /// Closes the sockets of classes that no engine has begun to accept from.
+    pub(super) fn undo_of_classes(&mut self) {
+        self.open.iter_mut().for_each(|open| open.of_classes.undo());
+    }
+
+    /// The sockets of classes that engines accept from, as [settled](Listeners::settle).
+    pub fn of_classes(&self) -> Vec<OfClasses<'_>> {
+        let open = self.open.iter().filter(|open| open.left.is_none());
+        let of_classes = open.filter_map(|open| match &open.address {
+            Address::Tcp(address) => Some((*address, open.of_classes.in_force().collect())),
+            Address::Unix(_) => None,
+        });
+        of_classes.filter(|(_, by_rank): &OfClasses<'_>| !by_rank.is_empty()).collect()
+    }
+}
+
+impl Listener {
+    fn share_out_of_classes(
+        &mut self,
+        ranks: usize,
+        by_loop: &mut [Vec<Socket>],
+    ) -> io::Result<()> {
+        let Address::Tcp(address) = self.address else { return Ok(()) };
+        self.of_classes.want(ranks, by_loop.len(), address.is_ipv4())?;
+        self.of_classes.share_out(address, by_loop)
+    }
+}
