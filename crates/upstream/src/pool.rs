@@ -7,9 +7,7 @@
 use crate::application::Application;
 use crate::connection::Connection;
 use crate::group::Member;
-use forebay_sys::client;
 use std::collections::HashMap;
-use std::os::fd::AsFd;
 
 /// How often all are looked at, in milliseconds.
 const LOOK_MS: u64 = 1_000;
@@ -36,8 +34,8 @@ impl Pool {
         now_ms: u64,
     ) -> Option<Connection> {
         let idle = self.idle.get_mut(&(application.upstreams().number(), member))?;
-        while let Some(last) = idle.pop() {
-            if last.until_ms > now_ms && client::is_quiet(last.connection.as_fd()) {
+        while let Some(mut last) = idle.pop() {
+            if last.until_ms > now_ms && last.connection.is_fit(now_ms) {
                 return Some(last.connection);
             }
         }
@@ -72,7 +70,7 @@ impl Pool {
         }
         self.looked_ms = now_ms;
         self.idle.retain(|_, idle| {
-            idle.retain(|one| one.until_ms > now_ms && client::is_quiet(one.connection.as_fd()));
+            idle.retain_mut(|one| one.until_ms > now_ms && one.connection.is_fit(now_ms));
             !idle.is_empty()
         });
     }
