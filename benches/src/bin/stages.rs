@@ -1,5 +1,5 @@
-//! What it costs to answer in three stages: processor time per request of `isolated`, beside `event` and beside
-//! three chained nginx (proxy, proxy, files; connections are kept).
+//! What it costs to answer in three stages: processor time per request of `isolated`, with HTTP/2 and with HTTP/1.1
+//! between its stages, beside `event` and beside three chained nginx (proxy, proxy, files; connections are kept).
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -42,16 +42,20 @@ struct Options {
 enum Server {
     Event,
     Isolated,
+    /// Its stages speak HTTP/1.1 with one another.
+    IsolatedHttp1,
     Nginx,
 }
 
 impl Server {
-    const ALL: [Server; 3] = [Server::Event, Server::Isolated, Server::Nginx];
+    const ALL: [Server; 4] =
+        [Server::Event, Server::Isolated, Server::IsolatedHttp1, Server::Nginx];
 
     fn name(self) -> &'static str {
         match self {
             Server::Event => "forebay event",
             Server::Isolated => "forebay isolated",
+            Server::IsolatedHttp1 => "forebay isolated, HTTP/1.1",
             Server::Nginx => "nginx, nginx, nginx",
         }
     }
@@ -60,7 +64,7 @@ impl Server {
     fn tiers(self) -> &'static [&'static str] {
         match self {
             Server::Event => &["all"],
-            Server::Isolated => &["receive", "process", "respond"],
+            Server::Isolated | Server::IsolatedHttp1 => &["receive", "process", "respond"],
             Server::Nginx => &["front", "middle", "files"],
         }
     }
@@ -77,7 +81,7 @@ impl Running {
     fn tiers(&self) -> Vec<Vec<u32>> {
         let pid = |group: &Group| group.pid().as_raw_nonzero().get().unsigned_abs();
         match self.server {
-            Server::Isolated => {
+            Server::Isolated | Server::IsolatedHttp1 => {
                 let all: Vec<_> = self.groups.iter().flat_map(|group| tree(pid(group))).collect();
                 let of = |tier: &str| -> Vec<u32> {
                     all.iter().copied().filter(|&pid| is_stage(pid, tier)).collect()
@@ -108,13 +112,13 @@ impl Bench<'_> {
         SocketAddr::from(([127, 0, 0, 1], self.options.port + at))
     }
 
-    fn forebay(&self, engine: &str) -> Result<Command, Error> {
-        let file = self.dir.join(format!("{engine}.toml"));
+    fn forebay(&self, engine: &str, more: &str) -> Result<Command, Error> {
+        let file = self.dir.join("forebay.toml");
         let (root, listen) = (self.dir.join("root"), self.address(0));
         let text = format!(
             "root = {root:?}\nlisten = [\"{listen}\"]\nengine = \"{engine}\"\nlog.access = \"off\"\n\
              control.socket = \"off\"\nlimits.connections_per_client = 100000\n\
-             limits.requests_per_connection = 0\n"
+             limits.requests_per_connection = 0\n{more}"
         );
         fs::write(&file, text).map_err(Error::io("cannot write", &file))?;
         let beside = || std::env::current_exe().unwrap_or_default().with_file_name("forebay");
@@ -148,8 +152,11 @@ impl Bench<'_> {
 
     fn start(&self, server: Server) -> Result<Running, Error> {
         let commands = match server {
-            Server::Event => vec![self.forebay("event")?],
-            Server::Isolated => vec![self.forebay("isolated")?],
+            Server::Event => vec![self.forebay("event", "")?],
+            Server::Isolated => vec![self.forebay("isolated", "")?],
+            Server::IsolatedHttp1 => {
+                vec![self.forebay("isolated", "isolated.http2 = \"off\"\n")?]
+            }
             Server::Nginx => self.chain()?,
         };
         let groups = commands.into_iter().map(Group::start).collect::<Result<_, _>>()?;
@@ -198,7 +205,7 @@ impl Bench<'_> {
     fn run(&self) -> Result<(), Error> {
         println!("| file | server | us of CPU per request | of each tier |\n|---|---|---|---|");
         for (file, _) in FILES {
-            let mut costs: [Vec<Cost>; 3] = Default::default();
+            let mut costs: [Vec<Cost>; 4] = Default::default();
             for _ in 0..self.options.rounds {
                 for (server, costs) in Server::ALL.into_iter().zip(&mut costs) {
                     costs.push(self.measure(server, file)?);

@@ -42,6 +42,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
+    /// The stages of a server with engine = "isolated": their processes, whether they answer, and how often
+    /// they were started again
+    Status(crate::policy::Server),
     /// Who is served first and who is not: what holds, why, and how to change it at once
     #[command(subcommand, disable_help_subcommand = true)]
     Policy(crate::policy::Policy),

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Command::Stage(options) => stage(options),
         Command::Firewall => forebay_server::firewall::helper::run().map_err(Failure::Firewall),
         Command::Reload { config, socket } => reload(&config, socket),
+        Command::Status(server) => server.ask("status").and_then(policy::print),
         Command::Policy(command) => policy::run(command),
         Command::Upstream(command) => upstream::run(command),
         Command::Check { config, print, strict } => check(&config, print, strict),

@@ -34,7 +34,7 @@ use forebay_upstream::target::Refused;
 use forebay_upstream::upkeep::Upkeep;
 use forebay_upstream::upstreams::{self, Upstreams};
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
@@ -97,6 +97,11 @@ impl Applications {
     /// Whom it asks.
     pub fn next_stage(&self) -> Option<&Arc<Application>> {
         self.next.as_ref()?.stage.as_ref()
+    }
+
+    /// Whether a request to the next stage may be sent again that is idempotent.
+    pub fn repeats_idempotent(&self, site: Option<u32>) -> bool {
+        self.next.as_ref().is_some_and(|next| next.repeats_idempotent(site))
     }
 
     /// Those of a route: the same as another's that says the same of them.
@@ -230,10 +235,19 @@ pub fn keep_up_link(applications: &Applications) -> io::Result<()> {
 }
 
 /// What is asked of the next stage.
-pub fn ask_stage(request: &Request<'_>, id: u128, trusted: &TrustedProxies) -> Ask {
+///
+/// `tells_local` says that an application may want to know where the client has come to.
+pub fn ask_stage(
+    request: &Request<'_>,
+    id: u128,
+    standpoint: Standpoint<'_>,
+    tells_local: bool,
+) -> Ask {
     let Request { head, peer, .. } = *request;
-    let origin =
-        Origin { client: client_of(peer, head, trusted), is_secure: peer.secured.is_some(), id };
+    let local = tells_local.then(|| standpoint.local_of(peer, head));
+    let client = client_of(peer, head, standpoint.trusted);
+    let is_secure = peer.secured.is_some();
+    let origin = Origin { client, is_secure, local, id };
     let mut text = Vec::with_capacity(1024);
     let (written, copy) = stage::write(head, &origin, &mut text);
     let (preface, copy) = (Vec::new(), Some(copy));
@@ -338,11 +352,12 @@ pub fn ask(
     request: &Request<'_>,
     asked: &Asked,
     rank: Rank,
-    trusted: &TrustedProxies,
+    standpoint: Standpoint<'_>,
     hidden: Option<&str>,
 ) -> Result<Ask, Unasked> {
     let Request { head, peer, .. } = *request;
-    let from = from(peer, head, trusted);
+    let local = standpoint.local_of(peer, head);
+    let from = from(peer, head, standpoint.trusted, local);
     let Ok(judged) = request.path() else {
         return Err(Unasked::Refused(Refused::Ambiguous("The path cannot be read")));
     };
@@ -391,7 +406,7 @@ pub fn ask(
                     file: script.file.as_deref(),
                 },
                 body_bytes,
-                local: peer.local,
+                local,
                 remote_port: peer.address().port(),
                 user: None,
             };
@@ -420,11 +435,12 @@ pub fn ask_authority(
     request: &Request<'_>,
     id: u128,
     rank: Rank,
-    trusted: &TrustedProxies,
+    standpoint: Standpoint<'_>,
     hidden: Option<&str>,
 ) -> Result<Ask, Unasked> {
     let Request { head, peer, .. } = *request;
-    let from = from(peer, head, trusted);
+    let local = standpoint.local_of(peer, head);
+    let from = from(peer, head, standpoint.trusted, local);
     let field = |name: &str, value: &[u8]| -> request::Given { (name.into(), Some(value.into())) };
     let given = [
         field("X-Forwarded-Method", head.method_text.as_bytes()),
@@ -452,7 +468,7 @@ fn log_of(script: &[u8], request: u128) -> Log {
 }
 
 /// Who asks, and how the request came here.
-fn from(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> From {
+fn from(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies, local: SocketAddr) -> From {
     let nearest = peer.address().ip().to_canonical();
     From {
         nearest,
@@ -460,7 +476,25 @@ fn from(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> From {
         // a proxy that has stated no client passes bytes on: what they say is the client's own
         is_trusted: peer.stated != Some(peer.remote) && trusted.contain(nearest),
         is_secure: peer.secured.is_some(),
-        port: peer.local.port(),
+        port: local.port(),
+    }
+}
+
+/// What a process believes of those it stands behind.
+#[derive(Clone, Copy)]
+pub struct Standpoint<'s> {
+    /// Proxies that are trusted.
+    pub trusted: &'s TrustedProxies,
+    /// Which stage it is; `None` if it is the whole server.
+    pub role: Option<Role>,
+}
+
+impl Standpoint<'_> {
+    /// Where the client has come to: of a process that stands behind another, as that one says.
+    fn local_of(self, peer: &Peer, head: &Head<'_>) -> SocketAddr {
+        let is_behind = matches!(self.role, Some(Role::Process | Role::Respond));
+        let told = if is_behind { stage::local(head) } else { None };
+        told.unwrap_or(peer.local)
     }
 }
 
@@ -537,7 +571,7 @@ pub fn failed(failed: Failed) -> (u16, &'static str) {
             (504, "The application did not answer in time")
         }
         (Failure::Connect, false) => (502, "The application cannot be reached"),
-        (Failure::Unwritten | Failure::Closed, _) => {
+        (Failure::Unwritten | Failure::Closed | Failure::Returned, _) => {
             (502, "The application has closed the connection without an answer")
         }
         (Failure::Overloaded, _) => (503, "The application has no room for more requests"),

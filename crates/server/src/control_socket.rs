@@ -10,8 +10,9 @@
 
 mod session;
 
-use crate::config;
+use crate::config::{self, Config};
 use crate::policy_command::agents::Change;
+use crate::run::RunError;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use foldhash::fast::FixedState;
 use forebay_sys::process;
@@ -48,6 +49,24 @@ pub fn path(setting: &config::ControlSocket, file: &Path) -> Option<PathBuf> {
         None => std::env::temp_dir().join(format!("forebay-{user}")),
     };
     Some(directory.join(format!("{hash:016x}.sock")))
+}
+
+/// The open socket of the server that runs `file` with this configuration, if it has one.
+///
+/// # Errors
+/// When it cannot be used.
+pub(crate) fn open(
+    config: &Config,
+    file: Option<&Path>,
+) -> Result<Option<ControlSocket>, RunError> {
+    let at = file.and_then(|file| path(&config.control.socket, file));
+    let open = |path: PathBuf| {
+        if config.control.socket == config::ControlSocket::Auto {
+            remove_dead(&path);
+        }
+        ControlSocket::open(&path).map_err(|error| RunError::ControlSocket { path, error })
+    };
+    at.map(open).transpose()
 }
 
 /// Longest request, in bytes.

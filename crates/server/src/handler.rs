@@ -3,8 +3,8 @@
 
 use crate::acme;
 use crate::applications::{
-    Applications, Asked, NO_TUNNEL, Pools, ask, ask_authority, ask_stage, before, failed, refused,
-    said_of, summary,
+    Applications, Asked, NO_TUNNEL, Pools, Standpoint, ask, ask_authority, ask_stage, before,
+    failed, refused, said_of, summary,
 };
 use crate::certificates::{Certificates, OTHER_CONNECTION};
 use crate::client::{TrustedProxies, client_of};
@@ -653,11 +653,17 @@ impl FastLane {
         let id = self.ids.number();
         let site = self.site.site_of(request);
         let destination = Destination { site: site.unwrap_or(u32::MAX), ..Destination::default() };
+        let repeats = self.applications.repeats_idempotent(site);
         let Some(next) = self.applications.next_stage().map(Arc::clone) else {
             self.refuse(502, "There is no next stage", reply);
             return Outcome::Replied;
         };
-        let ask = ask_stage(request, id, &self.trusted);
+        let tells_local = !self.applications.is_empty();
+        let standpoint = Standpoint { trusted: &self.trusted, role: self.applications.role() };
+        let mut ask = ask_stage(request, id, standpoint, tells_local);
+        if let Some(copy) = &mut ask.copy {
+            copy.repeats_idempotent = repeats;
+        }
         let asked = Asked { destination, id, rule: None };
         let now_ms = self.now.monotonic_ms;
         match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
@@ -740,12 +746,13 @@ impl FastLane {
         let verifier = self.certificates.verifier.as_ref().filter(|verifier| verifier.remove);
         let hidden = verifier.map(|verifier| &*verifier.cookie);
         let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
-        let trusted = &self.trusted;
+        let standpoint = Standpoint { trusted: &self.trusted, role: self.applications.role() };
         let ask = match authority {
             Some(authority) => {
-                ask_authority(authority, &application, request, asked.id, rank, trusted, hidden)
+                let id = asked.id;
+                ask_authority(authority, &application, request, id, rank, standpoint, hidden)
             }
-            None => ask(&application, request, &asked, rank, trusted, hidden),
+            None => ask(&application, request, &asked, rank, standpoint, hidden),
         };
         let (status, text) = match ask {
             Err(unasked) => unasked.told(),

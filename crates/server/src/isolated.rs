@@ -8,7 +8,7 @@
 //!
 //! The paper has three stages and does not say which logic is in which: this cut is ours. Each process is
 //! the whole program with loops of `event` and one part of the path. What one stage asks the next goes
-//! over HTTP/1.1 and a Unix socket, and a [link](forebay_upstream::link) decides what becomes of a request
+//! over HTTP/2 and a Unix socket, and a [link](forebay_upstream::link) decides what becomes of a request
 //! whose instance does not answer.
 //!
 //! | module | what it holds |
@@ -17,12 +17,14 @@
 //! | `links` | the directory with the sockets of the stages |
 //! | `seal` | what a process of *process* gives up, so that one that was taken over gets nothing |
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
+//! | `status` | what `forebay status` says of them |
 //! | `supervisor` | the process that starts the others, and starts them again |
 
 mod ending;
 mod links;
 mod seal;
 mod stage;
+mod status;
 mod supervisor;
 
 pub use links::{copy, hold};

@@ -253,7 +253,10 @@ impl Server {
 
     /// Starts the thread that looks after applications, if one needs it.
     fn keep_up_applications(&mut self) {
-        if self.keeps_up_applications || self.common.live.get().applications.is_empty() {
+        let applications = &self.common.live.get().applications;
+        // those of other stages are asked by respond
+        let asks = matches!(applications.role(), None | Some(Role::Respond));
+        if self.keeps_up_applications || applications.is_empty() || !asks {
             return;
         }
         match applications::keep_up(Arc::clone(&self.common.live)) {
@@ -379,6 +382,10 @@ impl Server {
         }
         match command.as_str() {
             "reload" => self.ask_for(Wanted::File, Some(reply)),
+            "status" => {
+                let text = "one process serves; only the engine isolated has stages\n".to_owned();
+                let _ = reply.send(CommandAnswer { code: 0, text });
+            }
             other if other.starts_with("policy set\n") => {
                 let assignments = other.lines().skip(1).map(str::to_owned).collect();
                 self.ask_for(Wanted::Set(assignments), Some(reply));

@@ -22,20 +22,24 @@ pub struct Application {
     ends: Option<Mutex<Ends>>,
     /// Who makes connections to it, if this process may not.
     connector: Option<Mutex<Connector>>,
+    /// Whether requests go to it over HTTP/2.
+    is_http2: bool,
 }
 
 impl Application {
     /// With these upstreams, which are those that the settings name.
     pub fn new(settings: settings::Application, upstreams: Arc<Upstreams>) -> Arc<Application> {
-        Arc::new(Application { settings, upstreams, link: None, ends: None, connector: None })
+        let (link, ends, connector) = (None, None, None);
+        Arc::new(Application { settings, upstreams, link, ends, connector, is_http2: false })
     }
 
     /// The next stage of this server: its instances are the upstreams, and a [link] decides
-    /// what becomes of requests to them. None waits for a place. `connector` makes connections to them, if this
-    /// process may not.
+    /// what becomes of requests to them. None waits for a place. `is_http2` says how they are asked. `connector`
+    /// makes connections to them, if this process may not.
     pub fn of_stage(
         settings: settings::Application,
         link: link::Settings,
+        is_http2: bool,
         ends: Option<Ends>,
         connector: Option<Connector>,
         now_ms: u64,
@@ -51,6 +55,7 @@ impl Application {
             link: Some(link),
             ends: ends.map(Mutex::new),
             connector: connector.map(Mutex::new),
+            is_http2,
         })
     }
 
@@ -62,6 +67,11 @@ impl Application {
         let number = u32::try_from(member).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
         let mut connector = connector.lock().unwrap_or_else(PoisonError::into_inner);
         connector.connect(number).map(Connection::from)
+    }
+
+    /// Whether requests go to it over HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.is_http2
     }
 
     /// The link is told of processes that have ended since the last time.

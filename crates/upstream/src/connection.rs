@@ -1,6 +1,9 @@
-//! A connection to an upstream.
+//! A connection to an upstream, in either version of HTTP.
 
+use crate::http2::Http2;
 use forebay_conn::SocketId;
+use forebay_sys::client;
+use forebay_sys::socket::{self, Received, Sent};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,6 +15,7 @@ pub(crate) struct Connection {
     pub(crate) id: SocketId,
     /// Where it leads, of the addresses that a name has.
     pub(crate) address: Option<SocketAddr>,
+    http2: Option<Box<Http2>>,
 }
 
 impl Connection {
@@ -23,7 +27,7 @@ impl Connection {
 
 impl From<OwnedFd> for Connection {
     fn from(socket: OwnedFd) -> Connection {
-        Connection { socket, id: SocketId::new(), address: None }
+        Connection { socket, id: SocketId::new(), address: None, http2: None }
     }
 }
 
@@ -37,5 +41,63 @@ impl From<Connection> for OwnedFd {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+impl Connection {
+    /// The same, on which HTTP/2 is spoken from its first byte on.
+    #[must_use]
+    pub(crate) fn with_http2(self) -> Connection {
+        Connection { http2: Some(Box::new(Http2::new())), ..self }
+    }
+
+    /// What HTTP/2 knows beside the bytes, if that is spoken.
+    pub(crate) fn http2(&self) -> Option<&Http2> {
+        self.http2.as_deref()
+    }
+
+    /// Whether another request may be sent on it, which nothing was asked of for a while.
+    pub(crate) fn is_fit(&mut self, now_ms: u64) -> bool {
+        let socket = self.socket.as_fd();
+        match &mut self.http2 {
+            Some(http2) => http2.is_fit(socket, now_ms),
+            None => client::is_quiet(socket),
+        }
+    }
+
+    /// Whether another request may be sent on it, of which the one before is over.
+    pub(crate) fn ends_clean(&mut self) -> bool {
+        let socket = self.socket.as_fd();
+        self.http2.as_mut().is_none_or(|http2| http2.ends_clean(socket))
+    }
+
+    /// Sends some of a request; `ends` if that is the last of it.
+    pub(crate) fn send(&mut self, bytes: &[u8], ends: bool) -> Sent {
+        let socket = self.socket.as_fd();
+        match &mut self.http2 {
+            Some(http2) => http2.send(socket, bytes, ends),
+            None => socket::send(socket, bytes, false),
+        }
+    }
+
+    /// Sends what follows the body of a request.
+    pub(crate) fn end_with(&mut self, trailers: &[u8]) {
+        if let Some(http2) = &mut self.http2 {
+            http2.end_with(self.socket.as_fd(), trailers);
+        }
+    }
+
+    /// Appends at most `most` bytes of the answer.
+    pub(crate) fn receive_more(
+        &mut self,
+        into: &mut Vec<u8>,
+        most: usize,
+        now_ms: u64,
+    ) -> Received {
+        let socket = self.socket.as_fd();
+        match &mut self.http2 {
+            Some(http2) => http2.receive(socket, into, most, now_ms),
+            None => socket::receive_more(socket, into, most),
+        }
     }
 }

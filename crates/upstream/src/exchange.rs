@@ -26,6 +26,7 @@
 //! | `exchange/outcome.rs`, `exchange/link_state.rs`, `exchange/script.rs` | parts of that |
 
 use crate::application::Application;
+use crate::connection::Connection;
 use crate::fastcgi;
 use crate::group::Unavailable;
 use crate::pool::Pool;
@@ -95,9 +96,14 @@ impl<T> Exchange<T> {
         now_ms: u64,
     ) -> Result<Exchange<T>, Unavailable> {
         let Ask { method, key, standing, preface, head, written, copy, log } = ask;
+        // a request without a host cannot be said in HTTP/2
+        let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.lacks_host);
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
-                let flight = link.begin(link_state::repeats(method), key, now_ms);
+                // who waits to be asked for the body cannot be kept waiting for more
+                let is_withheld = is_http2 && !written.expects_continue;
+                let repeats = link_state::repeats(method, copy.repeats_idempotent);
+                let flight = link.begin(repeats, is_withheld, key, now_ms);
                 let flight = flight.ok_or(Unavailable::Down)?;
                 let head_bytes = preface.len() + head.len();
                 Some(Box::new(Linked::new(flight, copy, method, head_bytes)))
@@ -121,7 +127,7 @@ impl<T> Exchange<T> {
                 Some(Box::new(Script::new(written.asked, limits, log)))
             }
         };
-        let upload = Upload::new(written.framing, script.is_some());
+        let upload = Upload::new(written.framing, script.is_some(), is_http2);
         let preface_bytes = preface.len();
         let mut to = preface;
         to.extend_from_slice(&head);
@@ -132,6 +138,7 @@ impl<T> Exchange<T> {
             tag,
             application: Arc::clone(application),
             linked,
+            is_http2,
             method,
             key,
             standing,
@@ -153,6 +160,7 @@ impl<T> Exchange<T> {
             is_cut: false,
             shuts: None,
             upload,
+            request_trailers: None,
             body_left: match spools {
                 true => bodies.most_bytes.min(bodies.spool_bytes),
                 false => bodies.most_bytes,
@@ -178,7 +186,7 @@ impl<T> Exchange<T> {
             times: Times { begun_ns: clock::monotonic_ns(), ..Times::default() },
         };
         let mut kept = |member| match preface_bytes {
-            0 => pool.take(application, member, now_ms),
+            0 if is_http2 == application.is_http2() => pool.take(application, member, now_ms),
             _ => None,
         };
         match (instance, asked) {
@@ -233,11 +241,15 @@ impl<T> Exchange<T> {
             && self.sent == self.to.len()
             && self.at == self.received.len()
             && !(self.is_cut || self.has_ended);
-        let keeps = self.application.settings().group().keep_alive.connections > 0;
+        let keeps = self.application.settings().group().keep_alive.connections > 0
+            && self.is_http2 == self.application.is_http2();
         if !(is_clean && keeps && self.preface == 0) {
             return;
         }
-        let Some(connection) = self.connection.take() else { return };
+        let Some(mut connection) = self.connection.take() else { return };
+        if !connection.ends_clean() {
+            return;
+        }
         let member = self.upstream();
         let left = match self.slot.take() {
             Some(slot) => slot.pass_on(connection),
@@ -256,6 +268,10 @@ impl<T> Exchange<T> {
             Coming::OfScript => self.read_script(out, most),
             Coming::All => match self.take(out, most) {
                 Given::Broken => self.broken(),
+                Given::End if self.is_http2 => {
+                    self.coming = Coming::Nothing;
+                    Given::End
+                }
                 given => given,
             },
             Coming::Sized(left) => {
@@ -293,7 +309,9 @@ impl<T: Send> Relay for Exchange<T> {
             return Some((id, bell, Wants { read: true, write: false }));
         }
         let connection = self.connection.as_ref()?;
-        let has_unsent = self.sent < self.to.len() && !self.is_cut;
+        let has_unsent =
+            self.sent < self.to.len() || connection.http2().is_some_and(|http2| http2.has_unsent());
+        let has_unsent = has_unsent && !self.is_cut;
         let reads = self.phase != Phase::Connecting && !self.has_ended;
         let wants = Wants { read: reads && !self.can_read, write: has_unsent && !self.can_write };
         Some((connection.id, connection.as_fd(), wants))
@@ -328,7 +346,10 @@ impl<T: Send> Relay for Exchange<T> {
         match self.upload.take() {
             Some(Upload::Http(mut encoder)) => _ = encoder.finish(trailers, &mut self.to),
             Some(Upload::Stdin) => fastcgi::end_of_stdin(&mut self.to),
-            None => self.shuts = Some(false),
+            Some(Upload::Plain) => self.note_trailers(trailers),
+            // the end of a tunnel
+            None if self.asked.upgrade => self.shuts = Some(false),
+            None => {}
         }
     }
 
@@ -354,7 +375,14 @@ impl<T: Send> Relay for Exchange<T> {
                 Phase::Connecting => self.look_at_connection(),
                 Phase::Asking => {
                     self.send();
-                    if self.asks_for_body() { Ok(Some(Next::Interim(100))) } else { self.hear() }
+                    match self.asks_for_body() {
+                        true => Ok(Some(Next::Interim(100))),
+                        false => match self.hear() {
+                            // what has come has opened the window
+                            Ok(Some(Next::Wait)) if self.may_go_on() => Ok(None),
+                            heard => heard,
+                        },
+                    }
                 }
                 Phase::Answered => {
                     self.send();
@@ -407,7 +435,10 @@ impl<T: Send> Relay for Exchange<T> {
     fn trailers(&self) -> Vec<(&str, &[u8])> {
         match &self.coming {
             Coming::Chunked(decoder) => decoder.trailers().collect(),
-            _ => Vec::new(),
+            _ => match self.connection.as_ref().and_then(Connection::http2) {
+                Some(http2) => http2.trailers().iter().map(|(n, v)| (&**n, &**v)).collect(),
+                None => Vec::new(),
+            },
         }
     }
 

@@ -3,7 +3,7 @@
 //! A request whose path belongs to an application does not end here. Its head is written anew for an
 //! upstream, which is chosen among those that can take it; the head of the answer is read, within
 //! bounds, and what is for the client is told it. Most of this is said without sockets, threads and
-//! clocks: bytes and time are arguments. The first six modules have the sockets and the file.
+//! clocks: bytes and time are arguments. The first modules, down to `ends`, have the sockets and the file.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | [`application`] | the application of a route |
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, who waits for one |
 //! | [`pool`] | connections that wait for their next request |
+//! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
 //! | [`upkeep`] | checks of upstreams, and names that are looked up again |
 //! | [`pings`] | whether the instances of the next stage live |
 //! | [`ends`] | how its processes have ended |
@@ -62,6 +63,7 @@ pub mod exchange;
 pub mod fastcgi;
 pub mod group;
 pub mod health;
+mod http2;
 pub mod link;
 mod names;
 pub mod notices;

@@ -4,10 +4,12 @@
 use crate::application::Application;
 use crate::exchange::ATTEMPT;
 use crate::link::Ping;
+use crate::settings::Address;
 use forebay_sys::poll::{self, Interest};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// How long is waited at a time, in milliseconds: what is due is known late by no more.
 const REST_MS: u64 = 50;
@@ -38,12 +40,7 @@ impl Pings {
             // one that was given up is closed
             self.open.retain(|one| one.ping.instance != ping.instance);
             match stage.connect(ping.instance, now) {
-                Ok(socket) => self.open.push(Open {
-                    ping,
-                    socket: TcpStream::from(OwnedFd::from(socket)),
-                    has_asked: false,
-                    heard: Vec::new(),
-                }),
+                Ok(connection) => self.open.push(Open::new(ping, OwnedFd::from(connection))),
                 // of the process that connects, and not of the instance
                 Err(error) if error.raw_os_error().is_none() => {
                     if let Some(mut link) = stage.link() {
@@ -53,10 +50,7 @@ impl Pings {
                 Err(_) => tell(stage, ping, false, now),
             }
         }
-        let waits = self.open.iter().map(|one| {
-            let interest = if one.has_asked { Interest::Read } else { Interest::Write };
-            (one.socket.as_fd(), interest)
-        });
+        let waits = self.open.iter().map(|one| (one.socket.as_fd(), one.waits()));
         // without memory for it nothing is waited for
         let _ = poll::wait_any(&waits.collect::<Vec<_>>(), REST_MS);
         let now = now_ms();
@@ -74,6 +68,25 @@ impl Pings {
     }
 }
 
+/// Whether a server answers a ping within this time.
+pub fn answers(to: &Address, patience: Duration) -> bool {
+    let Ok(socket) = to.connect() else { return false };
+    let mut open = Open::new(Ping { instance: 0, number: 0 }, socket);
+    let end = Instant::now() + patience;
+    loop {
+        match open.go_on() {
+            Ok(true) => return true,
+            Ok(false) => {}
+            Err(_) => return false,
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        if left == 0 || poll::wait([(open.socket.as_fd(), open.waits())], left).is_err() {
+            return false;
+        }
+    }
+}
+
 fn tell(stage: &Application, ping: Ping, is_there: bool, now_ms: u64) {
     if let Some(mut link) = stage.link() {
         link.pong(ping, is_there, now_ms);
@@ -81,6 +94,14 @@ fn tell(stage: &Application, ping: Ping, is_there: bool, now_ms: u64) {
 }
 
 impl Open {
+    fn new(ping: Ping, socket: OwnedFd) -> Open {
+        Open { ping, socket: TcpStream::from(socket), has_asked: false, heard: Vec::new() }
+    }
+
+    fn waits(&self) -> Interest {
+        if self.has_asked { Interest::Read } else { Interest::Write }
+    }
+
     /// Whether the answer has come.
     fn go_on(&mut self) -> io::Result<bool> {
         if !self.has_asked {

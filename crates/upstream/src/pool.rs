@@ -7,9 +7,7 @@
 use crate::application::Application;
 use crate::connection::Connection;
 use crate::group::Member;
-use forebay_sys::client;
 use std::collections::HashMap;
-use std::os::fd::AsFd;
 
 /// How often all are looked at, in milliseconds.
 const LOOK_MS: u64 = 1_000;
@@ -38,9 +36,9 @@ impl Pool {
     ) -> Option<Connection> {
         let upstreams = application.upstreams();
         let idle = self.idle.get_mut(&(upstreams.number(), member))?;
-        while let Some(last) = idle.pop() {
+        while let Some(mut last) = idle.pop() {
             let is_current = || upstreams.is_current(member, &last.connection);
-            if last.until_ms > now_ms && is_current() && client::is_quiet(last.connection.as_fd()) {
+            if last.until_ms > now_ms && is_current() && last.connection.is_fit(now_ms) {
                 return Some(last.connection);
             }
         }
@@ -75,7 +73,7 @@ impl Pool {
         }
         self.looked_ms = now_ms;
         self.idle.retain(|_, idle| {
-            idle.retain(|one| one.until_ms > now_ms && client::is_quiet(one.connection.as_fd()));
+            idle.retain_mut(|one| one.until_ms > now_ms && one.connection.is_fit(now_ms));
             !idle.is_empty()
         });
     }

@@ -28,6 +28,8 @@ pub enum Failure {
     Malformed,
     /// It has said that it has no room for the request, which did not run.
     Overloaded,
+    /// It is about to end, and has said that it has not begun with the request.
+    Returned,
     /// No answer came in time, while others had theirs: another upstream would take as long.
     Silent,
     /// No answer came in time, and no other request had one meanwhile: it is the upstream that hangs.
@@ -49,7 +51,7 @@ pub fn may_repeat(method: Method, failure: Failure, body: Body) -> bool {
     // RFC 9110 §9.2.1; a client that has asked for a trace has had it
     let is_safe = matches!(method, Method::Get | Method::Head | Method::Options);
     let is_possible = match failure {
-        Failure::Connect | Failure::Unwritten | Failure::Overloaded => true,
+        Failure::Connect | Failure::Unwritten | Failure::Overloaded | Failure::Returned => true,
         Failure::Closed | Failure::Malformed | Failure::Frozen => is_safe,
         Failure::Silent => false,
     };

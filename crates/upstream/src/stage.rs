@@ -7,6 +7,7 @@
 //! | `X-Request-Id` | under what number the request is known in logs |
 //! | `X-Forwarded-For` | the client, alone |
 //! | `X-Forwarded-Proto` | whether it came through TLS |
+//! | `Forebay-Local` | which address and port the client has reached, if an application may be told |
 //!
 //! An answer to it may have `Forebay-Delay`: for how many milliseconds the request has waited before it was
 //! worked on.
@@ -18,7 +19,7 @@ use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name};
 use forebay_http::response::Asked;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Who asks, as the stage that received the request knows it.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,8 @@ pub struct Origin {
     pub client: IpAddr,
     /// Whether it came through TLS.
     pub is_secure: bool,
+    /// Where the client has come to, if an application may be told.
+    pub local: Option<SocketAddr>,
     /// Under what number the request is known.
     pub id: u128,
 }
@@ -37,10 +40,11 @@ pub const ADDED_BYTES: usize = 256;
 /// Lines that are added to a head at most.
 pub const ADDED_LINES: usize = 8;
 
-/// Whether a field is one of those that are added here, which nobody else may set.
-fn is_added(name: &str) -> bool {
-    name.eq_ignore_ascii_case(ATTEMPT)
-}
+/// The field that says where the client has come to.
+const LOCAL: &str = "Forebay-Local";
+
+/// What a field of HTTP/2 counts beside its bytes.
+pub const FIELD_BYTES: usize = forebay_http2::fields::FIELD_BYTES;
 
 /// Appends the head of a request to `out`.
 pub fn write(head: &Head<'_>, origin: &Origin, out: &mut Vec<u8>) -> (Written, Copy) {
@@ -61,7 +65,7 @@ pub fn write(head: &Head<'_>, origin: &Origin, out: &mut Vec<u8>) -> (Written, C
     let mut is_for_whole = head.framing == Framing::None;
     for (name, value) in head.fields() {
         let is_passed = match kind(name) {
-            Kind::Plain | Kind::Cookie | Kind::MaxForwards => !is_added(name),
+            Kind::Plain | Kind::Cookie | Kind::MaxForwards => true,
             Kind::Trailer => head.framing == Framing::Chunked,
             Kind::Own | Kind::Forwarding(_) => false,
         };
@@ -75,20 +79,28 @@ pub fn write(head: &Head<'_>, origin: &Origin, out: &mut Vec<u8>) -> (Written, C
     }
     let proto = if origin.is_secure { "https" } else { "http" };
     push(out, format_args!("X-Forwarded-Proto: {proto}\r\nX-Request-Id: {:032x}\r\n", origin.id));
+    if let Some(local) = origin.local {
+        push(out, format_args!("{LOCAL}: {local}\r\n"));
+    }
     let expects_continue = head.expects_continue && head.framing != Framing::None;
     if expects_continue {
         line(out, "Expect", b"100-continue");
     }
+    let is_safe = matches!(head.method, Method::Get | Method::Head | Method::Options);
     match head.framing {
         Framing::Sized(length) => push(out, format_args!("Content-Length: {length}\r\n")),
         Framing::Chunked => line(out, "Transfer-Encoding", b"chunked"),
-        Framing::None if head.has(Name::ContentLength) => line(out, "Content-Length", b"0"),
+        // an end that is withheld is that of a body: applications are told that it is empty
+        Framing::None if !is_safe || head.has(Name::ContentLength) => {
+            line(out, "Content-Length", b"0");
+        }
         Framing::None => {}
     }
     out.extend_from_slice(b"\r\n");
     let asked = Asked { is_head: head.method == Method::Head, upgrade: false };
     let written = Written { framing: head.framing, expects_continue, asked, id: 0..0 };
-    (written, Copy { attempt_at, is_for_whole })
+    let lacks_host = head.authority.is_empty();
+    (written, Copy { attempt_at, repeats_idempotent: false, lacks_host, is_for_whole })
 }
 
 /// Whether this is a ping of the stage before.
@@ -99,6 +111,13 @@ pub fn is_ping(head: &Head<'_>) -> bool {
 /// Whether who has sent this wants to be told that it is here.
 pub fn asks_for_acknowledgement(head: &Head<'_>) -> bool {
     attempt(head).is_some()
+}
+
+/// Where the client has come to, as the stage before says.
+pub fn local(head: &Head<'_>) -> Option<SocketAddr> {
+    let mut fields = head.fields();
+    let (_, value) = fields.find(|(name, _)| name.eq_ignore_ascii_case(LOCAL))?;
+    std::str::from_utf8(value).ok()?.parse().ok()
 }
 
 fn attempt<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
@@ -135,7 +154,9 @@ mod tests {
         else {
             panic!("{text}")
         };
-        let origin = Origin { client: [192, 0, 2, 7].into(), is_secure: true, id: 7 };
+        let client = [192, 0, 2, 7].into();
+        let local = text.contains("a.example").then(|| "192.0.2.1:443".parse().unwrap());
+        let origin = Origin { client, is_secure: true, local, id: 7 };
         let mut out = Vec::new();
         let (_, copy) = write(&head, &origin, &mut out);
         assert!(out.len() <= text.len() + ADDED_BYTES);
@@ -148,14 +169,15 @@ mod tests {
     fn what_the_client_says_is_passed_on_and_what_is_ours_is_ours() {
         let (out, copy) = told(
             "GET /a%20b/../c?q=1 HTTP/1.1\r\nHost: a.example\r\nX: y\r\nKeep-Alive: 5\r\n\
-             X-Forwarded-For: 10.9.9.9\r\nforebay-attempt: 0\r\nConnection: X-Own\r\nX-Own: 1\r\n\
+             X-Forwarded-For: 10.9.9.9\r\nforebay-attempt: 0\r\nForebay_Local: a\r\nConnection: X-Own\r\nX-Own: 1\r\n\
              Accept-Encoding: gzip\r\n\r\n",
         );
         assert_eq!(
             out,
             "GET /a%20b/../c?q=1 HTTP/1.1\r\nHost: a.example\r\nForebay-Attempt: 1\r\nX: y\r\n\
              Accept-Encoding: gzip\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\
-             X-Request-Id: 00000000000000000000000000000007\r\n\r\n"
+             X-Request-Id: 00000000000000000000000000000007\r\n\
+             Forebay-Local: 192.0.2.1:443\r\n\r\n"
         );
         assert_eq!(&out[copy.attempt_at..=copy.attempt_at], "1");
         assert!(copy.is_for_whole);

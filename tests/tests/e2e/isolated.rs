@@ -118,7 +118,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
 }
 
 /// Stops a process, and waits until all its threads stand still.
-fn freeze(pid: u32) {
+pub(crate) fn freeze(pid: u32) {
     signal(pid, Signal::STOP);
     let is_still = |task: fs::DirEntry| {
         let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();

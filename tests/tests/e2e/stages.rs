@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{
-    end, get, isolated, site, stage, stages, start, told, under_load, until_gone,
+    end, freeze, get, isolated, signal, site, stage, stages, start, told, under_load, until_gone,
 };
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::{binary, free_addr};
 use forebay_tests::wire::{self, PATIENCE};
-use forebay_tests::{Server, is_full_matrix};
+use forebay_tests::{Options, Server, is_full_matrix};
 use rustix::process::{Signal, geteuid};
 use std::fs;
 use std::io::{Read, Write};
@@ -17,9 +17,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Instant;
 
 /// A line of what the kernel says of a thread.
 fn status(task: &Path, key: &str) -> String {
@@ -321,5 +322,155 @@ fn a_newer_program_takes_its_place_under_load() {
         stage(&server, "process 1", pid);
     }
     assert_eq!(told(&get(server.addr(), "/")).0, "HTTP/1.1 200 OK");
+    end(server);
+}
+
+/// An application: each request it gets, and an answer that depends on nothing.
+fn application() -> (SocketAddr, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (tell, asked) = mpsc::channel();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, tell) = (client.unwrap(), tell.clone());
+            thread::spawn(move || {
+                loop {
+                    let (mut text, mut byte) = (Vec::new(), [0]);
+                    let is_whole = |text: &[u8]| {
+                        let is_chunked = text.windows(7).any(|part| part == b"chunked");
+                        match is_chunked {
+                            true => text.ends_with(b"0\r\n\r\n"),
+                            false => text.ends_with(b"\r\n\r\n"),
+                        }
+                    };
+                    while !is_whole(&text) {
+                        if client.read_exact(&mut byte).is_err() {
+                            return;
+                        }
+                        text.push(byte[0]);
+                    }
+                    let _ = tell.send(String::from_utf8(text).unwrap());
+                    let answer = "HTTP/1.1 200 OK\r\nDate: x\r\nTransfer-Encoding: chunked\r\n\r\n\
+                                  5\r\nhello\r\n5\r\n you!\r\n0\r\n\r\n";
+                    if client.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (addr, asked)
+}
+
+#[test]
+fn applications_are_asked_by_respond() {
+    let folder = site();
+    let (addr, asked) = application();
+    for http2 in ["on", "off"] {
+        let more = format!("isolated.http2 = \"{http2}\"\n");
+        let more = format!("{more}[[proxy]]\npath = \"/api\"\nto = \"http://{addr}\"\n");
+        let options = Options::new(folder.join(".")).engine("isolated").config(&more);
+        let server = Server::start(&options);
+        let port = server.addr().port();
+        let head = "HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\nForebay-Local: 9.9.9.9:9\r\n\
+                    X-Forwarded-For: 9.9.9.9\r\n";
+        let ask = |begin: &str, rest: &str| {
+            let request = format!("{begin} {head}{rest}\r\n");
+            let (status, _, body) = told(&server.exchange(request.as_bytes()));
+            assert_eq!(status, "HTTP/1.1 200 OK");
+            let body = String::from_utf8(body).unwrap();
+            assert!(body.contains("hello") && body.contains(" you!"), "{body}");
+            asked.recv_timeout(wire::PATIENCE).unwrap()
+        };
+        let got = ask("GET /api/a?b=c", "");
+        assert!(got.starts_with("GET /api/a?b=c HTTP/1.1\r\n"), "{got}");
+        // names come in small letters over HTTP/2
+        let got = got.to_lowercase();
+        for line in
+            ["x-forwarded-for: 127.0.0.1", "x-forwarded-proto: http", "x-real-ip: 127.0.0.1"]
+        {
+            assert!(got.contains(&format!("\r\n{line}\r\n")), "{line}: {got}");
+        }
+        assert!(got.contains(&format!("x-forwarded-port: {port}\r\n")), "{got}");
+        assert!(!got.contains("forebay-") && !got.contains("9.9.9.9"), "{got}");
+        let chunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n";
+        let got = ask("POST /api/b", chunks);
+        let body: String = got.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned();
+        let bytes: Vec<&str> = body.split("\r\n").collect();
+        // in whichever chunks
+        let sent: String = bytes.iter().skip(1).step_by(2).copied().collect();
+        assert!(sent.starts_with("abcde"), "{got}");
+        let (status, ..) = told(&get(server.addr(), "/text.txt"));
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        end(server);
+    }
+}
+
+#[test]
+fn requests_that_may_not_run_twice_outlive_a_stage_that_hangs_before_it_has_them() {
+    let folder = site();
+    let server = isolated(&folder);
+    under_load(&server, || {});
+    let pid = stage(&server, "process 1", 0);
+    freeze(pid);
+    for number in 0..12 {
+        let body = "Content-Length: 3\r\n\r\nabc";
+        let request =
+            format!("POST /{number} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n{body}");
+        let (status, ..) = told(&server.exchange(request.as_bytes()));
+        // nobody takes it, and respond says so: over HTTP/1.1 it would be 502, because it may have run
+        assert!(status.contains(" 405 ") || status.contains(" 404 "), "{status}");
+    }
+    signal(pid, Signal::CONT);
+    end(server);
+}
+
+#[test]
+fn commands_reload_the_stages_and_show_them() {
+    let folder = site();
+    let server = isolated(&folder);
+    let ask = |command: &str| {
+        let mut asked = Command::new(binary());
+        let output = asked.args([command, "-c"]).arg(server.file()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    let (code, said) = ask("status");
+    assert_eq!(code, Some(0), "{said}");
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 6, "{said}");
+    assert!(lines[1].starts_with("receive") && lines[1].contains("runs"), "{said}");
+    assert!(lines[2..].iter().all(|line| line.contains("answers")), "{said}");
+    let before = stages(&server);
+    for (name, pid) in before.iter().filter(|(name, _)| name != "receive 1") {
+        assert!(said.contains(&pid.to_string()), "{name} {pid}: {said}");
+    }
+    // one that hangs does not answer, and one that ended was started again
+    let pid = stage(&server, "respond 2", 0);
+    freeze(pid);
+    let (_, said) = ask("status");
+    assert_eq!(said.matches("does not answer").count(), 1, "{said}");
+    signal(pid, Signal::KILL);
+    let pid = stage(&server, "respond 2", pid);
+    let begin = Instant::now();
+    loop {
+        let (_, said) = ask("status");
+        let line = said.lines().find(|line| line.contains(&format!(" {pid} "))).map(str::to_owned);
+        if line.is_some_and(|line| line.ends_with(" 1") && line.contains(" answers ")) {
+            break;
+        }
+        assert!(begin.elapsed() < wire::PATIENCE, "{said}");
+    }
+    let before = stages(&server);
+    let (code, said) = ask("reload");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the stages are replaced"), "{said}");
+    until_gone(&before);
+    let text = fs::read_to_string(server.file()).unwrap();
+    fs::write(server.file(), text.replace("isolated.back_off", "isolated.back_of")).unwrap();
+    let before = stages(&server);
+    let (code, said) = ask("reload");
+    assert_ne!(code, Some(0), "{said}");
+    assert_eq!(stages(&server), before);
     end(server);
 }

@@ -88,6 +88,9 @@ impl<H: Handler> Http2<H> {
             }
         };
         let Asked { stream, is_open, stages, grant: Some(grant), .. } = asked else { return };
+        if cx.handler.acknowledges(request.head) {
+            self.acknowledge(cx, stream);
+        }
         let mut kept = Exchange::keep(RequestId(stream), request, b"", grant, stages, stage);
         kept.withdrawn = u8::from(matches!(kept.stage, Stage::Again(_)));
         let phase = Phase::Asked(Box::new(kept));

@@ -114,6 +114,8 @@ enum Stage<J> {
     Deciding(Option<J>),
     /// For its body, of which so many bytes were discarded.
     Body(u64),
+    /// For the first of its body, or its end: before, the stage that sends it may yet take it elsewhere.
+    Begin,
     /// Until it may be answered, in so many milliseconds.
     Early(u32),
     /// For nothing but the server from here on: it is to be enqueued.
@@ -140,7 +142,7 @@ impl<H: Handler> Live<H> {
         let what = match &self.phase {
             Phase::Asked(kept) => match kept.stage {
                 Stage::Early(_) => Await::Admission,
-                Stage::Body(_) => Await::Body,
+                Stage::Body(_) | Stage::Begin => Await::Body,
                 _ => Await::Job,
             },
             Phase::Answered(sending) if sending.is_warming => Await::Job,
@@ -166,7 +168,7 @@ impl<H: Handler> Live<H> {
     /// Whether only its client keeps it from going on: by a body that has not come, or by its windows.
     fn waits_for_client(&self) -> bool {
         match &self.phase {
-            Phase::Asked(kept) => matches!(kept.stage, Stage::Body(_)),
+            Phase::Asked(kept) => matches!(kept.stage, Stage::Body(_) | Stage::Begin),
             Phase::Answered(_) => self.is_sending(),
             Phase::Relaying(relaying) => relaying.waits_for_client(),
         }
@@ -264,7 +266,7 @@ impl<H: Handler> Http2<H> {
                     }
                     self.answer_kept(cx, stream, None);
                 }
-                Stage::Body(_) | Stage::Ready => {}
+                Stage::Body(_) | Stage::Begin | Stage::Ready => {}
             }
         }
         None
@@ -626,7 +628,11 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             let Phase::Asked(kept) = &live.phase else { return false };
             !matches!(
                 kept.stage,
-                Stage::Body(_) | Stage::Deciding(None) | Stage::Job(None) | Stage::Again(None)
+                Stage::Body(_)
+                    | Stage::Begin
+                    | Stage::Deciding(None)
+                    | Stage::Job(None)
+                    | Stage::Again(None)
             )
         };
         self.live.iter().any(|(_, live)| is_queued(live))

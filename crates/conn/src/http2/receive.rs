@@ -89,7 +89,10 @@ impl<H: Handler> Http2<H> {
             Came::TooLarge { stream, ends } => {
                 self.refuse_unread(cx, stream, !ends, 431, "the request head is too large");
             }
-            Came::Upload(stream, true) => self.pump(cx, stream),
+            Came::Upload(stream, true) => {
+                self.begin_body(stream);
+                self.pump(cx, stream);
+            }
             Came::Upload(stream, false) => self.refuse_upload(cx, stream),
             Came::Body(stream, count, ends) => self.discard(cx, stream, count, ends),
             Came::Reset(stream) => {
@@ -164,6 +167,11 @@ impl<H: Handler> Http2<H> {
             self.say_goodbye(cx.now_ms);
         }
         self.machine.set_rank(stream, rank.0);
+        let acknowledges = cx.handler.acknowledges(request.head);
+        if !ends && acknowledges {
+            // else an answer at once says as much
+            self.acknowledge(cx, stream);
+        }
         let keep = |conn: &mut Self, ticket, stage| {
             let grant = Grant { rank, client, wait_ms, ticket };
             let kept = Exchange::keep(RequestId(stream), request, b"", grant, stages, stage);
@@ -185,7 +193,11 @@ impl<H: Handler> Http2<H> {
                 }
                 Decision::HandOver => self.hand_back(cx, stream, ticket),
                 Decision::Stream(most) => {
-                    let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
+                    let stage = match wait_ms {
+                        _ if acknowledges && !request.head.expects_continue => Stage::Begin,
+                        0 => Stage::Whole,
+                        _ => Stage::Early(wait_ms),
+                    };
                     keep(self, ticket, stage);
                     self.expect_upload(stream, most);
                 }
@@ -207,6 +219,28 @@ impl<H: Handler> Http2<H> {
         match enqueued {
             Ok(()) => self.answer(cx, asked),
             Err(refusal) => self.turn_away(cx, asked, refusal),
+        }
+    }
+
+    /// The stage before is told that the request is here.
+    #[cold]
+    pub(super) fn acknowledge<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
+        self.machine.head(&mut cx.out.bytes, stream, Part::Informational, |block| {
+            encode::status(block, 102);
+        });
+        cx.metrics.add(Counter::Status1xx, 1);
+    }
+
+    /// Some of the body of a request has come that has waited for that.
+    fn begin_body(&mut self, stream: u32) {
+        if let Some(kept) = self.live.get_mut(stream).and_then(Live::kept)
+            && let Stage::Begin = kept.stage
+        {
+            kept.stage = match kept.grant.wait_ms {
+                0 => Stage::Whole,
+                wait_ms => Stage::Early(wait_ms),
+            };
+            self.asking.push_back(stream);
         }
     }
 

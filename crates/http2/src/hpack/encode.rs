@@ -67,6 +67,19 @@ pub fn plain(out: &mut Vec<u8>, name: Known, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
+/// Writes a field as it is, without looking for a shorter code: for a peer that is near. `name` is in lower
+/// case.
+pub fn raw(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    let known = Known::of(name);
+    integer::write(out, PLAIN, 4, known.index());
+    if known.index() == 0 {
+        integer::write(out, 0, 7, name.len());
+        out.extend_from_slice(name);
+    }
+    integer::write(out, 0, 7, value.len());
+    out.extend_from_slice(value);
+}
+
 #[inline]
 fn literal(out: &mut Vec<u8>, kind: u8, known: Known, name: &[u8]) {
     integer::write(out, kind, 4, known.index());
@@ -120,6 +133,14 @@ mod tests {
         let mut out = Vec::new();
         status(&mut out, 103);
         assert_eq!(out, [8, 3, b'1', b'0', b'3']);
+    }
+
+    #[test]
+    fn what_is_near_is_told_in_plain_words() {
+        let mut out = Vec::new();
+        raw(&mut out, b"etag", b"\"x\"");
+        raw(&mut out, b"forebay-attempt", b"1");
+        assert_eq!(out, b"\x0f\x13\x03\"x\"\x00\x0fforebay-attempt\x011");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What `engine = "isolated"` is told, and what it cannot do yet.
 
-use super::choice::{ControlSocket, FirewallMode, GateMode, Switch, Word};
+use super::choice::{FirewallMode, GateMode, Switch, Word};
 use super::draft::Draft;
 use super::problem::Wrong;
 use super::read::Path as At;
@@ -47,6 +47,8 @@ pub struct Isolated {
     pub process_at: Vec<StageAddress>,
     /// `isolated.respond_at`
     pub respond_at: Vec<StageAddress>,
+    /// `isolated.http2`
+    pub http2: Switch,
     /// `isolated.balance`
     pub balance: Choice,
     /// `isolated.acknowledge_floor`
@@ -60,11 +62,17 @@ pub struct Isolated {
 }
 
 impl Isolated {
+    /// Whether instances are asked over HTTP/2: our own are, if that is wanted.
+    pub fn is_http2(&self, is_own: bool) -> bool {
+        is_own && self.http2 == Switch::On
+    }
+
     /// What a link keeps to, whose instances are our own or others.
-    pub fn link(&self, acknowledges: bool) -> Settings {
+    pub fn link(&self, is_own: bool) -> Settings {
         Settings {
             choice: self.balance,
-            acknowledges,
+            acknowledges: is_own,
+            withholds: self.is_http2(is_own),
             floor: self.floor,
             ceiling: self.ceiling.max(self.floor),
             idle: self.ping,
@@ -113,11 +121,6 @@ impl Draft {
             (process.agent == Switch::On, "agent", "the agent does not see the other stages yet"),
             (process.user.is_some(), "user", "the stages stay what started them yet"),
             (
-                matches!(process.control.socket, ControlSocket::At(_)),
-                "control.socket",
-                "there is no control socket yet; SIGHUP reloads",
-            ),
-            (
                 process.limits.head_bytes.0 + ADDED_BYTES as u64 > MOST_HEAD_BYTES,
                 "limits.head_bytes",
                 "at most 63KiB, because stages add fields of their own",
@@ -155,15 +158,21 @@ impl Draft {
                 let what = "write them as users: where respond is other software, no stage reads this file";
                 refuse(path.child("auth").item(index).child("file"), what);
             }
-            let no_applications = "applications are not asked by its stages yet";
-            let lists = [
-                ("proxy", site.proxies.len()),
-                ("fastcgi", site.fastcgi.len()),
-                ("forward_auth", site.authorities.len()),
-            ];
-            for (list, count) in lists {
+            if !site.authorities.is_empty() {
+                let what = "its stages ask no other server who may yet";
+                refuse(path.child("forward_auth").item(0), what);
+            }
+            for (index, proxy) in site.proxies.iter().enumerate() {
+                if proxy.tells_client_first() {
+                    let at = path.child("proxy").item(index).child("proxy_protocol");
+                    refuse(at, "its stages do not know the port of a client");
+                }
+            }
+            let counts = [("proxy", site.proxies.len()), ("fastcgi", site.fastcgi.len())];
+            for (list, count) in counts.into_iter().filter(|_| !isolated.respond_at.is_empty()) {
                 (0..count.min(1)).for_each(|index| {
-                    refuse(path.child(list).item(index), no_applications);
+                    let what = "where respond is other software, no stage asks this application";
+                    refuse(path.child(list).item(index), what);
                 });
             }
         }

@@ -698,6 +698,16 @@ const SETTINGS: &[Setting<Config>] = &[
         at: |c| &mut c.isolated.respond_at,
     },
     Setting {
+        key: "isolated.http2",
+        preset: Preset::Value("on"),
+        range: None,
+        meaning: "Whether our own stages speak HTTP/2 with one another (on), or HTTP/1.1 (off), which more tools \
+                  can read. Only with HTTP/2 a request that may not run twice survives the crash of a process that \
+                  has not acknowledged it.",
+        example: "\"off\"",
+        at: |c| &mut c.isolated.http2,
+    },
+    Setting {
         key: "isolated.balance",
         preset: Preset::Value("least"),
         range: None,

@@ -68,6 +68,11 @@ impl Proxy {
         &mut self.0.to.0
     }
 
+    /// Whether connections begin with whom they are for.
+    pub fn tells_client_first(&self) -> bool {
+        self.0.proxy_protocol.0.is_some()
+    }
+
     /// Whether connections may become tunnels.
     pub fn upgrades(&self) -> bool {
         self.0.upgrade

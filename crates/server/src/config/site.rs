@@ -68,6 +68,8 @@ pub struct Site {
     pub try_files_except: Vec<Scope>,
     /// `hidden`
     pub hidden: bool,
+    /// `repeat_idempotent`
+    pub repeat_idempotent: bool,
     /// `listing`
     pub listing: Listing,
     /// `precompressed`
@@ -273,6 +275,7 @@ impl Section for Site {
             try_files: TryFiles::default(),
             try_files_except: Vec::new(),
             hidden: false,
+            repeat_idempotent: false,
             listing: Listing::default(),
             precompressed: false,
             compress: Vec::new(),
@@ -436,6 +439,16 @@ const SETTINGS: &[Setting<Site>] = &[
                   /.well-known always is.",
         example: "true",
         at: |s| &mut s.hidden,
+    },
+    Setting {
+        key: "repeat_idempotent",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "With the engine isolated: whether a request with PUT or DELETE may be sent to another process \
+                  where it is not known whether it has run. Only for applications in which it does nothing more \
+                  the second time.",
+        example: "true",
+        at: |s| &mut s.repeat_idempotent,
     },
     Setting {
         key: "listing",

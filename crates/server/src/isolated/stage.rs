@@ -3,7 +3,7 @@
 use super::links;
 use crate::config::{
     Access, AdminListen, Config, ControlSocket, Count, Endpoint, KeepAliveLaw, Listen, Listener,
-    Rate, Size, StageAddress, Switch,
+    Rate, Site, Size, StageAddress, Switch,
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
@@ -15,7 +15,7 @@ use forebay_upstream::request;
 use forebay_upstream::settings::{
     self, Address, Balance, Bodies, Errors, Group, KeepAlive, Key, Proxy, Queue, Timeouts,
 };
-use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES};
+use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES, FIELD_BYTES};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +27,9 @@ const IDLE: Duration = Duration::from_secs(24 * 3600);
 
 /// Connections to one instance that a loop keeps.
 const MOST_KEPT: u32 = 256;
+
+/// Requests at once on a connection of HTTP/2 from another stage, or from who looks at this one.
+const STREAMS: u64 = 16;
 
 /// How long an instance that lives may take for an answer, or say nothing in the middle of one.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +44,9 @@ pub enum Role {
     /// It has the content.
     Respond,
 }
+
+/// So much longer an instance has for an answer than its application.
+const MARGIN: Duration = Duration::from_secs(10);
 
 impl Role {
     /// All, in the order of a request's way.
@@ -131,6 +137,15 @@ pub struct Next {
     pub role: Role,
     /// The instances that it asks; a last stage asks nobody.
     pub stage: Option<Arc<Application>>,
+    /// Whether requests may be sent again that are idempotent, by site.
+    repeats: Arc<[bool]>,
+}
+
+impl Next {
+    /// Whether requests for a site may be sent again that are idempotent.
+    pub fn repeats_idempotent(&self, site: Option<u32>) -> bool {
+        site.and_then(|site| self.repeats.get(site as usize)).is_some_and(|repeats| *repeats)
+    }
 }
 
 /// Whom the process asks that this configuration is for; `None` if it is no stage.
@@ -141,9 +156,9 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
     let connector = connector.and_then(|found| found.ok().flatten());
     let stage = place.role.next().map(|role| {
         let application = settings::Application::Proxy(Proxy {
-            group: group(place.addresses(config, role)),
+            group: group(config, place.addresses(config, role)),
             request: request::Settings::default(),
-            bodies: Bodies { most_bytes: config.limits.body_bytes.0, spool_bytes: 0 },
+            bodies: Bodies { most_bytes: most_body_bytes(config), spool_bytes: 0 },
             rewrites: false,
             limits: Limits::default(),
             errors: Errors::Theirs,
@@ -153,13 +168,33 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
         });
         let is_own = role.others(config).is_empty();
         let ends = links::ends(&place.links, role).filter(|_| is_own);
-        Application::of_stage(application, config.isolated.link(is_own), ends, connector, now_ms)
+        let (link, is_http2) = (config.isolated.link(is_own), config.isolated.is_http2(is_own));
+        Application::of_stage(application, link, is_http2, ends, connector, now_ms)
     });
-    Some(Next { role: place.role, stage })
+    let repeats = config.sites.iter().map(|site| site.repeat_idempotent).collect();
+    Some(Next { role: place.role, stage, repeats })
 }
 
-/// Instances. The link decides which is asked, and what becomes of its failures.
-fn group(to: Vec<Address>) -> Group {
+/// All applications behind.
+fn applications(config: &Config) -> impl Iterator<Item = settings::Application> {
+    config.sites.iter().flat_map(Site::applications)
+}
+
+/// The largest body of a request that is passed on: how large one may be for an application, respond decides.
+fn most_body_bytes(config: &Config) -> u64 {
+    let theirs = applications(config).map(|one| one.bodies().most_bytes);
+    theirs.fold(config.limits.body_bytes.0, u64::max)
+}
+
+/// Instances. The link decides which is asked, and what becomes of its failures. An application that takes its
+/// time has it.
+fn group(config: &Config, to: Vec<Address>) -> Group {
+    let slowest = applications(config).map(|one| {
+        let Group { timeouts, queue, .. } = one.group();
+        let Timeouts { connect, head, silence } = *timeouts;
+        (queue.time + connect + head).max(silence).saturating_add(MARGIN)
+    });
+    let patience = slowest.fold(PATIENCE, Duration::max);
     Group {
         to,
         balance: Balance::default(),
@@ -167,14 +202,14 @@ fn group(to: Vec<Address>) -> Group {
         in_flight: None,
         queue: Queue { requests: 0, time: PATIENCE },
         keep_alive: KeepAlive { connections: MOST_KEPT, idle: KEPT },
-        timeouts: Timeouts { connect: PATIENCE, head: PATIENCE, silence: PATIENCE },
+        timeouts: Timeouts { connect: PATIENCE, head: patience, silence: patience },
         retries: 0,
         retry_permille: 0,
         max_fails: 0,
         fail_time: PATIENCE,
         slow_start: Duration::ZERO,
         check: None,
-        abort_on_close: false,
+        abort_on_close: applications(config).any(|one| one.group().abort_on_close),
     }
 }
 
@@ -212,13 +247,18 @@ impl Config {
             site.tls = Default::default();
         }
         let limits = &mut self.limits;
-        limits.head_bytes = Size(limits.head_bytes.0 + ADDED_BYTES as u64);
         limits.head_lines += ADDED_LINES as u64;
-        // receive has counted them; passed on in other chunks, a body may take more bytes
-        limits.body_bytes = Size(u64::MAX);
+        // HTTP/2 counts more for a field than its line
+        let counted = limits.head_lines * FIELD_BYTES as u64;
+        limits.head_bytes = Size(limits.head_bytes.0 + ADDED_BYTES as u64 + counted);
+        if self.isolated.http2 == Switch::Off {
+            // receive has counted them; passed on in other chunks, a body may take more bytes
+            limits.body_bytes = Size(u64::MAX);
+        }
         limits.connections_per_client = Count::Fixed(u64::from(u32::MAX));
         limits.requests_per_connection = 0;
-        limits.streams = 0;
+        // another stage has one under way on a connection
+        limits.streams = STREAMS;
         limits.send_rate = Rate(0);
         // clients are receive's, and so is the order in which their answers go on
         self.send_order = SendOrder::default();

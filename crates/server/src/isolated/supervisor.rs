@@ -3,7 +3,9 @@
 use super::ending::{Ending, OutOfMemory};
 use super::links::Links;
 use super::stage::{Place, Role};
+use super::status::{self, Instance, Is};
 use crate::config::{self, Config, Endpoint};
+use crate::control_socket::{self, CommandAnswer, CommandRequest};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::run::{RunError, say};
@@ -19,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,15 @@ struct Slot {
     rest: Duration,
     /// When it is started again.
     due: Option<Instant>,
+    /// How often it was.
+    restarts: u64,
+}
+
+/// What the supervisor is told.
+enum Event {
+    Signal(i32),
+    /// By a command at the control socket.
+    Asked(CommandRequest),
 }
 
 /// The processes of before a reload: one stage after the other is told to end.
@@ -146,8 +157,14 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), RunError> {
         notifier: Notifier::from_environment(),
         memory: OutOfMemory::new(),
     };
-    let events = listen(signals).map_err(resources("a thread for signals"))?;
+    let (tell, events) = mpsc::channel();
+    listen(signals, tell.clone()).map_err(resources("a thread for signals"))?;
+    let mut control = control_socket::open(&supervisor.config, Some(&supervisor.file))?;
     let result = supervisor.start_all().and_then(|()| {
+        if let Some(socket) = &mut control {
+            let asked = move |asked| drop(tell.send(Event::Asked(asked)));
+            socket.serve(asked).map_err(resources("a thread for commands"))?;
+        }
         supervisor.notifier.ready("the stages serve");
         supervisor.serve(&events)
     });
@@ -171,21 +188,21 @@ fn slots(config: &Config) -> Vec<Slot> {
             started: Instant::now(),
             rest: FIRST_REST,
             due: None,
+            restarts: 0,
         })
     };
     Role::ALL.into_iter().rev().flat_map(of).collect()
 }
 
-fn listen(mut signals: Signals) -> io::Result<Receiver<i32>> {
-    let (tell, events) = mpsc::channel();
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+fn listen(mut signals: Signals, tell: Sender<Event>) -> io::Result<()> {
+    let listen = move || {
         for signal in signals.forever() {
-            if tell.send(signal).is_err() {
+            if tell.send(Event::Signal(signal)).is_err() {
                 break;
             }
         }
-    })?;
-    Ok(events)
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(listen).map(drop)
 }
 
 impl Supervisor {
@@ -263,18 +280,17 @@ impl Supervisor {
         Ok(())
     }
 
-    fn serve(&mut self, events: &Receiver<i32>) -> Result<(), RunError> {
+    fn serve(&mut self, events: &Receiver<Event>) -> Result<(), RunError> {
         loop {
-            let signal = match events.recv_timeout(self.patience()) {
-                Ok(signal) => signal,
-                Err(RecvTimeoutError::Timeout) => SIGCHLD,
+            match events.recv_timeout(self.patience()) {
+                Ok(Event::Signal(signal @ (SIGTERM | SIGINT | SIGQUIT))) => self.stop(signal),
+                Ok(Event::Signal(SIGHUP)) => drop(self.reload()),
+                Ok(Event::Signal(SIGUSR1)) => self.signal(Role::Receive, SIGUSR1),
+                Ok(Event::Signal(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Event::Asked(CommandRequest { command, reply, .. })) => {
+                    self.asked(&command, reply);
+                }
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            };
-            match signal {
-                SIGTERM | SIGINT | SIGQUIT => self.stop(signal),
-                SIGHUP => self.reload(),
-                SIGUSR1 => self.signal(Role::Receive, SIGUSR1),
-                _ => {}
             }
             self.reap();
             self.restart();
@@ -335,6 +351,8 @@ impl Supervisor {
                 let Slot { role, instance, .. } = self.slots[at];
                 say(format_args!("stage {role} {instance} cannot be started: {error}"));
                 self.slots[at].due = Some(now + LONGEST_REST);
+            } else if is_due && self.stopping.is_none() {
+                self.slots[at].restarts += 1;
             }
         }
         self.stop_next();
@@ -381,21 +399,71 @@ impl Supervisor {
 
     /// Starts all stages anew with the configuration as it is now, beside those there are. These end when the
     /// new ones serve, and finish what they have; they stay if the new ones cannot serve.
-    fn reload(&mut self) {
+    fn reload(&mut self) -> CommandAnswer {
         if self.stopping.is_some() {
-            return;
+            return CommandAnswer { code: 1, text: "the stages are ending\n".to_owned() };
         }
         self.notifier.reloading();
-        match self.replace_all() {
-            Ok(()) => {
-                say(format_args!("the stages are replaced"));
-                self.notifier.ready("the stages are replaced");
+        let (code, text) = match self.replace_all() {
+            Ok(()) => (0, "the stages are replaced".to_owned()),
+            Err(why) => (1, format!("the stages stay as they are: {why}")),
+        };
+        say(format_args!("{text}"));
+        self.notifier.ready(text.lines().next().unwrap_or_default());
+        CommandAnswer { code, text: format!("{text}\n") }
+    }
+
+    /// Does what a command wants. Who waits for an answer waits for no other command.
+    fn asked(&mut self, command: &str, reply: crossbeam_channel::Sender<CommandAnswer>) {
+        let answer = match command {
+            "reload" => self.reload(),
+            "status" => return status::tell(self.instances(), reply),
+            other if other.starts_with("policy") || other.starts_with("upstream") => {
+                let text = "the engine isolated has no policy and no upstreams that can be changed \
+                            while it runs: write it into the file, and reload\n";
+                CommandAnswer { code: 1, text: text.to_owned() }
             }
-            Err(why) => {
-                say(format_args!("the stages stay as they are: {why}"));
-                self.notifier.ready("the stages stay as they are");
-            }
-        }
+            other => CommandAnswer::unknown(other),
+        };
+        // a command that went away needs no answer
+        let _ = reply.send(answer);
+    }
+
+    /// All processes there are, and other software in their place.
+    fn instances(&self) -> Vec<Instance> {
+        let now = Instant::now();
+        let place = |role, instance| Place { role, instance, links: self.links.path().to_owned() };
+        let own = self.slots.iter().map(|slot| {
+            let Slot { role, instance, .. } = *slot;
+            let socket = Address::Unix(place(role, instance).socket(role, instance));
+            let is = match (&slot.child, slot.due) {
+                (Some(child), _) => Is::Running { process: child.id(), since: slot.started },
+                (None, Some(due)) => Is::Due(due.saturating_duration_since(now)),
+                (None, None) => Is::Ended,
+            };
+            let address = (role != Role::Receive).then_some(socket);
+            Instance { role, name: instance.to_string(), is, address, restarts: slot.restarts }
+        });
+        let others = Role::ALL.into_iter().flat_map(|role| {
+            role.others(&self.config).iter().map(move |other| Instance {
+                role,
+                name: other.0.to_string(),
+                is: Is::Other,
+                address: Some(other.0.clone()),
+                restarts: 0,
+            })
+        });
+        let leaving = self.leaving.iter().flat_map(|leaving| &leaving.children);
+        let leaving = leaving.map(|(role, instance, child)| Instance {
+            role: *role,
+            name: instance.to_string(),
+            is: Is::Leaving(child.id()),
+            address: None,
+            restarts: 0,
+        });
+        let mut all: Vec<_> = own.chain(others).chain(leaving).collect();
+        all.sort_by_key(|one| one.role.number());
+        all
     }
 
     fn replace_all(&mut self) -> Result<(), String> {

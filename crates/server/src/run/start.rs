@@ -9,7 +9,7 @@ use crate::applications::{self, Applications};
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::config::choice::Word;
-use crate::config::{self, Config, Site};
+use crate::config::{Config, Site};
 use crate::control_socket::{self, ControlSocket};
 use crate::engines::{Common, Register};
 use crate::firewall;
@@ -50,7 +50,7 @@ impl Server {
         let mut plan = plan.map_err(RunError::Policy)?;
         plan.ranks.slots = register.ledgers(&plan.policy);
         // a process that can connect can also send commands
-        let mut control_socket = open_control_socket(&config, file.as_deref())?;
+        let mut control_socket = control_socket::open(&config, file.as_deref())?;
         // only root can load a program into the kernel
         let gate = gate::open(config.gate, config.gate_charge).map_err(RunError::Gate)?;
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
@@ -186,20 +186,6 @@ impl Server {
             .map_err(resources("a thread for the link to the next stage"))?;
         Ok(server)
     }
-}
-
-fn open_control_socket(
-    config: &Config,
-    file: Option<&Path>,
-) -> Result<Option<ControlSocket>, RunError> {
-    let path = file.and_then(|file| control_socket::path(&config.control.socket, file));
-    let open = |path: PathBuf| {
-        if config.control.socket == config::ControlSocket::Auto {
-            control_socket::remove_dead(&path);
-        }
-        ControlSocket::open(&path).map_err(|error| RunError::ControlSocket { path, error })
-    };
-    path.map(open).transpose()
 }
 
 /// Gives up what the server does not need: root, and most of the file system. What only root can do

@@ -107,6 +107,7 @@ impl<T> Exchange<T> {
         self.is_reused = false;
         match self.application.connect(member, self.now_ms) {
             Ok(connection) => {
+                let connection = if self.is_http2 { connection.with_http2() } else { connection };
                 (self.connection, self.phase) = (Some(connection), Phase::Connecting);
                 (self.can_read, self.can_write) = (false, true);
                 Ok(())

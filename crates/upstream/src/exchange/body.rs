@@ -2,8 +2,7 @@
 
 use super::state::{Coming, Exchange, RECEIVE_BYTES};
 use forebay_conn::handler::relay::Given;
-use forebay_sys::socket::{self, Received};
-use std::os::fd::AsFd;
+use forebay_sys::socket::Received;
 
 impl<T> Exchange<T> {
     /// Takes the next bytes as they are.
@@ -23,7 +22,7 @@ impl<T> Exchange<T> {
 
     /// Receives into `out`, or, without it, behind what was received.
     pub(super) fn receive(&mut self, most: usize, out: Option<&mut Vec<u8>>) -> Given {
-        let Some(connection) = &self.connection else { return Given::End };
+        let Some(connection) = &mut self.connection else { return Given::End };
         if self.has_ended {
             return Given::End;
         }
@@ -38,7 +37,12 @@ impl<T> Exchange<T> {
                 &mut self.received
             }
         };
-        match socket::receive_more(connection.as_fd(), into, most) {
+        let received = connection.receive_more(into, most, self.now_ms);
+        if self.may_go_on() {
+            // what has come has opened the window for the request
+            self.send();
+        }
+        match received {
             Received::Bytes(count) => {
                 self.moved_ms = self.now_ms;
                 Given::Bytes(count)
@@ -48,7 +52,8 @@ impl<T> Exchange<T> {
                 Given::Nothing
             }
             Received::Ended => {
-                self.has_ended = true;
+                // over HTTP/2 the answer has, and not its connection
+                self.has_ended = !self.is_http2;
                 Given::End
             }
             Received::Broken => {

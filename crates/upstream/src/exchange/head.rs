@@ -2,6 +2,7 @@
 
 use super::link_state::Noted;
 use super::state::{Coming, Exchange, RECEIVE_BYTES, Seen};
+use crate::http2::Http2;
 use crate::link::Event;
 use crate::response::Read;
 use crate::retry::Failure;
@@ -11,8 +12,7 @@ use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines};
 use forebay_http::response::Body;
 use forebay_sys::clock;
-use forebay_sys::socket::{self, Received};
-use std::os::fd::AsFd;
+use forebay_sys::socket::Received;
 
 impl<T> Exchange<T> {
     /// Looks for the head of the answer.
@@ -21,14 +21,17 @@ impl<T> Exchange<T> {
             if let Some(next) = self.look_at_head()? {
                 return Ok(next);
             }
-            let Some(connection) = &self.connection else { return Ok(Some(Next::Wait)) };
+            let Some(connection) = &mut self.connection else { return Ok(Some(Next::Wait)) };
             if !self.can_read {
                 return Ok(Some(Next::Wait));
             }
-            match socket::receive_more(connection.as_fd(), &mut self.received, RECEIVE_BYTES) {
+            match connection.receive_more(&mut self.received, RECEIVE_BYTES, self.now_ms) {
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
                 Received::Blocked => self.can_read = false,
                 Received::Ended | Received::Broken => {
+                    if connection.http2().is_some_and(Http2::is_refused) {
+                        return Err(Failure::Returned);
+                    }
                     return Err(match self.received.len() - self.at {
                         0 if self.sent == 0 => Failure::Unwritten,
                         0 if !self.has_script_begun() => Failure::Closed,
@@ -96,7 +99,7 @@ impl<T> Exchange<T> {
                     end,
                     status: head.status,
                     content_length: head.content_length,
-                    keep_alive: head.keep_alive,
+                    keep_alive: head.keep_alive || self.is_http2,
                 });
                 if head.body == Body::Upgraded {
                     self.upload = None;

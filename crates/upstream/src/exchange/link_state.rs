@@ -34,6 +34,10 @@ pub(super) struct Linked {
 pub struct Copy {
     /// Where in the head the digit stands that says which attempt this is.
     pub attempt_at: usize,
+    /// It may run twice if its method says that this does no more than once.
+    pub repeats_idempotent: bool,
+    /// It names no host, as one of HTTP/1.0 may.
+    pub lacks_host: bool,
     /// The answer would be a whole, as far as the request tells: it has no body, and asks for no part.
     pub is_for_whole: bool,
 }
@@ -64,9 +68,14 @@ impl Linked {
     }
 }
 
-/// Whether a request may run twice (RFC 9110 §9.2.1).
-pub(super) fn repeats(method: Method) -> bool {
-    matches!(method, Method::Get | Method::Head | Method::Options)
+/// Whether a request may run twice (RFC 9110 §9.2.1); also one that is only idempotent (§9.2.2), where the site
+/// allows that.
+pub(super) fn repeats(method: Method, idempotent_too: bool) -> bool {
+    match method {
+        Method::Get | Method::Head | Method::Options => true,
+        Method::Put | Method::Delete => idempotent_too,
+        _ => false,
+    }
 }
 
 /// What a head says that a link must know.
@@ -124,6 +133,15 @@ fn content_range(value: &[u8]) -> Option<(u64, u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_run_twice_is_safe_or_idempotent_where_that_is_allowed() {
+        let by = |idempotent| move |method: &Method| repeats(*method, idempotent);
+        let all = [Method::Get, Method::Head, Method::Options, Method::Put, Method::Delete];
+        let (never, safe) = ([Method::Post, Method::Patch, Method::Trace], &all[..3]);
+        assert!(all.iter().all(by(true)) && !never.iter().any(by(true)));
+        assert!(safe.iter().all(by(false)) && !all[3..].iter().any(by(false)));
+    }
 
     #[test]
     fn delays_are_whole_milliseconds() {

@@ -74,6 +74,7 @@ impl<T> Exchange<T> {
         let is_reused = self.is_reused;
         self.tell_link(&match failure {
             Failure::Unwritten | Failure::Closed if is_reused => Event::Stale,
+            Failure::Returned => Event::Returned,
             Failure::Connect | Failure::Unwritten | Failure::Overloaded => Event::Refused,
             // a stage that lives ends no connection on which it has a request
             Failure::Closed => Event::Broken { has_ended: true },
@@ -136,7 +137,8 @@ impl<T> Exchange<T> {
         self.at = end;
         self.tell_link(&Event::Part(part));
         if let Some(seen) = &mut self.head {
-            *seen = Seen { start: 0, end, keep_alive: noted.keep_alive, ..*seen };
+            let keep_alive = noted.keep_alive || self.is_http2;
+            *seen = Seen { start: 0, end, keep_alive, ..*seen };
         }
         if self.linked.as_ref().is_some_and(|linked| !linked.is_broken) {
             self.phase = Phase::Answered;

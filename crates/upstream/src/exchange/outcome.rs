@@ -77,6 +77,7 @@ impl Lateness {
             (Failure::Unwritten | Failure::Closed, _) => "closed",
             (Failure::Malformed, _) => "malformed",
             (Failure::Overloaded, _) => "overloaded",
+            (Failure::Returned, _) => "returned",
         }
     }
 }

@@ -15,14 +15,17 @@ pub(super) enum Upload {
     Http(Encoder),
     /// In records, up to an empty one.
     Stdin,
+    /// As it is: HTTP/2 frames it on its way.
+    Plain,
 }
 
 impl Upload {
     /// `None` if nothing is to come.
-    pub(super) fn new(framing: Framing, to_script: bool) -> Option<Upload> {
+    pub(super) fn new(framing: Framing, to_script: bool, is_http2: bool) -> Option<Upload> {
         match framing {
             Framing::None | Framing::Sized(0) => None,
             _ if to_script => Some(Upload::Stdin),
+            _ if is_http2 => Some(Upload::Plain),
             Framing::Sized(length) => Some(Upload::Http(Encoder::sized(length))),
             Framing::Chunked => Some(Upload::Http(Encoder::chunked())),
         }

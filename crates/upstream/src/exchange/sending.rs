@@ -3,6 +3,7 @@
 use super::outcome::Failed;
 use super::script::Upload;
 use super::state::{Exchange, Phase, UP_BYTES};
+use crate::connection::Connection;
 use crate::fastcgi;
 use crate::link::Event;
 use crate::queue::Asking;
@@ -30,7 +31,7 @@ impl<T> Exchange<T> {
             // no more comes than was announced: its framing was looked at where it came from
             Some(Upload::Http(encoder)) => _ = encoder.write(bytes, &mut self.to),
             Some(Upload::Stdin) => fastcgi::stdin(bytes, &mut self.to),
-            None => self.to.extend_from_slice(bytes),
+            Some(Upload::Plain) | None => self.to.extend_from_slice(bytes),
         }
     }
 
@@ -39,7 +40,7 @@ impl<T> Exchange<T> {
     fn send_at_once(&mut self, bytes: &[u8]) -> usize {
         let is_plain = match &self.upload {
             Some(Upload::Http(encoder)) => encoder.is_plain(),
-            Some(Upload::Stdin) => false,
+            Some(Upload::Stdin | Upload::Plain) => false,
             None => true,
         };
         let is_next = self.is_gone && self.to.is_empty() && self.can_write && !self.is_cut;
@@ -95,9 +96,16 @@ impl<T> Exchange<T> {
 
     /// Sends what the upstream takes.
     pub(super) fn send(&mut self) {
-        let Some(connection) = &self.connection else { return };
-        while self.can_write && !self.is_cut && self.sent < self.to.len() {
-            match socket::send(connection.as_fd(), &self.to[self.sent..], false) {
+        let (until, ends) = self.may_send();
+        let Some(connection) = &mut self.connection else { return };
+        while self.can_write && !self.is_cut {
+            let wants = connection.http2().is_some_and(|http2| http2.wants_to_send(ends));
+            if self.sent >= until && !wants {
+                break;
+            }
+            match connection.send(&self.to[self.sent.min(until)..until], ends) {
+                // the window is closed, or there was only the end to send
+                Sent::Bytes(0) => break,
                 Sent::Bytes(count) => {
                     self.sent += count;
                     self.moved_ms = self.now_ms;
@@ -107,6 +115,7 @@ impl<T> Exchange<T> {
                 Sent::Broken => (self.is_cut, self.can_read) = (true, true),
             }
         }
+        self.send_trailers();
         self.note_written();
         // what is not there from the beginning is no use to another attempt
         let is_useless = self.is_gone || (self.head.is_some() && self.linked.is_none());
@@ -126,14 +135,65 @@ impl<T> Exchange<T> {
         }
     }
 
+    /// How much of what is to be sent may go now, and whether that is the end of the request. Of one that must
+    /// not run twice only the head goes before the next stage has acknowledged it.
+    fn may_send(&self) -> (usize, bool) {
+        let withheld = self.linked.as_ref().filter(|linked| linked.flight.is_withheld());
+        match withheld {
+            Some(linked) => (linked.head_bytes.min(self.to.len()), false),
+            None => (self.to.len(), self.upload.is_none() && self.request_trailers.is_none()),
+        }
+    }
+
+    /// What follows the body, when that is sent.
+    fn send_trailers(&mut self) {
+        if self.may_send().0 == self.sent
+            && self.sent == self.to.len()
+            && self.upload.is_none()
+            && let (Some(trailers), Some(connection)) =
+                (&self.request_trailers, &mut self.connection)
+        {
+            connection.end_with(trailers);
+        }
+    }
+
+    /// The body of a request over HTTP/2 is whole, and these are its trailers.
+    pub(super) fn note_trailers<'t>(
+        &mut self,
+        trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>,
+    ) {
+        let mut lines = Vec::new();
+        for (name, value) in trailers {
+            for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+                lines.extend_from_slice(part);
+            }
+        }
+        self.request_trailers = (!lines.is_empty()).then_some(lines);
+    }
+
+    /// Whether more of the request can be sent over HTTP/2 than could before.
+    pub(super) fn may_go_on(&self) -> bool {
+        let Some(http2) = self.connection.as_ref().and_then(Connection::http2) else {
+            return false;
+        };
+        let (until, ends) = self.may_send();
+        let may_write = self.can_write && !self.is_cut;
+        let has_more = match self.sent < until {
+            true => http2.has_room(),
+            false => http2.wants_to_send(ends),
+        };
+        may_write && has_more
+    }
+
     /// Looks whether there is a connection now.
     pub(super) fn look_at_connection(&mut self) -> Result<Option<Next>, Failure> {
-        let Some(connection) = &self.connection else { return Ok(Some(Next::Wait)) };
+        let (until, ends) = self.may_send();
+        let Some(connection) = &mut self.connection else { return Ok(Some(Next::Wait)) };
         if !self.can_write {
             return Ok(Some(Next::Wait));
         }
         // none are taken while there is no connection, and none ever if there is to be none
-        match socket::send(connection.as_fd(), &self.to[self.sent..], false) {
+        match connection.send(&self.to[self.sent..until], ends) {
             Sent::Bytes(count) => {
                 self.sent += count;
                 self.times.connected_ns = clock::monotonic_ns();

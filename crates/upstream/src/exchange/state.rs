@@ -30,6 +30,8 @@ pub struct Exchange<T> {
     pub tag: T,
     pub(super) application: Arc<Application>,
     pub(super) linked: Option<Box<Linked>>,
+    /// It is asked over HTTP/2.
+    pub(super) is_http2: bool,
     pub(super) method: Method,
     pub(super) key: u64,
     pub(super) standing: Standing,
@@ -63,6 +65,8 @@ pub struct Exchange<T> {
     pub(super) shuts: Option<bool>,
     /// The framing of the request's body, while more of it may come.
     pub(super) upload: Option<Upload>,
+    /// What follows the body of a request over HTTP/2, as lines.
+    pub(super) request_trailers: Option<Vec<u8>>,
     /// Bytes that the request's body may still have.
     pub(super) body_left: u64,
     /// What has come of a body that is collected before anything is asked.

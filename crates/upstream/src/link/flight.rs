@@ -12,6 +12,10 @@ pub struct Flight {
     pub(super) key: u64,
     /// It may run twice.
     pub(super) repeats: bool,
+    /// Of each attempt the end is withheld until it is acknowledged.
+    pub(super) withholds: bool,
+    /// Of this one it is.
+    pub(super) is_withheld: bool,
     pub(super) instance: Member,
     /// The instance's, when this attempt began.
     pub(super) epoch: u32,
@@ -114,6 +118,16 @@ impl Flight {
     /// Whether the copy may be given up.
     pub fn is_over(&self) -> bool {
         self.state == FlightState::Over
+    }
+
+    /// Whether only its head may be sent before [`Event::Acknowledged`](super::Event::Acknowledged).
+    pub fn is_withheld(&self) -> bool {
+        self.is_withheld
+    }
+
+    /// Whether it is certain that nothing of this attempt has run.
+    pub(super) fn has_not_run(&self) -> bool {
+        self.state == FlightState::Unwritten || self.is_withheld
     }
 
     /// The copy is not whole any more: from here on it is this instance or none.

@@ -101,6 +101,9 @@ pub struct Settings {
     /// Whether instances acknowledge requests. Those of other software do not: that a request gets no
     /// answer shows when its connection ends, or when a ping has none.
     pub acknowledges: bool,
+    /// Whether the end of a request that may not run twice can be withheld until its acknowledgement: until then
+    /// it is certain that nothing has run. No instance runs a request of which something is missing.
+    pub withholds: bool,
     /// An acknowledgement may always take so long.
     pub floor: Duration,
     /// And never longer.
@@ -125,6 +128,7 @@ impl Default for Settings {
         Settings {
             choice: Choice::default(),
             acknowledges: true,
+            withholds: false,
             floor: Duration::from_millis(200),
             ceiling: Duration::from_secs(2),
             idle: Duration::from_secs(5),
@@ -159,8 +163,11 @@ pub enum Event<'e> {
     /// The end of the answer.
     End,
     /// Nothing of it has run: no connection, nothing was written, or the instance says so (503 from its
-    /// own admission, REFUSED_STREAM, above the last of a GOAWAY).
+    /// own admission).
     Refused,
+    /// The instance has given the request back, of which nothing has run: it is about to end, or has no room for
+    /// a stream. Nobody is to blame.
+    Returned,
     /// The connection had been idle, and ended when it was used: nobody is to blame.
     Stale,
     /// The connection has ended too early. `has_ended`: with the process.
@@ -293,14 +300,23 @@ impl Link {
         }
     }
 
-    /// A request. `repeats` says that it may run twice, `key` is what it is hashed by. It goes to its
+    /// A request. `repeats` says that it may run twice; if not, `may_wait` says that its end may be
+    /// [withheld](Settings::withholds). `key` is what it is hashed by. It goes to its
     /// [instance](Flight::instance) at once. `None` if the stage has no instance.
-    pub fn begin(&mut self, repeats: bool, key: u64, now_ms: u64) -> Option<Flight> {
+    pub fn begin(
+        &mut self,
+        repeats: bool,
+        may_wait: bool,
+        key: u64,
+        now_ms: u64,
+    ) -> Option<Flight> {
         self.budget.deposit();
         let instance = self.pick(key, |_| false, now_ms)?;
         let mut flight = Flight {
             key,
             repeats,
+            withholds: may_wait && !repeats && self.settings.withholds,
+            is_withheld: false,
             instance,
             epoch: 0,
             losses: 0,
@@ -335,6 +351,7 @@ impl Link {
         (flight.epoch, flight.losses) = (one.epoch, one.losses);
         flight.attempt = flight.attempt.wrapping_add(1);
         flight.heard_ms = now_ms;
+        flight.is_withheld = flight.withholds;
         flight.note_tried();
     }
 
@@ -375,6 +392,8 @@ impl Link {
                 if matches!(flight.state, FlightState::Unwritten | FlightState::Written) {
                     flight.state = FlightState::Acknowledged;
                 }
+                // the end goes now: from here on it may run
+                flight.is_withheld = false;
                 Action::Wait
             }
             Event::Head { whole, delay_ms } => {
@@ -424,16 +443,24 @@ impl Link {
                 Action::Wait
             }
             Event::Refused => self.again(flight, Told::Failed, true, now_ms),
-            Event::Stale => self.again(flight, Told::Nothing, false, now_ms),
+            Event::Returned => {
+                // as if it had not been written: it has added to nobody's load
+                flight.state = FlightState::Unwritten;
+                self.again(flight, Told::Nothing, true, now_ms)
+            }
+            Event::Stale => {
+                let is_certain = flight.is_withheld;
+                self.again(flight, Told::Nothing, is_certain, now_ms)
+            }
             Event::Broken { has_ended } => {
                 if *has_ended && flight.state != FlightState::Unwritten {
                     self.suspect(flight, now_ms);
                 }
-                let is_certain = flight.state == FlightState::Unwritten;
+                let is_certain = flight.has_not_run();
                 self.again(flight, Told::Failed, is_certain, now_ms)
             }
             Event::Late => {
-                let is_certain = flight.state == FlightState::Unwritten;
+                let is_certain = flight.has_not_run();
                 self.again(flight, Told::Failed, is_certain, now_ms)
             }
             Event::Time => self.time(flight, now_ms),
@@ -483,14 +510,14 @@ impl Link {
         }
         let one = &mut self.instances[flight.instance];
         if one.epoch != flight.epoch {
-            let is_certain = flight.state == FlightState::Unwritten;
+            let is_certain = flight.has_not_run();
             return self.again(flight, Told::Nothing, is_certain, now_ms);
         }
         match flight.state {
             FlightState::Unwritten | FlightState::Written => {
                 one.is_doubted = true;
                 one.timer.back_off();
-                let is_certain = flight.state == FlightState::Unwritten;
+                let is_certain = flight.has_not_run();
                 self.again(flight, Told::Failed, is_certain, now_ms)
             }
             // pings decide whether the instance lives; this one looks again a little later

@@ -20,7 +20,7 @@ fn whole() -> Option<Whole> {
 
 /// One request that has come as far as these events lead.
 fn begun(link: &mut Link, repeats: bool, events: &[Event<'_>]) -> Flight {
-    let mut flight = link.begin(repeats, 0, 0).unwrap();
+    let mut flight = link.begin(repeats, true, 0, 0).unwrap();
     for event in events {
         assert_eq!(link.event(&mut flight, 1, event, 0), Action::Wait);
     }
@@ -89,7 +89,7 @@ fn who_does_not_acknowledge_is_waited_for() {
     link.lost(flight.instance(), 11 * RTO);
     let action = link.event(&mut flight, 1, &Event::Time, 12 * RTO);
     assert_eq!(action, Action::Fail(Reason::Unknown));
-    let mut flight = link.begin(true, 0, 12 * RTO).unwrap();
+    let mut flight = link.begin(true, true, 0, 12 * RTO).unwrap();
     assert_eq!(flight.instance(), other);
     link.event(&mut flight, 1, &Event::Written, 12 * RTO);
     assert_eq!(link.event(&mut flight, 1, &BROKEN, 12 * RTO), Action::Send(1 - other));
@@ -304,7 +304,7 @@ fn only_processes_that_end_by_themselves_count() {
         // of earlier processes
         (0..4).for_each(|at| link.ended(at, true, 5));
         let mut now_ms = 10;
-        let mut flight = link.begin(true, 0, now_ms).unwrap();
+        let mut flight = link.begin(true, true, 0, now_ms).unwrap();
         for (at, fate) in fates.into_iter().enumerate() {
             let attempt = flight.attempt();
             link.event(&mut flight, attempt, &Event::Written, now_ms);
@@ -339,7 +339,7 @@ fn one_that_failed_gets_one_request_as_a_trial() {
     link.event(&mut flight, 1, &Event::Refused, 0);
     let asked = |link: &mut Link, now_ms| {
         (0..6)
-            .map(|_| link.begin(true, 0, now_ms).unwrap().instance())
+            .map(|_| link.begin(true, true, 0, now_ms).unwrap().instance())
             .filter(|&at| at == out)
             .count()
     };
@@ -351,7 +351,7 @@ fn one_that_failed_gets_one_request_as_a_trial() {
 fn all_are_asked_where_none_may_be() {
     let mut link = link(3);
     (0..3).for_each(|at| link.lost(at, 0));
-    let asked: Vec<_> = (0..3).map(|_| link.begin(true, 0, 1).unwrap().instance()).collect();
+    let asked: Vec<_> = (0..3).map(|_| link.begin(true, true, 0, 1).unwrap().instance()).collect();
     assert!((0..3).all(|at| asked.contains(&at)), "{asked:?}");
 }
 
@@ -366,7 +366,7 @@ fn who_makes_requests_wait_gets_fewer() {
         link.event(&mut flight, 1, &Event::Head { whole: None, delay_ms }, 0);
         link.event(&mut flight, 1, &Event::End, 0);
     }
-    (0..20).for_each(|_| _ = link.begin(true, 0, 0));
+    (0..20).for_each(|_| _ = link.begin(true, true, 0, 0));
     assert!(link.in_flight(0) * 4 < link.in_flight(1), "{}", link.in_flight(0));
 }
 
@@ -387,6 +387,6 @@ fn who_has_caught_up_gets_requests_again() {
             link.pong(ping, true, now_ms);
         }
     }
-    (0..20).for_each(|_| _ = link.begin(true, 0, now_ms));
+    (0..20).for_each(|_| _ = link.begin(true, true, 0, now_ms));
     assert!(link.in_flight(0) >= 8, "{}", link.in_flight(0));
 }

@@ -64,10 +64,15 @@ struct Instance {
 enum Said {
     Acknowledged,
     Head,
-    Part { from: u64, is_same: bool },
+    Part {
+        from: u64,
+        is_same: bool,
+    },
     Body(u64),
     End,
     Refused,
+    /// The instance is about to end, and has not begun with it.
+    Returned,
     Broken,
 }
 
@@ -78,6 +83,13 @@ enum What {
         request: u64,
         attempt: u32,
         from: Option<u64>,
+    },
+    /// The head of a copy has come to an instance, and its end is withheld.
+    Head {
+        request: u64,
+        attempt: u32,
+        instance: usize,
+        life: u32,
     },
     /// A copy has come to an instance.
     Come {
@@ -157,6 +169,10 @@ struct Counts {
     /// Copies beyond the first.
     copies: u64,
     continued: u64,
+    /// Withheld ends that were sent.
+    released: u64,
+    /// Given back by an instance.
+    returned: u64,
     most_under_way: usize,
 }
 
@@ -183,9 +199,11 @@ impl World {
         let count = 2 + random.below(4) as usize;
         let choices =
             [Choice::RoundRobin, Choice::Least, Choice::TwoChoices, Choice::Feedback, Choice::Hash];
+        let acknowledges = !random.once_in(4);
         let settings = Settings {
             choice: choices[random.below(5) as usize],
-            acknowledges: !random.once_in(4),
+            acknowledges,
+            withholds: acknowledges && !random.once_in(3),
             is_watched: !random.once_in(4),
             floor: Duration::from_millis(20),
             ceiling: Duration::from_secs(1),
@@ -245,6 +263,9 @@ impl World {
             What::Connected { request, attempt, from } => self.connected(request, attempt, from),
             What::Come { request, attempt, instance, life, from } => {
                 self.come(request, attempt, instance, life, from);
+            }
+            What::Head { request, attempt, instance, life } => {
+                self.head_comes(request, attempt, instance, life);
             }
             What::Said { request, attempt, instance, said } => {
                 let is_lost = matches!(self.instances[instance].is, Is::Cut | Is::Dead);
@@ -307,8 +328,8 @@ impl World {
         self.left -= 1;
         let number = self.left;
         let is_safe = is_safe(number);
-        let key = self.random.next();
-        let flight = self.link.begin(is_safe, key, self.now_ms).unwrap();
+        let (key, may_wait) = (self.random.next(), !self.random.once_in(8));
+        let flight = self.link.begin(is_safe, may_wait, key, self.now_ms).unwrap();
         let request = Request {
             flight,
             is_safe,
@@ -355,10 +376,49 @@ impl World {
         if is == Is::Ended {
             return self.hear(request, attempt, &Said::Refused);
         }
+        let is_withheld = known.flight.is_withheld();
         self.tell(request, attempt, &Event::Written);
         if !matches!(is, Is::Dead | Is::Cut) {
             let delay = self.delay();
-            self.after(delay, What::Come { request, attempt, instance, life, from });
+            match is_withheld {
+                true => self.after(delay, What::Head { request, attempt, instance, life }),
+                false => self.after(delay, What::Come { request, attempt, instance, life, from }),
+            }
+        }
+    }
+
+    /// An instance runs no request whose end it does not have.
+    fn head_comes(&mut self, request: u64, attempt: u32, instance: usize, life: u32) {
+        let Instance { is, until_ms, life: now } = self.instances[instance];
+        if life != now || matches!(is, Is::Ended | Is::Dead) {
+            return;
+        }
+        if is == Is::Frozen {
+            let left = until_ms - self.now_ms;
+            return self.after(left, What::Head { request, attempt, instance, life });
+        }
+        let said = match self.random.below(100) {
+            0 => Said::Returned,
+            _ => Said::Acknowledged,
+        };
+        if !self.random.once_in(500) {
+            let delay = self.delay();
+            self.after(delay, What::Said { request, attempt, instance, said });
+        }
+    }
+
+    /// The end of a request goes the same way as its head.
+    fn release(&mut self, request: u64, attempt: u32) {
+        let Some(known) = self.requests.get(&request) else { return };
+        let instance = known.flight.instance();
+        let Instance { is, life, .. } = self.instances[instance];
+        let may_come = known.flight.attempt() == attempt
+            && known.torn != attempt
+            && !matches!(is, Is::Ended | Is::Dead | Is::Cut);
+        self.counts.released += 1;
+        if may_come {
+            let delay = self.delay();
+            self.after(delay, What::Come { request, attempt, instance, life, from: None });
         }
     }
 
@@ -371,6 +431,11 @@ impl World {
         if is == Is::Frozen {
             let left = until_ms - self.now_ms;
             return self.after(left, What::Come { request, attempt, instance, life, from });
+        }
+        // it has room for no more, or is about to end
+        if self.random.once_in(300) && from.is_none() {
+            let (delay, said) = (self.delay(), Said::Returned);
+            return self.after(delay, What::Said { request, attempt, instance, said });
         }
         if !is_safe(request) && !self.executed.insert(request) {
             self.counts.twice += 1;
@@ -417,13 +482,20 @@ impl World {
             return;
         }
         // a connection has no holes: what comes behind one is never there
-        if known.torn == attempt && !matches!(said, Said::Refused | Said::Broken) {
+        let comes_by_itself = matches!(said, Said::Refused | Said::Broken);
+        if known.torn == attempt && !comes_by_itself {
             return;
         }
         known.heard_ms = self.now_ms;
         let (total_bytes, has_tag) = (known.total_bytes, known.has_tag);
         match said {
-            Said::Acknowledged => self.tell(request, attempt, &Event::Acknowledged),
+            Said::Acknowledged => {
+                let was_withheld = known.flight.is_withheld();
+                self.tell(request, attempt, &Event::Acknowledged);
+                if was_withheld {
+                    self.release(request, attempt);
+                }
+            }
             Said::Head => {
                 known.has_head = true;
                 let whole = has_tag.then(|| Whole { total_bytes, tag: Box::from(*b"\"t\"") });
@@ -446,6 +518,10 @@ impl World {
                 }
             }
             Said::Refused => self.tell(request, attempt, &Event::Refused),
+            Said::Returned => {
+                self.counts.returned += 1;
+                self.tell(request, attempt, &Event::Returned);
+            }
             Said::Broken => self.tell(request, attempt, &Event::Broken { has_ended: true }),
         }
     }
@@ -571,15 +647,18 @@ fn simulate(seed: u64, requests: u64) -> Counts {
 #[test]
 fn no_safe_request_is_lost_and_no_other_runs_twice() {
     let mut whole = Counts::default();
-    for seed in 0..12 {
+    for seed in 0..24 {
         let counts = simulate(seed, 10_000);
         whole.copies += counts.copies;
         whole.continued += counts.continued;
         whole.unknown += counts.unknown;
         whole.rests += counts.rests;
+        whole.released += counts.released;
+        whole.returned += counts.returned;
     }
     // something has happened
     assert!(whole.rests > 10, "{whole:?}");
+    assert!(whole.released > 1000 && whole.returned > 100, "{whole:?}");
     assert!(whole.copies > 100 && whole.continued > 100 && whole.unknown > 10, "{whole:?}");
 }
 

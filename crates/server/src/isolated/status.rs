@@ -1,0 +1,125 @@
+//! What `forebay status` says of the stages: which processes there are, whether they answer, and how often they
+//! were started again.
+
+use super::stage::Role;
+use crate::control_socket::CommandAnswer;
+use crossbeam_channel::Sender;
+use forebay_upstream::pings;
+use forebay_upstream::settings::Address;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// An instance that has not answered by then does not.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One instance of a stage, as the supervisor knows it.
+pub(super) struct Instance {
+    pub(super) role: Role,
+    /// Its number, or the address of other software.
+    pub(super) name: String,
+    pub(super) is: Is,
+    /// Where it is asked whether it lives.
+    pub(super) address: Option<Address>,
+    /// How often it was started again since the last reload.
+    pub(super) restarts: u64,
+}
+
+/// What its process does.
+pub(super) enum Is {
+    Running {
+        process: u32,
+        since: Instant,
+    },
+    /// It has ended, and is started again after so long.
+    Due(Duration),
+    Ended,
+    /// It was replaced, and finishes what it has.
+    Leaving(u32),
+    /// It is not ours to start.
+    Other,
+}
+
+/// Asks all of them whether they live, and answers a command; on a thread of its own, because one that hangs is
+/// waited for.
+pub(super) fn tell(all: Vec<Instance>, reply: Sender<CommandAnswer>) {
+    let told = reply.clone();
+    let answer = move || drop(told.send(CommandAnswer { code: 0, text: table(&all) }));
+    if thread::Builder::new().name("status".to_owned()).spawn(answer).is_err() {
+        let text = "there are no threads left to ask the stages\n".to_owned();
+        let _ = reply.send(CommandAnswer { code: 1, text });
+    }
+}
+
+fn table(all: &[Instance]) -> String {
+    let asked = thread::scope(|scope| {
+        let ask = |one: &Instance| one.address.as_ref().map(|to| pings::answers(to, PATIENCE));
+        let threads: Vec<_> = all.iter().map(|one| scope.spawn(move || ask(one))).collect();
+        let answers = threads.into_iter().map(|thread| thread.join().ok().flatten());
+        answers.collect::<Vec<_>>()
+    });
+    let head = ["STAGE", "INSTANCE", "PROCESS", "STATE", "RUNS FOR", "RESTARTS"];
+    let rows = all.iter().zip(asked).map(|(one, answers)| row(one, answers));
+    let rows: Vec<_> = [head.map(str::to_owned)].into_iter().chain(rows).collect();
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..head.len()).map(width).collect();
+    let line = |row: &[String; 6]| {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+fn row(one: &Instance, answers: Option<bool>) -> [String; 6] {
+    let health = || match answers {
+        Some(true) => "answers",
+        Some(false) => "does not answer",
+        // clients ask it
+        None => "runs",
+    };
+    let (process, state, runs) = match &one.is {
+        Is::Running { process, since } => {
+            (process.to_string(), health().to_owned(), format!("{} s", since.elapsed().as_secs()))
+        }
+        Is::Due(left) => {
+            (String::new(), format!("starts in {} ms", left.as_millis()), String::new())
+        }
+        Is::Ended => (String::new(), "has ended".to_owned(), String::new()),
+        Is::Leaving(process) => {
+            (process.to_string(), "finishes what it has".to_owned(), String::new())
+        }
+        Is::Other => ("other".to_owned(), health().to_owned(), String::new()),
+    };
+    [one.role.to_string(), one.name.clone(), process, state, runs, one.restarts.to_string()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_instance_has_a_line() {
+        let one = |role, name: &str, is, restarts| Instance {
+            role,
+            name: name.to_owned(),
+            is,
+            address: None,
+            restarts,
+        };
+        let now = Instant::now();
+        let text = table(&[
+            one(Role::Receive, "1", Is::Running { process: 12, since: now }, 0),
+            one(Role::Process, "2", Is::Due(Duration::from_millis(50)), 3),
+            Instance {
+                address: Some(Address::Unix("/nothing/there".into())),
+                ..one(Role::Respond, "unix:/nothing/there", Is::Other, 0)
+            },
+        ]);
+        assert_eq!(
+            text,
+            "STAGE    INSTANCE             PROCESS  STATE            RUNS FOR  RESTARTS\n\
+             receive  1                    12       runs             0 s       0\n\
+             process  2                             starts in 50 ms            3\n\
+             respond  unix:/nothing/there  other    does not answer            0\n"
+        );
+    }
+}

@@ -1,0 +1,252 @@
+use super::*;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+/// A stage at the other end of a connection.
+struct Stage {
+    machine: Connection,
+    socket: UnixStream,
+    fields: Fields,
+    input: Vec<u8>,
+}
+
+fn pair() -> (UnixStream, Http2, Stage) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let machine = Connection::server(Limits::default());
+    let stage = Stage { machine, socket: theirs, fields: Fields::default(), input: Vec::new() };
+    (ours, Http2::new(), stage)
+}
+
+/// What has come to a stage.
+#[derive(Debug, PartialEq)]
+enum Came {
+    Request { stream: u32, path: Vec<u8>, fields: usize, ends: bool },
+    Data(Vec<u8>, bool),
+    Trailers,
+    Reset,
+}
+
+impl Stage {
+    fn hear(&mut self) -> Vec<Came> {
+        let mut room = [0; 65536];
+        while let Ok(count @ 1..) = self.socket.read(&mut room) {
+            self.input.extend_from_slice(&room[..count]);
+        }
+        let (mut came, mut at) = (Vec::new(), 0);
+        loop {
+            let received = self.machine.receive(&self.input[at..], &mut self.fields, 0);
+            at += received.used;
+            match received.event {
+                Some(Event::Request { stream, ends }) => {
+                    let (path, fields) = (self.fields.path().to_vec(), self.fields.list().len());
+                    came.push(Came::Request { stream, path, fields, ends });
+                }
+                Some(Event::Data { stream, bytes, ends }) => {
+                    came.push(Came::Data(bytes.to_vec(), ends));
+                    self.machine.consumed(stream, bytes.len());
+                }
+                Some(Event::Trailers { .. }) => came.push(Came::Trailers),
+                Some(Event::Reset { .. }) => came.push(Came::Reset),
+                Some(other) => panic!("{other:?}"),
+                None => break,
+            }
+        }
+        self.input.drain(..at);
+        self.flush();
+        came
+    }
+
+    fn flush(&mut self) {
+        let mut out = Vec::new();
+        self.machine.flush(&mut out);
+        self.say(&out);
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+
+    fn head(&mut self, stream: u32, part: Part, status: u16) {
+        let mut out = Vec::new();
+        assert!(self.machine.head(&mut out, stream, part, |block| {
+            encode::status(block, status);
+            encode::raw(block, b"etag", b"\"x\"");
+        }));
+        self.say(&out);
+    }
+
+    fn data(&mut self, stream: u32, body: &[u8], ends: bool) {
+        let mut out = self.machine.data(stream, body.len() as u32, ends).unwrap().to_vec();
+        out.extend_from_slice(body);
+        self.say(&out);
+    }
+}
+
+const GET: &[u8] = b"GET /a?b HTTP/1.1\r\nHost: x\r\nForebay-Attempt: 1\r\nA: b\r\n\r\n";
+
+fn received(http2: &mut Http2, socket: &UnixStream, most: usize) -> (Received, Vec<u8>) {
+    let mut into = Vec::new();
+    let received = http2.receive(socket.as_fd(), &mut into, most, 0);
+    (received, into)
+}
+
+#[test]
+fn a_request_and_its_answer_as_http1_has_them() {
+    let (socket, mut http2, mut stage) = pair();
+    for stream in [1, 3, 5] {
+        assert_eq!(http2.send(socket.as_fd(), GET, true), Sent::Bytes(GET.len()));
+        let path = b"/a?b".to_vec();
+        assert_eq!(stage.hear(), [Came::Request { stream, path, fields: 2, ends: true }]);
+        stage.head(stream, Part::Informational, 102);
+        let (_, text) = received(&mut http2, &socket, 1000);
+        assert_eq!(text, b"HTTP/1.1 102 \r\nETag: \"x\"\r\n\r\n");
+        stage.head(stream, Part::Head, 200);
+        stage.data(stream, b"hello", false);
+        stage.data(stream, b" you", true);
+        let (_, text) = received(&mut http2, &socket, 1000);
+        assert_eq!(text, b"HTTP/1.1 200 \r\nETag: \"x\"\r\n\r\nhello you");
+        assert_eq!(received(&mut http2, &socket, 1000).0, Received::Ended);
+        assert!(http2.ends_clean(socket.as_fd()) && http2.is_fit(socket.as_fd(), 0));
+    }
+}
+
+#[test]
+fn no_more_is_given_than_is_wanted() {
+    let (socket, mut http2, mut stage) = pair();
+    assert_eq!(http2.send(socket.as_fd(), GET, true), Sent::Bytes(GET.len()));
+    stage.hear();
+    stage.head(1, Part::Head, 200);
+    let body: Vec<u8> = (0..=255).cycle().take(40_000).collect();
+    body.chunks(16_000).for_each(|piece| stage.data(1, piece, false));
+    stage.data(1, b"", true);
+    let (_, head) = received(&mut http2, &socket, 1);
+    assert!(head.starts_with(b"HTTP/1.1 200 ") && head.ends_with(b"\r\n\r\n"));
+    let (mut all, mut most) = (Vec::new(), 1);
+    loop {
+        match received(&mut http2, &socket, most) {
+            (Received::Bytes(count), part) => {
+                assert!((1..=most).contains(&count) && count == part.len());
+                all.extend_from_slice(&part);
+            }
+            (end, _) => break assert_eq!(end, Received::Ended),
+        }
+        most = most % 50 + 1;
+    }
+    assert!(all == body);
+}
+
+#[test]
+fn a_body_goes_as_far_as_the_window_and_its_end_when_it_is_told() {
+    let (socket, mut http2, mut stage) = pair();
+    let head = b"POST / HTTP/1.1\r\nHost: x\r\n\r\n";
+    assert_eq!(http2.send(socket.as_fd(), head, false), Sent::Bytes(head.len()));
+    let body = vec![b'x'; 300_000];
+    let mut sent = 0;
+    let mut heard = 0;
+    // the window that a stage has before its settings have come
+    assert_eq!(http2.send(socket.as_fd(), &body, true), Sent::Bytes(65_535));
+    sent += 65_535;
+    while sent < body.len() {
+        assert_eq!(http2.send(socket.as_fd(), &body[sent..], true), Sent::Bytes(0));
+        assert!(!http2.has_room() && http2.wants_to_send(true));
+        for came in stage.hear() {
+            if let Came::Data(bytes, _) = came {
+                heard += bytes.len();
+            }
+        }
+        assert_eq!(received(&mut http2, &socket, 1000).0, Received::Blocked);
+        assert!(http2.has_room());
+        match http2.send(socket.as_fd(), &body[sent..], true) {
+            Sent::Bytes(count @ 1..) => sent += count,
+            other => panic!("{other:?}"),
+        }
+        // what the socket had no room for
+        while http2.has_unsent() {
+            heard += stage
+                .hear()
+                .iter()
+                .map(|came| match came {
+                    Came::Data(bytes, _) => bytes.len(),
+                    _ => 0,
+                })
+                .sum::<usize>();
+            http2.write(socket.as_fd());
+        }
+    }
+    assert!(!http2.wants_to_send(true));
+    let last = stage.hear();
+    heard += last
+        .iter()
+        .map(|came| match came {
+            Came::Data(bytes, _) => bytes.len(),
+            _ => 0,
+        })
+        .sum::<usize>();
+    assert_eq!(heard, body.len());
+    assert!(matches!(last.last(), Some(Came::Data(_, true))));
+}
+
+#[test]
+fn trailers_go_both_ways() {
+    let (socket, mut http2, mut stage) = pair();
+    let head = b"POST / HTTP/1.1\r\nHost: x\r\n\r\nbody";
+    assert_eq!(http2.send(socket.as_fd(), head, false), Sent::Bytes(head.len()));
+    http2.end_with(socket.as_fd(), b"Check: 1\r\n");
+    let came = stage.hear();
+    assert_eq!(came[1..], [Came::Data(b"body".to_vec(), false), Came::Trailers]);
+    stage.head(1, Part::Head, 200);
+    stage.head(1, Part::Last, 200);
+    let (_, text) = received(&mut http2, &socket, 1000);
+    assert!(text.starts_with(b"HTTP/1.1 200"));
+}
+
+#[test]
+fn what_has_not_run_is_told_from_what_has_broken_off() {
+    for (code, is_refused) in
+        [(ErrorCode::REFUSED_STREAM, true), (ErrorCode::INTERNAL_ERROR, false)]
+    {
+        let (socket, mut http2, mut stage) = pair();
+        http2.send(socket.as_fd(), GET, true);
+        stage.hear();
+        stage.machine.reset(1, code);
+        stage.flush();
+        assert_eq!(received(&mut http2, &socket, 1000).0, Received::Broken);
+        assert_eq!((http2.is_refused(), http2.ends_clean(socket.as_fd())), (is_refused, false));
+    }
+    // the stage has said goodbye, and the request comes too late
+    let (socket, mut http2, mut stage) = pair();
+    stage.hear();
+    stage.machine.drain_now();
+    http2.send(socket.as_fd(), GET, true);
+    stage.flush();
+    assert_eq!(received(&mut http2, &socket, 1000).0, Received::Broken);
+    assert!(http2.is_refused());
+    // it ends in the middle of an answer
+    let (socket, mut http2, mut stage) = pair();
+    http2.send(socket.as_fd(), GET, true);
+    stage.hear();
+    stage.head(1, Part::Head, 200);
+    drop(stage);
+    assert!(matches!(received(&mut http2, &socket, 1000).0, Received::Bytes(_)));
+    assert_eq!(received(&mut http2, &socket, 1000).0, Received::Broken);
+    assert!(!http2.is_refused() && !http2.is_over());
+}
+
+#[test]
+fn an_idle_connection_is_fit_until_its_stage_leaves() {
+    let (socket, mut http2, mut stage) = pair();
+    http2.send(socket.as_fd(), GET, true);
+    stage.hear();
+    stage.head(1, Part::Last, 204);
+    received(&mut http2, &socket, 1000);
+    assert!(http2.ends_clean(socket.as_fd()) && http2.is_fit(socket.as_fd(), 0));
+    stage.machine.drain();
+    stage.flush();
+    assert!(!http2.is_fit(socket.as_fd(), 0));
+    let (socket, mut http2, stage) = pair();
+    drop(stage);
+    assert!(!http2.is_fit(socket.as_fd(), 0));
+}
