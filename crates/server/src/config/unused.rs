@@ -4,7 +4,7 @@ use super::draft::{Draft, numbered};
 use super::problem::Wrong;
 use super::read::{Path as At, Reader};
 use super::table::{Section, Setting};
-use super::{Config, Count, KeepAliveLaw, Listener};
+use super::{By, Config, Count, KeepAliveLaw, Listener};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
@@ -54,6 +54,18 @@ impl Draft {
         let mut remark = |key: &str, needs| remarks.push((top.child(key), Wrong::Idle { needs }));
         let is_pipeline = |engine: Engine| matches!(engine, Engine::Pipeline);
         if self.all_listeners().iter().any(|(_, listener)| is_pipeline(listener.engine)) {
+            let pipeline = &self.process.pipeline;
+            let never = pipeline.fuse == Fuse::Never;
+            for (key, has_use, needs) in [
+                ("pipeline.accept", never, "pipeline.fuse = \"never\""),
+                ("pipeline.receive", never, "pipeline.fuse = \"never\""),
+                ("pipeline.send_wait", never, "pipeline.fuse = \"never\""),
+                ("pipeline.delay", pipeline.by == By::Delay, "pipeline.by = \"delay\""),
+            ] {
+                if !has_use && text.says(&top.child(key)) {
+                    remark(key, needs);
+                }
+            }
             return;
         }
         // the data cache goes by a calibration with every engine
@@ -133,6 +145,26 @@ impl Draft {
         if keep_alive.law != KeepAliveLaw::Constant && keep_alive.floor > self.process.timeouts.idle
         {
             remark("keep_alive.floor", "timeouts.idle", "the time does not shrink under load");
+        }
+        let idle = self.process.timeouts.idle;
+        for (at, class) in numbered("class", &self.classes) {
+            let own = &class.keep_alive;
+            if own.law.0.unwrap_or(keep_alive.law) == KeepAliveLaw::Constant {
+                let needs = "keep_alive.law = \"linear\" or \"exponential\"";
+                for (key, is_said) in [
+                    ("keep_alive.threshold", own.threshold.0.is_some()),
+                    ("keep_alive.floor", own.floor.0.is_some()),
+                ] {
+                    if is_said {
+                        remarks.push((at.child(key), Wrong::Idle { needs }));
+                    }
+                }
+            } else if own.floor.0.is_some_and(|floor| floor > own.idle.0.unwrap_or(idle)) {
+                let (of_class, effect) =
+                    (own.idle.0.is_some(), "the time does not shrink under load");
+                let other = if of_class { "keep_alive.idle" } else { "timeouts.idle" };
+                remarks.push((at.child("keep_alive.floor"), Wrong::Exceeds { other, effect }));
+            }
         }
     }
 
