@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use forebay_benches::calibration::{GOAL, Recovered, WRONG, table};
+use forebay_benches::calibration::{GOAL, Recovered, WRONG, Wrong, table};
 use forebay_benches::content::Scratch;
 use forebay_benches::forebay::header;
 use forebay_benches::{Error, machine};
@@ -17,6 +17,9 @@ struct Options {
     /// The short form of calibrate: three pairs of eight sizes instead of ten of twelve
     #[arg(long)]
     quick: bool,
+    /// Which wrong constants [default: too-low, too-high]
+    #[arg(long, value_delimiter = ',', value_parser = WRONG.map(|wrong| wrong.name))]
+    wrong: Vec<String>,
     /// The program [default: forebay beside this one]
     #[arg(long)]
     program: Option<PathBuf>,
@@ -44,7 +47,10 @@ fn bench(options: &Options) -> Result<(), Error> {
     let program = options.program.clone().unwrap_or_else(|| own.with_file_name("forebay"));
     let scratch = Scratch::new()?;
     let mut rows = Vec::new();
-    for wrong in &WRONG {
+    let is_asked = |wrong: &&Wrong| {
+        options.wrong.is_empty() || options.wrong.iter().any(|name| name == wrong.name)
+    };
+    for wrong in WRONG.iter().filter(is_asked) {
         let from = scratch.path().join(format!("{}.toml", wrong.name));
         fs::write(&from, wrong.file()).map_err(Error::io("cannot write", &from))?;
         let found = out.join(format!("{}.toml", wrong.name));

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Compares the engines: throughput, processor time per request, p99, threads, memory.
 #[derive(Parser)]
 struct Options {
-    /// Workloads [default: all of 1k, 10k, cold, slow, close]
+    /// Workloads [default: all of 1k, 10k, cold, slow, stuck, close]
     #[arg(long, value_delimiter = ',', value_parser = a_workload)]
     workloads: Vec<Workload>,
     /// Engines (pipeline-never is pipeline with fuse = "never"), nginx-aio, apache [default: engines]
@@ -49,7 +49,7 @@ struct Options {
 
 fn a_workload(name: &str) -> Result<Workload, String> {
     let found = ALL.into_iter().find(|workload| workload.name() == name);
-    found.ok_or_else(|| "known are 1k, 10k, cold, slow, close".to_owned())
+    found.ok_or_else(|| "known are 1k, 10k, cold, slow, stuck, close".to_owned())
 }
 
 fn a_server(name: &str) -> Result<Server, String> {
@@ -110,13 +110,14 @@ fn bench(options: &Options) -> Result<(), Error> {
     let command: Vec<String> = std::env::args().skip(1).collect();
     let text = format!(
         "# Engines beside one another\n\n- command: `engines {}`\n{described}\
-         - medians of {} rounds (least–most) of {} s; server on core {}, load on core {}\n{}",
+         - medians of {} rounds (least–most) of {} s; server on core {}, load on core {}\n{}{}",
         command.join(" "),
         options.rounds,
         options.seconds,
         options.server_core,
         options.client_core,
-        row::tables(&rows)
+        row::tables(&rows),
+        row::beside_stuck(&rows)
     );
     let file = out.join("README.md");
     fs::write(&file, &text).map_err(Error::io("cannot write", &file))?;

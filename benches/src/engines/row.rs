@@ -54,6 +54,47 @@ impl Row {
     }
 }
 
+/// A client beside others that take next to nothing waits at most so many times as long as alone …
+const TIMES: f64 = 2.0;
+/// … and so much longer, µs.
+const MORE_US: f64 = 10_000.0;
+
+/// Whether clients wait for others that take next to nothing: their p99 beside those and alone, as markdown;
+/// empty if not both were measured.
+pub fn beside_stuck(rows: &[Row]) -> String {
+    let of = |workload: Workload| rows.iter().filter(move |row| row.workload == workload);
+    let mut seen = Vec::new();
+    let mut text = String::new();
+    for row in of(Workload::Stuck) {
+        let is_like = |other: &&Row| {
+            other.connections == row.connections && other.server.name() == row.server.name()
+        };
+        let p99 = |rows: &mut dyn Iterator<Item = &Row>| Spread::of(rows.map(|row| row.p99_us));
+        let key = (row.connections, row.server.name());
+        let alone = p99(&mut of(Workload::Medium).filter(is_like));
+        let beside = p99(&mut of(Workload::Stuck).filter(is_like));
+        let (Some(alone), Some(beside), false) = (alone, beside, seen.contains(&key)) else {
+            continue;
+        };
+        seen.push(key);
+        let is_met = beside.median <= TIMES * alone.median + MORE_US;
+        text.push_str(&format!(
+            "| {} | {} | {alone:.0} | {beside:.0} | {} |\n",
+            row.connections,
+            row.server.name(),
+            if is_met { "yes" } else { "**no**" }
+        ));
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!(
+        "\n### Beside clients that take next to nothing\n\n| connections | server | p99 alone, µs | beside \
+         them, µs | at most {TIMES} × alone and {} ms |\n|---|---|---|---|---|\n{text}",
+        MORE_US / 1e3
+    )
+}
+
 /// Medians and spreads as markdown, one table for each workload and number of connections.
 pub fn tables(rows: &[Row]) -> String {
     let mut text = String::new();
@@ -96,4 +137,48 @@ pub fn tables(rows: &[Row]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(workload: Workload, engine: &str, p99_us: f64) -> Row {
+        Row {
+            round: 1,
+            workload,
+            connections: 1,
+            server: Server::Engine(engine.to_owned()),
+            rate: 1.0,
+            cpu_us: 1.0,
+            p99_us,
+            failed: 0,
+            threads: 1,
+            memory_mib: 1.0,
+            client: 0.1,
+        }
+    }
+
+    #[test]
+    fn who_waits_beside_clients_that_take_nothing_is_told() {
+        let rows = [
+            row(Workload::Medium, "event", 100.0),
+            row(Workload::Stuck, "event", 10_200.0),
+            row(Workload::Medium, "pool", 100.0),
+            row(Workload::Stuck, "pool", 10_201.0),
+            // alone it was not measured
+            row(Workload::Stuck, "fibers", 1.0),
+        ];
+        let text = beside_stuck(&rows);
+        assert!(
+            text.contains("| 1 | event | 100 (100–100) | 10200 (10200–10200) | yes |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| 1 | pool | 100 (100–100) | 10201 (10201–10201) | **no** |"),
+            "{text}"
+        );
+        assert!(!text.contains("fibers"), "{text}");
+        assert_eq!(beside_stuck(&rows[..1]), "");
+    }
 }

@@ -11,6 +11,10 @@ use std::time::Duration;
 const SLOW_RECEIVERS: u32 = 1000;
 /// What each of them takes.
 const SLOW_RATE: &str = "400kbit/s";
+/// Clients that take next to nothing of a large file. They all come from one address, as the others do.
+const STUCK_RECEIVERS: u32 = 70;
+/// What each of them takes.
+const STUCK_RATE: &str = "1000B/s";
 /// Bytes of what they fetch: at their rate it lasts longer than a measurement.
 const LARGE_BYTES: usize = 16 << 20;
 
@@ -25,13 +29,21 @@ pub enum Workload {
     Cold,
     /// 10 KB from memory, while others take a large file slowly.
     Slow,
+    /// 10 KB from memory, while others take next to nothing of a large file.
+    Stuck,
     /// 10 KB, a connection for each request.
     Close,
 }
 
 /// All, in the order of the tables.
-pub const ALL: [Workload; 5] =
-    [Workload::Small, Workload::Medium, Workload::Cold, Workload::Slow, Workload::Close];
+pub const ALL: [Workload; 6] = [
+    Workload::Small,
+    Workload::Medium,
+    Workload::Cold,
+    Workload::Slow,
+    Workload::Stuck,
+    Workload::Close,
+];
 
 impl Workload {
     /// As `--workloads` takes it and the tables show it.
@@ -41,13 +53,23 @@ impl Workload {
             Workload::Medium => "10k",
             Workload::Cold => "cold",
             Workload::Slow => "slow",
+            Workload::Stuck => "stuck",
             Workload::Close => "close",
         }
     }
 
     /// Connections besides those that are measured.
     pub fn background(self) -> u32 {
-        if self == Workload::Slow { SLOW_RECEIVERS } else { 0 }
+        self.slow_receivers().map_or(0, |(connections, _)| connections)
+    }
+
+    /// How many others take a large file, and what each of them takes.
+    fn slow_receivers(self) -> Option<(u32, &'static str)> {
+        match self {
+            Workload::Slow => Some((SLOW_RECEIVERS, SLOW_RATE)),
+            Workload::Stuck => Some((STUCK_RECEIVERS, STUCK_RATE)),
+            _ => None,
+        }
     }
 
     /// The load on a server at `port`: the group that is measured comes first.
@@ -69,7 +91,7 @@ impl Workload {
         }
         match self {
             Workload::Small => measured.set("url", "/1k.html"),
-            Workload::Medium | Workload::Slow => measured.set("url", "/10k.html"),
+            Workload::Medium | Workload::Slow | Workload::Stuck => measured.set("url", "/10k.html"),
             Workload::Cold => measured.set("urls", &cold::urls().to_string_lossy()),
             Workload::Close => {
                 measured.set("url", "/10k.html");
@@ -78,11 +100,11 @@ impl Workload {
         }
         measured.set("timeout", "30s");
         let mut groups = vec![measured.finish().map_err(client)?];
-        if self.background() > 0 {
+        if let Some((connections, rate)) = self.slow_receivers() {
             let mut slow = Draft::new("slow", Some(&base));
-            slow.set("connections", &self.background().to_string());
+            slow.set("connections", &connections.to_string());
             slow.set("url", "/large.bin");
-            slow.set("receive", SLOW_RATE);
+            slow.set("receive", rate);
             slow.set("timeout", "600s");
             groups.push(slow.finish().map_err(client)?);
         }

@@ -9,8 +9,8 @@ use crate::Error;
 
 /// The part's name.
 pub const PART: &str = "processes";
-/// Clients of each of the three classes.
-const CLIENTS: [u32; 4] = [5, 15, 30, 60];
+/// Clients of each of the three classes. The high one alone leaves no thread from 50 on.
+const CLIENTS: [u32; 6] = [5, 15, 30, 40, 50, 60];
 /// Shares of the classes below the first, percent: the paper's, and some.
 pub(super) const SHARES: [[u32; 2]; 2] = [[0, 0], [20, 5]];
 /// Whose threads work, and whose jobs wait for helpers.
