@@ -21,8 +21,8 @@ const MOVES: f64 = 2.0;
 pub struct Shifted {
     /// The phase that begins.
     pub to: Turn,
-    /// The best fixed counts for what was asked in the phase before, and for what is in this one: of those
-    /// that are as good the ones with the fewest threads.
+    /// The best fixed counts for the phase before, and for this one: of those that are as good the ones
+    /// with the fewest threads.
     pub best: [(u32, u32); 2],
     /// Threads that were moved in this phase.
     pub moved: Spread,
@@ -178,11 +178,8 @@ pub fn verdicts(rows: &[Row]) -> String {
     if texts.is_empty() { texts } else { format!("\n## Verdict\n{texts}") }
 }
 
-/// The fewest threads, process and send, that are as good as the best fixed counts for what is asked in a
-/// phase. They are read where that is asked first: later, counts that were too few for something else still
-/// have that to do.
+/// The fewest threads, process and send, that are as good as the best fixed counts for a phase.
 fn best_counts(rows: &[Row], fixed: &[Policy], turn: Turn) -> Option<(u32, u32)> {
-    let turn = Turn { number: 1, ..turn };
     let median = |policy| Some(spread(rows, policy, |row| row.phase_ms(turn))?.median);
     let medians: Vec<_> =
         fixed.iter().filter_map(|policy| Some((*policy, median(*policy)?))).collect();

@@ -4,7 +4,7 @@
 //!
 //! Of a Unix socket, and of a socket that a service manager passed on, there is one for all loops.
 //!
-//! Where the kernel tells classes apart, an address has sockets for each of them besides ([`of_class`]).
+//! Where the kernel tells classes apart, an address has sockets for each of them besides (`of_class`).
 
 mod address;
 mod of_class;

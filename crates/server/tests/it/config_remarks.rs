@@ -175,7 +175,7 @@ fn what_only_json_lines_have_is_remarked() {
     let inherited = format!(
         "{choice}[[site]]\nhosts = [\"a.example\"]\nlog.format = \"json\"\n[[site]]\nhosts = [\"b.example\"]\n"
     );
-    assert!(folder.remarks(inherited).is_empty());
+    assert!(folder.remarks(&inherited).is_empty());
     let own = "root = \"site\"\nlog.format = \"json\"\n[[site]]\nhosts = [\"a.example\"]\n\
                log.format = \"common\"\nlog.fields = [\"status\"]\n[[site]]\nhosts = [\"b.example\"]\n";
     assert_eq!(folder.remarks(own), [said("6:14: site.log.fields")]);
@@ -703,7 +703,7 @@ fn pages_that_paths_end_at_are_looked_for() {
         nothing
     );
     let inherited = format!("{}\n[[site]]\nhosts = [\"a.example\"]", rewrite("/no.html"));
-    assert_eq!(remarks(inherited), [no_file("4:6: rewrite.to", "site/no.html")]);
+    assert_eq!(remarks(&inherited), [no_file("4:6: rewrite.to", "site/no.html")]);
     fs::write(folder.0.join("site/index.html"), "").unwrap();
     assert_eq!(remarks(spa), nothing);
 }
