@@ -51,10 +51,13 @@ pub(crate) trait Accepting<H: Handler> {
         });
     }
 
-    /// It is the turn of listener `index` in the ready queue. While it has more, epoll says so again.
+    /// It is the turn of listener `index` in the ready queue. While it has more it stands there again at once:
+    /// else the ranks below would have their turns before epoll says so.
     fn accept_in_turn(&mut self, index: usize) {
         self.with_listeners(|watched_listeners, _, _| watched_listeners.called(index));
-        self.accept(index, RANK_BATCH);
+        if self.accept(index, RANK_BATCH) {
+            self.arrived(index);
+        }
     }
 
     /// Accepts at most so many from listener `index`. Returns whether more may be waiting.

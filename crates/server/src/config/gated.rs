@@ -43,7 +43,8 @@ impl Draft {
             }
         }
         if !has_any {
-            remarks.push((gate, Wrong::NothingForGate));
+            let is_full = self.process.gate == GateMode::Full;
+            remarks.push((gate, Wrong::NothingForGate { is_full }));
         }
     }
 }
@@ -81,6 +82,8 @@ mod tests {
         let by_url = format!("{classes}[[rule]]\npath = \"/a\"\nclass = \"a\"\n");
         assert_eq!(remarks(&on(&by_url), None), [nothing]);
         assert_eq!(remarks(&on(&by_url).replace("auto", "full"), None), [""; 0]);
+        let in_vain = format!("{nothing}, and no rule gives one of two classes to queue by");
+        assert_eq!(remarks(&on(path).replace("auto", "full"), None), [in_vain]);
         assert_eq!(
             remarks(&must, Some("old")),
             ["gate: the server would not start on this machine: old"]

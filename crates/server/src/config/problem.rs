@@ -525,7 +525,10 @@ pub enum Wrong {
     /// A client is ignored for less time than the firewall knows.
     TooShortForFirewall,
     /// No rule is for the kernel.
-    NothingForGate,
+    NothingForGate {
+        /// It could queue by class.
+        is_full: bool,
+    },
     /// A limit on connections that only the server can enforce.
     NotInGate,
     /// A rule that never decides anything.

@@ -379,10 +379,16 @@ impl fmt::Display for Wrong {
             Wrong::TooShortForFirewall => f.write_str(
                 "the firewall is told of no client for less than 2s: the server alone ignores these",
             ),
-            Wrong::NothingForGate => f.write_str(
-                "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
-                 \"drop\", and there are no classes for \"full\" to queue by",
-            ),
+            Wrong::NothingForGate { is_full } => {
+                f.write_str(
+                    "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
+                     \"drop\"",
+                )?;
+                match is_full {
+                    true => f.write_str(", and no rule gives one of two classes to queue by"),
+                    false => Ok(()),
+                }
+            }
             Wrong::NotInGate => f.write_str(
                 "the kernel leaves it to the server: it keeps no limit for each client",
             ),
