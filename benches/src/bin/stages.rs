@@ -1,4 +1,4 @@
-//! What it costs to answer in three stages: processor time per request of `isolated`, with HTTP/2 and with HTTP/1.1
+//! What it costs to answer in three stages: processor time per request of `isolated`, with HTTP/1.1 and with HTTP/2
 //! between its stages, beside `event` and beside three chained nginx (proxy, proxy, files; connections are kept).
 #![forbid(unsafe_code)]
 
@@ -42,20 +42,20 @@ struct Options {
 enum Server {
     Event,
     Isolated,
-    /// Its stages speak HTTP/1.1 with one another.
-    IsolatedHttp1,
+    /// Its stages speak HTTP/2 with one another.
+    IsolatedHttp2,
     Nginx,
 }
 
 impl Server {
     const ALL: [Server; 4] =
-        [Server::Event, Server::Isolated, Server::IsolatedHttp1, Server::Nginx];
+        [Server::Event, Server::Isolated, Server::IsolatedHttp2, Server::Nginx];
 
     fn name(self) -> &'static str {
         match self {
             Server::Event => "forebay event",
             Server::Isolated => "forebay isolated",
-            Server::IsolatedHttp1 => "forebay isolated, HTTP/1.1",
+            Server::IsolatedHttp2 => "forebay isolated, HTTP/2",
             Server::Nginx => "nginx, nginx, nginx",
         }
     }
@@ -64,7 +64,7 @@ impl Server {
     fn tiers(self) -> &'static [&'static str] {
         match self {
             Server::Event => &["all"],
-            Server::Isolated | Server::IsolatedHttp1 => &["receive", "process", "respond"],
+            Server::Isolated | Server::IsolatedHttp2 => &["receive", "process", "respond"],
             Server::Nginx => &["front", "middle", "files"],
         }
     }
@@ -81,7 +81,7 @@ impl Running {
     fn tiers(&self) -> Vec<Vec<u32>> {
         let pid = |group: &Group| group.pid().as_raw_nonzero().get().unsigned_abs();
         match self.server {
-            Server::Isolated | Server::IsolatedHttp1 => {
+            Server::Isolated | Server::IsolatedHttp2 => {
                 let all: Vec<_> = self.groups.iter().flat_map(|group| tree(pid(group))).collect();
                 let of = |tier: &str| -> Vec<u32> {
                     all.iter().copied().filter(|&pid| is_stage(pid, tier)).collect()
@@ -154,8 +154,8 @@ impl Bench<'_> {
         let commands = match server {
             Server::Event => vec![self.forebay("event", "")?],
             Server::Isolated => vec![self.forebay("isolated", "")?],
-            Server::IsolatedHttp1 => {
-                vec![self.forebay("isolated", "isolated.http2 = \"off\"\n")?]
+            Server::IsolatedHttp2 => {
+                vec![self.forebay("isolated", "isolated.http2 = \"on\"\n")?]
             }
             Server::Nginx => self.chain()?,
         };

@@ -70,7 +70,8 @@ pub(crate) fn start(folder: &Folder, engine: &str, more: &str) -> Server {
 }
 
 pub(crate) fn isolated(folder: &Folder) -> Server {
-    let more = "isolated.acknowledge_floor = \"500ms\"\nisolated.back_off = \"50ms\"\n";
+    // conformance has the other way
+    let more = "isolated.http2 = \"on\"\nisolated.acknowledge_floor = \"500ms\"\nisolated.back_off = \"50ms\"\n";
     start(folder, "isolated", more)
 }
 

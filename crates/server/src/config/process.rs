@@ -699,12 +699,12 @@ const SETTINGS: &[Setting<Config>] = &[
     },
     Setting {
         key: "isolated.http2",
-        preset: Preset::Value("on"),
+        preset: Preset::Value("off"),
         range: None,
-        meaning: "Whether our own stages speak HTTP/2 with one another (on), or HTTP/1.1 (off), which more tools \
-                  can read. Only with HTTP/2 a request that may not run twice survives the crash of a process that \
-                  has not acknowledged it.",
-        example: "\"off\"",
+        meaning: "Whether our own stages speak HTTP/2 with one another (on), or HTTP/1.1 (off), which costs less. \
+                  Only with HTTP/2 a request that may not run twice survives the crash of a process that has not \
+                  acknowledged it.",
+        example: "\"on\"",
         at: |c| &mut c.isolated.http2,
     },
     Setting {
