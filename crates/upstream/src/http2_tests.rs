@@ -1,3 +1,5 @@
+//! Exchanges over HTTP/2, over a pair of sockets with a peer that speaks it.
+
 use super::*;
 use std::io::Read;
 use std::os::fd::AsFd;
