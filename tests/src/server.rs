@@ -1,6 +1,6 @@
 //! The real binary, running on an address of its own.
 
-use crate::faults::process::doings;
+use crate::faults::{process::doings, soon};
 use crate::socket::Target;
 use crate::tls::{Authority, Relay};
 use crate::{ENGINES, ISOLATED, has_thread_each, http2, wire};
@@ -235,6 +235,17 @@ impl Server {
     /// What it has written to standard error so far: what an operator should know.
     pub fn stderr(&self) -> String {
         self.stderr.text()
+    }
+
+    /// Waits until it has written these words to standard error. What can be seen of it elsewhere, an answer
+    /// or a count, may be there before the line is.
+    ///
+    /// # Panics
+    /// If it has not within [`wire::PATIENCE`].
+    #[track_caller]
+    pub fn says(&self, words: &str) {
+        let is_said = soon(wire::PATIENCE, || self.stderr().contains(words));
+        assert!(is_said, "{words:?} is missing in:\n{}", self.stderr());
     }
 
     /// What it has written to standard output so far: the access log, if there is one.

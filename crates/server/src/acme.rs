@@ -208,14 +208,18 @@ fn keep(live: &Live, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) 
     }
 }
 
-/// Counts and says what has happened.
+/// Says and then counts what has happened: the line of what was counted is there.
 fn note(event: &Event<'_>, metrics: &Local) {
     match event {
         Event::Issued { site, .. } => {
-            metrics.add(Counter::AcmeIssued, 1);
             say(format_args!("acme: there is a new certificate for the site {site:?}"));
+            metrics.add(Counter::AcmeIssued, 1);
         }
         Event::Failed { site, failure, again } => {
+            say(format_args!(
+                "acme: no certificate for the site {site:?}: {failure}; tried again in {}",
+                words(*again)
+            ));
             metrics.add(
                 match failure.why {
                     Why::Unreachable => Counter::AcmeUnreachable,
@@ -226,10 +230,6 @@ fn note(event: &Event<'_>, metrics: &Local) {
                 },
                 1,
             );
-            say(format_args!(
-                "acme: no certificate for the site {site:?}: {failure}; tried again in {}",
-                words(*again)
-            ));
         }
     }
 }

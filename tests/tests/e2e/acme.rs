@@ -265,12 +265,12 @@ fn until_there_is_a_certificate_another_one_is_shown() {
     assert!(soon(PATIENCE, is_told), "{}", served.stderr());
     let temporary = shown(addr, "a.example");
     assert!(!temporary.is_empty());
-    let said = served.stderr();
     for words in
         ["that nobody has signed", "no certificate for the site", "cannot reach", "tried again"]
     {
-        assert!(said.contains(words), "{words}: {said}");
+        served.says(words);
     }
+    let said = served.stderr();
     assert!(served.metrics().contains("forebay_certificate_expiry_timestamp_seconds{"), "{said}");
     let [failed] = &files(&storage, ".failed")[..] else { panic!("{said}") };
     let noted: Value = serde_json::from_slice(&fs::read(failed).unwrap()).unwrap();
@@ -291,7 +291,7 @@ fn an_authority_that_was_asked_too_much_is_left_alone() {
     let lines = acme.lines(folder.path(), &folder.join("storage"));
     let (served, _) = start(&folder, "event", &["a.example"], &lines);
     assert!(soon(PATIENCE, || attempts(&served, "rate_limited") == 1), "{}", served.stderr());
-    assert!(served.stderr().contains("(rateLimited); tried again in 2 h"), "{}", served.stderr());
+    served.says("(rateLimited); tried again in 2 h");
     acme.behave(|how| how.refuses = None);
     // a site that has not failed is served meanwhile, so it would have been asked
     let before = served.stderr().len();

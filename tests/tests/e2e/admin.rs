@@ -128,7 +128,7 @@ fn it_is_read_over_a_unix_socket() {
     // this directory is not there for another user to write to
     let options = Options { user: None, ..options };
     let mut server = Server::start(&options.clone().config(&at(&first)));
-    assert!(server.stderr().contains("a.sock"), "{}", server.stderr());
+    server.says("a.sock");
     for host in ["localhost", "whatever.example"] {
         assert_eq!(asked_at(&first, host), "HTTP/1.1 200 OK", "{host}");
     }
@@ -182,7 +182,7 @@ fn it_is_read_over_tls_with_a_token() {
         files("key")
     );
     let server = Server::start(&options.config(&settings));
-    assert!(server.stderr().contains(&format!("admin on https://{admin}")), "{}", server.stderr());
+    server.says(&format!("admin on https://{admin}"));
     let ask = |path: &str, fields: &str| {
         let mut stream = authority.connect(admin, "web1.example");
         let host = format!("web1.example:{}", admin.port());

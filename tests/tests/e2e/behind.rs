@@ -58,7 +58,7 @@ fn a_unix_socket_is_served_and_removed() {
         let lines = format!("[[listener]]\nlisten = [\"unix:{listen}\"]\nengine = \"{name}\"");
         let options = options(&folder, engine, &lines);
         let mut server = Server::start(&options);
-        assert!(server.stderr().contains(&format!("unix:{}", path.display())), "{engine}");
+        server.says(&format!("unix:{}", path.display()));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
         // more clients at once than there are loops
         let answers: Vec<_> = (0..16)
