@@ -50,6 +50,8 @@ struct Listener {
     origin: Origin,
     /// One for each loop and those of loops there were before, or one for all.
     sockets: Vec<OwnedFd>,
+    /// So many of them are accepted from, as [settled](Listeners::settle).
+    in_force: usize,
     /// Those of classes.
     of_classes: SocketsOfClasses,
     /// Since when nothing new comes into their queues, if the address is not wanted any more.
@@ -259,6 +261,7 @@ impl Listeners {
             address,
             origin: Origin::Inherited { name: passed.name, with_ipv4 },
             sockets: vec![passed.socket],
+            in_force: 0,
             of_classes: SocketsOfClasses::default(),
             left: None,
         })
@@ -276,7 +279,8 @@ impl Listeners {
         };
         let of_classes = SocketsOfClasses::default();
         let wanted = wanted.clone();
-        let bound = Listener { wanted, address, origin, sockets, of_classes, left: None };
+        let bound =
+            Listener { wanted, address, origin, sockets, in_force: 0, of_classes, left: None };
         self.owner.map_or(Ok(()), |owner| bound.give(owner))?;
         Ok(bound)
     }
@@ -299,10 +303,26 @@ impl Listeners {
         self.open.iter().any(|open| open.address.port() == Some(port))
     }
 
-    /// Closes what was taken beyond `wanted`, from which no engine has begun to accept.
+    /// Engines accept from all that was taken. Says whether they will leave sockets of classes that are not
+    /// wanted any more: what is on its way to these needs as long as where an address is
+    /// [left](Listeners::leave).
+    pub fn settle(&mut self) -> bool {
+        let mut any = false;
+        for open in &mut self.open {
+            open.in_force = open.sockets.len();
+            any |= open.of_classes.settle();
+        }
+        any
+    }
+
+    /// Closes what was taken beyond `wanted`, and of that what was taken since it was
+    /// [settled](Listeners::settle): the kernel would queue connections there that no engine accepts.
     pub fn undo(&mut self, wanted: &[Listen]) {
         self.open.retain(|open| open.is_wanted(wanted) || open.left.is_some());
-        self.undo_of_classes();
+        for open in &mut self.open {
+            open.sockets.truncate(open.in_force);
+            open.of_classes.undo();
+        }
     }
 
     /// The addresses sockets are bound to for `wanted`.

@@ -51,7 +51,7 @@ impl SocketsOfClasses {
     }
 
     /// What was wanted is accepted from. Says whether there are ranks that are not wanted any more.
-    fn settle(&mut self) -> bool {
+    pub(super) fn settle(&mut self) -> bool {
         self.by_rank.truncate(self.wanted);
         let (before, _) = self.in_force;
         self.in_force = (self.wanted, self.by_rank.first().map_or(0, Vec::len));
@@ -59,7 +59,7 @@ impl SocketsOfClasses {
     }
 
     /// Closes what was taken since.
-    fn undo(&mut self) {
+    pub(super) fn undo(&mut self) {
         let (ranks, loops) = self.in_force;
         self.by_rank.truncate(ranks);
         self.by_rank.iter_mut().for_each(|of_rank| of_rank.truncate(loops));
@@ -87,19 +87,6 @@ impl Listeners {
                 .map_err(|error| ListenError::OfClasses { address: open.wanted.clone(), error })?;
         }
         Ok(())
-    }
-
-    /// Engines accept from all that was taken. Says whether they will leave sockets of classes that are not
-    /// wanted any more: what is on its way to these needs as long as where an address is
-    /// [left](Listeners::leave).
-    pub fn settle(&mut self) -> bool {
-        // each is to hear of it
-        self.open.iter_mut().fold(false, |any, open| open.of_classes.settle() | any)
-    }
-
-    /// Closes the sockets of classes that no engine has begun to accept from.
-    pub(super) fn undo_of_classes(&mut self) {
-        self.open.iter_mut().for_each(|open| open.of_classes.undo());
     }
 
     /// The sockets of classes that engines accept from, as [settled](Listeners::settle).

@@ -101,6 +101,24 @@ fn sockets_stay_and_are_dealt_out_anew() {
     assert_eq!(listeners.addresses(&[ANY]).len(), 1);
 }
 
+/// Engines accept from one socket; those for more loops are closed again, or clients would wait there for ever.
+#[test]
+fn sockets_for_loops_that_do_not_come_are_closed() {
+    let mut listeners = Listeners::default();
+    let by_loop = listeners.take(&[ANY], 1).unwrap();
+    listeners.settle();
+    let address = tcp(&listeners.addresses(&[ANY])[0]);
+    drop(listeners.take(&[ANY], 8).unwrap());
+    listeners.undo(&[ANY]);
+    let clients: Vec<_> = (0..32).map(|_| TcpStream::connect(address).unwrap()).collect();
+    clients.iter().for_each(|mut client| client.write_all(b"x").unwrap());
+    let mut count = 0;
+    while count < clients.len() {
+        count += arrived(&by_loop[0][0]);
+        sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn opening_is_timed_step_by_step() {
     let mut listeners = Listeners::default();
