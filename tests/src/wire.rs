@@ -95,10 +95,18 @@ pub fn read_to_end(stream: &mut impl Patient, patience: Duration) -> (Vec<u8>, E
 /// # Panics
 /// If the server does not accept, or does not close within [`PATIENCE`].
 pub fn exchange(addr: SocketAddr, request: &[u8]) -> Vec<u8> {
+    exchange_within(addr, request, PATIENCE)
+}
+
+/// As [`exchange`], where the server computes for longer than it otherwise may.
+///
+/// # Panics
+/// As [`exchange`], within `patience`.
+pub fn exchange_within(addr: SocketAddr, request: &[u8], patience: Duration) -> Vec<u8> {
     let mut stream = connect(addr);
     // a server that refuses may close before it has read everything
     let _ = stream.write_all(request);
-    let (received, end) = read_to_end(&mut stream, PATIENCE);
+    let (received, end) = read_to_end(&mut stream, patience);
     assert_ne!(end, End::Silent, "no close after {} bytes", received.len());
     received
 }

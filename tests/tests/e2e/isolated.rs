@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::{Folder, counting};
+use forebay_tests::faults::soon;
 use forebay_tests::server::binary;
 use forebay_tests::{Options, Server, is_full_matrix, wire};
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,7 +14,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -349,7 +350,9 @@ fn what_crashes_processes_is_quarantined_and_what_meets_an_operators_kills_is_an
         let request = thread::spawn(move || {
             let request =
                 "GET /work?cpu=3s HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
-            told(&wire::exchange(addr, request.as_bytes())).0
+            // four times 3 s of a processor that others want, too
+            let patience = 10 * wire::PATIENCE;
+            told(&wire::exchange_within(addr, request.as_bytes(), patience)).0
         });
         for _ in 0..times {
             let names = ["respond 1", "respond 2"];
@@ -524,15 +527,17 @@ pub(crate) fn until_gone(stages: &[(String, u32)]) {
     }
 }
 
-/// Another server in the place of a stage: what it is asked, and an answer that is late. Of each connection
-/// one request is read.
+/// Another server in the place of a stage: what it is asked, and an answer that is late: it comes when there has
+/// been a question whether the server is there. Of each connection one request is read.
 fn other(is_good: bool) -> (SocketAddr, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let (tell, asked) = mpsc::channel();
+    let pings = Arc::new(AtomicUsize::new(0));
     thread::spawn(move || {
         for client in listener.incoming() {
             let (mut client, tell) = (client.unwrap(), tell.clone());
+            let pings = Arc::clone(&pings);
             thread::spawn(move || {
                 let mut head = Vec::new();
                 while !head.ends_with(b"\r\n\r\n") {
@@ -544,13 +549,17 @@ fn other(is_good: bool) -> (SocketAddr, mpsc::Receiver<String>) {
                 }
                 let head = String::from_utf8(head).unwrap();
                 let is_ping = head.starts_with("OPTIONS * ");
+                let before = pings.fetch_add(usize::from(is_ping), Ordering::SeqCst);
                 if !is_ping {
                     let _ = tell.send(head);
                     if !is_good {
                         return;
                     }
-                    // longer than an acknowledgement may take
-                    thread::sleep(Duration::from_millis(1500));
+                    let is_asked = || pings.load(Ordering::SeqCst) > before;
+                    assert!(
+                        soon(wire::PATIENCE, is_asked),
+                        "it waits for an answer and asks nothing"
+                    );
                 }
                 let answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother";
                 let _ = client.write_all(answer.as_bytes());
@@ -566,7 +575,8 @@ fn other_software_takes_the_place_of_a_stage() {
     let ((bad, _), (good, asked)) = (other(false), other(true));
     let more = format!(
         "isolated.respond_at = [\"http://{bad}\", \"http://{good}\"]\n\
-         isolated.balance = \"round-robin\"\nisolated.acknowledge_ceiling = \"500ms\"\n"
+         isolated.balance = \"round-robin\"\nisolated.acknowledge_floor = \"3s\"\n\
+         isolated.acknowledge_ceiling = \"3s\"\n"
     );
     let server = start(&folder, "isolated", &more);
     assert!(!stages(&server).iter().any(|(name, _)| name.starts_with("respond")));
