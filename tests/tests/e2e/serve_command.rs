@@ -34,8 +34,7 @@ fn a_directory_without_an_index_says_how_it_is_shown() {
     }
     assert!(!get(&server, "/nothing/").contains("(listing)"));
     assert!(!get(&server, "/nothing").contains("(listing)"));
-    let said = server.stderr();
-    assert!(said.contains("site has no index.html; --listing shows what is in it"), "{said}");
+    server.says("site has no index.html; --listing shows what is in it");
     let server = serve(&folder, &["--listing"]);
     assert!(get(&server, "/").contains("sub/"));
     assert!(get(&server, "/sub/").contains("a.txt"));
@@ -88,8 +87,7 @@ fn an_application_without_its_page_says_so() {
     let folder = Folder::new();
     folder.write("site/a.txt", "a");
     let server = serve(&folder, &["--spa"]);
-    let said = server.stderr();
-    assert!(said.contains("has no index.html, the page that --spa answers with"), "{said}");
+    server.says("has no index.html, the page that --spa answers with");
     assert_eq!(status(&server, "/users/7"), "404");
 }
 
@@ -115,14 +113,12 @@ fn a_certificate_of_this_machine_is_made_and_kept() {
     };
     let server = Server::start(&options);
     assert_eq!(fetch(&server), "hello");
-    let said = server.stderr();
-    assert!(said.contains("made a certificate for localhost, 127.0.0.1, ::1"), "{said}");
+    server.says("made a certificate for localhost, 127.0.0.1, ::1");
     let text = fs::read(&certificate).unwrap();
     drop(server);
     let server = Server::start(&options);
     assert_eq!(fetch(&server), "hello");
-    let said = server.stderr();
-    assert!(said.contains("forebay serve: the certificate is /"), "{said}");
+    server.says("forebay serve: the certificate is /");
     assert_eq!(fs::read(&certificate).unwrap(), text);
 }
 
