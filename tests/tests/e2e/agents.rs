@@ -208,7 +208,7 @@ fn odd_lines_are_answered() {
 #[test]
 fn a_lease_ends() {
     let (server, socket) = start("event");
-    let hello = json!({ "id": 0, "do": "hello", "owner": "silent", "lease_ms": 300 });
+    let hello = json!({ "id": 0, "do": "hello", "owner": "silent", "lease_ms": 3_000 });
     let mut silent = Agent::connect(&socket, hello);
     silent.granted(json!({ "id": 1, "do": "put", "rules": [closed("/", 410)] }));
     assert_eq!(silent.next(), json!({ "event": "lease_ended" }));
