@@ -104,7 +104,7 @@ fn a_drain_finishes_what_is_under_way(engine: &str) {
 /// Who is not done at the deadline is aborted, and the server says how many there were.
 fn a_drain_ends_at_its_deadline(engine: &str) {
     let folder = site();
-    let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1s\"");
+    let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1s\"").settled();
     let mut active: Vec<_> = (0..3).map(|_| downloading(&served)).collect();
     served.signal(Signal::TERM);
     let (code, last) = end_of(&mut served);
@@ -119,7 +119,7 @@ fn a_drain_ends_at_its_deadline(engine: &str) {
 fn a_second_signal_is_immediate(engine: &str) {
     for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::TERM)] {
         let folder = site();
-        let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1h\"");
+        let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1h\"").settled();
         let _active = downloading(&served);
         served.signal(first);
         assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");

@@ -8,6 +8,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::wire::{End, PATIENCE, read_to_end};
 use forebay_tests::{Options, has_thread_each};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -93,6 +94,8 @@ fn a_connection_makes_no_more_requests_than_it_may(engine: &str) {
     let served = Served::start(engine, folder.path(), "limits.requests_per_connection = 3");
     for unread in [0, 7, 5_000] {
         let mut client = served.client();
+        // all of it lies in the kernel at once: the server waits two seconds for a client to go on
+        set_socket_send_buffer_size(client.stream(), 1 << 20).unwrap();
         client.stream().write_all(GET.repeat(3 + unread).as_bytes()).unwrap();
         for number in 1..=3 {
             let answer = client.answer().unwrap_or_else(|cut| panic!("{unread} unread: {cut:?}"));
