@@ -51,13 +51,22 @@ fn serve(folder: &Folder, engine: &str, more: &str) -> Served {
 }
 
 fn policy_token(folder: &Folder, arguments: &[&str]) -> Output {
+    policy_token_by(folder, "keys", arguments)
+}
+
+/// By the keys in this file.
+fn policy_token_by(folder: &Folder, keys: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(binary());
-    command.args(["policy", "token", "--keys"]).arg(folder.join("keys")).args(arguments);
+    command.args(["policy", "token", "--keys"]).arg(folder.join(keys)).args(arguments);
     command.stdin(Stdio::null()).output().unwrap()
 }
 
 fn token(folder: &Folder, arguments: &[&str]) -> String {
-    let output = policy_token(folder, arguments);
+    token_by(folder, "keys", arguments)
+}
+
+fn token_by(folder: &Folder, keys: &str, arguments: &[&str]) -> String {
+    let output = policy_token_by(folder, keys, arguments);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
@@ -99,9 +108,9 @@ fn only_who_proves_it_is_gold(engine: &str) {
     let elsewhere = token(&folder, &["gold", "--network", "192.0.2.0/24"]);
     let expired = token(&folder, &["gold", "--for", "0s"]);
     let cut = &gold[..gold.len() - 1];
-    folder.write("keys", OTHER);
-    let foreign = token(&folder, &["gold"]);
-    folder.write("keys", KEY);
+    // beside the file of the server, which would take over what is in it for a moment
+    folder.write("foreign/keys", OTHER);
+    let foreign = token_by(&folder, "foreign/keys", &["gold"]);
     let silver = token(&folder, &["silver"]);
     for bad in [
         &*elsewhere,
