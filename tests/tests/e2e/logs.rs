@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// How long a client takes its time, and how much of that must show: a server that is kept from its
 /// core notices late that the client has begun.
-const PAUSE: Duration = Duration::from_millis(400);
+const PAUSE: Duration = Duration::from_millis(1000);
 const PAUSE_US: u64 = 20_000;
 
 /// More than all socket buffers hold.
@@ -355,10 +355,16 @@ fn logs_are_opened_again_where_the_way_is_closed() {
     fs::rename(&access, logs.join("access.log.1")).unwrap();
     close(0o000);
     served.signal(Signal::USR1);
+    // who is not root cannot look meanwhile, but at what the server has open
+    let has_open = |name: &str| {
+        let fds = fs::read_dir(format!("/proc/{}/fd", served.pid())).unwrap().flatten();
+        let links = fds.filter_map(|fd| fs::read_link(fd.path()).ok()).collect::<Vec<_>>();
+        links.iter().any(|link| *link == logs.join(name))
+    };
+    let is_opened = soon(PATIENCE, || has_open("access.log") && !has_open("access.log.1"));
     send(&served, b"GET /a.txt?after HTTP/1.1\r\nHost: a\r\n\r\n");
-    // who is not root cannot look meanwhile
-    std::thread::sleep(PAUSE);
     close(0o755);
+    assert!(is_opened, "{}", served.stderr());
     assert!(lines(&access, 1)[0].contains("?after"), "{}", served.stderr());
     assert_eq!(lines(&logs.join("access.log.1"), 1).len(), 1);
 }
