@@ -4,7 +4,7 @@
 
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
-use forebay_tests::server::free_at_all_addresses;
+use forebay_tests::server::{free_addr, free_at_all_addresses};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, on_each_engine};
 use std::collections::HashMap;
@@ -221,7 +221,7 @@ fn another_server_says_who_may_pass(engine: &str) {
     );
     // what it cannot be asked is not let through
     drop(server);
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = free_addr();
     let lines = format!("[[forward_auth]]\nto = \"http://{nobody}\"");
     let (server, _folder) = start(engine, &lines);
     assert_eq!(ask(&server, "GET", "/", "", "").status, 502, "{engine}");

@@ -5,7 +5,7 @@
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
-use forebay_tests::server::binary;
+use forebay_tests::server::{binary, free_addr};
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{Options, Server, http2, on_each_engine};
 use rustix::net::sockopt::set_socket_linger;
@@ -454,7 +454,7 @@ fn an_upstream_is_taken_out_and_back_in() {
     let config = |fields: &str| {
         format!(
             "[[proxy]]\npath = \"/\"\nto = [\"http://{}\", \"http://{}\"]\n\
-             balance = \"round-robin\"\nin_flight = 1\n{fields}",
+             balance = \"round-robin\"\nin_flight = 8\n{fields}",
             one.addr, other.addr
         )
     };
@@ -484,7 +484,7 @@ fn an_upstream_is_taken_out_and_back_in() {
     assert_eq!((asked(&one), asked(&other)), (0, 6));
     let (code, said) = command(&["list"]);
     let line = said.lines().find(|line| line.starts_with(&label)).unwrap();
-    assert!(code == Some(0) && line.contains("drained") && line.contains("0 of 1"), "{said}");
+    assert!(code == Some(0) && line.contains("drained") && line.contains("0 of 8"), "{said}");
     // through a change of what is said of it, and of what is beside it
     for fields in ["max_fails = 7", "timeouts.head = \"5s\""] {
         server.configure(&Options::new(folder.join("")).config(&config(fields)));
@@ -576,7 +576,8 @@ fn bodies_wait_with_their_client(engine: &str) {
 #[test]
 fn what_is_not_answered_is_counted_by_class() {
     let (gate, late) = (Gate::start(), Gate::start());
-    let ended = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // no other process takes it meanwhile
+    let ended = free_addr();
     let folder = Folder::new();
     let lines = format!(
         "log.format = \"json\"\nlog.access = \"-\"\n\
@@ -631,7 +632,7 @@ fn who_waits_for_an_application_brings_rules_for_overload_into_force() {
         let folder = Folder::new();
         folder.write("robots/a", "page");
         let lines = format!(
-            "agent = \"{agent}\"\n[[proxy]]\npath = \"/app\"\nto = \"http://{}\"\nin_flight = 1\n\
+            "agent = \"{agent}\"\n[[proxy]]\npath = \"/app\"\nto = \"http://{}\"\nin_flight = 1\nqueue.time = \"5m\"\n\
              [[class]]\nname = \"gold\"\npriority = 0\ndelay = \"50ms\"\n\
              [[rule]]\nname = \"robots\"\npath = \"/robots/*\"\nwhen = \"overload\"\naction = \"reject\"\n\
              status = 429\n",
@@ -639,14 +640,21 @@ fn who_waits_for_an_application_brings_rules_for_overload_into_force() {
         );
         let served = Served::with(Options::new(folder.join("")).config(&lines));
         let robot = || served.client().get("/robots/a").unwrap().status;
-        assert_eq!(robot(), 200, "agent {agent}");
+        // a machine that is busy with something else may be overloaded for a moment
+        assert!(soon(PATIENCE, || robot() == 200), "agent {agent}");
         let mut first = ask(&served, "/app/0");
         gate.has(1);
         let mut second = ask(&served, "/app/1");
         wait(&served, 1);
         assert!(soon(PATIENCE, || robot() == 429), "agent {agent}");
-        assert_eq!(served.metric("forebay_overload_cause{cause=\"applications\"}"), 1);
-        assert_eq!(served.metric("forebay_overload_level"), 1, "and nothing beyond");
+        // and nothing beyond
+        let lines =
+            ["forebay_overload_cause{cause=\"applications\"} 1\n", "forebay_overload_level 1\n"];
+        let is_so = || {
+            let metrics = served.metrics();
+            lines.iter().all(|line| metrics.contains(line))
+        };
+        assert!(soon(PATIENCE, is_so), "agent {agent}: {}", served.metrics());
         gate.answer(2);
         assert_eq!((status(&mut first), status(&mut second)), (200, 200));
         assert!(soon(PATIENCE, || robot() == 200), "agent {agent}");
