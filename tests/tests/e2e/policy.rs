@@ -224,6 +224,14 @@ fn assert_same_threads(served: &Served, kept: &mut BufReader<TcpStream>, change:
             let differs = |id: &u32| before.contains_key(id) != after.contains_key(id);
             let differ: Vec<_> =
                 before.iter().chain(&after).filter(|(id, _)| differs(id)).collect();
+            // one that had nothing to do since long before, while another had; what a change has ended would
+            // be begun again by the request behind it
+            let is_old = |(id, name): &(&u32, &String)| {
+                before.contains_key(*id) && name.starts_with("helper-")
+            };
+            if number < 3 && !differ.is_empty() && differ.iter().all(is_old) {
+                continue;
+            }
             assert!(differ.is_empty(), "begun or ended: {differ:?}");
             return;
         }
@@ -403,7 +411,9 @@ fn many_rules_are_told_in_few_lines() {
 
     shown = said(&["show", "-c", file, "site *99"]);
     assert_eq!(names(&shown).len(), 30, "{shown}");
-    assert!(shown.starts_with("agent off, load normal\n"), "{shown}");
+    assert!(shown.starts_with("agent off, load "), "{shown}");
+    let is_normal = || said(&["show", "-c", file]).starts_with("agent off, load normal\n");
+    assert!(soon(PATIENCE, is_normal), "{}", said(&["show", "-c", file]));
     assert!(shown.contains("  class       gold\n  so far      has decided nothing\n"), "{shown}");
     shown = said(&["show", "-c", file, "site9"]);
     assert!(shown.ends_with("no rule is called \"site9\", of 3004\n"), "{shown}");
