@@ -459,8 +459,8 @@ fn play(name: &str, make: impl Fn(&Folder, SocketAddr) -> Command) {
         let folder = Folder::new();
         folder.write("root/index.html", "own");
         let lines = format!(
-            "log.format = \"json\"\ntimeouts.head = \"2s\"\ntimeouts.body = \"2s\"\n\
-             [[proxy]]\npath = \"/\"\nto = \"http://{}\"\ntimeouts.silence = \"2s\"\nretries = 0\nmax_fails = 0\n\
+            "log.format = \"json\"\ntimeouts.head = \"10s\"\ntimeouts.body = \"10s\"\n\
+             [[proxy]]\npath = \"/\"\nto = \"http://{}\"\ntimeouts.silence = \"10s\"\nretries = 0\nmax_fails = 0\n\
              [[access]]\npath = \"/secret\"\ndeny = [\"0.0.0.0/0\", \"::/0\"]",
             upstream.addr
         );
