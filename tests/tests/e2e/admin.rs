@@ -94,7 +94,11 @@ fn its_unix_socket_stays_while_the_server_drains() {
     let admin = folder.join("a.sock");
     // this directory is not there for another user to write to
     let options = Options { user: None, ..options };
-    let settings = format!("admin.listen = \"unix:{}\"\ncache.bytes = \"0B\"", admin.display());
+    let settings = format!(
+        "admin.listen = \"unix:{}\"\ncache.bytes = \"0B\"\ntimeouts.send_window = \"1h\"\n\
+         timeouts.drain = \"1h\"",
+        admin.display()
+    );
     let mut server = Server::start(&options.config(&settings));
     let ready = |path: &str| {
         let mut stream = UnixStream::connect(&admin).unwrap();

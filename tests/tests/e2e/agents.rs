@@ -36,7 +36,11 @@ fn status(server: &Server, path: &str) -> u16 {
 struct Agent(BufReader<UnixStream>);
 
 impl Agent {
-    fn connect(socket: &PathBuf, hello: Value) -> Agent {
+    fn connect(socket: &PathBuf, mut hello: Value) -> Agent {
+        // who says nothing of a lease has ten seconds, in which a busy machine may do little
+        if hello["lease_ms"].is_null() {
+            hello["lease_ms"] = json!(600_000);
+        }
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut agent = Agent(BufReader::new(stream));

@@ -227,9 +227,10 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
     }
 }
 
-/// Gold by the address alone; one thread.
+/// Gold by the address alone; one thread, which its client keeps though it is all there is.
 const BY_ADDRESS: &str = r#"
 timeouts.head = "1h"
+keep_alive.law = "constant"
 answering = 1
 accept_ahead = 64
 [[class]]

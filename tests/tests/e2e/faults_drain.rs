@@ -119,7 +119,7 @@ fn a_drain_ends_at_its_deadline(engine: &str) {
 fn a_second_signal_is_immediate(engine: &str) {
     for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::TERM)] {
         let folder = site();
-        let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1h\"").settled();
+        let mut served = Served::start(engine, folder.path(), PATIENT).settled();
         let _active = downloading(&served);
         served.signal(first);
         assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");

@@ -73,7 +73,9 @@ fn empty(crowd: &Crowd) -> usize {
 /// The limit on all connections holds over all loops.
 fn all_clients_together_get_no_more_connections_than_they_may(engine: &str) {
     let folder = site();
-    let limits = "limits.connections = 6\nlimits.connections_per_client = 6";
+    // who was answered keeps its place, though no place is left
+    let limits = "limits.connections = 6\nlimits.connections_per_client = 6\n\
+                  keep_alive.law = \"constant\"";
     let served = Served::start(engine, folder.path(), limits).settled();
     let mut crowd = Crowd::connect(served.target(), 10, 1).unwrap();
     crowd.send(GET.as_bytes());

@@ -226,7 +226,7 @@ fn bodies_are_read_and_bounded(engine: &str) {
 
 fn a_client_that_takes_nothing_holds_up_only_itself(engine: &str) {
     let folder = site();
-    let served = serve(&folder, engine, "");
+    let served = serve(&folder, engine, "timeouts.send_window = \"1h\"\n");
     let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
     let mut client = Client::with(served.addr(), limits);
     client.takes = false;

@@ -77,7 +77,8 @@ pub(crate) fn start(folder: &Folder, engine: &str, more: &str) -> Server {
 
 pub(crate) fn isolated(folder: &Folder) -> Server {
     // conformance has the other way
-    let more = "isolated.http2 = \"on\"\nisolated.acknowledge_floor = \"1s\"\nisolated.back_off = \"50ms\"\n";
+    let more = "isolated.http2 = \"on\"\nisolated.acknowledge_floor = \"1s\"\nisolated.back_off = \"50ms\"\n\
+                timeouts.send_window = \"1h\"\n";
     start(folder, "isolated", more)
 }
 

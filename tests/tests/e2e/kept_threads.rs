@@ -16,7 +16,9 @@ const ENGINES: [&str; 2] = ["pool", "threads"];
 
 fn options(engine: &str, folder: &Folder, lines: &str) -> Options {
     folder.write("root/index.html", "own");
-    let lines = format!("limits.connections_per_client = 100\n{lines}");
+    // idle ones are not cut because most threads are taken
+    let lines =
+        format!("limits.connections_per_client = 100\nkeep_alive.law = \"constant\"\n{lines}");
     let options = Options::new(folder.join("root")).engine(engine).config(&lines);
     Options { workers: 8, ..options }
 }

@@ -34,7 +34,11 @@ fn site() -> Folder {
 }
 
 fn log_settings(path: &Path, format: &str) -> String {
-    format!("limits.requests_per_connection = 0\nlog.access = {path:?}\nlog.format = {format:?}")
+    // a client may take its time
+    format!(
+        "limits.requests_per_connection = 0\ntimeouts.send_window = \"1h\"\nlog.access = {path:?}\n\
+         log.format = {format:?}"
+    )
 }
 
 fn text(path: &Path) -> String {

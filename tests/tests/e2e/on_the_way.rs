@@ -442,7 +442,8 @@ fn a_slow_client_keeps_no_application_busy(engine: &str) {
     let application = Application::start(big);
     let app = application.addr;
     let lines = format!(
-        "[[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\nin_flight = 1\nbuffer_bytes = \"32MiB\""
+        "timeouts.send_window = \"1h\"\n[[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\n\
+         in_flight = 1\nqueue.time = \"5m\"\nbuffer_bytes = \"32MiB\""
     );
     let (server, _folder) = start(engine, &lines);
     let mut client = server.connect();

@@ -214,7 +214,7 @@ fn a_reset_is_a_reset_on_the_other_side(engine: &str) {
 
 fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
     let application = Application::start();
-    let (server, _folder) = start(engine, &application, "", "");
+    let (server, _folder) = start(engine, &application, "", "timeouts.send_window = \"1h\"");
     // the application
     let mut client = connect(&server);
     let stream = begin(&mut client, "/ws/hold");
