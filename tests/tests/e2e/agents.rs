@@ -258,7 +258,7 @@ fn the_example_slows_a_class_down() {
     let mut example = Command::new("python3")
         .arg(script)
         .arg(&socket)
-        .args(["default", "20"])
+        .args(["default", "5"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
