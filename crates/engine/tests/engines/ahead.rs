@@ -1,7 +1,7 @@
 //! Connections that wait for a thread: in which order they get one, and what becomes of them in the end.
 
 use crate::harness::{
-    NEVER_FUSED, PATIENCE, Running, Setup, get, listener, on, ran_apart, start_with,
+    NEVER_FUSED, PATIENCE, Running, Setup, calm, get, listener, on, ran_apart, start_with,
 };
 use crate::ranks::{LOOPS, THREADS};
 use forebay_conn::Rank;
@@ -128,10 +128,11 @@ fn order_of_ranks(engine: &str, shares: [f64; 3], ranks: &[usize]) -> Vec<usize>
             stream
         })
         .collect();
-    match engine {
-        NEVER_FUSED => server.calm(),
+    // they have come to the listeners, of whatever port
+    addresses.iter().for_each(|address| calm(address.port()));
+    if engine != NEVER_FUSED {
         // the kernel has them
-        _ => assert_eq!(server.get(Counter::Accepted), 1, "{engine}"),
+        assert_eq!(server.get(Counter::Accepted), 1, "{engine}");
     }
     server.gate.open();
     assert!(read(held).starts_with("HTTP/1.1 200 OK"), "{engine}");

@@ -2,7 +2,7 @@
 //!
 //! `/job…` is answered after a job; `/wait/NAME` and `/work/NAME` after one that blocks or computes and
 //! hangs until that door is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is answered
-//! later, `/premature` a second later; `/refuse` and `/reset` are not admitted; `/mem/N` has so many bytes
+//! later, `/premature` eight seconds later; `/refuse` and `/reset` are not admitted; `/mem/N` has so many bytes
 //! from memory, `/file` from a file that is never in memory, `/slowfile` from one that is on a slow disk,
 //! `/badfile` from one that cannot be read; anything else is its own answer. At the end `.gold` is the
 //! first rank and `.bulk` the last.
@@ -122,7 +122,7 @@ impl Job for Work {
 /// Bytes of a file that a job brings into memory.
 const WARM: u64 = 300_000;
 /// How long the slow disk takes for them.
-pub(super) const SLOW: Duration = Duration::from_millis(700);
+pub(super) const SLOW: Duration = Duration::from_secs(2);
 /// Bytes of the file.
 pub(super) const FILE: usize = 1_500_000;
 
@@ -204,7 +204,7 @@ impl<M: Mode> Admission for ToyHandler<M> {
         };
         let wait_ms = match path {
             path if path.starts_with(b"/early") => 100,
-            path if path.starts_with(b"/premature") => 1_000,
+            path if path.starts_with(b"/premature") => 8_000,
             _ => 0,
         };
         Verdict::Admit(Admitted { wait_ms, ..Admitted::at_once(rank, ticket) })

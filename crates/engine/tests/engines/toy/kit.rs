@@ -154,6 +154,16 @@ pub(super) fn on_each(test: impl Fn(&str, bool) + Sync) {
     side_by_side(ways, |(engine, veiled)| test(&engine, veiled));
 }
 
+/// The same with all of them at once, for a test that does nothing but wait.
+pub(super) fn at_once_on_each(test: impl Fn(&str, bool) + Sync) {
+    std::thread::scope(|scope| {
+        for (engine, veiled) in variants().flat_map(|it| [(it.clone(), false), (it, true)]) {
+            let test = &test;
+            scope.spawn(move || test(&engine, veiled));
+        }
+    });
+}
+
 /// Starts an engine that speaks the toy protocol.
 pub(super) fn start(engine: &str, veiled: bool, change: impl FnOnce(&mut Setup)) -> Server {
     let mut setup = Setup::default();

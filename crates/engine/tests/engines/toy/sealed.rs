@@ -4,7 +4,7 @@ use super::client::Client;
 use super::handler::{FILE, PlainHttp, SLOW, VeiledHttp, file_byte};
 use super::kit::Server;
 use super::veil;
-use crate::harness::{ENGINES, Setup, get, listener, on_each, side_by_side};
+use crate::harness::{ENGINES, Setup, get, listener, on_each};
 use forebay_conn::Settled;
 use forebay_engine::accept::Listener;
 use forebay_metrics::Counter;
@@ -70,7 +70,7 @@ fn a_job_that_fails_ends_the_connection_that_cannot_go_on_without_it() {
             let server = start(engine, veiled, |_| {});
             let (answer, has_ended) = exchange(&server, veiled, &get("/badfile"));
             assert!(answer.len() < FILE && !has_ended, "{engine}");
-            assert_eq!(server.get(Counter::Panics), 1);
+            server.expect(Counter::Panics, 1);
             server.stop();
         }
         let server = start(engine, true, |_| {});
@@ -79,7 +79,7 @@ fn a_job_that_fails_ends_the_connection_that_cannot_go_on_without_it() {
         let mut socket = server.connect();
         socket.write_all(&hello).unwrap();
         assert_eq!(socket.read(&mut [0; 9]).unwrap_or(0), 0);
-        assert_eq!(server.get(Counter::Panics), 1);
+        server.expect(Counter::Panics, 1);
         server.stop();
     });
 }
@@ -100,35 +100,35 @@ fn a_sealed_connection_is_not_handed_over() {
 fn what_takes_too_long_is_told_sealed_or_not_at_all() {
     on_each(|engine| {
         let server = start(engine, true, |setup| {
-            setup.settings.timeouts.head_ms = 2_000;
-            setup.settings.timeouts.job_ms = 2_000;
-            setup.settings.timeouts.idle_ms = 2_000;
+            // a handshake that goes on is to be in time, on a machine that is late too
+            setup.settings.timeouts.head_ms = 6_000;
+            setup.settings.timeouts.job_ms = 6_000;
+            setup.settings.timeouts.idle_ms = 6_000;
         });
-        // a job
-        let mut client = server.client(true);
-        client.send(get("/wait/for-ever").as_bytes());
+        // all of them wait at the same time: a job, a head, the next request, a handshake that stops in
+        // the middle, and one that never begins
+        let say = |words: &str| {
+            let mut client = server.client(true);
+            client.send(words.as_bytes());
+            client
+        };
+        let mut job = say(&get("/wait/for-ever"));
+        let (mut head, mut next) = (say("GET / HT"), say(&get("/x")));
+        let [mut half, mut none] = [(); 2].map(|()| server.connect());
+        half.write_all(&[veil::HELLO ^ 0x5a]).unwrap();
         if super::kit::has_helpers(engine) {
-            let answer = client.receive_all();
-            assert!(answer.starts_with(b"HTTP/1.1 503") && client.has_ended, "{engine}");
+            let answer = job.receive_all();
+            assert!(answer.starts_with(b"HTTP/1.1 503") && job.has_ended, "{engine}");
             server.kit.wait_settled(Settled::Expired, 1);
         }
         server.kit.open_all();
-        // a head
-        let mut client = server.client(true);
-        client.send(b"GET / HT");
-        let answer = client.receive_all();
-        assert!(answer.starts_with(b"HTTP/1.1 408") && client.has_ended, "{engine}");
-        // the next request
-        let mut client = server.client(true);
-        client.send(get("/x").as_bytes());
-        let answer = client.receive_all();
-        assert!(answer.ends_with(b"/x") && client.has_ended, "{engine}");
-        // a handshake that stops in the middle, and one that never begins
-        let mut half = server.connect();
-        half.write_all(&[veil::HELLO ^ 0x5a]).unwrap();
+        let answer = head.receive_all();
+        assert!(answer.starts_with(b"HTTP/1.1 408") && head.has_ended, "{engine}");
+        let answer = next.receive_all();
+        assert!(answer.ends_with(b"/x") && next.has_ended, "{engine}");
         assert_eq!(half.read(&mut [0; 9]).unwrap_or(0), 0);
-        assert_eq!(server.connect().read(&mut [0; 9]).unwrap_or(0), 0);
-        assert_eq!(server.get(Counter::TimeoutHead), 3);
+        assert_eq!(none.read(&mut [0; 9]).unwrap_or(0), 0);
+        server.expect(Counter::TimeoutHead, 3);
         server.stop();
     });
 }
@@ -145,7 +145,7 @@ fn a_connection_that_is_refused_before_the_handshake_is_told_nothing() {
         let mut answer = Vec::new();
         let _ = second.read_to_end(&mut answer);
         assert_eq!(answer, b"", "{engine}");
-        assert_eq!(server.get(Counter::RefusedClient), 1);
+        server.expect(Counter::RefusedClient, 1);
         drop((first, second));
         server.stop();
         // nor one that does not keep to the rules of the transport
@@ -193,15 +193,19 @@ fn a_proxy_states_its_client_before_the_handshake() {
 /// All of them take longer than one may.
 #[test]
 fn each_job_for_a_slow_file_has_time_of_its_own() {
-    side_by_side(
-        ENGINES.iter().flat_map(|engine| [(engine, false), (engine, true)]),
-        |(engine, veiled)| {
-            let server = start(engine, veiled, |setup| {
-                setup.settings.timeouts.job_ms = 3 * SLOW.as_millis() as u64;
-            });
-            let (answer, _) = exchange(&server, veiled, &get("/slowfile"));
-            assert!(answer.ends_with(&[file_byte(FILE - 2), file_byte(FILE - 1)]), "{engine}");
-            server.stop();
-        },
-    );
+    let test = |engine: &str, veiled: bool| {
+        let server = start(engine, veiled, |setup| {
+            setup.pool = 8;
+            setup.settings.timeouts.job_ms = 4 * SLOW.as_millis() as u64;
+        });
+        let (answer, _) = exchange(&server, veiled, &get("/slowfile"));
+        assert!(answer.ends_with(&[file_byte(FILE - 2), file_byte(FILE - 1)]), "{engine}");
+        server.stop();
+    };
+    // all it does is wait: all engines at once
+    std::thread::scope(|scope| {
+        for (engine, veiled) in ENGINES.iter().flat_map(|it| [(it, false), (it, true)]) {
+            scope.spawn(move || test(engine, veiled));
+        }
+    });
 }
