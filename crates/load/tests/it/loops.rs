@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use crate::target::{
-    always, group, recording, refusing, requests, run_for, run_until, say, serve, until,
+    always, group, recording, refusing, requests, run_all, run_for, run_until, say, serve, until,
 };
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -33,9 +33,9 @@ fn counting(answer: &'static str) -> (crate::target::Server, Arc<Mutex<Vec<u32>>
 #[test]
 fn a_closed_loop_reuses_its_connections() {
     let (server, counts) = counting(OK);
-    let report = run_for(200, group(server.address, "connections=4"));
+    let report = run_all(group(server.address, "connections=4,requests=400"));
     let all = &report.groups[0];
-    assert_eq!((all.connections.opened, all.failed), (4, 0));
+    assert_eq!((all.connections.opened, all.good, all.failed), (4, 400, 0));
     until("four connections end", || counts.lock().unwrap().len() >= 4);
     let counts = counts.lock().unwrap();
     assert_eq!(counts.len(), 4);
@@ -83,7 +83,8 @@ fn sessions_are_new_connections() {
 fn threads_share_a_group() {
     let server = always(OK);
     let mut plan = forebay_load::Plan {
-        duration: Duration::from_millis(400),
+        // long enough for a thread that begins late
+        duration: Duration::from_millis(4000),
         threads: 3,
         drain: Duration::from_secs(30),
         groups: vec![group(server.address, "rate=100"), group(server.address, "connections=7")],
@@ -91,7 +92,7 @@ fn threads_share_a_group() {
     };
     plan.groups[1].name = "closed".to_owned();
     let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
-    assert_eq!((report.groups[0].offered, report.groups[0].good), (40, 40));
+    assert_eq!((report.groups[0].offered, report.groups[0].good), (400, 400));
     assert_eq!(report.groups[1].connections.opened, 7);
     assert_eq!(report.groups[1].clients.unwrap().active, 7);
 }
@@ -136,8 +137,8 @@ fn sources_are_used_in_turn() {
         *notes.lock().unwrap().entry(stream.peer_addr().unwrap().ip()).or_insert(0) += 1;
         requests(stream, |_, writer| say(writer, OK));
     });
-    let settings = "connections=8,source=127.0.0.2-127.0.0.5";
-    assert_eq!(run_for(100, group(server.address, settings)).groups[0].failed, 0);
+    let settings = "connections=8,requests=80,source=127.0.0.2-127.0.0.5";
+    assert_eq!(run_all(group(server.address, settings)).groups[0].failed, 0);
     until("all connections are accepted", || peers.lock().unwrap().values().sum::<u32>() >= 8);
     let peers = peers.lock().unwrap();
     assert_eq!(peers.len(), 4);

@@ -38,7 +38,8 @@ fn a_server_that_speaks_plain_http() {
 #[test]
 fn a_server_that_is_silent() {
     let server = serve(|mut stream| while let Ok(1..) = stream.read(&mut [0; 4096]) {});
-    for settings in ["connect_timeout=100ms", "rate=20,connect_timeout=100ms,http=2"] {
+    // longer than the thread is likely to be kept from what happens before
+    for settings in ["connect_timeout=1s", "rate=20,connect_timeout=1s,http=2"] {
         let (kind, why) = only(&server, settings);
         assert_eq!((&*kind, &*why), ("connect_timeout", "within the handshake of TLS"));
     }

@@ -101,6 +101,11 @@ pub(crate) fn run_for(ms: u64, group: Group) -> Report {
     run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
+/// A run of one group until it has made all its requests, however late its thread begins.
+pub(crate) fn run_all(group: Group) -> Report {
+    run_for(120_000, group)
+}
+
 /// Runs, each longer than the one before, until one has done enough: a short run is over before a
 /// machine that stands still has asked for anything. The last one is returned, done or not.
 pub(crate) fn run_until(ms: u64, group: &Group, is_enough: impl Fn(&Report) -> bool) -> Report {
