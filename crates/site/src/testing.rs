@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long a test waits for what must happen, before it fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The client, if nothing else is said.
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
