@@ -197,7 +197,7 @@ fn who_waits_for_a_descriptor_is_answered_in_the_end(engine: &str) {
 /// gets an answer, 503 at worst, and with fewer connections every file is served again.
 fn files_that_cannot_be_opened_get_a_503(engine: &str) {
     let folder = site();
-    let served = narrow(engine, &folder, "cache.open_files = 1000");
+    let served = narrow(engine, &folder, &format!("{KEPT}\ncache.open_files = 1000"));
     let mut clients: Vec<_> = (0..16).map(|_| served.client()).collect();
     for number in 0..100 {
         let answer = clients[number % 16].get(&format!("/{number}.bin")).expect("an answer");

@@ -4,6 +4,7 @@
 use super::net::{
     Net, SERVER4, SERVER6, Server, configure, get, ip, is_root, metric, served, wait_for,
 };
+use forebay_tests::faults::soon;
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
 use rustix::io::Errno;
@@ -240,7 +241,9 @@ fn nothing_is_left_of_a_server_that_was_killed() {
         }
     };
     let accepting = thread::spawn(move || listener.accept().unwrap());
-    net.client(|| TcpStream::connect((SERVER4, 80)).unwrap());
+    // the kernel takes its programs off a moment after the process has ended
+    let is_let_in = || net.client(|| TcpStream::connect((SERVER4, 80)).is_ok());
+    assert!(soon(PATIENCE, is_let_in), "somebody judges still");
     accepting.join().unwrap();
 }
 
@@ -263,7 +266,8 @@ fn a_client_that_a_limit_ignores_is_ignored_by_the_kernel() {
         TcpStream::connect_timeout(&address, Duration::from_millis(300)).unwrap_err().kind()
     });
     assert_eq!(refused, io::ErrorKind::TimedOut);
-    assert_eq!(metric(&net, syns!("ignored")), 1);
+    // where the client is kept from giving up in time, its kernel sends the SYN again
+    assert!(metric(&net, syns!("ignored")) >= 1);
     // its other address is another client
     assert!(net.client(|| get(SocketAddr::new(SERVER6.parse().unwrap(), 80))).is_ok());
 }
@@ -312,5 +316,6 @@ fn what_the_kernel_cannot_judge_the_server_does() {
     assert_eq!(metric(&net, syns!("left_to_server")), 5);
     let refused =
         "forebay_class_refused_total{class=\"default\",place=\"accept\",reason=\"connections\"}";
-    assert_eq!(metric(&net, refused), 3);
+    // a client may see its end before that is counted
+    wait_for(&net, refused, 3);
 }

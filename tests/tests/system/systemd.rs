@@ -197,7 +197,8 @@ fn restart_behind_sockets(bed: &Bed) {
 
 /// The watchdog ends a server that hangs, and another takes its place.
 fn hang(bed: &Bed) {
-    let lines = "[Service]\\nWatchdogSec=2s\\n";
+    // it is not ended before by a machine that keeps it from showing itself
+    let lines = "[Service]\\nWatchdogSec=12s\\n";
     bed.does(&format!("printf '{lines}' > /etc/systemd/system/forebay.service.d/dog.conf"));
     bed.does("systemctl daemon-reload && systemctl start forebay");
     let pid = bed.shows("MainPID");
