@@ -174,6 +174,9 @@ fn storm(mut change: impl FnMut(u64)) -> u64 {
 /// however fast the machine is.
 const FEW_REQUESTS: &str = "limits.requests_per_connection = 500";
 
+/// Releases of a root that stay beside the newest.
+const KEPT: u64 = 40;
+
 /// A server over `folder` in which version 1 of both files lies, written by `write`.
 fn serve(engine: &str, folder: &Folder, write: impl Fn(&Path, Kind, u64)) -> Served {
     for kind in FILES {
@@ -442,8 +445,6 @@ fn a_symlinked_root_that_is_re_pointed_is_seen(engine: &str) {
         fs::rename(folder.join("next"), folder.join("current")).unwrap();
     };
     release(1);
-    /// Releases that stay.
-    const KEPT: u64 = 40;
     let served = Served::alone(engine, &folder.join("current"), FEW_REQUESTS);
     let newest = FILES.map(|_| AtomicU64::new(1));
     let check = |number: usize, floor, result: Result<&Answer, &Cut>| {
