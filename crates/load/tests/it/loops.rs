@@ -87,7 +87,10 @@ fn threads_share_a_group() {
         duration: Duration::from_millis(4000),
         threads: 3,
         drain: Duration::from_secs(30),
-        groups: vec![group(server.address, "rate=100"), group(server.address, "connections=7")],
+        groups: vec![
+            group(server.address, "rate=100"),
+            group(server.address, "connections=7,think=10ms"),
+        ],
         ..forebay_load::Plan::default()
     };
     plan.groups[1].name = "closed".to_owned();
