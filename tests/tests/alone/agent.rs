@@ -156,7 +156,8 @@ fn what_waits_for_its_client_is_no_unfinished_work() {
     let queue = "requests = { rate = \"1/m\", burst = 1, over = \"queue\", deadline = \"60s\" }";
     let rule = format!("[[rule]]\nname = \"turns\"\npath = \"/turn\"\n{queue}\n");
     for engine in ENGINES {
-        let lines = format!("agent = \"on\"\n{POLICY}\n{rule}");
+        // nobody's time is over before all are there
+        let lines = format!("agent = \"on\"\ntimeouts.body = \"1h\"\n{POLICY}\n{rule}");
         let served = Served::with(options(&folder, engine, &lines));
         assert_eq!(served.client().get("/turn").unwrap().status, 404, "{engine}");
         let mut slow: Vec<Client> = (0..clients()).map(|_| served.client()).collect();

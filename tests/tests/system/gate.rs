@@ -241,7 +241,7 @@ fn nothing_is_left_of_a_server_that_was_killed() {
         }
     };
     let accepting = thread::spawn(move || listener.accept().unwrap());
-    // the kernel takes its programs off a moment after the process has ended
+    // the kernel may take its programs off a moment after the process has ended
     let is_let_in = || net.client(|| TcpStream::connect((SERVER4, 80)).is_ok());
     assert!(soon(PATIENCE, is_let_in), "somebody judges still");
     accepting.join().unwrap();

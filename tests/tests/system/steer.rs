@@ -330,7 +330,7 @@ fn nothing_answers_for_a_server_that_was_killed() {
     assert_eq!(metric(&net, OF_CLASS), 1);
     server.child.kill().unwrap();
     server.child.wait().unwrap();
-    // the kernel takes its programs off a moment after the process has ended
+    // the kernel may take its programs off a moment after the process has ended
     let is_refused = || {
         let asked = net.client(|| ask(address(SERVER4), "gold"));
         asked.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
