@@ -67,6 +67,12 @@ impl Events {
         self.0.is_empty()
     }
 
+    /// Whether there may be more than the last wait reported.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.0.len() == self.0.capacity()
+    }
+
     /// What the last wait reported.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Ready> + '_ {

@@ -269,14 +269,13 @@ fn a_bad_file_changes_nothing_and_the_command_says_why(engine: &str) {
         assert_eq!(ask(&mut connect(server.addr()).unwrap(), "").unwrap(), 0);
     }
     // nobody accepts from what was opened for more loops before the second address was refused
-    let (addr, root, engine) = (server.addr(), roots.root(0), engine_lines(engine));
-    server.configure_with(&format!(
-        "listen = [\"{addr}\", \"192.0.2.1:1\"]\nroot = {root:?}\n{engine}workers = 8\n"
-    ));
+    let mut more = options(0).config("[[listener]]\nlisten = [\"192.0.2.1:1\"]");
+    more.workers = 8;
+    server.configure(&more);
     let (code, message) = server.reload();
     assert!(code == Some(1) && message.contains("192.0.2.1:1"), "{code:?} {message}");
     for _ in 0..16 {
-        assert_eq!(ask(&mut connect(addr).unwrap(), "").unwrap(), 0);
+        assert_eq!(ask(&mut connect(server.addr()).unwrap(), "").unwrap(), 0);
     }
     fs::remove_file(server.file()).unwrap();
     assert_eq!(server.reload().0, Some(78));

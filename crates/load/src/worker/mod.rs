@@ -123,6 +123,8 @@ pub(crate) struct Worker<'p> {
     /// The fields of an answer of HTTP/2.
     fields: Fields,
     now_ns: u64,
+    /// What had arrived by then has been seen.
+    looked_ns: u64,
     /// The interval that is being counted.
     interval: usize,
     lateness: Times,
@@ -169,6 +171,7 @@ impl<'p> Worker<'p> {
             sealed: Vec::new(),
             fields: Fields::default(),
             now_ns: 0,
+            looked_ns: 0,
             interval: 0,
             lateness: Times::new(),
             next_scan_ns: SCAN_NS,
@@ -240,6 +243,9 @@ impl<'p> Worker<'p> {
                 self.note_spin(now_ns);
             }
             self.now_ns = now_ns;
+            if !events.is_full() {
+                self.looked_ns = now_ns;
+            }
             for event in events.iter() {
                 self.on_event(event);
             }
@@ -369,10 +375,11 @@ impl<'p> Worker<'p> {
         }
     }
 
-    /// Fails every request and connection whose time is up.
+    /// Fails every request and connection whose time is up. What came in time and is not seen yet, because this
+    /// thread stood still, did not come too late.
     fn expire(&mut self) {
         for slot in 0..self.clients.len() {
-            if self.clients[slot].deadline_ns <= self.now_ns {
+            if self.clients[slot].deadline_ns <= self.looked_ns {
                 let client = &self.clients[slot];
                 match client.phase {
                     ClientPhase::Connecting => self.connect_failed(slot, Failure::ConnectTimeout),

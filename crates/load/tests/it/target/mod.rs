@@ -5,8 +5,10 @@
 pub(crate) mod http2;
 
 use forebay_load::{Draft, Group, Plan, Report, Target, run};
+use forebay_sys::socket;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -139,13 +141,9 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// An address at which nobody listens, and the socket that keeps it: other tests take free ports too.
-pub(crate) fn refusing() -> (SocketAddr, TcpStream) {
-    // a connection's own end is taken, and no listener
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let address = client.local_addr().unwrap();
-    let (kept, _) = listener.accept().unwrap();
-    thread::spawn(move || drop((listener, (&kept).read(&mut [0]))));
-    (address, client)
+/// An address at which nobody listens, and the socket that keeps it: other tests take free ports too, and a client
+/// that was given this one for itself would be connected to itself.
+pub(crate) fn refusing() -> (SocketAddr, OwnedFd) {
+    let kept = socket::bind(SocketAddr::from(([127, 0, 0, 1], 0)), false).unwrap();
+    (socket::local_address(&kept).unwrap(), kept)
 }
