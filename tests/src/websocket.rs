@@ -457,6 +457,22 @@ impl Tunnel {
         }
     }
 
+    /// Waits until it ends, otherwise than by an orderly end.
+    ///
+    /// # Panics
+    /// If it does not, or something comes before that.
+    pub fn ends_in_disorder(self) {
+        match self {
+            Tunnel::Http1(mut reader) => {
+                let error = reader.read(&mut [0]).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+            }
+            Tunnel::Http2 { mut client, stream, .. } => {
+                client.until(|client| client.so_far(stream).reset.is_some());
+            }
+        }
+    }
+
     /// Breaks off.
     pub fn cut(self) {
         match self {

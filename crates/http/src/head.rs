@@ -105,6 +105,14 @@ impl Tunnel {
             false => Tunnel::Unknown,
         }
     }
+
+    /// The same as a word, from which it can be [read](Tunnel::from_token) again.
+    pub fn token(self) -> &'static str {
+        match self {
+            Tunnel::WebSocket => "websocket",
+            Tunnel::Unknown => "unknown",
+        }
+    }
 }
 
 /// A buffer for the lines of one head while it is looked at.

@@ -51,6 +51,8 @@ pub struct Applications {
     upstreams: Vec<(Arc<Upstreams>, settings::Group)>,
     /// One is told which address its clients have reached.
     tell_local: bool,
+    /// One takes other protocols.
+    take_tunnels: bool,
     /// What each class gets of upstreams while it waits for one, by rank.
     shares: Arc<[f64]>,
     /// What this process is, if it is a stage, and whom it asks.
@@ -77,9 +79,10 @@ impl Applications {
             settings::Application::FastCgi(_) => true,
         };
         let tell_local = sites.iter().flatten().any(told);
+        let take_tunnels = sites.iter().flatten().any(takes_tunnels);
         let sites = sites.iter().map(|routes| routes.iter().map(&mut application).collect());
         let sites = sites.collect();
-        Applications { sites, tell_local, ..all }
+        Applications { sites, tell_local, take_tunnels, ..all }
     }
 
     /// For a process that is a stage.
@@ -234,20 +237,22 @@ pub fn keep_up_link(applications: &Applications) -> io::Result<()> {
     Ok(())
 }
 
-/// What is asked of the next stage.
-///
-/// `tells_local` says that an application may want to know where the client has come to.
+/// What is asked of the next stage, which asks these applications.
 pub fn ask_stage(
     request: &Request<'_>,
     id: u128,
     standpoint: Standpoint<'_>,
-    tells_local: bool,
+    applications: &Applications,
 ) -> Ask {
     let Request { head, peer, .. } = *request;
-    let local = tells_local.then(|| standpoint.local_of(peer, head));
-    let client = client_of(peer, head, standpoint.trusted);
-    let is_secure = peer.secured.is_some();
-    let origin = Origin { client, is_secure, local, id };
+    let origin = Origin {
+        client: client_of(peer, head, standpoint.trusted),
+        is_secure: peer.secured.is_some(),
+        local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
+        tunnel: standpoint.tunnel_of(head),
+        may_change: applications.take_tunnels,
+        id,
+    };
     let mut text = Vec::with_capacity(1024);
     let (written, copy) = stage::write(head, &origin, &mut text);
     let (preface, copy) = (Vec::new(), Some(copy));
@@ -339,8 +344,8 @@ impl Unasked {
 }
 
 /// Whether an application may be asked for another protocol.
-fn takes_tunnels(application: &Application) -> bool {
-    application.settings().proxy().is_some_and(|proxy| proxy.request.upgrade)
+fn takes_tunnels(application: &settings::Application) -> bool {
+    application.proxy().is_some_and(|proxy| proxy.request.upgrade)
 }
 
 /// What is asked of an application. It is not told of the cookie with the name `hidden`.
@@ -368,9 +373,9 @@ pub fn ask(
     }
     let Asked { destination, id, .. } = asked;
     let mut given = Cow::Borrowed(request.passed.map_or(&[][..], |passed| &passed.given[..]));
-    match head.tunnel {
+    match standpoint.tunnel_of(head) {
         None => {}
-        Some(Tunnel::WebSocket) if takes_tunnels(application) => {
+        Some(Tunnel::WebSocket) if takes_tunnels(application.settings()) => {
             let key = websocket::key(*id).into_bytes().into_boxed_slice();
             given.to_mut().push((websocket::KEY.into(), Some(key)));
         }
@@ -492,9 +497,18 @@ pub struct Standpoint<'s> {
 impl Standpoint<'_> {
     /// Where the client has come to: of a process that stands behind another, as that one says.
     fn local_of(self, peer: &Peer, head: &Head<'_>) -> SocketAddr {
-        let is_behind = matches!(self.role, Some(Role::Process | Role::Respond));
-        let told = if is_behind { stage::local(head) } else { None };
+        let told = if self.is_behind() { stage::local(head) } else { None };
         told.unwrap_or(peer.local)
+    }
+
+    /// What the client makes of its stream of HTTP/2: of a process that stands behind another, as that one says.
+    pub fn tunnel_of(self, head: &Head<'_>) -> Option<Tunnel> {
+        let told = if self.is_behind() { stage::tunnel(head) } else { None };
+        told.or(head.tunnel)
+    }
+
+    fn is_behind(self) -> bool {
+        matches!(self.role, Some(Role::Process | Role::Respond))
     }
 }
 

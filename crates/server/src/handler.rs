@@ -382,7 +382,8 @@ impl Process for FastLane {
         }
         count(Counter::UpstreamAnswered);
         let status = relay.status().unwrap_or_default();
-        let is_tunnel = request.head.tunnel.is_some();
+        let standpoint = Standpoint { trusted: &self.trusted, role: self.applications.role() };
+        let is_tunnel = standpoint.tunnel_of(request.head).is_some();
         if let Some(rule) = relay.tag.rule {
             match status {
                 200..300 => return self.allowed(rule, request, relay),
@@ -490,7 +491,7 @@ impl FastLane {
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         let done = match site.route(request, client, done, reply) {
-            Routed::Here(_) if request.head.tunnel.is_some() => {
+            Routed::Here(_) if self.standpoint().tunnel_of(request.head).is_some() => {
                 if let Some(ticket) = ticket {
                     ticket.end();
                 }
@@ -635,6 +636,11 @@ impl FastLane {
         if is_replied { Outcome::Replied } else { self.pass_on(request, reply) }
     }
 
+    /// What this process believes of those it stands behind.
+    fn standpoint(&self) -> Standpoint<'_> {
+        Standpoint { trusted: &self.trusted, role: self.applications.role() }
+    }
+
     /// The stage before is told how long a request has waited here: for a thread, and in this turn of the
     /// loop for those before it.
     fn tell_delay(&self, request: &Request<'_>, waited_ms: u64, reply: &mut Reply<'_, Body>) {
@@ -658,9 +664,7 @@ impl FastLane {
             self.refuse(502, "There is no next stage", reply);
             return Outcome::Replied;
         };
-        let tells_local = !self.applications.is_empty();
-        let standpoint = Standpoint { trusted: &self.trusted, role: self.applications.role() };
-        let mut ask = ask_stage(request, id, standpoint, tells_local);
+        let mut ask = ask_stage(request, id, self.standpoint(), &self.applications);
         if let Some(copy) = &mut ask.copy {
             copy.repeats_idempotent = repeats;
         }
@@ -700,6 +704,11 @@ impl FastLane {
         }
         self.metrics.add(Counter::UpstreamAnswered, 1);
         let status = relay.status().unwrap_or_default();
+        // respond lets none of these by; other software may
+        if request.head.tunnel.is_some() && (200..300).contains(&status) {
+            self.refuse(502, NOT_CHANGED, reply);
+            return Relayed::Own;
+        }
         let FastLane { site, head, .. } = self;
         head.clear();
         let line = format!("HTTP/1.1 {status} {}\r\n", reason(status));
@@ -714,6 +723,10 @@ impl FastLane {
         });
         if request.peer.secured.is_some() {
             reply.hsts = site.hsts_of(&relay.tag.destination);
+        }
+        if status == 101 {
+            reply.switch(head);
+            return Relayed::Switched;
         }
         let length = relay.length();
         self.tell_delay(request, 0, reply);
@@ -746,7 +759,7 @@ impl FastLane {
         let verifier = self.certificates.verifier.as_ref().filter(|verifier| verifier.remove);
         let hidden = verifier.map(|verifier| &*verifier.cookie);
         let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
-        let standpoint = Standpoint { trusted: &self.trusted, role: self.applications.role() };
+        let standpoint = self.standpoint();
         let ask = match authority {
             Some(authority) => {
                 let id = asked.id;

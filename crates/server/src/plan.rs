@@ -323,7 +323,7 @@ fn group(
         proxy_protocol: listener.proxy_protocol,
         pipeline,
         settings: Settings {
-            limits: Limits { tunnels: takes_tunnels(config, listener), ..limits(config) },
+            limits: Limits { tunnels: takes_tunnels(config), ..limits(config) },
             timeouts: timeouts(config),
             lingering: lingering.min(most_lingering),
             sample: config.sample.try_into().unwrap_or(u32::MAX),
@@ -383,11 +383,9 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-/// Whether clients of a listener are told that streams of HTTP/2 may become tunnels. Between the stages of
-/// `isolated` no connection changes its protocol.
-fn takes_tunnels(config: &Config, listener: &Listener) -> bool {
-    let mut proxies = config.sites.iter().flat_map(|site| &site.proxies);
-    listener.engine != Engine::Isolated && proxies.any(Proxy::upgrades)
+/// Whether clients are told that streams of HTTP/2 may become tunnels.
+fn takes_tunnels(config: &Config) -> bool {
+    config.sites.iter().flat_map(|site| &site.proxies).any(Proxy::upgrades)
 }
 
 fn timeouts(config: &Config) -> Timeouts {

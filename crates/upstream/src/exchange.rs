@@ -96,8 +96,7 @@ impl<T> Exchange<T> {
         now_ms: u64,
     ) -> Result<Exchange<T>, Unavailable> {
         let Ask { method, key, standing, preface, head, written, copy, log } = ask;
-        // a request without a host cannot be said in HTTP/2
-        let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.lacks_host);
+        let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.needs_http1);
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
                 // who waits to be asked for the body cannot be kept waiting for more

@@ -61,7 +61,7 @@ pub(crate) fn kind(name: &str) -> Kind {
         }
         b"content-length" | b"transfer-encoding" | b"http2-settings" => Kind::Own,
         // what stages say to one another
-        b"forebay-attempt" | b"forebay-local" => Kind::Own,
+        b"forebay-attempt" | b"forebay-local" | b"forebay-tunnel" => Kind::Own,
         b"cookie" => Kind::Cookie,
         b"trailer" => Kind::Trailer,
         b"max-forwards" => Kind::MaxForwards,

@@ -216,31 +216,12 @@ impl Writer<'_> {
         line(self.out, "Host", host);
     }
 
-    /// The protocols that are asked for and may be, ready for the field; empty if there is none. HTTP/2
-    /// without TLS would let requests by that nobody has judged.
+    /// The protocols that the application is asked for, ready for the field; empty if it is asked for none.
     fn upgrade(&self) -> Vec<u8> {
-        let head = self.request.head;
-        match head.tunnel {
-            Some(Tunnel::WebSocket) if self.settings.upgrade => return b"websocket".to_vec(),
-            Some(_) => return Vec::new(),
-            None => {}
+        match self.settings.upgrade {
+            true => protocols(self.request.head, self.request.head.tunnel),
+            false => Vec::new(),
         }
-        let is_asked = self.settings.upgrade
-            && head.version == Version::Http11
-            && head.framing == Framing::None
-            && head.has(Name::Upgrade)
-            && options(head).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
-        if !is_asked {
-            return Vec::new();
-        }
-        let values = head.values(Name::Upgrade).flat_map(|value| value.split(|&b| b == b','));
-        let may_be = |protocol: &&[u8]| {
-            let name = protocol.split(|&b| b == b'/').next().unwrap_or_default().trim_ascii();
-            let never: [&[u8]; 4] = [b"", b"h2c", b"http", b"tls"];
-            !never.iter().any(|other| other.eq_ignore_ascii_case(name))
-        };
-        let protocols: Vec<_> = values.map(<[u8]>::trim_ascii).filter(may_be).collect();
-        protocols.join(b", ".as_slice())
     }
 
     /// What the client says and may be passed on.
@@ -448,6 +429,31 @@ impl Writer<'_> {
             line(self.out, "Connection", options.join(", ").as_bytes());
         }
     }
+}
+
+/// The protocols that a client asks for and may have, ready for the field `Upgrade`; empty if there is none.
+/// HTTP/2 without TLS would let requests by that nobody has judged.
+pub(crate) fn protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Vec<u8> {
+    match tunnel {
+        Some(Tunnel::WebSocket) => return Tunnel::WebSocket.token().as_bytes().to_vec(),
+        Some(Tunnel::Unknown) => return Vec::new(),
+        None => {}
+    }
+    let is_asked = head.version == Version::Http11
+        && head.framing == Framing::None
+        && head.has(Name::Upgrade)
+        && options(head).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+    if !is_asked {
+        return Vec::new();
+    }
+    let values = head.values(Name::Upgrade).flat_map(|value| value.split(|&b| b == b','));
+    let may_be = |protocol: &&[u8]| {
+        let name = protocol.split(|&b| b == b'/').next().unwrap_or_default().trim_ascii();
+        let never: [&[u8]; 4] = [b"", b"h2c", b"http", b"tls"];
+        !never.iter().any(|other| other.eq_ignore_ascii_case(name))
+    };
+    let protocols: Vec<_> = values.map(<[u8]>::trim_ascii).filter(may_be).collect();
+    protocols.join(b", ".as_slice())
 }
 
 /// The request id that a head has, if it is fit to be one.

@@ -8,15 +8,16 @@
 //! | `X-Forwarded-For` | the client, alone |
 //! | `X-Forwarded-Proto` | whether it came through TLS |
 //! | `Forebay-Local` | which address and port the client has reached, if an application may be told |
+//! | `Forebay-Tunnel` | which protocol the client has asked for by an extended CONNECT |
 //!
 //! An answer to it may have `Forebay-Delay`: for how many milliseconds the request has waited before it was
 //! worked on.
 
 use crate::exchange::{ATTEMPT, Copy};
 use crate::names::{Kind, kind};
-use crate::request::Written;
+use crate::request::{self, Written};
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Method, Name};
+use forebay_http::head::{Head, Method, Name, Tunnel};
 use forebay_http::response::Asked;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -30,6 +31,10 @@ pub struct Origin {
     pub is_secure: bool,
     /// Where the client has come to, if an application may be told.
     pub local: Option<SocketAddr>,
+    /// What it makes of its stream, by an extended CONNECT.
+    pub tunnel: Option<Tunnel>,
+    /// Whether an application takes other protocols.
+    pub may_change: bool,
     /// Under what number the request is known.
     pub id: u128,
 }
@@ -42,6 +47,10 @@ pub const ADDED_LINES: usize = 8;
 
 /// The field that says where the client has come to.
 const LOCAL: &str = "Forebay-Local";
+
+/// The field that says what an extended CONNECT makes of the client's stream. The client is shown no answer to
+/// a key, and gets no 2xx but for a tunnel (RFC 8441 §4, §5): this is for the stage that asks the application.
+const TUNNEL: &str = "Forebay-Tunnel";
 
 /// What a field of HTTP/2 counts beside its bytes.
 pub const FIELD_BYTES: usize = forebay_http2::fields::FIELD_BYTES;
@@ -82,6 +91,17 @@ pub fn write(head: &Head<'_>, origin: &Origin, out: &mut Vec<u8>) -> (Written, C
     if let Some(local) = origin.local {
         push(out, format_args!("{LOCAL}: {local}\r\n"));
     }
+    if let Some(tunnel) = origin.tunnel {
+        push(out, format_args!("{TUNNEL}: {}\r\n", tunnel.token()));
+    }
+    let protocols = match origin.may_change {
+        true => request::protocols(head, origin.tunnel),
+        false => Vec::new(),
+    };
+    if !protocols.is_empty() {
+        line(out, "Upgrade", &protocols);
+        line(out, "Connection", b"Upgrade");
+    }
     let expects_continue = head.expects_continue && head.framing != Framing::None;
     if expects_continue {
         line(out, "Expect", b"100-continue");
@@ -97,10 +117,11 @@ pub fn write(head: &Head<'_>, origin: &Origin, out: &mut Vec<u8>) -> (Written, C
         Framing::None => {}
     }
     out.extend_from_slice(b"\r\n");
-    let asked = Asked { is_head: head.method == Method::Head, upgrade: false };
+    let upgrade = !protocols.is_empty();
+    let asked = Asked { is_head: head.method == Method::Head, upgrade };
     let written = Written { framing: head.framing, expects_continue, asked, id: 0..0 };
-    let lacks_host = head.authority.is_empty();
-    (written, Copy { attempt_at, repeats_idempotent: false, lacks_host, is_for_whole })
+    let needs_http1 = upgrade || head.authority.is_empty();
+    (written, Copy { attempt_at, repeats_idempotent: false, needs_http1, is_for_whole })
 }
 
 /// Whether this is a ping of the stage before.
@@ -115,14 +136,21 @@ pub fn asks_for_acknowledgement(head: &Head<'_>) -> bool {
 
 /// Where the client has come to, as the stage before says.
 pub fn local(head: &Head<'_>) -> Option<SocketAddr> {
-    let mut fields = head.fields();
-    let (_, value) = fields.find(|(name, _)| name.eq_ignore_ascii_case(LOCAL))?;
-    std::str::from_utf8(value).ok()?.parse().ok()
+    std::str::from_utf8(field(head, LOCAL)?).ok()?.parse().ok()
+}
+
+/// What the client has asked for by an extended CONNECT, as the stage before says.
+pub fn tunnel(head: &Head<'_>) -> Option<Tunnel> {
+    field(head, TUNNEL).map(Tunnel::from_token)
 }
 
 fn attempt<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
+    field(head, ATTEMPT)
+}
+
+fn field<'h>(head: &Head<'h>, name: &str) -> Option<&'h [u8]> {
     let mut fields = head.fields();
-    fields.find(|(name, _)| name.eq_ignore_ascii_case(ATTEMPT)).map(|(_, value)| value)
+    fields.find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
 /// Whether `Connection` names a field (RFC 9110 §7.6.1).
@@ -156,7 +184,9 @@ mod tests {
         };
         let client = [192, 0, 2, 7].into();
         let local = text.contains("a.example").then(|| "192.0.2.1:443".parse().unwrap());
-        let origin = Origin { client, is_secure: true, local, id: 7 };
+        let tunnel = text.contains("Upgrade: asked").then_some(Tunnel::WebSocket);
+        let may_change = !text.contains("X-Never");
+        let origin = Origin { client, is_secure: true, local, tunnel, may_change, id: 7 };
         let mut out = Vec::new();
         let (_, copy) = write(&head, &origin, &mut out);
         assert!(out.len() <= text.len() + ADDED_BYTES);
@@ -191,6 +221,21 @@ mod tests {
             told("GET / HTTP/1.0\r\nRange: bytes=1-\r\nConnection: keep-alive\r\n\r\n");
         assert!(out.starts_with("GET / HTTP/1.1\r\nHost: \r\n"), "{out}");
         assert!(!copy.is_for_whole);
+    }
+
+    #[test]
+    fn other_protocols_are_passed_on_in_http1_where_an_application_takes_them() {
+        let asked = "GET /ws HTTP/1.1\r\nHost: a\r\nForebay-Tunnel: x\r\nConnection: Upgrade\r\n";
+        let (out, copy) =
+            told(&format!("{asked}Upgrade: websocket, h2c\r\nSec-WebSocket-Key: k\r\n\r\n"));
+        assert!(out.contains("\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"), "{out}");
+        assert!(out.contains("Sec-WebSocket-Key: k") && !out.contains("Forebay-Tunnel"), "{out}");
+        assert!(copy.needs_http1);
+        let (out, copy) = told(&format!("{asked}X-Never: 1\r\nUpgrade: websocket\r\n\r\n"));
+        assert!(!out.contains("Upgrade: ") && !copy.needs_http1, "{out}");
+        let (out, copy) = told("GET /ws HTTP/1.1\r\nHost: a\r\nUpgrade: asked by a stream\r\n\r\n");
+        let both = "Forebay-Tunnel: websocket\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
+        assert!(out.ends_with(both) && copy.needs_http1, "{out}");
     }
 
     #[test]

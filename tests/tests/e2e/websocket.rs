@@ -10,7 +10,9 @@ use forebay_tests::websocket::{
     Application, BINARY, CLOSE, CONTINUATION, Frame, PING, PONG, TEXT, Tunnel, begin,
 };
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{ENGINES, Options, Server, is_full_matrix, on_each_engine};
+use forebay_tests::{
+    ENGINES, ISOLATED, Options, Server, is_full_matrix, on_each_engine, on_isolated,
+};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,6 +30,17 @@ on_each_engine!(
     a_drain_ends_tunnels_at_its_deadline,
     tunnels_count_as_requests_under_way,
     reloads_cut_nothing,
+);
+// a reload replaces its processes, and tunnels of those that leave last for the time of a drain
+on_isolated!(
+    a_stream_becomes_a_websocket,
+    only_the_right_answer_makes_a_tunnel,
+    what_is_no_websocket_is_told_apart,
+    each_direction_ends_by_itself,
+    a_reset_is_a_reset_on_the_other_side,
+    a_side_that_takes_nothing_holds_up_only_itself,
+    a_drain_ends_tunnels_at_its_deadline,
+    tunnels_count_as_requests_under_way,
 );
 
 /// A server with the application at `/ws`, and files.
@@ -84,7 +97,9 @@ fn a_stream_becomes_a_websocket(engine: &str) {
     assert!(keys.iter().all(Option::is_some) && keys[0] != keys[1], "{keys:?}");
     let head = heads.iter().find(|head| head.contains("?a=b")).unwrap();
     assert!(head.starts_with("GET /ws/raw?a=b HTTP/1.1\r\nHost: a.example\r\n"), "{head}");
-    for line in ["Upgrade: websocket\r\n", "Via: 2 forebay\r\n"] {
+    // stages ask one another by HTTP/1.1
+    let version = if engine == ISOLATED { "1.1" } else { "2" };
+    for line in ["Upgrade: websocket\r\n", &format!("Via: {version} forebay\r\n")] {
         assert_eq!(head.matches(line).count(), 1, "{head}");
     }
     assert!(head.to_ascii_lowercase().contains("sec-websocket-version: 13\r\n"), "{head}");
@@ -203,6 +218,19 @@ fn a_reset_is_a_reset_on_the_other_side(engine: &str) {
     tunnel.cut();
     let is_reset = || application.has_ended("/ws/raw?cut", 4, true);
     assert!(soon(PATIENCE, is_reset), "{engine}: {:?}", application.told().ends);
+    // by HTTP/1.1, in both directions
+    let stream = TcpStream::connect(server.addr()).unwrap();
+    let mut tunnel = Tunnel::by_http1(stream, "/ws/reset");
+    assert_eq!(tunnel.take(4), b"some");
+    tunnel.send(b"x");
+    tunnel.ends_in_disorder();
+    let stream = TcpStream::connect(server.addr()).unwrap();
+    let mut tunnel = Tunnel::by_http1(stream, "/ws/raw?torn");
+    tunnel.send(b"some");
+    assert_eq!(tunnel.take(4), b"some");
+    tunnel.cut();
+    let is_reset = || application.has_ended("/ws/raw?torn", 4, true);
+    assert!(soon(PATIENCE, is_reset), "{engine}: {:?}", application.told().ends);
     // one that is given up before it is answered
     let mut client = connect(&server);
     let stream = begin(&mut client, "/ws/silent");
@@ -281,7 +309,9 @@ fn a_drain_ends_tunnels_at_its_deadline(engine: &str) {
 fn tunnels_count_as_requests_under_way(engine: &str) {
     let application = Application::start();
     let proxy = "in_flight = 2\nqueue.time = \"200ms\"\n";
-    let (server, _folder) = start(engine, &application, proxy, "");
+    // each process of respond counts its own
+    let more = if engine == ISOLATED { "isolated.respond = 1" } else { "" };
+    let (server, _folder) = start(engine, &application, proxy, more);
     let [one, mut two] = both(&server, "/ws/raw");
     let mut client = connect(&server);
     let third = begin(&mut client, "/ws/raw");
@@ -379,7 +409,7 @@ fn nothing_changes_on_the_way(engine: &str) {
 #[test]
 fn nothing_changes_on_the_way_of_a_websocket() {
     let engines = if is_full_matrix() { &ENGINES[..] } else { &["event", "threads"] };
-    engines.iter().for_each(|engine| nothing_changes_on_the_way(engine));
+    engines.iter().chain(&[ISOLATED]).for_each(|engine| nothing_changes_on_the_way(engine));
 }
 
 #[test]

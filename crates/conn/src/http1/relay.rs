@@ -473,6 +473,9 @@ impl<H: Parts> Relaying<H> {
     where
         H: Handler,
     {
+        if let Told::Switch { client_ended: false, .. } = self.told {
+            self.relay.cut();
+        }
         if let Some(line) = self.line.take() {
             handler.log(line, self.body_bytes);
         }

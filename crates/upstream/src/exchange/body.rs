@@ -2,7 +2,9 @@
 
 use super::state::{Coming, Exchange, RECEIVE_BYTES};
 use forebay_conn::handler::relay::Given;
+use forebay_sys::poll::{self, Interest};
 use forebay_sys::socket::Received;
+use std::os::fd::AsFd;
 
 impl<T> Exchange<T> {
     /// Takes the next bytes as they are.
@@ -54,13 +56,22 @@ impl<T> Exchange<T> {
             Received::Ended => {
                 // over HTTP/2 the answer has, and not its connection
                 self.has_ended = !self.is_http2;
-                Given::End
+                if self.is_cut_off() { Given::Broken } else { Given::End }
             }
             Received::Broken => {
                 self.has_ended = true;
                 Given::Broken
             }
         }
+    }
+
+    /// Whether the next stage has broken a tunnel off. No Unix socket is reset; but a stage that lives ends the
+    /// connection of a tunnel in both directions only after the one before has ended its own.
+    fn is_cut_off(&self) -> bool {
+        let is_open = self.is_tunnel() && self.application.is_stage() && self.shuts.is_none();
+        let Some(connection) = self.connection.as_ref().filter(|_| is_open) else { return false };
+        let state = poll::wait([(connection.as_fd(), Interest::End)], 0);
+        state.is_ok_and(|[socket]| socket.broken)
     }
 
     /// It breaks off: the upstream is to blame.

@@ -110,6 +110,9 @@ impl<T> Exchange<T> {
                 if let Some(noted) = noted {
                     self.link_heard(noted);
                 }
+                if self.is_tunnel() {
+                    self.link_changed();
+                }
                 Ok(Some(None))
             }
             Err(_) => Err(Failure::Malformed),

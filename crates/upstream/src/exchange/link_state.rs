@@ -36,8 +36,8 @@ pub struct Copy {
     pub attempt_at: usize,
     /// It may run twice if its method says that this does no more than once.
     pub repeats_idempotent: bool,
-    /// It names no host, as one of HTTP/1.0 may.
-    pub lacks_host: bool,
+    /// It cannot be said in HTTP/2: it names no host, as one of HTTP/1.0 may, or asks for another protocol.
+    pub needs_http1: bool,
     /// The answer would be a whole, as far as the request tells: it has no body, and asks for no part.
     pub is_for_whole: bool,
 }

@@ -146,6 +146,13 @@ impl<T> Exchange<T> {
         true
     }
 
+    /// The connection is a tunnel: that was the whole answer. From here on no other instance could go on, and one
+    /// that hangs may go on itself: the link has nothing to decide.
+    pub(super) fn link_changed(&mut self) {
+        self.tell_link(&Event::End);
+        self.linked = None;
+    }
+
     /// So much of the body has come, or its end.
     pub(super) fn link_read(&mut self, given: Given) -> Given {
         match given {

@@ -161,6 +161,11 @@ impl<T> Exchange<T> {
         self.head.map(|head| head.status)
     }
 
+    /// Whether its connection has become a tunnel.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.asked.upgrade && self.status() == Some(101)
+    }
+
     /// How long it took.
     pub fn times(&self) -> Times {
         self.times
