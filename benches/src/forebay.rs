@@ -83,6 +83,20 @@ impl Forebay {
     }
 }
 
+/// Whether this build of the program takes `lines` in its configuration, which is written to `scratch`.
+///
+/// # Errors
+/// When it cannot be asked.
+pub fn takes(program: &Path, lines: &str, scratch: &Path) -> Result<bool, Error> {
+    let file = scratch.join("taken.toml");
+    fs::write(&file, format!("root = {scratch:?}\n{lines}"))
+        .map_err(Error::io("cannot write", &file))?;
+    let mut command = Command::new(program);
+    command.args(["check", "-c"]).arg(&file).stdin(Stdio::null());
+    let asked = command.output().map_err(Error::io("cannot start", program))?;
+    Ok(asked.status.success())
+}
+
 /// The value of a metric, its labels written as they stand in `metrics`.
 pub fn value(metrics: &str, name: &str) -> Option<f64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

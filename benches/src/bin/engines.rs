@@ -6,7 +6,7 @@ use forebay_benches::content::Scratch;
 use forebay_benches::cpu::Used;
 use forebay_benches::engines::cold::{self, Cage};
 use forebay_benches::engines::row::{self, Row};
-use forebay_benches::engines::server::{Server, Setup};
+use forebay_benches::engines::server::{Server, Setup, engine_names};
 use forebay_benches::engines::workload::{self, ALL, Workload};
 use forebay_benches::running::{self, Process};
 use forebay_benches::{Error, machine, measure};
@@ -53,7 +53,7 @@ fn a_workload(name: &str) -> Result<Workload, String> {
 }
 
 fn a_server(name: &str) -> Result<Server, String> {
-    let names = forebay_engine::NAMES.join(", ");
+    let names = engine_names().collect::<Vec<_>>().join(", ");
     Server::find(name).ok_or_else(|| format!("known are {names}, nginx-aio, apache"))
 }
 
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
 fn bench(options: &Options) -> Result<(), Error> {
     let stop = measure::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
     let workloads = if options.workloads.is_empty() { &ALL[..] } else { &options.workloads };
-    let engines: Vec<_> = forebay_engine::NAMES.iter().filter_map(|n| Server::find(n)).collect();
+    let engines = Server::engines();
     let servers = if options.servers.is_empty() { &engines } else { &options.servers };
     let out = options.out.clone().unwrap_or_else(|| {
         PathBuf::from(format!("lab/runs/{}-engines", machine::date("+%Y-%m-%d")))

@@ -1,10 +1,14 @@
 //! `shift`: a load that shifts between hot small files, cold files and slow receivers, on a pipeline
 //! with fuse = "never": both laws of its controller against fixed counts of threads.
+//!
+//! A thread of send stays with its receiver to the end, as in keta, so that slow receivers need threads of
+//! send. With the default of `pipeline.send_wait` a thread gives a slow receiver back after a moment, one
+//! thread serves them all, and nothing shifts.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
 use forebay_benches::content::Scratch;
-use forebay_benches::forebay::{Forebay, Place, header, value};
+use forebay_benches::forebay::{self, Forebay, Place, header, value};
 use forebay_benches::shift::load::{self, Shift, Turn};
 use forebay_benches::shift::row::{self, Policy, Row, Seen};
 use forebay_benches::shift::verdict;
@@ -16,6 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A thread of send stays with its receiver to the end.
+const STAYS: &str = "pipeline.send_wait = \"1d\"\n";
 
 /// Compares threads that are moved between the phases of a pipeline with threads that stay.
 #[derive(Parser)]
@@ -80,8 +87,8 @@ impl Options {
         laws.clone().map(Policy::Law).chain(before).chain(fixed).collect()
     }
 
-    /// The configuration of a server.
-    fn lines(&self, policy: Policy, root: &Path) -> String {
+    /// The configuration of a server; `stays` is how it is told that threads stay with receivers.
+    fn lines(&self, policy: Policy, root: &Path, stays: &str) -> String {
         let (by, process, send) = match policy {
             Policy::Law(law) | Policy::Before(law) => (law, 1, 1),
             Policy::Fixed { process, send } => ("fixed", process, send),
@@ -91,7 +98,7 @@ impl Options {
             "root = {root:?}\nengine = \"pipeline\"\nworkers = 1\ncache.bytes = \"16MiB\"\n\
              cache.file_bytes = \"4MiB\"\npipeline.fuse = \"never\"\npipeline.by = \"{by}\"\n\
              pipeline.process = {process}\npipeline.send = {send}\npipeline.threads = {}\n\
-             timeouts.drain = \"0s\"\n{more}",
+             timeouts.drain = \"0s\"\n{stays}{more}",
             self.most,
         )
     }
@@ -132,17 +139,22 @@ fn bench(options: &Options) -> Result<(), Error> {
     let file = out.join("rows.csv");
     let mut rows_file = fs::File::create(&file).map_err(Error::io("cannot write", &file))?;
     let _ = writeln!(rows_file, "{}", Row::HEAD);
+    // a build that does not know the setting has threads that stay, whatever it is told
+    let stays_before = match &options.before {
+        Some(program) if !forebay::takes(program, STAYS, scratch.path())? => "",
+        _ => STAYS,
+    };
     let policies = options.policies();
     let (mut rows, mut ended) = (Vec::new(), Ok(()));
     'rounds: for round in 1..=options.rounds {
         for turn in 0..policies.len() {
             // whoever came first in the last round comes later in this one
             let policy = policies[(turn + round as usize - 1) % policies.len()];
-            let lines = options.lines(policy, &root);
-            let place = match (policy, &options.before) {
-                (Policy::Before(_), Some(program)) => Place { program, ..place },
-                _ => place,
+            let (place, stays) = match (policy, &options.before) {
+                (Policy::Before(_), Some(program)) => (Place { program, ..place }, stays_before),
+                _ => (place, STAYS),
             };
+            let lines = options.lines(policy, &root, stays);
             match one(options, &place, &lines, (round, turn, policy), &stop) {
                 Ok(row) => {
                     print!("{}", row.csv());
@@ -167,7 +179,7 @@ fn bench(options: &Options) -> Result<(), Error> {
 fn report(options: &Options, described: &str, rows: &[Row]) -> String {
     format!(
         "{}- phases of {} s, {} × hot ({}/s), cold ({}/s), slow ({}/s); laws have {} threads at \
-         most; who waits {} s gives up\n- medians of {} repetitions (least–most); server on core {}, load on core {}\n{}{}",
+         most; who waits {} s gives up; threads of send stay with receivers to the end\n- medians of {} repetitions (least–most); server on core {}, load on core {}\n{}{}",
         header("A load that shifts", "shift", described),
         options.seconds,
         options.cycles,

@@ -1,10 +1,13 @@
-//! The servers: Forebay with each engine, and for the cold set nginx with threads and Apache.
+//! The servers: Forebay with each engine, those of one process and the one with three stages, and for the cold set nginx with threads and Apache.
 
 use crate::Error;
 use crate::engines::workload::Workload;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// The engine that is no loop of its own.
+const ISOLATED: &str = "isolated";
 
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +53,13 @@ impl Server {
             "nginx-aio" => Some(Server::NginxThreads),
             "apache" => Some(Server::Apache),
             // a mode of the pipeline is part of the name: pipeline-never
-            name => forebay_engine::NAMES
-                .contains(&engine(name))
-                .then(|| Server::Engine(name.to_owned())),
+            name => is_engine(engine(name)).then(|| Server::Engine(name.to_owned())),
         }
+    }
+
+    /// Forebay with each of its engines.
+    pub fn engines() -> Vec<Server> {
+        engine_names().map(|name| Server::Engine(name.to_owned())).collect()
     }
 
     /// The command that starts it.
@@ -72,6 +78,15 @@ impl Server {
         command.args(arguments).arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
         Ok(command)
     }
+}
+
+/// Every engine: those that are whole in one process, and the one that is three stages.
+pub fn engine_names() -> impl Iterator<Item = &'static str> {
+    forebay_engine::NAMES.iter().copied().chain([ISOLATED])
+}
+
+fn is_engine(name: &str) -> bool {
+    engine_names().any(|known| known == name)
 }
 
 /// The engine in a name such as `pipeline-never`.
