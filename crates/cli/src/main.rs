@@ -29,7 +29,7 @@ mod upstream;
 use args::{Args, Command, Given, Serve, Stage};
 use clap::{CommandFactory, Parser};
 use exit::Failure;
-use forebay_server::config::{self, Access, Config, Draft, Endpoint, Listen, Problem};
+use forebay_server::config::{self, Access, Config, Depth, Draft, Endpoint, Listen, Problem};
 use forebay_server::isolated::{self, Place};
 use forebay_server::run::Ready;
 use local_certificate::Local;
@@ -45,9 +45,7 @@ fn main() -> ExitCode {
     // wrong usage ends here with exit code 2
     let result = match Args::parse().command {
         Command::Serve(options) => serve(options),
-        Command::Run { config } => {
-            load(&config).and_then(|read| run(read, Some(config), Box::new(|_| {})))
-        }
+        Command::Run { config } => run_file(config),
         Command::Stage(options) => stage(options),
         Command::Firewall => forebay_server::firewall::helper::run().map_err(Failure::Firewall),
         Command::Reload { config, socket } => reload(&config, socket),
@@ -75,6 +73,14 @@ fn main() -> ExitCode {
 
 fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Failure> {
     forebay_server::run::run(config, file, ready).map_err(Failure::Run)
+}
+
+/// Serves what a configuration file says. What it hardly means is told when clients are served.
+fn run_file(file: PathBuf) -> Result<(), Failure> {
+    let read = config::load_and_warn(&file, Depth::Files);
+    let (config, warnings) = read.map_err(Failure::Configuration)?;
+    let warn = move |_| warnings.iter().for_each(|warning| say(&format!("forebay: {warning}")));
+    run(config, Some(file), Box::new(warn))
 }
 
 /// Does one stage's part of what a configuration file says.

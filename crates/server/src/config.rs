@@ -29,6 +29,7 @@
 //! | `isolated` | the engine isolated: its settings, and what it cannot do yet |
 //! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
+//! | `secured` | TLS without effect, certificates that clients will refuse, secrets that many may read |
 //! | `unused` | settings that another one leaves without effect |
 //! | `exposed` | files that are not for clients, in directories that are served |
 //! | `applications` | applications that cannot be asked, as far as this machine tells |
@@ -76,6 +77,7 @@ mod redirects;
 mod remarks;
 pub mod rule;
 pub mod rules;
+mod secured;
 pub mod site;
 mod stray;
 pub mod table;
@@ -102,10 +104,11 @@ pub use identity::{CookieName, IdentitySettings};
 pub use isolated::{Isolated, StageAddress};
 pub use listener::Listener;
 pub(crate) use load::{at_odds, classes_and_rules, open_regular, rules_at_odds};
-pub use load::{check, control_socket_of, load, load_copy, parse};
+pub use load::{check, control_socket_of, load, load_and_warn, load_copy, parse};
 pub use optional::Optional;
 pub use problem::{Problem, Wrong};
 pub use proxy::Proxy;
+pub use remarks::Depth;
 pub use rule::{Rule, RuleName};
 pub use site::Site;
 pub use units::{Percent, Rate, Size};

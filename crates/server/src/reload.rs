@@ -8,7 +8,7 @@
 use crate::admin::AdminListener;
 use crate::applications::Applications;
 use crate::certificates::{CertificateError, Certificates, Renewed};
-use crate::config::{self, Config, Listen, Problem};
+use crate::config::{self, Config, Depth, Listen, Problem};
 use crate::engines::{Common, Prepared};
 use crate::gate::{self, Enforced};
 use crate::isolated;
@@ -75,6 +75,8 @@ pub struct Next {
     pub admin: Change<Option<AdminListener>>,
     /// What was changed, in lines, if it was not the file that was read.
     pub said: String,
+    /// What the file says and hardly means.
+    pub warnings: Vec<String>,
 }
 
 /// Whether something changes.
@@ -173,7 +175,8 @@ impl std::error::Error for ReloadError {}
 /// # Errors
 /// What is in the way.
 pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
-    let config = config::load(file).map_err(ReloadError::Configuration)?;
+    let read = config::load_and_warn(file, Depth::Text);
+    let (config, warnings) = read.map_err(ReloadError::Configuration)?;
     if isolated::is_wanted(&config) {
         return Err(ReloadError::Restart { key: "an engine for the engine isolated" });
     }
@@ -181,7 +184,8 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
     let (config, said) = agents::carry(&current.config, config);
     let said = said.map(|said| said + "\n").unwrap_or_default();
-    prepare_config(config, certificates, said, file, current)
+    let next = prepare_config(config, certificates, said, file, current)?;
+    Ok(Next { warnings, ..next })
 }
 
 /// Prepares what runs now, but for a change of what a program has added.
@@ -235,6 +239,7 @@ pub fn renew(current: &Current) -> Result<Next, ReloadError> {
         begun: Vec::new(),
         admin: Change::None,
         said,
+        warnings: Vec::new(),
     })
 }
 
@@ -300,6 +305,7 @@ fn prepare_config(
         begun,
         admin,
         said,
+        warnings: Vec::new(),
     })
 }
 

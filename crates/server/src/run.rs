@@ -119,7 +119,7 @@ struct Server {
     events: Receiver<Event>,
 }
 
-/// Told once clients are served: an address at which a browser of this machine finds the first
+/// Called once clients are served: with an address at which a browser of this machine finds the first
 /// listener, if it has one.
 pub type Ready = Box<dyn FnOnce(Option<String>)>;
 
@@ -130,7 +130,7 @@ pub type Ready = Box<dyn FnOnce(Option<String>)>;
 /// What is in the way at the start, or how a loop failed.
 pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
     if isolated::is_wanted(&config) {
-        return isolated::run(config, file);
+        return isolated::run(config, file, ready);
     }
     process::return_large_blocks();
     // signals wait for a thread that listens before there is anything they could interrupt

@@ -54,3 +54,22 @@ fn an_interrupted_calibration_leaves_nothing_behind() {
         assert!(!out.exists());
     }
 }
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
+    let folder = Folder::new();
+    fs::create_dir(folder.join("directory")).unwrap();
+    let missing = folder.join("missing").join("calibration.toml");
+    for (out, why) in [
+        (missing.as_path(), "No such file or directory"),
+        (&folder.join("directory"), "it is a directory"),
+        (&folder.join(".."), "it names no file"),
+    ] {
+        let mut command = Command::new(binary());
+        let output = command.args(["calibrate", "--out"]).arg(out).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("cannot write") && said.contains(why), "{said}");
+        assert_eq!(output.status.code(), Some(1), "{said}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
+}

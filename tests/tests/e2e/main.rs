@@ -51,5 +51,6 @@ mod stage_tunnels;
 mod stages;
 mod tls;
 mod tls_changes;
+mod warnings;
 mod websocket;
 mod work;

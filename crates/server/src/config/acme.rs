@@ -202,8 +202,7 @@ impl Draft {
         }
     }
 
-    /// A directory for certificates that this user could not make or write to, and rules that keep
-    /// the authority out.
+    /// Rules that keep the authority out.
     pub(super) fn remark_acme(&self, remarks: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
         let is_wanted = sites.iter().any(|(_, site)| site.has_acme());
@@ -218,6 +217,11 @@ impl Draft {
                 remarks.push((at.child("action"), wrong));
             }
         }
+    }
+
+    /// A directory for certificates that this user could not make or write to.
+    pub(super) fn remark_storage(&self, remarks: &mut Vec<(At, Wrong)>) {
+        let is_wanted = self.all_sites().iter().any(|(_, site)| site.has_acme());
         if let Some(storage) = self.process.acme.storage.as_deref().filter(|_| is_wanted)
             && let Some((path, error)) = check::no_room_for(&storage.join("x"), true)
         {

@@ -18,26 +18,33 @@ use std::path::{Path, PathBuf};
 type Remarks = Vec<(At, Wrong)>;
 
 impl Draft {
-    /// Applications that are not there, that nobody may ask, or that are this server itself; tunnels
-    /// that keep threads; front controllers that are missing.
+    /// Applications that are this server itself; tunnels and queues that keep threads.
     pub(super) fn remark_applications(&self, text: &Reader<'_>, remarks: &mut Remarks) {
-        let mut told: HashSet<&Path> = HashSet::new();
         for (at, site) in self.every_site() {
             for (place, address) in addresses(text, &at, site) {
-                let wrong = match address {
-                    itself if self.listens_at(itself) => {
-                        Some(Wrong::Itself { found: itself.to_string() })
-                    }
-                    // what several name is told once
-                    Address::Unix(path) if told.insert(path) => self.unusable(path),
-                    _ => None,
-                };
-                remarks.extend(wrong.map(|wrong| (place, wrong)));
+                if self.listens_at(address) {
+                    remarks.push((place, Wrong::Itself { found: address.to_string() }));
+                }
             }
             self.remark_tunnels(&at, site, remarks);
         }
         self.remark_queues(remarks);
-        self.remark_front_controllers(remarks);
+    }
+
+    /// Sockets of applications that are not there, or that nobody may use.
+    pub(super) fn remark_sockets(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        // what several name is told once
+        let mut told: HashSet<&Path> = HashSet::new();
+        for (at, site) in self.every_site() {
+            for (place, address) in addresses(text, &at, site) {
+                if let Address::Unix(path) = address
+                    && !self.listens_at(address)
+                    && told.insert(path)
+                {
+                    remarks.extend(self.unusable(path).map(|wrong| (place, wrong)));
+                }
+            }
+        }
     }
 
     /// Why a socket cannot be used, if it cannot.
@@ -143,7 +150,7 @@ impl Draft {
     }
 
     /// Scripts that are to answer where nothing else does, and are not there.
-    fn remark_front_controllers(&self, remarks: &mut Remarks) {
+    pub(super) fn remark_front_controllers(&self, remarks: &mut Remarks) {
         let mut told: HashSet<PathBuf> = HashSet::new();
         for (at, site) in self.all_sites() {
             let mounts: Vec<Alias> = site.mounts().collect();

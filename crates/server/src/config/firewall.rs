@@ -36,20 +36,28 @@ impl Written for TableName {
 }
 
 impl Draft {
-    /// What this machine lacks, and what the firewall is not told of.
-    pub(super) fn remark_firewall(&self, remarks: &mut Vec<(At, Wrong)>) {
+    /// What this machine lacks.
+    pub(super) fn remark_no_firewall(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.firewall.mode != FirewallMode::Off {
-            self.remark_firewall_on(firewall::lack(), remarks);
+            self.remark_no_firewall_on(firewall::lack(), remarks);
         }
     }
 
     /// The same for a machine that lacks this.
-    fn remark_firewall_on(&self, lack: Option<String>, remarks: &mut Vec<(At, Wrong)>) {
-        let mode = At::default().child("firewall").child("mode");
+    fn remark_no_firewall_on(&self, lack: Option<String>, remarks: &mut Vec<(At, Wrong)>) {
         if let Some(why) = lack {
             let is_optional = self.process.firewall.mode == FirewallMode::Auto;
-            remarks.push((mode.clone(), Wrong::NoFirewall { why, is_optional }));
+            let mode = At::default().child("firewall").child("mode");
+            remarks.push((mode, Wrong::NoFirewall { why, is_optional }));
         }
+    }
+
+    /// What the firewall is not told of.
+    pub(super) fn remark_firewall(&self, remarks: &mut Vec<(At, Wrong)>) {
+        if self.process.firewall.mode == FirewallMode::Off {
+            return;
+        }
+        let mode = At::default().child("firewall").child("mode");
         let mut has_any = false;
         for (index, (at, rule)) in numbered("rule", &self.rules).enumerate() {
             let rule = rule.to_policy(index);
@@ -87,7 +95,8 @@ mod tests {
         let text = format!("root = \"/\"\n{text}");
         let draft = Reader::new(&text, "").draft();
         let mut remarks = Vec::new();
-        draft.remark_firewall_on(lack.map(str::to_owned), &mut remarks);
+        draft.remark_no_firewall_on(lack.map(str::to_owned), &mut remarks);
+        draft.remark_firewall(&mut remarks);
         remarks.into_iter().map(|(at, wrong)| format!("{}: {wrong}", at.shown)).collect()
     }
 

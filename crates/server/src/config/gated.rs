@@ -8,19 +8,25 @@ use crate::doctor;
 use forebay_policy::syn;
 
 impl Draft {
-    /// What this machine lacks, and which rules the kernel leaves to the server.
-    pub(super) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
+    /// What this machine lacks.
+    pub(super) fn remark_no_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.gate != GateMode::Off {
-            self.remark_gate_on(doctor::lack(self.process.gate), remarks);
+            self.remark_no_gate_on(doctor::lack(self.process.gate), remarks);
         }
     }
 
     /// The same for a machine that lacks this.
-    fn remark_gate_on(&self, lack: Option<String>, remarks: &mut Vec<(At, Wrong)>) {
-        let gate = At::default().child("gate");
+    fn remark_no_gate_on(&self, lack: Option<String>, remarks: &mut Vec<(At, Wrong)>) {
         if let Some(why) = lack {
             let is_optional = self.process.gate == GateMode::Auto;
-            remarks.push((gate.clone(), Wrong::NoGate { why, is_optional }));
+            remarks.push((At::default().child("gate"), Wrong::NoGate { why, is_optional }));
+        }
+    }
+
+    /// Which rules the kernel leaves to the server.
+    pub(super) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
+        if self.process.gate == GateMode::Off {
+            return;
         }
         // rules tell first requests apart
         let mut has_any = self.process.gate == GateMode::Full
@@ -44,7 +50,7 @@ impl Draft {
         }
         if !has_any {
             let is_full = self.process.gate == GateMode::Full;
-            remarks.push((gate, Wrong::NothingForGate { is_full }));
+            remarks.push((At::default().child("gate"), Wrong::NothingForGate { is_full }));
         }
     }
 }
@@ -56,7 +62,8 @@ mod tests {
     fn remarks(text: &str, lack: Option<&str>) -> Vec<String> {
         let draft = Reader::new(text, "").draft();
         let mut remarks = Vec::new();
-        draft.remark_gate_on(lack.map(str::to_owned), &mut remarks);
+        draft.remark_no_gate_on(lack.map(str::to_owned), &mut remarks);
+        draft.remark_gate(&mut remarks);
         remarks.into_iter().map(|(at, wrong)| format!("{}: {wrong}", at.shown)).collect()
     }
 

@@ -33,6 +33,15 @@ impl Listener {
     pub(super) fn heir(&self) -> Listener {
         Listener { listen: Vec::new(), ..self.clone() }
     }
+
+    /// Whether each connection keeps a thread, and there are as many as may answer at once.
+    pub(super) fn has_all_answering(&self) -> bool {
+        let are_there = match (self.workers, self.answering) {
+            (Count::Fixed(workers), Count::Fixed(answering)) => answering <= workers,
+            _ => true,
+        };
+        self.engine.has_thread_each() && are_there
+    }
 }
 
 impl Default for Listener {

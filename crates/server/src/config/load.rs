@@ -1,10 +1,11 @@
 //! A file, or a text, into a [`Config`], or into everything that is wrong with it.
 
 use super::{
-    Calibration, CalibrationError, Class, Config, ControlSocket, Draft, Problem, Rule, Wrong, read,
-    value,
+    Calibration, CalibrationError, Class, Config, ControlSocket, Depth, Draft, Problem, Rule,
+    Wrong, read, value,
 };
 use read::Reader;
+use std::collections::HashSet;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,6 +13,9 @@ use std::path::Path;
 
 /// Most bytes of a configuration file. Ten thousand rules fit.
 pub(super) const LONGEST: u64 = 4 * 1024 * 1024;
+
+/// Of what is hardly meant a server tells no more at a time.
+const MOST_WARNINGS: usize = 20;
 
 /// Reads and checks the configuration at `path`, the files and directories it names included.
 ///
@@ -27,15 +31,41 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
 /// # Errors
 /// As [`load`].
 pub fn check(path: &Path) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
-    let note = |reader: &mut Reader<'_>, found: Vec<(read::Path, Wrong)>| {
-        found.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
-        reader.problems()
-    };
     let (config, (errors, remarks)) = read_with(path, |draft, reader| {
-        let errors = note(reader, draft.unusable_sockets(reader));
-        (errors, note(reader, draft.remarks(reader)))
+        let errors = noted(reader, draft.unusable_sockets(reader));
+        (errors, noted(reader, draft.remarks(reader, Depth::Machine)))
     })?;
     if errors.is_empty() { Ok((config, remarks)) } else { Err(errors) }
+}
+
+/// Reads and checks the configuration at `path` as [`load`] does, for a server: what is right and yet hardly
+/// what is meant are lines for its operator, each once, and no more than a terminal shows.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_and_warn(path: &Path, depth: Depth) -> Result<(Config, Vec<String>), Vec<Problem>> {
+    let (config, remarks) =
+        read_with(path, |draft, reader| noted(reader, draft.remarks(reader, depth)))?;
+    Ok((config, warnings(&remarks, path)))
+}
+
+/// The lines; the last one says how many are left out, and what shows them.
+fn warnings(remarks: &[Problem], path: &Path) -> Vec<String> {
+    let mut told = HashSet::new();
+    let lines = remarks.iter().map(|remark| format!("warning: {remark}"));
+    let mut lines: Vec<String> = lines.filter(|line| told.insert(line.clone())).collect();
+    let more = lines.len().saturating_sub(MOST_WARNINGS);
+    lines.truncate(MOST_WARNINGS);
+    if more > 0 {
+        let path = path.display();
+        lines.push(format!("warning: and {more} more: forebay check -c {path} shows all"));
+    }
+    lines
+}
+
+fn noted(reader: &mut Reader<'_>, found: Vec<(read::Path, Wrong)>) -> Vec<Problem> {
+    found.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
+    reader.problems()
 }
 
 /// Reads a copy of the configuration at `path`, as [`load`] reads that: where the copy lies makes no

@@ -51,11 +51,10 @@ impl Draft {
                 }
             }
         }
-        self.remark_unseen(remarks);
     }
 
     /// Error pages for clients that rules refuse, which rules protect.
-    fn remark_unseen(&self, remarks: &mut Remarks) {
+    pub(super) fn remark_unseen(&self, remarks: &mut Remarks) {
         for (at, site) in self.all_sites() {
             for page in site.errors.0.iter().filter(|page| self.is_protected(site, page)) {
                 let at = at.child("errors").child(&page.status().to_string());

@@ -1,15 +1,13 @@
-//! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it.
+//! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it, and so does a
+//! server.
 
 use super::draft::{Draft, numbered};
-use super::problem::{Secret, Wrong};
-use super::reach::secret;
+use super::problem::Wrong;
 use super::read::{Path as At, Reader};
-use super::site::HSTS;
 use super::{
-    Account, Admin, AskClients, Clients, Count, Endpoint, ForwardAuth, Fuse, KeyPairs, Listen,
-    Listener, Log, LogFormat, Over, Rule, Site,
+    Account, Admin, Count, Endpoint, ForwardAuth, Fuse, Listen, Listener, Log, LogFormat, Over,
+    Rule,
 };
-use crate::certificates;
 use crate::log::choice::{Condition, Member};
 use forebay_engine::Engine;
 use forebay_http::path;
@@ -18,50 +16,79 @@ use forebay_policy::pattern::SitePattern;
 use forebay_policy::rule::MOST_QUEUED;
 use forebay_site::rules::{Host, Network, Pattern};
 use forebay_site::users_errors;
-use forebay_sys::{clock, privileges};
-use std::collections::HashSet;
+use forebay_sys::privileges;
 use std::net::IpAddr;
 use std::time::Duration;
 
 /// Of one file of users no more lines are told of than these.
 const MOST_LINES: usize = 20;
 
-/// Lists of browsers take no host that says less (https://hstspreload.org).
-const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
-
 /// Threads that stay longer with clients that take nothing are missed.
 const LONG_SEND_WAIT: Duration = Duration::from_millis(100);
+
+/// How far is looked for what is hardly meant. Each goes as far as those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// At the text alone: a server that runs has given up what it would need to look further.
+    Text,
+    /// At files and accounts, too: so does a server before it starts.
+    Files,
+    /// At all that `forebay check` looks at: certificates, and what the kernel can, of which a server tells
+    /// by itself.
+    Machine,
+}
 
 type Remarks = Vec<(At, Wrong)>;
 
 impl Draft {
-    /// What will have no effect, or not the one that is probably meant. Looks up accounts, reads files
-    /// of users, opens error pages, and looks for what rules name.
-    pub(super) fn remarks(&self, text: &Reader<'_>) -> Remarks {
+    /// What will have no effect, or not the one that is probably meant.
+    pub(super) fn remarks(&self, text: &Reader<'_>, depth: Depth) -> Remarks {
         let mut remarks = Vec::new();
-        self.remark_accounts(&mut remarks);
-        self.remark_admin(text, &mut remarks);
-        self.remark_hosts(text, &mut remarks);
-        self.remark_order(text, &mut remarks);
-        self.remark_paths(text, &mut remarks);
-        self.remark_unused(text, &mut remarks);
-        self.remark_held(&mut remarks);
-        self.remark_pages(&mut remarks);
-        self.remark_nowhere(&mut remarks);
-        self.remark_indexes(text, &mut remarks);
-        self.remark_applications(text, &mut remarks);
-        self.remark_linked(&mut remarks);
-        self.remark_caching(&mut remarks);
-        self.remark_users(&mut remarks);
-        self.remark_unreadable(&mut remarks);
-        self.remark_certificates(&mut remarks);
-        self.remark_tls(&mut remarks);
-        self.remark_acme(&mut remarks);
-        self.remark_logs(&mut remarks);
-        self.remark_exposed(text, &mut remarks);
-        self.remark_gate(&mut remarks);
-        self.remark_firewall(&mut remarks);
+        self.remark_text(text, &mut remarks);
+        if depth >= Depth::Files {
+            self.remark_files(text, &mut remarks);
+        }
+        if depth >= Depth::Machine {
+            self.remark_expiry(&mut remarks);
+            self.remark_uncovered(&mut remarks);
+            self.remark_no_gate(&mut remarks);
+            self.remark_no_firewall(&mut remarks);
+        }
         remarks
+    }
+
+    /// What the text tells by itself.
+    fn remark_text(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        self.remark_admin(text, remarks);
+        self.remark_hosts(text, remarks);
+        self.remark_order(text, remarks);
+        self.remark_paths(text, remarks);
+        self.remark_unused(text, remarks);
+        self.remark_held(remarks);
+        self.remark_unseen(remarks);
+        self.remark_applications(text, remarks);
+        self.remark_caching(remarks);
+        self.remark_tls(remarks);
+        self.remark_acme(remarks);
+        self.remark_logs(remarks);
+        self.remark_gate(remarks);
+        self.remark_firewall(remarks);
+    }
+
+    /// What accounts and files tell, besides the text.
+    fn remark_files(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        self.remark_accounts(remarks);
+        self.remark_pages(remarks);
+        self.remark_nowhere(remarks);
+        self.remark_indexes(text, remarks);
+        self.remark_sockets(text, remarks);
+        self.remark_front_controllers(remarks);
+        self.remark_linked(remarks);
+        self.remark_users(remarks);
+        self.remark_unreadable(remarks);
+        self.remark_secrets(remarks);
+        self.remark_storage(remarks);
+        self.remark_exposed(text, remarks);
     }
 
     /// A user or group that is not known here. The server may run on another machine.
@@ -149,119 +176,6 @@ impl Draft {
                 let wrong = Wrong::WaitKeepsThread { engine, requests, key };
                 remarks.push((at.child("in_flight.over"), wrong));
             }
-        }
-    }
-
-    /// Certificates without an address where TLS is spoken, and sites without a certificate that clients may
-    /// ask for there.
-    fn remark_tls(&self, remarks: &mut Remarks) {
-        let listeners = self.all_listeners();
-        let endpoints = || listeners.iter().flat_map(|(_, listener)| &listener.listen);
-        let speaks = endpoints().any(|endpoint| endpoint.tls);
-        let only_tls = endpoints().all(|endpoint| endpoint.tls);
-        let sites = self.all_sites();
-        let pairs = sites.iter().filter_map(|(_, site)| certificates::pairs(&site.tls.pairs).ok());
-        let pairs: Vec<_> = pairs.flatten().collect();
-        let has_one = |host: &str| {
-            let is_its = |host: &str, site: &Site| site.hosts.iter().any(|own| own.name() == host);
-            pairs.iter().any(|pair| pair.covers(host) || pair.names.iter().any(|name| name == host))
-                || sites.iter().any(|(_, site)| site.has_acme() && is_its(host, site))
-        };
-        for (path, site) in &sites {
-            for (key, is_set) in [
-                ("tls.certificate", !site.tls.pairs.is_empty()),
-                ("tls.acme", site.has_acme()),
-                ("tls.client", site.tls.clients.asked != AskClients::Off),
-                ("tls.redirect", site.tls.redirect.0.is_some()),
-                ("tls.hsts", site.tls.hsts.0.is_some()),
-            ] {
-                if is_set && !speaks {
-                    remarks.push((path.child(key), Wrong::NoTlsAddress { list: "listen" }));
-                }
-            }
-            if speaks
-                && !only_tls
-                && site.tls.clients.asked == AskClients::Required
-                && site.tls.redirect.0.is_none()
-            {
-                remarks.push((path.child("tls.client"), Wrong::ClientsInClear));
-            }
-            remark_clients(path, &site.tls.clients, remarks);
-            if speaks {
-                self.remark_https(path, site, remarks);
-            }
-            let mut hosts = site.hosts.iter().map(Host::as_str);
-            if !site.has_certificate()
-                && speaks
-                && let Some(host) = hosts.find(|host| !has_one(host))
-            {
-                let wrong = Wrong::NoCertificateFor { host: host.to_owned(), only_tls };
-                remarks.push((path.child("hosts"), wrong));
-            }
-        }
-    }
-
-    /// What a site says about TLS, and the redirect to it.
-    fn remark_https(&self, path: &At, site: &Site, remarks: &mut Remarks) {
-        let has_proxies = !self.process.trusted_proxies.is_empty();
-        if site.tls.redirect.0.is_some() && has_proxies {
-            remarks.push((path.child("tls.redirect"), Wrong::ProxiedRedirect));
-        }
-        let Some(max_age) = site.tls.hsts.0 else {
-            for (key, is_set) in [
-                ("tls.hsts_subdomains", site.tls.hsts_subdomains),
-                ("tls.hsts_preload", site.tls.hsts_preload),
-            ] {
-                if is_set {
-                    remarks.push((path.child(key), Wrong::WithoutHsts));
-                }
-            }
-            return;
-        };
-        if site.has_rule_for(HSTS) || self.site.has_rule_for(HSTS) {
-            remarks.push((path.child("tls.hsts"), Wrong::HstsByRule));
-        } else if site.tls.hsts_preload && (max_age < PRELOAD_MAX_AGE || !site.tls.hsts_subdomains)
-        {
-            remarks.push((path.child("tls.hsts_preload"), Wrong::NotPreloaded));
-        }
-    }
-
-    /// Certificates that clients will refuse, and secrets that too many or too few may read.
-    fn remark_certificates(&self, remarks: &mut Remarks) {
-        let now_s = (clock::unix_coarse_ms() / 1000) as i64;
-        let Admin { pairs: of_admin, token_file, .. } = &self.process.admin;
-        let admin = At::default().child("admin");
-        let sites = self.every_site();
-        let of_sites = sites.iter().map(|(path, site)| (path, &site.tls.pairs, &site.hosts[..]));
-        let all: Vec<(&At, &KeyPairs, &[Host])> =
-            of_sites.chain([(&admin, of_admin, &[][..])]).collect();
-        let user = self.becomes();
-        let mut told = HashSet::new();
-        for (path, pairs, hosts) in &all {
-            for (index, pair) in certificates::pairs(pairs).unwrap_or_default().iter().enumerate() {
-                let at = path.child("tls.certificate").item(index);
-                let days = certificates::days_left(pair.not_after_s, now_s);
-                if days < certificates::SOON_DAYS && told.insert(&pairs.certificates[index]) {
-                    remarks.push((at.clone(), Wrong::Expires { days }));
-                }
-                let others = hosts.iter().map(Host::as_str).filter(|host| !pair.covers(host));
-                let others = others.filter(|host| !pair.names.iter().any(|name| name == host));
-                remarks.extend(
-                    others.map(|host| (at.clone(), Wrong::NotCovered { host: host.to_owned() })),
-                );
-            }
-            for (index, key) in pairs.keys.iter().enumerate().filter(|(_, key)| told.insert(key)) {
-                let at = path.child("tls.key").item(index);
-                remarks.extend(secret(at, Secret::Key, key, user.as_ref()));
-            }
-        }
-        if let Some(tokens) = token_file {
-            let at = admin.child("token_file");
-            remarks.extend(secret(at, Secret::Tokens, tokens, user.as_ref()));
-        }
-        if let Some(keys) = &self.process.identity.keys {
-            let at = At::default().child("identity").child("keys");
-            remarks.extend(secret(at, Secret::Keys, keys, user.as_ref()));
         }
     }
 
@@ -476,26 +390,6 @@ fn decoded(pattern: &str) -> Option<String> {
     let text = if has_slash { text } else { text.strip_prefix('/')?.to_owned() };
     let is_same = text.matches('*').count() == pattern.matches('*').count();
     (is_same && !text.contains(['?', '#'])).then_some(text)
-}
-
-/// What is said about certificates of clients without effect, and lists that have expired.
-fn remark_clients(path: &At, clients: &Clients, remarks: &mut Remarks) {
-    let Clients { asked, authorities, revoked } = clients;
-    if *asked == AskClients::Off {
-        let unused = [("tls.client_ca", authorities), ("tls.client_crl", revoked)];
-        for (key, _) in unused.iter().filter(|(_, files)| !files.is_empty()) {
-            remarks.push((path.child(key), Wrong::WithoutClients));
-        }
-        return;
-    }
-    let now_s = (clock::unix_coarse_ms() / 1000) as i64;
-    for (index, file) in revoked.iter().enumerate() {
-        let until_s = certificates::revoked(file).ok().and_then(|lists| lists.until_s());
-        if let Some(until_s) = until_s.filter(|until_s| *until_s < now_s) {
-            let days = certificates::days_left(now_s, until_s);
-            remarks.push((path.child("tls.client_crl").item(index), Wrong::ListExpired { days }));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -56,11 +56,13 @@ impl Draft {
         if self.all_listeners().iter().any(|(_, listener)| is_pipeline(listener.engine)) {
             let pipeline = &self.process.pipeline;
             let never = pipeline.fuse == Fuse::Never;
+            let moves = pipeline.by != By::Fixed;
             for (key, has_use, needs) in [
                 ("pipeline.accept", never, "pipeline.fuse = \"never\""),
                 ("pipeline.receive", never, "pipeline.fuse = \"never\""),
                 ("pipeline.send_wait", never, "pipeline.fuse = \"never\""),
                 ("pipeline.delay", pipeline.by == By::Delay, "pipeline.by = \"delay\""),
+                ("pipeline.transfer", moves, "pipeline.by = \"queue\" or \"delay\""),
             ] {
                 if !has_use && text.says(&top.child(key)) {
                     remark(key, needs);
@@ -101,6 +103,10 @@ impl Draft {
                 ));
             } else if self.classes.len() < 2 && ORDERED.contains(&key) {
                 remarks.push((at.child(key), Wrong::Idle { needs: "two classes" }));
+            } else if key == "answering" && !heirs.clone().any(|(_, heir)| heir.has_all_answering())
+            {
+                let effect = "no more than those may answer";
+                remarks.push((at.child(key), Wrong::Exceeds { other: "workers", effect }));
             }
         }
     }

@@ -4,11 +4,11 @@ use super::ending::{Ending, OutOfMemory};
 use super::links::Links;
 use super::stage::{Place, Role};
 use super::status::{self, Instance, Is};
-use crate::config::{self, Config, Endpoint};
+use crate::config::{self, Config, Depth, Endpoint};
 use crate::control_socket::{self, CommandAnswer, CommandRequest};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
-use crate::run::{RunError, say};
+use crate::run::{Ready, RunError, say};
 use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, Passing};
 use forebay_sys::unix;
@@ -130,11 +130,11 @@ fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::Resources { what, error }
 }
 
-/// Starts the stages, and returns when they have ended.
+/// Starts the stages, and returns when they have ended. `ready` is called when they serve.
 ///
 /// # Errors
 /// What is in the way at the start.
-pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), RunError> {
+pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
     let Some(file) = file else { return Err(RunError::NoFile) };
     let signals = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGCHLD];
     let signals = Signals::new(signals).map_err(resources("descriptors for signals"))?;
@@ -166,6 +166,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), RunError> {
             socket.serve(asked).map_err(resources("a thread for commands"))?;
         }
         supervisor.notifier.ready("the stages serve");
+        ready(None);
         supervisor.serve(&events)
     });
     supervisor.end_all();
@@ -405,10 +406,12 @@ impl Supervisor {
         }
         self.notifier.reloading();
         let (code, text) = match self.replace_all() {
-            Ok(()) => (0, "the stages are replaced".to_owned()),
+            Ok(warnings) => {
+                (0, [vec!["the stages are replaced".to_owned()], warnings].concat().join("\n"))
+            }
             Err(why) => (1, format!("the stages stay as they are: {why}")),
         };
-        say(format_args!("{text}"));
+        text.lines().for_each(|line| say(format_args!("{line}")));
         self.notifier.ready(text.lines().next().unwrap_or_default());
         CommandAnswer { code, text: format!("{text}\n") }
     }
@@ -466,8 +469,10 @@ impl Supervisor {
         all
     }
 
-    fn replace_all(&mut self) -> Result<(), String> {
-        let config = config::load(&self.file).map_err(|problems| {
+    /// Returns what the file says and hardly means.
+    fn replace_all(&mut self) -> Result<Vec<String>, String> {
+        let read = config::load_and_warn(&self.file, Depth::Files);
+        let (config, warnings) = read.map_err(|problems| {
             problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         })?;
         if !super::is_wanted(&config) {
@@ -492,7 +497,7 @@ impl Supervisor {
         let leaving = Leaving { children: children.collect(), role: Role::Receive, until, links };
         leaving.signal(SIGTERM);
         self.leaving.push(leaving);
-        Ok(())
+        Ok(warnings)
     }
 
     /// Ends what is left.

@@ -135,9 +135,11 @@ impl Server {
     pub(super) fn finish_reload(&mut self, next: Result<Box<Next>, ReloadError>) {
         let Some(PendingChange { wanted, waiting }) = self.reload.under_way.take() else { return };
         let is_reload = matches!(wanted, Wanted::File);
+        let mut warnings = Vec::new();
         let result = match next {
             Ok(_) if self.draining.is_some() => Err(ReloadError::Stopping),
-            Ok(next) => {
+            Ok(mut next) => {
+                warnings = std::mem::take(&mut next.warnings);
                 let said = next.said.clone();
                 self.put_in_force(*next, is_reload).map(|()| said)
             }
@@ -145,7 +147,7 @@ impl Server {
         };
         let generation = self.common.live.generation();
         let with_warnings = |first: String| {
-            let lines = [first].into_iter().chain(self.uncovered());
+            let lines = [first].into_iter().chain(warnings).chain(self.uncovered());
             CommandAnswer { code: 0, text: lines.map(|line| line + "\n").collect() }
         };
         let answer = match result {
@@ -199,6 +201,7 @@ impl Server {
             begun,
             admin,
             said: _,
+            warnings: _,
         } = next;
         let known = self.numbered;
         let admin = match self.start_new(begun, admin) {

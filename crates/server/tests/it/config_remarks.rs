@@ -393,6 +393,10 @@ fn the_order_of_those_who_wait_for_a_thread_needs_threads_and_classes() {
     assert_eq!(remarks("answering = 5\naccept_ahead = 9"), expected);
     let nothing: [&str; 0] = [];
     assert_eq!(remarks("answering = 5\naccept_ahead = 9\nengine = \"threads\""), nothing);
+    let more =
+        "DIR/forebay.toml:2:13: answering: is more than workers: no more than those may answer";
+    assert_eq!(remarks("answering = 5\nworkers = 4\nengine = \"pool\""), [more]);
+    assert_eq!(remarks("answering = 4\nworkers = 4\nengine = \"pool\""), nothing);
     // how many applications may have needs no classes
     let alone = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
     let expected = [
@@ -486,6 +490,10 @@ fn settings_of_the_pipeline_need_it() {
             format!("DIR/forebay.toml:3:{column}: pipeline.{key}: means nothing without {needs}");
         assert_eq!(fused(key, value, ""), [wrong]);
     }
+    let law = "means nothing without pipeline.by = \"queue\" or \"delay\"";
+    let wrong = format!("DIR/forebay.toml:3:21: pipeline.transfer: {law}");
+    assert_eq!(fused("transfer", "4", "pipeline.by = \"fixed\""), [wrong]);
+    assert!(fused("transfer", "4", "").is_empty());
     assert!(fused("accept", "2", "pipeline.fuse = \"never\"").is_empty());
     assert!(fused("delay", "\"5ms\"", "pipeline.by = \"delay\"").is_empty());
 }

@@ -1,0 +1,168 @@
+//! What is said about TLS without effect, certificates that clients will refuse, and secrets that too many
+//! may read.
+
+use super::draft::Draft;
+use super::problem::{Secret, Wrong};
+use super::reach::secret;
+use super::read::Path as At;
+use super::site::HSTS;
+use super::{AskClients, Clients, KeyPairs, Site};
+use crate::certificates;
+use forebay_site::rules::Host;
+use forebay_sys::clock;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// Lists of browsers take no host that says less (https://hstspreload.org).
+const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+type Remarks = Vec<(At, Wrong)>;
+
+impl Draft {
+    /// Which of the addresses speak TLS: any, and all.
+    fn speak_tls(&self) -> (bool, bool) {
+        let listeners = self.all_listeners();
+        let endpoints = || listeners.iter().flat_map(|(_, listener)| &listener.listen);
+        (endpoints().any(|endpoint| endpoint.tls), endpoints().all(|endpoint| endpoint.tls))
+    }
+
+    /// What is said about TLS where it is not spoken, or does not do what is meant.
+    pub(super) fn remark_tls(&self, remarks: &mut Remarks) {
+        let (speaks, only_tls) = self.speak_tls();
+        for (path, site) in &self.all_sites() {
+            for (key, is_set) in [
+                ("tls.certificate", !site.tls.pairs.is_empty()),
+                ("tls.acme", site.has_acme()),
+                ("tls.client", site.tls.clients.asked != AskClients::Off),
+                ("tls.redirect", site.tls.redirect.0.is_some()),
+                ("tls.hsts", site.tls.hsts.0.is_some()),
+            ] {
+                if is_set && !speaks {
+                    remarks.push((path.child(key), Wrong::NoTlsAddress { list: "listen" }));
+                }
+            }
+            if speaks
+                && !only_tls
+                && site.tls.clients.asked == AskClients::Required
+                && site.tls.redirect.0.is_none()
+            {
+                remarks.push((path.child("tls.client"), Wrong::ClientsInClear));
+            }
+            let Clients { asked, authorities, revoked } = &site.tls.clients;
+            for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
+                if *asked == AskClients::Off && !files.is_empty() {
+                    remarks.push((path.child(key), Wrong::WithoutClients));
+                }
+            }
+            if speaks {
+                self.remark_https(path, site, remarks);
+            }
+        }
+    }
+
+    /// Sites without a certificate that clients may ask for where TLS is spoken.
+    pub(super) fn remark_uncovered(&self, remarks: &mut Remarks) {
+        let (speaks, only_tls) = self.speak_tls();
+        let sites = self.all_sites();
+        let pairs = sites.iter().filter_map(|(_, site)| certificates::pairs(&site.tls.pairs).ok());
+        let pairs: Vec<_> = pairs.flatten().collect();
+        let has_one = |host: &str| {
+            let is_its = |host: &str, site: &Site| site.hosts.iter().any(|own| own.name() == host);
+            pairs.iter().any(|pair| pair.covers(host) || pair.names.iter().any(|name| name == host))
+                || sites.iter().any(|(_, site)| site.has_acme() && is_its(host, site))
+        };
+        for (path, site) in sites.iter().filter(|(_, site)| speaks && !site.has_certificate()) {
+            let mut hosts = site.hosts.iter().map(Host::as_str);
+            if let Some(host) = hosts.find(|host| !has_one(host)) {
+                let wrong = Wrong::NoCertificateFor { host: host.to_owned(), only_tls };
+                remarks.push((path.child("hosts"), wrong));
+            }
+        }
+    }
+
+    /// What a site says about TLS, and the redirect to it.
+    fn remark_https(&self, path: &At, site: &Site, remarks: &mut Remarks) {
+        let has_proxies = !self.process.trusted_proxies.is_empty();
+        if site.tls.redirect.0.is_some() && has_proxies {
+            remarks.push((path.child("tls.redirect"), Wrong::ProxiedRedirect));
+        }
+        let Some(max_age) = site.tls.hsts.0 else {
+            for (key, is_set) in [
+                ("tls.hsts_subdomains", site.tls.hsts_subdomains),
+                ("tls.hsts_preload", site.tls.hsts_preload),
+            ] {
+                if is_set {
+                    remarks.push((path.child(key), Wrong::WithoutHsts));
+                }
+            }
+            return;
+        };
+        if site.has_rule_for(HSTS) || self.site.has_rule_for(HSTS) {
+            remarks.push((path.child("tls.hsts"), Wrong::HstsByRule));
+        } else if site.tls.hsts_preload && (max_age < PRELOAD_MAX_AGE || !site.tls.hsts_subdomains)
+        {
+            remarks.push((path.child("tls.hsts_preload"), Wrong::NotPreloaded));
+        }
+    }
+
+    /// The server's own certificates, each with where its section is and whose hosts it is for.
+    fn all_pairs(&self) -> Vec<(At, &KeyPairs, &[Host])> {
+        let of_admin = (At::default().child("admin"), &self.process.admin.pairs, &[][..]);
+        let sites = self.every_site().into_iter();
+        let of_sites = sites.map(|(path, site)| (path, &site.tls.pairs, &site.hosts[..]));
+        of_sites.chain([of_admin]).collect()
+    }
+
+    /// Certificates that clients will refuse, and lists that have expired.
+    pub(super) fn remark_expiry(&self, remarks: &mut Remarks) {
+        let now_s = (clock::unix_coarse_ms() / 1000) as i64;
+        let mut told = HashSet::new();
+        for (path, pairs, hosts) in self.all_pairs() {
+            for (index, pair) in certificates::pairs(pairs).unwrap_or_default().iter().enumerate() {
+                let at = path.child("tls.certificate").item(index);
+                let days = certificates::days_left(pair.not_after_s, now_s);
+                if days < certificates::SOON_DAYS && told.insert(&pairs.certificates[index]) {
+                    remarks.push((at.clone(), Wrong::Expires { days }));
+                }
+                let others = hosts.iter().map(Host::as_str).filter(|host| !pair.covers(host));
+                let others = others.filter(|host| !pair.names.iter().any(|name| name == host));
+                remarks.extend(
+                    others.map(|host| (at.clone(), Wrong::NotCovered { host: host.to_owned() })),
+                );
+            }
+        }
+        for (path, site) in self.all_sites() {
+            let Clients { asked, revoked, .. } = &site.tls.clients;
+            for (index, file) in revoked.iter().enumerate() {
+                let until_s = certificates::revoked(file).ok().and_then(|lists| lists.until_s());
+                if let Some(until_s) = until_s.filter(|until_s| *until_s < now_s)
+                    && *asked != AskClients::Off
+                {
+                    let days = certificates::days_left(now_s, until_s);
+                    let at = path.child("tls.client_crl").item(index);
+                    remarks.push((at, Wrong::ListExpired { days }));
+                }
+            }
+        }
+    }
+
+    /// Secrets that too many or too few may read.
+    pub(super) fn remark_secrets(&self, remarks: &mut Remarks) {
+        let user = self.becomes();
+        let mut told = HashSet::new();
+        for (path, pairs, _) in self.all_pairs() {
+            for (index, key) in pairs.keys.iter().enumerate().filter(|(_, key)| told.insert(*key)) {
+                let at = path.child("tls.key").item(index);
+                remarks.extend(secret(at, Secret::Key, key, user.as_ref()));
+            }
+        }
+        if let Some(tokens) = &self.process.admin.token_file {
+            let at = At::default().child("admin").child("token_file");
+            remarks.extend(secret(at, Secret::Tokens, tokens, user.as_ref()));
+        }
+        if let Some(keys) = &self.process.identity.keys {
+            let at = At::default().child("identity").child("keys");
+            remarks.extend(secret(at, Secret::Keys, keys, user.as_ref()));
+        }
+    }
+}
