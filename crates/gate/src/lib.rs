@@ -17,6 +17,7 @@
 //! | `lower` | rules into tables |
 //! | `kernel` | loading, links, maps |
 //! | `interfaces` | which interfaces there are |
+//! | `stack` | what the stack has switched on |
 //! | `steer` | handshakes without state, and sockets of classes |
 //!
 //! It deliberately keeps nothing for each client, answers no request, and says nothing to anybody: what
@@ -44,6 +45,7 @@
 mod interfaces;
 mod kernel;
 mod lower;
+mod stack;
 mod steer;
 mod types;
 

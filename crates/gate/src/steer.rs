@@ -1,16 +1,15 @@
 //! Handshakes without state, and connections that are made on the socket of their class.
 
 use crate::kernel::{self, CONTROL_ANSWERS, CONTROL_COMPLETES, CONTROL_OFFERS};
-use crate::types::{
-    OFFER_ECN, OFFER_SACK, OFFER_SCALE, OFFER_TIMES, Plain, SOCKETS, Secret, Sockets, UNJUDGED,
-};
+use crate::stack::Stack;
+use crate::types::{Plain, SOCKETS, Secret, Sockets, UNJUDGED};
 use crate::{Gate, GateError, listening, lock, per_cpu, read_u64};
 use libbpf_rs::{MapCore, MapFlags};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 /// How long a cookie holds at most: the clock of cookies ticks every 2^36 ns, and they are two ticks old
 /// at most.
@@ -27,8 +26,9 @@ pub struct ClassSockets<'s> {
 }
 
 /// What the gate that steers knows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Steering {
+    stack: Stack,
     /// Rules tell first requests apart.
     wants_classes: bool,
     /// What was placed, by the numbers of the sockets, which are never used again.
@@ -41,6 +41,21 @@ pub(crate) struct Steering {
     /// What the stack has switched on; `None` if it takes no cookies.
     offers: Option<u32>,
     answering: Answering,
+}
+
+impl Steering {
+    fn new(stack: Stack) -> Steering {
+        Steering {
+            offers: stack.offers(),
+            stack,
+            wants_classes: false,
+            placed: Vec::new(),
+            is_stale: false,
+            half: 0,
+            used: 0,
+            answering: Answering::default(),
+        }
+    }
 }
 
 /// Whether SYNs are answered, and whether clients may still have answers.
@@ -75,7 +90,7 @@ impl Gate {
             let why = "the kernel makes no connections of cookies that are not its own (Linux 6.9)";
             return Err(GateError::CannotSteer(why));
         }
-        let steering = Steering { offers: offers(Some(0)), ..Steering::default() };
+        let steering = Steering::new(Stack::open()?);
         if steering.offers.is_none() {
             return Err(GateError::CannotSteer("net.ipv4.tcp_syncookies is 0"));
         }
@@ -172,7 +187,7 @@ impl Gate {
     pub(crate) fn keep_up_steering(&self) {
         if let Some(steering) = &self.steering {
             let mut steering = lock(steering);
-            steering.offers = offers(steering.offers);
+            steering.offers = steering.stack.offers();
             self.switch(&mut steering);
         }
     }
@@ -208,21 +223,6 @@ impl Gate {
 
 fn first_of(half: u32) -> u32 {
     half * (SOCKETS / 2)
-}
-
-/// What the stack of this network namespace has switched on; `before` if it cannot be read any more.
-fn offers(before: Option<u32>) -> Option<u32> {
-    let read = |name: &str| -> Option<u32> {
-        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).ok()?;
-        text.trim().parse().ok()
-    };
-    let Some(cookies) = read("syncookies") else { return before };
-    let is_on = |name, offer| if read(name).is_some_and(|value| value > 0) { offer } else { 0 };
-    let offers = is_on("window_scaling", OFFER_SCALE)
-        | is_on("sack", OFFER_SACK)
-        | is_on("timestamps", OFFER_TIMES)
-        | is_on("ecn", OFFER_ECN);
-    (cookies > 0).then_some(offers)
 }
 
 fn secret() -> io::Result<Secret> {

@@ -367,6 +367,23 @@ fn what_this_machine_can_is_said() {
     assert!(said.contains("gate = full: the server does not start here"), "{said}");
 }
 
+/// A server that has confined itself sees it, too, and leaves SYNs to the stack meanwhile.
+#[test]
+fn cookies_that_are_switched_off_and_on_are_noticed() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let server = start(&net, &full("event", &classes(&CLASSES)));
+    for (cookies, answers) in [("0", 0), ("2", 1), ("0", 0), ("1", 1)] {
+        net.server(move || fs::write("/proc/sys/net/ipv4/tcp_syncookies", cookies).unwrap());
+        assert!(soon(PATIENCE, || metric(&net, ANSWERS) == answers), "tcp_syncookies = {cookies}");
+        let answer = net.client(|| ask(address(SERVER4), "gold").unwrap());
+        assert!(answer.ends_with("\r\n\r\ngold"), "{answer}");
+    }
+    drop(server);
+}
+
 /// A segment to port 80, with its IP head.
 fn segment(from: Ipv4Addr, port: u16, sequence: u32, acknowledged: u32, flags: u8) -> Vec<u8> {
     let to: Ipv4Addr = SERVER4.parse().unwrap();

@@ -6,7 +6,7 @@ pub(crate) mod http2;
 
 use forebay_load::{Draft, Group, Plan, Report, Target, run};
 use forebay_sys::socket;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
