@@ -7,6 +7,7 @@ use crate::client::{TrustedProxies, client_of};
 use crate::isolated::{Next, Role};
 use crate::live::Live;
 use crate::log;
+use crate::log::request_id;
 use crate::run::say;
 use crate::websocket;
 use forebay_conn::{Answerer, Peer, Rank, Request};
@@ -245,13 +246,16 @@ pub fn ask_stage(
     applications: &Applications,
 ) -> Ask {
     let Request { head, peer, .. } = *request;
+    let is_told = standpoint.trusted.trust(peer);
+    let made = format!("{id:032x}");
+    let given = request_id::given(request).filter(|_| is_told);
     let origin = Origin {
         client: client_of(peer, head, standpoint.trusted),
-        is_secure: peer.secured.is_some(),
+        is_secure: peer.secured.is_some() || (is_told && stage::is_secure(head)),
         local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
         tunnel: standpoint.tunnel_of(head),
         may_change: applications.take_tunnels,
-        id,
+        id: given.unwrap_or(made.as_bytes()),
     };
     let mut text = Vec::with_capacity(1024);
     let (written, copy) = stage::write(head, &origin, &mut text);

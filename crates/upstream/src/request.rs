@@ -405,13 +405,7 @@ impl Writer<'_> {
     }
 
     fn connection(&mut self, upgrade: &[u8]) {
-        let head = self.request.head;
-        let takes_trailers = head.fields().any(|(name, value)| {
-            name.eq_ignore_ascii_case("te")
-                && value
-                    .split(|&b| b == b',')
-                    .any(|one| one.trim_ascii().eq_ignore_ascii_case(b"trailers"))
-        });
+        let takes_trailers = takes_trailers(self.request.head);
         if takes_trailers {
             line(self.out, "TE", b"trailers");
         }
@@ -429,6 +423,16 @@ impl Writer<'_> {
             line(self.out, "Connection", options.join(", ").as_bytes());
         }
     }
+}
+
+/// Whether a client wants to be told what follows the body of an answer (RFC 9110 §10.1.4).
+pub(crate) fn takes_trailers(head: &Head<'_>) -> bool {
+    head.fields().any(|(name, value)| {
+        name.eq_ignore_ascii_case("te")
+            && value
+                .split(|&b| b == b',')
+                .any(|one| one.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    })
 }
 
 /// The protocols that a client asks for and may have, ready for the field `Upgrade`; empty if there is none.

@@ -4,7 +4,7 @@
 //! | field | what it says |
 //! |---|---|
 //! | `Forebay-Attempt` | which copy this is, from 1; asks for an acknowledgement (102). A ping has 0 |
-//! | `X-Request-Id` | under what number the request is known in logs |
+//! | `X-Request-Id` | under what name the request is known |
 //! | `X-Forwarded-For` | the client, alone |
 //! | `X-Forwarded-Proto` | whether it came through TLS |
 //! | `Forebay-Local` | which address and port the client has reached, if an application may be told |
@@ -24,7 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Who asks, as the stage that received the request knows it.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin {
+pub struct Origin<'o> {
     /// The client; unspecified if it is a Unix socket.
     pub client: IpAddr,
     /// Whether it came through TLS.
@@ -35,15 +35,15 @@ pub struct Origin {
     pub tunnel: Option<Tunnel>,
     /// Whether an application takes other protocols.
     pub may_change: bool,
-    /// Under what number the request is known.
-    pub id: u128,
+    /// Under what name the request is known.
+    pub id: &'o [u8],
 }
 
 /// Bytes that are added to a head at most.
-pub const ADDED_BYTES: usize = 256;
+pub const ADDED_BYTES: usize = 512;
 
 /// Lines that are added to a head at most.
-pub const ADDED_LINES: usize = 8;
+pub const ADDED_LINES: usize = 10;
 
 /// The field that says where the client has come to.
 const LOCAL: &str = "Forebay-Local";
@@ -56,7 +56,7 @@ const TUNNEL: &str = "Forebay-Tunnel";
 pub const FIELD_BYTES: usize = forebay_http2::fields::FIELD_BYTES;
 
 /// Appends the head of a request to `out`.
-pub fn write(head: &Head<'_>, origin: &Origin, out: &mut Vec<u8>) -> (Written, Copy) {
+pub fn write(head: &Head<'_>, origin: &Origin<'_>, out: &mut Vec<u8>) -> (Written, Copy) {
     let begin = out.len();
     out.extend_from_slice(head.method_text.as_bytes());
     out.push(b' ');
@@ -87,7 +87,8 @@ pub fn write(head: &Head<'_>, origin: &Origin, out: &mut Vec<u8>) -> (Written, C
         push(out, format_args!("X-Forwarded-For: {}\r\n", origin.client.to_canonical()));
     }
     let proto = if origin.is_secure { "https" } else { "http" };
-    push(out, format_args!("X-Forwarded-Proto: {proto}\r\nX-Request-Id: {:032x}\r\n", origin.id));
+    line(out, "X-Forwarded-Proto", proto.as_bytes());
+    line(out, "X-Request-Id", origin.id);
     if let Some(local) = origin.local {
         push(out, format_args!("{LOCAL}: {local}\r\n"));
     }
@@ -98,9 +99,18 @@ pub fn write(head: &Head<'_>, origin: &Origin, out: &mut Vec<u8>) -> (Written, C
         true => request::protocols(head, origin.tunnel),
         false => Vec::new(),
     };
+    let takes_trailers = request::takes_trailers(head);
+    if takes_trailers {
+        line(out, "TE", b"trailers");
+    }
     if !protocols.is_empty() {
         line(out, "Upgrade", &protocols);
-        line(out, "Connection", b"Upgrade");
+    }
+    match (takes_trailers, protocols.is_empty()) {
+        (false, true) => {}
+        (true, true) => line(out, "Connection", b"TE"),
+        (false, false) => line(out, "Connection", b"Upgrade"),
+        (true, false) => line(out, "Connection", b"TE, Upgrade"),
     }
     let expects_continue = head.expects_continue && head.framing != Framing::None;
     if expects_continue {
@@ -132,6 +142,11 @@ pub fn is_ping(head: &Head<'_>) -> bool {
 /// Whether who has sent this wants to be told that it is here.
 pub fn asks_for_acknowledgement(head: &Head<'_>) -> bool {
     attempt(head).is_some()
+}
+
+/// Whether the client came through TLS, as who is believed says.
+pub fn is_secure(head: &Head<'_>) -> bool {
+    field(head, "X-Forwarded-Proto").is_some_and(|proto| proto.eq_ignore_ascii_case(b"https"))
 }
 
 /// Where the client has come to, as the stage before says.
@@ -186,7 +201,7 @@ mod tests {
         let local = text.contains("a.example").then(|| "192.0.2.1:443".parse().unwrap());
         let tunnel = text.contains("Upgrade: asked").then_some(Tunnel::WebSocket);
         let may_change = !text.contains("X-Never");
-        let origin = Origin { client, is_secure: true, local, tunnel, may_change, id: 7 };
+        let origin = Origin { client, is_secure: true, local, tunnel, may_change, id: b"seven" };
         let mut out = Vec::new();
         let (_, copy) = write(&head, &origin, &mut out);
         assert!(out.len() <= text.len() + ADDED_BYTES);
@@ -206,7 +221,7 @@ mod tests {
             out,
             "GET /a%20b/../c?q=1 HTTP/1.1\r\nHost: a.example\r\nForebay-Attempt: 1\r\nX: y\r\n\
              Accept-Encoding: gzip\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\
-             X-Request-Id: 00000000000000000000000000000007\r\n\
+             X-Request-Id: seven\r\n\
              Forebay-Local: 192.0.2.1:443\r\n\r\n"
         );
         assert_eq!(&out[copy.attempt_at..=copy.attempt_at], "1");
@@ -233,6 +248,10 @@ mod tests {
         assert!(copy.needs_http1);
         let (out, copy) = told(&format!("{asked}X-Never: 1\r\nUpgrade: websocket\r\n\r\n"));
         assert!(!out.contains("Upgrade: ") && !copy.needs_http1, "{out}");
+        let (out, copy) =
+            told("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\n\r\n");
+        assert!(out.ends_with("\r\nTE: trailers\r\nConnection: TE\r\n\r\n"), "{out}");
+        assert!(!copy.needs_http1);
         let (out, copy) = told("GET /ws HTTP/1.1\r\nHost: a\r\nUpgrade: asked by a stream\r\n\r\n");
         let both = "Forebay-Tunnel: websocket\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
         assert!(out.ends_with(both) && copy.needs_http1, "{out}");

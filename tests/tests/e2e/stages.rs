@@ -410,6 +410,27 @@ fn applications_are_asked_by_respond() {
     }
 }
 
+/// TLS, and the name of a request: each stage says what the one before has said.
+#[test]
+fn what_a_trusted_proxy_says_of_a_request_comes_to_its_application() {
+    let folder = site();
+    let (addr, asked) = application();
+    let proxy = format!("[[proxy]]\npath = \"/api\"\nto = \"http://{addr}\"\n");
+    for (trusted, proto) in [("127.0.0.0/8", "https"), ("192.0.2.0/24", "http")] {
+        let more = format!("trusted_proxies = [\"{trusted}\"]\n{proxy}");
+        let server =
+            Server::start(&Options::new(folder.join(".")).engine("isolated").config(&more));
+        let request = b"GET /api HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\
+                        X-Forwarded-Proto: https\r\nX-Request-Id: its-name\r\n\r\n";
+        assert_eq!(told(&server.exchange(request)).0, "HTTP/1.1 200 OK");
+        let got = asked.recv_timeout(PATIENCE).unwrap();
+        assert!(got.contains(&format!("\r\nX-Forwarded-Proto: {proto}\r\n")), "{got}");
+        let is_named = got.contains("\r\nX-Request-Id: its-name\r\n");
+        assert_eq!(is_named, proto == "https", "{got}");
+        end(server);
+    }
+}
+
 #[test]
 fn requests_that_may_not_run_twice_outlive_a_stage_that_hangs_before_it_has_them() {
     let folder = site();
