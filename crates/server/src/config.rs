@@ -34,6 +34,7 @@
 //! | `exposed` | files that are not for clients, in directories that are served |
 //! | `applications` | applications that cannot be asked, as far as this machine tells |
 //! | `pages` | files of a site that settings name and that are not there |
+//! | `per_stage` | values that each of the stages of isolated has for itself |
 //! | `indexes` | rules for one of the two paths of an index file |
 //! | `nowhere` | rules of a site whose paths lead nowhere |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
@@ -66,6 +67,7 @@ pub mod lower;
 mod nowhere;
 pub mod optional;
 mod pages;
+mod per_stage;
 pub mod policy;
 pub mod print;
 pub mod problem;
@@ -106,6 +108,7 @@ pub use listener::Listener;
 pub(crate) use load::{at_odds, classes_and_rules, open_regular, rules_at_odds};
 pub use load::{check, control_socket_of, load, load_and_warn, load_copy, parse};
 pub use optional::Optional;
+pub use per_stage::PerStage;
 pub use problem::{Problem, Wrong};
 pub use proxy::Proxy;
 pub use remarks::Depth;

@@ -13,6 +13,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `cgroups` | limits of stages, by control groups |
 //! | `ending` | how a process has ended |
 //! | `links` | the directory with the sockets of the stages |
 //! | `seal` | what a process of *process* gives up, so that one that was taken over gets nothing |
@@ -20,6 +21,7 @@
 //! | `status` | what `forebay status` says of them |
 //! | `supervisor` | the process that starts the others, and starts them again |
 
+mod cgroups;
 mod ending;
 mod links;
 mod seal;

@@ -2,10 +2,14 @@
 
 use super::choice::{FirewallMode, GateMode, Switch, Word};
 use super::draft::Draft;
+use super::per_stage::PerStage;
 use super::problem::Wrong;
-use super::read::Path as At;
+use super::read::{Path as At, Reader};
+use super::units::Size;
 use super::upstreams::{self, HttpAddress};
 use super::value::Written;
+use crate::isolated::Role;
+use crate::log::choice::Member;
 use forebay_engine::Engine;
 use forebay_upstream::link::{Choice, Settings};
 use forebay_upstream::settings::Address;
@@ -59,7 +63,48 @@ pub struct Isolated {
     pub ping: Duration,
     /// `isolated.back_off`
     pub back_off: Duration,
+    /// `isolated.cpu_weight`
+    pub cpu_weight: PerStage<u64>,
+    /// `isolated.memory_high`
+    pub memory_high: PerStage<Size>,
+    /// `isolated.memory_max`
+    pub memory_max: PerStage<Size>,
+    /// `isolated.tasks_max`
+    pub tasks_max: PerStage<u64>,
 }
+
+/// Members of JSON lines that are not known where the log is written.
+const NOT_IN_RECEIVE: [Member; 9] = [
+    Member::User,
+    Member::Upstream,
+    Member::UpstreamStatus,
+    Member::UpstreamError,
+    Member::UpstreamAttempts,
+    Member::UpstreamQueueUs,
+    Member::UpstreamConnectUs,
+    Member::UpstreamHeadUs,
+    Member::UpstreamUs,
+];
+
+/// What respond does by settings of the process.
+const OF_RESPOND: [&str; 4] =
+    ["cache.bytes", "cache.file_bytes", "cache.open_files", "cache.check_interval"];
+
+/// What respond does by settings of a site.
+const OF_SITE: [&str; 12] = [
+    "links",
+    "index",
+    "try_files",
+    "try_files_except",
+    "hidden",
+    "listing",
+    "precompressed",
+    "compress",
+    "compress_bytes",
+    "types",
+    "cache_control",
+    "errors",
+];
 
 impl Isolated {
     /// Whether instances are asked over HTTP/2: our own are, if that is wanted.
@@ -100,6 +145,74 @@ impl Word for Choice {
 }
 
 impl Draft {
+    /// Whether a listener has `engine = "isolated"`.
+    pub(super) fn is_isolated(&self) -> bool {
+        self.all_listeners().iter().any(|(_, listener)| listener.engine == Engine::Isolated)
+    }
+
+    /// What means nothing in stages, or only in stages.
+    pub(super) fn remark_isolated(&self, text: &Reader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+        let sites = self.every_site();
+        if !self.is_isolated() {
+            let said = sites.iter().map(|(at, _)| at.child("repeat_idempotent"));
+            let needs = "engine = \"isolated\"";
+            let idle = said.filter(|at| text.says(at)).map(|at| (at, Wrong::Idle { needs }));
+            return remarks.extend(idle);
+        }
+        let mut remark = |at: At, what| remarks.push((at, Wrong::IdleIsolated { what }));
+        if self.classes.len() > 1 {
+            let what =
+                "classes order requests in receive; behind it they are answered as they come";
+            remark(At::default().child("class").item(0).child("priority"), what);
+        }
+        for (at, site) in &sites {
+            let at = at.child("log").child("fields");
+            let is_lost = |member: &Member| site.log.fields.contains(member);
+            if text.says(&at) && NOT_IN_RECEIVE.iter().any(is_lost) {
+                let what = "receive writes the log, and does not know user and upstream";
+                remark(at, what);
+            }
+        }
+        let isolated = &self.process.isolated;
+        for role in Role::ALL {
+            let at = |key: &str| At::default().child("isolated").child(key).child(role.name());
+            let limits = [
+                ("cpu_weight", isolated.cpu_weight.of(role).is_some()),
+                ("memory_high", isolated.memory_high.of(role).is_some()),
+                ("memory_max", isolated.memory_max.of(role).is_some()),
+                ("tasks_max", isolated.tasks_max.of(role).is_some()),
+            ];
+            let is_other = match role {
+                Role::Receive => false,
+                Role::Process => !isolated.process_at.is_empty(),
+                Role::Respond => !isolated.respond_at.is_empty(),
+            };
+            for (key, _) in limits.iter().filter(|(_, is_said)| is_other && *is_said) {
+                remark(at(key), "this stage is other software, which is not started here");
+            }
+        }
+        if isolated.respond_at.is_empty() {
+            return;
+        }
+        let theirs = "where respond is other software, this is its to do";
+        let of_top = OF_RESPOND.iter().map(|key| At::default().child(key));
+        let of_sites = sites.iter().flat_map(|(at, _)| OF_SITE.iter().map(|key| at.child(key)));
+        for at in of_top.chain(of_sites).filter(|at| text.says(at)) {
+            remark(at, theirs);
+        }
+        for (at, site) in &sites {
+            let counts = [
+                ("alias", site.aliases.len()),
+                ("rewrite", site.rewrites.len()),
+                ("header", site.headers.len()),
+                ("work", site.work.len()),
+            ];
+            for (list, _) in counts.iter().filter(|(_, count)| *count > 0) {
+                remark(at.child(list).item(0), theirs);
+            }
+        }
+    }
+
     /// What cannot stand beside `engine = "isolated"`.
     pub(super) fn check_isolated(&self, wrong: &mut Vec<(At, Wrong)>) {
         let listeners = self.all_listeners();
@@ -128,7 +241,7 @@ impl Draft {
             (
                 process.limits.head_lines + ADDED_LINES as u64 > MOST_LINES,
                 "limits.head_lines",
-                "at most 120, because stages add lines of their own",
+                "at most 118, because stages add lines of their own",
             ),
         ];
         for (_, key, what) in refused.into_iter().filter(|(is_refused, ..)| *is_refused) {
@@ -143,6 +256,18 @@ impl Draft {
             for (index, _) in names {
                 let what = "write an address: names of stages are not looked up";
                 refuse(top.child("isolated").child(key).item(index), what);
+            }
+        }
+        let are_others = !(isolated.process_at.is_empty() || isolated.respond_at.is_empty());
+        for (path, site) in self.every_site().into_iter().filter(|_| are_others) {
+            let rules = [
+                ("access", site.access.len()),
+                ("auth", site.auth.len()),
+                ("redirect", site.redirects.len()),
+            ];
+            for (list, _) in rules.iter().filter(|(_, count)| *count > 0) {
+                let what = "where process and respond are other software, no stage looks at this";
+                refuse(path.child(list).item(0), what);
             }
         }
         for (path, site) in self.all_sites() {

@@ -232,6 +232,11 @@ pub enum Wrong {
         /// Why.
         what: &'static str,
     },
+    /// The engine isolated does nothing with this.
+    IdleIsolated {
+        /// Why.
+        what: &'static str,
+    },
     /// A listener for proxies, and no proxy is trusted.
     NoProxy,
     /// Clients could read a file that is not for them.

@@ -754,4 +754,41 @@ const SETTINGS: &[Setting<Config>] = &[
         example: "\"2s\"",
         at: |c| &mut c.isolated.back_off,
     },
+    Setting {
+        key: "isolated.cpu_weight",
+        preset: Preset::Unset("none has another weight than the rest of the machine"),
+        range: Some(("1", "10000")),
+        meaning: "What a stage gets of the processor when there is not enough for all: its weight against \
+                  those of its neighbours, as CPUWeight of systemd; 100 is that of all others. All processes \
+                  of the stage are in one control group.",
+        example: "{ receive = 200, respond = 50 }",
+        at: |c| &mut c.isolated.cpu_weight,
+    },
+    Setting {
+        key: "isolated.memory_high",
+        preset: Preset::Unset("no limit"),
+        range: Some(("1MiB", "16TiB")),
+        meaning: "How much memory the processes of a stage may have together before the kernel takes some back \
+                  and slows them down, as MemoryHigh of systemd. With control groups of version 1 it is taken \
+                  back only when the machine has little.",
+        example: "{ process = \"256MiB\", respond = \"1GiB\" }",
+        at: |c| &mut c.isolated.memory_high,
+    },
+    Setting {
+        key: "isolated.memory_max",
+        preset: Preset::Unset("no limit"),
+        range: Some(("1MiB", "16TiB")),
+        meaning: "How much memory the processes of a stage may ever have together: one that needs more is \
+                  ended, as with MemoryMax of systemd, and started again.",
+        example: "{ respond = \"2GiB\" }",
+        at: |c| &mut c.isolated.memory_max,
+    },
+    Setting {
+        key: "isolated.tasks_max",
+        preset: Preset::Unset("no limit"),
+        range: Some(("16", "4194304")),
+        meaning: "How many threads the processes of a stage may have together, as TasksMax of systemd.",
+        example: "{ process = 64 }",
+        at: |c| &mut c.isolated.tasks_max,
+    },
 ];

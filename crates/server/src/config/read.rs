@@ -393,7 +393,7 @@ impl<'t> Reader<'t> {
                 set(value, &switch.value().to_string())
             }
             (Form::Table, _) if let Some(table) = item.as_table_like() => {
-                return self.names(value, table, path);
+                return self.names(value, setting.range, table, path);
             }
             _ => Err(misfit(value, item)),
         };
@@ -437,14 +437,29 @@ impl<'t> Reader<'t> {
     }
 
     /// A table whose keys are not settings but names.
-    fn names(&mut self, value: &mut dyn Value, table: &dyn TableLike, path: &Path) {
+    fn names(
+        &mut self,
+        value: &mut dyn Value,
+        range: Option<(&'static str, &'static str)>,
+        table: &dyn TableLike,
+        path: &Path,
+    ) {
         for (name, item) in table.iter() {
             let Some(key) = table.key(name) else { continue };
             let path = path.key(key);
             let at = item.span().or(key.span()).unwrap_or(0..0);
             self.places.insert(path.exact.clone(), at.clone());
-            let result = match item.as_str() {
-                Some(text) => value.put(name, text),
+            let text = match (value.has_numbers(), item.as_value()) {
+                (false, Some(Toml::String(text))) => Some(text.value().clone()),
+                (true, Some(Toml::Integer(number))) => Some(number.value().to_string()),
+                _ => None,
+            };
+            let put = |value: &mut dyn Value, text: &str| {
+                in_range(value, range, text)?;
+                value.put(name, text)
+            };
+            let result = match text {
+                Some(text) => put(value, &text),
                 None => Err(misfit(value, item)),
             };
             if let Err(mut wrong) = result {

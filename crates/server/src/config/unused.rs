@@ -15,6 +15,7 @@ impl Draft {
     /// What says something and has no effect beside something else.
     pub(super) fn remark_unused(&self, text: &Reader<'_>, remarks: &mut Remarks) {
         self.remark_alone(text, remarks);
+        self.remark_isolated(text, remarks);
         self.remark_exceptions(remarks);
         self.remark_exceeding(remarks);
         self.remark_compress_bytes(text, remarks);
@@ -34,9 +35,10 @@ impl Draft {
                 remark(key, "admin.listen");
             }
         }
-        let is_isolated = |(_, listener): &(At, Listener)| listener.engine == Engine::Isolated;
-        if !self.all_listeners().iter().any(is_isolated) {
-            let of_isolated = |setting: &&Setting<Config>| setting.subsection() == "isolated";
+        if !self.is_isolated() {
+            let of_isolated = |setting: &&Setting<Config>| {
+                setting.subsection() == "isolated" || setting.key == "sandbox.seccomp"
+            };
             for setting in Config::SETTINGS.iter().filter(of_isolated) {
                 if text.says(&top.child(setting.key)) {
                     remark(setting.key, "engine = \"isolated\"");

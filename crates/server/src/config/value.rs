@@ -50,6 +50,10 @@ pub trait Value {
     fn put(&mut self, _name: &str, text: &str) -> Result<(), Wrong> {
         self.set(text)
     }
+    /// Whether what stands in a table is integers.
+    fn has_numbers(&self) -> bool {
+        false
+    }
 }
 
 /// A type that is read from a text and remembers it. An [`Option`] of it is a setting that may have
@@ -153,7 +157,7 @@ pub enum Form {
     List,
     /// A string, or an array of strings.
     TextOrList,
-    /// A table with strings as values.
+    /// A table with strings as values, or with integers.
     Table,
 }
 

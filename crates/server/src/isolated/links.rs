@@ -68,6 +68,11 @@ impl Links {
         &self.path
     }
 
+    /// What it is called, as nothing else of another supervisor.
+    pub(super) fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// The configuration as it is now, for all processes that have this directory.
     pub(super) fn keep(&self, file: &Path) -> io::Result<()> {
         fs::copy(file, self.path.join(COPY)).map(drop)
@@ -137,7 +142,7 @@ fn remove_abandoned(base: &Path, own: u32) {
 }
 
 /// Whether directories of supervisors are called so: `forebay-123-0`.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let numbers = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
     numbers.is_some_and(|(pid, attempt)| is_number(pid) && is_number(attempt))

@@ -62,7 +62,7 @@ impl Role {
     }
 
     /// Which it is on a request's way.
-    pub(super) fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         match self {
             Role::Receive => 0,
             Role::Process => 1,
@@ -255,6 +255,8 @@ impl Config {
             // receive has counted them; passed on in other chunks, a body may take more bytes
             limits.body_bytes = Size(u64::MAX);
         }
+        // each request has a connection of its own here, and receive has counted the clients
+        limits.connections = Count::Auto;
         limits.connections_per_client = Count::Fixed(u64::from(u32::MAX));
         limits.requests_per_connection = 0;
         // another stage has one under way on a connection

@@ -1,5 +1,6 @@
 //! The process that starts the stages, keeps the listening sockets, and starts again what has ended.
 
+use super::cgroups::{Cgroups, Generation};
 use super::ending::{Ending, OutOfMemory};
 use super::links::Links;
 use super::stage::{Place, Role};
@@ -75,6 +76,8 @@ struct Leaving {
     /// They are left to themselves for so long.
     until: Instant,
     links: Links,
+    /// It goes when they have ended.
+    _limits: Generation,
 }
 
 impl Leaving {
@@ -114,6 +117,9 @@ struct Supervisor {
     /// The program, which an upgrade may have replaced.
     program: PathBuf,
     links: Links,
+    /// The limits of those that run.
+    limits: Generation,
+    cgroups: Cgroups,
     config: Config,
     /// The listening sockets, for `receive`.
     sockets: Vec<OwnedFd>,
@@ -149,6 +155,8 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
         file,
         program,
         links,
+        limits: Generation::default(),
+        cgroups: Cgroups::default(),
         slots: slots(&config),
         config,
         sockets,
@@ -209,6 +217,7 @@ fn listen(mut signals: Signals, tell: Sender<Event>) -> io::Result<()> {
 impl Supervisor {
     /// Starts all of them, those that answer before those that ask, and returns when they serve.
     fn start_all(&mut self) -> Result<(), RunError> {
+        self.limits = self.cgroups.generation(&self.links.name(), &self.config.isolated);
         let heard = self.links.hear().and_then(|heard| {
             heard.set_read_timeout(Some(LOOK))?;
             Ok(heard)
@@ -276,6 +285,7 @@ impl Supervisor {
             connect_for(broker, place.addresses(&self.config, Role::Respond))?;
         }
         let child = passing.spawn(&mut command, &self.links.notify())?;
+        self.limits.enter(role, child.id());
         let slot = &mut self.slots[at];
         (slot.child, slot.started, slot.due) = (Some(child), Instant::now(), None);
         Ok(())
@@ -486,15 +496,17 @@ impl Supervisor {
         let links = std::mem::replace(&mut self.links, links);
         let old = std::mem::replace(&mut self.slots, slots(&config));
         let config = std::mem::replace(&mut self.config, config);
+        let limits = std::mem::take(&mut self.limits);
         if let Err(why) = self.start_all() {
             end(std::mem::replace(&mut self.slots, old).into_iter().filter_map(|slot| slot.child));
-            (self.links, self.config) = (links, config);
+            (self.links, self.config, self.limits) = (links, config, limits);
             return Err(why.to_string());
         }
         let until = Instant::now() + self.config.timeouts.drain + MARGIN;
         let children = old.into_iter();
         let children = children.filter_map(|slot| Some((slot.role, slot.instance, slot.child?)));
-        let leaving = Leaving { children: children.collect(), role: Role::Receive, until, links };
+        let (children, role) = (children.collect(), Role::Receive);
+        let leaving = Leaving { children, role, until, links, _limits: limits };
         leaving.signal(SIGTERM);
         self.leaving.push(leaving);
         Ok(warnings)
@@ -502,9 +514,10 @@ impl Supervisor {
 
     /// Ends what is left.
     fn end_all(&mut self) {
-        let leaving = self.leaving.drain(..).flat_map(|leaving| leaving.children);
+        let mut leaving = std::mem::take(&mut self.leaving);
+        let left = leaving.iter_mut().flat_map(|leaving| leaving.children.drain(..));
         let slots = self.slots.iter_mut().filter_map(|slot| slot.child.take());
-        end(slots.chain(leaving.map(|(_, _, child)| child)));
+        end(slots.chain(left.map(|(_, _, child)| child)));
     }
 }
 

@@ -4,6 +4,7 @@
 mod config;
 mod config_files;
 mod config_remarks;
+mod isolated_remarks;
 mod log;
 mod properties;
 mod seeds;

@@ -119,6 +119,9 @@ impl fmt::Display for Wrong {
                 write!(f, "cannot be inherited, set it in the [[site]] that it is for")
             }
             Wrong::NotIsolated { what } => write!(f, "not with engine = \"isolated\": {what}"),
+            Wrong::IdleIsolated { what } => {
+                write!(f, "means nothing with engine = \"isolated\": {what}")
+            }
             Wrong::NoProxy => {
                 write!(f, "nobody could connect: set trusted_proxies to the proxies that may")
             }
