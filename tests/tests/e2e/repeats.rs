@@ -72,9 +72,10 @@ fn answer(client: &TcpStream, asked: &Mutex<HashMap<String, usize>>) -> Option<(
 }
 
 fn start(folder: &Folder, application: &Application, http2: &str, repeats: bool) -> Server {
-    // one of each: it is known who has the request
+    // one of each: it is known who has the request; and one that is started again may take its time
     let config = format!(
-        "isolated.http2 = \"{http2}\"\nisolated.process = 1\nisolated.respond = 1\n\
+        "isolated.acknowledge_floor = \"1m\"\nisolated.acknowledge_ceiling = \"1m\"\n\
+         isolated.http2 = \"{http2}\"\nisolated.process = 1\nisolated.respond = 1\n\
          repeat_idempotent = {repeats}\n[[proxy]]\npath = \"/api\"\nto = \"http://{}\"\nretries = 0\n",
         application.addr
     );

@@ -99,6 +99,12 @@ fn missing() -> Option<String> {
     lacks.map(|controller| format!("there is no control group controller {controller}"))
 }
 
+/// Whether a process is no more, or nobody has asked yet how it has ended.
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
 fn is_gone(groups: &[PathBuf]) -> bool {
     groups.iter().all(|group| !group.exists())
 }
@@ -140,8 +146,7 @@ fn stages_have_their_limits_and_nothing_is_left() {
     let all = stages(&killed);
     killed.signal(Signal::KILL);
     killed.wait(PATIENCE).unwrap();
-    let have_ended = || all.iter().all(|(_, pid)| !Path::new(&format!("/proc/{pid}")).exists());
-    assert!(soon(PATIENCE, have_ended));
+    assert!(soon(PATIENCE, || all.iter().all(|(_, pid)| has_ended(*pid))), "{all:?}");
     let next = start(&folder, None);
     assert!(is_gone(&left), "{left:?} are left");
     assert!(groups(&next).is_some());
