@@ -5,7 +5,7 @@ use super::costs::{self, Point};
 use super::{BY_FILE, Calibrate, Found, GIVEN, GOOD_FIT, Held, IN_PIECES, NOISE, crossover};
 use forebay_http::date;
 use forebay_server::config::value::quote;
-use forebay_server::config::{Calibration, Size};
+use forebay_server::config::{Calibration, Size, calibration};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(super) fn file(options: &Calibrate, found: &Found, took: Duration) -> String
     let mut notes = vec![
         ("command", quote(&format!("forebay {}", command.join(" ")))),
         ("date", quote(&date::rfc3339(now_s))),
-        ("machine", quote(&machine(found.cores))),
+        (calibration::MACHINE, quote(&machine(found.cores))),
         ("version", quote(env!("CARGO_PKG_VERSION"))),
         ("seconds", took.as_secs().to_string()),
         ("runs", found.points.len().to_string()),
@@ -186,9 +186,6 @@ fn rounded(number: f64) -> f64 {
 
 /// Processor, cores, kernel.
 fn machine(cores: usize) -> String {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let processors = read("/proc/cpuinfo");
-    let name = processors.lines().find(|line| line.starts_with("model name"));
-    let name = name.and_then(|line| line.split(':').nth(1)).unwrap_or("unknown processor").trim();
-    format!("{name}, cores: {cores}, Linux {}", read("/proc/sys/kernel/osrelease").trim())
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{}, cores: {cores}, Linux {}", calibration::processor(), kernel.trim())
 }

@@ -12,6 +12,7 @@ use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::utilisation::Costs;
 use forebay_policy::near::nearest;
 use std::fmt::Write;
+use std::fs;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -45,6 +46,27 @@ pub enum CalibrationError {
 
 /// The upper end of the range of cache.file_bytes.
 const MOST_FILE_BYTES: u64 = 1 << 30;
+
+/// Where `[found]` names the machine.
+pub const MACHINE: &str = "machine";
+
+/// The processor of this machine, as the kernel names it.
+pub fn processor() -> String {
+    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = processors.lines().find(|line| line.starts_with("model name"));
+    let name = name.and_then(|line| line.split(':').nth(1));
+    name.unwrap_or("unknown processor").trim().to_owned()
+}
+
+/// The machine on which the constants of a file were found, if that was one with another processor.
+pub(super) fn other_machine(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    let file = super::open_regular(path).ok()?;
+    file.take(super::load::LONGEST).read_to_string(&mut text).ok()?;
+    let document = Document::parse(text).ok()?;
+    let machine = document.get("found")?.as_table_like()?.get(MACHINE)?.as_str()?;
+    (!machine.starts_with(&processor())).then(|| machine.to_owned())
+}
 
 /// The keys of the file.
 const KEYS: [&str; 7] = ["c1", "c2", "file_bytes", "segment_bytes", "a", "b", "found"];
@@ -110,7 +132,7 @@ impl Calibration {
              # Threads that a phase of the pipeline gains in a period, by = \"queue\": a for each task that\n\
              # waits, b for each request per second that W has grown by.\n\
              a = {{ {} }}\nb = {{ {} }}\n\n\
-             # How it was found. The server does not read this.\n[found]\n",
+             # How it was found. No server goes by this.\n[found]\n",
             self.request_s,
             self.byte_s,
             quote(&self.file_bytes.to_string()),

@@ -509,6 +509,11 @@ pub enum Wrong {
     HeldBySlowClients,
     /// A thread of send stays with a client for so long.
     HeldBySlowReaders,
+    /// Constants that were found on a machine with another processor.
+    CalibratedElsewhere {
+        /// Which.
+        machine: String,
+    },
     /// This machine cannot have rules in its kernel.
     NoGate {
         /// Why.

@@ -1,6 +1,7 @@
 //! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it, and so does a
 //! server.
 
+use super::calibration::other_machine;
 use super::draft::{Draft, numbered};
 use super::problem::Wrong;
 use super::read::{Path as At, Reader};
@@ -89,6 +90,7 @@ impl Draft {
         self.remark_secrets(remarks);
         self.remark_storage(remarks);
         self.remark_exposed(text, remarks);
+        self.remark_calibration(remarks);
     }
 
     /// A user or group that is not known here. The server may run on another machine.
@@ -113,6 +115,13 @@ impl Draft {
         {
             remark("group", unknown("group", name));
         }
+    }
+
+    /// Constants of another machine.
+    fn remark_calibration(&self, remarks: &mut Remarks) {
+        let machine = self.process.pipeline.calibration.as_deref().and_then(other_machine);
+        let at = At::default().child("pipeline.calibration");
+        remarks.extend(machine.map(|machine| (at, Wrong::CalibratedElsewhere { machine })));
     }
 
     /// An admin listener that no client can read, or fewer than its address invites.

@@ -1227,3 +1227,22 @@ fn rules_that_keep_an_authority_out_are_remarked() {
         assert_eq!(remarks(listen, rules), count, "{listen} {rules}");
     }
 }
+
+#[test]
+fn constants_of_another_machine_are_remarked() {
+    let folder = Folder::new();
+    let remarks = |processor: &str| {
+        let each = "{ accept = 0.1, receive = 0.1, process = 0.1, send = 0.1 }";
+        let found = format!(
+            "c1 = 1e-5\nc2 = 1e-9\nfile_bytes = \"64KiB\"\na = {each}\nb = {each}\n[found]\n\
+             machine = \"{processor}, cores: 2, Linux 6.18\"\n"
+        );
+        fs::write(folder.0.join("calibration.toml"), found).unwrap();
+        folder.remarks("root = \"site\"\npipeline.calibration = \"calibration.toml\"\n")
+    };
+    assert!(remarks(&forebay_server::config::calibration::processor()).is_empty());
+    let other = "DIR/forebay.toml:2:24: pipeline.calibration: these constants were found on another \
+                 machine, \"Abacus 3, cores: 2, Linux 6.18\": what is cheaper there may be dearer here; run \
+                 forebay calibrate on this one";
+    assert_eq!(remarks("Abacus 3"), [other]);
+}

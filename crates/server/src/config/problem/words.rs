@@ -400,6 +400,11 @@ impl fmt::Display for Wrong {
                 "as many clients as there are workers, who send or read slowly, keep all others \
                  waiting; before strangers use event, fibers or pipeline"
             ),
+            Wrong::CalibratedElsewhere { machine } => write!(
+                f,
+                "these constants were found on another machine, {machine:?}: what is cheaper there may be \
+                 dearer here; run forebay calibrate on this one"
+            ),
             Wrong::HeldBySlowReaders => write!(
                 f,
                 "each client that takes nothing holds a thread of send for so long; as many as \
