@@ -25,6 +25,9 @@ impl<T> Exchange<T> {
             if !self.can_read {
                 return Ok(Some(Next::Wait));
             }
+            // behind an acknowledgement that came alone there would be no room for the rest, and twice as much
+            // would be allocated: that much is mapped anew each time
+            self.received.drain(..std::mem::take(&mut self.at));
             match connection.receive_more(&mut self.received, RECEIVE_BYTES, self.now_ms) {
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
                 Received::Blocked => self.can_read = false,
