@@ -124,6 +124,8 @@ pub enum Await {
     /// Any of the last three, and the time at which an exchange looks whether its upstream still lives: when
     /// it has come, nothing need be wrong (see [`Relay::looks`](crate::Relay::looks)).
     Link,
+    /// The same, of an exchange that no upstream has: it is over sooner than what was waited for before.
+    Rest,
 }
 
 /// How long clients are told that idle connections are kept.

@@ -192,7 +192,8 @@ impl Ended {
             | Await::Connect
             | Await::Answer
             | Await::Flow
-            | Await::Link => self.aborted_in_job += 1,
+            | Await::Link
+            | Await::Rest => self.aborted_in_job += 1,
             Await::Send => self.aborted_sending += 1,
         }
     }

@@ -113,7 +113,8 @@ impl Timeouts {
             | Await::Connect
             | Await::Answer
             | Await::Flow
-            | Await::Link => u64::MAX,
+            | Await::Link
+            | Await::Rest => u64::MAX,
         }
     }
 

@@ -137,7 +137,8 @@ impl Timer {
             | Await::Connect
             | Await::Answer
             | Await::Flow
-            | Await::Link = awaited.what
+            | Await::Link
+            | Await::Rest = awaited.what
             {
                 deadline.at_ms = served.conn.deadline_ms(awaited);
                 if deadline.at_ms > now_ms {
@@ -211,9 +212,13 @@ fn at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -
 fn seldom_at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -> u64 {
     match awaited.what {
         Await::Admission => u64::MAX,
-        Await::Place | Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link => {
-            served.conn.deadline_ms(awaited)
-        }
+        Await::Place
+        | Await::Slot
+        | Await::Connect
+        | Await::Answer
+        | Await::Flow
+        | Await::Link
+        | Await::Rest => served.conn.deadline_ms(awaited),
         // Not by the clock of the turn: in it megabytes may have been sent since, and what the client
         // takes is measured from now on.
         Await::Send => clock::coarse_ms() + worker.time_ms(served, Await::Send),

@@ -390,10 +390,10 @@ impl<H: Handler> Worker<H> {
             Await::Slot => Counter::TimeoutSlot,
             Await::Connect => Counter::TimeoutConnect,
             Await::Answer => Counter::TimeoutAnswer,
-            Await::Flow | Await::Link => Counter::TimeoutFlow,
+            Await::Flow | Await::Link | Await::Rest => Counter::TimeoutFlow,
         };
         // most looks at a link find nothing wrong
-        if awaited.what != Await::Link {
+        if !matches!(awaited.what, Await::Link | Await::Rest) {
             self.count(counter);
         }
         if let Some(Waiting::Job(shared_job)) = served.waits.remove(awaited.id) {

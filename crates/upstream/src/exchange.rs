@@ -446,7 +446,11 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn awaits(&self) -> Await {
-        if self.linked.is_some() { Await::Link } else { self.waits() }
+        match (&self.linked, self.phase) {
+            (None, _) => self.waits(),
+            (Some(_), Phase::Resting) => Await::Rest,
+            (Some(_), _) => Await::Link,
+        }
     }
 
     fn deadline_ms(&self) -> u64 {

@@ -72,9 +72,10 @@ fn answer(client: &TcpStream, asked: &Mutex<HashMap<String, usize>>) -> Option<(
 }
 
 fn start(folder: &Folder, application: &Application, http2: &str, repeats: bool) -> Server {
-    // one of each: it is known who has the request; and a slow machine has time to acknowledge it
+    // one of each: it is known who has the request; and a slow machine has time to acknowledge it, while a copy
+    // that was refused does not wait for so long
     let config = format!(
-        "isolated.acknowledge_floor = \"3s\"\nisolated.acknowledge_ceiling = \"30s\"\n\
+        "isolated.acknowledge_floor = \"1m\"\nisolated.acknowledge_ceiling = \"1m\"\n\
          isolated.http2 = \"{http2}\"\nisolated.process = 1\nisolated.respond = 1\n\
          repeat_idempotent = {repeats}\n[[proxy]]\npath = \"/api\"\nto = \"http://{}\"\nretries = 0\n",
         application.addr

@@ -73,7 +73,7 @@ pub trait Relay: Send {
     fn aborts_on_close(&self) -> bool;
 
     /// What is waited for, if nothing is there: `Slot`, `Connect`, `Answer` or `Flow`; or `Link` for all of
-    /// them.
+    /// them, and `Rest` if no upstream has it.
     fn awaits(&self) -> Await;
 
     /// Until when, on the clock of [`advance`](Relay::advance). It moves later when something moves.

@@ -514,7 +514,8 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             | Await::Connect
             | Await::Answer
             | Await::Flow
-            | Await::Link => {
+            | Await::Link
+            | Await::Rest => {
                 self.expire_relay(cx, stream);
             }
             Await::Idle | Await::Head => {
