@@ -223,7 +223,7 @@ impl Held {
     }
 
     /// How much of what the constants that were given lose is recovered, and between which figures that lies
-    /// with a probability of 95 %, if they lose anything. Loss and gain are measured in rounds of their own,
+    /// with a probability of 95 %, if they surely lose something. Loss and gain are measured in rounds of their own,
     /// so their errors add up as those of a quotient.
     fn recovered(&self) -> Option<[f64; 3]> {
         let logs = |pairs: &[Pairs]| {
@@ -235,7 +235,8 @@ impl Held {
         let (cost, cost_margin) = if self.is_kept() { logs(&self.pairs) } else { (0.0, 0.0) };
         let part = -cost / lost;
         let margin = (cost_margin / lost).hypot(part * lost_margin / lost);
-        (lost >= LOSS.ln()).then_some([part, part - margin, part + margin])
+        let is_lost = lost >= LOSS.ln() && lost > lost_margin;
+        is_lost.then_some([part, part - margin, part + margin])
     }
 }
 
@@ -449,6 +450,8 @@ mod tests {
         let [_, lower, higher] = recovered(&[0.75, 0.8, 0.85], &[1.15, 1.25, 1.36]).unwrap();
         assert!(lower < low && low < part && part < high && high < higher);
         assert_eq!(recovered(&[0.9; 3], &[1.0; 3]), None);
+        // what may have been lost is divided by next to nothing
+        assert_eq!(recovered(&[0.8; 3], &[0.9, 1.02, 1.2]), None);
         assert_eq!(held(&[0.9; 3], None).recovered(), None);
     }
 }
