@@ -42,7 +42,7 @@ impl Relay {
                         thread::spawn(move || Passing::new(client, server).run());
                     }
                     Err(error) if error.kind() == ErrorKind::ConnectionRefused => break,
-                    Err(_) => {}
+                    Err(error) => eprintln!("relay: cannot connect from {from} to {to}: {error}"),
                 }
             }
         });
@@ -114,14 +114,26 @@ impl Passing {
     fn run(mut self) {
         self.client.set_nonblocking(true).unwrap();
         let _ = self.client.set_nodelay(true);
-        if let Ok(Over::Closed) = self.pass() {
+        let over = self.pass();
+        if let Ok(Over::Closed) = over {
             let Passing { client, socket, server, .. } = self;
             drop((socket, server));
             return linger(client);
         }
+        // the client sees no more than a reset
+        eprintln!("relay: {}", self.reason(&over));
         for socket in [&self.client, &self.socket] {
             let _ = set_socket_linger(socket, Some(Duration::ZERO));
         }
+    }
+
+    /// Why the client's connection is reset.
+    fn reason(&self, over: &io::Result<Over>) -> String {
+        let Client { has_ended, goodbyes, answers, .. } = &self.server;
+        let asked = self.asked.as_ref().map(|asked| asked.stream);
+        let reset = asked.and_then(|stream| answers.get(&stream)?.reset);
+        let over = over.as_ref().err();
+        format!("{over:?}, stream {asked:?} reset: {reset:?}, server gone: {has_ended}, {goodbyes:?}")
     }
 
     /// Until the connection is over. An error if the client is gone.
