@@ -133,7 +133,9 @@ impl Passing {
         let asked = self.asked.as_ref().map(|asked| asked.stream);
         let reset = asked.and_then(|stream| answers.get(&stream)?.reset);
         let over = over.as_ref().err();
-        format!("{over:?}, stream {asked:?} reset: {reset:?}, server gone: {has_ended}, {goodbyes:?}")
+        format!(
+            "{over:?}, stream {asked:?} reset: {reset:?}, server gone: {has_ended}, {goodbyes:?}"
+        )
     }
 
     /// Until the connection is over. An error if the client is gone.
