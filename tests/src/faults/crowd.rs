@@ -32,7 +32,10 @@ pub fn allow_descriptors(needed: u64) -> Result<(), String> {
 /// What the kernel says.
 pub fn connect_from(source: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    bind_somewhere(&socket, source)?;
+    // which is anybody's: a port that is bound there is lost for a minute, and there are too few
+    if source != IpAddr::V4(Ipv4Addr::LOCALHOST) {
+        bind_somewhere(&socket, source)?;
+    }
     connect(&socket, &to)?;
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
