@@ -249,13 +249,13 @@ fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
         let (good, refused) = (told.good.into_inner(), told.refused.into_inner());
         let sum = |lines: &[Decided], of: fn(&Decided) -> u64| lines.iter().map(of).sum::<u64>();
         // the last decision knows a moment later what followed
-        let is_whole = || {
-            let lines = history(&served);
+        let mut lines = Vec::new();
+        let is_whole = soon(PATIENCE, || {
+            // once for all: the first ones are forgotten after a while
+            lines = history(&served);
             sum(&lines, |line| line.done) == good && sum(&lines, |line| line.refused) == refused
-        };
-        let told = || format!("{good} {refused} {:#?}", history(&served));
-        assert!(soon(PATIENCE, is_whole), "{engine}: {}", told());
-        let lines = history(&served);
+        });
+        assert!(is_whole, "{engine}: {good} {refused} {lines:#?}");
         assert_eq!(sum(&lines, |line| line.offered), good + refused, "{engine}");
         assert!(lines.iter().all(|line| line.class == "bulk"), "{engine}: {lines:#?}");
         assert!(lines.is_sorted_by(|one, next| one.ago_s >= next.ago_s), "{engine}: {lines:#?}");
