@@ -238,6 +238,27 @@ fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
     for engine in ["event", "pipeline"] {
         let lines = format!("agent = \"on\"\n{POLICY}");
         let served = Served::with(options(&folder, engine, &lines));
+        let sum = |lines: &[Decided], of: fn(&Decided) -> u64| lines.iter().map(of).sum::<u64>();
+        let sums = |lines: &[Decided]| {
+            [
+                sum(lines, |line| line.offered),
+                sum(lines, |line| line.done),
+                sum(lines, |line| line.refused),
+            ]
+        };
+        // what came before the agent looked for the first time is in no record
+        let mut before = [0; 3];
+        let is_looking = || {
+            assert_eq!(served.client().get("/work?cpu=1ms").unwrap().status, 200);
+            before = sums(&history(&served));
+            before[0] > 0
+        };
+        assert!(soon(PATIENCE, is_looking), "{engine}: {}", policy("history", &served));
+        let is_known = || {
+            before = sums(&history(&served));
+            is_idle(&served) && before[1] >= before[0]
+        };
+        assert!(soon(PATIENCE, is_known), "{engine}: {}", policy("history", &served));
         let ((), told) = flood(&served, |told| {
             let has_enough = || {
                 let is_told = told.refused.load(Relaxed) > 200 && told.good.load(Relaxed) > 50;
@@ -247,16 +268,15 @@ fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
         });
         assert!(soon(PATIENCE, || is_idle(&served)), "{engine}: {}", served.metrics());
         let (good, refused) = (told.good.into_inner(), told.refused.into_inner());
-        let sum = |lines: &[Decided], of: fn(&Decided) -> u64| lines.iter().map(of).sum::<u64>();
         // the last decision knows a moment later what followed
         let mut lines = Vec::new();
+        let expected = [before[0] + good + refused, before[1] + good, before[2] + refused];
         let is_whole = soon(PATIENCE, || {
             // once for all: the first ones are forgotten after a while
             lines = history(&served);
-            sum(&lines, |line| line.done) == good && sum(&lines, |line| line.refused) == refused
+            sums(&lines) == expected
         });
-        assert!(is_whole, "{engine}: {good} {refused} {lines:#?}");
-        assert_eq!(sum(&lines, |line| line.offered), good + refused, "{engine}");
+        assert!(is_whole, "{engine}: {before:?} {expected:?} {lines:#?}");
         assert!(lines.iter().all(|line| line.class == "bulk"), "{engine}: {lines:#?}");
         assert!(lines.is_sorted_by(|one, next| one.ago_s >= next.ago_s), "{engine}: {lines:#?}");
         for line in &lines {
