@@ -382,8 +382,7 @@ impl Process for FastLane {
         }
         count(Counter::UpstreamAnswered);
         let status = relay.status().unwrap_or_default();
-        let standpoint = Standpoint { trusted: &self.trusted, role: self.applications.role() };
-        let is_tunnel = standpoint.tunnel_of(request.head).is_some();
+        let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
         if let Some(rule) = relay.tag.rule {
             match status {
                 200..300 => return self.allowed(rule, request, relay),
