@@ -42,6 +42,10 @@
     allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")
 )]
 
+// what tests share with the fuzz target names the crate
+#[cfg(test)]
+extern crate self as forebay_gate;
+
 mod interfaces;
 mod kernel;
 mod lower;

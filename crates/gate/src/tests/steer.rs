@@ -244,7 +244,7 @@ fn what_cannot_be_told_comes_to_the_public_listener() {
 }
 
 /// The sequence number in an answer.
-fn sequence_of(answer: &[u8]) -> u32 {
+pub(super) fn sequence_of(answer: &[u8]) -> u32 {
     let ip_bytes = if answer[12..14] == [8, 0] { 20 } else { 40 };
     let at = 14 + ip_bytes + 4;
     u32::from_be_bytes(answer[at..at + 4].try_into().unwrap())

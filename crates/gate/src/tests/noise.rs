@@ -1,0 +1,172 @@
+//! Packets of no sense among packets of much: nothing is sent back that is longer than what came, each
+//! verdict is counted once, and nothing stays.
+
+use super::check::{self, LISTENERS, Watched};
+use super::in_namespace;
+use super::packets::{ACK, FIN, Packet, RST, SYN};
+use super::steer::{head, sequence_of};
+use crate::Count;
+use std::fs;
+use std::net::SocketAddr;
+
+#[test]
+fn seeds() {
+    in_namespace(|| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/gate");
+        let seeds: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|seed| seed.unwrap().path()).collect();
+        assert!(!seeds.is_empty());
+        for seed in seeds {
+            println!("{}", seed.display());
+            check::check(&fs::read(seed).unwrap());
+        }
+    });
+}
+
+#[test]
+fn noise() {
+    in_namespace(|| run(100_000));
+}
+
+#[test]
+#[ignore = "a minute; CONTRIBUTING has the command"]
+fn much_noise() {
+    in_namespace(|| run(10_000_000));
+}
+
+/// Handshakes that have begun, the last of them.
+const BEGUN: usize = 64;
+
+fn run(packets: u64) {
+    let seed = std::env::var("NOISE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("NOISE_SEED={seed}");
+    let mut noise = Noise { random: fastrand::Rng::with_seed(seed), begun: Vec::new(), last: None };
+    let mut watched = Watched::new();
+    let before = held();
+    for _ in 0..packets {
+        let packet = noise.packet();
+        let answer = watched.feed(&noise.bend(packet.bytes()));
+        // what comes back of a SYN may be its answer
+        if let Some(answer) = answer.filter(|answer| packet.flags & ACK == 0 && answer.len() > 54) {
+            noise.begun.push(Packet {
+                sequence: packet.sequence.wrapping_add(1),
+                acknowledged: sequence_of(&answer).wrapping_add(1),
+                ..packet
+            });
+            if noise.begun.len() > BEGUN {
+                let gone = noise.random.usize(..BEGUN);
+                noise.begun.swap_remove(gone);
+            }
+        }
+    }
+    watched.add_up();
+    for count in Count::ALL {
+        println!("{count:?} {}", watched.counted(count));
+    }
+    for reached in [
+        Count::Passed,
+        Count::Dropped,
+        Count::Reset,
+        Count::LeftUser,
+        Count::LeftData,
+        Count::LeftOptions,
+        Count::LeftFragment,
+        Count::LeftShort,
+        Count::Answered,
+        Count::Bare,
+        Count::Completed,
+        Count::LateDropped,
+        Count::Later,
+        Count::Repeated,
+        // the kernel makes connections of what comes by an interface only
+        Count::NotMade,
+    ] {
+        assert!(watched.counted(reached) > 0, "none was {reached:?}");
+    }
+    assert_eq!(held(), before);
+}
+
+/// The sockets of TCP that this network namespace holds.
+fn held() -> String {
+    let held = fs::read_to_string("/proc/thread-self/net/sockstat").unwrap();
+    // the memory of all namespaces comes after
+    let held = held.lines().find(|line| line.starts_with("TCP")).unwrap();
+    held.split(" alloc").next().unwrap().to_owned()
+}
+
+struct Noise {
+    random: fastrand::Rng,
+    /// With the numbers that complete them.
+    begun: Vec<Packet>,
+    last: Option<Packet>,
+}
+
+impl Noise {
+    /// One that makes sense, or nearly.
+    fn packet(&mut self) -> Packet {
+        let random = &mut self.random;
+        if !self.begun.is_empty() && random.u8(..) < 100 {
+            let begun = self.begun[random.usize(..self.begun.len())].clone();
+            let flags = [ACK, ACK, ACK | 8, ACK | FIN, ACK | RST, RST][random.usize(..6)];
+            let paths = ["/gold/a", "/silver", "/", "/gold", "/%67old/a"];
+            let mut data = head(paths[random.usize(..paths.len())]);
+            match random.u8(..4) {
+                0 => data.clear(),
+                1 => data.truncate(random.usize(..data.len())),
+                2 => data = (0..random.usize(..200)).map(|_| random.u8(..)).collect(),
+                _ => {}
+            }
+            return Packet { flags, data, ..begun };
+        }
+        if let Some(last) = self.last.take().filter(|_| random.u8(..) < 20) {
+            return last;
+        }
+        let local: SocketAddr = LISTENERS[random.usize(..2)].parse().unwrap();
+        let (network, host) = (random.u8(..8), random.u8(..));
+        let client = match local {
+            SocketAddr::V4(_) => SocketAddr::from(([10, network, 0, host], random.u16(1..))),
+            SocketAddr::V6(_) => {
+                let (network, host) = (network.into(), host.into());
+                SocketAddr::from(([0xfd00, network, 0, 0, 0, 0, 0, host], random.u16(1..)))
+            }
+        };
+        let mut packet = Packet::between(client, local);
+        packet.sequence = random.u32(..);
+        match random.u8(..16) {
+            0 => packet.options.clear(),
+            1 => {
+                packet.options =
+                    vec![2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7]
+            }
+            2 => packet.options = (0..4 * random.usize(..11)).map(|_| random.u8(..)).collect(),
+            3 => packet.data = head("/gold/early"),
+            4 => packet.flags = random.u8(..),
+            5 if local.is_ipv4() => packet.fragment = random.u16(..),
+            6 if local.is_ipv4() => packet.between = vec![1; 4 * random.usize(..11)],
+            6 => packet.between = [&[[0, 43, 44, 60][random.usize(..4)], 6][..], &[0; 7]].concat(),
+            7 => packet.acknowledged = random.u32(..),
+            8 => packet.local.set_port(random.u16(1..)),
+            9 => packet.flags = SYN | 0xc0,
+            _ => {}
+        }
+        self.last = Some(packet.clone());
+        packet
+    }
+
+    /// One in four is cut, or has bytes of chance.
+    fn bend(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
+        let random = &mut self.random;
+        match random.u8(..16) {
+            0 => bytes.truncate(random.usize(14..=bytes.len())),
+            1..4 => {
+                for _ in 0..random.usize(1..4) {
+                    let at = random.usize(12..bytes.len());
+                    bytes[at] = random.u8(..);
+                }
+            }
+            _ => {}
+        }
+        bytes
+    }
+}
