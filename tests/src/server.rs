@@ -1,6 +1,7 @@
 //! The real binary, running on an address of its own.
 
-use crate::faults::{process::doings, soon};
+use crate::faults::process::{connections, doings};
+use crate::faults::soon;
 use crate::socket::Target;
 use crate::tls::{Authority, Relay};
 use crate::{ENGINES, ISOLATED, has_thread_each, http2, wire};
@@ -325,6 +326,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
+            if thread::panicking() {
+                let pid = self.pid();
+                eprintln!(
+                    "the server's threads:\n{}its connections:\n{}",
+                    doings(pid),
+                    connections(pid)
+                );
+            }
             let _ = self.child.kill();
         }
         let _ = self.child.wait();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 /// Memory of the process that is not shared and really there, in KiB (`VmRSS`).
@@ -55,6 +56,9 @@ pub fn threads(pid: u32) -> BTreeMap<u32, String> {
     tasks.filter_map(named).collect()
 }
 
+/// More threads are not told of.
+const THREADS_TOLD: usize = 20;
+
 /// What each of its threads does, for people: its name, its state, and where in the kernel it waits.
 pub fn doings(pid: u32) -> String {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
@@ -67,7 +71,19 @@ pub fn doings(pid: u32) -> String {
         let state = stat.rsplit(") ").next()?.chars().next()?;
         Some(format!("{} {state} {}\n{stack}", read("comm").trim_end(), read("wchan")))
     });
-    told.collect()
+    told.take(THREADS_TOLD).collect()
+}
+
+/// Its TCP connections, for people: their state, what waits in their buffers, and their timers.
+pub fn connections(pid: u32) -> String {
+    let told = Command::new("ss").args(["-Htnop"]).output();
+    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let its = format!("pid={pid},");
+    told.unwrap_or_default()
+        .lines()
+        .filter(|line| line.contains(&its))
+        .map(|line| line.to_owned() + "\n")
+        .collect()
 }
 
 /// How many descriptors the process has open.
