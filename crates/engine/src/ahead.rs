@@ -17,7 +17,7 @@
 //!
 //! With one rank nothing is accepted for which there is no thread.
 
-use crate::accept::{self, Arrival, ListenerSet};
+use crate::accept::{self, Arrival, BATCH, DRAIN_BATCHES, ListenerSet};
 use crate::control::Ended;
 use crate::ranks::{Ranks, Shares};
 use crate::served::Served;
@@ -35,8 +35,11 @@ pub(crate) struct Ahead<H: Handler> {
     waiting: Ranked<(Waiting<H>, u64)>,
     /// The listeners among them.
     listeners: Vec<usize>,
-    /// Listeners of one rank are accepted from as others are.
+    /// The listeners are being closed, or are.
     leaves: bool,
+    /// So many more are accepted from listeners that are being closed: clients that come back at once would keep
+    /// it busy for ever.
+    last: usize,
     shares: Shares,
     ranks: Ranks,
     most: usize,
@@ -77,17 +80,38 @@ impl<H: Handler> Ahead<H> {
         let (waiting, shares) = ranks.queue();
         let most = if ranks.is_ordered() { most } else { 0 };
         let (ranks, listeners) = (ranks.clone(), Vec::new());
-        Ahead { waiting, listeners, leaves: false, shares, ranks, most }
-    }
-
-    /// From now on all that listeners have queued is accepted: they are about to be closed.
-    pub(crate) fn leave(&mut self) {
-        self.leaves = true;
+        let (leaves, last) = (false, DRAIN_BATCHES * BATCH);
+        Ahead { waiting, listeners, leaves, last, shares, ranks, most }
     }
 
     /// Whether none waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Accepts all that the listeners have queued, whether there is room or not, and closes them. A connection that
+    /// was told no is to be closed like this; then it is called again.
+    pub(crate) fn leave(
+        &mut self,
+        listener_set: &mut ListenerSet,
+        worker: &mut Worker<H>,
+    ) -> Option<(Box<Served<H>>, Closing)> {
+        self.leaves = true;
+        for index in 0..listener_set.sockets().count() {
+            while self.last > 0 {
+                self.last -= 1;
+                match listener_set.next_ahead(index, worker) {
+                    Arrival::Served(served) => self.push(served),
+                    Arrival::Refused(served, closing) => {
+                        return Some((Box::new(served), closing));
+                    }
+                    Arrival::Gone => {}
+                    Arrival::Nobody | Arrival::Exhausted => break,
+                }
+            }
+        }
+        listener_set.close();
+        None
     }
 
     /// Accepts from listener `index` what is there, while there is room. There always is for as many as
@@ -100,7 +124,7 @@ impl<H: Handler> Ahead<H> {
         worker: &mut Worker<H>,
     ) -> Filled<H> {
         let rank = listener_set.listener(index).and_then(|listener| listener.rank);
-        if let Some(rank) = rank.filter(|_| !self.leaves) {
+        if let Some(rank) = rank {
             if !self.listeners.contains(&index) {
                 self.listeners.push(index);
                 self.push_listener(rank, index);
@@ -157,7 +181,7 @@ impl<H: Handler> Ahead<H> {
                     }
                 }
             };
-            if self.most == 0 {
+            if self.most == 0 && !self.leaves {
                 return Some(Next::Serve(served, turn));
             }
             let waited_ns = clock::monotonic_ns().saturating_sub(since_ns);

@@ -140,7 +140,6 @@ impl<H: Handler> Pool<H> {
             }
             let mut fds: Vec<_> = listener_set.sockets().collect();
             let listeners = fds.len();
-            // in a drain only what is queued is taken
             let waits = order == Order::Run && ahead.is_empty();
             let wait_ms = if waits { SLEEP_MS } else { 0 };
             fds.push(self.control.stronger_than(order).as_fd());
@@ -149,13 +148,17 @@ impl<H: Handler> Pool<H> {
             self.control.heartbeat(0, worker.now_ms());
             worker.begin_turn();
             self.stock.keep_up(worker.now_ms());
+            if order != Order::Run
+                && let Some((served, closing)) = ahead.leave(listener_set, worker)
+            {
+                return Some(Task::Close(served, closing));
+            }
             *first += 1;
             let in_turn = (0..listeners).map(|at| (at + *first) % listeners);
-            let (mut is_full, mut is_exhausted) = (false, false);
+            let mut is_exhausted = false;
             for index in in_turn.filter(|&at| ready.get(at).is_some_and(|&ready| ready)) {
                 match ahead.fill(listener_set, index, 1, worker) {
-                    Filled::Nobody => {}
-                    Filled::Full => is_full = true,
+                    Filled::Nobody | Filled::Full => {}
                     Filled::Refused(served, closing) => return Some(Task::Close(served, closing)),
                     Filled::Exhausted => is_exhausted = true,
                 }
@@ -174,8 +177,7 @@ impl<H: Handler> Pool<H> {
                 Some(Next::Exhausted) | None => {}
             }
             // of those that were accepted all may have left
-            if order != Order::Run && !is_full && !is_exhausted {
-                listener_set.close();
+            if order != Order::Run && ahead.is_empty() {
                 return None;
             }
         }

@@ -14,7 +14,7 @@
 //! * **Run and drain.** [`run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
-use crate::accept::{BATCH, DRAIN_BATCHES, ListenerSet, PAUSE_MS};
+use crate::accept::{BATCH, ListenerSet, PAUSE_MS};
 use crate::ahead::{Ahead, Filled, Next};
 use crate::control::{Control, Ended, Order};
 use crate::served::Served;
@@ -203,19 +203,14 @@ where
     /// Takes what the listeners have queued, and closes them; returns when all have a thread, or are
     /// cut.
     fn leave(mut self) -> Ended {
-        self.ahead.leave();
-        for index in 0..self.listener_set.sockets().count() {
-            // bounded: clients that come back at once would keep it busy for ever
-            for _ in 0..DRAIN_BATCHES {
-                let free = self.wait_for_room();
-                let (free, has_more) = self.accept(index, free);
-                self.begin(free);
-                if free == 0 || !has_more {
-                    break;
-                }
+        while let Some((served, closing)) =
+            self.ahead.leave(&mut self.listener_set, &mut self.worker)
+        {
+            match self.job_runner.has_room() {
+                true => self.spawn(Task::Close(served, closing)),
+                false => self.worker.close(*served, Closing::Now),
             }
         }
-        self.listener_set.close();
         while !self.ahead.is_empty() {
             if self.job_runner.control.order() == Order::Stop {
                 return self.ahead.cut(&mut self.worker);
@@ -263,6 +258,10 @@ where
             self.stock.give_back(worker);
             self.count_end(Ended::default(), turn, 0);
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).threads < self.most
     }
 
     /// A thread has ended that had a connection for so long.

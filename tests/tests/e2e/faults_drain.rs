@@ -2,6 +2,7 @@
 //! (issue, "Staying up"); DESIGN §7: a queued connection is never lost.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use forebay_tests::Options;
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::crowd::Crowd;
 use forebay_tests::faults::site::Folder;
@@ -164,4 +165,40 @@ fn no_queued_connection_and_no_received_request_is_lost(engine: &str) {
         let (code, last) = end_of(&mut served);
         assert_eq!(code, Some(0), "{last}");
     }
+}
+
+/// What the kernel has queued is served though all threads were busy when the drain began, and nobody new is let in
+/// until they are done.
+fn what_is_queued_is_served_by_busy_threads(engine: &str) {
+    const QUEUED: usize = 6;
+    let folder = site();
+    let config = format!("{PATIENT}\nlimits.connections_per_client = 100");
+    let options = Options { workers: 2, ..Options::new(folder.path()).engine(engine) };
+    let mut served = Served::with(options.config(&config)).settled();
+    let (mut first, first_head) = downloading(&served);
+    let (mut second, second_head) = downloading(&served);
+    let mut queued = Crowd::connect(served.target(), QUEUED, QUEUED).unwrap();
+    queued.send(GET.as_bytes());
+    served.signal(Signal::TERM);
+    if engine == "threads" {
+        assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");
+    }
+    assert_eq!(first.body(&first_head, LARGE).map(|body| body.len()), Ok(LARGE));
+    let all = queued.read_until(PATIENCE, |crowd| crowd.open() == 0);
+    assert!(all && queued.answered(200) == QUEUED, "{} answered", queued.answered(200));
+    assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");
+    assert_eq!(second.body(&second_head, LARGE).map(|body| body.len()), Ok(LARGE));
+    let (code, last) = end_of(&mut served);
+    assert_eq!(code, Some(0), "{last}");
+    assert!(last.contains("drained") && last.contains("0 aborted"), "{last}");
+}
+
+#[test]
+fn threads_serve_what_is_queued() {
+    what_is_queued_is_served_by_busy_threads("threads");
+}
+
+#[test]
+fn a_pool_serves_what_is_queued() {
+    what_is_queued_is_served_by_busy_threads("pool");
 }

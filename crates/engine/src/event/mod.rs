@@ -177,13 +177,14 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
                 self.look_at_deadline(token);
             }
             self.watched_listeners.resume(&self.epoll, self.worker.now_ms());
-            match self.control.order() {
+            let order = self.control.order();
+            match order {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
                 Order::Drain => self.begin_drain(),
                 Order::Stop => break,
             }
-            if self.control.order() > Order::Run && self.connections.is_empty() {
+            if order > Order::Run && self.connections.is_empty() {
                 break;
             }
         }

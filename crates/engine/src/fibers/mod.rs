@@ -214,14 +214,15 @@ where
             self.look_at_deadlines(&mut due);
             let now_ms = self.now_ms();
             self.watched_listeners.resume(&self.shared.epoll, now_ms);
-            match self.shared.control.order() {
+            let order = self.shared.control.order();
+            match order {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
                 Order::Drain => self.begin_drain(),
                 Order::Stop => break,
             }
             let is_last = self.shared.connections.borrow().is_empty();
-            if self.shared.control.order() > Order::Run && is_last {
+            if order > Order::Run && is_last {
                 break;
             }
         }

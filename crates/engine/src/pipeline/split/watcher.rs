@@ -99,13 +99,14 @@ impl<H: Handler> Watcher<H> {
                 shared.look_at_deadline(token, &mut self.worker);
             }
             self.resume_accepting();
-            match shared.control.order() {
+            let order = shared.control.order();
+            match order {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
                 Order::Drain => self.drain(),
                 Order::Stop => break,
             }
-            if shared.control.order() > Order::Run && shared.slab.open() == 0 {
+            if order > Order::Run && shared.slab.open() == 0 {
                 break;
             }
         }
