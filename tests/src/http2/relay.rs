@@ -97,7 +97,9 @@ impl Passing {
     fn new(client: TcpStream, server: TcpStream) -> Passing {
         let socket = server.try_clone().unwrap();
         let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
-        let server = Client { takes: false, ..Client::over(server, limits) };
+        let mut server = Client { takes: false, ..Client::over(server, limits) };
+        // as clients do: a server that has heard nothing says no goodbye
+        server.flush();
         Passing {
             client,
             socket,
