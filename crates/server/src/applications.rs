@@ -238,13 +238,18 @@ pub fn keep_up_link(applications: &Applications) -> io::Result<()> {
     Ok(())
 }
 
-/// What is asked of the next stage, which asks these applications.
+/// What is asked of the next stage, which asks these applications. Of one that `knows_no_rules` nothing is asked
+/// but what was judged.
+///
+/// # Errors
+/// The path is read in more than one way.
 pub fn ask_stage(
     request: &Request<'_>,
     id: u128,
     standpoint: Standpoint<'_>,
     applications: &Applications,
-) -> Ask {
+    knows_no_rules: bool,
+) -> Result<Ask, Refused> {
     let Request { head, peer, .. } = *request;
     let is_told = standpoint.trusted.trust(peer);
     let made = format!("{id:032x}");
@@ -258,9 +263,11 @@ pub fn ask_stage(
         id: given.unwrap_or(made.as_bytes()),
     };
     let mut text = Vec::with_capacity(1024);
-    let (written, copy) = stage::write(head, &origin, &mut text);
+    // what is asked of the server as a whole has no path
+    let judged = request.path().ok().filter(|_| knows_no_rules && head.path.starts_with(b"/"));
+    let (written, copy) = stage::write(head, judged.as_deref(), &origin, &mut text)?;
     let (preface, copy) = (Vec::new(), Some(copy));
-    Ask {
+    Ok(Ask {
         method: head.method,
         key: hash(head.target),
         standing: Standing::default(),
@@ -269,7 +276,7 @@ pub fn ask_stage(
         written,
         copy,
         log: None,
-    }
+    })
 }
 
 /// Connections that wait for their next request: a loop's own, or those that threads share.

@@ -33,7 +33,7 @@ use forebay_http::head::{Head, Method, Target};
 use forebay_http::path::NormalPath;
 use forebay_http::status::reason;
 use forebay_metrics::{Counter, Local, Unanswered};
-use forebay_site::{Body, Destination, Routed, Site, host_of};
+use forebay_site::{Body, Destination, Files, Routed, Site, host_of};
 use forebay_sys::clock;
 use forebay_tls::Channel;
 use forebay_upstream::exchange::{Exchange, Failed};
@@ -663,7 +663,15 @@ impl FastLane {
             self.refuse(502, "There is no next stage", reply);
             return Outcome::Replied;
         };
-        let mut ask = ask_stage(request, id, self.standpoint(), &self.applications);
+        let knows_no_rules = self.site.files() == Files::Elsewhere;
+        let ask = ask_stage(request, id, self.standpoint(), &self.applications, knows_no_rules);
+        let mut ask = match ask {
+            Ok(ask) => ask,
+            Err(refused) => {
+                self.refuse(refused.status(), refused.reason(), reply);
+                return Outcome::Replied;
+            }
+        };
         if let Some(copy) = &mut ask.copy {
             copy.repeats_idempotent = repeats;
         }

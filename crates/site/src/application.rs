@@ -240,8 +240,16 @@ impl Site {
             request.head.method,
             Method::Options | Method::Unknown | Method::Connect | Method::Trace
         ) && !vhost.settings.redirects.is_empty();
-        let Some(path) = request.path().ok().filter(|_| is_read || is_sent) else {
-            return Routed::Here(None);
+        // nobody behind knows a rule, whatever the method
+        let is_last = self.content.settings().files == Files::Elsewhere;
+        let has_path = request.head.path.starts_with(b"/");
+        let path = match request.path() {
+            Ok(path) if is_read || is_sent || (is_last && has_path) => path,
+            Err(error) if is_last && has_path => {
+                let _ = self.refuse_no_path(error, site, request, reply);
+                return Routed::Replied;
+            }
+            _ => return Routed::Here(None),
         };
         if let Some(guard) = vhost.guard_of(&[&path]) {
             let Site { content, credentials, now_ms, .. } = self;

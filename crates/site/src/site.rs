@@ -15,6 +15,7 @@ use crate::listing::{Shape, SortOrder};
 use crate::load::{Loaded, Want};
 use crate::pages::Refusal;
 use crate::route;
+use crate::settings::Files;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
 use forebay_conn::handler::body::Read;
@@ -91,6 +92,11 @@ impl Site {
     #[inline]
     pub fn site_of(&mut self, request: &Request<'_>) -> Option<u32> {
         self.memo.site_of(&self.content.hosts, request.head.authority)
+    }
+
+    /// Where files are read.
+    pub fn files(&self) -> Files {
+        self.content.settings().files
     }
 
     /// The user who is answered: the name in the credentials of the request that was processed last, if

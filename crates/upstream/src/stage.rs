@@ -16,6 +16,7 @@
 use crate::exchange::{ATTEMPT, Copy};
 use crate::names::{Kind, kind};
 use crate::request::{self, Written};
+use crate::target::{self, Ambiguous, Refused};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel};
 use forebay_http::response::Asked;
@@ -55,12 +56,24 @@ const TUNNEL: &str = "Forebay-Tunnel";
 /// What a field of HTTP/2 counts beside its bytes.
 pub const FIELD_BYTES: usize = forebay_http2::fields::FIELD_BYTES;
 
-/// Appends the head of a request to `out`.
-pub fn write(head: &Head<'_>, origin: &Origin<'_>, out: &mut Vec<u8>) -> (Written, Copy) {
+/// Appends the head of a request to `out`. With the form of its path that was `judged` it is that which is asked
+/// for, in whatever form it came.
+///
+/// # Errors
+/// The path is read in more than one way.
+pub fn write(
+    head: &Head<'_>,
+    judged: Option<&[u8]>,
+    origin: &Origin<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(Written, Copy), Refused> {
     let begin = out.len();
     out.extend_from_slice(head.method_text.as_bytes());
     out.push(b' ');
-    out.extend_from_slice(head.path);
+    match judged {
+        Some(judged) => target::push(head.path, judged, Ambiguous::Normalise, out)?,
+        None => out.extend_from_slice(head.path),
+    }
     if let Some(query) = head.query {
         out.push(b'?');
         out.extend_from_slice(query);
@@ -131,7 +144,7 @@ pub fn write(head: &Head<'_>, origin: &Origin<'_>, out: &mut Vec<u8>) -> (Writte
     let asked = Asked { is_head: head.method == Method::Head, upgrade };
     let written = Written { framing: head.framing, expects_continue, asked, id: 0..0 };
     let needs_http1 = upgrade || head.authority.is_empty();
-    (written, Copy { attempt_at, repeats_idempotent: false, needs_http1, is_for_whole })
+    Ok((written, Copy { attempt_at, repeats_idempotent: false, needs_http1, is_for_whole }))
 }
 
 /// Whether this is a ping of the stage before.
@@ -203,7 +216,7 @@ mod tests {
         let may_change = !text.contains("X-Never");
         let origin = Origin { client, is_secure: true, local, tunnel, may_change, id: b"seven" };
         let mut out = Vec::new();
-        let (_, copy) = write(&head, &origin, &mut out);
+        let (_, copy) = write(&head, None, &origin, &mut out).unwrap();
         assert!(out.len() <= text.len() + ADDED_BYTES);
         let out = String::from_utf8(out).unwrap();
         assert!(out.lines().count() <= text.lines().count() + ADDED_LINES);
@@ -226,6 +239,32 @@ mod tests {
         );
         assert_eq!(&out[copy.attempt_at..=copy.attempt_at], "1");
         assert!(copy.is_for_whole);
+    }
+
+    #[test]
+    fn what_was_judged_is_asked_for() {
+        let asked = |path: &str, judged: &str| {
+            let text = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let mut lines = Lines::new();
+            let Ok(Parsed::Complete(head)) =
+                Head::parse(text.as_bytes(), &mut lines, &Limits::default())
+            else {
+                panic!("{text}")
+            };
+            let client = [192, 0, 2, 7].into();
+            let (is_secure, local, tunnel, may_change) = (false, None, None, false);
+            let origin = Origin { client, is_secure, local, tunnel, may_change, id: b"seven" };
+            let mut out = Vec::new();
+            write(&head, Some(judged.as_bytes()), &origin, &mut out).map(|_| {
+                let out = String::from_utf8(out).unwrap();
+                out.split(' ').nth(1).unwrap().to_owned()
+            })
+        };
+        assert_eq!(asked("/a/../p%72iv//x?q=/../y", "/priv/x").as_deref(), Ok("/priv/x?q=/../y"));
+        assert_eq!(asked("/a%20b", "/a b").as_deref(), Ok("/a%20b"));
+        for (path, judged) in [("/priv%2fx", "/priv/x"), ("/..;/x", "/..;/x"), ("/a", "/b")] {
+            assert!(matches!(asked(path, judged), Err(Refused::Ambiguous(_))), "{path}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// Longer than what waits in the sockets between two processes.
 const LARGE_BYTES: usize = 16 * 1024 * 1024;
 
-const RULES: &str = "
+pub(crate) const RULES: &str = "
 [[site.redirect]]
 path = \"/old/*\"
 to = \"/new/$1\"

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{
-    UNHURRIED, end, freeze, get, isolated, signal, site, stage, stages, start, told, under_load,
-    until_gone,
+    RULES, UNHURRIED, end, freeze, get, isolated, signal, site, stage, stages, start, told,
+    under_load, until_gone,
 };
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
@@ -266,11 +266,39 @@ fn replace(server: &Server, more: &str) {
 fn loses_nothing(folder: &Folder, key: &str, addresses: &[SocketAddr]) {
     let server = start(folder, "isolated", UNHURRIED);
     let list: Vec<_> = addresses.iter().map(|addr| format!("\"http://{addr}\"")).collect();
+    let decides_itself = key == "respond_at";
+    if !decides_itself {
+        let text = fs::read_to_string(server.file()).unwrap();
+        fs::write(server.file(), text.replace(RULES, "")).unwrap();
+    }
     replace(&server, &format!("isolated.{key} = [{}]", list.join(", ")));
     let closed = told(&get(server.addr(), "/closed/a.txt"));
     assert_eq!(closed.0, "HTTP/1.1 403 Forbidden");
-    let gone = if key == "respond_at" { "respond" } else { "process" };
-    assert!(!stages(&server).iter().any(|(name, _)| name.starts_with(gone)));
+    let left: Vec<_> = stages(&server).into_iter().map(|(name, _)| name).collect();
+    let stays = if decides_itself { "process" } else { "receive" };
+    let is_one = |name: &String| name.starts_with("receive") || name.starts_with(stays);
+    assert!(left.iter().all(is_one), "{left:?}");
+    if decides_itself {
+        // what is asked for is what was judged, in whatever form and by whatever method
+        for path in
+            ["/closed%2fa.txt", "/x/..%2fclosed/a.txt", "/%2fclosed/a.txt", "/closed;x/..%2f"]
+        {
+            let (status, ..) = told(&get(server.addr(), path));
+            assert!(status.contains(" 404 ") || status.contains(" 400 "), "{path}: {status}");
+        }
+        for path in ["//closed/a.txt", "/x/../closed/a.txt", "/%63losed/./a.txt"] {
+            assert_eq!(told(&get(server.addr(), path)).0, "HTTP/1.1 403 Forbidden", "{path}");
+        }
+        for method in ["PUT", "OPTIONS", "DELETE"] {
+            let request = format!(
+                "{method} /closed/a.txt HTTP/1.1\r\nHost: a.example\r\nContent-Length: 1\r\n\
+                 Connection: close\r\n\r\nx"
+            );
+            let answer = wire::exchange(server.addr(), request.as_bytes());
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{method}: {answer}");
+        }
+    }
     end(server);
 }
 

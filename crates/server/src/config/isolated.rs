@@ -1,5 +1,6 @@
 //! What `engine = "isolated"` is told, and what it cannot do yet.
 
+use super::address::Listen;
 use super::choice::{FirewallMode, GateMode, Switch, Word};
 use super::draft::Draft;
 use super::per_stage::PerStage;
@@ -14,6 +15,7 @@ use forebay_engine::Engine;
 use forebay_upstream::link::{Choice, Settings};
 use forebay_upstream::settings::Address;
 use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -112,6 +114,11 @@ impl Isolated {
         is_own && self.http2 == Switch::On
     }
 
+    /// Whether the answers come from other software: what asks it decides whom, too.
+    pub fn is_answered_elsewhere(&self) -> bool {
+        !(self.process_at.is_empty() && self.respond_at.is_empty())
+    }
+
     /// What a link keeps to, whose instances are our own or others.
     pub fn link(&self, is_own: bool) -> Settings {
         Settings {
@@ -125,6 +132,23 @@ impl Isolated {
             ..Settings::default()
         }
     }
+}
+
+/// Whether a listener has this address, or all addresses of this machine.
+fn listens_at(listeners: &[(At, super::Listener)], address: &Address) -> bool {
+    let is_it = |listen: &Listen| match (listen, address) {
+        (Listen::Unix(path), Address::Unix(to)) => path == to,
+        (Listen::At(at), Address::Socket(to)) => {
+            at == to || (at.ip().is_unspecified() && is_here(to, at.port()))
+        }
+        (Listen::All(port), Address::Socket(to)) => is_here(to, *port),
+        _ => false,
+    };
+    listeners.iter().flat_map(|(_, listener)| &listener.listen).any(|end| is_it(&end.listen))
+}
+
+fn is_here(to: &SocketAddr, port: u16) -> bool {
+    to.port() == port && to.ip().is_loopback()
 }
 
 impl Isolated {
@@ -185,16 +209,16 @@ impl Draft {
             let is_other = match role {
                 Role::Receive => false,
                 Role::Process => !isolated.process_at.is_empty(),
-                Role::Respond => !isolated.respond_at.is_empty(),
+                Role::Respond => isolated.is_answered_elsewhere(),
             };
             for (key, _) in limits.iter().filter(|(_, is_said)| is_other && *is_said) {
                 remark(at(key), "this stage is other software, which is not started here");
             }
         }
-        if isolated.respond_at.is_empty() {
+        if !isolated.is_answered_elsewhere() {
             return;
         }
-        let theirs = "where respond is other software, this is its to do";
+        let theirs = "where other software answers, this is its to do";
         let of_top = OF_RESPOND.iter().map(|key| At::default().child(key));
         let of_sites = sites.iter().flat_map(|(at, _)| OF_SITE.iter().map(|key| at.child(key)));
         for at in of_top.chain(of_sites).filter(|at| text.says(at)) {
@@ -251,22 +275,26 @@ impl Draft {
         for (key, list) in
             [("process_at", &isolated.process_at), ("respond_at", &isolated.respond_at)]
         {
-            let list = list.iter().enumerate();
-            let names = list.filter(|(_, to)| matches!(to.0, Address::Name { .. }));
-            for (index, _) in names {
-                let what = "write an address: names of stages are not looked up";
+            for (index, to) in list.iter().enumerate() {
+                let what = match &to.0 {
+                    Address::Name { .. } => "write an address: names of stages are not looked up",
+                    address if listens_at(&listeners, address) => {
+                        "this server listens there itself: it would ask itself"
+                    }
+                    _ => continue,
+                };
                 refuse(top.child("isolated").child(key).item(index), what);
             }
         }
-        let are_others = !(isolated.process_at.is_empty() || isolated.respond_at.is_empty());
-        for (path, site) in self.every_site().into_iter().filter(|_| are_others) {
+        let decides_itself = isolated.process_at.is_empty();
+        for (path, site) in self.every_site().into_iter().filter(|_| !decides_itself) {
             let rules = [
                 ("access", site.access.len()),
                 ("auth", site.auth.len()),
                 ("redirect", site.redirects.len()),
             ];
             for (list, _) in rules.iter().filter(|(_, count)| *count > 0) {
-                let what = "where process and respond are other software, no stage looks at this";
+                let what = "where process is other software, no stage looks at this";
                 refuse(path.child(list).item(0), what);
             }
         }
@@ -278,9 +306,10 @@ impl Draft {
                 .auth
                 .iter()
                 .enumerate()
-                .filter(|(_, auth)| auth.file.is_some() && !isolated.respond_at.is_empty())
+                .filter(|(_, auth)| auth.file.is_some() && isolated.is_answered_elsewhere())
             {
-                let what = "write them as users: where respond is other software, no stage reads this file";
+                let what =
+                    "write them as users: where other software answers, no stage reads this file";
                 refuse(path.child("auth").item(index).child("file"), what);
             }
             if !site.authorities.is_empty() {
@@ -294,9 +323,9 @@ impl Draft {
                 }
             }
             let counts = [("proxy", site.proxies.len()), ("fastcgi", site.fastcgi.len())];
-            for (list, count) in counts.into_iter().filter(|_| !isolated.respond_at.is_empty()) {
+            for (list, count) in counts.into_iter().filter(|_| isolated.is_answered_elsewhere()) {
                 (0..count.min(1)).for_each(|index| {
-                    let what = "where respond is other software, no stage asks this application";
+                    let what = "where other software answers, no stage asks this application";
                     refuse(path.child(list).item(index), what);
                 });
             }

@@ -85,6 +85,8 @@ impl Role {
             Role::Receive => 1,
             _ if !self.others(config).is_empty() => 0,
             Role::Process => config.isolated.process,
+            // whom other software asks is its own affair
+            Role::Respond if !config.isolated.process_at.is_empty() => 0,
             Role::Respond => config.isolated.respond,
         }
     }

@@ -43,7 +43,7 @@ fn what_other_software_has_to_do_is_remarked() {
     assert!(remarks(text).is_empty());
     let others =
         text.replace("[[rewrite]]", "isolated.respond_at = [\"http://10.0.0.1:80\"]\n[[rewrite]]");
-    let theirs = "where respond is other software, this is its to do";
+    let theirs = "where other software answers, this is its to do";
     let expected = [
         format!("DIR/forebay.toml:3:11: listing: {IDLE} {theirs}"),
         format!("DIR/forebay.toml:4:20: cache.file_bytes: {IDLE} {theirs}"),
