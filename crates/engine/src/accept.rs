@@ -110,6 +110,11 @@ impl ListenerSet {
         self.listeners.get(index)
     }
 
+    /// Whether one more connection may be accepted that has to wait for a thread.
+    pub fn has_room(&self) -> bool {
+        self.admission.has_room()
+    }
+
     /// Closes all listening sockets.
     pub fn close(&mut self) {
         self.listeners.clear();

@@ -88,6 +88,11 @@ impl Admission {
         Ok(Place { admission: Arc::clone(self), client: None })
     }
 
+    /// Whether there may be one more connection, whoever's.
+    pub fn has_room(&self) -> bool {
+        self.open() < self.most.load(Relaxed)
+    }
+
     /// Whether this client may have one more connection, but for the limit on all.
     pub fn has_room_for(&self, client: ClientKey) -> bool {
         let most_per_client = self.most_per_client.load(Relaxed);

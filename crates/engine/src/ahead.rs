@@ -5,7 +5,8 @@
 //! serve the next connection first accepts what the kernel has queued, as far as there is room, and then
 //! takes the first of them: by rank, no rank below its share of the threads' time, by turns between the
 //! clients of a rank. What comes while all threads serve is looked at when the first of them is free.
-//! What finds no room waits in the kernel's queue, in the order of its coming.
+//! What finds no room, or for which there is no place among all connections, waits in the kernel's queue, in the
+//! order of its coming.
 //!
 //! A listener whose connections all have one rank is not accepted from ahead: it stands in the list itself,
 //! and when its turn comes the thread accepts one connection. The others cost nothing meanwhile.
@@ -131,7 +132,7 @@ impl<H: Handler> Ahead<H> {
             }
             return Filled::Nobody;
         }
-        while self.waiting.len() - self.listeners.len() < self.most.max(free) {
+        while self.may_take(listener_set, free) {
             let arrival = match self.most {
                 0 => listener_set.next(index, worker),
                 _ => listener_set.next_ahead(index, worker),
@@ -147,6 +148,12 @@ impl<H: Handler> Ahead<H> {
             }
         }
         Filled::Full
+    }
+
+    /// What would be refused for want of a place among all connections waits in the kernel's queue.
+    fn may_take(&self, listener_set: &ListenerSet, free: usize) -> bool {
+        let count = self.waiting.len() - self.listeners.len();
+        count < free || (count < self.most && listener_set.has_room())
     }
 
     fn push(&mut self, served: Served<H>) {

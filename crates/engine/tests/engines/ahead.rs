@@ -94,6 +94,31 @@ fn the_next_free_thread_serves_the_first_class() {
     }
 }
 
+/// What waits for a thread takes no place that is needed to be let in.
+#[test]
+fn what_waits_for_a_thread_makes_nobody_be_refused() {
+    for engine in on(THREADS) {
+        let ranks = Ranks::new(&Settings {
+            shares: Arc::new([0.0; 3]),
+            slots: Arc::new([0, 1, 2].map(ClassSlot)),
+            reserve: 0,
+            ..Settings::default()
+        });
+        let (most, per_client, ranks) = (4, 4, Some(ranks));
+        let limits = Setup { most, per_client, ranks, ..Setup::default() };
+        let server = start_with(engine, Setup { pool: 1, threads: 1, answering: 1, ..limits });
+        let held = hold(&server);
+        expect(&server, [[2; 12].as_slice(), &[0; 3]].concat());
+        let clients: Vec<_> = (0..15).map(|_| ask(&server, 10)).collect();
+        server.gate.open();
+        for client in clients.into_iter().chain([held]) {
+            let answer = read(client);
+            assert!(answer.starts_with("HTTP/1.1 200 OK"), "{engine}: {answer}");
+        }
+        server.stop();
+    }
+}
+
 /// An engine that does one thing at a time, with a listener for all and one for each of three ranks, which are
 /// told by the path: its length is 12, 13 or 14.
 fn start_ranked(engine: &str, shares: [f64; 3]) -> (Running, [SocketAddr; 3]) {

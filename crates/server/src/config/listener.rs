@@ -113,8 +113,8 @@ const SETTINGS: &[Setting<Listener>] = &[
         preset: Preset::Value("1024"),
         range: Some(("0", "65536")),
         meaning: "Where there are classes, pool and threads accept so many connections before there is a \
-                  thread for them, and serve the first by class; what comes beyond waits in the kernel's \
-                  queue as it comes. With 0 all does.",
+                  thread for them, and serve the first by class; what comes beyond, or beyond \
+                  limits.connections, waits in the kernel's queue as it comes. With 0 all does.",
         example: "256",
         at: |l| &mut l.accept_ahead,
     },
