@@ -12,8 +12,8 @@
 //!   one that have a job that waits for a device: see `permits.rs`.
 //! * **Heartbeats.** The thread that has the mutex shows that it turns, and so do threads that serve; those that wait
 //!   for a client, or are in a job, need not.
-//! * **Run and drain.** [`run`] returns when a drain was ordered and all threads are free, or when
-//!   all have answered an order to stop.
+//! * **Run and drain.** A thread's work ends when a drain was ordered and nothing is left to be accepted, or when
+//!   it has answered an order to stop.
 
 use crate::accept::{ListenerSet, PAUSE_MS};
 use crate::ahead::{Ahead, Filled, Next};
@@ -32,7 +32,8 @@ use std::time::Duration;
 /// The accepting thread looks at the order and the clock this often.
 const SLEEP_MS: u64 = 500;
 
-struct Pool<H: Handler> {
+/// What the threads of a pool share.
+pub struct Pool<H: Handler> {
     stock: Stock<H>,
     control: Arc<Control>,
     accept_state: Mutex<AcceptState<H>>,
@@ -54,43 +55,28 @@ enum Task<H: Handler> {
     Close(Box<Served<H>>, Closing),
 }
 
-/// Serves until told to stop, or told to drain and everything has ended.
-///
-/// # Errors
-/// Lack of descriptors or threads at the start.
-pub fn run<H>(parts: Parts<H>) -> io::Result<Ended>
-where
-    H: Handler + Send,
-{
-    let accept_state = AcceptState {
-        listener_set: ListenerSet::new(parts.listeners, parts.admission)?,
-        first: 0,
-        ahead: Ahead::new(&parts.ranks, parts.ahead),
-        cut: Ended::default(),
-    };
-    let stock = Stock::new(parts.make, parts.settings, parts.threads);
-    let pool = Pool {
-        stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
-        control: parts.control,
-        accept_state: Mutex::new(accept_state),
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..parts.threads.max(1))
-            .map(|number| {
-                let thread = std::thread::Builder::new().name(format!("pool-{number}"));
-                let pool = &pool;
-                thread.spawn_scoped(scope, move || pool.work(number))
-            })
-            .collect::<Result<_, _>>()
-            .inspect_err(|_| pool.control.give(Order::Stop))?;
-        let ended = threads.into_iter().filter_map(|thread| thread.join().ok());
-        Ok(ended.fold(Ended::default(), |sum, ended| sum + ended))
-    })
-}
-
 impl<H: Handler> Pool<H> {
-    /// Thread `number`, from begin to end.
-    fn work(&self, number: usize) -> Ended {
+    /// A pool whose threads serve nothing until they [`work`](Pool::work): as many of them as `parts.threads` says.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn new(parts: Parts<H>) -> io::Result<Arc<Pool<H>>> {
+        let accept_state = AcceptState {
+            listener_set: ListenerSet::new(parts.listeners, parts.admission)?,
+            first: 0,
+            ahead: Ahead::new(&parts.ranks, parts.ahead),
+            cut: Ended::default(),
+        };
+        let stock = Stock::new(parts.make, parts.settings, parts.threads);
+        Ok(Arc::new(Pool {
+            stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
+            control: parts.control,
+            accept_state: Mutex::new(accept_state),
+        }))
+    }
+
+    /// What thread `number` does, from begin to end.
+    pub fn work(&self, number: usize) -> Ended {
         let mut ended = Ended::default();
         let mut ran = None;
         while let Some((task, mut worker)) = self.next(ran.take()) {

@@ -69,41 +69,49 @@ struct Acceptor<H: Handler> {
     begun: u32,
 }
 
-/// Serves until told to stop, or told to drain and everything has ended.
-///
-/// # Errors
-/// Lack of descriptors at the start.
-pub fn run<H>(parts: Parts<H>) -> io::Result<Ended>
+/// The engine, ready to run: it has all descriptors it needs.
+pub struct Threads<H: Handler>(Acceptor<H>);
+
+impl<H> Threads<H>
 where
     H: Handler + Send + 'static,
 {
-    let listener_set = ListenerSet::new(parts.listeners, parts.admission)?;
-    let ahead = Ahead::new(&parts.ranks, parts.ahead);
-    let stock = Stock::new(parts.make, parts.settings, parts.threads);
-    let job_runner = Arc::new(JobRunner {
-        stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
-        control: parts.control,
-        state: Mutex::default(),
-        ended: Condvar::new(),
-        most: parts.threads.max(1),
-    });
-    let worker = job_runner.stock.take();
-    let mut acceptor = Acceptor {
-        job_runner: Arc::clone(&job_runner),
-        listener_set,
-        ahead,
-        worker,
-        first: 0,
-        begun: 0,
-    };
-    while job_runner.control.order() == Order::Run {
-        acceptor.turn()?;
+    /// It serves nothing until [`run`](Threads::run).
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn new(parts: Parts<H>) -> io::Result<Threads<H>> {
+        let listener_set = ListenerSet::new(parts.listeners, parts.admission)?;
+        let ahead = Ahead::new(&parts.ranks, parts.ahead);
+        let stock = Stock::new(parts.make, parts.settings, parts.threads);
+        let job_runner = Arc::new(JobRunner {
+            stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
+            control: parts.control,
+            state: Mutex::default(),
+            ended: Condvar::new(),
+            most: parts.threads.max(1),
+        });
+        let worker = job_runner.stock.take();
+        let (first, begun) = (0, 0);
+        Ok(Threads(Acceptor { job_runner, listener_set, ahead, worker, first, begun }))
     }
-    job_runner.control.heartbeat_rests(0);
-    let cut = acceptor.leave();
-    let ended = job_runner.wait_for_all();
-    job_runner.stock.clear();
-    Ok(ended + cut)
+
+    /// Serves until told to stop, or told to drain and everything has ended.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn run(self) -> io::Result<Ended> {
+        let Threads(mut acceptor) = self;
+        let job_runner = Arc::clone(&acceptor.job_runner);
+        while job_runner.control.order() == Order::Run {
+            acceptor.turn()?;
+        }
+        job_runner.control.heartbeat_rests(0);
+        let cut = acceptor.leave();
+        let ended = job_runner.wait_for_all();
+        job_runner.stock.clear();
+        Ok(ended + cut)
+    }
 }
 
 impl<H> Acceptor<H>

@@ -234,11 +234,17 @@ impl Common {
             }
             Engine::Threads => {
                 let parts = self.blocking(&plan, by_loop.next(), &settings, &control);
-                vec![ReadyThread::new("threads", || threads::run(parts))]
+                let threads = threads::Threads::new(parts)?;
+                vec![ReadyThread::new("threads", || threads.run())]
             }
             Engine::Pool => {
                 let parts = self.blocking(&plan, by_loop.next(), &settings, &control);
-                vec![ReadyThread::new("pool", || pool::run(parts))]
+                let pool = pool::Pool::new(parts)?;
+                let thread = |number| {
+                    let pool = Arc::clone(&pool);
+                    ReadyThread::new(format!("pool-{number}"), move || Ok(pool.work(number)))
+                };
+                (0..plan.workers.max(1)).map(thread).collect()
             }
         };
         Ok(Prepared { plan, control, settings, tasks })

@@ -13,3 +13,4 @@ mod net;
 mod privileges;
 mod steer;
 mod systemd;
+mod threads_short;

@@ -24,6 +24,9 @@ use std::time::Duration;
 /// A thread ends after this long without work.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// If there is no thread to be had, and nobody else to do a job, it is tried again after this long.
+const AGAIN: Duration = Duration::from_millis(50);
+
 /// The threads for one kind of job.
 pub(super) struct Pool<J: Job> {
     kind: Kind,
@@ -185,11 +188,19 @@ impl<J: Job> Pool<J> {
         };
         let pool = Arc::clone(self);
         starter.start(move || {
-            let shared = Arc::clone(&pool);
-            let work = move || shared.work(level, index);
-            if std::thread::Builder::new().name(name).spawn(work).is_err() {
-                // no thread to be had: those that live will come to it
-                pool.lock().end(level, index);
+            loop {
+                let shared = Arc::clone(&pool);
+                let thread = std::thread::Builder::new().name(name.clone());
+                if thread.spawn(move || shared.work(level, index)).is_ok() {
+                    return;
+                }
+                // no thread to be had: those that live will come to it, or it is tried again
+                let mut state = pool.lock();
+                if state.levels[level].threads > 1 || state.ready.is_empty() {
+                    return state.end(level, index);
+                }
+                drop(state);
+                std::thread::sleep(AGAIN);
             }
         });
         true

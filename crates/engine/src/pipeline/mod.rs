@@ -108,11 +108,23 @@ pub struct Parts<H: Handler> {
     pub pipeline_gauges: Arc<PipelineGauges>,
 }
 
-/// A pipeline that is ready to run: it has all descriptors it needs.
+/// A pipeline that is ready to run: it has all descriptors it needs, and the threads of its phases.
 pub struct Pipeline<H: Handler> {
     shape: Shape<H>,
     controller: Controller,
     control: Arc<Control>,
+    spawn: Spawn,
+    phases: Phases<H::Job>,
+}
+
+/// The threads of the phases; they end with it.
+struct Phases<J: Job>(Arc<Lists<J>>);
+
+impl<J: Job> Drop for Phases<J> {
+    fn drop(&mut self) {
+        self.0.close();
+        self.0.wait_for_threads();
+    }
 }
 
 enum Shape<H: Handler> {
@@ -130,7 +142,7 @@ where
     /// Makes a pipeline; it serves nothing until [`run`](Pipeline::run).
     ///
     /// # Errors
-    /// Lack of descriptors or memory, or settings that contradict themselves.
+    /// Lack of descriptors, memory or threads, or settings that contradict themselves.
     pub fn new(parts: Parts<H>) -> io::Result<Pipeline<H>> {
         let Parts { listener_sets, make, count, settings, admission, helpers, ranks, .. } = parts;
         let Parts { control, pipeline, pipeline_gauges, .. } = parts;
@@ -145,7 +157,13 @@ where
                 Shape::Split(Box::new(Split::new(core, listeners, &pipeline)?))
             }
         };
-        Ok(Pipeline { shape, controller, control })
+        let (lists, spawn) = match &shape {
+            Shape::Fused(fused) => (Arc::clone(fused.lists()), fused.spawner()),
+            Shape::Split(split) => (Arc::clone(split.lists()), split.spawner()),
+        };
+        let phases = Phases(lists);
+        begin_all(&phases.0, &spawn)?;
+        Ok(Pipeline { shape, controller, control, spawn, phases })
     }
 
     /// Serves until told to stop, or told to drain or to retire and everything has ended.
@@ -153,24 +171,16 @@ where
     /// # Errors
     /// Lack of threads at the start, or when the kernel refuses to wait for events.
     pub fn run(self) -> io::Result<Ended> {
-        let Pipeline { shape, controller, control } = self;
-        let (lists, spawn) = match &shape {
-            Shape::Fused(fused) => (Arc::clone(fused.lists()), fused.spawner()),
-            Shape::Split(split) => (Arc::clone(split.lists()), split.spawner()),
-        };
-        let hold = Hold::default();
+        let Pipeline { shape, controller, control, spawn, phases } = self;
+        let (lists, hold) = (&*phases.0, Hold::default());
         std::thread::scope(|scope| {
-            let begun = begin_all(&lists, &spawn).and_then(|()| {
-                let thread = std::thread::Builder::new().name("controller".to_owned());
-                thread.spawn_scoped(scope, || controller.run(&lists, spawn, &hold))
-            });
+            let thread = std::thread::Builder::new().name("controller".to_owned());
+            let begun = thread.spawn_scoped(scope, || controller.run(lists, spawn, &hold));
             let ended = begun.and_then(|_| match shape {
                 Shape::Fused(fused) => fused.run(&control),
                 Shape::Split(split) => split.run(),
             });
             hold.release();
-            lists.close();
-            lists.wait_for_threads();
             ended
         })
     }

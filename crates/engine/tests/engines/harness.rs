@@ -309,12 +309,22 @@ where
             "threads" => {
                 let threads = self.threads;
                 let parts = self.of_threads(threads);
-                spawn(Box::new(move || threads::run(parts).unwrap()))
+                let threads = threads::Threads::new(parts).unwrap();
+                spawn(Box::new(move || threads.run().unwrap()))
             }
             "pool" => {
                 let threads = self.pool;
                 let parts = self.of_threads(threads);
-                spawn(Box::new(move || pool::run(parts).unwrap()))
+                let pool = pool::Pool::new(parts).unwrap();
+                let thread = move |number| {
+                    let pool = Arc::clone(&pool);
+                    std::thread::spawn(move || pool.work(number))
+                };
+                let all: Vec<_> = (0..threads).map(thread).collect();
+                let join = |thread: JoinHandle<Ended>| thread.join().unwrap();
+                spawn(Box::new(move || {
+                    all.into_iter().map(join).fold(Ended::default(), |sum, ended| sum + ended)
+                }))
             }
             "pipeline" | NEVER_FUSED | BY_DELAY => {
                 let pipeline = Pipeline::new(self.of_pipeline(engine)).unwrap();
