@@ -20,7 +20,7 @@
 //! | `stack` | what the stack has switched on |
 //! | `steer` | handshakes without state, and sockets of classes |
 //!
-//! It deliberately keeps nothing for each client, answers no request, and says nothing to anybody: what
+//! It deliberately keeps nothing for a client but what its next SYN is judged by, answers no request, and says nothing to anybody: what
 //! it counts is asked for. Nothing of it outlives the process: links are not pinned.
 //!
 //! ```no_run
@@ -311,6 +311,7 @@ impl Gate {
             .map(|held| (held.index, held.name.as_str()))
             .collect();
         attached.links.retain(|index, _| wanted.contains_key(index));
+        let mut first = Ok(());
         for (index, name) in wanted {
             if attached.links.contains_key(&index) {
                 continue;
@@ -320,11 +321,12 @@ impl Gate {
                 // it has gone meanwhile
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(error) => {
-                    return Err(GateError::Attach { interface: name.to_owned(), error });
+                    let interface = name.to_owned();
+                    first = first.and(Err(GateError::Attach { interface, error }));
                 }
             }
         }
-        Ok(())
+        first
     }
 
     /// Judges nothing any more.

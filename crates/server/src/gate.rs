@@ -70,8 +70,10 @@ fn without(why: String) -> Option<Arc<KernelGate>> {
 }
 
 fn attach_for(gate: &KernelGate, plan: &Plan, open: &Listeners) -> Result<(), String> {
-    gate.attach(&listeners(plan, open))?;
-    gate.place(open.of_classes())
+    let attached = gate.attach(&listeners(plan, open));
+    // an interface that cannot be had keeps no class of the others without its sockets
+    let placed = gate.place(open.of_classes());
+    attached.and(placed)
 }
 
 /// How many classes listening sockets are opened for, for a group: none where the kernel is not to tell
