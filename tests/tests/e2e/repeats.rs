@@ -2,7 +2,7 @@
 //! ends: what the client is told, and how often the application was asked.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use crate::isolated::{end, get, signal, site, stage, told};
+use crate::isolated::{end, freeze, get, signal, site, stage, told};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::wire::{self, PATIENCE};
@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// An application that answers nothing the first time that it is asked for a path.
 struct Application {
@@ -99,6 +100,34 @@ fn ask(server: &Server, application: &Application, line: &str, ends: &str) -> (S
     stage(server, ends, pid);
     assert_eq!(told(&get(addr, "/text.txt")).0, "HTTP/1.1 200 OK");
     (status, body)
+}
+
+/// Over HTTP/1.1 it may have run as soon as something was written. A stage that only comes late to it is waited
+/// for: its pings go unanswered meanwhile, and requests that may run twice go to another.
+#[test]
+fn a_post_outlives_a_stage_that_is_late() {
+    let folder = site();
+    let config = "isolated.acknowledge_floor = \"10ms\"\nisolated.acknowledge_ceiling = \"1m\"\n\
+                  isolated.process = 1\nisolated.ping = \"100ms\"\n";
+    let server = Server::start(&Options::new(folder.join(".")).engine("isolated").config(config));
+    let addr = server.addr();
+    // it has an idle connection, and its time was measured
+    assert_eq!(told(&get(addr, "/text.txt")).0, "HTTP/1.1 200 OK");
+    for (name, method) in [("process 1", "POST"), ("process 1", "PUT")] {
+        let pid = stage(&server, name, 0);
+        freeze(pid);
+        let request = format!(
+            "{method} /text.txt HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\nContent-Length: 1\r\n\r\na"
+        );
+        let client = thread::spawn(move || wire::exchange(addr, request.as_bytes()));
+        // longer than the timer and a ping take
+        thread::sleep(Duration::from_millis(1500));
+        assert!(!client.is_finished(), "{}", server.stderr());
+        signal(pid, Signal::CONT);
+        // respond takes neither, and says so
+        assert_eq!(told(&client.join().unwrap()).0, "HTTP/1.1 405 Method Not Allowed", "{name}");
+    }
+    end(server);
 }
 
 #[test]

@@ -732,7 +732,8 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "isolated.acknowledge_ceiling",
         preset: Preset::Value("2s"),
         range: Some(("10ms", "1m")),
-        meaning: "The longest that one of them may take for it, whatever was measured.",
+        meaning: "The longest that one of them may take for it, whatever was measured. A request that may not run \
+                  twice has all of it, because no other could have it: then the client gets 502.",
         example: "\"1s\"",
         at: |c| &mut c.isolated.ceiling,
     },

@@ -120,6 +120,11 @@ impl Flight {
         self.state == FlightState::Over
     }
 
+    /// Whether it may run twice.
+    pub fn repeats(&self) -> bool {
+        self.repeats
+    }
+
     /// Whether only its head may be sent before [`Event::Acknowledged`](super::Event::Acknowledged).
     pub fn is_withheld(&self) -> bool {
         self.is_withheld
@@ -128,6 +133,20 @@ impl Flight {
     /// Whether it is certain that nothing of this attempt has run.
     pub(super) fn has_not_run(&self) -> bool {
         self.state == FlightState::Unwritten || self.is_withheld
+    }
+
+    /// Whether another attempt may follow this one, if it fails.
+    pub(super) fn may_be_followed(&self) -> bool {
+        self.may_follow(self.has_not_run())
+    }
+
+    /// Whether another attempt may follow; `is_certain` says that nothing of this one has run.
+    pub(super) fn may_follow(&self, is_certain: bool) -> bool {
+        let goes_on = match self.has_head {
+            true => self.whole.is_some(),
+            false => self.repeats || is_certain,
+        };
+        goes_on && !self.is_gone
     }
 
     /// The copy is not whole any more: from here on it is this instance or none.

@@ -21,7 +21,7 @@
 //!
 //! | what | how |
 //! |---|---|
-//! | timer | of each instance, as TCP's (RFC 6298), between a floor and a ceiling |
+//! | timer | of each instance, as TCP's (RFC 6298), between a floor and a ceiling. Where no other could follow, only the ceiling counts |
 //! | ping | an instance with requests under way that is silent for one timer is pinged; no answer within another means that it is lost. Idle ones more slowly |
 //! | feedback | each answer may say how long its request has waited; it is forgotten by half at each ping |
 //! | health | a failed request marks the instance: none for a while, then one as a trial, twice as long after each that fails |
@@ -106,7 +106,7 @@ pub struct Settings {
     pub withholds: bool,
     /// An acknowledgement may always take so long.
     pub floor: Duration,
-    /// And never longer.
+    /// And never longer. A request that could go to no other has all of it.
     pub ceiling: Duration,
     /// An idle instance is pinged so often.
     pub idle: Duration,
@@ -449,7 +449,7 @@ impl Link {
                 self.again(flight, Told::Nothing, true, now_ms)
             }
             Event::Stale => {
-                let is_certain = flight.is_withheld;
+                let is_certain = flight.has_not_run();
                 self.again(flight, Told::Nothing, is_certain, now_ms)
             }
             Event::Broken { has_ended } => {
@@ -481,11 +481,19 @@ impl Link {
 
     /// When [`Event::Time`] is to come, if nothing else does before.
     pub fn deadline_ms(&self, flight: &Flight) -> u64 {
-        let timer_ms = self.instances.get(flight.instance).map_or(0, |one| one.timer.ms());
         match flight.state {
             FlightState::Over => u64::MAX,
             FlightState::Resting => flight.heard_ms.saturating_add(u64::from(flight.rest_ms)),
-            _ => flight.heard_ms.saturating_add(timer_ms),
+            _ => flight.heard_ms.saturating_add(self.patience_ms(flight)),
+        }
+    }
+
+    /// How long an attempt may say nothing. One that no other could follow is not given up before the ceiling:
+    /// its instance may only be late, and nobody would know whether it has run.
+    fn patience_ms(&self, flight: &Flight) -> u64 {
+        match flight.may_be_followed() {
+            true => self.instances.get(flight.instance).map_or(0, |one| one.timer.ms()),
+            false => milliseconds(self.settings.ceiling),
         }
     }
 
@@ -510,8 +518,15 @@ impl Link {
         }
         let one = &mut self.instances[flight.instance];
         if one.epoch != flight.epoch {
-            let is_certain = flight.has_not_run();
-            return self.again(flight, Told::Nothing, is_certain, now_ms);
+            // one of ours that has ended would have ended its connection: it has only been late
+            let is_back = self.settings.acknowledges
+                && one.health.condition() == Condition::Well
+                && matches!(flight.state, FlightState::Acknowledged | FlightState::Answering);
+            if flight.may_be_followed() || !is_back {
+                let is_certain = flight.has_not_run();
+                return self.again(flight, Told::Nothing, is_certain, now_ms);
+            }
+            flight.epoch = one.epoch;
         }
         match flight.state {
             FlightState::Unwritten | FlightState::Written => {
@@ -536,13 +551,8 @@ impl Link {
         self.leave(flight, told, now_ms);
         let was_lost = self.instances[flight.instance].losses != flight.losses;
         flight.is_admitted = is_refused || was_lost;
-        let (can_go_on, otherwise) = match flight.has_head {
-            true => (flight.whole.is_some(), Action::Break),
-            false => (flight.repeats || is_certain, Action::Fail(Reason::Unknown)),
-        };
-        if !can_go_on || flight.is_gone {
-            flight.state = FlightState::Over;
-            return otherwise;
+        if !flight.may_follow(is_certain) {
+            return give_up(flight, Reason::Unknown);
         }
         self.next(flight, now_ms)
     }

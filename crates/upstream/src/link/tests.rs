@@ -4,6 +4,8 @@ use super::*;
 use crate::balance::hash;
 
 const RTO: u64 = 1000;
+/// Longer than that, and the ceiling.
+const CEILING: u64 = 2000;
 
 fn link(count: u64) -> Link {
     let keys = (0..count).map(|number| hash(&number.to_le_bytes())).collect();
@@ -38,6 +40,7 @@ fn what_may_run_twice_goes_to_another_and_the_rest_only_if_nothing_ran() {
         (&[], Time, true),
         (&[Written], Refused, true),
         (&[Written], BROKEN, false),
+        (&[], Stale, true),
         (&[Written], Stale, false),
         // a missing acknowledgement says nothing of what has run
         (&[Written], Time, false),
@@ -48,7 +51,11 @@ fn what_may_run_twice_goes_to_another_and_the_rest_only_if_nothing_ran() {
             let mut link = link(2);
             let mut flight = begun(&mut link, repeats, before);
             let first = flight.instance();
-            let action = link.event(&mut flight, 1, &then, RTO);
+            let mut action = link.event(&mut flight, 1, &then, RTO);
+            if then == Time && !(repeats || is_certain) {
+                assert_eq!(action, Action::Wait, "it may only be late");
+                action = link.event(&mut flight, 1, &then, CEILING);
+            }
             if repeats || is_certain {
                 assert_eq!(action, Action::Send(1 - first), "{before:?} {then:?}");
                 assert_eq!((link.in_flight(first), link.in_flight(1 - first)), (0, 1));
@@ -76,6 +83,53 @@ fn what_is_acknowledged_waits_for_as_long_as_its_instance_lives() {
         link.pong(ping.unwrap(), true, now_ms);
     }
     assert_eq!(link.condition(at), Some(Condition::Well));
+}
+
+/// Neither a missing acknowledgement nor a missing pong says that a request has not run: as it cannot go
+/// elsewhere, it is waited for as long as the ceiling allows.
+#[test]
+fn one_that_must_not_run_twice_outlives_an_instance_that_is_late() {
+    // when it is acknowledged, when the instance is back, and what comes of that
+    for (acknowledged_ms, back_ms, is_waited_for) in [
+        (Some(10), Some(1900), true),
+        (Some(1900), Some(2500), true),
+        (Some(10), None, false),
+        (None, Some(1900), false),
+        (None, None, false),
+    ] {
+        let mut link = link(2);
+        let mut flight = begun(&mut link, false, &[Event::Written]);
+        let mut other = begun(&mut link, true, &[Event::Written]);
+        while other.instance() != flight.instance() {
+            other = begun(&mut link, true, &[Event::Written]);
+        }
+        let is_early = acknowledged_ms == Some(10);
+        if is_early {
+            link.event(&mut flight, 1, &Event::Acknowledged, 10);
+        }
+        link.lost(flight.instance(), 1500);
+        let action = link.event(&mut other, 1, &Event::Time, 1600);
+        assert!(matches!(action, Action::Send(_)), "{action:?}");
+        assert_eq!(link.event(&mut flight, 1, &Event::Time, 1600), Action::Wait);
+        if let Some(at_ms) = acknowledged_ms.filter(|_| !is_early) {
+            link.event(&mut flight, 1, &Event::Acknowledged, at_ms);
+        }
+        if let Some(back_ms) = back_ms {
+            let ping = std::iter::from_fn(|| link.ping(back_ms));
+            let ping = ping.into_iter().find(|ping| ping.instance == flight.instance());
+            link.pong(ping.unwrap(), true, back_ms);
+        }
+        let last_ms = link.deadline_ms(&flight);
+        assert_eq!(last_ms, acknowledged_ms.unwrap_or(0) + CEILING);
+        let action = link.event(&mut flight, 1, &Event::Time, last_ms);
+        let case = format!("{acknowledged_ms:?} {back_ms:?}");
+        match is_waited_for {
+            true => assert_eq!(action, Action::Wait, "{case}"),
+            false => assert_eq!(action, Action::Fail(Reason::Unknown), "{case}"),
+        }
+        link.cancel(&mut flight, last_ms);
+        link.cancel(&mut other, last_ms);
+    }
 }
 
 #[test]
