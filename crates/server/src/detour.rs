@@ -93,6 +93,13 @@ impl Relay for Detour {
         }
     }
 
+    fn acknowledge(&mut self) -> bool {
+        match self {
+            Detour::Application(passing) => passing.acknowledge(),
+            Detour::Place(_) => false,
+        }
+    }
+
     fn interim(&self) -> &[u8] {
         match self {
             Detour::Application(passing) => passing.interim(),

@@ -144,6 +144,10 @@ impl Relay for Passing {
         next
     }
 
+    fn acknowledge(&mut self) -> bool {
+        self.exchange.acknowledge()
+    }
+
     fn interim(&self) -> &[u8] {
         self.exchange.interim()
     }

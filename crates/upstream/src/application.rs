@@ -22,6 +22,8 @@ pub struct Application {
     ends: Option<Mutex<Ends>>,
     /// Who makes connections to it, if this process may not.
     connector: Option<Mutex<Connector>>,
+    /// What its link keeps to.
+    link_settings: Option<link::Settings>,
     /// Whether requests go to it over HTTP/2.
     is_http2: bool,
 }
@@ -29,8 +31,15 @@ pub struct Application {
 impl Application {
     /// With these upstreams, which are those that the settings name.
     pub fn new(settings: settings::Application, upstreams: Arc<Upstreams>) -> Arc<Application> {
-        let (link, ends, connector) = (None, None, None);
-        Arc::new(Application { settings, upstreams, link, ends, connector, is_http2: false })
+        Arc::new(Application {
+            settings,
+            upstreams,
+            link: None,
+            ends: None,
+            connector: None,
+            link_settings: None,
+            is_http2: false,
+        })
     }
 
     /// The next stage of this server: its instances are the upstreams, and a [link] decides
@@ -47,14 +56,15 @@ impl Application {
         let group = settings.group();
         let upstreams = Upstreams::new(group, settings.proxy().is_none(), now_ms);
         let keys = group.to.iter().map(|address| hash(address.to_string().as_bytes())).collect();
-        let link = link::Settings { is_watched: ends.is_some(), ..link };
-        let link = Mutex::new(Link::new(link, keys, upstreams.number(), now_ms));
+        let link_settings = link::Settings { is_watched: ends.is_some(), ..link };
+        let link = Mutex::new(Link::new(link_settings, keys, upstreams.number(), now_ms));
         Arc::new(Application {
             settings,
             upstreams,
             link: Some(link),
             ends: ends.map(Mutex::new),
             connector: connector.map(Mutex::new),
+            link_settings: Some(link_settings),
             is_http2,
         })
     }
@@ -84,6 +94,18 @@ impl Application {
     /// The link to it, if it is a stage of this server.
     pub(crate) fn link(&self) -> Option<MutexGuard<'_, Link>> {
         self.link.as_ref().map(|link| link.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether its instances are processes of ours at Unix sockets. One of them ends no connection while it lives,
+    /// and says nothing that it was not asked for.
+    pub(crate) fn is_own(&self) -> bool {
+        self.link_settings.is_some_and(|link| link.acknowledges)
+    }
+
+    /// How long an acknowledgement to the stage before may be held back, in milliseconds.
+    pub(crate) fn held_back_ms(&self) -> Option<u64> {
+        let after = self.link_settings?.held_back()?;
+        u64::try_from(after.as_millis()).ok()
     }
 
     /// Whether it is the next stage of this server.

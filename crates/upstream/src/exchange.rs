@@ -174,6 +174,7 @@ impl<T> Exchange<T> {
             received: Vec::new(),
             at: 0,
             interim: Vec::new(),
+            acknowledge_ms: None,
             has_told: false,
             head: None,
             coming: Coming::Nothing,
@@ -390,6 +391,7 @@ impl<T: Send> Relay for Exchange<T> {
                 Phase::Failed => Ok(Some(if self.has_told { Next::Wait } else { Next::Answer })),
             };
             match next {
+                Ok(Some(Next::Wait)) if self.acknowledges_now() => return Next::Interim(102),
                 Ok(Some(next)) => return next,
                 Ok(None) => {}
                 Err(failure) => self.fail(failure, Lateness::InTime),
@@ -401,6 +403,10 @@ impl<T: Send> Relay for Exchange<T> {
         if let Some(connection) = &self.connection {
             socket::reset_on_close(connection.as_fd());
         }
+    }
+
+    fn acknowledge(&mut self) -> bool {
+        self.acknowledge_later()
     }
 
     fn interim(&self) -> &[u8] {
@@ -454,7 +460,8 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn deadline_ms(&self) -> u64 {
-        self.own_deadline_ms().min(self.link_deadline_ms())
+        let acknowledge_ms = self.acknowledge_ms.unwrap_or(u64::MAX);
+        self.own_deadline_ms().min(self.link_deadline_ms()).min(acknowledge_ms)
     }
 
     fn looks(&mut self, now_ms: u64) -> bool {

@@ -38,7 +38,11 @@ impl Pool {
         let idle = self.idle.get_mut(&(upstreams.number(), member))?;
         while let Some(mut last) = idle.pop() {
             let is_current = || upstreams.is_current(member, &last.connection);
-            if last.until_ms > now_ms && is_current() && last.connection.is_fit(now_ms) {
+            // what is sent to a Unix socket whose other end is gone fails, and has not run
+            let is_fit = |connection: &mut Connection| {
+                (application.is_own() && connection.http2().is_none()) || connection.is_fit(now_ms)
+            };
+            if last.until_ms > now_ms && is_current() && is_fit(&mut last.connection) {
                 return Some(last.connection);
             }
         }

@@ -10,11 +10,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -281,6 +281,83 @@ fn a_stage_acknowledges_what_must_wait_if_it_is_asked_to() {
     // there are no stages without the engine
     fs::write(&file, "root = \".\"\n").unwrap();
     assert_eq!(command.stderr(Stdio::null()).status().unwrap().code(), Some(78));
+}
+
+/// The place of respond, where a path has an answer at once, or when the test says so.
+fn respond_that_waits(socket: &Path) -> mpsc::Sender<()> {
+    let listener = UnixListener::bind(socket).unwrap();
+    let (tell, told) = mpsc::channel();
+    let told = Arc::new(Mutex::new(told));
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, told) = (client.unwrap(), Arc::clone(&told));
+            thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while client.read_exact(&mut byte).is_ok() {
+                    head.push(byte[0]);
+                    if !head.ends_with(b"\r\n\r\n") {
+                        continue;
+                    }
+                    if head.starts_with(b"GET /late ") {
+                        told.lock().unwrap().recv().unwrap();
+                    }
+                    head.clear();
+                    if client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    tell
+}
+
+#[test]
+fn an_acknowledgement_is_held_back_until_the_answer_takes_its_time() {
+    let folder = site();
+    let file = folder.join("forebay.toml");
+    // what comes within the time is not waited for on a machine that is busy: a floor of 50 ms leaves no time
+    for (floor, is_held_back) in [("1m", true), ("50ms", false)] {
+        let text = format!(
+            "root = \".\"\nengine = \"isolated\"\nisolated.respond = 1\n\
+             isolated.acknowledge_floor = \"{floor}\"\nisolated.acknowledge_ceiling = \"1m\"\n"
+        );
+        fs::write(&file, text).unwrap();
+        let links = folder.join(floor);
+        fs::create_dir(&links).unwrap();
+        let tell = respond_that_waits(&links.join("respond-1.sock"));
+        let mut command = Command::new(binary());
+        command.args(["stage", "process", "-c"]).arg(&file).arg("--links").arg(&links);
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        let socket = links.join("process-1.sock");
+        let rest = "HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\nForebay-Attempt: 1\r\n";
+        let begin = Instant::now();
+        loop {
+            let answer = ask_stage(&socket, &format!("GET /now {rest}\r\n"));
+            let begins = if is_held_back { "HTTP/1.1 200 " } else { "HTTP/1.1 102 " };
+            if answer.starts_with(begins) {
+                break;
+            }
+            assert!(begin.elapsed() < wire::PATIENCE, "{answer}");
+        }
+        // one that may not run twice is not kept in doubt
+        let post = format!("POST /now {rest}Content-Length: 2\r\n\r\nab");
+        assert!(ask_stage(&socket, &post).starts_with("HTTP/1.1 102 "));
+        let mut client = UnixStream::connect(&socket).unwrap();
+        client.set_read_timeout(Some(wire::PATIENCE)).unwrap();
+        client.write_all(format!("GET /late {rest}\r\n").as_bytes()).unwrap();
+        let interim = b"HTTP/1.1 102 Processing\r\n\r\n";
+        let mut first = vec![0; interim.len()];
+        client.read_exact(&mut first).unwrap();
+        assert_eq!(first, interim);
+        tell.send(()).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "once: {answer}");
+        signal(child.id(), Signal::TERM);
+        assert!(child.wait().unwrap().success());
+    }
 }
 
 /// Asks again and again while `trouble` lasts. Returns how many answers there were; each is whole.

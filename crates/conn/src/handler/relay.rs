@@ -49,6 +49,13 @@ pub trait Relay: Send {
     /// `now_ms` on a clock that never goes back.
     fn advance(&mut self, now_ms: u64) -> Next;
 
+    /// The sender of the request wants to be told that it is here
+    /// ([`acknowledges`](super::Process::acknowledges)). Says whether the exchange does that, by an interim answer
+    /// if its answer takes long: one that comes at once says as much.
+    fn acknowledge(&mut self) -> bool {
+        false
+    }
+
     /// An interim answer: the lines of its head, without the empty one.
     fn interim(&self) -> &[u8] {
         b""

@@ -164,9 +164,13 @@ impl<H: Handler> Http1<H> {
         input: &Input,
         stages: Stages,
         grant: Grant<H::Ticket>,
-        stage: Stage<H>,
+        mut stage: Stage<H>,
     ) {
-        if cx.handler.acknowledges(request.head) {
+        let is_left = |stage: &mut Stage<H>| match stage {
+            Stage::Relay(relaying) => relaying.acknowledge(),
+            _ => false,
+        };
+        if cx.handler.acknowledges(request.head) && !is_left(&mut stage) {
             cx.out.bytes.extend_from_slice(b"HTTP/1.1 102 Processing\r\n\r\n");
             cx.metrics.add(Counter::Status1xx, 1);
         }

@@ -77,6 +77,11 @@ impl<H: Parts> Relaying<H> {
         &self.relay
     }
 
+    /// Whether the exchange tells the sender of the request that it is here.
+    pub(super) fn acknowledge(&mut self) -> bool {
+        self.relay.acknowledge()
+    }
+
     /// Whether more from the client would be passed on.
     pub(super) fn wants_input(&self) -> bool {
         let is_open = match self.told {

@@ -2,7 +2,9 @@
 
 use super::send::Sending;
 use super::{DoneOf, Http2, Leaving, Live, MOST_ATTEMPTS, Phase, Stage};
-use crate::handler::{Answered, Handler, Job, Outcome, Parts, Piece, Refusal, Settled, Stages};
+use crate::handler::{
+    Answered, Handler, Job, Outcome, Parts, Piece, Refusal, Relay, Settled, Stages,
+};
 use crate::reply::Reply;
 use crate::request::{Exchange, Grant, Request, RequestId};
 use crate::step::Context;
@@ -88,7 +90,10 @@ impl<H: Handler> Http2<H> {
             }
         };
         let Asked { stream, is_open, stages, grant: Some(grant), .. } = asked else { return };
-        if cx.handler.acknowledges(request.head) {
+        let is_left = |relay: &mut Option<Box<H::Relay>>| {
+            relay.as_mut().is_some_and(|relay| relay.acknowledge())
+        };
+        if cx.handler.acknowledges(request.head) && !is_left(&mut relayed) {
             self.acknowledge(cx, stream);
         }
         let mut kept = Exchange::keep(RequestId(stream), request, b"", grant, stages, stage);

@@ -724,7 +724,8 @@ const SETTINGS: &[Setting<Config>] = &[
         range: Some(("10ms", "1m")),
         meaning: "How long one of them may always take to acknowledge a request. Above it the time goes \
                   by what was measured, as that of a retransmission of TCP; then a copy goes to another, \
-                  if the request may run twice.",
+                  if the request may run twice. From 100ms on an acknowledgement is held back for 25ms, as the \
+                  answer mostly comes before.",
         example: "\"50ms\"",
         at: |c| &mut c.isolated.floor,
     },

@@ -71,9 +71,11 @@ impl<T> Exchange<T> {
 
     /// The attempt has failed.
     pub(super) fn fail_link(&mut self, failure: Failure) {
-        let is_reused = self.is_reused;
+        // other software may close what is idle
+        let may_be_stale = self.is_reused && !self.application.is_own();
         self.tell_link(&match failure {
-            Failure::Unwritten | Failure::Closed if is_reused => Event::Stale,
+            Failure::Unwritten if self.is_reused => Event::Stale,
+            Failure::Closed if may_be_stale => Event::Stale,
             Failure::Returned => Event::Returned,
             Failure::Connect | Failure::Unwritten | Failure::Overloaded => Event::Refused,
             // a stage that lives ends no connection on which it has a request
@@ -180,6 +182,26 @@ impl<T> Exchange<T> {
             self.tell_link(&Event::Time);
         }
         true
+    }
+
+    /// The stage before is to be told that the request is here, unless its answer comes first. One that may not
+    /// run twice is not kept in doubt.
+    pub(super) fn acknowledge_later(&mut self) -> bool {
+        let repeats = self.linked.as_ref().is_some_and(|linked| linked.flight.repeats());
+        let after_ms = self.application.held_back_ms().filter(|_| repeats);
+        self.acknowledge_ms = after_ms.map(|after_ms| self.now_ms.saturating_add(after_ms));
+        self.acknowledge_ms.is_some()
+    }
+
+    /// Whether it is time for that; then it is the interim answer.
+    pub(super) fn acknowledges_now(&mut self) -> bool {
+        let is_due = self.acknowledge_ms.is_some_and(|at_ms| self.now_ms >= at_ms);
+        if is_due {
+            self.acknowledge_ms = None;
+            self.interim.clear();
+            self.interim.extend_from_slice(b"HTTP/1.1 102 Processing\r\n");
+        }
+        is_due
     }
 
     /// Its client has gone, or everything is there.

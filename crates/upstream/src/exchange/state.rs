@@ -85,6 +85,8 @@ pub struct Exchange<T> {
     /// Of it, what is not used yet.
     pub(super) at: usize,
     pub(super) interim: Vec<u8>,
+    /// When the stage before is to be told that the request is here.
+    pub(super) acknowledge_ms: Option<u64>,
     pub(super) has_told: bool,
     /// The head of the answer, in `received`.
     pub(super) head: Option<Seen>,
@@ -207,6 +209,7 @@ impl<T> Exchange<T> {
     /// There will be no answer.
     pub(super) fn give_up(&mut self, failed: Failed) {
         (self.phase, self.failure) = (Phase::Failed, Some(failed));
+        self.acknowledge_ms = None;
     }
 
     /// What was received and not used.
@@ -243,6 +246,7 @@ impl<T> Exchange<T> {
     /// The head of an answer is there.
     pub(super) fn is_well(&mut self) {
         self.phase = Phase::Answered;
+        self.acknowledge_ms = None;
         if let Some(slot) = &mut self.slot {
             slot.answered();
         }

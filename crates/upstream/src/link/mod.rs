@@ -63,6 +63,9 @@ const TOLD_MS: u64 = 1000;
 /// So many ends of one instance are remembered.
 const MOST_ENDS: usize = 8;
 
+/// An acknowledgement that is held back waits for so long.
+const HELD_BACK: Duration = Duration::from_millis(25);
+
 /// Most instances of one stage.
 pub const MOST_INSTANCES: usize = 64;
 
@@ -121,6 +124,14 @@ pub struct Settings {
     /// Whether a supervisor tells how processes [end](Link::ended). Else each connection that ends with a
     /// request on it stands for a process that ended by itself.
     pub is_watched: bool,
+}
+
+impl Settings {
+    /// How long an acknowledgement may be held back, as TCP does (RFC 9293 §3.8.6.3): mostly the head of the
+    /// answer comes before, and acknowledges as well. `None` where the timer leaves no time for that.
+    pub fn held_back(&self) -> Option<Duration> {
+        (self.floor >= 4 * HELD_BACK).then_some(HELD_BACK)
+    }
 }
 
 impl Default for Settings {
