@@ -82,11 +82,11 @@ engines! { $ 6:
 ///
 /// | suite | on `isolated` |
 /// |---|---|
-/// | `conformance` | whole, in pieces and through HTTP/2 |
-/// | conformance through TLS | no: its servers have a second `[[listener]]`, which this engine refuses |
+/// | `conformance` | whole, in pieces, through TLS and through HTTP/2 |
 /// | `e2e/isolated.rs` | crashes, hangs, quarantine, reloads, other software: its own |
 /// | `e2e/stages.rs` | seals, feedback, other software under load: its own |
 /// | `e2e/websocket.rs` | all but reloads without end: a reload starts other processes, and tunnels of those before last for the time of a drain. `e2e/stage_tunnels.rs`: crashes, hangs and a reload under tunnels |
+/// | `e2e/on_the_way.rs` | all but the slow client: its answer waits in the sockets between two stages, and not in a buffer of one |
 /// | `e2e/repeats.rs` | what may run twice, and a process that ends while it does: its own |
 /// | `alone/faults_truth.rs`, `alone/faults_slow.rs` | those that [`on_isolated`] names. Not the one that counts time-outs of bodies: another stage waits for them, and receive counts only its own |
 /// | `e2e/reload.rs` | no: a reload starts other processes; other listeners and engines need a restart. `e2e/isolated.rs` reloads under load, `e2e/stages.rs` by the control socket |

@@ -155,8 +155,8 @@ fn lanes(is_peer: bool) -> Vec<Lane> {
             lanes
         }
     };
-    let [whole, in_pieces, .., http2] = of(ISOLATED);
-    let isolated = [Lane { only_uncut: !is_full_matrix(), ..whole }, in_pieces, http2];
+    let [whole, in_pieces, .., tls, http2] = of(ISOLATED);
+    let isolated = [Lane { only_uncut: !is_full_matrix(), ..whole }, in_pieces, tls, http2];
     engines.flat_map(chosen).chain(isolated).collect()
 }
 

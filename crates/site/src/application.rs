@@ -256,8 +256,11 @@ impl Site {
             if content.settings().files == Files::Behind && guard.reads_files(&content.realms) {
                 return Routed::Here(None);
             }
-            if let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms) {
-                return self.stopped_here(stop, site, request, reply);
+            match guard.check(content, site, request, &client, credentials, *now_ms) {
+                Ok(()) => {}
+                // where files are, other servers are asked, by the same rule
+                Err(Stop::Ask(_)) => return Routed::Here(None),
+                Err(stop) => return self.stopped_here(stop, site, request, reply),
             }
         }
         match self.sends_elsewhere(site, &path, request, reply) {

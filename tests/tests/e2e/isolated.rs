@@ -4,7 +4,7 @@
 
 use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::soon;
-use forebay_tests::server::binary;
+use forebay_tests::server::{binary, free_addr};
 use forebay_tests::{Options, Server, is_full_matrix, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -649,6 +649,37 @@ fn other(is_good: bool) -> (SocketAddr, mpsc::Receiver<String>) {
         }
     });
     (addr, asked)
+}
+
+/// One more listener, for clients of a proxy: they are known by what it states, and stages behind are told.
+#[test]
+fn listeners_differ_in_how_clients_come() {
+    let folder = site();
+    let proxied = free_addr();
+    let more = "log.access = \"-\"\nlog.format = \"common\"\ntrusted_proxies = [\"127.0.0.0/8\"]\n\
+                [[site]]\nhosts = [\"*.example\"]\n";
+    let config = format!(
+        "{more}root = {:?}\n[[site.access]]\npath = \"/closed\"\ndeny = [\"192.0.2.7\"]\n\
+         [[listener]]\nlisten = [\"{proxied}\"]\nproxy_protocol = true\n",
+        folder.join(".")
+    );
+    let server = Server::start(&Options::new(folder.join(".")).engine("isolated").config(&config));
+    let request = "GET /closed/a.txt HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+    let own = wire::exchange(server.addr(), request.as_bytes());
+    assert_eq!(told(&own).0, "HTTP/1.1 200 OK");
+    let stated = format!("PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n{request}");
+    let theirs = wire::exchange(proxied, stated.as_bytes());
+    assert_eq!(told(&theirs).0, "HTTP/1.1 403 Forbidden");
+    assert!(soon(wire::PATIENCE, || server.stdout().contains("192.0.2.7 - - ")));
+    // both outlive what serves them, and a reload
+    crash(&server, "receive 1");
+    let before = stages(&server);
+    let (code, said) = server.reload();
+    assert_eq!(code, Some(0), "{said}");
+    until_gone(&before);
+    assert_eq!(told(&wire::exchange(proxied, stated.as_bytes())).0, "HTTP/1.1 403 Forbidden");
+    assert_eq!(told(&get(server.addr(), "/closed/a.txt")).0, "HTTP/1.1 200 OK");
+    end(server);
 }
 
 #[test]

@@ -240,12 +240,13 @@ impl Draft {
     /// What cannot stand beside `engine = "isolated"`.
     pub(super) fn check_isolated(&self, wrong: &mut Vec<(At, Wrong)>) {
         let listeners = self.all_listeners();
-        let isolated = |(_, listener): &&(At, super::Listener)| listener.engine == Engine::Isolated;
-        let Some((first, _)) = listeners.iter().find(isolated) else { return };
+        if !self.is_isolated() {
+            return;
+        }
         let top = At::default();
         let mut refuse = |at: At, what: &'static str| wrong.push((at, Wrong::NotIsolated { what }));
-        if listeners.len() > 1 {
-            refuse(first.child("engine"), "it takes one [[listener]], with all addresses");
+        for (at, _) in listeners.iter().filter(|(_, one)| one.engine != Engine::Isolated) {
+            refuse(at.child("engine"), "all listeners have it or none: receive accepts for all");
         }
         let process = &self.process;
         let refused = [
@@ -256,7 +257,6 @@ impl Draft {
                 "the firewall is not told of clients yet",
             ),
             (process.agent == Switch::On, "agent", "the agent does not see the other stages yet"),
-            (process.user.is_some(), "user", "the stages stay what started them yet"),
             (
                 process.limits.head_bytes.0 + ADDED_BYTES as u64 > MOST_HEAD_BYTES,
                 "limits.head_bytes",
@@ -312,20 +312,20 @@ impl Draft {
                     "write them as users: where other software answers, no stage reads this file";
                 refuse(path.child("auth").item(index).child("file"), what);
             }
-            if !site.authorities.is_empty() {
-                let what = "its stages ask no other server who may yet";
-                refuse(path.child("forward_auth").item(0), what);
-            }
             for (index, proxy) in site.proxies.iter().enumerate() {
                 if proxy.tells_client_first() {
                     let at = path.child("proxy").item(index).child("proxy_protocol");
                     refuse(at, "its stages do not know the port of a client");
                 }
             }
-            let counts = [("proxy", site.proxies.len()), ("fastcgi", site.fastcgi.len())];
+            let counts = [
+                ("proxy", site.proxies.len()),
+                ("fastcgi", site.fastcgi.len()),
+                ("forward_auth", site.authorities.len()),
+            ];
             for (list, count) in counts.into_iter().filter(|_| isolated.is_answered_elsewhere()) {
                 (0..count.min(1)).for_each(|index| {
-                    let what = "where other software answers, no stage asks this application";
+                    let what = "where other software answers, no stage asks others";
                     refuse(path.child(list).item(index), what);
                 });
             }
