@@ -104,15 +104,7 @@ pub fn drop_to_user(
         GateMode::Off => Kept::Binding,
         GateMode::Auto | GateMode::Address | GateMode::Full => Kept::BindingAndGate,
     };
-    let wanted = match &config.user {
-        Some(user) => Some(user_of(user, config.group.as_ref())?),
-        None => None,
-    };
-    if let Some(user) = wanted.filter(|user| (user.user, user.group) != privileges::current()) {
-        if !privileges::may_become_another() {
-            let name = config.user.as_ref().map_or("", Account::as_str).to_owned();
-            return Err(PrivilegeError::NotRoot { name });
-        }
+    if let Some(user) = another(config)? {
         listeners.give(user.user, user.group).map_err(refused)?;
         for path in files {
             lchown(path, Some(user.user), Some(user.group)).map_err(refused)?;
@@ -130,6 +122,22 @@ pub fn drop_to_user(
         }
     }
     privileges::gain_nothing().map_err(refused)
+}
+
+/// The user that `config` names, if this process is another and may become that one.
+///
+/// # Errors
+/// [`PrivilegeError`] if there is no such user, or it may not.
+pub(crate) fn another(config: &Config) -> Result<Option<User>, PrivilegeError> {
+    let Some(account) = &config.user else { return Ok(None) };
+    let user = user_of(account, config.group.as_ref())?;
+    if (user.user, user.group) == privileges::current() {
+        return Ok(None);
+    }
+    match privileges::may_become_another() {
+        true => Ok(Some(user)),
+        false => Err(PrivilegeError::NotRoot { name: account.as_str().to_owned() }),
+    }
 }
 
 /// The user, by name or number, in that group or the user's own.

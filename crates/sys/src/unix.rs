@@ -28,6 +28,18 @@ pub struct SocketFile {
 /// `AddrInUse` if a process listens there, `AlreadyExists` if there is a file that is no socket; or
 /// what the kernel says.
 pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
+    listen_for(path, backlog, None)
+}
+
+/// As [`listen`]; with an owner, by numbers of user and group, nobody else may connect but root.
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_for(
+    path: &Path,
+    backlog: i32,
+    owner: Option<(u32, u32)>,
+) -> io::Result<(OwnedFd, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
     remove_stale(path, &address)?;
     let socket = stream()?;
@@ -35,7 +47,10 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
     let found = fs::symlink_metadata(path)?;
     let file = SocketFile { path: path.to_owned(), identity: Some((found.dev(), found.ino())) };
     // no client gets in before it listens
-    chmod(path, Mode::from_raw_mode(0o666))?;
+    chmod(path, Mode::from_raw_mode(if owner.is_some() { 0o600 } else { 0o666 }))?;
+    if let Some((user, group)) = owner {
+        std::os::unix::fs::lchown(path, Some(user), Some(group))?;
+    }
     net::listen(&socket, backlog)?;
     Ok((socket, file))
 }

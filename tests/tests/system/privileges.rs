@@ -7,13 +7,14 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::{binary, copy_program, free_addr};
 use forebay_tests::wire::{PATIENCE, exchange};
-use forebay_tests::{Options, Server};
-use rustix::process::Signal;
+use forebay_tests::{ISOLATED, Options, Server};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -100,6 +101,90 @@ fn a_server_that_root_starts_becomes_the_user() {
     assert!(hello(low) && hello(lower));
     server.signal(Signal::TERM);
     assert!(server.wait(PATIENCE).unwrap().success());
+}
+
+/// A line of `/proc/PID/status` of a process.
+fn of_process(pid: u32, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The children of a server that are its stages, by name.
+fn stages(server: &Server) -> Vec<(String, u32)> {
+    let pid = server.pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let stage = |pid: u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let mut words = line.split(|&b| b == 0).map(String::from_utf8_lossy);
+        words.find(|word| word == "stage")?;
+        Some((words.next()?.into_owned(), pid))
+    };
+    children.split_whitespace().filter_map(|pid| stage(pid.parse().ok()?)).collect()
+}
+
+/// Who has the content and the clients becomes the user; who decides is nobody; the first process stays root, and
+/// so does what it reads and writes.
+#[test]
+fn stages_that_root_starts_become_the_user() {
+    if !is_root() {
+        return;
+    }
+    // a number that is no user's: nothing is shared with it by chance
+    const USER: u32 = 54_321;
+    let folder = site();
+    folder.write("app/root/secret", "root's own");
+    fs::set_permissions(folder.join("app/root/secret"), Permissions::from_mode(0o600)).unwrap();
+    let lines = format!("user = \"{USER}\"\ngroup = \"{USER}\"\n");
+    let options = Options::new(folder.join("app/root")).engine(ISOLATED).config(&lines);
+    let mut server = Server::start(&options);
+    let are_confined = |server: &Server| {
+        let all = stages(server);
+        assert_eq!(all.len(), 5, "{all:?}");
+        for (name, pid) in all {
+            let user = if name == "process" { NOBODY } else { USER };
+            let four = [user.to_string().as_str(); 4].join(" ");
+            for line in ["Uid:", "Gid:"] {
+                assert_eq!(of_process(pid, line), four, "{name} {line}");
+            }
+            assert_eq!(of_process(pid, "NoNewPrivs:"), "1", "{name}");
+            // root's rights are gone, but for that to bind low ports
+            let rights = u64::from_str_radix(&of_process(pid, "CapBnd:"), 16).unwrap();
+            assert_eq!(rights & !0x400, 0, "{name}");
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+            let mut words = line.split(|&b| b == 0).map(String::from_utf8_lossy);
+            words.find(|word| word == "--links").unwrap();
+            let links = PathBuf::from(words.next().unwrap().into_owned());
+            // they may reach each other's sockets, and change nothing that root reads
+            let of = |name: &str| fs::metadata(links.join(name)).unwrap();
+            assert_eq!((of("").uid(), of("").mode() & 0o777), (0, 0o711));
+            for file in ["forebay.toml", "ends", "lock"] {
+                assert_eq!((of(file).uid(), of(file).mode() & 0o777), (0, 0o600), "{file}");
+            }
+            for socket in ["process-1.sock", "respond-2.sock"] {
+                let of = of(socket);
+                assert_eq!((of.uid(), of.mode() & 0o777), (USER, 0o600), "{socket}");
+            }
+        }
+    };
+    are_confined(&server);
+    assert!(hello(server.addr()));
+    let secret = exchange(server.addr(), &[b"GET /secret", &GET[5..]].concat());
+    assert!(!secret.windows(6).any(|bytes| bytes == b"root's"));
+    // one that crashes is started again, and so are all by a reload
+    let (_, pid) = stages(&server).into_iter().find(|(name, _)| name == "respond").unwrap();
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
+    assert!(hello(server.addr()));
+    assert!(soon(PATIENCE, || stages(&server).len() == 5));
+    let (code, said) = server.reload();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(hello(server.addr()));
+    assert!(soon(PATIENCE, || stages(&server).len() == 5));
+    are_confined(&server);
+    server.signal(Signal::TERM);
+    assert!(server.wait(PATIENCE).unwrap().success());
+    let said = refused(&folder, "engine = \"isolated\"\nuser = \"root\"", Some(NOBODY));
+    assert!(said.contains("user: only root can become root"), "{said}");
 }
 
 /// Runs the server with this configuration until it ends by itself; what it said.

@@ -3,14 +3,17 @@
 //! A supervisor makes one at its start and one at each reload, and removes it when its stages have ended. What
 //! one leaves that is killed goes when the same user starts the next: all that use a directory hold a shared
 //! lock on a file in it, and what nobody holds is removed. The stages cannot do it, Landlock keeps them out.
+//!
+//! Nobody but this user may enter it. Where stages become another user (`user`), that one may connect to sockets in
+//! it, and no more: what root reads and writes there must not be others' to change.
 
 use super::stage::Role;
 use forebay_sys::clock;
 use forebay_sys::file::{lock_shared, try_lock};
 use forebay_upstream::ends::{End, Ends};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
@@ -37,11 +40,13 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn make() -> io::Result<Links> {
+    /// `is_entered`: by stages that are another user.
+    pub(super) fn make(is_entered: bool) -> io::Result<Links> {
         let base = std::env::temp_dir();
+        let mode = if is_entered { 0o711 } else { 0o700 };
         for attempt in 0..100 {
             let path = base.join(format!("{PREFIX}{}-{attempt}", std::process::id()));
-            match DirBuilder::new().mode(0o700).create(&path) {
+            match DirBuilder::new().mode(mode).create(&path) {
                 Ok(()) => {
                     let links = Links::lock(path)?;
                     remove_abandoned(&base, links.path.metadata()?.uid());
@@ -57,10 +62,10 @@ impl Links {
     /// Under its name the file is never seen without its lock.
     fn lock(path: PathBuf) -> io::Result<Links> {
         let new = path.join("new");
-        let lock = File::create(&new)?;
+        let lock = own_file().write(true).open(&new)?;
         lock_shared(&lock)?;
         fs::rename(&new, path.join(LOCK))?;
-        let ends = File::options().append(true).create_new(true).open(path.join(ENDS))?;
+        let ends = own_file().append(true).open(path.join(ENDS))?;
         Ok(Links { path, _lock: lock, ends })
     }
 
@@ -75,7 +80,8 @@ impl Links {
 
     /// The configuration as it is now, for all processes that have this directory.
     pub(super) fn keep(&self, file: &Path) -> io::Result<()> {
-        fs::copy(file, self.path.join(COPY)).map(drop)
+        let mut copy = own_file().write(true).open(self.path.join(COPY))?;
+        io::copy(&mut File::open(file)?, &mut copy).map(drop)
     }
 
     /// Tells those who ask this instance, from 1, that its process has ended.
@@ -105,6 +111,13 @@ impl Drop for Links {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
     }
+}
+
+/// A new file that nobody else may read.
+fn own_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create_new(true).mode(0o600);
+    options
 }
 
 /// The copy of the configuration that a supervisor has left for its stages, if there is one.
@@ -166,13 +179,13 @@ mod tests {
     #[test]
     fn what_all_have_left_is_removed_by_the_next() {
         // one that is killed does nothing
-        let killed = ManuallyDrop::new(Links::make().unwrap());
+        let killed = ManuallyDrop::new(Links::make(false).unwrap());
         let stage = hold(killed.path()).unwrap();
         killed._lock.unlock().unwrap();
-        let next = Links::make().unwrap();
+        let next = Links::make(false).unwrap();
         assert!(killed.path().exists(), "a stage has it");
         drop(stage);
-        let last = Links::make().unwrap();
+        let last = Links::make(false).unwrap();
         assert!(!killed.path().exists() && next.path().exists() && last.path().exists());
         assert!(hold(killed.path()).is_none());
     }

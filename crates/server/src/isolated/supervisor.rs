@@ -9,6 +9,7 @@ use crate::config::{self, Config, Depth, Endpoint};
 use crate::control_socket::{self, CommandAnswer, CommandRequest};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
+use crate::privileges::{self, PrivilegeError};
 use crate::run::{Ready, RunError, say};
 use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, Passing};
@@ -121,6 +122,8 @@ struct Supervisor {
     limits: Generation,
     cgroups: Cgroups,
     config: Config,
+    /// Whom stages become, but for *process*: by numbers of user and group. This process stays what it is.
+    user: Option<(u32, u32)>,
     /// The listening sockets, for `receive`.
     sockets: Vec<OwnedFd>,
     slots: Vec<Slot>,
@@ -147,7 +150,8 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
     let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
     let endpoints = endpoints(&config);
     let hands = listeners.take_endpoints(&endpoints, 1).map_err(RunError::Listen)?;
-    let links = Links::make().map_err(resources("a directory for sockets"))?;
+    let user = user(&config).map_err(RunError::Privileges)?;
+    let links = Links::make(user.is_some()).map_err(resources("a directory for sockets"))?;
     links.keep(&file).map_err(resources("a copy of the configuration"))?;
     let sockets = hands.into_iter().flatten().map(|socket| socket.socket).collect();
     let program = std::env::current_exe().map_err(resources("the path of the program"))?;
@@ -159,6 +163,7 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
         cgroups: Cgroups::default(),
         slots: slots(&config),
         config,
+        user,
         sockets,
         leaving: Vec::new(),
         stopping: None,
@@ -185,6 +190,11 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
 
 fn endpoints(config: &Config) -> Vec<Endpoint> {
     config.listeners.iter().flat_map(|listener| listener.listen.clone()).collect()
+}
+
+/// Whom stages become, if they are to be another than this process.
+fn user(config: &Config) -> Result<Option<(u32, u32)>, PrivilegeError> {
+    Ok(privileges::another(config)?.map(|user| (user.user, user.group)))
 }
 
 /// Those that answer are there before those that ask.
@@ -272,7 +282,7 @@ impl Supervisor {
             let path = place.socket(role, instance);
             // where an instance has ended nobody listens: that nothing ran is certain then
             let _ = fs::remove_file(&path);
-            let (socket, file) = unix::listen(&path, BACKLOG)?;
+            let (socket, file) = unix::listen_for(&path, BACKLOG, self.user)?;
             // its file goes with the directory
             file.leave();
             own = Some(socket);
@@ -491,15 +501,18 @@ impl Supervisor {
         if endpoints(&config) != endpoints(&self.config) {
             return Err("other addresses need a restart".to_owned());
         }
-        let links = Links::make().map_err(|error| error.to_string())?;
+        let user = user(&config).map_err(|error| error.to_string())?;
+        let links = Links::make(user.is_some()).map_err(|error| error.to_string())?;
         links.keep(&self.file).map_err(|error| error.to_string())?;
         let links = std::mem::replace(&mut self.links, links);
         let old = std::mem::replace(&mut self.slots, slots(&config));
         let config = std::mem::replace(&mut self.config, config);
+        let user = std::mem::replace(&mut self.user, user);
         let limits = std::mem::take(&mut self.limits);
         if let Err(why) = self.start_all() {
             end(std::mem::replace(&mut self.slots, old).into_iter().filter_map(|slot| slot.child));
             (self.links, self.config, self.limits) = (links, config, limits);
+            self.user = user;
             return Err(why.to_string());
         }
         let until = Instant::now() + self.config.timeouts.drain + MARGIN;
