@@ -28,6 +28,8 @@ pub type GivenField = (Box<str>, Option<Box<[u8]>>);
 /// What others have said of a request before it was answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
+    /// Under what number they were asked.
+    pub id: Option<u128>,
     /// The rules, by number, that asked another server, which has let it through.
     pub allowed: Vec<u16>,
     /// Fields that an application is to be told instead of the client's: without a value, only that.

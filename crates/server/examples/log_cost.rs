@@ -24,6 +24,7 @@ fn record(logger: &mut Logger, request: &Request<'_>) {
         user: None,
         secured: None,
         via_proxy: false,
+        id: None,
         request: Some(request),
         judged: None,
         relayed: None,

@@ -251,16 +251,16 @@ pub fn ask_stage(
     knows_no_rules: bool,
 ) -> Result<Ask, Refused> {
     let Request { head, peer, .. } = *request;
-    let is_told = standpoint.trusted.trust(peer);
-    let made = format!("{id:032x}");
-    let given = request_id::given(request).filter(|_| is_told);
+    let is_believed = standpoint.trusted.are_believed(peer);
+    let made = request_id::text(id);
+    let given = request::valid_id(head).filter(|_| is_believed);
     let origin = Origin {
         client: client_of(peer, head, standpoint.trusted),
-        is_secure: peer.secured.is_some() || (is_told && stage::is_secure(head)),
+        is_secure: peer.secured.is_some() || (is_believed && stage::is_secure(head)),
         local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
         tunnel: standpoint.tunnel_of(head),
         may_change: applications.take_tunnels,
-        id: given.unwrap_or(made.as_bytes()),
+        id: given.unwrap_or(&made),
     };
     let mut text = Vec::with_capacity(1024);
     // what is asked of the server as a whole has no path
@@ -489,8 +489,7 @@ fn from(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies, local: SocketAdd
     From {
         nearest,
         client: client_of(peer, head, trusted),
-        // a proxy that has stated no client passes bytes on: what they say is the client's own
-        is_trusted: peer.stated != Some(peer.remote) && trusted.contain(nearest),
+        is_trusted: trusted.are_believed(peer),
         is_secure: peer.secured.is_some(),
         port: local.port(),
     }

@@ -37,6 +37,13 @@ impl TrustedProxies {
     pub fn trust(&self, peer: &Peer) -> bool {
         self.contain(peer.remote.ip())
     }
+
+    /// Whether fields that proxies add are believed: who sends them is one that is trusted. One that has stated
+    /// no client passes bytes on: what they say is the client's own.
+    #[inline]
+    pub fn are_believed(&self, peer: &Peer) -> bool {
+        peer.stated != Some(peer.remote) && self.contain(peer.address().ip().to_canonical())
+    }
 }
 
 /// The client of a request: logs, limits and rules go by its address. `0.0.0.0` if it is a program
@@ -63,11 +70,7 @@ impl TrustedProxies {
 #[inline]
 pub fn client_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> IpAddr {
     let nearest = peer.address().ip().to_canonical();
-    // a proxy that has stated no client passes bytes on: what they say is the client's own
-    if peer.stated == Some(peer.remote) {
-        return nearest;
-    }
-    if !trusted.contain(nearest) || !head.has(Name::XForwardedFor) {
+    if !head.has(Name::XForwardedFor) || !trusted.are_believed(peer) {
         return nearest;
     }
     let values = head.values(Name::XForwardedFor).rev();

@@ -13,7 +13,6 @@ use crate::isolated::Role;
 use crate::job::{Done, Job};
 use crate::listen::TLS;
 use crate::live::{Live, ServingSnapshot};
-use crate::log;
 use crate::log::request_id::RequestIds;
 use crate::log::{Entry, Line, Logger};
 use crate::passing::Passing;
@@ -360,7 +359,8 @@ impl Process for FastLane {
         if relay.attempts() > 1 {
             self.metrics.add(Counter::UpstreamRetries, u64::from(relay.attempts() - 1));
         }
-        let destination = &relay.tag.destination;
+        let asked = &relay.tag;
+        let destination = &asked.destination;
         if let Some(failure) = relay.failure() {
             let (status, text) = failed(failure);
             let unanswered = match status {
@@ -378,7 +378,7 @@ impl Process for FastLane {
             if let Failed::Unasked(unavailable) = failure {
                 self.unavailable(unavailable, ticket, reply);
             }
-            return self.refuse_for(destination, request, status, text, reply);
+            return self.refuse_for(asked, request, status, text, reply);
         }
         count(Counter::UpstreamAnswered);
         let status = relay.status().unwrap_or_default();
@@ -387,29 +387,24 @@ impl Process for FastLane {
             match status {
                 200..300 => return self.allowed(rule, request, relay),
                 401 | 403 => {}
-                _ => {
-                    let destination = &relay.tag.destination;
-                    return self.refuse_for(destination, request, 502, NO_DECISION, reply);
-                }
+                _ => return self.refuse_for(&relay.tag, request, 502, NO_DECISION, reply),
             }
         } else if is_tunnel && let Some(text) = refuses_tunnel(relay, status) {
-            return self.refuse_for(destination, request, 502, text, reply);
+            return self.refuse_for(&relay.tag, request, 502, text, reply);
         } else if !is_tunnel && let Some(sent) = self.sent_instead(relay) {
             return match sent {
                 Ok(sent) => {
                     self.give_back(relay);
-                    let given = request.passed.cloned().unwrap_or_default();
-                    Relayed::Again(Box::new(Passed { sent: Some(sent), ..given }))
+                    let (id, given) = (Some(relay.tag.id), request.passed.cloned());
+                    let given = given.unwrap_or_default();
+                    Relayed::Again(Box::new(Passed { id, sent: Some(sent), ..given }))
                 }
-                Err(text) => {
-                    let destination = &relay.tag.destination;
-                    self.refuse_for(destination, request, 502, text, reply)
-                }
+                Err(text) => self.refuse_for(&relay.tag, request, 502, text, reply),
             };
         }
         let settings = relay.application().settings();
         if settings.errors() == Errors::Ours && status >= 400 {
-            return self.refuse_for(destination, request, status, reason(status), reply);
+            return self.refuse_for(&relay.tag, request, status, reason(status), reply);
         }
         let authorities = [relay.application().authority(relay.upstream())];
         let moved = settings.proxy().filter(|proxy| proxy.rewrites).map(|proxy| Moved {
@@ -754,7 +749,10 @@ impl FastLane {
         if let Some(ticket) = ticket {
             ticket.end();
         }
-        let mut asked = Asked { destination, id: self.ids.number(), rule };
+        // one that was asked about before keeps its number
+        let known = request.passed.and_then(|passed| passed.id);
+        let id = known.unwrap_or_else(|| self.ids.number());
+        let mut asked = Asked { destination, id, rule };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
@@ -769,7 +767,6 @@ impl FastLane {
         let standpoint = self.standpoint();
         let ask = match authority {
             Some(authority) => {
-                let id = asked.id;
                 ask_authority(authority, &application, request, id, rank, standpoint, hidden)
             }
             None => ask(&application, request, &asked, rank, standpoint, hidden),
@@ -791,15 +788,15 @@ impl FastLane {
                         if let (Some(judge), Some(ticket)) = (&mut self.judge, &*ticket) {
                             judge.unanswered(ticket, Unanswered::Unavailable);
                         }
-                        asked = Asked { destination, id: 0, rule: None };
+                        asked = Asked { destination, id, rule: None };
                         self.unavailable(unavailable, ticket, reply);
                         failed(Failed::Unasked(unavailable))
                     }
                 }
             }
         };
-        match self.refuse_for(&asked.destination, request, status, text, reply) {
-            Relayed::Job(job) => Outcome::Job(job),
+        match self.refuse_for(&asked, request, status, text, reply) {
+            Relayed::Job(job, _) => Outcome::Job(job),
             _ => Outcome::Replied,
         }
     }
@@ -813,6 +810,7 @@ impl FastLane {
     ) -> Relayed<Job> {
         let mut passed = request.passed.cloned().unwrap_or_default();
         passed.allowed.push(rule);
+        passed.id = Some(relay.tag.id);
         let application = Arc::clone(relay.application());
         let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
         for name in authority.iter().flat_map(|authority| &authority.copy) {
@@ -907,14 +905,18 @@ impl FastLane {
     /// Answers in the place of an application.
     fn refuse_for(
         &mut self,
-        destination: &Destination,
+        asked: &Asked,
         request: &Request<'_>,
         status: u16,
         text: &'static str,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<Job> {
-        match self.site.refuse_for(destination, request, status, text, reply) {
-            Outcome::Job(work) => Relayed::Job(Job::uncounted(work)),
+        match self.site.refuse_for(&asked.destination, request, status, text, reply) {
+            Outcome::Job(work) => {
+                let given = request.passed.cloned().unwrap_or_default();
+                let passed = Passed { id: Some(asked.id), ..given };
+                Relayed::Job(Job::uncounted(work), Box::new(passed))
+            }
             _ => Relayed::Own,
         }
     }
@@ -1036,14 +1038,12 @@ impl Journal for FastLane {
     ) -> Option<Line> {
         let Answered { peer, request, ticket, status, stages } = *answered;
         let ticket = ticket.and_then(Option::as_ref);
-        let relayed = relayed_of(relay);
-        Some(self.begin_line(peer, request, ticket, relayed, Some(status), stages))
+        Some(self.begin_line(peer, request, ticket, Some(relay), Some(status), stages))
     }
 
     fn given_up(&mut self, asked: &GivenUp<'_, Option<Ticket>>, relay: Option<&Detour>) {
         let GivenUp { peer, request, ticket, stages } = *asked;
-        let relayed = relay.and_then(relayed_of);
-        let line = self.begin_line(peer, Some(request), ticket.as_ref(), relayed, None, stages);
+        let line = self.begin_line(peer, Some(request), ticket.as_ref(), relay, None, stages);
         self.logger.log(line, 0);
     }
 
@@ -1053,10 +1053,12 @@ impl Journal for FastLane {
     }
 }
 
-/// What the log says of a detour. Of the next stage, its own line tells.
-fn relayed_of(detour: &Detour) -> Option<log::line::Relayed<'_>> {
-    let Detour::Application(passing) = detour else { return None };
-    (!passing.exchange.application().is_stage()).then(|| said_of(&passing.exchange))
+/// The exchange with an application, or with the next stage.
+fn exchange_of(detour: &Detour) -> Option<&Exchange<Asked>> {
+    match detour {
+        Detour::Application(passing) => Some(&passing.exchange),
+        Detour::Place(_) => None,
+    }
 }
 
 impl FastLane {
@@ -1066,7 +1068,7 @@ impl FastLane {
         peer: &Peer,
         request: Option<&Request<'_>>,
         ticket: Option<&Ticket>,
-        relayed: Option<log::line::Relayed<'_>>,
+        relay: Option<&Detour>,
         status: Option<u16>,
         stages: Stages,
     ) -> Line {
@@ -1078,20 +1080,27 @@ impl FastLane {
             Some(request) => client_of(peer, request.head, &self.trusted),
             None => peer.address().ip(),
         };
-        let via_proxy = self.trusted.trust(peer);
+        let via_proxy = self.trusted.are_believed(peer);
         let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
         let secured = peer.secured.as_deref();
         let user = request.filter(|_| status.is_some()).and_then(|request| self.site.user(request));
         let user = user.as_deref();
+        let passed = request.and_then(|request| request.passed);
+        let exchange = relay.and_then(exchange_of);
+        let id = exchange.map(|exchange| exchange.tag.id);
+        let id = id.or_else(|| passed?.id);
+        // of the next stage, its own line tells
+        let asked = exchange.filter(|exchange| !exchange.application().is_stage()).map(said_of);
         // what is sent instead of an application's answer is its answer, too
-        let sent = || request?.passed?.sent.as_ref();
-        let relayed = relayed.or_else(|| sent().map(|sent| before(&sent.by)));
+        let sent = || passed?.sent.as_ref();
+        let relayed = asked.or_else(|| sent().map(|sent| before(&sent.by)));
         let entry = Entry {
             site,
             client,
             user,
             secured,
             via_proxy,
+            id,
             request,
             judged,
             relayed,

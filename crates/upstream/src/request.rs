@@ -25,6 +25,9 @@ const REQUEST_ID: &str = "X-Request-Id";
 /// The longest request id that is taken over, bytes.
 const MOST_ID_BYTES: usize = 128;
 
+/// What one may have besides letters and digits: it is to stand in a log as it is.
+const IN_IDS: &[u8] = b"-_.:/+=@";
+
 /// Which host an upstream is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Host {
@@ -460,13 +463,14 @@ pub(crate) fn protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Vec<u8> {
     protocols.join(b", ".as_slice())
 }
 
-/// The request id that a head has, if it is fit to be one.
-pub(crate) fn valid_id<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
+/// The request id that a head has, if it has one and that is fit to be one. Whether who has written it is
+/// believed, the caller knows.
+pub fn valid_id<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
     let mut ids = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID));
-    let is_good = |value: &&[u8]| {
-        (1..=MOST_ID_BYTES).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)
-    };
-    ids.next().map(|(_, value)| value).filter(is_good)
+    let (_, id) = ids.next()?;
+    let is_sane = |byte: &u8| byte.is_ascii_alphanumeric() || IN_IDS.contains(byte);
+    let is_good = (1..=MOST_ID_BYTES).contains(&id.len()) && id.iter().all(is_sane);
+    (is_good && ids.next().is_none()).then_some(id)
 }
 
 /// What `Connection` says.

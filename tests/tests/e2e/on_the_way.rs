@@ -2,11 +2,12 @@
 //! pass, files are sent instead of answers, answers are compressed and received before they are taken.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use crate::isolated::UNHURRIED;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::{free_addr, free_at_all_addresses};
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{Options, Server, on_each_engine};
+use forebay_tests::{ISOLATED, Options, Server, on_each_engine, on_isolated};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,6 +21,14 @@ on_each_engine!(
     files_are_sent_instead_of_answers,
     answers_are_compressed_as_they_come,
     a_slow_client_keeps_no_application_busy,
+    a_request_has_one_name,
+);
+
+on_isolated!(
+    another_server_says_who_may_pass,
+    files_are_sent_instead_of_answers,
+    answers_are_compressed_as_they_come,
+    a_request_has_one_name,
 );
 
 /// A server that answers each request by what this makes of its head and body, one connection a thread.
@@ -146,7 +155,8 @@ fn start(engine: &str, lines: &str) -> (Server, Folder) {
     folder.write("root/files/paper.pdf", "a paper, in pages");
     folder.write("root/403.html", "ours");
     let options = Options { log: true, ..Options::new(folder.join("root")) };
-    (Server::start(&options.engine(engine).config(lines)), folder)
+    let lines = if engine == ISOLATED { format!("{UNHURRIED}{lines}") } else { lines.to_owned() };
+    (Server::start(&options.engine(engine).config(&lines)), folder)
 }
 
 /// Lets those through who show the right cookie, and says who they are.
@@ -163,6 +173,54 @@ fn decide(head: &str, body: &[u8]) -> Vec<u8> {
         return said("302 Found", "Location: /login\r\n", b"");
     }
     said("401 Unauthorized", "WWW-Authenticate: Key\r\nSet-Cookie: a=b\r\n", b"who are you?")
+}
+
+/// Answers with its head, or with an error.
+fn fail_or_echo(head: &str, body: &[u8]) -> Vec<u8> {
+    match head.starts_with("GET /app/fails ") {
+        true => said("500 Internal Server Error", "", b"theirs"),
+        false => echo(head, body),
+    }
+}
+
+/// Who decides and who answers know a request under the same name, and so does the log, which says it however the
+/// request is answered in the end.
+fn a_request_has_one_name(engine: &str) {
+    let (authority, application) = (Application::start(decide), Application::start(fail_or_echo));
+    let (to, app) = (authority.addr, application.addr);
+    let (server, _folder) = start(
+        engine,
+        &format!(
+            "log.format = \"json\"\nerrors = {{ 500 = \"/403.html\" }}\ntrusted_proxies = [\"127.0.0.2\"]\n\
+             [[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\nerrors = \"ours\"\n\
+             [[forward_auth]]\npath = \"/app\"\nto = \"http://{to}\"\nuri = \"/verify?from=a\"\n"
+        ),
+    );
+    let name = |head: &str| {
+        let line = head.lines().find_map(|line| line.strip_prefix("X-Request-Id: "));
+        line.unwrap_or_else(|| panic!("{engine} {head}")).to_owned()
+    };
+    let mut names = Vec::new();
+    for (path, status) in [("/app/x", 200), ("/app/fails", 500)] {
+        let fields = "Cookie: key=right\r\nX-Request-Id: mine\r\n";
+        assert_eq!(ask(&server, "GET", path, fields, "").status, status, "{engine} {path}");
+        let told = [&authority, &application].map(|one| name(&one.heads().pop().unwrap()));
+        assert_eq!(told[0], told[1], "{engine} {path}");
+        assert_eq!(told[0].len(), 32, "{engine} {path}: {told:?}");
+        names.extend(told.into_iter().take(1));
+    }
+    assert_ne!(names[0], names[1], "{engine}");
+    // one that never was an application's has a name, too
+    assert_eq!(ask(&server, "GET", "/", "X-Request-Id: mine\r\n", "").status, 200);
+    let logged = || -> Vec<String> {
+        let text = server.stdout();
+        let ids = text.lines().filter_map(|line| line.split_once("\"request_id\":\""));
+        ids.map(|(_, rest)| rest.split('"').next().unwrap().to_owned()).collect()
+    };
+    assert!(soon(PATIENCE, || logged().len() == 3), "{engine} {}", server.stdout());
+    let logged = logged();
+    assert_eq!(logged[..2], names[..], "{engine}");
+    assert_eq!(logged[2].len(), 32, "{engine}");
 }
 
 fn echo(head: &str, body: &[u8]) -> Vec<u8> {

@@ -131,8 +131,8 @@ pub enum Relayed<J> {
     /// An answer of its own: that of the exchange is not wanted.
     Own,
     /// Nothing: the exchange is not wanted, and this must be done first; then the request is processed again
-    /// with the result.
-    Job(J),
+    /// with the result, and this is known of it from now on.
+    Job(J, Box<Passed>),
     /// Nothing: the exchange is not wanted any more, and the request is processed again, of which this is
     /// known from now on.
     Again(Box<Passed>),

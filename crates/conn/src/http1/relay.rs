@@ -323,7 +323,7 @@ impl<H: Handler> Http1<H> {
                 let relayed = cx.handler.relayed(request, ticket, relay, &mut reply);
                 let (status, bytes) = (reply.status, reply.body_bytes);
                 let keep_alive = reply.keep_alive;
-                if let Relayed::Job(_) | Relayed::Again(_) = relayed {
+                if let Relayed::Job(..) | Relayed::Again(_) = relayed {
                     return (relayed, status, bytes, keep_alive);
                 }
                 let (peer, ticket) = (cx.peer, Some(&*ticket));
@@ -332,7 +332,7 @@ impl<H: Handler> Http1<H> {
                 let head = request.head;
                 relaying.told = match &relayed {
                     Relayed::Switched => Told::Switch { client_ended: false, server_ended: false },
-                    Relayed::Own | Relayed::Job(_) | Relayed::Again(_) => Told::Nothing,
+                    Relayed::Own | Relayed::Job(..) | Relayed::Again(_) => Told::Nothing,
                     Relayed::Body => {
                         let encoder = match relay.length() {
                             _ if head.method == Method::Head || !has_body(status) => {
@@ -349,8 +349,8 @@ impl<H: Handler> Http1<H> {
             });
         cx.watch.lap(Activity::Process);
         let relayed = match relayed {
-            Relayed::Job(job) => {
-                kept.body = relaying.upload;
+            Relayed::Job(job, passed) => {
+                (kept.body, kept.passed) = (relaying.upload, Some(passed));
                 kept.stage = Stage::Job(Some(job));
                 self.state = RequestState::Kept(kept);
                 return;

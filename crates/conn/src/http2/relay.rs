@@ -377,9 +377,9 @@ impl<H: Handler> Http2<H> {
         let is_tunnel = matches!(relayed, Relayed::Switched);
         match relayed {
             Relayed::Own => return self.drop_upload(stream, relaying.upload.take()),
-            Relayed::Job(job) => {
+            Relayed::Job(job, passed) => {
                 let Relaying { mut kept, upload, .. } = *relaying;
-                kept.stage = Stage::Job(Some(job));
+                (kept.passed, kept.stage) = (Some(passed), Stage::Job(Some(job)));
                 self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload });
                 return self.asking.push_back(stream);
             }

@@ -11,6 +11,7 @@ use crate::policy::Judged;
 use forebay_conn::{Request, Secured, Stages};
 use forebay_metrics::{Local, SiteSlot};
 use forebay_sys::clock;
+use forebay_upstream::request::valid_id;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +44,10 @@ pub struct Entry<'r> {
     pub user: Option<&'r [u8]>,
     /// What was agreed with the client of the connection; `None` if that is plain.
     pub secured: Option<&'r Secured>,
-    /// The connection comes from a trusted proxy, whose name for the request counts.
+    /// Fields of proxies are believed, and so is their name for the request.
     pub via_proxy: bool,
+    /// Under what number others were asked for it.
+    pub id: Option<u128>,
     /// What was asked; `None` if no head could be read.
     pub request: Option<&'r Request<'r>>,
     /// How it was judged; `None` if there is no policy, or it never came to that.
@@ -226,11 +229,12 @@ impl Logger {
         let written_ns = self.tick();
         let Stages { begun_ns, complete_ns } = entry.stages;
         let made;
-        let given = entry.request.filter(|_| entry.via_proxy).and_then(request_id::given);
+        let given = entry.request.filter(|_| entry.via_proxy);
+        let given = given.and_then(|request| valid_id(request.head));
         let request_id = match given {
             Some(given) => given,
             None => {
-                made = self.ids.make();
+                made = request_id::text(entry.id.unwrap_or_else(|| self.ids.number()));
                 &made
             }
         };

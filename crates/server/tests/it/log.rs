@@ -58,6 +58,7 @@ fn begin(logger: &mut Logger, site: Option<usize>) -> Line {
         user: None,
         secured: None,
         via_proxy: false,
+        id: None,
         request: None,
         judged: None,
         relayed: None,
