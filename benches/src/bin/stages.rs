@@ -1,5 +1,6 @@
 //! What it costs to answer in three stages: processor time per request of `isolated`, with HTTP/1.1 and with HTTP/2
 //! between its stages, beside `event` and beside three chained nginx (proxy, proxy, files; connections are kept).
+//! With `--tiers`, what each measure of isolation adds to that, one after the other.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -30,6 +31,12 @@ struct Options {
     /// Each so often, in turn
     #[arg(long, default_value_t = 5)]
     rounds: u32,
+    /// Only these files: 1k, 10k, 100k
+    #[arg(long, value_delimiter = ',')]
+    files: Vec<String>,
+    /// What each measure of isolation adds, as root
+    #[arg(long)]
+    tiers: bool,
     /// The first of four ports of this machine
     #[arg(long, default_value_t = 18_400)]
     port: u16,
@@ -38,41 +45,80 @@ struct Options {
     program: Option<PathBuf>,
 }
 
+/// What is measured, one beside the other.
+struct Server {
+    name: &'static str,
+    kind: Kind,
+}
+
 #[derive(Clone, Copy, PartialEq)]
-enum Server {
-    Event,
-    Isolated,
-    /// Its stages speak HTTP/2 with one another.
-    IsolatedHttp2,
+enum Kind {
+    /// One process; with these lines in its file.
+    Event(&'static str),
+    /// Stages in processes of their own.
+    Isolated(&'static str),
+    /// Three of them.
     Nginx,
 }
 
-impl Server {
-    const ALL: [Server; 4] =
-        [Server::Event, Server::Isolated, Server::IsolatedHttp2, Server::Nginx];
+/// The goal is to be ahead of the last.
+const STAGES: &[Server] = &[
+    Server { name: "forebay event", kind: Kind::Event("") },
+    Server { name: "forebay isolated", kind: Kind::Isolated("") },
+    Server { name: "forebay isolated, HTTP/2", kind: Kind::Isolated("isolated.http2 = \"on\"\n") },
+    Server { name: "nginx, nginx, nginx", kind: Kind::Nginx },
+];
 
-    fn name(self) -> &'static str {
-        match self {
-            Server::Event => "forebay event",
-            Server::Isolated => "forebay isolated",
-            Server::IsolatedHttp2 => "forebay isolated, HTTP/2",
-            Server::Nginx => "nginx, nginx, nginx",
-        }
-    }
+/// Each with what the one before has.
+const TIERS: &[Server] = &[
+    Server {
+        name: "event, nothing kept from it",
+        kind: Kind::Event("sandbox.landlock = \"off\"\n"),
+    },
+    Server { name: "event, Landlock", kind: Kind::Event("sandbox.landlock = \"on\"\n") },
+    Server {
+        name: "isolated, nothing kept from its stages",
+        kind: Kind::Isolated("sandbox.landlock = \"off\"\nsandbox.seccomp = \"off\"\n"),
+    },
+    Server {
+        name: "Landlock",
+        kind: Kind::Isolated("sandbox.landlock = \"on\"\nsandbox.seccomp = \"off\"\n"),
+    },
+    Server {
+        name: "process sealed (seccomp), as nobody",
+        kind: Kind::Isolated("sandbox.landlock = \"on\"\nsandbox.seccomp = \"on\"\n"),
+    },
+    Server {
+        name: "receive and respond as another user",
+        kind: Kind::Isolated(
+            "sandbox.landlock = \"on\"\nsandbox.seccomp = \"on\"\nuser = \"www-data\"\n",
+        ),
+    },
+    Server {
+        name: "control groups",
+        kind: Kind::Isolated(
+            "sandbox.landlock = \"on\"\nsandbox.seccomp = \"on\"\nuser = \"www-data\"\n\
+             isolated.cpu_weight = { receive = 100, process = 100, respond = 100 }\n\
+             isolated.memory_max = { receive = \"4GiB\", process = \"4GiB\", respond = \"4GiB\" }\n\
+             isolated.tasks_max = { receive = 1000, process = 1000, respond = 1000 }\n",
+        ),
+    },
+];
 
+impl Kind {
     /// Its processes, those that clients come to first.
     fn tiers(self) -> &'static [&'static str] {
         match self {
-            Server::Event => &["all"],
-            Server::Isolated | Server::IsolatedHttp2 => &["receive", "process", "respond"],
-            Server::Nginx => &["front", "middle", "files"],
+            Kind::Event(_) => &["all"],
+            Kind::Isolated(_) => &["receive", "process", "respond"],
+            Kind::Nginx => &["front", "middle", "files"],
         }
     }
 }
 
 /// A server under measurement.
 struct Running {
-    server: Server,
+    kind: Kind,
     groups: Vec<Group>,
 }
 
@@ -80,13 +126,13 @@ impl Running {
     /// The processes of each tier.
     fn tiers(&self) -> Vec<Vec<u32>> {
         let pid = |group: &Group| group.pid().as_raw_nonzero().get().unsigned_abs();
-        match self.server {
-            Server::Isolated | Server::IsolatedHttp2 => {
+        match self.kind {
+            Kind::Isolated(_) => {
                 let all: Vec<_> = self.groups.iter().flat_map(|group| tree(pid(group))).collect();
                 let of = |tier: &str| -> Vec<u32> {
                     all.iter().copied().filter(|&pid| is_stage(pid, tier)).collect()
                 };
-                self.server.tiers().iter().map(|tier| of(tier)).collect()
+                self.kind.tiers().iter().map(|tier| of(tier)).collect()
             }
             _ => self.groups.iter().map(|group| tree(pid(group))).collect(),
         }
@@ -150,23 +196,20 @@ impl Bench<'_> {
         Ok(vec![proxy("front", 0)?, proxy("middle", 1)?, nginx(self.dir, "files", &files)?])
     }
 
-    fn start(&self, server: Server) -> Result<Running, Error> {
-        let commands = match server {
-            Server::Event => vec![self.forebay("event", "")?],
-            Server::Isolated => vec![self.forebay("isolated", "")?],
-            Server::IsolatedHttp2 => {
-                vec![self.forebay("isolated", "isolated.http2 = \"on\"\n")?]
-            }
-            Server::Nginx => self.chain()?,
+    fn start(&self, server: &Server) -> Result<Running, Error> {
+        let commands = match server.kind {
+            Kind::Event(more) => vec![self.forebay("event", more)?],
+            Kind::Isolated(more) => vec![self.forebay("isolated", more)?],
+            Kind::Nginx => self.chain()?,
         };
         let groups = commands.into_iter().map(Group::start).collect::<Result<_, _>>()?;
-        let mut running = Running { server, groups };
+        let mut running = Running { kind: server.kind, groups };
         let begun = Instant::now();
         while ask(self.address(0), "/1k", Instant::now() + Duration::from_secs(1)).is_none() {
             let has_ended = running.groups.iter_mut().any(Group::has_ended);
             if has_ended || begun.elapsed() > Duration::from_secs(20) {
                 let said = if has_ended { "it has ended" } else { "no answer" };
-                return Err(Error::NotReady { server: server.name(), said: said.to_owned() });
+                return Err(Error::NotReady { server: server.name, said: said.to_owned() });
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -191,7 +234,7 @@ impl Bench<'_> {
         }
     }
 
-    fn measure(&self, server: Server, file: &str) -> Result<Cost, Error> {
+    fn measure(&self, server: &Server, file: &str) -> Result<Cost, Error> {
         let running = self.start(server)?;
         // caches, and connections between stages
         self.load(file, 1)?;
@@ -204,14 +247,19 @@ impl Bench<'_> {
 
     fn run(&self) -> Result<(), Error> {
         println!("| file | server | us of CPU per request | of each tier |\n|---|---|---|---|");
-        for (file, _) in FILES {
-            let mut costs: [Vec<Cost>; 4] = Default::default();
-            for _ in 0..self.options.rounds {
-                for (server, costs) in Server::ALL.into_iter().zip(&mut costs) {
-                    costs.push(self.measure(server, file)?);
+        let servers = if self.options.tiers { TIERS } else { STAGES };
+        let files = FILES.iter().filter(|(file, _)| {
+            self.options.files.is_empty() || self.options.files.iter().any(|one| one == file)
+        });
+        for (file, _) in files {
+            let mut costs: Vec<Vec<Cost>> = servers.iter().map(|_| Vec::new()).collect();
+            for round in 0..self.options.rounds as usize {
+                // another begins each time: what comes later in a round is not always the same
+                for at in (0..servers.len()).map(|at| (at + round) % servers.len()) {
+                    costs[at].push(self.measure(&servers[at], file)?);
                 }
             }
-            for (server, costs) in Server::ALL.into_iter().zip(&costs) {
+            for (server, costs) in servers.iter().zip(&costs) {
                 print_row(file, server, costs);
             }
         }
@@ -219,14 +267,14 @@ impl Bench<'_> {
     }
 }
 
-fn print_row(file: &str, server: Server, costs: &[Cost]) {
-    let tiers = server.tiers().iter().enumerate().filter_map(|(at, tier)| {
+fn print_row(file: &str, server: &Server, costs: &[Cost]) {
+    let tiers = server.kind.tiers().iter().enumerate().filter_map(|(at, tier)| {
         let each = Spread::of(costs.iter().filter_map(|cost| cost.get(at).copied()))?;
         Some(format!("{tier} {each:.1}"))
     });
     let tiers = tiers.collect::<Vec<_>>().join(", ");
     if let Some(sums) = Spread::of(costs.iter().map(|cost| cost.iter().sum::<f64>())) {
-        println!("| {file} | {} | {sums:.1} | {tiers} |", server.name());
+        println!("| {file} | {} | {sums:.1} | {tiers} |", server.name);
     }
 }
 
