@@ -145,9 +145,10 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// What follows the body, when that is sent.
+    /// What follows the body, when that is sent. It ends the request, so it is withheld as that is.
     fn send_trailers(&mut self) {
-        if self.may_send().0 == self.sent
+        let is_withheld = self.linked.as_ref().is_some_and(|linked| linked.flight.is_withheld());
+        if !is_withheld
             && self.sent == self.to.len()
             && self.upload.is_none()
             && let (Some(trailers), Some(connection)) =
