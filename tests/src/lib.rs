@@ -9,6 +9,7 @@
 //! | [`faults`] | what the fault tests share: clients, crowds, processes, file systems |
 //! | [`http2`] | a client that speaks HTTP/2 |
 //! | [`fuse`] | a file system in which reads hang until released |
+//! | [`php`] | a php-fpm, which runs the scripts of a folder |
 //! | [`server`] | the running server, and [`Options`] to start it with |
 //! | [`socket`] | a client's socket, in clear or with TLS over it |
 //! | [`websocket`] | WebSockets: an application, and clients by both versions |
@@ -41,6 +42,7 @@ pub mod faults;
 pub mod fixture;
 pub mod fuse;
 pub mod http2;
+pub mod php;
 pub mod play;
 pub mod server;
 pub mod socket;

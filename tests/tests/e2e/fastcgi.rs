@@ -3,15 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{has, soon};
+use forebay_tests::faults::soon;
+use forebay_tests::php::Fpm;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, on_each_engine};
 use rustix::net::sockopt::set_socket_linger;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{Read, Write};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
@@ -27,72 +26,22 @@ on_each_engine!(
     classes_hold_scripts,
 );
 
-/// A php-fpm, which runs the scripts of a folder.
-struct Fpm {
-    child: Child,
-    folder: Folder,
+/// A php-fpm with two workers. `None`, said loudly, where there is none.
+fn start() -> Option<Fpm> {
+    with_workers(2)
 }
 
-impl Drop for Fpm {
-    fn drop(&mut self) {
-        // it ends its workers, too
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let _ = self.child.wait();
+fn with_workers(workers: usize) -> Option<Fpm> {
+    let folder = Folder::new();
+    for (name, script) in SCRIPTS {
+        folder.write(&format!("root/{name}"), script);
     }
+    Fpm::start(folder, workers, "a test of fastcgi.rs")
 }
 
-/// Where php-fpm is, whatever its version.
-fn program() -> Option<PathBuf> {
-    let files = fs::read_dir("/usr/sbin").ok()?.flatten().map(|file| file.path());
-    let is_it = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("php-fpm"))
-    };
-    files.filter(is_it).max()
-}
-
-impl Fpm {
-    /// With two workers. `None`, said loudly, where there is no php-fpm.
-    fn start() -> Option<Fpm> {
-        Fpm::with_workers(2)
-    }
-
-    fn with_workers(workers: usize) -> Option<Fpm> {
-        let there = program().ok_or("there is no php-fpm, see scripts/install");
-        let program = has(there, "a test of fastcgi.rs")?;
-        let folder = Folder::new();
-        for (name, script) in SCRIPTS {
-            folder.write(&format!("root/{name}"), script);
-        }
-        let socket = folder.join("php.sock");
-        // who is not root runs as itself
-        let user = if geteuid().is_root() { "user = root\ngroup = root\n" } else { "" };
-        let text = format!(
-            "[global]\nerror_log = {log}\ndaemonize = no\nprocess_control_timeout = 0\n\
-             [www]\nlisten = {socket}\n{user}pm = static\npm.max_children = {workers}\n\
-             php_admin_flag[log_errors] = on\nphp_admin_flag[display_errors] = off\nphp_admin_value[error_log] =\n",
-            log = folder.join("fpm.log").display(),
-            socket = socket.display(),
-        );
-        let file = folder.write("fpm.conf", text);
-        let mut command = Command::new(program);
-        command.args(["-n", "-F", "-y"]).arg(file).stdin(Stdio::null());
-        if geteuid().is_root() {
-            command.arg("-R");
-        }
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let fpm = Fpm { child, folder };
-        let log = || fs::read_to_string(fpm.folder.join("fpm.log")).unwrap_or_default();
-        assert!(soon(PATIENCE, || log().contains("ready to handle")), "{}", log());
-        Some(fpm)
-    }
-
-    /// A server whose scripts it runs.
-    fn server(&self, engine: &str, more: &str) -> Server {
-        let socket = self.folder.join("php.sock");
-        let lines = format!("[[fastcgi]]\nto = \"unix:{}\"\n{more}", socket.display());
-        let options = Options::new(self.folder.join("root"));
-        Server::start(&options.engine(engine).config(&lines))
-    }
+/// A server whose scripts it runs.
+fn serve(fpm: &Fpm, engine: &str, more: &str) -> Server {
+    Server::start(&Options::new(fpm.root()).engine(engine).config(&fpm.lines(more)))
 }
 
 const SCRIPTS: [(&str, &str); 13] = [
@@ -154,14 +103,14 @@ fn get(server: &Server, path: &str) -> (u16, String) {
 }
 
 fn scripts_are_told_what_was_asked(engine: &str) {
-    let Some(fpm) = Fpm::start() else { return };
-    let server = fpm.server(engine, "set = { APP_ENV = \"test\" }");
+    let Some(fpm) = start() else { return };
+    let server = serve(&fpm, engine, "set = { APP_ENV = \"test\" }");
     let fields = "X-Own: 1\r\nX-Own: 2\r\nCookie: a=1\r\nProxy: http://evil/\r\nX_Forwarded_For: 6.6.6.6\r\n\
                   X-Forwarded-For: 6.6.6.6\r\nContent-Type: application/x-www-form-urlencoded\r\n";
     let (status, _, body) = ask(&server, "POST", "/told.php/pa%74h?q=%41", fields, b"name=value");
     let told = String::from_utf8(body).unwrap();
     assert_eq!(status, 200, "{told}");
-    let root = fpm.folder.join("root");
+    let root = fpm.root();
     let root = root.display();
     for line in [
         "REQUEST_METHOD=POST",
@@ -194,8 +143,8 @@ fn scripts_are_told_what_was_asked(engine: &str) {
 }
 
 fn answers_of_scripts_come_back(engine: &str) {
-    let Some(fpm) = Fpm::start() else { return };
-    let server = fpm.server(engine, "");
+    let Some(fpm) = start() else { return };
+    let server = serve(&fpm, engine, "");
     for (method, path, status, body, field) in [
         ("GET", "/answer.php/gone", 410, "gone", "Content-type: text/html"),
         ("GET", "/answer.php/moved", 302, "", "Location: /elsewhere\r\n"),
@@ -243,7 +192,7 @@ fn answers_of_scripts_come_back(engine: &str) {
     let answer = String::from_utf8(server.exchange(chunked)).unwrap();
     assert!(answer.contains("3 900150983cd24fb0d6963f7d28e17f72"), "{engine}: {answer}");
     // so one that does not say it is collected, which has a bound
-    let server = fpm.server(engine, "spool_bytes = \"4KiB\"");
+    let server = serve(&fpm, engine, "spool_bytes = \"4KiB\"");
     let chunked = |bytes: usize| {
         let mut request = b"POST /sum.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
                             Connection: close\r\nExpect: 100-continue\r\n\r\n"
@@ -265,8 +214,9 @@ fn answers_of_scripts_come_back(engine: &str) {
 /// workers are kept busy with the others.
 fn classes_hold_scripts(engine: &str) {
     const WORKERS: usize = 8;
-    let Some(fpm) = Fpm::with_workers(WORKERS) else { return };
-    let server = fpm.server(
+    let Some(fpm) = with_workers(WORKERS) else { return };
+    let server = serve(
+        &fpm,
         engine,
         "in_flight = 8\nqueue = { requests = 16, time = \"1m\" }\n\
          [[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
@@ -329,8 +279,8 @@ fn classes_hold_scripts(engine: &str) {
 }
 
 fn what_is_no_script_is_not_run(engine: &str) {
-    let Some(fpm) = Fpm::start() else { return };
-    let server = fpm.server(engine, "");
+    let Some(fpm) = start() else { return };
+    let server = serve(&fpm, engine, "");
     for (path, status, body) in [
         ("/", 200, "index /"),
         ("/front/", 200, "front /front/ /front/index.php"),
@@ -354,13 +304,13 @@ fn what_is_no_script_is_not_run(engine: &str) {
     let none = self::Folder::new();
     let socket = none.join("nobody.sock");
     let lines = format!("[[fastcgi]]\nto = \"unix:{}\"", socket.display());
-    let alone = Options::new(fpm.folder.join("root")).engine(engine).config(&lines);
+    let alone = Options::new(fpm.root()).engine(engine).config(&lines);
     let alone = Server::start(&alone);
     assert_eq!(asked(&alone, "/none.php"), 404, "{engine}");
     assert_eq!(asked(&alone, "/style.css"), 200, "{engine}");
     assert_eq!(asked(&alone, "/index.php"), 502, "{engine}");
     // a front controller has what is neither file nor script
-    let server = fpm.server(engine, "try = \"/front/index.php\"");
+    let server = serve(&fpm, engine, "try = \"/front/index.php\"");
     for (path, body) in [
         ("/style.css", "body{}"),
         ("/index.php", "index /index.php"),
@@ -379,8 +329,8 @@ fn what_is_no_script_is_not_run(engine: &str) {
 }
 
 fn great_bodies_go_both_ways_to_scripts(engine: &str) {
-    let Some(fpm) = Fpm::start() else { return };
-    let server = fpm.server(engine, "");
+    let Some(fpm) = start() else { return };
+    let server = serve(&fpm, engine, "");
     let sent: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
     // the same bytes, however they are sent
     let (_, _, first) = ask(&server, "POST", "/sum.php", "Content-Type: a/b\r\n", &sent);
@@ -405,8 +355,8 @@ fn great_bodies_go_both_ways_to_scripts(engine: &str) {
 }
 
 fn scripts_that_fail_are_told_apart(engine: &str) {
-    let Some(fpm) = Fpm::start() else { return };
-    let server = fpm.server(engine, "retries = 0\nmax_fails = 0");
+    let Some(fpm) = start() else { return };
+    let server = serve(&fpm, engine, "retries = 0\nmax_fails = 0");
     // what it says for the log is one line of it, with its request
     assert_eq!(get(&server, "/says.php"), (200, "said".to_owned()), "{engine}");
     let has_line = || {
@@ -418,7 +368,7 @@ fn scripts_that_fail_are_told_apart(engine: &str) {
     };
     assert!(soon(PATIENCE, has_line), "{engine}: {}", server.stderr());
     // workers that are killed, before there is an answer and within it
-    let file = fpm.folder.join("root/pid");
+    let file = fpm.root().join("pid");
     for (method, path) in [("POST", "/hangs.php"), ("GET", "/breaks.php")] {
         let _ = fs::remove_file(&file);
         let mut stream = server.connect();
@@ -444,14 +394,14 @@ fn scripts_that_fail_are_told_apart(engine: &str) {
     }
     // others are there
     assert_eq!(get(&server, "/answer.php/sized"), (200, "hello".to_owned()), "{engine}");
-    let server = fpm.server(engine, "timeouts.head = \"300ms\"");
+    let server = serve(&fpm, engine, "timeouts.head = \"300ms\"");
     assert_eq!(get(&server, "/hangs.php").0, 504, "{engine}");
 }
 
 fn a_client_that_leaves_frees_its_place(engine: &str) {
-    let Some(fpm) = Fpm::start() else { return };
-    let server = fpm.server(engine, "in_flight = 1\nqueue = { requests = 4, time = \"1m\" }");
-    let file = fpm.folder.join("root/pid");
+    let Some(fpm) = start() else { return };
+    let server = serve(&fpm, engine, "in_flight = 1\nqueue = { requests = 4, time = \"1m\" }");
+    let file = fpm.root().join("pid");
     // before there is an answer, and within it
     for path in ["/hangs.php", "/breaks.php"] {
         let _ = fs::remove_file(&file);
@@ -470,12 +420,10 @@ fn a_client_that_leaves_frees_its_place(engine: &str) {
 }
 
 fn connections_to_scripts_are_kept_where_asked(engine: &str) {
-    let Some(fpm) = Fpm::start() else { return };
+    let Some(fpm) = start() else { return };
     // one loop has one pool, and so one connection, which is one worker's
-    let socket = fpm.folder.join("php.sock");
-    let lines =
-        format!("[[fastcgi]]\nto = \"unix:{}\"\nkeep_alive.connections = 1", socket.display());
-    let options = Options::new(fpm.folder.join("root")).engine(engine).alone();
+    let lines = fpm.lines("keep_alive.connections = 1");
+    let options = Options::new(fpm.root()).engine(engine).alone();
     let server = Server::start(&options.config(&lines));
     let ten = "GET /pid.php HTTP/1.1\r\nHost: a\r\n\r\n".repeat(9)
         + "GET /pid.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";

@@ -53,4 +53,5 @@ mod tls;
 mod tls_changes;
 mod warnings;
 mod websocket;
+mod wordpress;
 mod work;
