@@ -35,6 +35,7 @@ mod load_tls;
 mod log_choice;
 mod logs;
 mod metrics;
+mod names;
 mod on_the_way;
 mod pipeline;
 mod policy;
