@@ -184,6 +184,16 @@ impl Server {
         matches!(self.lane, Lane::Http2 { .. })
     }
 
+    /// Whether it speaks TLS itself, behind a [`Relay`].
+    pub fn is_sealed(&self) -> bool {
+        matches!(self.lane, Lane::Tls { .. })
+    }
+
+    /// Where it listens itself, whatever is [before](Server::addr) it.
+    pub fn listens_at(&self) -> SocketAddr {
+        self.lane.addr().unwrap_or(self.addr)
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -379,7 +389,7 @@ impl Lane {
     /// `FOREBAY_HTTP2=1` has the same servers asked by HTTP/2.
     fn of(options: &Options, addr: SocketAddr, folder: &Path) -> Lane {
         let Options { config, args, .. } = options;
-        let speaks_of_it = ["tls", "listen = [", "[[listener]]", "proxy"];
+        let speaks_of_it = ["tls", "listen = [", "[[listener]]", "proxy_protocol"];
         let is_wanted = |name| env::var(name).is_ok_and(|wanted| wanted == "1");
         let speaks_of_it = speaks_of_it.iter().any(|it| config.contains(it)) || !args.is_empty();
         if !speaks_of_it && is_wanted("FOREBAY_HTTP2") {
