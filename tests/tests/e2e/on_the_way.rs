@@ -5,7 +5,7 @@
 use crate::isolated::UNHURRIED;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
-use forebay_tests::server::{free_addr, free_at_all_addresses};
+use forebay_tests::server::{binary, free_addr, free_at_all_addresses};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ISOLATED, Options, Server, on_each_engine, on_isolated};
 use std::collections::HashMap;
@@ -19,6 +19,8 @@ use std::thread;
 on_each_engine!(
     another_server_says_who_may_pass,
     files_are_sent_instead_of_answers,
+    addresses_of_applications_lead_back_here,
+    applications_are_told_of_clients_by_those_who_are_trusted,
     answers_are_compressed_as_they_come,
     a_slow_client_keeps_no_application_busy,
     a_request_has_one_name,
@@ -345,25 +347,45 @@ fn files_are_sent_instead_of_answers(engine: &str) {
     assert_eq!(asked, 13, "{engine}: each once");
 }
 
-/// An application is told which address its client has reached, where a listener has all of the machine's.
+/// An application is told who asks and which address its client has reached, where a listener has all of the
+/// machine's, by both versions of the PROXY protocol.
 #[test]
 fn an_application_is_told_the_address_that_was_reached() {
-    let application = Application::start(|_, _| said("200 OK", "", b"ok"));
-    let app = application.addr;
-    let folder = Folder::new();
-    let port = free_at_all_addresses().port();
-    let lines = format!(
-        "[[proxy]]\npath = \"/\"\nto = \"http://{app}\"\nproxy_protocol = \"v1\"\n\
-         [[listener]]\nlisten = [\"0.0.0.0:{port}\"]\n"
-    );
-    let _server = Server::start(&Options::new(folder.join("")).config(&lines));
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let client = stream.local_addr().unwrap().port();
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    assert_eq!(received(&mut BufReader::new(stream), "GET").status, 200);
-    let heads = application.heads();
-    let line = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {client} {port}\r\n");
-    assert!(heads[0].starts_with(&line), "{heads:?}");
+    for version in ["v1", "v2"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let app = listener.local_addr().unwrap();
+        let folder = Folder::new();
+        let port = free_at_all_addresses().port();
+        let lines = format!(
+            "[[proxy]]\npath = \"/\"\nto = \"http://{app}\"\nproxy_protocol = \"{version}\"\n\
+             [[listener]]\nlisten = [\"0.0.0.0:{port}\"]\n"
+        );
+        let _server = Server::start(&Options::new(folder.join("")).config(&lines));
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let client = stream.local_addr().unwrap().port();
+        // a request each: none is sent on a connection that is another client's
+        for _ in 0..2 {
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            let mut upstream = listener.accept().unwrap().0;
+            let preface = match version {
+                "v1" => format!("PROXY TCP4 127.0.0.1 127.0.0.1 {client} {port}\r\n").into_bytes(),
+                _ => {
+                    let start = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01";
+                    let ports = [client.to_be_bytes(), port.to_be_bytes()].concat();
+                    [&start[..], &ports].concat()
+                }
+            };
+            let mut told = vec![0; preface.len()];
+            upstream.read_exact(&mut told).unwrap();
+            assert_eq!(told.escape_ascii().to_string(), preface.escape_ascii().to_string());
+            let (head, _) = request(&mut BufReader::new(&upstream)).unwrap();
+            assert!(head.starts_with("GET / HTTP/1.1\r\n"), "{version}: {head}");
+            upstream.write_all(&said("200 OK", "", b"ok")).unwrap();
+            let mut reader = BufReader::new(stream);
+            assert_eq!(received(&mut reader, "GET").status, 200, "{version}");
+            stream = reader.into_inner();
+        }
+    }
 }
 
 /// The line of a file that an application has had sent names the application, whose part is over then.
@@ -512,4 +534,213 @@ fn a_slow_client_keeps_no_application_busy(engine: &str) {
     assert_eq!(ask(&server, "GET", "/app", "", "").body.len(), BIG_BYTES, "{engine}");
     let got = received(&mut BufReader::new(client), "GET");
     assert!(got.body.len() == BIG_BYTES && got.body.iter().all(|&byte| byte == b'x'), "{engine}");
+}
+
+/// An application that believes to be at its own address, with its paths below `/v2`.
+fn elsewhere(head: &str, _: &[u8]) -> Vec<u8> {
+    let target = head.split(' ').nth(1).unwrap();
+    let host = head.lines().find_map(|line| line.strip_prefix("Host: ")).unwrap();
+    let fields = match target {
+        "/v2/whole" => format!("Location: http://{host}/v2/there?a=/v2\r\n"),
+        "/v2/path" => "Location: /v2/there#x\r\n".to_owned(),
+        "/v2/refresh" => format!("Refresh: 5; url=http://{host}/v2/there\r\n"),
+        "/v2/cookies" => format!(
+            "Set-Cookie: a=1; Path=/v2/cart; HttpOnly\r\nSet-Cookie: b=2; Domain={}; Secure\r\n\
+             Set-Cookie: c=3; path=/v2\r\n",
+            host.split(':').next().unwrap()
+        ),
+        "/v2/other" => "Location: https://login.example/v2/there\r\n".to_owned(),
+        _ => panic!("{target}"),
+    };
+    said("302 Found", &fields, b"")
+}
+
+fn addresses_of_applications_lead_back_here(engine: &str) {
+    let application = Application::start(elsewhere);
+    let app = application.addr;
+    let route = |more: &str| {
+        format!(
+            "[[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\nstrip = \"/app\"\nprefix = \"/v2\"\n\
+             host = \"upstream\"\n{more}"
+        )
+    };
+    let own = app.ip();
+    let there = format!("http://{app}/v2/there");
+    for (redirects, told) in [
+        (
+            "",
+            [
+                ("/app/whole", "location", "/app/there?a=/v2".to_owned()),
+                ("/app/path", "location", "/app/there#x".to_owned()),
+                ("/app/refresh", "refresh", "5; url=/app/there".to_owned()),
+                (
+                    "/app/cookies",
+                    "set-cookie",
+                    "a=1; Path=/app/cart; HttpOnly, b=2; Secure, c=3; Path=/app".to_owned(),
+                ),
+                ("/app/other", "location", "https://login.example/v2/there".to_owned()),
+            ],
+        ),
+        (
+            "redirects = \"keep\"",
+            [
+                ("/app/whole", "location", format!("{there}?a=/v2")),
+                ("/app/path", "location", "/v2/there#x".to_owned()),
+                ("/app/refresh", "refresh", format!("5; url={there}")),
+                (
+                    "/app/cookies",
+                    "set-cookie",
+                    format!(
+                        "a=1; Path=/v2/cart; HttpOnly, b=2; Domain={own}; Secure, c=3; path=/v2"
+                    ),
+                ),
+                ("/app/other", "location", "https://login.example/v2/there".to_owned()),
+            ],
+        ),
+    ] {
+        let (server, _folder) = start(engine, &route(redirects));
+        for (path, field, value) in told {
+            let got = ask(&server, "GET", path, "", "");
+            assert_eq!((got.status, &got.fields[field]), (302, &value), "{engine} {path}");
+        }
+    }
+}
+
+fn echo_head(head: &str, _: &[u8]) -> Vec<u8> {
+    said("200 OK", "", head.as_bytes())
+}
+
+/// What a proxy that is trusted says of the client goes on, with what is known here; what others say does not.
+fn applications_are_told_of_clients_by_those_who_are_trusted(engine: &str) {
+    let application = Application::start(echo_head);
+    let app = application.addr;
+    let route = format!(
+        "[[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\nset = {{ X-Environment = \"test\" }}\n\
+         remove = [\"Authorization\"]\n"
+    );
+    let says = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\n\
+                X-Forwarded-Port: 443\r\nForwarded: for=192.0.2.7;proto=https\r\nX-Real-IP: 192.0.2.66\r\n\
+                X-Request-Id: its-name\r\nAuthorization: Basic eA==\r\nX-Environment: theirs\r\n\
+                X_Forwarded_For: 6.6.6.6\r\nKeep-Alive: 5\r\nProxy-Authorization: x\r\nTE: gzip\r\n";
+    let told = |trusts: &str| {
+        let (server, _folder) = start(engine, &format!("{trusts}{route}"));
+        let got = ask(&server, "GET", "/app/x?y", says, "");
+        let proto = if server.is_sealed() { "https" } else { "http" };
+        (String::from_utf8(got.body).unwrap(), server.listens_at().port(), proto)
+    };
+    let values = |head: &str, name: &str| -> Vec<String> {
+        let fields = head.lines().filter_map(|line| line.split_once(": "));
+        let fields = fields.filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        fields.map(|(_, value)| value.to_owned()).collect()
+    };
+    let (trusted, ..) = told("trusted_proxies = [\"127.0.0.0/8\"]\n");
+    for (name, value) in [
+        ("X-Forwarded-For", "192.0.2.7, 127.0.0.1"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", "shop.example"),
+        ("X-Forwarded-Port", "443"),
+        ("X-Real-IP", "192.0.2.7"),
+        ("X-Request-Id", "its-name"),
+    ] {
+        assert_eq!(values(&trusted, name), [value], "{engine} {trusted}");
+    }
+    let forwarded = values(&trusted, "Forwarded").concat();
+    assert!(
+        forwarded.starts_with("for=192.0.2.7;proto=https, for=127.0.0.1"),
+        "{engine} {trusted}"
+    );
+    let (strange, port, proto) = told("");
+    for (name, value) in [
+        ("X-Forwarded-For", "127.0.0.1"),
+        ("X-Forwarded-Proto", proto),
+        ("X-Forwarded-Host", "a"),
+        ("X-Forwarded-Port", &*port.to_string()),
+        ("X-Real-IP", "127.0.0.1"),
+    ] {
+        assert_eq!(values(&strange, name), [value], "{engine} {strange}");
+    }
+    assert!(values(&strange, "Forwarded").is_empty() && !strange.contains("its-name"), "{strange}");
+    assert_eq!(values(&strange, "X-Request-Id")[0].len(), 32, "{strange}");
+    for head in [&trusted, &strange] {
+        assert!(head.starts_with("GET /app/x?y HTTP/1.1\r\nHost: a\r\n"), "{engine} {head}");
+        assert_eq!(values(head, "X-Environment"), ["test"], "{engine} {head}");
+        for name in ["Authorization", "Keep-Alive", "Proxy-Authorization", "TE", "X_Forwarded_For"]
+        {
+            assert!(values(head, name).is_empty(), "{engine} {name}: {head}");
+        }
+    }
+}
+
+/// Which of several is asked.
+#[test]
+fn requests_of_one_kind_come_to_one_application_and_one_that_is_back_gets_few() {
+    fn says(_: &str, _: &[u8]) -> Vec<u8> {
+        said("200 OK", "", b"ok")
+    }
+    let (one, other) = (Application::start(says), Application::start(says));
+    let to = format!("to = [\"http://{}\", \"http://{}\"]\n", one.addr, other.addr);
+    let heads = || [one.heads(), other.heads()];
+    let asked = |server: &Server, path: &str, fields: &str| {
+        assert_eq!(ask(server, "GET", path, fields, "").status, 200);
+    };
+    // by URL, and by cookie: the same come to the same, and both have some
+    let lines = format!(
+        "[[proxy]]\npath = \"/url\"\n{to}balance = \"hash\"\nhash = \"url\"\n\
+         [[proxy]]\npath = \"/cookie\"\n{to}balance = \"hash\"\nhash = \"cookie=user\"\n"
+    );
+    let (server, _folder) = start("event", &lines);
+    for round in 0..3 {
+        for number in 0..40 {
+            asked(&server, &format!("/url/{number}"), "");
+            asked(
+                &server,
+                &format!("/cookie/{number}/{round}"),
+                &format!("Cookie: a=b; user={number}\r\n"),
+            );
+        }
+    }
+    for (kind, parts) in [("/url/", 3), ("/cookie/", 3)] {
+        let of = |heads: &[String]| -> HashMap<String, usize> {
+            let mut found = HashMap::new();
+            let heads = heads.iter().filter_map(|head| head.strip_prefix(&format!("GET {kind}")));
+            for rest in heads {
+                let number = rest.split(['/', ' ']).next().unwrap().to_owned();
+                *found.entry(number).or_default() += 1;
+            }
+            found
+        };
+        let all = one.heads.lock().unwrap().clone();
+        let first = of(&all);
+        let second = of(&other.heads.lock().unwrap().clone());
+        assert_eq!(first.len() + second.len(), 40, "{kind}: {first:?} {second:?}");
+        assert!(first.values().chain(second.values()).all(|count| *count == parts));
+        assert!(first.len() >= 5 && second.len() >= 5, "{kind}: {first:?}");
+    }
+    drop((server, heads()));
+    // one that is back gets its share by and by
+    for balance in ["round-robin", "least", "two-choices"] {
+        let lines = format!(
+            "[[proxy]]\npath = \"/app\"\n{to}balance = \"{balance}\"\nslow_start = \"1h\"\n"
+        );
+        let (server, _folder) = start("event", &lines);
+        let share = || {
+            for number in 0..60 {
+                asked(&server, &format!("/app/{number}"), "");
+            }
+            let [one, other] = heads();
+            assert_eq!(one.len() + other.len(), 60, "{balance}");
+            other.len()
+        };
+        assert!(share() >= 10, "{balance}: both are well");
+        let command = |what: &str| {
+            let mut command = Command::new(binary());
+            let label = other.addr.to_string();
+            command.args(["upstream", what, &label, "-c"]).arg(server.file());
+            assert!(command.output().unwrap().status.success(), "{what}");
+        };
+        command("drain");
+        assert_eq!(share(), 0, "{balance}");
+        command("resume");
+        assert!(share() <= 10, "{balance}: it is given everything at once");
+    }
 }

@@ -8,18 +8,22 @@ use forebay_tests::http2;
 use forebay_tests::server::free_addr;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, on_each_engine};
+use rustix::net::{self, AddressFamily, SocketType};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
+use std::time::Duration;
 
 on_each_engine!(
     answers_come_back_in_their_framing,
     great_bodies_go_both_ways,
     connections_are_kept_and_looked_at,
     applications_that_fail_are_told_apart,
+    each_step_has_a_time_of_its_own,
     what_is_safe_is_asked_elsewhere,
     one_that_hangs_is_not_waited_for_twice,
     hasty_applications_get_new_connections,
@@ -184,6 +188,12 @@ fn serve<R: Read, W: Write>(
         "/app/large" => {
             let field = format!("X-A: {}\r\n", "a".repeat(1000));
             writer.write_all(format!("HTTP/1.1 200 OK\r\n{}\r\n", field.repeat(100)).as_bytes())?;
+        }
+        "/app/stalls" => {
+            answer("200 OK\r\nContent-Length: 10", "half")?;
+            let _ = reader.read(&mut [0; 1]);
+            counts.left.fetch_add(1, SeqCst);
+            return Ok(false);
         }
         "/app/silent" => {
             let _ = reader.read(&mut [0; 1]);
@@ -490,6 +500,38 @@ fn applications_that_fail_are_told_apart(engine: &str) {
     let got = Client::new(&server).get("/app/sized");
     assert_eq!(got.status, 502, "{engine}");
     assert!(String::from_utf8(got.body).unwrap().contains("cannot be reached"));
+}
+
+/// An address at which connections come about no more, and are not refused: nobody accepts, and no more wait to be.
+fn crowded() -> (OwnedFd, Vec<TcpStream>, SocketAddr) {
+    let listener = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    net::bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    net::listen(&listener, 0).unwrap();
+    let addr = SocketAddr::try_from(net::getsockname(&listener).unwrap()).unwrap();
+    let next = || TcpStream::connect_timeout(&addr, Duration::from_millis(200)).ok();
+    let waiting = std::iter::from_fn(next).take(100).collect();
+    (listener, waiting, addr)
+}
+
+fn each_step_has_a_time_of_its_own(engine: &str) {
+    let (_listener, waiting, addr) = crowded();
+    assert!(waiting.len() < 100, "all connections come about");
+    let lines = "retries = 0\nmax_fails = 0\ntimeouts = { connect = \"300ms\", head = \"1h\", silence = \"1h\" }";
+    let (server, _folder) = start(engine, &format!("\"http://{addr}\""), lines);
+    let got = Client::new(&server).get("/app/sized");
+    assert_eq!(got.status, 504, "{engine}");
+    assert!(String::from_utf8(got.body).unwrap().contains("could not be reached in time"));
+    // one that stops in its answer
+    let application = Application::start();
+    let lines = "timeouts = { connect = \"5m\", head = \"1h\", silence = \"1s\" }";
+    let (server, _folder) = start(engine, &at(&application), lines);
+    let got = Client::new(&server).get("/app/stalls");
+    assert_eq!(
+        (got.status, &*got.body, got.is_whole),
+        (200, b"half".as_slice(), false),
+        "{engine}"
+    );
+    assert!(soon(PATIENCE, || application.counts.left.load(SeqCst) == 1), "{engine}: it is kept");
 }
 
 fn what_is_safe_is_asked_elsewhere(engine: &str) {
