@@ -82,16 +82,21 @@ impl OwnedHead {
     /// Keeps `head`, which was parsed from the front of `received`.
     pub fn new(head: &Head<'_>, received: &[u8]) -> OwnedHead {
         let received = &received[..head.len.min(received.len())];
-        let mut keep = Keep { bytes: received.to_vec(), names: String::new(), received };
+        // exactly as much as they need
+        let lengths = head.fields().map(|(name, _)| name.len());
+        let (count, names_len) = lengths.fold((0, 0), |(count, all), len| (count + 1, all + len));
+        let names = String::with_capacity(head.method_text.len() + names_len);
+        let mut fields = Vec::with_capacity(count);
+        let mut keep = Keep { bytes: received.to_vec(), names, received };
         let method = keep.name(head.method_text);
         let target = keep.part(head.target);
         let path = keep.part(head.path);
         let query = head.query.map(|query| keep.part(query));
         let authority = keep.part(head.authority);
         let field = |(name, value)| FieldSpan { name: keep.name(name), value: keep.part(value) };
-        let fields = head.fields().map(field).collect();
+        fields.extend(head.fields().map(field));
         OwnedHead {
-            fields,
+            fields: fields.into(),
             places: Places { method, target, path, query, authority },
             flags: Flags {
                 method: head.method,

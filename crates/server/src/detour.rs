@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 /// What a request waits for.
 pub enum Detour {
     /// An application, which answers it.
-    Application(Box<Passing>),
+    Application(Passing),
     /// A place; then the request is processed again.
     Place(WaitsForPlace),
 }

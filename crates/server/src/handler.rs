@@ -41,6 +41,7 @@ use forebay_upstream::link::Reason;
 use forebay_upstream::response::{self, Moved};
 use forebay_upstream::settings::Errors;
 use forebay_upstream::stage;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,8 +155,15 @@ impl FastLane {
 const NO_PLACE: Refusal = Refusal { status: 503, retry_after_s: 1 };
 
 /// An exchange has begun for this request.
-fn applied(exchange: Exchange<Asked>) -> Box<Detour> {
-    Box::new(Detour::Application(Box::new(Passing::new(exchange))))
+fn applied(exchange: Box<Exchange<Asked>>) -> Box<Detour> {
+    Box::new(Detour::Application(Passing::new(exchange)))
+}
+
+/// Writes the first line of a head over what is there.
+fn begin_head(status: u16, head: &mut Vec<u8>) {
+    head.clear();
+    // writing into a vector does not fail
+    let _ = write!(head, "HTTP/1.1 {status} {}\r\n", reason(status));
 }
 
 /// Whether another stage may answer a request. Tunnels and traces end where the client is.
@@ -343,7 +351,7 @@ impl Process for FastLane {
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<Job> {
         let passing = match detour {
-            Detour::Application(passing) => &mut **passing,
+            Detour::Application(passing) => passing,
             Detour::Place(waits) => {
                 return self.place_decided(request, ticket, &mut waits.wait, reply);
             }
@@ -414,12 +422,7 @@ impl Process for FastLane {
             prefix: &proxy.request.prefix,
         });
         let FastLane { site, head, .. } = self;
-        head.clear();
-        head.extend_from_slice(b"HTTP/1.1 ");
-        head.extend_from_slice(status.to_string().as_bytes());
-        head.push(b' ');
-        head.extend_from_slice(reason(status).as_bytes());
-        head.extend_from_slice(b"\r\n");
+        begin_head(status, head);
         let length = relay.length();
         let (mut coding, mut holds) = (None, true);
         let has_date = relay.with_answer(|answer| {
@@ -432,7 +435,7 @@ impl Process for FastLane {
             }
             holds = notes.buffering != Some(false);
             coding = site.recode(destination, request, status, length, &mut said);
-            site.write_fields(destination, request, status, said.into_iter(), head);
+            site.write_fields(destination, request, status, said, head);
             notes.has_date
         });
         if request.peer.secured.is_some() {
@@ -450,8 +453,8 @@ impl Process for FastLane {
     }
 
     fn release(&mut self, relay: Detour) {
-        if let Detour::Application(passing) = relay {
-            self.pools.with(|pool| passing.exchange.keep(pool));
+        if let Detour::Application(mut passing) = relay {
+            self.pools.with(|pool| passing.exchange.give_back(pool));
         }
     }
 
@@ -712,9 +715,7 @@ impl FastLane {
             return Relayed::Own;
         }
         let FastLane { site, head, .. } = self;
-        head.clear();
-        let line = format!("HTTP/1.1 {status} {}\r\n", reason(status));
-        head.extend_from_slice(line.as_bytes());
+        begin_head(status, head);
         let has_date = relay.with_answer(|answer| {
             let notes = response::fields(answer, None, |name, value| {
                 for part in [name.as_bytes(), b": ", &value, b"\r\n"] {
@@ -781,7 +782,7 @@ impl FastLane {
                 match held.and_then(|held| Ok((self.pools.with(begin)?, held))) {
                     Ok((exchange, held)) => {
                         let passing = Passing::new(exchange).keeping(held);
-                        return Outcome::Relay(Box::new(Detour::Application(Box::new(passing))));
+                        return Outcome::Relay(Box::new(Detour::Application(passing)));
                     }
                     Err(unavailable) => {
                         self.metrics.add(Counter::UpstreamUnavailable, 1);

@@ -17,7 +17,7 @@ const RECEIVE_BYTES: usize = 16 * 1024;
 /// An exchange, and what becomes of the body of its answer.
 pub struct Passing {
     /// The exchange itself.
-    pub exchange: Exchange<Asked>,
+    pub exchange: Box<Exchange<Asked>>,
     buffer: Buffer,
     coder: Option<Box<Coder>>,
     /// It may keep its thread, where each connection keeps one.
@@ -49,7 +49,7 @@ struct Coder {
 
 impl Passing {
     /// Of an exchange whose answer is passed on as it comes.
-    pub fn new(exchange: Exchange<Asked>) -> Passing {
+    pub fn new(exchange: Box<Exchange<Asked>>) -> Passing {
         Passing { exchange, buffer: Buffer::default(), coder: None, _thread: None }
     }
 

@@ -438,12 +438,11 @@ impl Site {
         destination: &Destination,
         request: &Request<'_>,
         status: u16,
-        said: impl Iterator<Item = (&'f str, Cow<'f, [u8]>)>,
+        said: Vec<(&'f str, Cow<'f, [u8]>)>,
         head: &mut Vec<u8>,
     ) {
         let Some(vhost) = self.content.vhosts.get(destination.site as usize) else { return };
-        let mut fields = Fields::default();
-        said.for_each(|(name, value)| fields.push(name, value));
+        let mut fields = Fields::from(said);
         if !fields.has("Server") {
             pages::server(vhost.pages.is_server_named, &mut fields);
         }

@@ -7,6 +7,12 @@ use std::borrow::Cow;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields<'f>(Vec<(&'f str, Cow<'f, [u8]>)>);
 
+impl<'f> From<Vec<(&'f str, Cow<'f, [u8]>)>> for Fields<'f> {
+    fn from(fields: Vec<(&'f str, Cow<'f, [u8]>)>) -> Fields<'f> {
+        Fields(fields)
+    }
+}
+
 impl<'f> Fields<'f> {
     pub(crate) fn push(&mut self, name: &'f str, value: impl Into<Cow<'f, [u8]>>) {
         self.0.push((name, value.into()));

@@ -41,13 +41,16 @@ pub(crate) fn choose(
     if codings.is_empty() || !may_be || !fits {
         return None;
     }
+    let media_type = said.iter().find(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
+    let is_text = |value: &[u8]| std::str::from_utf8(value).is_ok_and(is_compressible);
+    if !media_type.is_some_and(|(_, value)| is_text(value)) {
+        return None;
+    }
     let has = |name: &str| said.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
     let is_fixed = ["Content-Encoding", "Content-Range"].iter().any(|name| has(name))
         || DIGESTS.iter().any(|name| has(name))
         || lists(said, "Cache-Control", b"no-transform");
-    let media_type = said.iter().find(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
-    let is_text = |value: &[u8]| std::str::from_utf8(value).is_ok_and(is_compressible);
-    if is_fixed || !media_type.is_some_and(|(_, value)| is_text(value)) {
+    if is_fixed {
         return None;
     }
     if !lists(said, "Vary", b"Accept-Encoding") && !lists(said, "Vary", b"*") {

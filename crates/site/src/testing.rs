@@ -282,7 +282,7 @@ impl Client {
                 name => said.push((name, value.to_owned())),
             }
         }
-        let said = said.iter().map(|(name, value)| (*name, value.as_bytes().into()));
+        let said = said.iter().map(|(name, value)| (*name, value.as_bytes().into())).collect();
         let mut head = format!("HTTP/1.1 {status} As Asked\r\n").into_bytes();
         self.site.write_fields(destination, request, status, said, &mut head);
         reply.head(status, &head);

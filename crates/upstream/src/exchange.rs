@@ -94,7 +94,7 @@ impl<T> Exchange<T> {
         tag: T,
         pool: &mut Pool,
         now_ms: u64,
-    ) -> Result<Exchange<T>, Unavailable> {
+    ) -> Result<Box<Exchange<T>>, Unavailable> {
         let Ask { method, key, standing, preface, head, written, copy, log } = ask;
         let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.needs_http1);
         let linked = match (application.link(), copy) {
@@ -128,12 +128,12 @@ impl<T> Exchange<T> {
         };
         let upload = Upload::new(written.framing, script.is_some(), is_http2);
         let preface_bytes = preface.len();
-        let mut to = preface;
-        to.extend_from_slice(&head);
+        let mut to = head;
+        to.splice(..0, preface);
         if script.is_some() && upload.is_none() {
             fastcgi::end_of_stdin(&mut to);
         }
-        let mut exchange = Exchange {
+        let mut exchange = Box::new(Exchange {
             tag,
             application: Arc::clone(application),
             linked,
@@ -184,7 +184,7 @@ impl<T> Exchange<T> {
             now_ms,
             moved_ms: now_ms,
             times: Times { begun_ns: clock::monotonic_ns(), ..Times::default() },
-        };
+        });
         let mut kept = |member| match preface_bytes {
             0 if is_http2 == application.is_http2() => pool.take(application, member, now_ms),
             _ => None,
@@ -220,11 +220,6 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Gives the connection to those that wait, if another request may be sent on it.
-    pub fn keep(mut self, pool: &mut Pool) {
-        self.give_back(pool);
-    }
-
     /// All of the answer is there: the upstream has one less under way, whenever the client has got it.
     pub fn leave(&mut self) {
         if self.linked.is_none() && (self.coming.is_over() || self.has_ended) {
@@ -232,7 +227,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The same for one that is not over for its owner: nothing more comes of it.
+    /// Nothing more comes of it: gives the connection to those that wait, if another request may be sent on it.
     pub fn give_back(&mut self, pool: &mut Pool) {
         self.end_script();
         let is_clean = self.head.is_some_and(|head| head.keep_alive)

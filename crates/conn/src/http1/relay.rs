@@ -12,6 +12,7 @@ use crate::step::{Closing, Context, Event, Step};
 use forebay_http::body::{BodyError, Decoder, Encoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Head, Method, Version};
+use forebay_http::owned::OwnedHead;
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// Once this many bytes wait for the client, nothing is taken from the other server.
@@ -154,7 +155,7 @@ impl<H: Parts> Relaying<H> {
         &mut self,
         cx: &mut Context<'_, impl Handler, S>,
         input: &mut Input,
-        head: &Head<'_>,
+        head: &OwnedHead,
         is_blocked: bool,
     ) -> Far {
         loop {
@@ -165,7 +166,7 @@ impl<H: Parts> Relaying<H> {
             match self.relay.advance(cx.now_ms) {
                 Next::Answer if is_blocked => return Far::Waits,
                 Next::Answer => return Far::Answers,
-                Next::Interim(status) => self.interim(status, head, cx),
+                Next::Interim(status) => self.interim(status, &head.view(), cx),
                 // some of it was taken, and there is more
                 Next::Wait
                     if self.upload.is_some() && !input.is_empty() && self.relay.room() > room => {}
@@ -273,7 +274,7 @@ impl<H: Handler> Http1<H> {
         }
         let far = match relaying.told {
             Told::Switch { .. } => relaying.tunnel(cx, input, input_ended, is_blocked),
-            _ => match relaying.ask(cx, input, &kept.head.view(), is_blocked) {
+            _ => match relaying.ask(cx, input, &kept.head, is_blocked) {
                 Far::Waits if !is_blocked => relaying.download(cx),
                 far => far,
             },

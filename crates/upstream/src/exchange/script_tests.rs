@@ -69,7 +69,12 @@ impl Table {
         Table { application, pool, theirs, said: Arc::default() }
     }
 
-    fn begin(&mut self, method: Method, framing: Framing, expects_continue: bool) -> Exchange<()> {
+    fn begin(
+        &mut self,
+        method: Method,
+        framing: Framing,
+        expects_continue: bool,
+    ) -> Box<Exchange<()>> {
         let said = Arc::clone(&self.said);
         let log = move |text: &[u8]| {
             said.lock().unwrap().push(String::from_utf8_lossy(text).into_owned());
@@ -94,7 +99,7 @@ impl Table {
         exchange
     }
 
-    fn get(&mut self) -> Exchange<()> {
+    fn get(&mut self) -> Box<Exchange<()>> {
         self.begin(Method::Get, Framing::None, false)
     }
 
@@ -180,8 +185,9 @@ fn answers_come_in_whatever_pieces() {
             }
         }
         assert_eq!((&*found, body(&mut exchange, 1).1), ("hello", Given::End));
-        exchange.keep(&mut table.pool);
+        exchange.give_back(&mut table.pool);
         assert_eq!(table.pool.len(), 1);
+        drop(exchange);
         assert_eq!(table.said(), ["first\nsecond"]);
     }
 }
@@ -219,7 +225,7 @@ fn a_connection_is_kept_when_all_is_over() {
         assert_eq!(exchange.length(), Some(2));
         // the client has all of it before the end was seen
         assert_eq!(exchange.read(&mut Vec::new(), 2, 1), Given::Bytes(2));
-        exchange.keep(&mut table.pool);
+        exchange.give_back(&mut table.pool);
         assert_eq!(table.pool.len(), usize::from(is_kept), "{keep}");
     }
     // an answer before all of the request was there
@@ -227,13 +233,13 @@ fn a_connection_is_kept_when_all_is_over() {
     let mut exchange = table.begin(Method::Post, Framing::Sized(5), false);
     assert_eq!(table.send(&mut exchange, &sized), Next::Answer);
     assert_eq!(body(&mut exchange, 100).1, Given::End);
-    exchange.keep(&mut table.pool);
+    exchange.give_back(&mut table.pool);
     assert!(table.pool.is_empty());
     // HEAD: whatever the script says is no body
     let mut table = Table::new(true);
     let mut exchange = table.begin(Method::Head, Framing::None, false);
     assert_eq!(table.send(&mut exchange, &sized), Next::Answer);
-    exchange.keep(&mut table.pool);
+    exchange.give_back(&mut table.pool);
     assert_eq!(table.pool.len(), 1);
 }
 
@@ -250,7 +256,7 @@ fn answers_that_break_off_are_seen() {
         drop(std::mem::replace(&mut table.theirs, UnixStream::pair().unwrap().0));
         exchange.ready();
         assert_eq!(body(&mut exchange, 100), (expected.to_owned(), Given::Broken));
-        exchange.keep(&mut table.pool);
+        exchange.give_back(&mut table.pool);
         assert!(table.pool.is_empty());
     }
 }
