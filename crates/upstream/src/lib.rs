@@ -77,6 +77,7 @@ pub mod retry;
 pub mod settings;
 pub mod stage;
 pub mod target;
+mod text;
 pub mod upkeep;
 pub mod upstreams;
 

@@ -7,6 +7,7 @@
 use crate::cookies;
 use crate::names::{Forwarding, Kind, is_same, kind};
 use crate::target::{self, Ambiguous, Base, Refused};
+use crate::text;
 use forebay_conn::GivenField;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::framing::Framing;
@@ -304,23 +305,24 @@ impl Writer<'_> {
             self.list("X-Forwarded-For", said.has(Forwarding::For));
             if is_known {
                 self.more();
-                push(self.out, format_args!("{nearest}"));
+                text::address(nearest, self.out);
             }
             self.out.extend_from_slice(b"\r\n");
         }
         let proto = if from.is_secure { "https" } else { "http" };
-        let mut own = |field, name: &str, value: &[u8]| {
-            if !said.has(field) && !settings.changes(name) && !value.is_empty() {
-                line(self.out, name, value);
-            }
-        };
-        own(Forwarding::Proto, "X-Forwarded-Proto", proto.as_bytes());
-        own(Forwarding::Host, "X-Forwarded-Host", head.authority);
-        let port = if from.port == 0 { String::new() } else { from.port.to_string() };
-        own(Forwarding::Port, "X-Forwarded-Port", port.as_bytes());
+        let is_own = |field, name: &str| !said.has(field) && !settings.changes(name);
+        if is_own(Forwarding::Proto, "X-Forwarded-Proto") {
+            line(self.out, "X-Forwarded-Proto", proto.as_bytes());
+        }
+        if !head.authority.is_empty() && is_own(Forwarding::Host, "X-Forwarded-Host") {
+            line(self.out, "X-Forwarded-Host", head.authority);
+        }
+        if from.port != 0 && is_own(Forwarding::Port, "X-Forwarded-Port") {
+            line_of(self.out, "X-Forwarded-Port", |out| text::number(from.port.into(), out));
+        }
         let client = from.client.to_canonical();
-        if !client.is_unspecified() {
-            own(Forwarding::RealIp, "X-Real-IP", client.to_string().as_bytes());
+        if !client.is_unspecified() && is_own(Forwarding::RealIp, "X-Real-IP") {
+            line_of(self.out, "X-Real-IP", |out| text::address(client, out));
         }
         if said.has(Forwarding::Forwarded) {
             self.list("Forwarded", true);
@@ -328,13 +330,15 @@ impl Writer<'_> {
             self.forwarded(proto);
         }
         if !settings.changes("Via") {
-            self.out.extend_from_slice(b"Via: ");
-            let version = match head.version {
-                Version::Http10 => "1.0",
-                Version::Http11 => "1.1",
-                Version::Http2 => "2",
+            let by: &[u8] = match head.version {
+                Version::Http10 => b"1.0 ",
+                Version::Http11 => b"1.1 ",
+                Version::Http2 => b"2 ",
             };
-            push(self.out, format_args!("{version} {PSEUDONYM}\r\n"));
+            line_of(self.out, "Via", |out| {
+                out.extend_from_slice(by);
+                out.extend_from_slice(PSEUDONYM.as_bytes());
+            });
         }
         self.request_id()
     }
@@ -386,7 +390,7 @@ impl Writer<'_> {
         let start = self.out.len();
         match valid_id(head).filter(|_| from.is_trusted) {
             Some(theirs) => self.out.extend_from_slice(theirs),
-            None => push(self.out, format_args!("{id:032x}")),
+            None => text::hexadecimal(*id, self.out),
         }
         let end = self.out.len();
         self.out.extend_from_slice(b"\r\n");
@@ -397,7 +401,9 @@ impl Writer<'_> {
         let head = self.request.head;
         let wants_body = matches!(head.method, Method::Post | Method::Put | Method::Patch);
         match head.framing {
-            Framing::Sized(length) => push(self.out, format_args!("Content-Length: {length}\r\n")),
+            Framing::Sized(length) => {
+                line_of(self.out, "Content-Length", |out| text::number(length, out));
+            }
             Framing::Chunked => self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             // RFC 9110 §8.6
             Framing::None if wants_body || head.has(Name::ContentLength) => {
@@ -489,6 +495,14 @@ fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends one field line, whose value is written by this.
+fn line_of(out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    write(out);
     out.extend_from_slice(b"\r\n");
 }
 

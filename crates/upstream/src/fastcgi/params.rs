@@ -5,6 +5,7 @@ use crate::cookies;
 use crate::names::{self, Forwarding, Kind, kind};
 use crate::request::{Request, valid_id};
 use crate::target::{self, Ambiguous, Refused};
+use crate::text;
 use forebay_http::head::{Method, Version};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -60,7 +61,7 @@ pub fn write(
     settings: &Settings,
     out: &mut Vec<u8>,
 ) -> Result<(), Refused> {
-    let mut pairs = Pairs { bytes: Vec::with_capacity(2048), settings };
+    let mut pairs = Pairs { bytes: Vec::with_capacity(2048), text: Vec::new(), settings };
     pairs.request(params_of)?;
     pairs.script(params_of);
     pairs.peer(params_of);
@@ -79,13 +80,17 @@ pub fn write(
 /// Appends how many bytes the body has, and the end of the parameters.
 pub fn length(body_bytes: u64, out: &mut Vec<u8>) {
     let mut bytes = Vec::with_capacity(40);
-    pair("CONTENT_LENGTH", &[body_bytes.to_string().as_bytes()], &mut bytes);
+    let mut length = Vec::new();
+    text::number(body_bytes, &mut length);
+    pair("CONTENT_LENGTH", &[&length], &mut bytes);
     params(&bytes, out);
     end_of_params(out);
 }
 
 struct Pairs<'s> {
     bytes: Vec<u8>,
+    /// Room for a value.
+    text: Vec<u8>,
     settings: &'s Settings,
 }
 
@@ -94,6 +99,15 @@ impl Pairs<'_> {
         if !self.settings.set.iter().any(|(other, _)| **other == *name) {
             pair(name, value, &mut self.bytes);
         }
+    }
+
+    /// Adds one whose value is written by this.
+    fn add_text(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        write(&mut text);
+        self.add(name, &[&text]);
+        self.text = text;
     }
 
     fn request(&mut self, params: &Params<'_>) -> Result<(), Refused> {
@@ -124,8 +138,11 @@ impl Pairs<'_> {
         self.add("QUERY_STRING", &[query]);
         if let Some(bytes) = params.body_bytes {
             let has_body = bytes > 0 || matches!(head.method, Method::Post | Method::Put);
-            let length = if has_body { bytes.to_string() } else { String::new() };
-            self.add("CONTENT_LENGTH", &[length.as_bytes()]);
+            self.add_text("CONTENT_LENGTH", |out| {
+                if has_body {
+                    text::number(bytes, out);
+                }
+            });
         }
         let mut types = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         self.add("CONTENT_TYPE", &[types.next().map_or(b"", |(_, value)| value)]);
@@ -162,11 +179,12 @@ impl Pairs<'_> {
         }
         self.add("REQUEST_SCHEME", &[if is_https { b"https".as_slice() } else { b"http" }]);
         self.add("SERVER_NAME", &[host(head.authority)]);
-        self.add("SERVER_PORT", &[from.port.to_string().as_bytes()]);
-        self.add("SERVER_ADDR", &[params.local.ip().to_canonical().to_string().as_bytes()]);
-        self.add("REMOTE_ADDR", &[from.client.to_canonical().to_string().as_bytes()]);
+        let local = params.local.ip().to_canonical();
+        self.add_text("SERVER_PORT", |out| text::number(from.port.into(), out));
+        self.add_text("SERVER_ADDR", |out| text::address(local, out));
+        self.add_text("REMOTE_ADDR", |out| text::address(from.client.to_canonical(), out));
         if params.remote_port > 0 {
-            self.add("REMOTE_PORT", &[params.remote_port.to_string().as_bytes()]);
+            self.add_text("REMOTE_PORT", |out| text::number(params.remote_port.into(), out));
         }
         if let Some(user) = params.user {
             self.add("REMOTE_USER", &[user.as_bytes()]);
@@ -220,7 +238,7 @@ impl Pairs<'_> {
         }
         match valid_id(head).filter(|_| from.is_trusted) {
             Some(theirs) => self.add("HTTP_X_REQUEST_ID", &[theirs]),
-            None => self.add("HTTP_X_REQUEST_ID", &[format!("{id:032x}").as_bytes()]),
+            None => self.add_text("HTTP_X_REQUEST_ID", |out| text::hexadecimal(id, out)),
         }
     }
 }

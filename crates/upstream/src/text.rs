@@ -1,0 +1,72 @@
+//! Numbers and addresses as text. A request has several of them, and for each a formatter takes longer than the
+//! rest of its line.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+const DIGITS: [u8; 16] = *b"0123456789abcdef";
+
+/// Appends a number.
+pub(crate) fn number(mut number: u64, out: &mut Vec<u8>) {
+    let mut text = [0; 20];
+    let mut at = text.len();
+    loop {
+        at -= 1;
+        text[at] = DIGITS[(number % 10) as usize];
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&text[at..]);
+}
+
+/// Appends an address.
+pub(crate) fn address(ip: IpAddr, out: &mut Vec<u8>) {
+    match ip {
+        IpAddr::V4(ip) => {
+            let [first, rest @ ..] = ip.octets();
+            number(first.into(), out);
+            for octet in rest {
+                out.push(b'.');
+                number(octet.into(), out);
+            }
+        }
+        // writing into a vector does not fail
+        IpAddr::V6(ip) => _ = write!(out, "{ip}"),
+    }
+}
+
+/// Appends the 32 hexadecimal digits of a number.
+pub(crate) fn hexadecimal(number: u128, out: &mut Vec<u8>) {
+    let mut text = [0; 32];
+    for (two, byte) in text.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+        let (high, low) = (byte >> 4, byte & 0xf);
+        two.copy_from_slice(&[DIGITS[usize::from(high)], DIGITS[usize::from(low)]]);
+    }
+    out.extend_from_slice(&text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(write: impl Fn(&mut Vec<u8>)) -> String {
+        let mut out = b"a".to_vec();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn it_is_what_a_formatter_writes() {
+        for one in [0, 7, 10, 65_535, 1 << 40, u64::MAX] {
+            assert_eq!(said(|out| number(one, out)), format!("a{one}"));
+        }
+        for one in ["0.0.0.0", "192.0.2.255", "::1", "2001:db8::7", "::ffff:192.0.2.1"] {
+            assert_eq!(said(|out| address(one.parse().unwrap(), out)), format!("a{one}"));
+        }
+        for one in [0, 0xabc, u128::MAX, u128::MAX << 7] {
+            assert_eq!(said(|out| hexadecimal(one, out)), format!("a{one:032x}"));
+        }
+    }
+}
