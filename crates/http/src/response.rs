@@ -91,7 +91,69 @@ pub struct Response<'h> {
     pub keep_alive: bool,
     /// Bytes of the head, the empty line included.
     pub len: usize,
-    lines: &'h [httparse::Header<'h>],
+    lines: FieldLines<'h>,
+}
+
+/// Field lines where they were received, or found again.
+#[derive(Clone, Copy, Debug)]
+enum FieldLines<'h> {
+    Received(&'h [httparse::Header<'h>]),
+    Kept { bytes: &'h [u8], places: &'h [FieldPlace] },
+}
+
+/// Where name and value of a field stand in a head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct FieldPlace {
+    name: (u32, u32),
+    value: (u32, u32),
+}
+
+impl<'h> FieldLines<'h> {
+    fn len(self) -> usize {
+        match self {
+            FieldLines::Received(lines) => lines.len(),
+            FieldLines::Kept { places, .. } => places.len(),
+        }
+    }
+
+    fn get(self, at: usize) -> Option<(&'h str, &'h [u8])> {
+        match self {
+            FieldLines::Received(lines) => lines.get(at).map(|line| (line.name, line.value)),
+            FieldLines::Kept { bytes, places } => {
+                let part = |(start, end): (u32, u32)| bytes.get(start as usize..end as usize);
+                let FieldPlace { name, value } = places.get(at)?;
+                Some((std::str::from_utf8(part(*name)?).ok()?, part(*value)?))
+            }
+        }
+    }
+}
+
+/// A head that was parsed, without its bytes: it is not parsed again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptResponse {
+    status: u16,
+    version: Version,
+    body: Body,
+    content_length: Option<u64>,
+    keep_alive: bool,
+    len: usize,
+    places: Vec<FieldPlace>,
+}
+
+impl KeptResponse {
+    /// The head again, from the same bytes. What the server has said of its status is not kept.
+    pub fn view<'h>(&'h self, bytes: &'h [u8]) -> Response<'h> {
+        Response {
+            status: self.status,
+            reason: "",
+            version: self.version,
+            body: self.body,
+            content_length: self.content_length,
+            keep_alive: self.keep_alive,
+            len: self.len,
+            lines: FieldLines::Kept { bytes, places: &self.places },
+        }
+    }
 }
 
 impl<'h> Response<'h> {
@@ -147,9 +209,9 @@ impl<'h> Response<'h> {
             content_length: None,
             keep_alive: false,
             len,
-            lines: response.headers,
+            lines: FieldLines::Received(response.headers),
         };
-        head.read_fields(asked)?;
+        head.read_fields(response.headers, asked)?;
         Ok(Parsed::Complete(head))
     }
 
@@ -160,7 +222,32 @@ impl<'h> Response<'h> {
 
     /// All field lines in order: name as sent, value without surrounding white space.
     pub fn fields(&self) -> impl Iterator<Item = (&'h str, &'h [u8])> + Clone + use<'h> {
-        self.lines.iter().map(|line| (line.name, line.value))
+        let lines = self.lines;
+        (0..).map_while(move |at| lines.get(at))
+    }
+
+    /// What was found in `bytes`, from which it was parsed, without them.
+    pub fn keep(&self, bytes: &[u8]) -> KeptResponse {
+        let begin = bytes.as_ptr() as usize;
+        // a head is far smaller than what four bytes count
+        let place = |part: &[u8]| {
+            let start = (part.as_ptr() as usize).wrapping_sub(begin);
+            if part.is_empty() { (0, 0) } else { (start as u32, (start + part.len()) as u32) }
+        };
+        let mut places = Vec::with_capacity(self.lines.len());
+        places.extend(self.fields().map(|(name, value)| {
+            let (name, value) = (place(name.as_bytes()), place(value));
+            FieldPlace { name, value }
+        }));
+        KeptResponse {
+            status: self.status,
+            version: self.version,
+            body: self.body,
+            content_length: self.content_length,
+            keep_alive: self.keep_alive,
+            len: self.len,
+            places,
+        }
     }
 
     /// The values of all lines of a field, in order.
@@ -169,11 +256,11 @@ impl<'h> Response<'h> {
         fields.filter(move |(text, _)| text.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    fn read_fields(&mut self, asked: Asked) -> Result<(), Error> {
+    fn read_fields(&mut self, lines: &[httparse::Header<'_>], asked: Asked) -> Result<(), Error> {
         let wrong = |what| Err(Error::Malformed(what));
         let mut connection = ConnectionField::default();
         let (mut is_chunked, mut upgrade) = (false, false);
-        for line in self.lines {
+        for line in lines {
             let is = |name: &str| line.name.eq_ignore_ascii_case(name);
             match line.name.len() {
                 7 if is("upgrade") => upgrade = true,
@@ -303,6 +390,29 @@ mod tests {
         ] {
             assert_eq!(read(&format!("{head}\r\n"), asked), Ok(Some(expected)), "{head}");
         }
+    }
+
+    #[test]
+    fn a_head_that_is_kept_says_the_same() {
+        let text = b"HTTP/1.1 404 Not Here\r\nServer: a\r\nX-Empty:\r\nx-empty: \r\n\
+                     Content-Length: 7\r\nLink: </a>\r\nlink:  b\xff \r\n\r\nmore";
+        let mut lines = Lines::new();
+        let Ok(Parsed::Complete(head)) = Response::parse(text, &mut lines, GET, &Limits::default())
+        else {
+            panic!("it is whole")
+        };
+        let kept = head.keep(text);
+        // wherever the bytes are now
+        let moved = text.to_vec();
+        let view = kept.view(&moved);
+        assert_eq!(view.fields().collect::<Vec<_>>(), head.fields().collect::<Vec<_>>());
+        assert_eq!(view.fields().count(), 6);
+        assert_eq!(view.values("LINK").collect::<Vec<_>>(), [b"</a>".as_slice(), b"b\xff"]);
+        assert_eq!(
+            (view.status, view.body, view.content_length, view.keep_alive, view.len),
+            (404, Body::Sized(7), Some(7), true, text.len() - 4)
+        );
+        assert_eq!(view.keep(&moved), kept);
     }
 
     #[test]

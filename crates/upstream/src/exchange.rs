@@ -177,6 +177,7 @@ impl<T> Exchange<T> {
             acknowledge_ms: None,
             has_told: false,
             head: None,
+            fields: None,
             coming: Coming::Nothing,
             failure: None,
             has_expired: false,

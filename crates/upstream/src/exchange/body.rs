@@ -17,7 +17,7 @@ impl<T> Exchange<T> {
         }
         if self.has_told && self.at > 0 {
             // what waits for long takes no memory
-            (self.received, self.at) = (Vec::new(), 0);
+            (self.received, self.at, self.fields) = (Vec::new(), 0, None);
         }
         self.receive(most, Some(out))
     }

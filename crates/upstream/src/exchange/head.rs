@@ -97,6 +97,7 @@ impl<T> Exchange<T> {
                     }
                 };
                 let (start, end) = (self.at, self.at + head.len);
+                self.fields = Some(head.keep(&self.received[start..end]));
                 self.head = Some(Seen {
                     start,
                     end,

@@ -53,6 +53,7 @@ impl<T> Exchange<T> {
         match Response::parse(bytes, &mut lines, self.asked, &limits) {
             Ok(Parsed::Complete(head)) => {
                 let (status, content_length) = (head.status, head.content_length);
+                self.fields = Some(head.keep(bytes));
                 self.head = Some(Seen { start: 0, end: 0, status, content_length, keep_alive });
                 self.coming = Coming::OfScript;
                 self.is_well();

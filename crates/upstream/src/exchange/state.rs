@@ -13,8 +13,8 @@ use crate::settings;
 use crate::upstreams::{Slot, Wait};
 use forebay_conn::Await;
 use forebay_http::body::Decoder;
-use forebay_http::head::{Lines, Method};
-use forebay_http::response::{Asked, Limits, Parsed, Response};
+use forebay_http::head::Method;
+use forebay_http::response::{Asked, KeptResponse, Response};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,6 +90,8 @@ pub struct Exchange<T> {
     pub(super) has_told: bool,
     /// The head of the answer, in `received`.
     pub(super) head: Option<Seen>,
+    /// Its fields, until the handler has looked at them.
+    pub(super) fields: Option<KeptResponse>,
     pub(super) coming: Coming,
     pub(super) failure: Option<Failed>,
     pub(super) has_expired: bool,
@@ -186,19 +188,11 @@ impl<T> Exchange<T> {
     /// The head of the answer, if there is one.
     pub fn with_answer<R>(&self, look: impl FnOnce(&Response<'_>) -> R) -> Option<R> {
         let seen = self.head?;
-        let mut lines = Lines::new();
         let bytes = match &self.script {
             Some(script) => script.head(),
             None => self.received.get(seen.start..seen.end)?,
         };
-        let limits = self.application.settings().limits();
-        // the status line of a script was added
-        let limits = Limits { head_bytes: limits.head_bytes.max(bytes.len()), ..limits };
-        // it was parsed before
-        match Response::parse(bytes, &mut lines, self.asked, &limits) {
-            Ok(Parsed::Complete(response)) => Some(look(&response)),
-            _ => None,
-        }
+        Some(look(&self.fields.as_ref()?.view(bytes)))
     }
 
     /// The handler has looked at the answer, or that there is none.
