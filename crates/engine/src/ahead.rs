@@ -4,9 +4,9 @@
 //! A class that rules give by address alone is known when a connection comes. So the thread that is to
 //! serve the next connection first accepts what the kernel has queued, as far as there is room, and then
 //! takes the first of them: by rank, no rank below its share of the threads' time, by turns between the
-//! clients of a rank. What comes while all threads serve is looked at when the first of them is free.
-//! What finds no room, or for which there is no place among all connections, waits in the kernel's queue, in the
-//! order of its coming.
+//! clients of a rank; as they came while threads are free for all of them (`thread_queue.rs`). What comes while all
+//! threads serve is looked at when the first of them is free. What finds no room, or for which there is no place among
+//! all connections, waits in the kernel's queue, in the order of its coming.
 //!
 //! A listener whose connections all have one rank is not accepted from ahead: it stands in the list itself,
 //! and when its turn comes the thread accepts one connection. The others cost nothing meanwhile.
@@ -20,11 +20,12 @@
 
 use crate::accept::{self, Arrival, BATCH, DRAIN_BATCHES, ListenerSet};
 use crate::control::Ended;
-use crate::ranks::{Ranks, Shares};
+use crate::ranks::{Ranks, Standing};
 use crate::served::Served;
+use crate::thread_queue::ThreadQueue;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Rank};
-use forebay_control::ranked::{Ranked, Turn};
+use forebay_control::ranked::Turn;
 use forebay_sys::clock;
 
 /// A client that has waited for longer may have left meanwhile.
@@ -33,7 +34,7 @@ const LOOK_NS: u64 = 1_000_000;
 /// Accepted connections without a thread, and listeners of one rank.
 pub(crate) struct Ahead<H: Handler> {
     /// With the time since when each waits.
-    waiting: Ranked<(Waiting<H>, u64)>,
+    waiting: ThreadQueue<(Waiting<H>, u64)>,
     /// The listeners among them.
     listeners: Vec<usize>,
     /// The listeners are being closed, or are.
@@ -41,7 +42,6 @@ pub(crate) struct Ahead<H: Handler> {
     /// So many more are accepted from listeners that are being closed: clients that come back at once would keep
     /// it busy for ever.
     last: usize,
-    shares: Shares,
     ranks: Ranks,
     most: usize,
 }
@@ -78,16 +78,16 @@ pub(crate) enum Filled<H: Handler> {
 impl<H: Handler> Ahead<H> {
     /// In this order, at most so many.
     pub(crate) fn new(ranks: &Ranks, most: usize) -> Ahead<H> {
-        let (waiting, shares) = ranks.queue();
+        let waiting = ThreadQueue::new(ranks);
         let most = if ranks.is_ordered() { most } else { 0 };
         let (ranks, listeners) = (ranks.clone(), Vec::new());
         let (leaves, last) = (false, DRAIN_BATCHES * BATCH);
-        Ahead { waiting, listeners, leaves, last, shares, ranks, most }
+        Ahead { waiting, listeners, leaves, last, ranks, most }
     }
 
     /// Whether none waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.len() == 0
     }
 
     /// Accepts all that the listeners have queued, whether there is room or not, and closes them. A connection that
@@ -158,27 +158,26 @@ impl<H: Handler> Ahead<H> {
 
     fn push(&mut self, served: Served<H>) {
         let standing = served.standing_at_rest(&self.ranks);
-        // the queue itself has no bound
-        let entry = (Waiting::Accepted(Box::new(served)), clock::monotonic_ns());
-        let _ = self.waiting.push(standing.rank, standing.client, 1, entry);
+        self.waiting.push(standing, (Waiting::Accepted(Box::new(served)), clock::monotonic_ns()));
     }
 
     fn push_listener(&mut self, rank: Rank, index: usize) {
         // no client has such a number
         let client = u64::MAX - index as u64;
-        let entry = (Waiting::Queued(rank, index), clock::monotonic_ns());
-        let _ = self.waiting.push(rank.0, client, 1, entry);
+        let standing = Standing { rank: rank.0, client };
+        self.waiting.push(standing, (Waiting::Queued(rank, index), clock::monotonic_ns()));
     }
 
-    /// The connection that is next. Those whose clients have left meanwhile are closed.
+    /// The connection that is next while so many threads are `free`. Those whose clients have left meanwhile are
+    /// closed.
     pub(crate) fn pop(
         &mut self,
+        free: usize,
         listener_set: &ListenerSet,
         worker: &mut Worker<H>,
     ) -> Option<Next<H>> {
-        self.shares.keep_up(&mut self.waiting);
         loop {
-            let ((waiting, since_ns), turn) = self.waiting.pop()?;
+            let ((waiting, since_ns), turn) = self.waiting.pop(free)?;
             let mut served = match waiting {
                 Waiting::Accepted(served) => served,
                 Waiting::Queued(rank, index) => {
@@ -245,7 +244,7 @@ impl<H: Handler> Ahead<H> {
     /// Cuts all.
     pub(crate) fn cut(&mut self, worker: &mut Worker<H>) -> Ended {
         let mut ended = Ended::default();
-        while let Some(((waiting, _), turn)) = self.waiting.pop() {
+        while let Some(((waiting, _), turn)) = self.waiting.pop(1) {
             self.waiting.ran(turn, 0);
             let Waiting::Accepted(served) = waiting else { continue };
             ended.abort(served.awaits().what);

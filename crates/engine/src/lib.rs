@@ -22,7 +22,8 @@
 //! | `waits` | what its requests wait for: jobs, turns, moments |
 //! | [`settings`] | timeouts and bounds every engine keeps |
 //! | [`accept`] | who is let in, and what happens when nobody can be |
-//! | `ahead` | connections that wait for a thread, in order |
+//! | `ahead` | connections that were accepted before a thread serves them |
+//! | `thread_queue` | who gets the next free thread, in order where threads are scarce |
 //! | `accepting` | how a loop accepts, and has somebody idle make room |
 //! | `watched_listeners` | the listening sockets of a loop: rest, and turns with other loops |
 //! | [`admission`] | how many connections there are, in all and per client |
@@ -71,6 +72,7 @@ mod sockets;
 pub mod stock;
 mod straight;
 mod stream;
+mod thread_queue;
 pub mod threads;
 pub mod timer;
 mod turn;

@@ -26,6 +26,7 @@ use forebay_control::ranked::Turn;
 use forebay_sys::{clock, poll};
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct Pool<H: Handler> {
     stock: Stock<H>,
     control: Arc<Control>,
     accept_state: Mutex<AcceptState<H>>,
+    /// Threads without a connection.
+    free: AtomicUsize,
 }
 
 /// Where connections come from.
@@ -67,11 +70,13 @@ impl<H: Handler> Pool<H> {
             ahead: Ahead::new(&parts.ranks, parts.ahead),
             cut: Ended::default(),
         };
-        let stock = Stock::new(parts.make, parts.settings, parts.threads);
+        let threads = parts.threads.max(1);
+        let stock = Stock::new(parts.make, parts.settings, threads);
         Ok(Arc::new(Pool {
             stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
             control: parts.control,
             accept_state: Mutex::new(accept_state),
+            free: AtomicUsize::new(threads),
         }))
     }
 
@@ -91,6 +96,7 @@ impl<H: Handler> Pool<H> {
                 }
             }
             self.stock.give_back(worker);
+            self.free.fetch_add(1, Relaxed);
         }
         ended + std::mem::take(&mut self.accept_state().cut)
     }
@@ -108,6 +114,7 @@ impl<H: Handler> Pool<H> {
         }
         let mut worker = self.stock.take();
         let task = self.accept(&mut accept_state, &mut worker);
+        self.free.fetch_sub(1, Relaxed);
         // while all threads serve, none accepts
         self.control.heartbeat_rests(0);
         if task.is_none() {
@@ -149,7 +156,7 @@ impl<H: Handler> Pool<H> {
                     Filled::Exhausted => is_exhausted = true,
                 }
             }
-            let mut next = ahead.pop(listener_set, worker);
+            let mut next = ahead.pop(self.free.load(Relaxed), listener_set, worker);
             is_exhausted |= next.take_if(|next| matches!(next, Next::Exhausted)).is_some();
             if is_exhausted {
                 if next.is_none() {

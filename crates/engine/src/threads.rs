@@ -169,8 +169,8 @@ where
 
     /// Begins a thread for each of the first so many connections.
     fn begin(&mut self, free: usize) {
-        for _ in 0..free {
-            let task = match self.ahead.pop(&self.listener_set, &mut self.worker) {
+        for free in (1..=free).rev() {
+            let task = match self.ahead.pop(free, &self.listener_set, &mut self.worker) {
                 Some(Next::Serve(served, turn)) => Task::Serve(served, turn),
                 Some(Next::Refused(served, closing)) => Task::Close(served, closing),
                 Some(Next::Exhausted) => {
