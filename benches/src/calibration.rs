@@ -11,16 +11,19 @@ pub struct Wrong {
     /// What tables call them.
     pub name: &'static str,
     file_bytes: &'static str,
+    segment_bytes: &'static str,
     /// Threads for each waiting task.
     per_waiting: f64,
 }
 
-/// Both ways in which a machine's constants can be wrong on another one.
+/// Both ways in which a machine's constants can be wrong on another one, so far off that something is lost.
 pub const WRONG: [Wrong; 2] = [
-    // everything by sendfile, and a controller that hardly moves a thread
-    Wrong { name: "too-low", file_bytes: "1KiB", per_waiting: 0.005 },
-    // the largest files from memory
-    Wrong { name: "too-high", file_bytes: "1GiB", per_waiting: 0.1 },
+    // everything by sendfile, and a controller that moves no thread: however small, a factor that is not 0
+    // gives a phase with tasks one thread in each period
+    Wrong { name: "too-low", file_bytes: "0B", segment_bytes: "0B", per_waiting: 0.0 },
+    // the largest files from memory, in more pieces than there need be, and as many threads at once as
+    // there may be
+    Wrong { name: "too-high", file_bytes: "1GiB", segment_bytes: "64KiB", per_waiting: 100.0 },
 ];
 
 impl Wrong {
@@ -32,8 +35,9 @@ impl Wrong {
             each.join(", ")
         };
         format!(
-            "c1 = 1e-5\nc2 = 1e-9\nfile_bytes = {:?}\nsegment_bytes = \"0B\"\na = {{ {} }}\nb = {{ {} }}\n",
+            "c1 = 1e-5\nc2 = 1e-9\nfile_bytes = {:?}\nsegment_bytes = {:?}\na = {{ {} }}\nb = {{ {} }}\n",
             self.file_bytes,
+            self.segment_bytes,
             of_all(self.per_waiting),
             of_all(0.0)
         )
