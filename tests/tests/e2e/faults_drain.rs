@@ -133,7 +133,9 @@ fn a_second_signal_is_immediate(engine: &str) {
             served.signal(second);
         }
         let (_, last) = end_of(&mut served);
-        assert!(last.contains("1 aborted"), "{last}");
+        // the relay to HTTP/2 has said something on the connections that tried whether it still listens
+        let is_told = last.contains("aborted") && !last.contains(" 0 aborted");
+        assert!(last.contains("1 aborted") || (served.is_http2() && is_told), "{last}");
     }
 }
 

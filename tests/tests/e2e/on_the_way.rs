@@ -220,9 +220,10 @@ fn a_request_has_one_name(engine: &str) {
         ids.map(|(_, rest)| rest.split('"').next().unwrap().to_owned()).collect()
     };
     assert!(soon(PATIENCE, || logged().len() == 3), "{engine} {}", server.stdout());
+    // connections of different loops, whose lines come in any order
     let logged = logged();
-    assert_eq!(logged[..2], names[..], "{engine}");
-    assert_eq!(logged[2].len(), 32, "{engine}");
+    assert!(names.iter().all(|name| logged.contains(name)), "{engine}: {names:?} {logged:?}");
+    assert!(logged.iter().all(|name| name.len() == 32), "{engine}: {logged:?}");
 }
 
 fn echo(head: &str, body: &[u8]) -> Vec<u8> {
