@@ -9,7 +9,7 @@
 use clap::Parser;
 use forebay_benches::content::Scratch;
 use forebay_benches::forebay::{self, Forebay, Place, header, value};
-use forebay_benches::shift::load::{self, Shift, Turn};
+use forebay_benches::shift::load::{self, KINDS, Kind, Shift, Turn};
 use forebay_benches::shift::row::{self, Policy, Row, Seen};
 use forebay_benches::shift::verdict;
 use forebay_benches::{Error, machine, measure, network, probe, running};
@@ -72,9 +72,9 @@ struct Options {
 }
 
 impl Options {
-    fn shift(&self) -> Shift {
+    fn shift(&self, alone: Option<Kind>) -> Shift {
         let rates = [self.hot, self.cold, self.slow];
-        Shift { rates, seconds: self.seconds, cycles: self.cycles }
+        Shift { rates, seconds: self.seconds, cycles: self.cycles, alone }
     }
 
     fn policies(&self) -> Vec<Policy> {
@@ -192,11 +192,11 @@ fn report(options: &Options, described: &str, rows: &[Row]) -> String {
         options.server_core,
         options.client_core,
         row::tables(rows),
-        verdict::verdicts(rows)
+        verdict::verdicts(rows, options.most)
     )
 }
 
-/// Starts the server, runs the load, stops it.
+/// One row: the load that shifts, and with counts that stay each kind alone, on a server of its own.
 fn one(
     options: &Options,
     place: &Place<'_>,
@@ -204,13 +204,31 @@ fn one(
     (round, turn, policy): (u32, usize, Policy),
     stop: &Arc<AtomicBool>,
 ) -> Result<Row, Error> {
+    let run = |shift: &Shift| one_load(options, place, lines, round, shift, stop);
+    let (phases, threads, client) = run(&options.shift(None))?;
+    let mut alone = Vec::new();
+    for kind in KINDS.into_iter().filter(|_| policy.is_fixed()) {
+        alone.extend(run(&options.shift(Some(kind)))?.0);
+    }
+    Ok(Row { round, place: turn + 1, policy, phases, alone, threads, client })
+}
+
+/// Starts the server, runs a load, stops it. Returns what was seen of each phase, the most threads that the
+/// server had, and how busy the load generator was.
+fn one_load(
+    options: &Options,
+    place: &Place<'_>,
+    lines: &str,
+    round: u32,
+    shift: &Shift,
+    stop: &Arc<AtomicBool>,
+) -> Result<(Vec<Seen>, u64, f64), Error> {
     let server = Forebay::start(place, lines, 20_000 + (std::process::id() % 8000) as u16)?;
     // what is hot is in memory from now on
     for file in ["hot.html", "slow.bin"] {
         let asked = probe::get(server.port(), file, "Connection: close\r\n");
         asked.map_err(Error::io("no answer for", file))?;
     }
-    let shift = options.shift();
     let plan = shift.plan(server.port(), options.client_core, round)?;
     let (sender, receiver) = std::sync::mpsc::channel();
     let mut samples = Samples::new(shift.turns().len());
@@ -234,19 +252,9 @@ fn one(
     }
     let report = report.map_err(|_| Error::Client("the load generator panicked".into()))?;
     let report = report.map_err(|error| Error::Client(error.to_string()))?;
-    Ok(Row {
-        round,
-        place: turn + 1,
-        policy,
-        phases: shift
-            .turns()
-            .into_iter()
-            .enumerate()
-            .map(|(at, turn)| seen(at, turn, &report, &samples))
-            .collect(),
-        threads: samples.most,
-        client: report.generator.busiest_thread,
-    })
+    let turns = shift.turns().into_iter().enumerate();
+    let phases = turns.map(|(at, turn)| seen(at, turn, &report, &samples)).collect();
+    Ok((phases, samples.most, report.generator.busiest_thread))
 }
 
 /// Threads of process and of send, added up over samples, for each phase.

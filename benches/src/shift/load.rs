@@ -57,14 +57,17 @@ impl Kind {
 pub struct Turn {
     /// What is asked for.
     pub kind: Kind,
-    /// How often its kind has had its turn, this one included.
+    /// How often its kind has had its turn, this one included; 0 where nothing else is asked for.
     pub number: u32,
 }
 
 impl Turn {
     /// As tables show it.
     pub fn name(self) -> String {
-        format!("{} {}", self.kind.name(), self.number)
+        match self.number {
+            0 => format!("{} alone", self.kind.name()),
+            number => format!("{} {number}", self.kind.name()),
+        }
     }
 }
 
@@ -77,11 +80,16 @@ pub struct Shift {
     pub seconds: f64,
     /// How often each kind has its turn.
     pub cycles: u32,
+    /// This kind has the only one, and nothing is left of another.
+    pub alone: Option<Kind>,
 }
 
 impl Shift {
     /// The phases in their order.
     pub fn turns(&self) -> Vec<Turn> {
+        if let Some(kind) = self.alone {
+            return vec![Turn { kind, number: 0 }];
+        }
         let cycles = 1..=self.cycles;
         cycles.flat_map(|number| KINDS.map(|kind| Turn { kind, number })).collect()
     }
@@ -171,7 +179,7 @@ mod tests {
 
     #[test]
     fn every_phase_has_its_turn_alone() {
-        let shift = Shift { rates: [100.0, 10.0, 1.0], seconds: 2.0, cycles: 2 };
+        let shift = Shift { rates: [100.0, 10.0, 1.0], seconds: 2.0, cycles: 2, alone: None };
         assert_eq!(shift.length_s(), 12.0);
         let names: Vec<_> = shift.turns().into_iter().map(Turn::name).collect();
         assert_eq!(names, ["hot 1", "cold 1", "slow 1", "hot 2", "cold 2", "slow 2"]);
@@ -182,5 +190,8 @@ mod tests {
         assert_eq!(rates, [0.0, 0.0, 0.0, 0.0, 10.0, 0.0]);
         let plan = shift.plan(1, 0, 1).expect("a plan");
         assert!(plan.check().is_ok() && plan.groups.len() == 6);
+        let alone = Shift { alone: Some(Kind::Cold), ..shift };
+        assert_eq!((alone.length_s(), alone.turns()[0].name().as_str()), (2.0, "cold alone"));
+        assert_eq!(alone.steps(0).iter().map(|step| step.rate).collect::<Vec<_>>(), [10.0]);
     }
 }

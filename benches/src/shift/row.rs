@@ -1,6 +1,6 @@
 //! One run under the load that shifts, and the tables of medians.
 
-use super::load::Turn;
+use super::load::{KINDS, Kind, Turn};
 use crate::summary::Spread;
 use std::fmt::Write;
 
@@ -68,6 +68,8 @@ pub struct Row {
     pub policy: Policy,
     /// What was seen of each phase, in their order.
     pub phases: Vec<Seen>,
+    /// What was seen of each kind alone, with counts that stay.
+    pub alone: Vec<Seen>,
     /// Most threads of the server, all told.
     pub threads: u64,
     /// How busy the load generator's core was, 0 to 1.
@@ -83,7 +85,7 @@ impl Row {
     pub fn csv(&self) -> String {
         let Row { round, place, policy, threads, client, .. } = self;
         let mut text = String::new();
-        for seen in &self.phases {
+        for seen in self.phases.iter().chain(&self.alone) {
             // writing to a string does not fail
             let _ = writeln!(
                 text,
@@ -114,6 +116,11 @@ impl Row {
         self.phases.iter().find(|seen| seen.turn == turn).map_or(0.0, |seen| seen.mean_ms)
     }
 
+    /// The mean time to an answer to one kind alone, ms.
+    pub fn alone_ms(&self, kind: Kind) -> Option<f64> {
+        self.alone.iter().find(|seen| seen.turn.kind == kind).map(|seen| seen.mean_ms)
+    }
+
     /// Threads moved in one phase.
     pub fn moved(&self, turn: Turn) -> f64 {
         self.phases.iter().find(|seen| seen.turn == turn).map_or(0.0, |seen| seen.moved)
@@ -141,7 +148,7 @@ pub fn turns(rows: &[Row]) -> Vec<Turn> {
     rows.first().map_or_else(Vec::new, |row| row.phases.iter().map(|seen| seen.turn).collect())
 }
 
-/// Medians and spreads as markdown: times, then threads.
+/// Medians and spreads as markdown: times, those of one kind alone, then threads.
 pub fn tables(rows: &[Row]) -> String {
     let turns = turns(rows);
     let names: String = turns.iter().map(|turn| format!(" {} |", turn.name())).collect();
@@ -163,6 +170,7 @@ pub fn tables(rows: &[Row]) -> String {
         let failed: u64 = of_policy.flat_map(|row| &row.phases).map(|seen| seen.failed).sum();
         let _ = writeln!(text, " {failed} |");
     }
+    text.push_str(&table_alone(rows));
     let _ = write!(
         text,
         "\n## Threads, process × send (mean)\n\n| threads by |{names} most, all told |\n|---|{rule}---|\n"
@@ -182,9 +190,29 @@ pub fn tables(rows: &[Row]) -> String {
     text
 }
 
+/// Counts that stay, under each kind alone.
+fn table_alone(rows: &[Row]) -> String {
+    let alone: Vec<_> = rows.iter().filter(|row| !row.alone.is_empty()).cloned().collect();
+    if alone.is_empty() {
+        return String::new();
+    }
+    let names = KINDS.map(|kind| format!(" {} |", kind.name())).concat();
+    let mut text = format!(
+        "\n## Mean time to an answer where only one kind is asked for, ms\n\n| threads by |{names}\n|---|---|---|---|\n"
+    );
+    for policy in policies(&alone) {
+        let of_kind = |kind| {
+            let spread = spread(&alone, policy, |row| row.alone_ms(kind).unwrap_or(f64::NAN));
+            spread.map_or("– |".to_owned(), |spread| format!("{spread:.2} |"))
+        };
+        // writing to a string does not fail
+        let _ = writeln!(text, "| {} | {}", policy.name(), KINDS.map(of_kind).join(" "));
+    }
+    text
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::load::{KINDS, Kind};
     use super::*;
 
     /// The first phase of a kind.
@@ -207,8 +235,10 @@ pub(crate) mod tests {
                 moved: 0.0,
             }
         };
-        let phases = KINDS.into_iter().zip(means_ms).map(seen).collect();
-        Row { round, place: 0, policy, phases, threads: 9, client: 0.1 }
+        let phases: Vec<_> = KINDS.into_iter().zip(means_ms).map(seen).collect();
+        let alone = |seen: &Seen| Seen { turn: Turn { number: 0, ..seen.turn }, ..*seen };
+        let alone = if policy.is_fixed() { phases.iter().map(alone).collect() } else { Vec::new() };
+        Row { round, place: 0, policy, phases, alone, threads: 9, client: 0.1 }
     }
 
     #[test]
@@ -222,17 +252,22 @@ pub(crate) mod tests {
     #[test]
     fn a_row_has_a_line_for_each_phase_with_all_columns() {
         let text = row(1, Policy::Fixed { process: 2, send: 8 }, [1.0; 3]).csv();
-        assert_eq!(text.lines().count(), 3);
+        assert_eq!(text.lines().count(), 6);
         let columns = Row::HEAD.split(',').count();
         assert!(text.lines().all(|line| line.split(',').count() == columns), "{text}");
     }
 
     #[test]
-    fn every_policy_has_a_line_in_both_tables() {
+    fn every_policy_has_a_line_in_all_tables() {
         let fixed = Policy::Fixed { process: 1, send: 4 };
         let rows = [row(1, fixed, [1.0; 3]), row(2, fixed, [3.0; 3])];
         let text = tables(&rows);
-        assert_eq!(text.lines().filter(|line| line.starts_with("| fixed 1×4 |")).count(), 2);
+        assert_eq!(text.lines().filter(|line| line.starts_with("| fixed 1×4 |")).count(), 3);
+        assert!(
+            text.contains(
+                "| fixed 1×4 | 2.00 (1.00–3.00) | 2.00 (1.00–3.00) | 2.00 (1.00–3.00) |\n"
+            )
+        );
         assert!(text.contains("| fixed 1×4 | 2.00 (1.00–3.00) |"), "{text}");
         let columns = |line: &&str| line.matches('|').count() == 7;
         assert!(

@@ -1,7 +1,7 @@
 //! Whether a law is better than every fixed allocation, and no worse than the best for each phase; whether it
 //! moves no more threads than a shift of the load is worth, and answers no later than another build.
 
-use super::load::Turn;
+use super::load::{Kind, Turn};
 use super::row::{Policy, Row, policies, spread, turns};
 use crate::summary::Spread;
 use std::fmt::Write;
@@ -16,13 +16,17 @@ const AS_GOOD: f64 = 1.05;
 /// after it.
 const MOVES: f64 = 2.0;
 
+/// Threads of accept and of receive.
+const OTHERS: u32 = 2;
+
 /// What a law did at one shift of the load.
 #[derive(Clone, Copy, Debug)]
 pub struct Shifted {
     /// The phase that begins.
     pub to: Turn,
-    /// The best fixed counts for the phase before, and for this one: of those that are as good the ones
-    /// with the fewest threads.
+    /// The best fixed counts for what is asked for in the phase before, and in this one, where nothing else is
+    /// asked for. Of those that are as good the ones with the fewest threads, and none that the law could not
+    /// have, too.
     pub best: [(u32, u32); 2],
     /// Threads that were moved in this phase.
     pub moved: Spread,
@@ -63,8 +67,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Of a law, if it and fixed counts were measured.
-    pub fn of(rows: &[Row], law: Policy) -> Option<Verdict> {
+    /// Of a law that has so many threads at most, if it and fixed counts were measured.
+    pub fn of(rows: &[Row], law: Policy, most: u32) -> Option<Verdict> {
         let fixed: Vec<_> = policies(rows).into_iter().filter(|one| one.is_fixed()).collect();
         let beside = |other: &Policy| Some((*other, ratio(rows, law, *other)?));
         let mut ratios: Vec<_> = fixed.iter().filter_map(beside).collect();
@@ -78,8 +82,9 @@ impl Verdict {
         let phases = phases.collect();
         let all = turns(rows);
         let shifts = all.windows(2).filter_map(|pair| {
-            let best = [best_counts(rows, &fixed, pair[0])?, best_counts(rows, &fixed, pair[1])?];
-            Some(Shifted { to: pair[1], best, moved: spread(rows, law, |row| row.moved(pair[1]))? })
+            let [before, after] = [pair[0], pair[1]].map(|turn| best_counts(rows, turn.kind, most));
+            let moved = spread(rows, law, |row| row.moved(pair[1]))?;
+            Some(Shifted { to: pair[1], best: [before?, after?], moved })
         });
         let shifts = shifts.collect();
         let before = match law {
@@ -144,7 +149,8 @@ impl Verdict {
         }
         let _ = writeln!(
             text,
-            "- Per shift at most {MOVES} × the distance between the two best fixed allocations: {}",
+            "- Per shift at most {MOVES} × the distance between the two best fixed allocations of as many \
+             threads, for each kind alone: {}",
             answer(self.is_calm())
         );
         for shifted in &self.shifts {
@@ -171,24 +177,30 @@ impl Verdict {
     }
 }
 
-/// The verdicts on all laws, as markdown.
-pub fn verdicts(rows: &[Row]) -> String {
+/// The verdicts on all laws, which have so many threads at most, as markdown.
+pub fn verdicts(rows: &[Row], most: u32) -> String {
     let laws = policies(rows).into_iter().filter(|policy| matches!(policy, Policy::Law(_)));
-    let texts: String = laws.filter_map(|law| Some(Verdict::of(rows, law)?.text())).collect();
+    let texts: String = laws.filter_map(|law| Some(Verdict::of(rows, law, most)?.text())).collect();
     if texts.is_empty() { texts } else { format!("\n## Verdict\n{texts}") }
 }
 
-/// The fewest threads, process and send, that are as good as the best fixed counts for a phase.
-fn best_counts(rows: &[Row], fixed: &[Policy], turn: Turn) -> Option<(u32, u32)> {
-    let median = |policy| Some(spread(rows, policy, |row| row.phase_ms(turn))?.median);
-    let medians: Vec<_> =
-        fixed.iter().filter_map(|policy| Some((*policy, median(*policy)?))).collect();
+/// The fewest threads, process and send, that are as good as the best fixed counts for one kind alone, of
+/// those with at most so many threads.
+fn best_counts(rows: &[Row], kind: Kind, most: u32) -> Option<(u32, u32)> {
+    let medians: Vec<_> = policies(rows)
+        .into_iter()
+        .filter_map(|policy| match policy {
+            Policy::Fixed { process, send } if process + send + OTHERS <= most => {
+                let of_policy = rows.iter().filter(|row| row.policy == policy);
+                let median_ms = Spread::of(of_policy.filter_map(|row| row.alone_ms(kind)))?.median;
+                Some(((process, send), median_ms))
+            }
+            _ => None,
+        })
+        .collect();
     let least_ms = medians.iter().map(|(_, ms)| *ms).min_by(f64::total_cmp)?;
-    let counts = |(policy, ms): &(Policy, f64)| match *policy {
-        Policy::Fixed { process, send } if *ms <= AS_GOOD * least_ms => Some((process, send)),
-        _ => None,
-    };
-    medians.iter().filter_map(counts).min_by_key(|(process, send)| (process + send, *process))
+    let as_good = medians.iter().filter(|(_, ms)| *ms <= AS_GOOD * least_ms);
+    as_good.map(|(counts, _)| *counts).min_by_key(|(process, send)| (process + send, *process))
 }
 
 /// One policy's mean time divided by another's in the same repetition, over all repetitions.
@@ -206,6 +218,8 @@ mod tests {
     use super::*;
 
     const LAW: Policy = Policy::Law("delay");
+    /// Enough for what is compared here.
+    const MOST: u32 = 11;
     const ONE: Policy = Policy::Fixed { process: 1, send: 8 };
     const OTHER: Policy = Policy::Fixed { process: 8, send: 1 };
 
@@ -220,12 +234,12 @@ mod tests {
             row(2, ONE, [10.0, 200.0, 56.0]),
             row(2, OTHER, [10.0, 46.0, 600.0]),
         ];
-        let verdict = Verdict::of(&rows, LAW).expect("both were measured");
+        let verdict = Verdict::of(&rows, LAW, MOST).expect("both were measured");
         assert!(verdict.is_ahead() && verdict.is_close(), "{verdict:?}");
         assert_eq!(verdict.ratios[0].0, ONE);
         let best: Vec<_> = verdict.phases.iter().map(|phase| phase.1).collect();
         assert_eq!(best[1..], [OTHER, ONE]);
-        assert!(verdicts(&rows).contains("by more than the spread: yes (0 of 2"));
+        assert!(verdicts(&rows, MOST).contains("by more than the spread: yes (0 of 2"));
     }
 
     #[test]
@@ -236,11 +250,11 @@ mod tests {
             row(2, LAW, [1.0, 1.0, 9.0]),
             row(2, ONE, [1.0, 1.0, 8.0]),
         ];
-        assert!(!Verdict::of(&rows, LAW).expect("measured").is_ahead());
+        assert!(!Verdict::of(&rows, LAW, MOST).expect("measured").is_ahead());
         rows.truncate(2);
-        assert!(Verdict::of(&rows, LAW).expect("measured").is_close());
+        assert!(Verdict::of(&rows, LAW, MOST).expect("measured").is_close());
         rows[0].phases[0].mean_ms = 1.2;
-        let verdict = Verdict::of(&rows, LAW).expect("measured");
+        let verdict = Verdict::of(&rows, LAW, MOST).expect("measured");
         assert!(verdict.is_ahead() && !verdict.is_close());
         assert!(verdict.text().contains("hot 1: 1.20 of the median of fixed 1×8"));
     }
@@ -255,9 +269,13 @@ mod tests {
             row(1, few, [1.04, 50.0, 50.0]),
             row(1, ONE, [1.0, 50.0, 6.0]),
             row(1, OTHER, [1.0, 5.0, 50.0]),
+            // best everywhere, and more than the law has
+            row(1, Policy::Fixed { process: 8, send: 8 }, [0.5; 3]),
         ];
+        // what another kind has left is not held against counts that stay
+        rows[3].phases[2].mean_ms = 90.0;
         (rows[0].phases[1].moved, rows[0].phases[2].moved) = (14.0, 15.0);
-        let verdict = Verdict::of(&rows, LAW).expect("measured");
+        let verdict = Verdict::of(&rows, LAW, MOST).expect("measured");
         let best: Vec<_> = verdict.shifts.iter().map(|shifted| shifted.best).collect();
         assert_eq!(best, [[(1, 1), (8, 1)], [(8, 1), (1, 8)]]);
         // seven more; seven from process to send
@@ -269,15 +287,15 @@ mod tests {
         assert!(text.contains("8×1 → 1×8, distance 7; 15 (15–15) moved: **no**"), "{text}");
         assert!(text.contains("no worse than before: yes: 0.92 (0.92–0.92)"), "{text}");
         rows[1].phases[2].mean_ms = 5.0;
-        let verdict = Verdict::of(&rows, LAW).expect("measured");
+        let verdict = Verdict::of(&rows, LAW, MOST).expect("measured");
         assert_eq!(verdict.is_no_slower(), Some(false));
         rows.remove(1);
-        let verdict = Verdict::of(&rows, LAW).expect("measured");
+        let verdict = Verdict::of(&rows, LAW, MOST).expect("measured");
         assert!(verdict.is_no_slower().is_none() && verdict.text().contains("not measured"));
     }
 
     #[test]
     fn without_fixed_counts_there_is_no_verdict() {
-        assert_eq!(verdicts(&[row(1, LAW, [1.0; 3])]), "");
+        assert_eq!(verdicts(&[row(1, LAW, [1.0; 3])], MOST), "");
     }
 }
