@@ -229,6 +229,30 @@ fn a_file_set_is_written_served_and_asked_for() {
     let output = load(&["fileset", "webstone", dir.to_str().unwrap()]);
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     let lengths = ["500", "5k", "50k", "500k", "5m"]
+/// Nothing failed, but nothing was answered.
+#[test]
+fn a_run_without_any_answer_has_failed() {
+    // connections come about, and nobody reads them
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let trace = Folder::new();
+    fs::write(trace.join("empty"), "").unwrap();
+    let trace = format!("trace={}", trace.join("empty").display());
+    for (args, why) in [
+        (&["-c", "2"][..], "all (no answer by the end × 2)"),
+        (&["-n", "3"], "all (no answer by the end × 3)"),
+        (&["-s", "steps=100:0s"], "all (no request was due)"),
+        (&["-s", &trace], "all (no request was due)"),
+    ] {
+        let run = [&["load", &*url, "-d", "200ms", "--drain", "200ms"], args].concat();
+        let output = Command::new(binary()).args(run).output().unwrap();
+        assert_eq!(code(&output), 1, "{args:?}: {}", text(&output.stdout));
+        let said = text(&output.stderr);
+        assert_eq!(said, format!("forebay load: not one good answer: {why}\n"), "{args:?}");
+        assert!(text(&output.stdout).contains("all: not one good answer"), "{args:?}");
+    }
+}
+
         .map(|size| fs::metadata(root.join(&format!("file{size}.html"))).unwrap().len());
     assert_eq!(lengths, [500, 5_120, 51_200, 512_000, 5_242_880]);
     let server = Server::start(&Options::new(&dir));

@@ -230,16 +230,17 @@ impl Report {
             }
         }
         page.push_str("</table></div></section>\n<section><h2>Outcome</h2><div class=\"scroll\">");
-        page.push_str("<table><tr><th>group<th>good<th>failed<th>why<th>statuses<th>connections");
-        page.push_str("<th>SYN retries");
+        page.push_str("<table><tr><th>group<th>good<th>failed<th>why<th>no answer by the end");
+        page.push_str("<th>statuses<th>connections<th>SYN retries");
         for group in &self.groups {
             let _ = write!(
                 page,
-                "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
+                "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
                 escape(&group.name),
                 group.good,
                 group.failed,
                 escape(&list(group.failures_in_words().into_iter())),
+                group.cut,
                 list(group.statuses.iter().map(|(status, count)| format!("{status} × {count}"))),
                 group.connections.opened,
                 group.connections.syn_retries

@@ -249,11 +249,8 @@ impl Report {
         serde_json::from_str(text)
     }
 
-    /// Why there is no result, as a line for people: requests failed, and none had a good answer.
+    /// Why there is no result, as a line for people: no request had a good answer.
     pub fn failed_whole(&self) -> Option<String> {
-        if self.groups.iter().all(|group| group.failed == 0) {
-            return None;
-        }
         if self.groups.iter().any(|group| group.good > 0) {
             return None;
         }
@@ -288,9 +285,15 @@ fn generator(finished: &[Finished], lateness: &Times, ended: u64) -> Generator {
 }
 
 impl GroupReport {
-    /// Failed requests by kind, in brackets; empty without any.
+    /// Why requests had no good answer, in brackets; empty if all had one.
     pub(crate) fn why_failed(&self) -> String {
-        let kinds = self.failures_in_words();
+        let mut kinds = self.failures_in_words();
+        if self.cut > 0 {
+            kinds.push(format!("no answer by the end × {}", self.cut));
+        }
+        if kinds.is_empty() && self.offered == 0 {
+            kinds.push("no request was due".to_owned());
+        }
         if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
     }
 

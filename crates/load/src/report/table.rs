@@ -95,11 +95,11 @@ fn details(group: &GroupReport, text: &mut String) {
             group.statuses.iter().map(|(status, n)| format!("{status} × {n}")).collect();
         let _ = writeln!(text, "{name} statuses: {}", all.join(", "));
     }
-    if group.good == 0 && group.failed > 0 {
+    if group.good == 0 {
         let _ = writeln!(text, "{name}: not one good answer");
     }
     if group.cut > 0 {
-        let _ = writeln!(text, "{name}: {} requests were under way at the end", group.cut);
+        let _ = writeln!(text, "{name}: no answer to {} requests by the end", group.cut);
     }
     let connections = group.connections;
     if connections.syn_retried > 0 {

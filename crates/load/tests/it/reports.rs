@@ -70,13 +70,19 @@ fn of_a_group_without_a_good_answer_nothing_holds_but_its_errors() {
     assert!(missed("errors<1%").unwrap().ends_with("test has 100.000 %"));
     assert_eq!(missed("errors>99%"), None);
     assert_eq!(report.failed_whole().unwrap(), "not one good answer: test (wrong status × 30)");
-    // a run that was stopped before anything came of it has neither
+    // a run that was stopped before anything came of it has no result either
     let mut nothing = report;
     nothing.groups[0].failed = 0;
     nothing.groups[0].failures.clear();
     let missed = |text: &str| text.parse::<Expectation>().unwrap().missed(&nothing);
     assert!(missed("errors<1%").unwrap().ends_with("test has not one good answer"));
-    assert_eq!(nothing.failed_whole(), None);
+    assert_eq!(nothing.failed_whole().unwrap(), "not one good answer: test");
+    nothing.groups[0].cut = 3;
+    let said = nothing.failed_whole().unwrap();
+    assert_eq!(said, "not one good answer: test (no answer by the end × 3)");
+    (nothing.groups[0].cut, nothing.groups[0].offered) = (0, 0);
+    let said = nothing.failed_whole().unwrap();
+    assert_eq!(said, "not one good answer: test (no request was due)");
 }
 
 #[test]
