@@ -7,11 +7,12 @@ use forebay_load::report::expect::Expectation;
 use forebay_load::setting::SETTINGS;
 use forebay_load::{Draft, Group, Plan, Report, Target, fileset, units};
 use std::fmt::Display;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -92,7 +93,7 @@ pub(crate) struct Load {
     /// Write the report as JSON; - is standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the report as a page for browsers
+    /// Write the report as a page for browsers; - is standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Say every second how things stand, also where standard error is no terminal
@@ -202,6 +203,7 @@ fn make(load: &Load) -> Result<ExitCode, Failed> {
     for expectation in &load.expect {
         expectation.check_names(&plan).map_err(usage)?;
     }
+    let outputs = Outputs::open(load)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The first one ends the run with a report, the second one ends it at once.
@@ -213,7 +215,11 @@ fn make(load: &Load) -> Result<ExitCode, Failed> {
     let report = forebay_load::run(&plan, &stop, &mut |progress| live.show(progress));
     live.end();
     let report = report.map_err(|error| (RUN_FAILED, error.to_string()))?;
-    write(load, &report, baseline.as_ref())?;
+    outputs.write(&report, baseline.as_ref())?;
+    if stop.load(Ordering::Relaxed) {
+        let (after, planned) = (report.seconds, plan.duration.as_secs_f64());
+        say(&format!("forebay load: stopped by a signal after {after:.1} s of {planned:.1} s"));
+    }
     let missed: Vec<_> = load.expect.iter().filter_map(|e| e.missed(&report)).collect();
     missed.iter().for_each(|line| say(line));
     if !missed.is_empty() {
@@ -308,31 +314,89 @@ fn single(load: &Load, base: Option<&Target>) -> Result<Group, Failed> {
         let (key, value) = setting
             .split_once('=')
             .ok_or_else(|| usage(format!("--set {setting}: expected KEY=VALUE")))?;
+        // fields add up, but nothing else is said twice
+        let option = match key {
+            "request_body" => "body",
+            "http" => "http2",
+            key => key,
+        };
+        if option != "header" && load.of_the_one_group().any(|given| given == option) {
+            return Err(usage(format!("--set {setting}: --{option} says it already")));
+        }
         draft.set(key, value);
     }
     draft.finish().map_err(|error| wrong(&error, error.is_unresolved()))
 }
 
-fn write(load: &Load, report: &Report, baseline: Option<&Report>) -> Result<(), Failed> {
-    let to_stdout = load.json.as_deref() == Some(Path::new("-"));
-    if let Some(file) = load.json.as_deref().filter(|_| !to_stdout) {
-        fs::write(file, report.to_json()).map_err(|error| failed(file, error))?;
-    }
-    if let Some(file) = &load.html {
-        fs::write(file, report.to_html(baseline)).map_err(|error| failed(file, error))?;
-    }
-    let text = match baseline {
-        _ if to_stdout => report.to_json(),
-        Some(baseline) => format!("{}\n{}", report.to_table(), report.compare(baseline)),
-        None => report.to_table(),
-    };
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err((RUN_FAILED, format!("standard output cannot be written: {error}")))
+/// Where the report goes. Files are opened before the run: what is wrong with them should not cost
+/// ten minutes, and what is in them stays until there is a report.
+struct Outputs<'l> {
+    json: Option<Output<'l>>,
+    html: Option<Output<'l>>,
+}
+
+/// The file that is standard output.
+const STDOUT: &str = "-";
+
+enum Output<'l> {
+    Stdout,
+    File(&'l Path, File),
+}
+
+impl Outputs<'_> {
+    fn open(load: &Load) -> Result<Outputs<'_>, Failed> {
+        let stdout = Some(Path::new(STDOUT));
+        if load.json.as_deref() == stdout && load.html.as_deref() == stdout {
+            return Err(usage("--json and --html cannot both have standard output"));
         }
-        _ => Ok(()),
+        let json = load.json.as_deref().map(Output::open).transpose()?;
+        let html = load.html.as_deref().map(Output::open).transpose()?;
+        Ok(Outputs { json, html })
     }
+
+    fn write(self, report: &Report, baseline: Option<&Report>) -> Result<(), Failed> {
+        let mut stdout = None;
+        let forms = [(self.json, report.to_json()), (self.html, report.to_html(baseline))];
+        for (output, text) in forms {
+            match output {
+                None => {}
+                Some(Output::Stdout) => stdout = Some(text),
+                Some(Output::File(path, file)) => {
+                    replace(file, &text).map_err(|error| failed(path, error))?;
+                }
+            }
+        }
+        let text = stdout.unwrap_or_else(|| match baseline {
+            Some(baseline) => format!("{}\n{}", report.to_table(), report.compare(baseline)),
+            None => report.to_table(),
+        });
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err((RUN_FAILED, format!("standard output cannot be written: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Output<'_> {
+    fn open(file: &Path) -> Result<Output<'_>, Failed> {
+        if file == Path::new(STDOUT) {
+            return Ok(Output::Stdout);
+        }
+        let opened = File::options().write(true).create(true).truncate(false).open(file);
+        opened.map(|open| Output::File(file, open)).map_err(|error| failed(file, error))
+    }
+}
+
+/// Writes a text in the place of what is in the file.
+fn replace(mut file: File, text: &str) -> io::Result<()> {
+    // pipes and devices have no length
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

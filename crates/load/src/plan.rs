@@ -311,6 +311,22 @@ pub enum PlanError {
         /// What excludes what, and why.
         what: &'static str,
     },
+    /// An address of `source` that no connection can come from.
+    Source {
+        /// The group.
+        group: String,
+        /// The address.
+        address: IpAddr,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A core that the generator may not run on.
+    Core {
+        /// Its number.
+        core: usize,
+        /// Those it may run on.
+        allowed: Vec<usize>,
+    },
     /// More connections than descriptors.
     Descriptors {
         /// What the groups need at most.
@@ -329,6 +345,13 @@ impl std::fmt::Display for PlanError {
             PlanError::NoTime(name) => write!(f, "{name}: it ends before it begins"),
             PlanError::NoConnection(name) => write!(f, "{name}: no connections"),
             PlanError::Conflict { group, what } => write!(f, "{group}: {what}"),
+            PlanError::Source { group, address, why } => {
+                write!(f, "{group}: no connection can come from {address} (`source`): {why}")
+            }
+            PlanError::Core { core, allowed } => {
+                let allowed: Vec<_> = allowed.iter().map(usize::to_string).collect();
+                write!(f, "there is no core {core} for it; there are {}", allowed.join(", "))
+            }
             PlanError::Descriptors { needed, limit } => write!(
                 f,
                 "{needed} connections need more descriptors than the {limit} this process may \
@@ -364,6 +387,12 @@ impl Plan {
             if group.connections() == 0 {
                 return Err(PlanError::NoConnection(group.name.clone()));
             }
+            if let Load::Closed { ramp, .. } = &group.load
+                && ramp.as_nanos() as u64 > until_ns - from_ns
+            {
+                let (group, what) = (group.name.clone(), RAMP_TOO_LONG);
+                return Err(PlanError::Conflict { group, what });
+            }
             if let Some(what) = group.conflict() {
                 return Err(PlanError::Conflict { group: group.name.clone(), what });
             }
@@ -378,6 +407,10 @@ impl Plan {
         !self.groups.is_empty() && self.groups.iter().all(|group| group.requests.is_some())
     }
 }
+
+/// Clients that never begin are no load.
+const RAMP_TOO_LONG: &str = "`ramp` takes longer than the group is there: its last clients \
+    would never begin";
 
 /// Fields that HTTP/2 does not have.
 const OF_CONNECTIONS: [&str; 5] =

@@ -6,6 +6,7 @@ use crate::report::Report;
 use crate::worker::{Finished, Interval, RunState, Worker};
 use forebay_sys::{clock, process};
 use forebay_tls::{Client, Roots, Terms, Trust};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -86,6 +87,8 @@ pub fn run(
 ) -> Result<Report, RunError> {
     plan.check()?;
     check_descriptors(plan)?;
+    check_sources(plan)?;
+    check_cores(plan)?;
     let tls = tls_clients(plan)?;
     let timeline = timeline(plan);
     let has_tls = tls.iter().any(Option::is_some);
@@ -170,6 +173,29 @@ fn check_descriptors(plan: &Plan) -> Result<(), RunError> {
         return Err(PlanError::Descriptors { needed, limit }.into());
     }
     Ok(())
+}
+
+/// Whether connections can come from the addresses that are named.
+fn check_sources(plan: &Plan) -> Result<(), PlanError> {
+    for group in &plan.groups {
+        let target = group.target.address;
+        for &address in &group.source.addresses {
+            let wrong = |why| PlanError::Source { group: group.name.clone(), address, why };
+            if address.is_ipv4() != target.is_ipv4() {
+                return Err(wrong(format!("{} is of another family", target.ip())));
+            }
+            TcpListener::bind((address, 0)).map_err(|error| wrong(error.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_cores(plan: &Plan) -> Result<(), RunError> {
+    let allowed = process::allowed_cores().map_err(RunError::Thread)?;
+    match plan.cores.iter().find(|core| !allowed.contains(core)) {
+        Some(&core) => Err(PlanError::Core { core, allowed }.into()),
+        None => Ok(()),
+    }
 }
 
 /// The ends of all intervals, ns after the start.

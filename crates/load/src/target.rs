@@ -21,6 +21,8 @@ pub struct Target {
 pub enum TargetError {
     /// The scheme is neither `http` nor `https`.
     Scheme(String),
+    /// It has a sign that no URL has.
+    Sign(String, char),
     /// There is no host, or its port is no number.
     Authority(String),
     /// The name has no address.
@@ -36,6 +38,12 @@ impl fmt::Display for TargetError {
                     true => Ok(()),
                     false => write!(f, ", did you mean http://{url}?"),
                 }
+            }
+            TargetError::Sign(url, ' ') => write!(f, "{url}: a URL has no blanks, write %20"),
+            TargetError::Sign(url, sign) => {
+                let encoded = |byte| format!("%{byte:02X}");
+                let bytes: String = sign.encode_utf8(&mut [0; 4]).bytes().map(encoded).collect();
+                write!(f, "{url:?}: a URL has no {sign:?}, write {bytes}")
             }
             TargetError::Authority(url) => write!(f, "{url}: no host, or its port is wrong"),
             TargetError::Unresolved(host) => write!(f, "{host}: the name has no address"),
@@ -61,6 +69,9 @@ impl Target {
             (_, Some(rest)) => (true, rest),
             (None, None) => return Err(TargetError::Scheme(url.to_owned())),
         };
+        if let Some(sign) = rest.chars().find(|sign| !sign.is_ascii_graphic()) {
+            return Err(TargetError::Sign(url.to_owned(), sign));
+        }
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         let path = match path {
@@ -74,7 +85,7 @@ impl Target {
             None => (authority, if is_tls { 443 } else { 80 }),
         };
         let host = unbracketed(host);
-        if host.is_empty() || !authority.bytes().chain(path.bytes()).all(|b| b.is_ascii_graphic()) {
+        if host.is_empty() {
             return Err(wrong());
         }
         let mut addresses =
@@ -128,6 +139,9 @@ mod tests {
         assert!(said.ends_with(", did you mean http://127.0.0.1:80/a?"), "{said}");
         assert!(matches!(Target::parse("http:///"), Err(TargetError::Authority(_))));
         assert!(matches!(Target::parse("http://a:b/"), Err(TargetError::Authority(_))));
-        assert!(matches!(Target::parse("http://127.0.0.1/a b"), Err(TargetError::Authority(_))));
+        let said = Target::parse("http://127.0.0.1/a b").unwrap_err().to_string();
+        assert_eq!(said, "http://127.0.0.1/a b: a URL has no blanks, write %20");
+        let said = Target::parse("http://127.0.0.1/\u{e9}").unwrap_err().to_string();
+        assert!(said.ends_with("a URL has no '\u{e9}', write %C3%A9"), "{said}");
     }
 }

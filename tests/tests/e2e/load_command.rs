@@ -159,11 +159,49 @@ fn what_is_wrong_is_said_before_the_run() {
         ),
         (&["http://127.0.0.1:1/", "-d", "15"], "expected a duration"),
         (&["http://127.0.0.1:1/", "-r", "5", "-s", "think=1s"], "a group with a rate"),
+        (&["http://127.0.0.1:1/a b"], "a URL has no blanks, write %20"),
+        (&["http://127.0.0.1:1/", "-c", "3", "-s", "connections=5"], "--connections says it"),
+        (&["http://127.0.0.1:1/", "--http2", "-s", "http=1.0"], "--http2 says it already"),
+        (&["http://127.0.0.1:1/", "-d", "1s", "-s", "ramp=10s"], "its last clients would never"),
+        (&["http://127.0.0.1:1/", "--json", "-", "--html", "-"], "both have standard output"),
     ] {
         let output = load(args);
         assert_eq!(code(&output), 2, "{args:?}");
         assert!(text(&output.stderr).contains(said), "{args:?}: {}", text(&output.stderr));
     }
+}
+
+/// What the machine does not have is told before the run, and before the report is written.
+#[test]
+fn what_cannot_be_run_is_said_before_the_run() {
+    let folder = Folder::new();
+    let missing = folder.join("missing").join("report");
+    let missing = missing.to_str().unwrap();
+    for (args, said) in [
+        (&["-s", "source=192.0.2.7"][..], "all: no connection can come from 192.0.2.7 (`source`)"),
+        (&["-s", "source=::1"], "127.0.0.1 is of another family"),
+        (&["--cores", "4095"], "there is no core 4095 for it; there are "),
+        (&["--json", missing], "No such file or directory"),
+        (&["--html", missing], "No such file or directory"),
+    ] {
+        let output = load(&[&["http://127.0.0.1:1/", "-d", "1h"], args].concat());
+        assert_eq!(code(&output), 1, "{args:?}");
+        assert!(text(&output.stderr).contains(said), "{args:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_page_goes_to_standard_output_and_a_file_is_replaced() {
+    let (server, root) = served();
+    let url = format!("http://{}/page.txt", server.addr());
+    let file = root.join("report.json");
+    fs::write(&file, "x".repeat(1 << 20)).unwrap();
+    let output = load(&[&url, "-d", "200ms", "--html", "-", "--json", file.to_str().unwrap()]);
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("<!doctype html>"));
+    let json = fs::read_to_string(&file).unwrap();
+    assert!(json.starts_with('{') && json.ends_with("}\n"), "{}", json.len());
 }
 
 /// The report is there all the same.
@@ -191,44 +229,6 @@ fn a_run_without_one_good_answer_has_failed() {
     assert_eq!(code(&run(&["--expect", "errors>99%"])), 0);
 }
 
-#[test]
-fn one_group_that_is_served_makes_a_result() {
-    let (server, _root) = served();
-    let url = format!("http://{}/", server.addr());
-    let groups = ["--group", "gold:connections=1,url=/page.txt", "--group", "lost:rate=20,url=/no"];
-    let output = load(&[&[&*url, "-d", "1s"], &groups[..]].concat());
-    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("lost: not one good answer"));
-    let expect = ["-d", "1s", "--expect", "lost.rate>1"];
-    let output = load(&[&[&*url], &groups[..], &expect[..]].concat());
-    assert_eq!(code(&output), 3);
-    let said = text(&output.stderr);
-    assert!(said.contains("lost has not one good answer (wrong status × "), "{said}");
-}
-
-#[test]
-fn an_interrupt_ends_the_run_with_its_report() {
-    let (server, _root) = served();
-    let url = format!("http://{}/page.txt", server.addr());
-    let mut command = Command::new(binary());
-    command.args(["load", &url, "-d", "60s"]).stdout(std::process::Stdio::piped());
-    let child = command.spawn().unwrap();
-    // its connections follow those of the start
-    assert!(soon(PATIENCE, || server.metric("forebay_responses_total{class=\"2xx\"}") > 0));
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(code(&output), 0);
-    assert!(text(&output.stdout).contains("answers/s"));
-}
-
-#[test]
-fn a_file_set_is_written_served_and_asked_for() {
-    let root = Folder::new();
-    let dir = root.join("");
-    let output = load(&["fileset", "webstone", dir.to_str().unwrap()]);
-    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-    let lengths = ["500", "5k", "50k", "500k", "5m"]
 /// Nothing failed, but nothing was answered.
 #[test]
 fn a_run_without_any_answer_has_failed() {
@@ -253,6 +253,48 @@ fn a_run_without_any_answer_has_failed() {
     }
 }
 
+#[test]
+fn one_group_that_is_served_makes_a_result() {
+    let (server, _root) = served();
+    let url = format!("http://{}/", server.addr());
+    let groups = ["--group", "gold:connections=1,url=/page.txt", "--group", "lost:rate=20,url=/no"];
+    let output = load(&[&[&*url, "-d", "1s"], &groups[..]].concat());
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("lost: not one good answer"));
+    let expect = ["-d", "1s", "--expect", "lost.rate>1"];
+    let output = load(&[&[&*url], &groups[..], &expect[..]].concat());
+    assert_eq!(code(&output), 3);
+    let said = text(&output.stderr);
+    assert!(said.contains("lost has not one good answer (wrong status × "), "{said}");
+}
+
+#[test]
+fn an_interrupt_ends_the_run_with_its_report() {
+    let (server, _root) = served();
+    let url = format!("http://{}/page.txt", server.addr());
+    let mut command = Command::new(binary());
+    command.args(["load", &url, "-d", "60s"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    // its connections follow those of the start
+    assert!(soon(PATIENCE, || server.metric("forebay_responses_total{class=\"2xx\"}") > 0));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 0);
+    assert!(text(&output.stdout).contains("answers/s"));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("forebay load: stopped by a signal after "), "{said}");
+    assert!(said.ends_with(" s of 60.0 s\n"), "{said}");
+}
+
+#[test]
+fn a_file_set_is_written_served_and_asked_for() {
+    let root = Folder::new();
+    let dir = root.join("");
+    let output = load(&["fileset", "webstone", dir.to_str().unwrap()]);
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    let lengths = ["500", "5k", "50k", "500k", "5m"]
         .map(|size| fs::metadata(root.join(&format!("file{size}.html"))).unwrap().len());
     assert_eq!(lengths, [500, 5_120, 51_200, 512_000, 5_242_880]);
     let server = Server::start(&Options::new(&dir));
