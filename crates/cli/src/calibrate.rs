@@ -53,7 +53,7 @@ pub(crate) struct Calibrate {
     /// Measure less, in under a minute instead of under five
     #[arg(long)]
     quick: bool,
-    /// The file to write; one that is there is replaced
+    /// The file to write; one that is there is replaced, if it is a regular file
     #[arg(long, value_name = "FILE", default_value = "calibration.toml")]
     out: PathBuf,
     /// Constants to begin with instead of the defaults: a file of an earlier calibration. What is found

@@ -6,7 +6,9 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::server::binary;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::process::{Command, Stdio};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -71,5 +73,14 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
         assert!(said.contains("cannot write") && said.contains(why), "{said}");
         assert_eq!(output.status.code(), Some(1), "{said}");
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4, "nothing is left");
+    assert_eq!(fs::read_to_string(folder.join("link")).unwrap(), "kept");
+    assert_eq!(fs::read_link(folder.join("link")).unwrap(), Path::new("file"));
+    drop(socket);
 }
+    fs::write(folder.join("file"), "kept").unwrap();
+    std::os::unix::fs::symlink("file", folder.join("link")).unwrap();
+    let socket = UnixListener::bind(folder.join("socket")).unwrap();
+        (&folder.join("link"), "it is a symbolic link"),
+        (&folder.join("socket"), "it is no regular file"),
+        (Path::new("/dev/null"), "it is no regular file"),

@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// Why it cannot.
 pub(super) fn check(path: &Path) -> Result<(), CalibrateError> {
-    let written = match path.file_name() {
-        None => Err(Error::new(ErrorKind::InvalidInput, "it names no file")),
-        Some(_) if path.is_dir() => Err(Error::new(ErrorKind::InvalidInput, "it is a directory")),
-        Some(_) => fs::write(beside(path), ""),
-    };
-    let _ = fs::remove_file(beside(path));
+    let written = replaceable(path).and_then(|()| {
+        let written = fs::write(beside(path), "");
+        let _ = fs::remove_file(beside(path));
+        written
+    });
     written.map_err(CalibrateError::io("cannot write", path))
 }
 
@@ -25,11 +24,29 @@ pub(super) fn check(path: &Path) -> Result<(), CalibrateError> {
 /// What the system says.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), CalibrateError> {
     let new = beside(path);
-    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    let written = replaceable(path)
+        .and_then(|()| fs::write(&new, text))
+        .and_then(|()| fs::rename(&new, path));
     written.map_err(|error| {
         let _ = fs::remove_file(&new);
         CalibrateError::io("cannot write", path)(error)
     })
+}
+
+/// Only a regular file is replaced. A device, a socket or a link would be gone, for all who use it.
+fn replaceable(path: &Path) -> Result<(), Error> {
+    let no = |why| Err(Error::new(ErrorKind::InvalidInput, why));
+    if path.file_name().is_none() {
+        return no("it names no file");
+    }
+    match fs::symlink_metadata(path).map(|found| found.file_type()) {
+        Ok(kind) if kind.is_file() => Ok(()),
+        Ok(kind) if kind.is_dir() => no("it is a directory"),
+        Ok(kind) if kind.is_symlink() => no("it is a symbolic link, name the file it leads to"),
+        Ok(_) => no("it is no regular file"),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// What takes its place, in the same directory.
