@@ -39,8 +39,9 @@ use forebay_control::regression::Fit;
 use forebay_server::config::{self, Calibration, CalibrationError, Config, Size};
 use forebay_server::plan::{Machine, Plan};
 use forebay_sys::process;
+use forebay_sys::folder::Folder;
 use progress::Bar;
-use server::{Scratch, Server};
+use server::Server;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,6 +80,9 @@ struct Scope {
 }
 
 const KIB: u64 = 1024;
+/// How the temporary folder is called, before the number of the process.
+const SCRATCH: &str = "forebay-calibrate-";
+
 
 const FULL: Scope = Scope {
     sizes: &[KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB * KIB],
@@ -311,7 +315,9 @@ fn measure(
     before: &Start,
     cores: usize,
 ) -> Result<Found, CalibrateError> {
-    let scratch = Scratch::new()?;
+    let base = std::env::temp_dir();
+    let scratch =
+        Folder::make(SCRATCH, 0o700).map_err(CalibrateError::io("cannot make a folder in", base))?;
     let root = scratch.path().join("site");
     fs::create_dir(&root).map_err(CalibrateError::io("cannot make the folder", &root))?;
     write_files(&root, scope)?;

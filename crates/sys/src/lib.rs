@@ -12,6 +12,7 @@
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`] | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, stamps |
+//! | [`folder`] | folders of one process, which another removes if that is killed |
 //! | [`pages`] | the page cache: what is in memory, reading through it and around it |
 //! | [`pipe`] | bytes of a file that wait in the kernel to be sent |
 //! | [`watch`] | inotify: which directories changed |
@@ -20,7 +21,7 @@
 //! | [`schedule`] | how long a thread ran, and how long it waited for a core |
 //! | [`privileges`] | users, and giving up the rights of root |
 //! | [`seal`](mod@seal) | a process that gets nothing more from the kernel |
-//! | [`process`] | descriptor limits, affinity, timers |
+//! | [`process`] | descriptor limits, affinity, timers; a process on one core |
 //! | [`memory`] | how much there is |
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
@@ -30,6 +31,7 @@ pub mod client;
 pub mod clock;
 pub mod epoll;
 pub mod file;
+pub mod folder;
 pub mod inherited;
 pub mod memory;
 pub mod pages;

@@ -3,13 +3,15 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, parent_id};
+use std::process::{Child, Command};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -62,12 +64,36 @@ pub fn allowed_cores() -> io::Result<Vec<usize>> {
 /// # Errors
 /// When there is no such core or it is not allowed.
 pub fn pin_to_core(core: usize) -> io::Result<()> {
+    Ok(sched_setaffinity(None, &only(core)?)?)
+}
+
+fn only(core: usize) -> io::Result<CpuSet> {
     if core >= CpuSet::MAX_CPU {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
     let mut set = CpuSet::new();
     set.set(core);
-    Ok(sched_setaffinity(None, &set)?)
+    Ok(set)
+}
+
+/// Starts a process that is bound to one core, as all its threads are then. It is killed when the thread
+/// that starts it ends, however that ends.
+///
+/// # Errors
+/// When there is no such core or it is not allowed, or the program cannot be run.
+pub fn spawn_on_core(core: usize, command: &mut Command) -> io::Result<Child> {
+    let set = only(core)?;
+    let own = std::process::id();
+    let prepare = move || -> io::Result<()> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if parent_id() != own {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        Ok(sched_setaffinity(None, &set)?)
+    };
+    // SAFETY: `prepare` makes system calls and nothing else: it takes no lock and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
+    command.spawn()
 }
 
 /// Has the allocator give blocks of 32 KiB and more back to the system as soon as they are free. By

@@ -15,12 +15,38 @@ use std::time::{Duration, Instant};
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The processes whose command line names `text`.
+/// The processes whose command line names `text`: their numbers and lines.
+fn numbered(text: &str) -> Vec<(Pid, String)> {
+    let process = |entry: fs::DirEntry| {
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        Some((pid, String::from_utf8_lossy(&line).replace('\0', " ")))
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten().filter_map(process);
+    all.filter(|(_, line)| line.contains(text)).collect()
+}
+
 fn processes(text: &str) -> Vec<String> {
-    let all = fs::read_dir("/proc").unwrap().flatten();
-    let lines = all.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
-    lines.filter(|line| line.contains(text)).collect()
+    numbered(text).into_iter().map(|(_, line)| line).collect()
+}
+
+/// A calibration under way whose first two servers are up and asked, and how its files are called.
+fn under_way(scratch: &Path, out: &Path) -> (Child, String) {
+    let mut command = Command::new(binary());
+    command.args(["calibrate", "--quick", "--out"]).arg(out).env("TMPDIR", scratch);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let name = format!("{}/forebay-calibrate-{}", scratch.display(), child.id());
+    until("no servers", || processes(&format!("run -c {name}")).len() == 2);
+    sleep(Duration::from_millis(500));
+    (child, name)
+}
+
+fn until(lacks: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{lacks}");
+        sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
@@ -30,22 +56,7 @@ fn an_interrupted_calibration_leaves_nothing_behind() {
         let scratch = folder.join("scratch");
         fs::create_dir(&scratch).unwrap();
         let out = folder.join("calibration.toml");
-        let child = Command::new(binary())
-            .args(["calibrate", "--quick", "--out"])
-            .arg(&out)
-            .env("TMPDIR", &scratch)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // both servers are up, and asked
-        let name = format!("{}/forebay-calibrate-{}", scratch.display(), child.id());
-        let end = Instant::now() + PATIENCE;
-        while processes(&format!("run -c {name}")).len() < 2 {
-            assert!(Instant::now() < end, "no servers: {:?}", child.wait_with_output());
-            sleep(Duration::from_millis(10));
-        }
-        sleep(Duration::from_millis(500));
+        let (child, name) = under_way(&scratch, &out);
         kill_process(Pid::from_child(&child), signal).unwrap();
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -57,14 +68,38 @@ fn an_interrupted_calibration_leaves_nothing_behind() {
     }
 }
 
+/// It can do nothing itself: the kernel ends its servers, the next calibration removes its folder.
+#[test]
+fn what_a_killed_calibration_leaves_goes_with_the_next() {
+    let folder = Folder::new();
+    let (scratch, out) = (folder.join("scratch"), folder.join("calibration.toml"));
+    fs::create_dir(&scratch).unwrap();
+    let (mut killed, name) = under_way(&scratch, &out);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    until("its servers are left", || processes(&name).is_empty());
+    assert_eq!(fs::read_dir(&scratch).unwrap().count(), 1);
+    let (next, _) = under_way(&scratch, &out);
+    assert_eq!(fs::read_dir(&scratch).unwrap().count(), 1, "its own");
+    kill_process(Pid::from_child(&next), Signal::INT).unwrap();
+    next.wait_with_output().unwrap();
+    assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0);
+}
+
 #[test]
 fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
     let folder = Folder::new();
     fs::create_dir(folder.join("directory")).unwrap();
     let missing = folder.join("missing").join("calibration.toml");
+    fs::write(folder.join("file"), "kept").unwrap();
+    std::os::unix::fs::symlink("file", folder.join("link")).unwrap();
+    let socket = UnixListener::bind(folder.join("socket")).unwrap();
     for (out, why) in [
         (missing.as_path(), "No such file or directory"),
         (&folder.join("directory"), "it is a directory"),
+        (&folder.join("link"), "it is a symbolic link"),
+        (&folder.join("socket"), "it is no regular file"),
+        (Path::new("/dev/null"), "it is no regular file"),
         (&folder.join(".."), "it names no file"),
     ] {
         let mut command = Command::new(binary());
@@ -78,9 +113,3 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
     assert_eq!(fs::read_link(folder.join("link")).unwrap(), Path::new("file"));
     drop(socket);
 }
-    fs::write(folder.join("file"), "kept").unwrap();
-    std::os::unix::fs::symlink("file", folder.join("link")).unwrap();
-    let socket = UnixListener::bind(folder.join("socket")).unwrap();
-        (&folder.join("link"), "it is a symbolic link"),
-        (&folder.join("socket"), "it is no regular file"),
-        (Path::new("/dev/null"), "it is no regular file"),

@@ -1,4 +1,5 @@
-//! The server that is measured: this program's own, on loopback, on one core, ended when dropped.
+//! The server that is measured: this program's own, on loopback, on one core, ended when dropped, and
+//! killed with this process.
 
 use super::error::CalibrateError;
 use forebay_sys::process;
@@ -7,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,29 +18,6 @@ const OWN: &str = "/proc/self/exe";
 const READY_WITHIN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
-
-/// A folder that is removed with everything in it when dropped.
-#[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
-
-impl Scratch {
-    pub(super) fn new() -> Result<Scratch, CalibrateError> {
-        let path = std::env::temp_dir().join(format!("forebay-calibrate-{}", std::process::id()));
-        fs::create_dir(&path).map_err(CalibrateError::io("cannot make the folder", &path))?;
-        Ok(Scratch(path))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // nothing can be done about a failure
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A server under way.
 #[derive(Debug)]
@@ -75,7 +53,8 @@ impl Server {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         // a Ctrl-C is for this process, which then ends the server
         command.process_group(0);
-        let child = spawn_on(core, &mut command).map_err(CalibrateError::io("cannot run", OWN))?;
+        let child = process::spawn_on_core(core, &mut command);
+        let child = child.map_err(CalibrateError::io("cannot run", OWN))?;
         let mut server = Server { child, clients, admin };
         server.wait(&said, stop)?;
         Ok(server)
@@ -168,19 +147,6 @@ fn without_date(answer: &[u8]) -> Vec<u8> {
         |line: &&[u8]| line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"date:"));
     let lines = head.split_inclusive(|byte| *byte == b'\n').filter(|line| !is_date(line));
     lines.chain([rest]).flatten().copied().collect()
-}
-
-/// Starts a process that is bound to a core, as all its threads are then.
-fn spawn_on(core: usize, command: &mut Command) -> io::Result<Child> {
-    // a child has the cores of the thread that starts it
-    let start = || {
-        process::pin_to_core(core)?;
-        command.spawn()
-    };
-    std::thread::scope(|scope| {
-        let ended = scope.spawn(start).join();
-        ended.unwrap_or_else(|_| Err(io::Error::other("a thread has panicked")))
-    })
 }
 
 /// Two addresses nobody listens at. Of 127.0.0.1 a connection that just begins could take the port
