@@ -87,6 +87,22 @@ fn what_a_killed_calibration_leaves_goes_with_the_next() {
 }
 
 #[test]
+fn servers_that_do_not_answer_have_not_failed() {
+    let folder = Folder::new();
+    let (scratch, out) = (folder.join("scratch"), folder.join("calibration.toml"));
+    fs::create_dir(&scratch).unwrap();
+    let (child, name) = under_way(&scratch, &out);
+    for (pid, _) in numbered(&name) {
+        kill_process(pid, Signal::STOP).unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with("forebay calibrate: no answer for http://"), "{said}");
+    assert!(said.contains(" within ") && output.status.code() == Some(1), "{said}");
+    assert!(!out.exists());
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
     let folder = Folder::new();
     fs::create_dir(folder.join("directory")).unwrap();

@@ -112,15 +112,18 @@ impl Bench {
             return Err(error);
         }
         let group = &report.groups[0];
-        if group.failed > 0 || group.good == 0 {
-            let (count, what) = (group.failed, group.url.clone());
-            return Err(CalibrateError::Failed { count, what });
+        let what = group.url.clone();
+        if group.failed > 0 {
+            return Err(CalibrateError::Failed { count: group.failed, what });
+        }
+        // answers of the drain say nothing of the measured time
+        let (Some((from, before)), Some((to, after))) = (marks.first(), marks.last()) else {
+            return Err(CalibrateError::Unanswered { what, within: length.total() });
+        };
+        if group.rate <= 0.0 {
+            return Err(CalibrateError::Unanswered { what, within: length.total() });
         }
         self.bar.done(length.total());
-        let (first, last) = (marks.first(), marks.last());
-        let (Some((from, before)), Some((to, after))) = (first, last) else {
-            return Err(CalibrateError::Failed { count: 0, what: group.url.clone() });
-        };
         let share = |ns: u64| ns as f64 / 1e9 / (*to - *from).as_secs_f64().max(1e-3);
         Ok(Measured {
             requests_per_s: group.rate,

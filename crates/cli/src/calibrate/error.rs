@@ -5,6 +5,7 @@ use forebay_load::RunError;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Everything that ends a calibration early. Nothing is written then.
 #[derive(Debug)]
@@ -41,6 +42,13 @@ pub(crate) enum CalibrateError {
         /// What was asked for.
         what: String,
     },
+    /// Nothing failed, and nothing was answered.
+    Unanswered {
+        /// What was asked for.
+        what: String,
+        /// How long answers were awaited.
+        within: Duration,
+    },
     /// The measurements do not determine the costs.
     Fit(FitError),
 }
@@ -72,6 +80,13 @@ impl fmt::Display for CalibrateError {
                 write!(
                     f,
                     "{count} requests for {what} failed; is something in the way on loopback?"
+                )
+            }
+            CalibrateError::Unanswered { what, within } => {
+                write!(
+                    f,
+                    "no answer for {what} within {:.1} s; measure again on a quiet machine",
+                    within.as_secs_f64()
                 )
             }
             CalibrateError::Fit(error) => {
