@@ -36,10 +36,11 @@ use crossover::{Pairs, Two};
 use factors::{Factors, Grid};
 use forebay_control::allocation::{self, Law, PHASES};
 use forebay_control::regression::Fit;
+use forebay_control::utilisation::Costs;
 use forebay_server::config::{self, Calibration, CalibrationError, Config, Size};
 use forebay_server::plan::{Machine, Plan};
-use forebay_sys::process;
 use forebay_sys::folder::Folder;
+use forebay_sys::process;
 use progress::Bar;
 use server::Server;
 use std::fs;
@@ -79,10 +80,10 @@ struct Scope {
     grid: Grid,
 }
 
-const KIB: u64 = 1024;
 /// How the temporary folder is called, before the number of the process.
 const SCRATCH: &str = "forebay-calibrate-";
 
+const KIB: u64 = 1024;
 
 const FULL: Scope = Scope {
     sizes: &[KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB * KIB],
@@ -130,7 +131,7 @@ const LOSS: f64 = 1.01;
 const SEARCH: Duration = Duration::from_millis(60);
 /// A server whose threads waited longer than this share of the time for their core had neighbours.
 const NOISE: f64 = 0.1;
-/// A fit worse than this says little.
+/// A fit worse than this says little: what there was is kept.
 const GOOD_FIT: f64 = 0.95;
 
 impl Scope {
@@ -166,6 +167,8 @@ struct Start {
     is_given: bool,
     file_bytes: Size,
     segment_bytes: Size,
+    /// What a request and a byte cost one core.
+    costs: Costs,
     /// The factors of the controller, if they are in a file.
     factors: Option<[[f64; PHASES]; 2]>,
 }
@@ -173,7 +176,8 @@ struct Start {
 impl Start {
     fn defaults() -> Start {
         let config::Cache { file_bytes, segment_bytes, .. } = Config::default().cache;
-        Start { is_given: false, file_bytes, segment_bytes, factors: None }
+        let costs = Costs::uncalibrated(1);
+        Start { is_given: false, file_bytes, segment_bytes, costs, factors: None }
     }
 
     /// The defaults, or what `file` says.
@@ -192,6 +196,7 @@ impl Start {
             is_given: true,
             file_bytes: given.file_bytes,
             segment_bytes: given.segment_bytes,
+            costs: given.costs(1),
             factors: Some([given.per_waiting, given.per_rate]),
         })
     }
@@ -255,6 +260,8 @@ struct Found {
     held: Option<Held>,
     points: Vec<Point>,
     fit: Fit,
+    /// Those of the fit, if it is good enough, or those that there were.
+    costs: Costs,
     hot: phases::Times,
     cold: phases::Times,
     factors: Factors,
@@ -360,6 +367,7 @@ fn measure(
         costs::measure(bench, &server, scope.sizes, scope.connections, scope.point)?
     };
     let fit = costs::fit(&points).map_err(CalibrateError::Fit)?;
+    let costs = if is_good(&fit) { fit.costs } else { before.costs };
     let (hot, cold) = {
         let server = start("phases", "pipeline.fuse = \"never\"\npipeline.by = \"fixed\"\n")?;
         let hot = phases::hot(bench, &server, scope.phase)?;
@@ -391,12 +399,18 @@ fn measure(
         held,
         points,
         fit,
+        costs,
         hot,
         cold,
         factors,
         default_ms,
         cores,
     })
+}
+
+/// Whether its costs are worth more than those that there were.
+fn is_good(fit: &Fit) -> bool {
+    fit.r_squared >= GOOD_FIT
 }
 
 /// Writes everything that will be asked for.

@@ -2,7 +2,8 @@
 
 use super::bench::{Bench, Measured};
 use super::costs::{self, Point};
-use super::{BY_FILE, Calibrate, Found, GIVEN, GOOD_FIT, Held, IN_PIECES, NOISE, crossover};
+use super::{BY_FILE, Calibrate, Found, GIVEN, Held, IN_PIECES, NOISE, crossover, is_good};
+use forebay_control::utilisation::Costs;
 use forebay_http::date;
 use forebay_server::config::value::quote;
 use forebay_server::config::{Calibration, Size, calibration};
@@ -13,10 +14,10 @@ use std::time::{Duration, SystemTime};
 
 /// The text of the file.
 pub(super) fn file(options: &Calibrate, found: &Found, took: Duration) -> String {
-    let Found { fit, factors, file_bytes, segment_bytes, .. } = found;
+    let Found { fit, costs, factors, file_bytes, segment_bytes, .. } = found;
     let calibration = Calibration {
-        request_s: rounded(fit.costs.request_s),
-        byte_s: rounded(fit.costs.byte_s),
+        request_s: rounded(costs.request_s),
+        byte_s: rounded(costs.byte_s),
         per_waiting: factors.per_waiting,
         per_rate: factors.per_rate,
         file_bytes: Size(*file_bytes),
@@ -38,6 +39,8 @@ pub(super) fn file(options: &Calibrate, found: &Found, took: Duration) -> String
         ("version", quote(env!("CARGO_PKG_VERSION"))),
         ("seconds", took.as_secs().to_string()),
         ("runs", found.points.len().to_string()),
+        ("c1_of_the_fit", number(fit.costs.request_s)),
+        ("c2_of_the_fit", number(fit.costs.byte_s)),
         ("server_used_least", number(least_used(found))),
         ("r_squared", number(fit.r_squared)),
         ("service_r_squared", number(fit.service_r_squared)),
@@ -161,9 +164,13 @@ pub(super) fn remarks(out: &Path, found: &Found, bench: &Bench) -> String {
             (held_up * 100.0).min(100.0)
         );
     }
-    if found.fit.r_squared < GOOD_FIT {
-        text.push_str(
-            "The runs do not agree well (R² above): do not rely on c1 and c2, measure again.\n",
+    if !is_good(&found.fit) {
+        let Costs { request_s, byte_s } = found.costs;
+        let _ = writeln!(
+            text,
+            "The runs do not agree well (R² above): c1 and c2 stay {:.2} µs and {:.4} ns, measure again.",
+            request_s * 1e6,
+            byte_s * 1e9
         );
     }
     let shown = quote(&out.display().to_string());
