@@ -45,8 +45,8 @@ const MOST_CACHE_BYTES: u64 = 256 << 20;
 const IN_FLIGHT_SHARE: u64 = 8;
 
 /// Threads of a pool, and most threads of `threads`, unless configured.
-const POOL_THREADS: u64 = 64;
-const MOST_THREADS: u64 = 1024;
+pub(crate) const POOL_THREADS: u64 = 64;
+pub(crate) const MOST_THREADS: u64 = 1024;
 
 /// What such a thread takes at least, in the kernel and here: stacks, page tables, a worker. More
 /// threads than fit into a share of the memory would leave none to work with.

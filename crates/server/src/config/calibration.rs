@@ -4,8 +4,10 @@
 //! What the server needs stands at the top; how it was found is in `[found]`, for people. Costs are
 //! in seconds of one core, so that the file holds for any number of cores the server is given.
 
+use super::Config;
 use super::problem::{Problem, Wrong};
 use super::read::Reader;
+use super::table::Section;
 use super::units::Size;
 use super::value::quote;
 use forebay_control::allocation::{PHASES, Phase};
@@ -43,9 +45,6 @@ pub enum CalibrationError {
     /// Something in it is wrong, everything listed.
     Wrong(Vec<Problem>),
 }
-
-/// The upper end of the range of cache.file_bytes.
-const MOST_FILE_BYTES: u64 = 1 << 30;
 
 /// Where `[found]` names the machine.
 pub const MACHINE: &str = "machine";
@@ -217,9 +216,15 @@ impl Notes<'_> {
 
     fn size(&mut self, table: &dyn TableLike, key: &str) -> Option<Size> {
         let item = self.item(table, key, &format!("{key} = \"512KiB\""))?;
-        let size = item.as_str().and_then(|text| text.parse().ok());
-        let size = size.filter(|size: &Size| size.0 <= MOST_FILE_BYTES);
-        self.fits(key, item, "a size such as \"512KiB\"", size)
+        let size = item.as_str().and_then(|text| text.parse::<Size>().ok());
+        let size = self.fits(key, item, "a size such as \"512KiB\"", size)?;
+        let setting = Config::SETTINGS.iter().find(|one| one.key == format!("cache.{key}"));
+        let (least, most) = setting.and_then(|setting| setting.range)?;
+        if most.parse().is_ok_and(|most: Size| size > most) {
+            self.note(key, item.span(), Wrong::Range { found: size.to_string(), least, most });
+            return None;
+        }
+        Some(size)
     }
 
     fn phases(&mut self, table: &dyn TableLike, key: &str) -> Option<[f64; PHASES]> {
@@ -257,6 +262,7 @@ mod tests {
     use crate::config::Config;
     use crate::plan::Machine;
     use crate::plan::Plan;
+    /// A size that is the default of the setting of the cache with this name.
     use std::sync::atomic::{AtomicU32, Ordering};
 
     const ONE: Calibration = Calibration {

@@ -2,6 +2,7 @@
 
 use super::table::{Preset, Section, Setting};
 use super::{Count, Endpoint};
+use crate::plan::{MOST_THREADS, POOL_THREADS};
 use forebay_engine::Engine;
 
 /// Addresses that are served in the same way.
@@ -36,11 +37,16 @@ impl Listener {
 
     /// Whether each connection keeps a thread, and there are as many as may answer at once.
     pub(super) fn has_all_answering(&self) -> bool {
-        let are_there = match (self.workers, self.answering) {
-            (Count::Fixed(workers), Count::Fixed(answering)) => answering <= workers,
-            _ => true,
+        let are_there = match self.answering {
+            Count::Fixed(answering) => answering <= self.workers.or(self.engine_threads()),
+            Count::Auto => true,
         };
         self.engine.has_thread_each() && are_there
+    }
+
+    /// The most threads that an engine with one for each connection has unless it is told how many.
+    fn engine_threads(&self) -> u64 {
+        if self.engine == Engine::Pool { POOL_THREADS } else { MOST_THREADS }
     }
 }
 

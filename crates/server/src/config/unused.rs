@@ -4,12 +4,15 @@ use super::draft::{Draft, numbered};
 use super::problem::Wrong;
 use super::read::{Path as At, Reader};
 use super::table::{Section, Setting};
-use super::{By, Config, Count, KeepAliveLaw, Listener};
+use super::{By, ClassKeepAlive, Config, Count, KeepAliveLaw, Listener};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
 
 type Remarks = Vec<(At, Wrong)>;
+
+/// What a threshold and a floor of keep-alive times belong to.
+const SHRINKING: &str = "keep_alive.law = \"linear\" or \"exponential\"";
 
 impl Draft {
     /// What says something and has no effect beside something else.
@@ -17,7 +20,7 @@ impl Draft {
         self.remark_alone(text, remarks);
         self.remark_isolated(text, remarks);
         self.remark_exceptions(remarks);
-        self.remark_exceeding(remarks);
+        self.remark_exceeding(text, remarks);
         self.remark_compress_bytes(text, remarks);
         self.remark_twice(text, remarks);
         self.remark_covered(text, remarks);
@@ -134,7 +137,7 @@ impl Draft {
     }
 
     /// Bounds that lie behind others.
-    fn remark_exceeding(&self, remarks: &mut Remarks) {
+    fn remark_exceeding(&self, text: &Reader<'_>, remarks: &mut Remarks) {
         let mut remark = |key: &str, other, effect| {
             remarks.push((At::default().child(key), Wrong::Exceeds { other, effect }));
         };
@@ -149,22 +152,46 @@ impl Draft {
         if cache.bytes.0.is_some_and(|bytes| bytes.0 > 0 && bytes < cache.file_bytes) {
             remark("cache.file_bytes", "cache.bytes", "files of that size are not kept");
         }
+        self.remark_keep_alive(text, remarks);
+        self.remark_class_keep_alive(remarks);
+    }
+
+    /// A law that shrinks the time under load, and does not; what belongs to such a law, without one.
+    fn remark_keep_alive(&self, text: &Reader<'_>, remarks: &mut Remarks) {
         let keep_alive = &self.process.keep_alive;
-        if keep_alive.law != KeepAliveLaw::Constant && keep_alive.floor > self.process.timeouts.idle
-        {
-            remark("keep_alive.floor", "timeouts.idle", "the time does not shrink under load");
+        let shrinks = |law| law != KeepAliveLaw::Constant;
+        // classes have it unless they say something else
+        let is_used = |says: fn(&ClassKeepAlive) -> bool| {
+            let mut own = self.classes.iter().map(|class| &class.keep_alive);
+            shrinks(keep_alive.law) || own.any(|own| own.law.0.is_some_and(shrinks) && !says(own))
+        };
+        let (threshold, floor) =
+            (is_used(|own| own.threshold.0.is_some()), is_used(|own| own.floor.0.is_some()));
+        for (key, is_used) in [("keep_alive.threshold", threshold), ("keep_alive.floor", floor)] {
+            let at = At::default().child(key);
+            if text.says(&at) && !is_used {
+                remarks.push((at, Wrong::Idle { needs: SHRINKING }));
+            }
         }
-        let idle = self.process.timeouts.idle;
+        let floor = At::default().child("keep_alive.floor");
+        if shrinks(keep_alive.law) && keep_alive.floor > self.process.timeouts.idle {
+            let effect = "the time does not shrink under load";
+            remarks.push((floor, Wrong::Exceeds { other: "timeouts.idle", effect }));
+        }
+    }
+
+    /// The same for classes.
+    fn remark_class_keep_alive(&self, remarks: &mut Remarks) {
+        let (law, idle) = (self.process.keep_alive.law, self.process.timeouts.idle);
         for (at, class) in numbered("class", &self.classes) {
             let own = &class.keep_alive;
-            if own.law.0.unwrap_or(keep_alive.law) == KeepAliveLaw::Constant {
-                let needs = "keep_alive.law = \"linear\" or \"exponential\"";
+            if own.law.0.unwrap_or(law) == KeepAliveLaw::Constant {
                 for (key, is_said) in [
                     ("keep_alive.threshold", own.threshold.0.is_some()),
                     ("keep_alive.floor", own.floor.0.is_some()),
                 ] {
                     if is_said {
-                        remarks.push((at.child(key), Wrong::Idle { needs }));
+                        remarks.push((at.child(key), Wrong::Idle { needs: SHRINKING }));
                     }
                 }
             } else if own.floor.0.is_some_and(|floor| floor > own.idle.0.unwrap_or(idle)) {

@@ -397,6 +397,12 @@ fn the_order_of_those_who_wait_for_a_thread_needs_threads_and_classes() {
         "DIR/forebay.toml:2:13: answering: is more than workers: no more than those may answer";
     assert_eq!(remarks("answering = 5\nworkers = 4\nengine = \"pool\""), [more]);
     assert_eq!(remarks("answering = 4\nworkers = 4\nengine = \"pool\""), nothing);
+    // what is left to the server is known, too
+    let more = more.replace("2:13", "3:13");
+    assert_eq!(remarks("engine = \"pool\"\nanswering = 65"), [&*more]);
+    assert_eq!(remarks("engine = \"pool\"\nanswering = 64"), nothing);
+    assert_eq!(remarks("engine = \"threads\"\nanswering = 65"), nothing);
+    assert_eq!(remarks("engine = \"threads\"\nanswering = 1025"), [&*more]);
     // how many applications may have needs no classes
     let alone = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
     let expected = [
@@ -442,6 +448,24 @@ fn a_law_of_a_class_without_effect_is_remarked() {
     {
         assert!(remarks(good).is_empty(), "{good}");
     }
+}
+
+#[test]
+fn a_law_without_effect_is_remarked() {
+    let folder = Folder::new();
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    let needs = "means nothing without keep_alive.law = \"linear\" or \"exponential\"";
+    let constant = "[keep_alive]\nlaw = \"constant\"\nthreshold = 5\nfloor = \"2s\"\n";
+    let threshold = format!("DIR/forebay.toml:4:13: keep_alive.threshold: {needs}");
+    let floor = format!("DIR/forebay.toml:5:9: keep_alive.floor: {needs}");
+    assert_eq!(remarks(constant), [&*threshold, &floor]);
+    // a class with another law has them, unless it says its own
+    let class = "[[class]]\nname = \"gold\"\npriority = 0\nkeep_alive.law = \"linear\"\n";
+    let nothing: [&str; 0] = [];
+    assert_eq!(remarks(&format!("{constant}{class}")), nothing);
+    let own = "keep_alive.floor = \"1s\"";
+    assert_eq!(remarks(&format!("{constant}{class}{own}")), [&*floor]);
+    assert_eq!(remarks("[keep_alive]\nlaw = \"constant\"\nannounce = true"), nothing);
 }
 
 #[test]
