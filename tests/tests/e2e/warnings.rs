@@ -83,3 +83,31 @@ fn stages_tell_it_once_for_all_of_them() {
     assert!(soon(PATIENCE, || told() >= 2), "{}", server.stderr());
     assert_eq!(told(), 2, "{}", server.stderr());
 }
+
+/// The file of constants is read with the text. A server that is confined does not reach `/proc` any more.
+#[test]
+fn a_reload_tells_of_constants_of_another_machine() {
+    let folder = Folder::new();
+    folder.write("index.html", b"home");
+    let options = || Options::new(folder.path()).engine("event");
+    let server = Server::start(&options());
+    let file = server.folder().join("calibration.toml");
+    let each = "{ accept = 0.1, receive = 0.1, process = 0.1, send = 0.1 }";
+    let told = |processor: &str| {
+        let found = format!(
+            "c1 = 1e-5\nc2 = 1e-9\nfile_bytes = \"64KiB\"\na = {each}\nb = {each}\n[found]\n\
+             machine = \"{processor}, cores: 2, Linux 6.18\"\n"
+        );
+        std::fs::write(&file, found).unwrap();
+        server.configure(&options().config(&format!("pipeline.calibration = {file:?}")));
+        let (code, said) = server.reload();
+        assert_eq!(code, Some(0), "{said}");
+        count(&warnings(&said), "these constants were found on another machine")
+    };
+    assert_eq!(told("Abacus 3"), 1);
+    let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let name = processors.lines().find_map(|line| line.strip_prefix("model name"));
+    if let Some((_, name)) = name.and_then(|line| line.split_once(':')) {
+        assert_eq!(told(name.trim()), 0);
+    }
+}

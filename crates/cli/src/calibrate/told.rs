@@ -8,7 +8,6 @@ use forebay_http::date;
 use forebay_server::config::value::quote;
 use forebay_server::config::{Calibration, Size, calibration};
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -35,13 +34,13 @@ pub(super) fn file(options: &Calibrate, found: &Found, took: Duration) -> String
     let mut notes = vec![
         ("command", quote(&format!("forebay {}", command.join(" ")))),
         ("date", quote(&date::rfc3339(now_s))),
-        (calibration::MACHINE, quote(&machine(found.cores))),
+        (calibration::MACHINE, quote(&calibration::name_of_machine(found.cores))),
         ("version", quote(env!("CARGO_PKG_VERSION"))),
         ("seconds", took.as_secs().to_string()),
         ("runs", found.points.len().to_string()),
+        ("server_used_least", number(least_used(found))),
         ("c1_of_the_fit", number(fit.costs.request_s)),
         ("c2_of_the_fit", number(fit.costs.byte_s)),
-        ("server_used_least", number(least_used(found))),
         ("r_squared", number(fit.r_squared)),
         ("service_r_squared", number(fit.service_r_squared)),
         ("c1_standard_error", number(fit.request_error_s)),
@@ -189,10 +188,4 @@ fn least_used(found: &Found) -> f64 {
 /// Four digits: no more are known.
 fn rounded(number: f64) -> f64 {
     format!("{number:.3e}").parse().unwrap_or(number)
-}
-
-/// Processor, cores, kernel.
-fn machine(cores: usize) -> String {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{}, cores: {cores}, Linux {}", calibration::processor(), kernel.trim())
 }

@@ -18,6 +18,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::OnceLock;
 use toml_edit::{Document, Item, Key, TableLike};
 
 /// The constants of a machine.
@@ -49,22 +50,55 @@ pub enum CalibrationError {
 /// Where `[found]` names the machine.
 pub const MACHINE: &str = "machine";
 
-/// The processor of this machine, as the kernel names it.
-pub fn processor() -> String {
-    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = processors.lines().find(|line| line.starts_with("model name"));
-    let name = name.and_then(|line| line.split(':').nth(1));
-    name.unwrap_or("unknown processor").trim().to_owned()
+/// What stands there: processor, cores, kernel.
+pub fn name_of_machine(cores: usize) -> String {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let processor = processor().unwrap_or(UNKNOWN);
+    format!("{processor}{CORES}{cores}, Linux {}", kernel.trim())
 }
 
-/// The machine on which the constants of a file were found, if that was one with another processor.
-pub(super) fn other_machine(path: &Path) -> Option<String> {
-    let mut text = String::new();
-    let file = super::open_regular(path).ok()?;
-    file.take(super::load::LONGEST).read_to_string(&mut text).ok()?;
+/// What separates the processor from what follows it.
+const CORES: &str = ", cores: ";
+
+/// A processor that the kernel does not name.
+const UNKNOWN: &str = "unknown processor";
+
+/// The processor of this machine, if the kernel names it. Read once: a server that is confined does not
+/// reach it any more.
+pub fn processor() -> Option<&'static str> {
+    static NAME: OnceLock<Option<String>> = OnceLock::new();
+    let name = || processor_in(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
+    NAME.get_or_init(name).as_deref()
+}
+
+/// The processor that the kernel names in this text: by its name, or by the numbers that ARM has for its
+/// maker and its kind.
+fn processor_in(cpuinfo: &str) -> Option<String> {
+    let field = |name: &str| {
+        let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        let mut values =
+            fields.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
+        values.find(|value| !value.is_empty())
+    };
+    let by_number = || Some(format!("CPU {} of {}", field("CPU part")?, field("CPU implementer")?));
+    field("model name").map(str::to_owned).or_else(by_number)
+}
+
+/// Whether constants of this machine were found on another one than that with this processor and so many
+/// cores. Where nobody knows the processor, cores have to do.
+pub(super) fn is_other(machine: &str, processor: Option<&str>, cores: usize) -> bool {
+    let (name, rest) = machine.rsplit_once(CORES).unwrap_or((machine, ""));
+    match processor {
+        Some(processor) => name != processor,
+        None if name == UNKNOWN => rest.split(',').next() != Some(&*cores.to_string()),
+        None => true,
+    }
+}
+
+/// The machine that a file's text names.
+fn machine(text: &str) -> Option<String> {
     let document = Document::parse(text).ok()?;
-    let machine = document.get("found")?.as_table_like()?.get(MACHINE)?.as_str()?;
-    (!machine.starts_with(&processor())).then(|| machine.to_owned())
+    Some(document.get("found")?.as_table_like()?.get(MACHINE)?.as_str()?.to_owned())
 }
 
 /// The keys of the file.
@@ -82,12 +116,20 @@ impl Calibration {
     /// # Errors
     /// That it cannot be read, or everything that is wrong with it.
     pub fn load(path: &Path) -> Result<Calibration, CalibrationError> {
+        Calibration::load_with_machine(path).map(|(calibration, _)| calibration)
+    }
+
+    /// Reads the file at `path`, and which machine it names.
+    pub(super) fn load_with_machine(
+        path: &Path,
+    ) -> Result<(Calibration, Option<String>), CalibrationError> {
         let mut text = String::new();
         let read = super::open_regular(path)
             .and_then(|f| f.take(super::load::LONGEST).read_to_string(&mut text));
         read.map_err(CalibrationError::Unreadable)?;
         let name = path.display().to_string();
-        Calibration::parse(&text, &name).map_err(CalibrationError::Wrong)
+        let calibration = Calibration::parse(&text, &name).map_err(CalibrationError::Wrong)?;
+        Ok((calibration, machine(&text)))
     }
 
     /// Reads the file's text; `file` is its name for messages.
@@ -214,6 +256,7 @@ impl Notes<'_> {
         self.fits(&path, item, "a number of at least 0", number)
     }
 
+    /// A size that is the default of the setting of the cache with this name.
     fn size(&mut self, table: &dyn TableLike, key: &str) -> Option<Size> {
         let item = self.item(table, key, &format!("{key} = \"512KiB\""))?;
         let size = item.as_str().and_then(|text| text.parse::<Size>().ok());
@@ -262,7 +305,6 @@ mod tests {
     use crate::config::Config;
     use crate::plan::Machine;
     use crate::plan::Plan;
-    /// A size that is the default of the setting of the cache with this name.
     use std::sync::atomic::{AtomicU32, Ordering};
 
     const ONE: Calibration = Calibration {
@@ -281,6 +323,45 @@ mod tests {
         assert_eq!(Calibration::parse(&text, "c.toml").unwrap(), ONE, "{text}");
         assert!(text.starts_with("# Found by a test.\n#\n# Two lines.\n\n"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn a_machine_is_another_if_its_processor_is() {
+        let x86 = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: Abacus 3\n";
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
+        assert_eq!(processor_in(x86).as_deref(), Some("Abacus 3"));
+        assert_eq!(processor_in(arm).as_deref(), Some("CPU 0xd0c of 0x41"));
+        assert_eq!(processor_in("model name\t:\n"), None);
+        assert_eq!(processor_in(""), None);
+        for (machine, processor, expected) in [
+            ("Abacus 3, cores: 2, Linux 6.18", Some("Abacus 3"), false),
+            ("Abacus 3, cores: 64, Linux 6.1", Some("Abacus 3"), false),
+            ("Abacus 3", Some("Abacus 3"), false),
+            // no name is the beginning of another
+            ("Abacus 31, cores: 2, Linux 6.18", Some("Abacus 3"), true),
+            ("Abacus 3, cores: 2, Linux 6.18", Some("Abacus 31"), true),
+            ("unknown processor, cores: 2, Linux 6.18", Some("Abacus 3"), true),
+            ("Abacus 3, cores: 2, Linux 6.18", None, true),
+            ("unknown processor, cores: 64, Linux 6.18", None, true),
+            ("unknown processor, cores: 2, Linux 6.18", None, false),
+        ] {
+            assert_eq!(is_other(machine, processor, 2), expected, "{machine} {processor:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_the_range_of_their_settings() {
+        let text = ONE.to_toml("", &[]);
+        let said = |size: &str, with: &str| {
+            let problems = Calibration::parse(&text.replace(size, with), "c.toml").unwrap_err();
+            problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+        };
+        let most = said("\"512KiB\"", "\"2GiB\"");
+        let end = "file_bytes: 2GiB is out of range, from 0B to 1GiB is allowed";
+        assert!(most.ends_with(end) && !most.contains('\n'), "{most}");
+        let most = said("\"64KiB\"", "\"2MiB\"");
+        let end = "segment_bytes: 2MiB is out of range, from 0B to 1MiB is allowed";
+        assert!(most.ends_with(end) && !most.contains('\n'), "{most}");
     }
 
     #[test]

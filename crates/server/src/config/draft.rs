@@ -30,6 +30,8 @@ pub struct Draft {
     pub classes: Vec<Class>,
     /// The `[[rule]]`s.
     pub rules: Vec<Rule>,
+    /// The machine that the file of constants names.
+    pub(super) calibrated_on: Option<String>,
 }
 
 impl Default for Draft {
@@ -49,6 +51,7 @@ impl Draft {
             sites: Vec::new(),
             classes: Vec::new(),
             rules: Vec::new(),
+            calibrated_on: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Calibration, CalibrationError, Class, Config, ControlSocket, Depth, Draft, Problem, Rule,
-    Wrong, read, value,
+    Wrong, calibration, read, value,
 };
 use read::Reader;
 use std::collections::HashSet;
@@ -44,6 +44,8 @@ pub fn check(path: &Path) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
 /// # Errors
 /// As [`load`].
 pub fn load_and_warn(path: &Path, depth: Depth) -> Result<(Config, Vec<String>), Vec<Problem>> {
+    // known from now on
+    calibration::processor();
     let (config, remarks) =
         read_with(path, |draft, reader| noted(reader, draft.remarks(reader, depth)))?;
     Ok((config, warnings(&remarks, path)))
@@ -124,8 +126,9 @@ fn read_as<R>(
 fn calibrate(draft: &mut Draft, reader: &mut Reader<'_>) -> Vec<Problem> {
     let Some(path) = draft.process.pipeline.calibration.clone() else { return Vec::new() };
     let top = read::Path::default();
-    match Calibration::load(&path) {
-        Ok(calibration) => {
+    match Calibration::load_with_machine(&path) {
+        Ok((calibration, machine)) => {
+            draft.calibrated_on = machine;
             draft.process.pipeline.calibrated = Some(calibration);
             if !reader.has(&top.child("cache").child("file_bytes")) {
                 draft.process.cache.file_bytes = calibration.file_bytes;

@@ -1,7 +1,7 @@
 //! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it, and so does a
 //! server.
 
-use super::calibration::other_machine;
+use super::calibration::{is_other, processor};
 use super::draft::{Draft, numbered};
 use super::problem::Wrong;
 use super::read::{Path as At, Reader};
@@ -17,7 +17,7 @@ use forebay_policy::pattern::SitePattern;
 use forebay_policy::rule::MOST_QUEUED;
 use forebay_site::rules::{Host, Network, Pattern};
 use forebay_site::users_errors;
-use forebay_sys::privileges;
+use forebay_sys::{privileges, process};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -74,6 +74,7 @@ impl Draft {
         self.remark_logs(remarks);
         self.remark_gate(remarks);
         self.remark_firewall(remarks);
+        self.remark_calibration(remarks);
     }
 
     /// What accounts and files tell, besides the text.
@@ -90,7 +91,6 @@ impl Draft {
         self.remark_secrets(remarks);
         self.remark_storage(remarks);
         self.remark_exposed(text, remarks);
-        self.remark_calibration(remarks);
     }
 
     /// A user or group that is not known here. The server may run on another machine.
@@ -117,11 +117,13 @@ impl Draft {
         }
     }
 
-    /// Constants of another machine.
+    /// Constants of another machine. The file was read with the text.
     fn remark_calibration(&self, remarks: &mut Remarks) {
-        let machine = self.process.pipeline.calibration.as_deref().and_then(other_machine);
-        let at = At::default().child("pipeline.calibration");
-        remarks.extend(machine.map(|machine| (at, Wrong::CalibratedElsewhere { machine })));
+        let Some(machine) = self.calibrated_on.clone() else { return };
+        if is_other(&machine, processor(), process::usable_cores()) {
+            let at = At::default().child("pipeline.calibration");
+            remarks.push((at, Wrong::CalibratedElsewhere { machine }));
+        }
     }
 
     /// An admin listener that no client can read, or fewer than its address invites.

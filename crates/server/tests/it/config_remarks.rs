@@ -1264,7 +1264,9 @@ fn constants_of_another_machine_are_remarked() {
         fs::write(folder.0.join("calibration.toml"), found).unwrap();
         folder.remarks("root = \"site\"\npipeline.calibration = \"calibration.toml\"\n")
     };
-    assert!(remarks(&forebay_server::config::calibration::processor()).is_empty());
+    let own = forebay_server::config::calibration::processor().unwrap();
+    assert!(remarks(own).is_empty());
+    assert_eq!(remarks(&format!("{own}1")).len(), 1);
     let other = "DIR/forebay.toml:2:24: pipeline.calibration: these constants were found on another \
                  machine, \"Abacus 3, cores: 2, Linux 6.18\": what is cheaper there may be dearer here; run \
                  forebay calibrate on this one";
