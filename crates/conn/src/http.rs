@@ -100,6 +100,10 @@ impl<H: Handler> Protocol<H> for Http<H> {
         of_either!(self, http => http.body_sent(count));
     }
 
+    fn not_sent(&mut self, count: u64) {
+        of_either!(self, http => http.not_sent(count));
+    }
+
     #[inline]
     fn sent(&mut self, handler: &mut H) {
         of_either!(self, http => http.sent(handler));

@@ -55,6 +55,10 @@ pub trait Protocol<H: Handler> {
     /// `count` bytes of the body in [`Out`](crate::Out) have been sent.
     fn body_sent(&mut self, count: u64);
 
+    /// The last `count` bytes that were to be sent never will be, short bodies among them, which
+    /// [`body_sent`](Protocol::body_sent) is not told of. The connection is about to end.
+    fn not_sent(&mut self, _count: u64) {}
+
     /// All of [`Out`](crate::Out) has been sent: what was answered is over.
     fn sent(&mut self, handler: &mut H);
 

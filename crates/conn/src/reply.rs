@@ -36,10 +36,15 @@ impl<B> Out<B> {
         self.bytes.is_empty() && self.body.is_none()
     }
 
+    /// Bytes of heads and short bodies that are left to be sent.
+    pub fn unsent_bytes(&self) -> u64 {
+        (self.bytes.len() - self.sent) as u64
+    }
+
     /// Bytes that are left to be sent, those of the body included.
     pub fn left(&self, handler: &impl Bodies<Body = B>) -> u64 {
         let body = self.body.as_ref().map_or(0, |body| handler.left(body));
-        (self.bytes.len() - self.sent) as u64 + body
+        self.unsent_bytes() + body
     }
 
     /// Forgets everything, keeps the memory.

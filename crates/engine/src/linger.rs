@@ -36,7 +36,7 @@ impl Lingering {
             return None;
         }
         socket::shut_down_writing(served.stream.as_fd());
-        served.pending = None;
+        served.drop_unsent();
         served.take_back();
         served.conn.abandon(&mut worker.handler, &served.peer);
         let mut linger = Linger { until_ms: worker.now_ms() + LINGER_MS, bytes: LINGER_BYTES };

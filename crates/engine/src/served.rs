@@ -169,6 +169,15 @@ impl<H: Handler> Served<H> {
         }
     }
 
+    /// The connection is about to end: what was to be sent before never will be.
+    pub(crate) fn drop_unsent(&mut self) {
+        let pending = self.pending.take().map_or(0, |out| out.unsent_bytes());
+        let unsent = pending + self.stream.unsent_bytes();
+        if unsent > 0 {
+            self.conn.not_sent(unsent);
+        }
+    }
+
     /// Bytes of answers that are left to be sent, as far as their number is known. What a transport has
     /// sealed already, some records at most, is not counted.
     pub(crate) fn left(&self, handler: &H) -> u64 {

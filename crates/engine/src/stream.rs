@@ -75,6 +75,11 @@ impl<H: Handler> Stream<H> {
         self.unsent.is_some()
     }
 
+    /// How many sealed bytes wait to be sent.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        self.unsent.as_ref().map_or(0, |unsent| (unsent.bytes.len() - unsent.sent) as u64)
+    }
+
     /// What is spoken, once the transport is open.
     pub(crate) fn speak(&self, handler: &mut H, limits: &Limits) -> H::Protocol {
         handler.protocol(&self.transport, limits)

@@ -324,6 +324,7 @@ impl<H: Handler> Worker<H> {
         }
         let fate = match fate {
             Fate::Waits if served.is_aborted() => {
+                served.conn.not_sent(cx.out.unsent_bytes());
                 cx.out.clear();
                 Fate::Closes(Closing::Reset)
             }
@@ -429,7 +430,8 @@ impl<H: Handler> Worker<H> {
         let closing = served.conn.expire(&mut cx, &mut self.input, awaited);
         if closing.is_some() {
             self.input.clear();
-            self.send_last_words(&mut served.stream);
+            let unsent = self.send_last_words(&mut served.stream);
+            served.conn.not_sent(unsent);
         } else {
             served.conn.suspend(&mut self.input);
             if !self.out.is_empty() {

@@ -235,22 +235,25 @@ impl<H: Handler> Worker<H> {
         self.send_last_words(&mut served.stream);
     }
 
-    /// Sends what is in `out` as far as the client takes it at once.
-    pub(crate) fn send_last_words(&mut self, stream: &mut Stream<H>) {
-        let count = if !stream.is_plain() {
+    /// Sends what is in `out` as far as the client takes it at once. Returns how many bytes it does not take;
+    /// what is sealed waits in the stream.
+    pub(crate) fn send_last_words(&mut self, stream: &mut Stream<H>) -> u64 {
+        let words = self.out.bytes.len();
+        let (count, unsent) = if !stream.is_plain() {
             stream.seal(&self.out.bytes);
             stream.end();
-            stream.flush().1
+            (stream.flush().1, 0)
         } else if self.out.is_empty() {
-            0
+            (0, 0)
         } else {
             match socket::send(stream.as_fd(), &self.out.bytes, false) {
-                Sent::Bytes(count) => count,
-                Sent::Blocked | Sent::Broken => 0,
+                Sent::Bytes(count) => (count, words - count),
+                Sent::Blocked | Sent::Broken => (0, words),
             }
         };
         self.metrics.add(Counter::SentBytes, count as u64);
         self.out.clear();
+        unsent as u64
     }
 
     /// Reads and drops what is there, at most `most` bytes. Returns how many may still be dropped,
@@ -307,6 +310,7 @@ impl<H: Handler> Worker<H> {
         {
             self.count(Counter::HandshakesCut);
         }
+        served.drop_unsent();
         served.conn.abandon(&mut self.handler, &served.peer);
         self.count(Counter::Closed);
         // before the client sees the end: it may come again at once

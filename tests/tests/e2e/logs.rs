@@ -6,6 +6,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -124,6 +125,32 @@ fn json_lines_say_what_was_asked_and_how_long_it_took() {
         let said = ["method", "target"].map(|member| seen[member].as_str().unwrap());
         assert_eq!(said, ["POST", "/a.txt"], "{engine}");
         assert!(!text(&access).contains("geheim") && !served.stderr().contains("geheim"));
+    }
+}
+
+/// A client that resets its connection before its answer can be sent is sent nothing.
+#[test]
+fn what_the_kernel_did_not_take_is_not_logged_as_sent() {
+    for engine in ENGINES {
+        let folder = site();
+        let access = folder.join("logs/access.log");
+        let options = Options::new(folder.join("site")).engine(engine);
+        let served = Served::with(options.config(&log_settings(&access, "json")));
+        let request = b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(send(&served, request), 200);
+        let mut client = served.client();
+        served.signal(Signal::STOP);
+        let state = format!("/proc/{}/stat", served.pid());
+        assert!(soon(PATIENCE, || text(Path::new(&state)).contains(") T ")));
+        // its other threads stop with it
+        std::thread::sleep(Duration::from_millis(50));
+        client.stream().write_all(request).unwrap();
+        set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
+        drop(client);
+        served.signal(Signal::CONT);
+        let seen = objects(&access, 2);
+        assert_eq!(seen[0]["bytes"], 10, "{engine}");
+        assert_eq!(seen[1]["bytes"].as_u64().unwrap_or(0), 0, "{engine}: {}", seen[1]);
     }
 }
 

@@ -233,6 +233,18 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         self.sending.body_sent_bytes += count;
     }
 
+    fn not_sent(&mut self, count: u64) {
+        // heads and what separates chunks may be among them: of the body no more is claimed than was sent
+        if let RequestState::Kept(kept) = &mut self.state
+            && let Stage::Relay(relaying) = &mut kept.stage
+            && relaying.is_answered()
+        {
+            return relaying.not_sent(count);
+        }
+        let bytes = &mut self.sending.body_sent_bytes;
+        *bytes = bytes.saturating_sub(count);
+    }
+
     #[inline]
     fn sent(&mut self, handler: &mut H) {
         self.end(handler, Settled::Answered);

@@ -470,7 +470,12 @@ impl<H: Handler> Http1<H> {
 }
 
 impl<H: Parts> Relaying<H> {
-    fn is_answered(&self) -> bool {
+    /// Of what was passed on of the answer, the last `count` bytes were not sent.
+    pub(super) fn not_sent(&mut self, count: u64) {
+        self.body_bytes = self.body_bytes.saturating_sub(count);
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
         !matches!(self.told, Told::Nothing)
     }
 

@@ -450,6 +450,30 @@ fn a_proxy_header_that_is_not_expected_is_a_malformed_request() {
     assert_eq!(closing, Some(Closing::Linger));
 }
 
+/// What a line says of the body if the last bytes of the answer, all of them for `None`, are never sent.
+fn logged_without(unsent: Option<u64>) -> u64 {
+    let (mut handler, mut bench) = (Echo::default(), Bench::new());
+    let mut conn = Http1::default();
+    bench.input.fill(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    let limits = Limits::default();
+    let (mut cx, input) = bench.lend(&mut handler, &limits, 1000);
+    assert!(matches!(conn.advance(&mut cx, input), Step::Send));
+    conn.not_sent(unsent.unwrap_or(cx.out.unsent_bytes()));
+    conn.abandon(cx.handler, cx.peer);
+    assert_eq!(handler.logged.len(), 1);
+    handler.logged[0].1
+}
+
+#[test]
+fn bytes_that_were_never_sent_are_not_logged() {
+    let all = logged_without(Some(0));
+    assert!(all > 1);
+    assert_eq!(logged_without(Some(1)), all - 1);
+    assert_eq!(logged_without(Some(all)), 0);
+    // the head is among them
+    assert_eq!(logged_without(None), 0);
+}
+
 /// What a client whose time is over is told, and how it ended with its admitted requests.
 fn expired(request: &str) -> (String, Echo) {
     let (mut handler, mut bench) = (Echo::default(), Bench::new());
