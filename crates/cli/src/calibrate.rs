@@ -323,8 +323,8 @@ fn measure(
     cores: usize,
 ) -> Result<Found, CalibrateError> {
     let base = std::env::temp_dir();
-    let scratch =
-        Folder::make(SCRATCH, 0o700).map_err(CalibrateError::io("cannot make a folder in", base))?;
+    let scratch = Folder::make(SCRATCH, 0o700)
+        .map_err(CalibrateError::io("cannot make a folder in", base))?;
     let root = scratch.path().join("site");
     fs::create_dir(&root).map_err(CalibrateError::io("cannot make the folder", &root))?;
     write_files(&root, scope)?;

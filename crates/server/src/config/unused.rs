@@ -1,10 +1,11 @@
 //! Settings that another setting leaves without effect: `forebay check` warns of them.
 
+use super::class::ClassKeepAlive;
 use super::draft::{Draft, numbered};
 use super::problem::Wrong;
 use super::read::{Path as At, Reader};
 use super::table::{Section, Setting};
-use super::{By, ClassKeepAlive, Config, Count, KeepAliveLaw, Listener};
+use super::{By, Config, Count, KeepAliveLaw, Listener};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
