@@ -49,6 +49,9 @@ fn state(condition: Condition, now_ms: u64) -> String {
         Condition::Well => "asked".to_owned(),
         Condition::Out { since_ms } => format!("left alone for {} s", for_s(since_ms)),
         Condition::Unwell { since_ms } => format!("checks fail for {} s", for_s(since_ms)),
+        Condition::Failing { since_ms } => {
+            format!("fails for {} s, asked: none is well", for_s(since_ms))
+        }
         Condition::Draining => "drained".to_owned(),
     }
 }

@@ -4,7 +4,7 @@
 //! request begins and when it ends.
 
 use crate::balance::{Balancer, Candidate, WHOLE, hash};
-use crate::health::{Condition, Health, Told};
+use crate::health::{Condition, Health, Standing, Told};
 use crate::retry::Budget;
 use crate::settings;
 
@@ -83,7 +83,7 @@ impl Group {
     /// Why it does not.
     pub fn has_room(&mut self, now_ms: u64) -> Result<(), Unavailable> {
         self.compare(&[], now_ms);
-        let may_be_asked = |one: &GroupState| one.health.may_be_asked();
+        let may_be_asked = |one: &GroupState| one.health.standing() != Standing::Draining;
         match self.candidates.iter().any(|one| one.share > 0) {
             true => Ok(()),
             false if self.members.iter().any(may_be_asked) => Err(Unavailable::Full),
@@ -130,21 +130,34 @@ impl Group {
 
     /// Finds out what share each has now; none, if it cannot be asked.
     fn compare(&mut self, tried: &[Member], now_ms: u64) {
+        let best = self.best(tried);
         let Group { members, candidates, most_in_flight, .. } = self;
-        let shares = members.iter().filter(|one| one.health.share(now_ms) > 0).count();
-        let staying = members.iter().filter(|one| one.health.may_be_asked()).count();
-        // where most are out, it is not they who are to blame, and the others would be next
-        let all_are_asked = shares * 2 < staying;
         candidates.clear();
         candidates.extend(members.iter().enumerate().map(|(at, one)| {
-            let share = match all_are_asked {
-                true if one.health.may_be_asked() => WHOLE,
-                true => 0,
-                false => one.health.share(now_ms),
+            let standing = one.health.standing();
+            let share = match best {
+                // what was asked in vain is not sent to one that is only tried
+                Some(Standing::Well) if !tried.is_empty() && standing != Standing::Well => 0,
+                Some(Standing::Well) => one.health.share(now_ms),
+                _ if Some(standing) == best => WHOLE,
+                _ => 0,
             };
             let is_able = one.in_flight < *most_in_flight && !tried.contains(&at);
             Candidate { in_flight: one.in_flight, share: if is_able { share } else { 0 } }
         }));
+    }
+
+    /// How those are that are asked: well, if one is. If none is, those that have failed are asked all the same,
+    /// and after them those whose checks fail: they may be better than they seem, and nobody else can answer.
+    fn best(&self, tried: &[Member]) -> Option<Standing> {
+        let standings = || self.members.iter().map(|one| one.health.standing()).enumerate();
+        match standings().any(|(_, standing)| standing == Standing::Well) {
+            true => Some(Standing::Well),
+            false => {
+                let untried = standings().filter(|(at, _)| !tried.contains(at));
+                untried.map(|(_, standing)| standing).filter(|s| *s != Standing::Draining).min()
+            }
+        }
     }
 
     /// A request to one of them is over.
@@ -172,15 +185,24 @@ impl Group {
     }
 
     /// How many requests may be under way to those that are asked now; `None` for no limit.
-    pub fn places(&self, now_ms: u64) -> Option<u32> {
-        let asked = self.members.iter().filter(|one| one.health.share(now_ms) > 0).count();
+    pub fn places(&self) -> Option<u32> {
         let most = self.most_in_flight()?;
+        let best = self.best(&[]);
+        let asked = self.members.iter().filter(|one| Some(one.health.standing()) == best).count();
         Some(most.saturating_mul(u32::try_from(asked).unwrap_or(u32::MAX).max(1)))
     }
 
     /// What is to be told of one of them.
     pub fn condition(&self, member: Member) -> Option<Condition> {
-        self.members.get(member).map(|one| one.health.condition())
+        let health = &self.members.get(member)?.health;
+        Some(match health.condition() {
+            Condition::Out { since_ms } | Condition::Unwell { since_ms }
+                if Some(health.standing()) == self.best(&[]) =>
+            {
+                Condition::Failing { since_ms }
+            }
+            other => other,
+        })
     }
 
     /// Takes one of them out, or back in.
@@ -248,30 +270,96 @@ pub(crate) mod tests {
         Group::new(&settings(count, balance, in_flight), 1, 0)
     }
 
+    const ALL: [Balance; 4] =
+        [Balance::Hash, Balance::Least, Balance::RoundRobin, Balance::TwoChoices];
+
+    /// Whom 60 requests of different keys are sent to, of which nothing becomes known.
+    fn asked(group: &mut Group, now_ms: u64) -> Vec<Member> {
+        let ask = |key| {
+            let member = group.begin(crate::balance::hash(&[key]), &[], now_ms).unwrap();
+            group.end(member, Told::Nothing, now_ms);
+            member
+        };
+        (0..60).map(ask).collect()
+    }
+
     #[test]
-    fn who_fails_is_left_out_unless_most_do() {
-        let mut group = group(3, Balance::RoundRobin, None);
-        for _ in 0..2 {
-            let first = group.begin(0, &[], 0).unwrap();
-            group.end(first, Told::Failed, 0);
-            let asked: Vec<_> = (0..6)
-                .map(|_| {
-                    let member = group.begin(0, &[], S).unwrap();
-                    group.end(member, Told::Nothing, S);
-                    member
-                })
-                .collect();
-            let out = (0..3).filter(|&at| group.condition(at) != Some(Condition::Well)).count();
-            match out {
-                1 => assert!(!asked.contains(&first), "{asked:?}"),
-                _ => assert!((0..3).all(|at| asked.contains(&at)), "{asked:?}"),
+    fn one_that_is_well_is_asked_alone_and_all_if_none_is() {
+        for balance in ALL {
+            let mut group = group(4, balance, None);
+            for out in 0..3 {
+                group.members[out].health.told(Told::Failed, 0);
+                let asked = asked(&mut group, S);
+                assert!(asked.iter().all(|member| *member > out), "{balance:?}: {asked:?}");
+                assert!(matches!(group.condition(out), Some(Condition::Out { .. })));
             }
+            group.members[3].health.told(Told::Failed, 0);
+            let asked = asked(&mut group, S);
+            assert!((0..4).all(|at| asked.contains(&at)), "{balance:?}: {asked:?}");
+            assert_eq!(group.condition(0), Some(Condition::Failing { since_ms: 0 }));
+            // the first that answers is asked alone
+            group.members[2].health.told(Told::Well, 2 * S);
+            assert!(self::asked(&mut group, 2 * S).iter().all(|member| *member == 2));
+            assert_eq!(group.condition(0), Some(Condition::Out { since_ms: 0 }));
+            group.drain(2, true, 3 * S);
+            assert!(!self::asked(&mut group, 3 * S).contains(&2));
         }
     }
 
     #[test]
+    fn one_request_tries_who_is_out_and_goes_to_one_that_is_well_then() {
+        for balance in ALL {
+            let mut group = group(3, balance, None);
+            for out in [0, 1] {
+                group.members[out].health.told(Told::Failed, 0);
+            }
+            let mut tried = [0; 3];
+            for key in 0..60 {
+                let key = crate::balance::hash(&[key]);
+                let member = group.begin(key, &[], 10 * S).unwrap();
+                tried[member] += 1;
+                if member < 2 {
+                    assert_eq!(group.begin(key, &[member], 10 * S), Ok(2), "{balance:?}");
+                    group.end(2, Told::Well, 10 * S);
+                    group.end(member, Told::Failed, 10 * S);
+                } else {
+                    group.end(member, Told::Well, 10 * S);
+                }
+            }
+            assert!(tried[0] <= 1 && tried[1] <= 1, "{balance:?}: {tried:?}");
+        }
+    }
+
+    #[test]
+    fn whose_checks_fail_are_asked_last() {
+        let check =
+            Check { path: "/".into(), interval: Duration::from_secs(5), statuses: Vec::new() };
+        let settings = settings::Group { check: Some(check), ..settings(3, Balance::Least, None) };
+        let mut group = Group::new(&settings, 1, 0);
+        for _ in 0..3 {
+            for at in [0, 1] {
+                group.checked(at, false, 0);
+            }
+        }
+        assert!(asked(&mut group, S).iter().all(|member| *member == 2));
+        assert_eq!(group.condition(0), Some(Condition::Unwell { since_ms: 0 }));
+        group.members[2].health.told(Told::Failed, 0);
+        assert!(asked(&mut group, S).iter().all(|member| *member == 2));
+        assert_eq!(group.condition(2), Some(Condition::Failing { since_ms: 0 }));
+        let other = group.begin(0, &[2], S).unwrap();
+        assert_ne!(other, 2, "who has failed the request already");
+        group.end(other, Told::Nothing, S);
+        for _ in 0..3 {
+            group.checked(2, false, S);
+        }
+        let asked = asked(&mut group, S);
+        assert!((0..3).all(|at| asked.contains(&at)), "{asked:?}");
+        assert_eq!(group.condition(0), Some(Condition::Failing { since_ms: 0 }));
+    }
+
+    #[test]
     fn another_one_is_tried_if_there_is_one() {
-        for balance in [Balance::Hash, Balance::Least, Balance::RoundRobin, Balance::TwoChoices] {
+        for balance in ALL {
             let mut two = group(2, balance, None);
             let first = two.begin(7, &[], 0).unwrap();
             assert_eq!(two.begin(7, &[first], 0), Ok(1 - first));
@@ -325,8 +413,7 @@ pub(crate) mod tests {
             steps in prop::collection::vec((0u8..5, 0u64..3000, any::<u64>()), 1..200),
             count in 1usize..5, most in 1u32..4, balance in 0usize..4,
         ) {
-            let balance =
-                [Balance::Hash, Balance::Least, Balance::RoundRobin, Balance::TwoChoices][balance];
+            let balance = ALL[balance];
             let mut group = group(count, balance, Some(most));
             let mut under_way: VecDeque<Member> = VecDeque::new();
             let mut now_ms = 0;
@@ -335,12 +422,15 @@ pub(crate) mod tests {
                 match what {
                     0 | 1 => match group.begin(key, &[], now_ms) {
                         Ok(member) => under_way.push_back(member),
-                        // those that are well have no room, or too few are well to tell
+                        // those that are well have no room, or all if none is
                         Err(error) => {
                             prop_assert_eq!(error, Unavailable::Full);
                             let has_room = |at: &Member| {
-                                group.condition(*at) == Some(Condition::Well)
-                                    && group.in_flight(*at) < most
+                                let condition = group.condition(*at);
+                                let is_asked = matches!(
+                                    condition, Some(Condition::Well | Condition::Failing { .. })
+                                );
+                                is_asked && group.in_flight(*at) < most
                             };
                             prop_assert!((0..count).find(has_room).is_none());
                         }

@@ -72,6 +72,19 @@ struct Checks {
     against: u32,
 }
 
+/// How an upstream stands, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// As far as is known, it answers.
+    Well,
+    /// It has failed, and a request may try it now and then.
+    Out,
+    /// Its checks fail.
+    Unwell,
+    /// An operator has taken it out.
+    Draining,
+}
+
 /// What is to be told of an upstream that is not asked, or in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
@@ -84,6 +97,11 @@ pub enum Condition {
     },
     /// Its checks fail.
     Unwell {
+        /// Since when.
+        since_ms: u64,
+    },
+    /// It has failed, or its checks do, and it is asked all the same: none is well.
+    Failing {
         /// Since when.
         since_ms: u64,
     },
@@ -168,9 +186,14 @@ impl Health {
         (part as u16).max(LEAST_SHARE as u16)
     }
 
-    /// Whether it may be asked where most others are out: only what an operator has taken out may not.
-    pub fn may_be_asked(&self) -> bool {
-        !self.is_draining
+    /// How it stands.
+    pub fn standing(&self) -> Standing {
+        match self.condition() {
+            Condition::Well => Standing::Well,
+            Condition::Out { .. } | Condition::Failing { .. } => Standing::Out,
+            Condition::Unwell { .. } => Standing::Unwell,
+            Condition::Draining => Standing::Draining,
+        }
     }
 
     /// A request goes to it.
@@ -261,7 +284,7 @@ impl Health {
         }
     }
 
-    /// What is to be told of it.
+    /// What is to be told of it, as far as it alone is concerned.
     pub fn condition(&self) -> Condition {
         let since_ms = self.since_ms;
         match self.state {
@@ -345,7 +368,7 @@ mod tests {
         assert_eq!(shares, [20, 50, 500, 990, WHOLE]);
         one.drain(true, 200 * S);
         assert_eq!((one.share(200 * S), one.condition()), (0, Condition::Draining));
-        assert!(!one.may_be_asked());
+        assert_eq!(one.standing(), Standing::Draining);
         one.drain(false, 300 * S);
         assert_eq!(one.share(350 * S), 500);
     }
@@ -375,7 +398,7 @@ mod tests {
         let shares = [false; 3].map(|is_good| ask(&mut one, is_good));
         assert_eq!(shares, [w, w, 0]);
         assert!(matches!(one.condition(), Condition::Unwell { .. }));
-        assert!(one.may_be_asked(), "where most are out");
+        assert_eq!(one.standing(), Standing::Unwell);
         // what requests say does not bring it back
         one.told(Told::Well, now_ms);
         assert_eq!(one.share(now_ms), 0);

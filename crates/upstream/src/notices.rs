@@ -61,11 +61,18 @@ impl Notices {
         let said = match (before, condition) {
             (Condition::Out { .. }, Condition::Out { .. })
             | (Condition::Unwell { .. }, Condition::Unwell { .. })
+            | (Condition::Failing { .. }, Condition::Failing { .. })
             | (Condition::Well, Condition::Well)
             | (Condition::Draining, Condition::Draining) => None,
             (_, Condition::Out { .. }) => Some(format!("is left alone{}", failed())),
             (_, Condition::Unwell { .. }) => {
                 Some(format!("is not asked: its checks fail{}", failed()))
+            }
+            (_, Condition::Failing { .. }) => {
+                Some(format!("fails, and is asked all the same: none is well{}", failed()))
+            }
+            (Condition::Failing { since_ms }, Condition::Well) => {
+                Some(format!("is well again, after {} s{}", for_s(since_ms), failed()))
             }
             (Condition::Out { since_ms } | Condition::Unwell { since_ms }, Condition::Well) => {
                 Some(format!("is asked again, after {} s{}", for_s(since_ms), failed()))
@@ -114,5 +121,21 @@ mod tests {
         assert_eq!(notices.next(0, Condition::Draining, 35_000), None);
         assert_eq!(notices.next(0, Condition::Well, 36_000), None);
         assert_eq!(notices.next(1, Condition::Well, 36_000), None);
+        notices.failed(1, "connect", 37_000);
+        let failing = Condition::Failing { since_ms: 37_000 };
+        for (condition, expected) in [
+            (
+                failing,
+                Some(
+                    "fails, and is asked all the same: none is well; a request has failed: connect",
+                ),
+            ),
+            (failing, None),
+            (Condition::Out { since_ms: 37_000 }, Some("is left alone")),
+            (failing, Some("fails, and is asked all the same: none is well")),
+            (Condition::Well, Some("is well again, after 3 s")),
+        ] {
+            assert_eq!(notices.next(1, condition, 40_000).as_deref(), expected);
+        }
     }
 }

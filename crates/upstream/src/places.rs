@@ -260,7 +260,7 @@ mod tests {
         assert!(told(&mut places).is_empty() && places.waiting() == 3);
         places.set(&settings(2, Some(2), 10), &[], 0);
         assert_eq!(told(&mut places).len(), 2);
-        assert_eq!((places.waiting(), places.group().places(0)), (1, Some(4)));
+        assert_eq!((places.waiting(), places.group().places()), (1, Some(4)));
         // one that is out takes nothing, and when all are, none waits
         places.group_mut().drain(0, true, 0);
         assert!(told(&mut places).is_empty());
@@ -296,7 +296,7 @@ mod tests {
             let answer = places.ask(asking(0), NOW, || panic!("nobody waits"));
             assert!(matches!(answer, Ok(Answer::Begun(_))));
         }
-        assert_eq!((places.group().in_flight(0), places.group().places(0)), (100, None));
+        assert_eq!((places.group().in_flight(0), places.group().places()), (100, None));
     }
 
     proptest! {

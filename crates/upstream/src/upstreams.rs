@@ -365,7 +365,7 @@ impl Upstreams {
 
     /// How many may be under way at once; `None` for no limit.
     pub fn places_at_once(&self) -> Option<u32> {
-        self.places().group().places(clock::coarse_ms())
+        self.places().group().places()
     }
 
     /// Since when the oldest of a rank waits, in nanoseconds of the clock that never goes back.

@@ -52,6 +52,7 @@ mod stage_tunnels;
 mod stages;
 mod tls;
 mod tls_changes;
+mod unruly;
 mod warnings;
 mod websocket;
 mod wordpress;

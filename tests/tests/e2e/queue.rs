@@ -554,7 +554,8 @@ fn the_log_says_which_upstream_was_asked_and_what_came_of_it() {
         &["\"upstream_error\":\"queue_timeout\",\"upstream_attempts\":0,\"upstream_queue"],
     );
     line("/ended", &[&upstream, "\"upstream_error\":\"closed\"", "\"status\":502"]);
-    let said = format!("forebay: upstream {}: is left alone", gate.addr);
+    let said =
+        format!("forebay: upstream {}: fails, and is asked all the same: none is well", gate.addr);
     assert!(soon(PATIENCE, || server.stderr().contains(&said)), "{}", server.stderr());
 }
 

@@ -509,7 +509,7 @@ macro_rules! rows_with_upstreams {
             range: Some(("0", "1000")),
             meaning: "After so many failures in a row one is asked nothing for fail_time; 0 asks on. A \
                       failure is no connection, none in time, or an answer that cannot be understood; an \
-                      error with a status is an answer. Where most are out, all are asked.",
+                      error with a status is an answer. While none is well, all are asked.",
             example: "1",
             at: |s| &mut s.upstreams.max_fails,
         },

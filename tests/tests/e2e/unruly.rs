@@ -1,0 +1,156 @@
+//! Applications that are gone, hang, drip and break off: what clients get, what is asked again, and what an
+//! operator reads of it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::client::Client;
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::soon;
+use forebay_tests::server::free_addr;
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{Options, Server};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// Says what to do with the connection on which this head has come; `true` keeps it.
+type Answers = fn(&str, &mut Wire) -> std::io::Result<bool>;
+
+/// A connection to an application, with what was received and not read.
+struct Wire {
+    reader: BufReader<TcpStream>,
+    stream: TcpStream,
+}
+
+impl Read for Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.reader.read(buffer)
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// An application: a thread per connection, which remembers each head.
+struct Application {
+    addr: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Application {
+    fn start(answers: Answers) -> Application {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (addr, heads) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+        let shared = Arc::clone(&heads);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let heads = Arc::clone(&shared);
+                thread::spawn(move || serve(stream, &heads, answers));
+            }
+        });
+        Application { addr, heads }
+    }
+
+    /// The heads of all requests so far.
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+}
+
+fn serve(stream: TcpStream, heads: &Mutex<Vec<String>>, answers: Answers) {
+    let mut wire = Wire { reader: BufReader::new(stream.try_clone().unwrap()), stream };
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            match wire.reader.read_line(&mut head) {
+                Ok(1..) => {}
+                _ => return,
+            }
+        }
+        heads.lock().unwrap().push(head.clone());
+        // a body of three bytes is all that tests send of known length
+        if head.contains("Content-Length: 3\r\n") {
+            let _ = wire.read_exact(&mut [0; 3]);
+        }
+        if !answers(&head, &mut wire).unwrap_or(false) {
+            return;
+        }
+    }
+}
+
+fn hello(_: &str, wire: &mut impl Write) -> std::io::Result<bool> {
+    wire.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")?;
+    Ok(true)
+}
+
+fn server(lines: &str) -> (Server, Folder) {
+    let folder = Folder::new();
+    folder.write("root/index.html", "own");
+    let options = Options { log: true, ..Options::new(folder.join("root")) };
+    (Server::start(&options.config(&format!("log.format = \"json\"\n{lines}"))), folder)
+}
+
+fn ask(server: &Server, request: &str) -> u16 {
+    let mut client = Client::connect(server.target());
+    client.stream().write_all(request.as_bytes()).unwrap();
+    client.answer().unwrap().status
+}
+
+fn get(server: &Server, path: &str) -> u16 {
+    ask(server, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"))
+}
+
+/// However many are dead, the one that is well answers.
+#[test]
+fn one_of_three_that_is_well_answers_all() {
+    let well = Application::start(|head, wire| hello(head, wire));
+    for balance in ["least", "round-robin", "two-choices", "hash"] {
+        let (dead, gone) = (free_addr(), free_addr());
+        let (server, _folder) = server(&format!(
+            "[[proxy]]\npath = \"/\"\nretries = 2\nbalance = \"{balance}\"\n\
+             to = [\"http://{dead}\", \"http://{gone}\", \"http://{}\"]\n",
+            well.addr
+        ));
+        let post = "POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
+        for number in 0..40 {
+            assert_eq!(get(&server, &format!("/{number}")), 200, "{balance}: {}", server.stderr());
+            assert_eq!(ask(&server, post), 200, "{balance}: nothing has run");
+        }
+        if balance != "hash" {
+            for dead in [dead, gone] {
+                server.says(&format!("forebay: upstream {dead}: is left alone"));
+            }
+            server.says("the last: connect: refused");
+        }
+        assert!(!server.stderr().contains(&format!("{}: is", well.addr)), "{}", server.stderr());
+    }
+}
+
+/// Of a single one it is not said that it is left alone, because it is not.
+#[test]
+fn a_single_one_that_fails_is_asked_on() {
+    let dead = free_addr();
+    let (server, _folder) = server(&format!("[[proxy]]\npath = \"/\"\nto = \"http://{dead}\"\n"));
+    for _ in 0..5 {
+        assert_eq!(get(&server, "/a"), 502);
+    }
+    server
+        .says(&format!("forebay: upstream {dead}: fails, and is asked all the same: none is well"));
+    let listener = TcpListener::bind(dead).unwrap();
+    let answers = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 1000]);
+        hello("", &mut stream).unwrap();
+    });
+    assert_eq!(get(&server, "/a"), 200, "at once");
+    answers.join().unwrap();
+    server.says(&format!("forebay: upstream {dead}: is well again"));
+    assert!(!server.stderr().contains("left alone"), "{}", server.stderr());
+}
