@@ -184,6 +184,7 @@ impl<T> Exchange<T> {
             has_ended: false,
             now_ms,
             moved_ms: now_ms,
+            whole_ms: None,
             times: Times { begun_ns: clock::monotonic_ns(), ..Times::default() },
         });
         let mut kept = |member| match preface_bytes {

@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// Says what to do with the connection on which this head has come; `true` keeps it.
 type Answers = fn(&str, &mut Wire) -> std::io::Result<bool>;
@@ -153,4 +154,76 @@ fn a_single_one_that_fails_is_asked_on() {
     answers.join().unwrap();
     server.says(&format!("forebay: upstream {dead}: is well again"));
     assert!(!server.stderr().contains("left alone"), "{}", server.stderr());
+}
+
+/// The time for the head of an answer is one time, whatever comes meanwhile.
+#[test]
+fn the_time_for_a_head_is_not_prolonged_by_what_drips() {
+    let drips = Application::start(|head, stream| {
+        let part: &[u8] = match head.starts_with("GET /interim") {
+            true => b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n",
+            false => b"x",
+        };
+        if part == b"x" {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nX-Long: ")?;
+        }
+        loop {
+            stream.write_all(part)?;
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let (server, _folder) = server(&format!(
+        "[[forward_auth]]\npath = \"/asked\"\nto = \"http://{0}\"\ntimeouts.head = \"500ms\"\n\
+         [[proxy]]\npath = \"/\"\nto = \"http://{0}\"\ntimeouts.head = \"500ms\"\n",
+        drips.addr
+    ));
+    for path in ["/head", "/interim", "/asked"] {
+        let mut client = Client::connect(server.target());
+        client
+            .stream()
+            .write_all(format!("GET {path} HTTP/1.0\r\nHost: a\r\n\r\n").as_bytes())
+            .unwrap();
+        let answer = client.answer().unwrap();
+        assert_eq!(answer.status, 504, "{path}");
+    }
+}
+
+/// An upload may take longer than that, and the time begins with its end.
+#[test]
+fn the_time_for_a_head_begins_when_the_request_has_ended() {
+    let application = Application::start(|head, stream| {
+        if head.contains("Expect: 100-continue") {
+            stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        }
+        let mut body = [0; 8];
+        stream.read_exact(&mut body)?;
+        hello("", stream)
+    });
+    let (server, _folder) = server(&format!(
+        "[[proxy]]\npath = \"/\"\nto = \"http://{}\"\ntimeouts.head = \"300ms\"\n",
+        application.addr
+    ));
+    let uploads = |expect: &str| {
+        let mut client = server.connect();
+        let head = format!("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n{expect}\r\n");
+        client.write_all(head.as_bytes()).unwrap();
+        let mut reader = BufReader::new(client.try_clone().unwrap());
+        let mut line = String::new();
+        if !expect.is_empty() {
+            reader.read_line(&mut line).unwrap();
+            assert_eq!(line, "HTTP/1.1 100 Continue\r\n");
+            reader.read_line(&mut line).unwrap();
+        }
+        for byte in b"12345678" {
+            thread::sleep(Duration::from_millis(80));
+            client.write_all(&[*byte]).unwrap();
+        }
+        line.clear();
+        reader.read_line(&mut line).unwrap();
+        line == "HTTP/1.1 200 OK\r\n"
+    };
+    // a machine that is late may answer too late
+    for expect in ["", "Expect: 100-continue\r\n"] {
+        assert!(soon(PATIENCE, || uploads(expect)), "{expect}");
+    }
 }

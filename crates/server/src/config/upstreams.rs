@@ -631,8 +631,8 @@ macro_rules! rows_with_upstreams {
             key: "timeouts.head",
             preset: Preset::Value("60s"),
             range: Some(("100ms", "1d")),
-            meaning: "Time from the end of a request to the end of the answer's head; then the client gets \
-                      504.",
+            meaning: "Time from the end of a request to the end of the answer's head, whatever comes of \
+                      it or of interim answers before; then the client gets 504.",
             example: "\"10s\"",
             at: |s| &mut s.upstreams.head,
         },

@@ -177,7 +177,7 @@ impl<T> Exchange<T> {
             return None;
         };
         self.retries += u32::from(!is_free);
-        (self.sent, self.at, self.is_cut) = (0, 0, false);
+        (self.sent, self.at, self.is_cut, self.whole_ms) = (0, 0, false, None);
         self.received.clear();
         let limits = self.application.settings().limits();
         self.reader = Reader::new(self.asked, limits);

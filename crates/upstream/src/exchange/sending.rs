@@ -210,8 +210,11 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// The link is told that the request is on its way.
+    /// The time for the answer begins when all of the request is sent; the link is told that it is on its way.
     fn note_written(&mut self) {
+        if self.whole_ms.is_none() && self.linked.is_none() && self.is_whole() {
+            self.whole_ms = Some(self.now_ms);
+        }
         if self.sent > 0 && self.linked.is_some() {
             self.tell_link(&Event::Written);
         }

@@ -98,6 +98,8 @@ pub struct Exchange<T> {
     pub(super) has_ended: bool,
     pub(super) now_ms: u64,
     pub(super) moved_ms: u64,
+    /// Since when all of the request has been sent.
+    pub(super) whole_ms: Option<u64>,
     pub(super) times: Times,
 }
 
@@ -234,7 +236,12 @@ impl<T> Exchange<T> {
             Await::Answer => timeouts.head,
             _ => timeouts.silence,
         };
-        self.moved_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+        let since_ms = match self.waits() {
+            // neither interim answers nor a head that comes byte by byte prolong it
+            Await::Answer => self.whole_ms.unwrap_or(self.moved_ms),
+            _ => self.moved_ms,
+        };
+        since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// The head of an answer is there.
