@@ -227,3 +227,22 @@ fn the_time_for_a_head_begins_when_the_request_has_ended() {
         assert!(soon(PATIENCE, || uploads(expect)), "{expect}");
     }
 }
+
+/// What may have run is not sent again where nothing is to be.
+#[test]
+fn without_retries_nothing_that_was_written_is_sent_twice() {
+    let application = Application::start(|head, stream| match head.starts_with("GET /first") {
+        true => hello("", stream),
+        false => Ok(false),
+    });
+    let (server, _folder) = server(&format!(
+        "[[proxy]]\npath = \"/\"\nto = \"http://{}\"\nretries = 0\n",
+        application.addr
+    ));
+    let mut client = Client::connect(server.target());
+    for (path, status) in [("/first", 200), ("/second", 502)] {
+        assert_eq!(client.get(path).unwrap().status, status);
+    }
+    let seen = application.heads();
+    assert_eq!(seen.iter().filter(|head| head.starts_with("GET /second")).count(), 1, "{seen:?}");
+}

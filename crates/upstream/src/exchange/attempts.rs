@@ -161,8 +161,8 @@ impl<T> Exchange<T> {
         let is_safe = is_unheard && retry::may_repeat(self.method, failure, body);
         let upstreams = self.application.upstreams();
         let has_more = self.retries < self.application.settings().group().retries;
-        // nothing was sent where there was no connection
-        let is_free = was_stale || has_address;
+        // nothing was sent there
+        let is_free = has_address || (was_stale && failure == Failure::Unwritten);
         let may = is_free || (has_more && upstreams.may_retry(now_ms));
         let (standing, tried) = (self.standing, self.tried.clone());
         let next = match is_safe && may {
