@@ -268,6 +268,7 @@ pub fn ask_stage(
     let (written, copy) = stage::write(head, judged.as_deref(), &origin, &mut text)?;
     let (preface, copy) = (Vec::new(), Some(copy));
     Ok(Ask {
+        may_ask: Ok(()),
         method: head.method,
         key: hash(head.target),
         standing: Standing::default(),
@@ -405,7 +406,17 @@ pub fn ask(
                 .map_err(Unasked::Refused)?;
             let preface = settings.proxy_protocol.map(|way| preface(way, peer)).unwrap_or_default();
             let method = head.method;
-            Ok(Ask { method, key, standing, preface, head: text, written, copy: None, log: None })
+            Ok(Ask {
+                may_ask: Ok(()),
+                method,
+                key,
+                standing,
+                preface,
+                head: text,
+                written,
+                copy: None,
+                log: None,
+            })
         }
         settings::Application::FastCgi(settings) => {
             let Some(script) = &destination.script else { return Err(Unasked::NoScript) };
@@ -436,7 +447,17 @@ pub fn ask(
             let log = log_of(&script.name, *id);
             let preface = Vec::new();
             let (method, log) = (head.method, Some(log));
-            Ok(Ask { method, key, standing, preface, head: text, written, copy: None, log })
+            Ok(Ask {
+                may_ask: Ok(()),
+                method,
+                key,
+                standing,
+                preface,
+                head: text,
+                written,
+                copy: None,
+                log,
+            })
         }
     }
 }
@@ -474,7 +495,17 @@ pub fn ask_authority(
     let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
         .map_err(Unasked::Refused)?;
     let (method, preface) = (Method::Get, Vec::new());
-    Ok(Ask { method, key, standing, preface, head: text, written, copy: None, log: None })
+    Ok(Ask {
+        may_ask: Ok(()),
+        method,
+        key,
+        standing,
+        preface,
+        head: text,
+        written,
+        copy: None,
+        log: None,
+    })
 }
 
 /// What a script says goes to the log, with its request.

@@ -753,7 +753,7 @@ impl FastLane {
         // one that was asked about before keeps its number
         let known = request.passed.and_then(|passed| passed.id);
         let id = known.unwrap_or_else(|| self.ids.number());
-        let mut asked = Asked { destination, id, rule };
+        let asked = Asked { destination: destination.clone(), id, rule };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
@@ -774,29 +774,29 @@ impl FastLane {
         };
         let (status, text) = match ask {
             Err(unasked) => unasked.told(),
-            Ok(ask) => {
-                let destination = asked.destination.clone();
+            Ok(mut ask) => {
                 let is_tunnel = ask.written.asked.upgrade;
-                let held = self.thread.as_mut().map(|thread| thread.take(is_tunnel)).transpose();
+                let held = match self.thread.as_mut().map(|thread| thread.take(is_tunnel)) {
+                    Some(Err(unavailable)) => {
+                        ask.may_ask = Err(unavailable);
+                        None
+                    }
+                    Some(Ok(held)) => Some(held),
+                    None => None,
+                };
                 let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);
-                match held.and_then(|held| Ok((self.pools.with(begin)?, held))) {
-                    Ok((exchange, held)) => {
+                match self.pools.with(begin) {
+                    // one that cannot be asked is an exchange, too, so that the log has its line
+                    Ok(exchange) => {
                         let passing = Passing::new(exchange).keeping(held);
                         return Outcome::Relay(Box::new(Detour::Application(passing)));
                     }
-                    Err(unavailable) => {
-                        self.metrics.add(Counter::UpstreamUnavailable, 1);
-                        if let (Some(judge), Some(ticket)) = (&mut self.judge, &*ticket) {
-                            judge.unanswered(ticket, Unanswered::Unavailable);
-                        }
-                        asked = Asked { destination, id, rule: None };
-                        self.unavailable(unavailable, ticket, reply);
-                        failed(Failed::Unasked(unavailable))
-                    }
+                    Err(unavailable) => failed(Failed::Unasked(unavailable)),
                 }
             }
         };
-        match self.refuse_for(&asked, request, status, text, reply) {
+        let refused = Asked { destination, id, rule: None };
+        match self.refuse_for(&refused, request, status, text, reply) {
             Relayed::Job(job, _) => Outcome::Job(job),
             _ => Outcome::Replied,
         }
@@ -1046,6 +1046,15 @@ impl Journal for FastLane {
         let GivenUp { peer, request, ticket, stages } = *asked;
         let line = self.begin_line(peer, Some(request), ticket.as_ref(), relay, None, stages);
         self.logger.log(line, 0);
+    }
+
+    fn cut_off(&mut self, line: &mut Line, relay: &Detour) {
+        let Detour::Application(passing) = relay else { return };
+        if let Some(error) = passing.exchange.cut_off()
+            && !passing.exchange.application().is_stage()
+        {
+            line.cut_off(error);
+        }
     }
 
     #[inline]

@@ -65,6 +65,8 @@ use state::{Coming, Phase, UP_BYTES};
 
 /// What is asked of an application.
 pub struct Ask {
+    /// Whether it is asked at all, or why not.
+    pub may_ask: Result<(), Unavailable>,
     /// The method.
     pub method: Method,
     /// The [hash](crate::balance::hash) of what the request is balanced by.
@@ -84,10 +86,11 @@ pub struct Ask {
 }
 
 impl<T> Exchange<T> {
-    /// Begins to ask an upstream, over a connection of the pool if there is one.
+    /// Begins to ask an upstream, over a connection of the pool if there is one. If none can be asked the exchange
+    /// has [failed](Exchange::failure).
     ///
     /// # Errors
-    /// Why none can be asked.
+    /// There is no instance of the next stage.
     pub fn begin(
         application: &Arc<Application>,
         ask: Ask,
@@ -95,7 +98,7 @@ impl<T> Exchange<T> {
         pool: &mut Pool,
         now_ms: u64,
     ) -> Result<Box<Exchange<T>>, Unavailable> {
-        let Ask { method, key, standing, preface, head, written, copy, log } = ask;
+        let Ask { may_ask, method, key, standing, preface, head, written, copy, log } = ask;
         let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.needs_http1);
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
@@ -118,7 +121,7 @@ impl<T> Exchange<T> {
         };
         let asking = || Asking { standing, key, ..Asking::default() };
         let asks = instance.is_none() && !spools;
-        let asked = asks.then(|| application.upstreams().ask(asking())).transpose()?;
+        let asked = asks.then(|| may_ask.and_then(|()| application.upstreams().ask(asking())));
         let limits = application.settings().limits();
         let script = match application.settings() {
             settings::Application::Proxy(_) => None,
@@ -181,6 +184,7 @@ impl<T> Exchange<T> {
             coming: Coming::Nothing,
             failure: None,
             has_expired: false,
+            is_broken_off: false,
             has_ended: false,
             now_ms,
             moved_ms: now_ms,
@@ -196,13 +200,17 @@ impl<T> Exchange<T> {
                 let begun = exchange.begin_at(member, kept(member));
                 exchange.or_fail(begun);
             }
-            (None, None) => exchange.phase = Phase::Spooling,
-            (None, Some(upstreams::Asked::Begun(slot))) => {
+            (None, None) => match may_ask {
+                Ok(()) => exchange.phase = Phase::Spooling,
+                Err(unavailable) => exchange.give_up(Failed::Unasked(unavailable)),
+            },
+            (None, Some(Ok(upstreams::Asked::Begun(slot)))) => {
                 let connection = kept(slot.member());
                 let begun = exchange.begin_with(slot, connection);
                 exchange.or_fail(begun);
             }
-            (None, Some(upstreams::Asked::Waits(wait))) => exchange.wait_for(wait),
+            (None, Some(Ok(upstreams::Asked::Waits(wait)))) => exchange.wait_for(wait),
+            (None, Some(Err(unavailable))) => exchange.give_up(Failed::Unasked(unavailable)),
         }
         Ok(exchange)
     }

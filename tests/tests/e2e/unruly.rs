@@ -108,6 +108,14 @@ fn get(server: &Server, path: &str) -> u16 {
     ask(server, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"))
 }
 
+/// The line of the log for this path, once it is there.
+fn line_of(server: &Server, path: &str) -> String {
+    let mark = format!("\"target\":\"{path}\"");
+    let find = || server.stdout().lines().find(|line| line.contains(&mark)).map(str::to_owned);
+    assert!(soon(PATIENCE, || find().is_some()), "{path}: {}", server.stdout());
+    find().unwrap()
+}
+
 /// However many are dead, the one that is well answers.
 #[test]
 fn one_of_three_that_is_well_answers_all() {
@@ -245,4 +253,82 @@ fn without_retries_nothing_that_was_written_is_sent_twice() {
     }
     let seen = application.heads();
     assert_eq!(seen.iter().filter(|head| head.starts_with("GET /second")).count(), 1, "{seen:?}");
+}
+
+/// A request that is refused before an application is asked says why in the log, as one that has waited does.
+#[test]
+fn what_is_refused_on_arrival_says_why() {
+    let silent = Application::start(|_, stream| {
+        let _ = stream.read(&mut [0; 1]);
+        Ok(false)
+    });
+    let (server, _folder) = server(&format!(
+        "[[proxy]]\npath = \"/\"\nto = \"http://{}\"\nin_flight = 1\nqueue.requests = 0\n",
+        silent.addr
+    ));
+    let mut first = Client::connect(server.target());
+    assert!(first.ask("/first"));
+    assert!(soon(PATIENCE, || silent.heads().len() == 1));
+    assert_eq!(get(&server, "/full"), 503);
+    let line = line_of(&server, "/full");
+    assert!(line.contains("\"upstream_error\":\"queue_full\",\"upstream_attempts\":0"), "{line}");
+}
+
+/// The line of an answer that an application has broken off, or that it has ceased to send, says so.
+#[test]
+fn what_is_cut_off_is_not_whole_in_the_log() {
+    let application = Application::start(|head, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")?;
+        if head.starts_with("GET /silent") || head.starts_with("GET /client") {
+            let _ = stream.read(&mut [0; 1]);
+        }
+        Ok(false)
+    });
+    let (server, _folder) = server(&format!(
+        "[[proxy]]\npath = \"/\"\nto = \"http://{0}\"\n\
+         [[proxy]]\npath = \"/silent\"\nto = \"http://{0}\"\ntimeouts.silence = \"300ms\"\n",
+        application.addr
+    ));
+    for (path, error) in [
+        ("/closed", Some("\"upstream_error\":\"broken_off\"")),
+        ("/silent", Some("\"upstream_error\":\"timeout\"")),
+        ("/client", None),
+    ] {
+        let mut client = Client::connect(server.target());
+        if error.is_some() {
+            assert!(client.get(path).is_err(), "{path}");
+        } else {
+            assert!(client.ask(path));
+            let mut some = [0; 1];
+            client.stream().read_exact(&mut some).unwrap();
+        }
+        drop(client);
+        let line = line_of(&server, path);
+        assert!(line.contains("\"status\":200"), "{line}");
+        match error {
+            Some(error) => assert!(line.contains(error), "{line}"),
+            None => assert!(!line.contains("upstream_error"), "{line}"),
+        }
+    }
+}
+
+/// Where the body of a request cannot be read the log says which application was asked.
+#[test]
+fn a_broken_upload_names_its_upstream() {
+    let application = Application::start(|_, stream| {
+        let _ = stream.read(&mut [0; 100]);
+        Ok(true)
+    });
+    let (server, _folder) =
+        server(&format!("[[proxy]]\npath = \"/\"\nto = \"http://{}\"\n", application.addr));
+    let head = "POST /upload HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut client = Client::connect(server.target());
+    client.stream().write_all(head.as_bytes()).unwrap();
+    assert!(soon(PATIENCE, || application.heads().len() == 1));
+    client.stream().write_all(b"nonsense\r\n").unwrap();
+    if !server.is_http2() {
+        assert_eq!(client.answer().unwrap().status, 400);
+        let line = line_of(&server, "/upload");
+        assert!(line.contains(&format!("\"upstream\":\"{}\"", application.addr)), "{line}");
+    }
 }

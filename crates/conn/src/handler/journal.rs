@@ -31,6 +31,9 @@ pub trait Journal: Parts {
     /// is settled, with the exchange that was to answer it, if there is one.
     fn given_up(&mut self, _asked: &GivenUp<'_, Self::Ticket>, _relay: Option<&Self::Relay>) {}
 
+    /// An answer of another server ends before it is whole. The line says so if that server is to blame.
+    fn cut_off(&mut self, _line: &mut Self::Line, _relay: &Self::Relay) {}
+
     /// Ends a log line: the answer was sent, with `body_bytes` of its body, or never will be. Of
     /// answers that leave together only the last waits for that.
     fn log(&mut self, _line: Self::Line, _body_bytes: u64) {}

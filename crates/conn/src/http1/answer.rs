@@ -171,7 +171,7 @@ impl<H: Handler> Http1<H> {
         cx.watch.lap(Activity::Process);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         let owned = Some(Owned::Ticket(std::mem::take(ticket)));
-        self.written(cx, Some(request), owned, stages, status, bytes);
+        self.written(cx, Some(request), owned, None, stages, (status, bytes));
         self.announced_s = cx.announce.of(self.rank);
         if keep_alive { Answer::Next } else { Answer::Last }
     }

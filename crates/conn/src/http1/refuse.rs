@@ -26,7 +26,7 @@ impl<H: Handler> Http1<H> {
         cx.handler.turn_away(refusal, Some(request), &mut reply);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         let owned = Some(Owned::Ticket(ticket));
-        self.written(cx, Some(request), owned, stages, status, bytes);
+        self.written(cx, Some(request), owned, None, stages, (status, bytes));
         self.state =
             if keep_alive { RequestState::default() } else { RequestState::Last(Closing::Linger) };
     }
@@ -55,6 +55,19 @@ impl<H: Handler> Http1<H> {
         status: u16,
         reason: &'static str,
     ) {
+        self.refuse_with(cx, what, None, stages, status, reason);
+    }
+
+    /// The same, with the exchange that was to answer it.
+    fn refuse_with<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        what: Unserved<'_, H::Ticket>,
+        relay: Option<&H::Relay>,
+        stages: Stages,
+        status: u16,
+        reason: &'static str,
+    ) {
         let mut reply = Reply::new(cx.out, cx.date, false);
         let (request, owned) = match what {
             Unserved::Bytes { is_head } => {
@@ -68,7 +81,7 @@ impl<H: Handler> Http1<H> {
         };
         cx.handler.refuse(status, reason, &mut reply);
         let (status, bytes) = (reply.status, reply.body_bytes);
-        self.written(cx, request, owned, stages, status, bytes);
+        self.written(cx, request, owned, relay, stages, (status, bytes));
         self.state = RequestState::Last(Closing::Linger);
     }
 
@@ -82,9 +95,14 @@ impl<H: Handler> Http1<H> {
         reason: &'static str,
     ) {
         let stages = kept.stages;
-        kept.with(cx.peer, cx.path, |request, grant, _| {
+        kept.with(cx.peer, cx.path, |request, grant, stage| {
             let owned = owned(std::mem::take(&mut grant.ticket));
-            self.refuse(cx, Unserved::Request(request, owned), stages, status, reason);
+            let relay = match stage {
+                Stage::Relay(relaying) => Some(relaying.relay()),
+                _ => None,
+            };
+            let what = Unserved::Request(request, owned);
+            self.refuse_with(cx, what, relay, stages, status, reason);
         });
     }
 
@@ -94,9 +112,9 @@ impl<H: Handler> Http1<H> {
         cx: &mut Context<'_, H, S>,
         request: Option<&Request<'_>>,
         owned: Option<Owned<H::Ticket>>,
+        relay: Option<&H::Relay>,
         stages: Stages,
-        status: u16,
-        body_bytes: u64,
+        (status, body_bytes): (u16, u64),
     ) {
         self.served += 1;
         cx.budget = cx.budget.saturating_sub(1);
@@ -109,7 +127,10 @@ impl<H: Handler> Http1<H> {
         };
         let peer = cx.peer;
         let answered = Answered { peer, request, ticket: ticket.as_ref(), status, stages };
-        self.sending.line = cx.handler.line(&answered);
+        self.sending.line = match relay {
+            Some(relay) => cx.handler.relayed_line(&answered, relay),
+            None => cx.handler.line(&answered),
+        };
         self.sending.ticket = if is_settled { None } else { ticket };
         self.sending.body_sent_bytes = if cx.out.body.is_some() { 0 } else { body_bytes };
     }

@@ -415,9 +415,7 @@ impl<H: Handler> Http1<H> {
         if let RequestState::Kept(mut kept) = std::mem::take(&mut self.state)
             && let Stage::Relay(relaying) = &mut kept.stage
         {
-            if let Some(line) = relaying.line.take() {
-                cx.handler.log(line, relaying.body_bytes);
-            }
+            relaying.end_line(cx.handler);
             cx.handler.settle(&mut kept.grant.ticket, Settled::Cut);
         }
         self.state = RequestState::Last(Closing::Reset);
@@ -429,7 +427,6 @@ impl<H: Handler> Http1<H> {
             return self.break_relay(cx);
         }
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
-        kept.stage = Stage::Whole;
         self.refuse_kept(cx, &mut kept, Owned::Ticket, error.status(), error.reason());
     }
 
@@ -444,15 +441,19 @@ impl<H: Handler> Http1<H> {
         if relaying.relay.looks(cx.now_ms) {
             return None;
         }
-        self.is_held = false;
+        let is_of_client = std::mem::take(&mut self.is_held);
         match relaying.told {
             Told::Switch { .. } => return Some(Closing::Now),
-            Told::Head { .. } => return Some(Closing::Reset),
+            Told::Head { .. } => {
+                if !is_of_client && !relaying.wants_input() {
+                    relaying.relay.expire();
+                }
+                return Some(Closing::Reset);
+            }
             Told::Nothing if relaying.wants_input() => {
                 let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else {
                     return None;
                 };
-                kept.stage = Stage::Whole;
                 let reason = "the request body took too long to arrive";
                 self.refuse_kept(cx, &mut kept, Owned::Ticket, 408, reason);
                 return Some(Closing::Linger);
@@ -487,10 +488,19 @@ impl<H: Parts> Relaying<H> {
         if let Told::Switch { client_ended: false, .. } = self.told {
             self.relay.cut();
         }
-        if let Some(line) = self.line.take() {
+        self.end_line(handler);
+        self.is_answered()
+    }
+
+    /// Ends the line of an answer that is not whole.
+    fn end_line(&mut self, handler: &mut H)
+    where
+        H: Handler,
+    {
+        if let Some(mut line) = self.line.take() {
+            handler.cut_off(&mut line, &self.relay);
             handler.log(line, self.body_bytes);
         }
-        self.is_answered()
     }
 
     /// Whether all that is left of the request's body is in the input.

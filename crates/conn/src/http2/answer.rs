@@ -327,7 +327,7 @@ impl<H: Handler> Http2<H> {
 }
 
 /// Has an answer written.
-fn write<H: Handler, S>(
+pub(super) fn write<H: Handler, S>(
     cx: &mut Context<'_, H, S>,
     request: Option<&Request<'_>>,
     answer: impl FnOnce(&mut H, &mut Reply<'_, <H as Parts>::Body>),

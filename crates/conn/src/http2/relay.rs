@@ -4,7 +4,7 @@
 //! An extended CONNECT (RFC 8441) makes a tunnel of its stream: the end of one direction is END_STREAM here
 //! and FIN there, and an end in disorder is RST_STREAM here and RST there.
 
-use super::answer::{Asked, Page};
+use super::answer::{Asked, Page, write};
 use super::head::encode_head;
 use super::{Http2, Kept, Leaving, Live, Phase, Stage};
 use crate::handler::relay::{Given, Next, Relay, Relayed};
@@ -193,7 +193,8 @@ impl<H: Parts> Relaying<H> {
     where
         H: Handler,
     {
-        if let Some(line) = self.line.take() {
+        if let Some(mut line) = self.line.take() {
+            handler.cut_off(&mut line, &self.relay);
             handler.log(line, self.body_bytes);
         }
         self.told != Told::Nothing
@@ -506,18 +507,28 @@ impl<H: Handler> Http2<H> {
         if is_told {
             return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
         }
-        self.unrelay(stream);
-        self.refuse_kept(cx, stream, 413, "the request body is too large");
+        self.refuse_relaying(cx, stream, 413, "the request body is too large");
     }
 
-    /// The exchange is not wanted any more: its request is as if it had not begun.
-    fn unrelay(&mut self, stream: u32) {
-        if let Some((is_open, mut relaying)) = self.take_relaying(stream) {
-            self.drop_upload(stream, relaying.upload.take());
-            let Relaying { mut kept, .. } = *relaying;
-            kept.stage = Stage::Ready;
-            self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload: None });
-        }
+    /// The body of a request cannot be passed on, and no answer has come.
+    fn refuse_relaying<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        status: u16,
+        reason: &'static str,
+    ) {
+        let Some((is_open, mut relaying)) = self.take_relaying(stream) else { return };
+        self.drop_upload(stream, relaying.upload.take());
+        let Relaying { kept, relay, .. } = &mut *relaying;
+        let stages = kept.stages;
+        kept.with(cx.peer, cx.path, |request, grant, _| {
+            let page =
+                write(cx, Some(request), |handler, reply| handler.refuse(status, reason, reply));
+            let ticket = std::mem::take(&mut grant.ticket);
+            let asked = Asked::new(stream, is_open, request, stages, Grant { ticket, ..*grant });
+            self.respond_own(cx, asked, page, relay);
+        });
     }
 
     /// The time for what an exchange has waited for is over.
@@ -527,13 +538,15 @@ impl<H: Handler> Http2<H> {
             return self.pump(cx, stream);
         }
         if relaying.told != Told::Nothing {
+            if relaying.told == Told::Head {
+                relaying.relay.expire();
+            }
             let code = relaying.broken();
             return self.reset(cx.handler, cx.peer, stream, code);
         }
         if relaying.wants_body() {
-            self.unrelay(stream);
             let reason = "the request body took too long to arrive";
-            return self.refuse_kept(cx, stream, 408, reason);
+            return self.refuse_relaying(cx, stream, 408, reason);
         }
         relaying.relay.expire();
         self.pump(cx, stream);

@@ -235,6 +235,11 @@ fn json_secured(out: &mut Vec<u8>, members: Members, secured: &Secured) {
     }
 }
 
+/// Says why the answer of an application is not whole.
+pub fn cut_off(out: &mut Vec<u8>, members: Members, error: &str) {
+    text(out, members, Member::UpstreamError, error.as_bytes());
+}
+
 /// Ends the line that [`json`] began and that stands in `out` from `start` on.
 #[inline]
 pub fn json_end(

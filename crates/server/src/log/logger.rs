@@ -78,6 +78,17 @@ struct Open {
     sink: u32,
     text: Vec<u8>,
     end: End,
+    /// Why the answer of an application is not whole.
+    cut_off: Option<&'static str>,
+}
+
+impl Line {
+    /// The answer of an application is not whole, which is why.
+    pub fn cut_off(&mut self, error: &'static str) {
+        if let Some(open) = &mut self.open {
+            open.cut_off = Some(error);
+        }
+    }
 }
 
 /// How a line ends.
@@ -208,9 +219,9 @@ impl Logger {
         }
         let mut open = self.spare.pop().unwrap_or_else(|| {
             let (logs, text) = (Arc::clone(&self.logs), Vec::with_capacity(512));
-            Box::new(Open { logs, sink, text, end: End::Gap(0) })
+            Box::new(Open { logs, sink, text, end: End::Gap(0), cut_off: None })
         });
-        open.sink = sink;
+        (open.sink, open.cut_off) = (sink, None);
         let Entry { client, user, request, status, .. } = *entry;
         open.end = match target.format {
             LogFormat::Json => self.json(&mut open.text, entry, sample),
@@ -328,6 +339,9 @@ impl Open {
                 let now_ns = clock::monotonic_ns();
                 let since_us = |ns: u64| now_ns.saturating_sub(ns) / 1000;
                 let (asked_us, sent_us) = (asked_ns.map(since_us), since_us(written_ns));
+                if let Some(error) = self.cut_off {
+                    line::cut_off(out, members, error);
+                }
                 line::json_end(out, start, members, asked_us, sent_us, body_bytes);
             }
         }

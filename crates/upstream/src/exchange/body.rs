@@ -1,6 +1,6 @@
 //! The body of the answer, as it comes.
 
-use super::state::{Coming, Exchange, RECEIVE_BYTES};
+use super::state::{BROKEN_OFF, Coming, Exchange, RECEIVE_BYTES};
 use forebay_conn::handler::relay::Given;
 use forebay_sys::poll::{self, Interest};
 use forebay_sys::socket::Received;
@@ -76,8 +76,9 @@ impl<T> Exchange<T> {
 
     /// It breaks off: the upstream is to blame.
     pub(super) fn broken(&mut self) -> Given {
+        self.is_broken_off = true;
         if let Some(slot) = &mut self.slot {
-            slot.fail("broken_off");
+            slot.fail(BROKEN_OFF);
         }
         Given::Broken
     }

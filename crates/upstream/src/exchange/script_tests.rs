@@ -80,6 +80,7 @@ impl Table {
             said.lock().unwrap().push(String::from_utf8_lossy(text).into_owned());
         };
         let ask = Ask {
+            may_ask: Ok(()),
             copy: None,
             method,
             key: 0,

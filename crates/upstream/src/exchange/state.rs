@@ -21,6 +21,9 @@ use std::time::Duration;
 /// No more than this waits to be sent; as much is kept of what was sent.
 pub(super) const UP_BYTES: usize = 64 * 1024;
 
+/// An answer has ended before it was whole, in a word.
+pub(super) const BROKEN_OFF: &str = "broken_off";
+
 /// So much of an answer is received at a time, where it cannot go to the client at once.
 pub(super) const RECEIVE_BYTES: usize = 16 * 1024;
 
@@ -95,6 +98,8 @@ pub struct Exchange<T> {
     pub(super) coming: Coming,
     pub(super) failure: Option<Failed>,
     pub(super) has_expired: bool,
+    /// The application has broken its answer off.
+    pub(super) is_broken_off: bool,
     pub(super) has_ended: bool,
     pub(super) now_ms: u64,
     pub(super) moved_ms: u64,
@@ -185,6 +190,15 @@ impl<T> Exchange<T> {
     /// Why there is no answer.
     pub fn failure(&self) -> Option<Failed> {
         self.failure
+    }
+
+    /// Why its answer is not whole, in a word, if the application is to blame.
+    pub fn cut_off(&self) -> Option<&'static str> {
+        match (self.is_broken_off, self.has_expired) {
+            (true, _) => Some(BROKEN_OFF),
+            (false, true) => Some("timeout"),
+            (false, false) => None,
+        }
     }
 
     /// The head of the answer, if there is one.
