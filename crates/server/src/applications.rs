@@ -13,6 +13,7 @@ use crate::websocket;
 use forebay_conn::{Answerer, Peer, Rank, Request};
 use forebay_engine::worker;
 use forebay_http::client::ClientKey;
+use forebay_http::field::FieldName;
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Target, Tunnel};
 use forebay_http::response;
@@ -48,6 +49,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub struct Applications {
     /// By site, then by route.
     sites: Vec<Vec<Arc<Application>>>,
+    /// The fields that servers which decide give requests, by site: what clients say in these is dropped.
+    given: Vec<Vec<FieldName>>,
     /// Their upstreams, each once, with what is decided about them.
     upstreams: Vec<(Arc<Upstreams>, settings::Group)>,
     /// One is told which address its clients have reached.
@@ -80,10 +83,11 @@ impl Applications {
             settings::Application::FastCgi(_) => true,
         };
         let tell_local = sites.iter().flatten().any(told);
+        let given = sites.iter().map(|routes| given_by(routes)).collect();
         let take_tunnels = sites.iter().flatten().any(takes_tunnels);
         let sites = sites.iter().map(|routes| routes.iter().map(&mut application).collect());
         let sites = sites.collect();
-        Applications { sites, tell_local, take_tunnels, ..all }
+        Applications { sites, given, tell_local, take_tunnels, ..all }
     }
 
     /// For a process that is a stage.
@@ -196,6 +200,37 @@ impl Applications {
     /// The one that a request is for.
     pub fn get(&self, destination: &Destination) -> Option<&Arc<Application>> {
         self.sites.get(destination.site as usize)?.get(destination.route as usize)
+    }
+
+    /// The fields that servers which decide give requests of this site.
+    pub fn given(&self, site: u32) -> &[FieldName] {
+        self.given.get(site as usize).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The fields that servers which decide give requests of a site with these routes.
+fn given_by(routes: &[settings::Application]) -> Vec<FieldName> {
+    let authorities = routes.iter().filter_map(|one| one.proxy()?.authority.as_ref());
+    authorities.flat_map(|one| &one.copy).cloned().collect()
+}
+
+/// What of a client's request no application is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hidden<'h> {
+    /// The cookie with this name.
+    pub cookie: Option<&'h str>,
+    /// Fields that only a server which decides may give, in any spelling.
+    pub fields: &'h [FieldName],
+}
+
+impl Hidden<'_> {
+    /// Has those dropped that are not given.
+    fn drop_from(self, given: &mut Cow<'_, [request::Given]>) {
+        for name in self.fields {
+            if !given.iter().any(|(known, _)| name.is(known)) {
+                given.to_mut().push((name.as_str().into(), None));
+            }
+        }
     }
 }
 
@@ -360,7 +395,7 @@ fn takes_tunnels(application: &settings::Application) -> bool {
     application.proxy().is_some_and(|proxy| proxy.request.upgrade)
 }
 
-/// What is asked of an application. It is not told of the cookie with the name `hidden`.
+/// What is asked of an application.
 ///
 /// # Errors
 /// Why it is not asked.
@@ -370,7 +405,7 @@ pub fn ask(
     asked: &Asked,
     rank: Rank,
     standpoint: Standpoint<'_>,
-    hidden: Option<&str>,
+    hidden: Hidden<'_>,
 ) -> Result<Ask, Unasked> {
     let Request { head, peer, .. } = *request;
     let local = standpoint.local_of(peer, head);
@@ -393,7 +428,8 @@ pub fn ask(
         }
         Some(_) => return Err(Unasked::NoTunnel),
     }
-    let given = &*given;
+    hidden.drop_from(&mut given);
+    let (given, hidden) = (&*given, hidden.cookie);
     let asked = request::Request { head, judged: &judged, rewritten, from, id: *id, hidden, given };
     let key = key(&application.settings().group().key, head, from.client);
     let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
@@ -473,16 +509,18 @@ pub fn ask_authority(
     id: u128,
     rank: Rank,
     standpoint: Standpoint<'_>,
-    hidden: Option<&str>,
+    hidden: Hidden<'_>,
 ) -> Result<Ask, Unasked> {
     let Request { head, peer, .. } = *request;
     let local = standpoint.local_of(peer, head);
     let from = from(peer, head, standpoint.trusted, local);
     let field = |name: &str, value: &[u8]| -> request::Given { (name.into(), Some(value.into())) };
-    let given = [
+    let mut given = Cow::Owned(vec![
         field("X-Forwarded-Method", head.method_text.as_bytes()),
         field("X-Forwarded-Uri", head.target),
-    ];
+    ]);
+    hidden.drop_from(&mut given);
+    let hidden = hidden.cookie;
     let target = Target { path: &authority.path, query: authority.query.as_deref() };
     let key = key(&application.settings().group().key, head, from.client);
     let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };

@@ -3,8 +3,8 @@
 
 use crate::acme;
 use crate::applications::{
-    Applications, Asked, NO_TUNNEL, Pools, Standpoint, ask, ask_authority, ask_stage, before,
-    failed, refused, said_of, summary,
+    Applications, Asked, Hidden, NO_TUNNEL, Pools, Standpoint, ask, ask_authority, ask_stage,
+    before, failed, refused, said_of, summary,
 };
 use crate::certificates::{Certificates, OTHER_CONNECTION};
 use crate::client::{TrustedProxies, client_of};
@@ -763,7 +763,10 @@ impl FastLane {
         let now_ms = self.now.monotonic_ms;
         let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
         let verifier = self.certificates.verifier.as_ref().filter(|verifier| verifier.remove);
-        let hidden = verifier.map(|verifier| &*verifier.cookie);
+        let hidden = Hidden {
+            cookie: verifier.map(|verifier| &*verifier.cookie),
+            fields: self.applications.given(destination.site),
+        };
         let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
         let standpoint = self.standpoint();
         let ask = match authority {

@@ -332,3 +332,32 @@ fn a_broken_upload_names_its_upstream() {
         assert!(line.contains(&format!("\"upstream\":\"{}\"", application.addr)), "{line}");
     }
 }
+
+/// What only a server that decides may say of a client is said by no client, on whatever path.
+#[test]
+fn copied_fields_cannot_be_forged_beside_their_path() {
+    let application = Application::start(|head, wire| hello(head, wire));
+    let authority = Application::start(|_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nRemote-User: ada\r\nContent-Length: 0\r\n\r\n")?;
+        Ok(true)
+    });
+    let (server, _folder) = server(&format!(
+        "[[forward_auth]]\npath = \"/intern\"\nto = \"http://{}\"\ncopy = [\"Remote-User\", \"Remote-Groups\"]\n\
+         [[proxy]]\npath = \"/\"\nto = \"http://{}\"\n",
+        authority.addr, application.addr
+    ));
+    for path in ["/intern/a", "/open"] {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: a\r\nRemote-User: root\r\nremote_groups: admin\r\nX-Mine: yes\r\n\r\n"
+        );
+        assert_eq!(ask(&server, &request), 200, "{path}");
+    }
+    let heads = application.heads();
+    assert_eq!(heads.len(), 2);
+    assert!(heads[0].contains("Remote-User: ada\r\n"), "{}", heads[0]);
+    for head in heads.iter().chain(&authority.heads()) {
+        assert!(head.to_ascii_lowercase().contains("x-mine: yes"), "{head}");
+        assert!(!head.contains("root") && !head.contains("admin"), "{head}");
+    }
+    assert!(!heads[1].to_ascii_lowercase().contains("remote"), "{}", heads[1]);
+}
