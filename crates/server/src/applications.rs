@@ -668,6 +668,9 @@ pub fn failed(failed: Failed) -> (u16, &'static str) {
             (502, "The application has closed the connection without an answer")
         }
         (Failure::Overloaded, _) => (503, "The application has no room for more requests"),
+        (Failure::Resources, _) => {
+            (503, "The server has no room for a connection to the application")
+        }
         (Failure::Malformed, _) => (502, "The answer of the application cannot be understood"),
     }
 }

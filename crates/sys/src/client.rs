@@ -4,9 +4,10 @@
 //! becomes writable, [`connect_result`] says how it ended and [`retransmitted`] how many segments
 //! the kernel had to repeat until then, which for a fresh connection are its SYNs.
 
+use crate::socket::Sent;
 use rustix::io::Errno;
 use rustix::net::{
-    self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+    self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 use std::io;
 use std::mem;
@@ -79,6 +80,25 @@ pub fn connect_result(socket: BorrowedFd<'_>) -> io::Result<()> {
         Ok(()) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Sends the first bytes over a connection that may still be coming about; until it has, that is
+/// [`Blocked`](Sent::Blocked).
+///
+/// # Errors
+/// Why there is none: refused, reset, timed out, unreachable.
+pub fn send_first(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Sent> {
+    match net::send(socket, bytes, SendFlags::NOSIGNAL) {
+        Ok(count) => Ok(Sent::Bytes(count)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Sent::Blocked),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether no connection could be begun for want of something of this machine's: descriptors, or memory.
+pub fn is_lack(error: &io::Error) -> bool {
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| lacks.contains(&errno))
 }
 
 /// Segments that the kernel sent more than once on this connection so far (`tcpi_total_retrans`).

@@ -96,6 +96,7 @@ impl Addresses {
         for one in well.chain(in_turn().take(1)) {
             match client::connect(one.address, ConnectOptions::default()) {
                 Ok(socket) => return Ok(Connection::of_name(socket, one.address)),
+                Err(error) if client::is_lack(&error) => return Err(error),
                 // no way there, and that is known at once
                 Err(error) => {
                     one.shunned_until_ms.store(now_ms + SHUN_MS, Ordering::Relaxed);

@@ -4,6 +4,7 @@ use crate::http2::Http2;
 use forebay_conn::SocketId;
 use forebay_sys::client;
 use forebay_sys::socket::{self, Received, Sent};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -69,6 +70,21 @@ impl Connection {
     pub(crate) fn ends_clean(&mut self) -> bool {
         let socket = self.socket.as_fd();
         self.http2.as_mut().is_none_or(|http2| http2.ends_clean(socket))
+    }
+
+    /// Sends the first of a request, if the connection has come about; `ends` if that is the last of it.
+    ///
+    /// # Errors
+    /// Why it has not, and will not.
+    pub(crate) fn begin(&mut self, bytes: &[u8], ends: bool) -> io::Result<Sent> {
+        let socket = self.socket.as_fd();
+        match &mut self.http2 {
+            Some(http2) => match http2.send(socket, bytes, ends) {
+                Sent::Broken => Err(io::ErrorKind::NotConnected.into()),
+                sent => Ok(sent),
+            },
+            None => client::send_first(socket, bytes),
+        }
     }
 
     /// Sends some of a request; `ends` if that is the last of it.

@@ -183,6 +183,7 @@ impl<T> Exchange<T> {
             fields: None,
             coming: Coming::Nothing,
             failure: None,
+            unreached: outcome::UNREACHED,
             has_expired: false,
             is_broken_off: false,
             has_ended: false,

@@ -20,6 +20,8 @@ const MOST: u64 = 100;
 pub enum Failure {
     /// There was no connection: refused, unreachable, or none in time.
     Connect,
+    /// There was no connection, because this server had no descriptor or no memory for one.
+    Resources,
     /// The connection was at its end before a byte of the request was written.
     Unwritten,
     /// It ended before a byte of the answer came. Some of the request was written.
@@ -53,7 +55,8 @@ pub fn may_repeat(method: Method, failure: Failure, body: Body) -> bool {
     let is_possible = match failure {
         Failure::Connect | Failure::Unwritten | Failure::Overloaded | Failure::Returned => true,
         Failure::Closed | Failure::Malformed | Failure::Frozen => is_safe,
-        Failure::Silent => false,
+        // it would lack the same for another upstream
+        Failure::Resources | Failure::Silent => false,
     };
     is_possible && body == Body::Kept
 }
@@ -108,6 +111,7 @@ mod tests {
         for method in [Method::Get, Method::Head, Method::Options] {
             for (failure, expected) in [
                 (Connect, true),
+                (Resources, false),
                 (Unwritten, true),
                 (Closed, true),
                 (Malformed, true),
@@ -130,6 +134,7 @@ mod tests {
         ] {
             for (failure, expected) in [
                 (Connect, true),
+                (Resources, false),
                 (Unwritten, true),
                 (Closed, false),
                 (Malformed, false),

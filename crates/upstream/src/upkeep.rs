@@ -70,7 +70,11 @@ impl Application {
         let Some(check) = &group.check else { return true };
         let socket = loop {
             let end = Instant::now() + group.timeouts.connect;
-            let Ok(socket) = self.upstreams().connect(member, now_ms) else { return false };
+            let socket = match self.upstreams().connect(member, now_ms) {
+                Ok(socket) => socket,
+                // without descriptors nothing can be told of any upstream
+                Err(error) => return client::is_lack(&error),
+            };
             let connected = wait(&socket, Interest::Write, end)
                 .and_then(|()| client::connect_result(socket.as_fd()));
             match connected {

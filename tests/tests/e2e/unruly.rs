@@ -10,6 +10,7 @@ use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -330,6 +331,58 @@ fn a_broken_upload_names_its_upstream() {
         assert_eq!(client.answer().unwrap().status, 400);
         let line = line_of(&server, "/upload");
         assert!(line.contains(&format!("\"upstream\":\"{}\"", application.addr)), "{line}");
+    }
+}
+
+/// That this server has no descriptors is no fault of an application.
+#[test]
+fn the_lack_of_descriptors_is_not_held_against_applications() {
+    let application = Application::start(|head, wire| hello(head, wire));
+    let (server, _folder) = server(&format!(
+        "[[proxy]]\npath = \"/app\"\nto = \"http://{}\"\nmax_fails = 1\n",
+        application.addr
+    ));
+    let mut client = Client::connect(server.target());
+    assert_eq!(client.get("/index.html").unwrap().status, 200);
+    let limit = |soft: &str| {
+        let pid = server.pid().to_string();
+        let limit = format!("--nofile={soft}:");
+        let done = Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap();
+        assert!(done.success());
+    };
+    // numbers below are taken
+    limit("3");
+    for _ in 0..3 {
+        assert_eq!(client.get("/app/none").unwrap().status, 503);
+    }
+    let line = line_of(&server, "/app/none");
+    assert!(line.contains("\"upstream_error\":\"resources\""), "{line}");
+    limit("1000");
+    assert_eq!(client.get("/app/some").unwrap().status, 200);
+    assert!(!server.stderr().contains("forebay: upstream"), "{}", server.stderr());
+}
+
+/// Why there is no connection is told apart for the operator.
+#[test]
+fn why_there_is_no_connection_is_said() {
+    let folder = Folder::new();
+    let socket = folder.join("none.sock");
+    let (server, _folder) = server(&format!(
+        "[[proxy]]\npath = \"/a\"\nto = \"http://{}\"\n\
+         [[proxy]]\npath = \"/b\"\nto = \"unix:{}\"\n\
+         [[proxy]]\npath = \"/c\"\nto = \"http://nobody.invalid:80\"\n",
+        free_addr(),
+        socket.display()
+    ));
+    for (path, why) in [
+        ("/a", "connect: refused"),
+        ("/b", "connect: there is no such socket"),
+        ("/c", "connect: the name has no address"),
+    ] {
+        assert_eq!(get(&server, path), 502, "{path}");
+        server.says(&format!("a request has failed: {why}"));
+        let line = line_of(&server, path);
+        assert!(line.contains("\"upstream_error\":\"connect\""), "{line}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whom a request is sent to: its turn, a connection that is kept or a new one, and another upstream where that
 //! is safe.
 
-use super::outcome::{Failed, Lateness, Times};
+use super::outcome::{self, Failed, Lateness, Times};
 use super::state::{Exchange, Phase};
 use crate::connection::Connection;
 use crate::group::Member;
@@ -13,6 +13,7 @@ use crate::retry::{self, Failure};
 use crate::upstreams::{self, Slot, Wait};
 use forebay_conn::handler::relay::Next;
 use forebay_sys::{client, clock};
+use std::io;
 use std::os::fd::AsFd;
 
 impl<T> Exchange<T> {
@@ -112,7 +113,18 @@ impl<T> Exchange<T> {
                 (self.can_read, self.can_write) = (false, true);
                 Ok(())
             }
-            Err(_) => Err(Failure::Connect),
+            Err(error) => Err(self.not_connected(&error)),
+        }
+    }
+
+    /// There is no connection, for this reason.
+    pub(super) fn not_connected(&mut self, error: &io::Error) -> Failure {
+        match outcome::unreached(error) {
+            Some(why) => {
+                self.unreached = why;
+                Failure::Connect
+            }
+            None => Failure::Resources,
         }
     }
 
@@ -146,9 +158,12 @@ impl<T> Exchange<T> {
             if was_stale && failure == Failure::Closed {
                 self.application.upstreams().was_hasty(slot.member(), now_ms);
             }
-            match was_stale || has_address {
-                true => slot.told = Told::Nothing,
-                false => slot.fail(late.word(failure)),
+            match (failure, late) {
+                _ if was_stale || has_address => slot.told = Told::Nothing,
+                // it was not the upstream that lacked something
+                (Failure::Resources, _) => slot.told = Told::Nothing,
+                (Failure::Connect, Lateness::InTime) => slot.fail(self.unreached),
+                _ => slot.fail(late.word(failure)),
             }
         }
         self.slot = None;

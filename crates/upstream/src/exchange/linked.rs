@@ -77,7 +77,9 @@ impl<T> Exchange<T> {
             Failure::Unwritten if self.is_reused => Event::Stale,
             Failure::Closed if may_be_stale => Event::Stale,
             Failure::Returned => Event::Returned,
-            Failure::Connect | Failure::Unwritten | Failure::Overloaded => Event::Refused,
+            Failure::Connect | Failure::Resources | Failure::Unwritten | Failure::Overloaded => {
+                Event::Refused
+            }
             // a stage that lives ends no connection on which it has a request
             Failure::Closed => Event::Broken { has_ended: true },
             Failure::Malformed => Event::Broken { has_ended: false },

@@ -2,6 +2,8 @@
 
 use crate::group::Unavailable;
 use crate::retry::Failure;
+use forebay_sys::client;
+use std::io;
 use std::time::Duration;
 
 /// How long it took.
@@ -78,6 +80,57 @@ impl Lateness {
             (Failure::Malformed, _) => "malformed",
             (Failure::Overloaded, _) => "overloaded",
             (Failure::Returned, _) => "returned",
+            (Failure::Resources, _) => "resources",
         }
+    }
+}
+
+/// There was no connection, and nothing more is known.
+pub(super) const UNREACHED: &str = "connect";
+
+/// Why there is no connection, for the operator; `None` if it is not the upstream's fault, but this server has no
+/// descriptor or no memory for one.
+pub(super) fn unreached(error: &io::Error) -> Option<&'static str> {
+    use io::ErrorKind::*;
+    let is_of_kernel = error.raw_os_error().is_some();
+    if client::is_lack(error) {
+        return None;
+    }
+    Some(match error.kind() {
+        ConnectionRefused => "connect: refused",
+        HostUnreachable | NetworkUnreachable | TimedOut => "connect: unreachable",
+        AddrNotAvailable if is_of_kernel => "connect: no free port, or no such address here",
+        AddrNotAvailable => "connect: the name has no address",
+        NotFound | NotADirectory => "connect: there is no such socket",
+        PermissionDenied => "connect: permission denied",
+        // of a Unix socket, when as many wait there as may
+        WouldBlock => "connect: its backlog is full",
+        _ => UNREACHED,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_sys::client::connect_unix;
+
+    #[test]
+    fn why_there_is_no_connection() {
+        use io::ErrorKind::*;
+        for (kind, expected) in [
+            (ConnectionRefused, "connect: refused"),
+            (HostUnreachable, "connect: unreachable"),
+            (NetworkUnreachable, "connect: unreachable"),
+            (TimedOut, "connect: unreachable"),
+            (PermissionDenied, "connect: permission denied"),
+            (WouldBlock, "connect: its backlog is full"),
+            (BrokenPipe, UNREACHED),
+        ] {
+            assert_eq!(unreached(&io::Error::from(kind)), Some(expected), "{kind}");
+        }
+        let unknown = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        assert_eq!(unreached(&unknown), Some("connect: the name has no address"));
+        let none = connect_unix("/nowhere/app.sock".as_ref()).unwrap_err();
+        assert_eq!(unreached(&none), Some("connect: there is no such socket"));
     }
 }

@@ -194,19 +194,20 @@ impl<T> Exchange<T> {
             return Ok(Some(Next::Wait));
         }
         // none are taken while there is no connection, and none ever if there is to be none
-        match connection.send(&self.to[self.sent..until], ends) {
-            Sent::Bytes(count) => {
+        match connection.begin(&self.to[self.sent..until], ends) {
+            Ok(Sent::Bytes(count)) => {
                 self.sent += count;
                 self.times.connected_ns = clock::monotonic_ns();
                 (self.phase, self.moved_ms) = (Phase::Asking, self.now_ms);
                 self.note_written();
                 Ok(None)
             }
-            Sent::Blocked => {
+            Ok(Sent::Blocked) => {
                 self.can_write = false;
                 Ok(Some(Next::Wait))
             }
-            Sent::Broken => Err(Failure::Connect),
+            Ok(Sent::Broken) => Err(Failure::Connect),
+            Err(error) => Err(self.not_connected(&error)),
         }
     }
 

@@ -97,6 +97,8 @@ pub struct Exchange<T> {
     pub(super) fields: Option<KeptResponse>,
     pub(super) coming: Coming,
     pub(super) failure: Option<Failed>,
+    /// Why there was no connection the last time, for the operator.
+    pub(super) unreached: &'static str,
     pub(super) has_expired: bool,
     /// The application has broken its answer off.
     pub(super) is_broken_off: bool,
