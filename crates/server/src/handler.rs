@@ -30,6 +30,7 @@ use forebay_conn::{
 use forebay_control::versioned::Reader;
 use forebay_http::head::{Head, Method, Target};
 use forebay_http::path::NormalPath;
+use forebay_http::response::Response;
 use forebay_http::status::reason;
 use forebay_metrics::{Counter, Local, Unanswered};
 use forebay_site::{Body, Destination, Files, Routed, Site, host_of};
@@ -412,7 +413,8 @@ impl Process for FastLane {
         }
         let settings = relay.application().settings();
         if settings.errors() == Errors::Ours && status >= 400 {
-            return self.refuse_for(&relay.tag, request, status, reason(status), reply);
+            let kept = relay.with_answer(kept_of_error).unwrap_or_default();
+            return self.refuse_with(&relay.tag, request, status, reason(status), kept, reply);
         }
         let authorities = [relay.application().authority(relay.upstream())];
         let moved = settings.proxy().filter(|proxy| proxy.rewrites).map(|proxy| Moved {
@@ -915,7 +917,20 @@ impl FastLane {
         text: &'static str,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<Job> {
-        match self.site.refuse_for(&asked.destination, request, status, text, reply) {
+        self.refuse_with(asked, request, status, text, Vec::new(), reply)
+    }
+
+    /// The same, with these fields.
+    fn refuse_with(
+        &mut self,
+        asked: &Asked,
+        request: &Request<'_>,
+        status: u16,
+        text: &'static str,
+        fields: Vec<(&'static str, Vec<u8>)>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<Job> {
+        match self.site.refuse_for(&asked.destination, request, status, text, fields, reply) {
             Outcome::Job(work) => {
                 let given = request.passed.cloned().unwrap_or_default();
                 let passed = Passed { id: Some(asked.id), ..given };
@@ -1072,6 +1087,14 @@ fn exchange_of(detour: &Detour) -> Option<&Exchange<Asked>> {
         Detour::Application(passing) => Some(&passing.exchange),
         Detour::Place(_) => None,
     }
+}
+
+/// What clients need of an error whose page is the site's: how to show who they are, when to come back, and which
+/// methods there are.
+fn kept_of_error(answer: &Response<'_>) -> Vec<(&'static str, Vec<u8>)> {
+    const KEPT: [&str; 3] = ["WWW-Authenticate", "Retry-After", "Allow"];
+    let values = |name| answer.values(name).map(move |value| (name, value.to_vec()));
+    KEPT.into_iter().flat_map(values).collect()
 }
 
 impl FastLane {

@@ -473,15 +473,19 @@ impl Site {
     }
 
     /// Answers with an error in the place of an application: with the site's page, if it has one for
-    /// the status.
+    /// the status, and with these fields.
     pub fn refuse_for(
         &mut self,
         destination: &Destination,
         request: &Request<'_>,
         status: u16,
         text: &'static str,
+        fields: Vec<(&'static str, Vec<u8>)>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        self.refuse_path(destination.site, request, Refusal::new(status, text), reply)
+        let mut refusal = Refusal::new(status, text);
+        refusal.fields.retain(|(known, _)| !fields.iter().any(|(name, _)| name == known));
+        refusal.fields.extend(fields);
+        self.refuse_path(destination.site, request, refusal, reply)
     }
 }

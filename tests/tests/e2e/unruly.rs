@@ -386,6 +386,42 @@ fn why_there_is_no_connection_is_said() {
     }
 }
 
+/// The site's page for an error keeps what a client needs of the application's.
+#[test]
+fn errors_of_ours_keep_what_their_status_means() {
+    let application = Application::start(|head, stream| {
+        let fields = match head.split(' ').nth(1).unwrap() {
+            "/401" => "401 No\r\nWWW-Authenticate: Basic realm=\"x\"\r\nX-Other: a",
+            "/503" => "503 No\r\nRetry-After: 7",
+            _ => "405 No\r\nAllow: PUT, DELETE",
+        };
+        stream.write_all(
+            format!("HTTP/1.1 {fields}\r\nContent-Length: 6\r\n\r\ntheirs").as_bytes(),
+        )?;
+        Ok(true)
+    });
+    let folder = Folder::new();
+    folder.write("root/401.html", "ours, of a file");
+    let lines = format!(
+        "errors = {{ 401 = \"/401.html\" }}\n\
+         [[proxy]]\npath = \"/\"\nto = \"http://{}\"\nerrors = \"ours\"\n",
+        application.addr
+    );
+    let server = Server::start(&Options::new(folder.join("root")).config(&lines));
+    let mut client = Client::connect(server.target());
+    for (path, field, value) in [
+        ("/401", "WWW-Authenticate", "Basic realm=\"x\""),
+        ("/401", "WWW-Authenticate", "Basic realm=\"x\""),
+        ("/503", "Retry-After", "7"),
+        ("/405", "Allow", "PUT, DELETE"),
+    ] {
+        let answer = client.get(path).unwrap();
+        assert_eq!(answer.field(field), Some(value), "{}", answer.head);
+        assert_ne!(answer.body, b"theirs");
+        assert_eq!(answer.field("X-Other"), None);
+    }
+}
+
 /// What only a server that decides may say of a client is said by no client, on whatever path.
 #[test]
 fn copied_fields_cannot_be_forged_beside_their_path() {
