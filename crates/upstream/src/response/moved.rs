@@ -63,10 +63,16 @@ impl Moved<'_> {
     }
 
     /// Another value for a `Set-Cookie`: a domain that the client is not in is left out, and the path
-    /// begins as the client's do.
+    /// begins as the client's do. One that is bound to its host by its name has no other path than `/`
+    /// (RFC 6265bis §4.1.3.2).
     pub(super) fn cookie(&self, value: &[u8]) -> Option<Vec<u8>> {
+        const BOUND: &[u8] = b"__Host-";
         let mut parts = value.split(|&b| b == b';');
         let mut moved = parts.next()?.to_vec();
+        let name = moved.trim_ascii_start();
+        if name.get(..BOUND.len()).is_some_and(|start| start.eq_ignore_ascii_case(BOUND)) {
+            return None;
+        }
         let mut is_other = false;
         for part in parts {
             let equals = part.iter().position(|&b| b == b'=');
@@ -78,7 +84,7 @@ impl Moved<'_> {
                 continue;
             }
             moved.push(b';');
-            match Some(text).filter(|_| is(b"path")).and_then(|text| self.path(text)) {
+            match Some(text).filter(|_| is(b"path")).and_then(|text| self.cookie_path(text)) {
                 Some(path) => {
                     is_other = true;
                     moved.extend_from_slice(b" Path=");
@@ -88,6 +94,16 @@ impl Moved<'_> {
             }
         }
         is_other.then_some(moved)
+    }
+
+    /// The same for the path of a cookie, where `/api` is `/api` and all beneath it, and `/api/` is not `/api`
+    /// (RFC 6265 §5.1.4): all that the upstream has is all that the client has of it.
+    fn cookie_path(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let whole = match self.prefix.len_in(path) {
+            Some(len) if &path[len..] == b"/" => &path[..len],
+            _ => path,
+        };
+        self.path(whole)
     }
 
     /// The client's path for one of the upstream's, if that is another.
@@ -231,7 +247,11 @@ mod tests {
             ("", "a=b; Domain=shop.example", None),
             ("", "a=b; Domain=", None),
             ("", "a=b; Domain=pp.internal", None),
-            ("/api", "a=b;path=/;Secure", Some("a=b; Path=/api/;Secure")),
+            ("/api", "a=b;path=/;Secure", Some("a=b; Path=/api;Secure")),
+            ("/api", "a=b; Path=/x/", Some("a=b; Path=/api/x/")),
+            ("/api", "__Host-a=b; Path=/; Secure", None),
+            ("/api", "__HOST-a=b; Secure; Path=/", None),
+            ("/api", "__Secure-a=b; Path=/", Some("__Secure-a=b; Path=/api")),
             ("/api", "a=Path=/; Path=/x; Max-Age=5", Some("a=Path=/; Path=/api/x; Max-Age=5")),
             ("/api", "a=b", None),
         ] {
