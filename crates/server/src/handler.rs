@@ -255,7 +255,8 @@ impl Admission for FastLane {
             Some(judge) => {
                 let verifier = self.certificates.verifier.as_ref();
                 let (trusted, unix_ms) = (&*self.trusted, self.now.unix_ms);
-                let known = Known { trusted, verifier, unix_ms };
+                let bare = if judge.asks_path() { self.site.bare_path(request) } else { None };
+                let known = Known { trusted, verifier, unix_ms, bare_path: bare.as_deref() };
                 judge.request(request, standing, known, clock::monotonic_ns())
             }
         }

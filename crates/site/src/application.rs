@@ -124,6 +124,17 @@ impl Site {
             || (vhost.has_scripts() && is_for_applications(request))
     }
 
+    /// The path that rules of the policy go by where an application may answer that takes path parameters for no
+    /// part of a name; `None` if it is the request's own.
+    #[inline]
+    pub fn bare_path(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
+        if !self.content.has_routes {
+            return None;
+        }
+        let bare = without_parameters(&request.path().ok()?)?;
+        self.may_be_for_application(request).then_some(bare)
+    }
+
     /// Lets a request through to the application it is for, if rules allow it. To be asked before
     /// [`process`](Site::process), with what a job has brought.
     #[inline]

@@ -450,3 +450,24 @@ fn copied_fields_cannot_be_forged_beside_their_path() {
     }
     assert!(!heads[1].to_ascii_lowercase().contains("remote"), "{}", heads[1]);
 }
+
+/// A rule for a path holds for the path with parameters, which applications may take for the same.
+#[test]
+fn rules_are_not_passed_by_path_parameters() {
+    let application = Application::start(|head, wire| hello(head, wire));
+    let (server, folder) = server(&format!(
+        "[[rule]]\nname = \"no\"\npath = \"/app/login/*\"\naction = \"reject\"\n\
+         [[rule]]\nname = \"neither\"\npath = \"/app/login\"\naction = \"reject\"\n\
+         [[rule]]\nname = \"files\"\npath = \"/a\"\naction = \"reject\"\n\
+         [[proxy]]\npath = \"/app\"\nto = \"http://{}\"\n",
+        application.addr
+    ));
+    for path in ["/app/login", "/app/login;a", "/app/login%3ba", "/app/login;x/b", "/app;/login"] {
+        assert_ne!(get(&server, path), 200, "{path}");
+    }
+    assert_eq!(get(&server, "/app/other;a"), 200);
+    assert_eq!(application.heads().len(), 1);
+    // a file is called what it is called
+    folder.write("root/a;b", "own");
+    assert_eq!(get(&server, "/a;b"), 200);
+}

@@ -39,6 +39,8 @@ pub struct Known<'k> {
     pub verifier: Option<&'k Verifier>,
     /// The time, in milliseconds since 1970.
     pub unix_ms: u64,
+    /// The path that rules go by, if it is not the request's own.
+    pub bare_path: Option<&'k [u8]>,
 }
 
 /// What is kept with a connection from one request to the next.
@@ -177,6 +179,12 @@ impl Judge {
         }
     }
 
+    /// Whether a rule asks for paths.
+    #[inline]
+    pub fn asks_path(&self) -> bool {
+        self.needs.path
+    }
+
     /// What the log is told of the request with this ticket.
     #[inline]
     pub fn judged(&self, ticket: &Ticket) -> Judged<'_> {
@@ -193,7 +201,8 @@ impl Judge {
     ) -> (Decisions, SocketAddr, Brought) {
         let Judge { in_force, needs, facts, metrics, .. } = self;
         let normal = if needs.path { request.path().ok() } else { None };
-        let mut facts = facts.of(*needs, request, normal.as_deref(), known.trusted);
+        let path = known.bare_path.or(normal.as_deref());
+        let mut facts = facts.of(*needs, request, path, known.trusted);
         let (client, mut brought) = (facts.ends.client, Brought::Nothing);
         if needs.identity
             && let Some(verifier) = known.verifier
@@ -459,7 +468,7 @@ action = "reset"
             let room = NormalPath::default();
             let request = Request::new(&head, &peer, &room);
             let (trusted, mut standing) = (TrustedProxies::default(), Standing::default());
-            let known = Known { trusted: &trusted, verifier: None, unix_ms: 0 };
+            let known = Known { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
             self.judge.request(&request, &mut standing, known, 1_000_000_000)
         }
 
