@@ -440,7 +440,9 @@ pub fn ask(
             let authority = application.authority(0);
             let written = request::write(&asked, authority, &settings.request, &mut text)
                 .map_err(Unasked::Refused)?;
-            let preface = settings.proxy_protocol.map(|way| preface(way, peer)).unwrap_or_default();
+            let client = source_of(peer, from.client);
+            let preface = settings.proxy_protocol.map(|way| preface(way, client, local));
+            let preface = preface.unwrap_or_default();
             let method = head.method;
             Ok(Ask {
                 may_ask: Ok(()),
@@ -612,10 +614,17 @@ fn key(key: &Key, head: &Head<'_>, client: IpAddr) -> u64 {
     }
 }
 
-/// The PROXY header that a connection for this client begins with.
-fn preface(way: ProxyProtocol, peer: &Peer) -> Vec<u8> {
+/// The client's address and its port; 0 where only a proxy before this server knows that.
+fn source_of(peer: &Peer, client: IpAddr) -> SocketAddr {
+    let address = peer.address();
+    let port =
+        if address.ip().to_canonical() == client.to_canonical() { address.port() } else { 0 };
+    SocketAddr::new(client, port)
+}
+
+/// The PROXY header that a connection for a client at this address begins with, which has reached `to`.
+fn preface(way: ProxyProtocol, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-    let (from, to) = (peer.address(), peer.local);
     let (source, target) = (from.ip().to_canonical(), to.ip().to_canonical());
     let addresses = match (source, target) {
         _ if source.is_unspecified() => None,
@@ -755,13 +764,19 @@ mod tests {
             |remote: &str, local: &str| Peer::new(remote.parse().unwrap(), local.parse().unwrap());
         let four = peer("192.0.2.7:4711", "10.0.0.1:80");
         let six = peer("[2001:db8::1]:4711", "[::1]:443");
-        let v1 = |peer| String::from_utf8(preface(ProxyProtocol::V1, peer)).unwrap();
+        let made =
+            |way, peer: &Peer| preface(way, source_of(peer, peer.address().ip()), peer.local);
+        let v1 = |peer| String::from_utf8(made(ProxyProtocol::V1, peer)).unwrap();
         assert_eq!(v1(&four), "PROXY TCP4 192.0.2.7 10.0.0.1 4711 80\r\n");
         assert_eq!(v1(&six), "PROXY TCP6 2001:db8::1 ::1 4711 443\r\n");
         let unix = Peer::new(Peer::UNIX, Peer::UNIX);
         assert_eq!(v1(&unix), "PROXY UNKNOWN\r\n");
+        // whom a proxy before this server has named, of whom it knows no port
+        let named = source_of(&four, "203.0.113.9".parse().unwrap());
+        let header = preface(ProxyProtocol::V1, named, four.local);
+        assert_eq!(header, b"PROXY TCP4 203.0.113.9 10.0.0.1 0 80\r\n");
         for (peer, stated) in [(&four, true), (&six, true), (&unix, false)] {
-            let bytes = preface(ProxyProtocol::V2, peer);
+            let bytes = made(ProxyProtocol::V2, peer);
             let client = stated.then_some(peer.remote);
             let len = bytes.len();
             assert_eq!(parse(&bytes), Ok(Parsed::Complete { client, len }));

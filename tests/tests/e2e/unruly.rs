@@ -471,3 +471,21 @@ fn rules_are_not_passed_by_path_parameters() {
     folder.write("root/a;b", "own");
     assert_eq!(get(&server, "/a;b"), 200);
 }
+
+/// The PROXY header of a connection names the client that a trusted proxy has named.
+#[test]
+fn proxy_headers_name_the_client() {
+    let application = Application::start(|head, wire| hello(head, wire));
+    let (server, _folder) = server(&format!(
+        "trusted_proxies = [\"127.0.0.1\"]\n\
+         [[proxy]]\npath = \"/\"\nto = \"http://{}\"\nproxy_protocol = \"v1\"\n",
+        application.addr
+    ));
+    let named = "GET /a HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\n\r\n";
+    assert_eq!(ask(&server, named), 200);
+    assert_eq!(get(&server, "/b"), 200);
+    let heads = application.heads();
+    let to = "127.0.0.1";
+    assert!(heads[0].starts_with(&format!("PROXY TCP4 203.0.113.9 {to} 0 ")), "{}", heads[0]);
+    assert!(heads[1].starts_with(&format!("PROXY TCP4 127.0.0.1 {to} ")), "{}", heads[1]);
+}

@@ -275,7 +275,8 @@ impl Section for ProxySection {
                 preset: Preset::Unset("off"),
                 range: None,
                 meaning: "Whether each connection begins with the client's address, and how: v1 or v2 of \
-                          the PROXY protocol. Connections are not kept then.",
+                          the PROXY protocol. Where a trusted proxy has named the client in \
+                          X-Forwarded-For it is that address, with port 0. Connections are not kept then.",
                 example: "\"v2\"",
                 at: |p| &mut p.proxy_protocol,
             },
