@@ -27,6 +27,7 @@ impl Draft {
                 }
             }
             self.remark_tunnels(&at, site, remarks);
+            remark_useless(text, &at, site, remarks);
         }
         self.remark_queues(remarks);
     }
@@ -179,6 +180,42 @@ impl Draft {
                     remarks.push((at, Wrong::NoFile { path, error }));
                 }
             }
+        }
+    }
+}
+
+/// Variables by which a script reads its request.
+const OF_EACH_REQUEST: [&str; 5] =
+    ["CONTENT_LENGTH", "CONTENT_TYPE", "REQUEST_METHOD", "QUERY_STRING", "SERVER_PROTOCOL"];
+
+/// What means nothing as things are, or more than can be meant.
+fn remark_useless(text: &Reader<'_>, at: &At, site: &Site, remarks: &mut Remarks) {
+    let place = |list: &str, index: usize| at.child(list).item(index);
+    let proxies = site.proxies.iter().enumerate().map(|(index, one)| {
+        let route = one.route();
+        (place("proxy", index), one.settings().group, route, one.tells_client_first())
+    });
+    let scripts = site.fastcgi.iter().enumerate().map(|(index, one)| {
+        (place("fastcgi", index), one.settings(None).group, one.route(), false)
+    });
+    for (index, one) in site.fastcgi.iter().enumerate() {
+        let set = one.settings(None).request.set;
+        let own = set.iter().find(|(name, _)| OF_EACH_REQUEST.contains(&&**name));
+        let wrong = own.map(|(name, _)| Wrong::OfEachRequest { name: name.to_string() });
+        remarks.extend(wrong.map(|wrong| (place("fastcgi", index).child("set"), wrong)));
+    }
+    for (at, group, route, tells_client_first) in proxies.chain(scripts) {
+        let mut useless = |key: &str, is_so: bool, beside: &'static str| {
+            let at = at.child(key);
+            if is_so && text.says(&at) {
+                remarks.push((at, Wrong::Useless { beside }));
+            }
+        };
+        useless("retry_budget", group.retries == 0, "retries = 0");
+        let keeps = group.keep_alive.connections > 0;
+        useless("keep_alive.connections", tells_client_first && keeps, "proxy_protocol");
+        if route.sends.iter().any(|sent| sent.covers(&route.path)) {
+            remarks.push((at.child("accel_redirect"), Wrong::HidesRoute));
         }
     }
 }

@@ -153,6 +153,18 @@ pub enum Wrong {
         /// What it would need beside it.
         needs: &'static str,
     },
+    /// A setting that means nothing beside another one.
+    Useless {
+        /// The other one.
+        beside: &'static str,
+    },
+    /// A variable that belongs to each request, set for all.
+    OfEachRequest {
+        /// Which one.
+        name: String,
+    },
+    /// Clients are refused the paths of a route because its application may have these sent.
+    HidesRoute,
     /// A bound that lies behind another one.
     Exceeds {
         /// The other one.

@@ -1272,3 +1272,41 @@ fn constants_of_another_machine_are_remarked() {
                  forebay calibrate on this one";
     assert_eq!(remarks("Abacus 3"), [other]);
 }
+
+#[test]
+fn what_means_nothing_in_a_route_is_remarked() {
+    let folder = Folder::new();
+    let route = |keys: &str| {
+        folder.remarks(&format!(
+            "root = \"site\"\n[[proxy]]\npath = \"/app\"\nto = \"http://10.0.0.1:9\"\n{keys}\n"
+        ))
+    };
+    for (keys, expected) in [
+        ("retries = 0\nretry_budget = \"10%\"", "retry_budget: means nothing beside retries = 0"),
+        (
+            "proxy_protocol = \"v1\"\nkeep_alive.connections = 4",
+            "keep_alive.connections: means nothing beside proxy_protocol",
+        ),
+        (
+            "accel_redirect = [\"/app\"]",
+            "accel_redirect: has the path of its own route in it: clients get 404 for all that the \
+             application has",
+        ),
+    ] {
+        let remarks = route(keys);
+        let is_said = remarks.len() == 1 && remarks[0].ends_with(expected);
+        assert!(is_said, "{keys}: {remarks:?}");
+    }
+    let scripts = folder.remarks(
+        "root = \"site\"\n[[fastcgi]]\nto = \"10.0.0.1:9\"\nset = { CONTENT_LENGTH = \"1\" }\n",
+    );
+    assert!(scripts.len() == 1 && scripts[0].contains("sets CONTENT_LENGTH"), "{scripts:?}");
+    for keys in [
+        "retries = 0",
+        "retry_budget = \"10%\"",
+        "proxy_protocol = \"v1\"",
+        "accel_redirect = [\"/app/x\"]",
+    ] {
+        assert!(route(keys).is_empty(), "{keys}");
+    }
+}

@@ -66,6 +66,14 @@ impl fmt::Display for Wrong {
             }
             Wrong::Beside { other, reason } => write!(f, "cannot stand beside {other}: {reason}"),
             Wrong::Idle { needs } => write!(f, "means nothing without {needs}"),
+            Wrong::Useless { beside } => write!(f, "means nothing beside {beside}"),
+            Wrong::OfEachRequest { name } => write!(
+                f,
+                "sets {name}, which says of each request what it is: scripts misread all others"
+            ),
+            Wrong::HidesRoute => f.write_str(
+                "has the path of its own route in it: clients get 404 for all that the application has",
+            ),
             Wrong::Exceeds { other, effect } => write!(f, "is more than {other}: {effect}"),
             Wrong::Shadowed { place } => {
                 write!(f, "decides nothing: one before it is for the same paths")?;
