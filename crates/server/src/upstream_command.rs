@@ -58,7 +58,9 @@ fn state(condition: Condition, now_ms: u64) -> String {
 
 /// Whether an upstream is meant by a name: as logs call it, or as it stands in the configuration.
 fn is_meant(seen: &Seen, name: &str) -> bool {
-    let written = || Address::http(name).or_else(|_| Address::fastcgi(name));
+    // browsers and shells put a slash behind an address
+    let address = name.strip_suffix('/').unwrap_or(name);
+    let written = || Address::http(address).or_else(|_| Address::fastcgi(name));
     seen.label == name
         || seen.label.strip_prefix("unix:") == Some(name)
         || written().is_ok_and(|address| address.to_string() == seen.label)
@@ -142,7 +144,9 @@ mod tests {
         assert!(ask("list").1.contains("10.0.0.2:9000       drained"));
         let (code, said) = ask("drain /run/php.sock");
         assert!(code == 0 && said.contains("clients get 503"), "{said}");
-        assert_eq!(ask("resume 10.0.0.2:9000"), (0, "10.0.0.2:9000 is asked again\n".to_owned()));
+        let again = (0, "10.0.0.2:9000 is asked again\n".to_owned());
+        assert_eq!(ask("resume http://10.0.0.2:9000/"), again);
+        assert_eq!(ask("resume 10.0.0.2:9000"), again);
         assert_eq!(
             ask("drain 10.0.0.3:9000"),
             (
