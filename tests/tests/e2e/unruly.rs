@@ -120,7 +120,7 @@ fn line_of(server: &Server, path: &str) -> String {
 /// However many are dead, the one that is well answers.
 #[test]
 fn one_of_three_that_is_well_answers_all() {
-    let well = Application::start(|head, wire| hello(head, wire));
+    let well = Application::start(hello);
     for balance in ["least", "round-robin", "two-choices", "hash"] {
         let (dead, gone) = (free_addr(), free_addr());
         let (server, _folder) = server(&format!(
@@ -337,7 +337,7 @@ fn a_broken_upload_names_its_upstream() {
 /// That this server has no descriptors is no fault of an application.
 #[test]
 fn the_lack_of_descriptors_is_not_held_against_applications() {
-    let application = Application::start(|head, wire| hello(head, wire));
+    let application = Application::start(hello);
     let (server, _folder) = server(&format!(
         "[[proxy]]\npath = \"/app\"\nto = \"http://{}\"\nmax_fails = 1\n",
         application.addr
@@ -425,7 +425,7 @@ fn errors_of_ours_keep_what_their_status_means() {
 /// What only a server that decides may say of a client is said by no client, on whatever path.
 #[test]
 fn copied_fields_cannot_be_forged_beside_their_path() {
-    let application = Application::start(|head, wire| hello(head, wire));
+    let application = Application::start(hello);
     let authority = Application::start(|_, stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\nRemote-User: ada\r\nContent-Length: 0\r\n\r\n")?;
         Ok(true)
@@ -454,7 +454,7 @@ fn copied_fields_cannot_be_forged_beside_their_path() {
 /// A rule for a path holds for the path with parameters, which applications may take for the same.
 #[test]
 fn rules_are_not_passed_by_path_parameters() {
-    let application = Application::start(|head, wire| hello(head, wire));
+    let application = Application::start(hello);
     let (server, folder) = server(&format!(
         "[[rule]]\nname = \"no\"\npath = \"/app/login/*\"\naction = \"reject\"\n\
          [[rule]]\nname = \"neither\"\npath = \"/app/login\"\naction = \"reject\"\n\
@@ -475,7 +475,7 @@ fn rules_are_not_passed_by_path_parameters() {
 /// The PROXY header of a connection names the client that a trusted proxy has named.
 #[test]
 fn proxy_headers_name_the_client() {
-    let application = Application::start(|head, wire| hello(head, wire));
+    let application = Application::start(hello);
     let (server, _folder) = server(&format!(
         "trusted_proxies = [\"127.0.0.1\"]\n\
          [[proxy]]\npath = \"/\"\nto = \"http://{}\"\nproxy_protocol = \"v1\"\n",
