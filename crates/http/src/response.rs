@@ -4,7 +4,7 @@
 //! one client is given what was meant for another (RFC 9112 §11.1 and §11.2).
 
 use crate::framing::number;
-use crate::head::{self, ConnectionField, Lines, MOST_LINES, Version};
+use crate::head::{self, ConnectionField, FieldSpan, Lines, MOST_LINES, Version};
 
 /// How large the head of an answer may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,31 +98,22 @@ pub struct Response<'h> {
 #[derive(Clone, Copy, Debug)]
 enum FieldLines<'h> {
     Received(&'h [httparse::Header<'h>]),
-    Kept { bytes: &'h [u8], places: &'h [FieldPlace] },
-}
-
-/// Where name and value of a field stand in a head.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct FieldPlace {
-    name: (u32, u32),
-    value: (u32, u32),
+    Kept { names: &'h str, bytes: &'h [u8], fields: &'h [FieldSpan] },
 }
 
 impl<'h> FieldLines<'h> {
     fn len(self) -> usize {
         match self {
             FieldLines::Received(lines) => lines.len(),
-            FieldLines::Kept { places, .. } => places.len(),
+            FieldLines::Kept { fields, .. } => fields.len(),
         }
     }
 
     fn get(self, at: usize) -> Option<(&'h str, &'h [u8])> {
         match self {
             FieldLines::Received(lines) => lines.get(at).map(|line| (line.name, line.value)),
-            FieldLines::Kept { bytes, places } => {
-                let part = |(start, end): (u32, u32)| bytes.get(start as usize..end as usize);
-                let FieldPlace { name, value } = places.get(at)?;
-                Some((std::str::from_utf8(part(*name)?).ok()?, part(*value)?))
+            FieldLines::Kept { names, bytes, fields } => {
+                fields.get(at).map(|field| field.of(names, bytes))
             }
         }
     }
@@ -137,7 +128,8 @@ pub struct KeptResponse {
     content_length: Option<u64>,
     keep_alive: bool,
     len: usize,
-    places: Vec<FieldPlace>,
+    names: String,
+    fields: Vec<FieldSpan>,
 }
 
 impl KeptResponse {
@@ -151,7 +143,7 @@ impl KeptResponse {
             content_length: self.content_length,
             keep_alive: self.keep_alive,
             len: self.len,
-            lines: FieldLines::Kept { bytes, places: &self.places },
+            lines: FieldLines::Kept { names: &self.names, bytes, fields: &self.fields },
         }
     }
 }
@@ -232,13 +224,15 @@ impl<'h> Response<'h> {
         // a head is far smaller than what four bytes count
         let place = |part: &[u8]| {
             let start = (part.as_ptr() as usize).wrapping_sub(begin);
-            if part.is_empty() { (0, 0) } else { (start as u32, (start + part.len()) as u32) }
+            if part.is_empty() { 0..0 } else { start as u32..(start + part.len()) as u32 }
         };
-        let mut places = Vec::with_capacity(self.lines.len());
-        places.extend(self.fields().map(|(name, value)| {
-            let (name, value) = (place(name.as_bytes()), place(value));
-            FieldPlace { name, value }
-        }));
+        let mut names = String::with_capacity(self.fields().map(|(name, _)| name.len()).sum());
+        let mut fields = Vec::with_capacity(self.lines.len());
+        for (name, value) in self.fields() {
+            let start = names.len() as u32;
+            names.push_str(name);
+            fields.push(FieldSpan::new(start..names.len() as u32, place(value)));
+        }
         KeptResponse {
             status: self.status,
             version: self.version,
@@ -246,7 +240,8 @@ impl<'h> Response<'h> {
             content_length: self.content_length,
             keep_alive: self.keep_alive,
             len: self.len,
-            places,
+            names,
+            fields,
         }
     }
 
