@@ -90,9 +90,9 @@ fn run(packets: u64) {
 /// The sockets of TCP that this network namespace holds.
 fn held() -> String {
     let held = fs::read_to_string("/proc/thread-self/net/sockstat").unwrap();
-    // the memory of all namespaces comes after
     let held = held.lines().find(|line| line.starts_with("TCP")).unwrap();
-    held.split(" alloc").next().unwrap().to_owned()
+    // what comes after is of all namespaces
+    held.split(" orphan").next().unwrap().to_owned()
 }
 
 struct Noise {
