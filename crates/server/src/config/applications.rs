@@ -212,8 +212,7 @@ fn remark_useless(text: &Reader<'_>, at: &At, site: &Site, remarks: &mut Remarks
             }
         };
         useless("retry_budget", group.retries == 0, "retries = 0");
-        let keeps = group.keep_alive.connections > 0;
-        useless("keep_alive.connections", tells_client_first && keeps, "proxy_protocol");
+        useless("keep_alive.connections", tells_client_first, "proxy_protocol");
         if route.sends.iter().any(|sent| sent.covers(&route.path)) {
             remarks.push((at.child("accel_redirect"), Wrong::HidesRoute));
         }
