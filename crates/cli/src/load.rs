@@ -314,13 +314,14 @@ fn single(load: &Load, base: Option<&Target>) -> Result<Group, Failed> {
         let (key, value) = setting
             .split_once('=')
             .ok_or_else(|| usage(format!("--set {setting}: expected KEY=VALUE")))?;
-        // fields add up, but nothing else is said twice
+        // fields add up, and "set" is the set of files; nothing else is said twice
         let option = match key {
             "request_body" => "body",
             "http" => "http2",
             key => key,
         };
-        if option != "header" && load.of_the_one_group().any(|given| given == option) {
+        let is_other = ["header", "set"].contains(&option);
+        if !is_other && load.of_the_one_group().any(|given| given == option) {
             return Err(usage(format!("--set {setting}: --{option} says it already")));
         }
         draft.set(key, value);

@@ -352,8 +352,13 @@ impl Server {
                 self.status.drains();
                 self.give_all(Order::Drain);
                 // groups that drain hold duplicates and take what is queued; a command that asks how far
-                // they are finds the admin listener
+                // they are finds the admin listener, unless that of the next generation answers there
+                let is_stage = self.config.place.is_some();
+                if is_stage {
+                    self.admin.take().into_iter().for_each(RunningAdmin::stop);
+                }
                 let admin = self.plan.admin.iter().flat_map(|admin| &admin.listen);
+                let admin = admin.filter(|_| !is_stage);
                 let admin: Vec<_> = admin.map(|endpoint| endpoint.listen.clone()).collect();
                 self.listeners().end(&admin);
                 self.notifier.stopping("draining");

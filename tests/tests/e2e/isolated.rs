@@ -3,7 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::{Folder, counting};
-use forebay_tests::faults::soon;
+use forebay_tests::faults::{Served, soon};
 use forebay_tests::server::{binary, free_addr};
 use forebay_tests::{Options, Server, is_full_matrix, wire};
 use rustix::process::{Pid, Signal, kill_process};
@@ -803,4 +803,20 @@ fn stages_stay_if_their_successors_cannot_serve() {
     }
     assert!(get(server.addr(), "/").starts_with(b"HTTP/1.1 200 OK\r\n"));
     end(server);
+}
+
+/// Whoever looks at the admin listener finds it before and after each reload, and what it says is of those that serve.
+#[test]
+fn the_admin_listener_stays_through_reloads() {
+    let folder = site();
+    let served = Served::start("isolated", folder.path(), UNHURRIED);
+    for count in 1..=3 {
+        served.signal(Signal::HUP);
+        let done = || served.stderr().matches("the stages are replaced").count() == count;
+        assert!(soon(wire::PATIENCE, done), "{}", served.stderr());
+        assert!(told(&get(served.addr(), "/")).0.contains(" 200 "), "{}", served.stderr());
+        // the one before answers for a moment, until it is told to go
+        let is_known = || served.metric("forebay_connections_accepted_total") > 0;
+        assert!(soon(wire::PATIENCE, is_known), "{}", served.metrics());
+    }
 }

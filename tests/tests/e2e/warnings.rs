@@ -90,7 +90,8 @@ fn a_reload_tells_of_constants_of_another_machine() {
     let folder = Folder::new();
     folder.write("index.html", b"home");
     let options = || Options::new(folder.path()).engine("event");
-    let server = Server::start(&options());
+    // with a file, which is read again
+    let server = Server::start(&options().config("timeouts.head = \"10s\""));
     let file = server.folder().join("calibration.toml");
     let each = "{ accept = 0.1, receive = 0.1, process = 0.1, send = 0.1 }";
     let told = |processor: &str| {

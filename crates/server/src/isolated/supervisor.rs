@@ -188,8 +188,11 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
     result
 }
 
+/// Where clients and those who look come to. Receive is given all of it: the next generation comes while this one
+/// is there.
 fn endpoints(config: &Config) -> Vec<Endpoint> {
-    config.listeners.iter().flat_map(|listener| listener.listen.clone()).collect()
+    let public = config.listeners.iter().flat_map(|listener| listener.listen.clone());
+    public.chain(config.admin.listen.0.iter().cloned()).collect()
 }
 
 /// Whom stages become, if they are to be another than this process.

@@ -376,7 +376,12 @@ fn what_another_setting_leaves_without_effect_is_remarked() {
     );
     let constant =
         "timeouts.idle = \"1s\"\nkeep_alive.floor = \"2s\"\nkeep_alive.law = \"constant\"";
-    assert_eq!(remarks(constant), nothing);
+    assert_eq!(
+        remarks(constant),
+        [
+            "DIR/forebay.toml:3:20: keep_alive.floor: means nothing without keep_alive.law = \"linear\" or \"exponential\""
+        ]
+    );
 }
 
 #[test]
