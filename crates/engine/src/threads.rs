@@ -11,7 +11,7 @@
 //!   [`Parts::ahead`] says are put in order when one ends: see `ahead.rs`. With classes, threads whose
 //!   request is there wait for a permit, by rank; with or without, those wait for one that have a job
 //!   that waits for a device: see `permits.rs`.
-//! * **Run and drain.** [`run`] returns when a drain was ordered and the last thread has ended, or
+//! * **Run and drain.** [`Threads::run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
 use crate::accept::{BATCH, ListenerSet, PAUSE_MS};
