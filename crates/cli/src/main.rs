@@ -86,6 +86,8 @@ fn run_file(file: PathBuf) -> Result<(), Failure> {
 /// Does one stage's part of what a configuration file says.
 fn stage(options: Stage) -> Result<(), Failure> {
     let Stage { role, config: file, links, instance } = options;
+    // it was started by a descriptor, whose number would be its name
+    forebay_sys::process::set_name(&format!("forebay-{role}"));
     let _hold = isolated::hold(&links);
     let read = match isolated::copy(&links) {
         Some(copy) => config::load_copy(&copy, &file).map_err(Failure::Configuration)?,

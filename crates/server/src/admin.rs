@@ -98,6 +98,11 @@ impl AdminListener {
 }
 
 impl RunningAdmin {
+    /// It has a successor: what it has accepted it answers, and then it ends.
+    pub fn leave(self) {
+        self.control.give(Order::Drain);
+    }
+
     /// Ends it at once.
     pub fn stop(self) {
         self.control.give(Order::Stop);

@@ -15,14 +15,16 @@
 //! |---|---|
 //! | `cgroups` | limits of stages, by control groups |
 //! | `ending` | how a process has ended |
+//! | `generation` | all processes of one configuration: they are started, started again, and ended |
 //! | `links` | the directory with the sockets of the stages |
 //! | `seal` | what a process of *process* gives up, so that one that was taken over gets nothing |
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
 //! | `status` | what `forebay status` says of them |
-//! | `supervisor` | the process that starts the others, and starts them again |
+//! | `supervisor` | the process that has the listening sockets, and replaces one generation by the next |
 
 mod cgroups;
 mod ending;
+mod generation;
 mod links;
 mod seal;
 mod stage;

@@ -12,6 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+/// A service manager that does not listen keeps the server for no longer. One that only has much to hear, as
+/// when many services start at once (net.unix.max_dgram_qlen is 10), is waited for: what is said once must arrive.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The way to the service manager, if there is one.
 #[derive(Debug)]
 pub struct Notifier {
@@ -87,7 +91,7 @@ fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
     };
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
-    socket.set_nonblocking(true)?;
+    socket.set_write_timeout(Some(PATIENCE))?;
     Ok(socket)
 }
 

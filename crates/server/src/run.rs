@@ -33,7 +33,7 @@ use crate::sandbox::Sandbox;
 use crate::status::Status;
 use crate::upstream_command;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use error::resources;
+pub(crate) use error::resources;
 use forebay_engine::control::{Ended, Order};
 use forebay_engine::worker;
 use forebay_sys::{clock, process};
@@ -50,7 +50,7 @@ const LOG_CLOSE: Duration = Duration::from_secs(2);
 
 /// A signal this soon after the one that began the drain is the same one: `timeout` and some shells
 /// send it to the process and to its group.
-const SAME_SIGNAL: Duration = Duration::from_millis(250);
+pub(crate) const SAME_SIGNAL: Duration = Duration::from_millis(250);
 
 /// How often the operator hears of certificates that expire soon, and of how many at a time.
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -355,7 +355,7 @@ impl Server {
                 // they are finds the admin listener, unless that of the next generation answers there
                 let is_stage = self.config.place.is_some();
                 if is_stage {
-                    self.admin.take().into_iter().for_each(RunningAdmin::stop);
+                    self.admin.take().into_iter().for_each(RunningAdmin::leave);
                 }
                 let admin = self.plan.admin.iter().flat_map(|admin| &admin.listen);
                 let admin = admin.filter(|_| !is_stage);

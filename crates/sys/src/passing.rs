@@ -3,6 +3,7 @@
 
 use crate::broker::CONNECTOR;
 use crate::inherited::FIRST;
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use std::io;
@@ -14,6 +15,23 @@ use std::process::{Child, Command};
 /// Says which processes sockets are passed to: the children of this one. Its own number, as `LISTEN_PID`
 /// has it, is not known before it is started.
 pub(crate) const SUPERVISOR: &str = "FOREBAY_SUPERVISOR";
+
+/// The first of the arguments of a program.
+const NAME: &str = "forebay";
+
+/// A program that is started whatever has become of its file since.
+#[derive(Debug)]
+pub struct Program(OwnedFd);
+
+impl Program {
+    /// The program in this file.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open(path: &Path) -> io::Result<Program> {
+        Ok(Program(fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
+    }
+}
 
 /// Sockets that are passed on.
 #[derive(Debug)]
@@ -47,14 +65,25 @@ impl Passing {
         Ok(self)
     }
 
-    /// Starts a program that has them. It is told to end (SIGTERM) when the calling thread does. It says at
-    /// the datagram socket `notify` that it is ready, as it would to a service manager (sd_notify(3)).
+    /// Starts a program that has them, with what `arguments` adds. It is told to end (SIGTERM) when the calling
+    /// thread does, but not by a terminal, nor with the process group of this process. It says at the datagram
+    /// socket `notify` that it is ready, as it would to a service manager (sd_notify(3)).
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn spawn(self, command: &mut Command, notify: &Path) -> io::Result<Child> {
+    pub fn spawn(
+        self,
+        program: &Program,
+        arguments: impl FnOnce(&mut Command),
+        notify: &Path,
+    ) -> io::Result<Child> {
         let Passing { raised, has_connector } = self;
         let listening = raised.len() - usize::from(has_connector);
+        // the new process has it under this number until it becomes the program
+        let raised_program = fcntl_dupfd_cloexec(&program.0, FIRST + raised.len() as i32)?;
+        let mut command = Command::new(format!("/proc/self/fd/{}", raised_program.as_raw_fd()));
+        command.arg0(NAME).process_group(0);
+        arguments(&mut command);
         for manager in ["LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC"] {
             command.env_remove(manager);
         }
@@ -67,6 +96,10 @@ impl Passing {
         command.env(SUPERVISOR, std::process::id().to_string());
         let prepare = move || {
             set_parent_process_death_signal(Some(Signal::TERM))?;
+            for signal in [libc::SIGHUP, libc::SIGUSR1] {
+                // SAFETY: what is ignored stays so until the program has a handler, and ends it not before.
+                unsafe { libc::signal(signal, libc::SIG_IGN) };
+            }
             for (socket, number) in raised.iter().zip(FIRST..) {
                 // SAFETY: `socket` is open, because `raised` owns it. The descriptor that has the other
                 // number belongs to the new process only, which uses none of its own before it becomes

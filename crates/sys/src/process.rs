@@ -43,6 +43,14 @@ pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// What the process is called in lists of processes, cut to 15 bytes. To be called by its first thread.
+pub fn set_name(name: &str) {
+    let end = name.bytes().take(15).take_while(|byte| *byte != 0).count();
+    let name = std::ffi::CString::new(&name.as_bytes()[..end]);
+    // a name is no reason to stop
+    let _ = name.map(|name| rustix::thread::set_name(&name));
+}
+
 /// How many threads can run at once: the cores this process may use, cut by the quota of its
 /// cgroup; at least 1. Asked once: what a sandbox hides later makes no difference.
 pub fn usable_cores() -> usize {

@@ -47,6 +47,11 @@ impl Pings {
                         link.not_asked(ping, now);
                     }
                 }
+                Err(error) if stage.is_own() && has_no_listener(&error) => {
+                    if let Some(mut link) = stage.link() {
+                        link.takes_nothing(ping, now);
+                    }
+                }
                 Err(_) => tell(stage, ping, false, now),
             }
         }
@@ -127,6 +132,11 @@ impl Open {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A Unix socket that is no more listened at.
+fn has_no_listener(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
 
 /// Nothing is there yet.

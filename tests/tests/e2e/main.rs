@@ -48,6 +48,7 @@ mod runner;
 mod serve_command;
 mod sites;
 mod smuggling;
+mod stage_ends;
 mod stage_tunnels;
 mod stages;
 mod tls;

@@ -128,7 +128,7 @@ fn refused(path: &Path) -> impl FnOnce(io::Error) -> Missing {
 
 /// The groups of one generation of stages. They go with it: its processes must have ended.
 #[derive(Debug, Default)]
-pub(super) struct Generation {
+pub(super) struct Groups {
     /// By hierarchy, locked.
     roots: Vec<Root>,
 }
@@ -143,10 +143,10 @@ struct Root {
 
 impl Cgroups {
     /// The groups of a generation with this name, and the limits in them.
-    pub(super) fn generation(&mut self, name: &str, config: &Isolated) -> Generation {
-        let mut generation = Generation::default();
+    pub(super) fn groups(&mut self, name: &str, config: &Isolated) -> Groups {
+        let mut groups = Groups::default();
         if !are_wanted(config) {
-            return generation;
+            return groups;
         }
         if self.hierarchies.is_none() {
             self.hierarchies = Some(find());
@@ -156,17 +156,17 @@ impl Cgroups {
         }
         for role in Role::ALL {
             for limit in limits(config, role) {
-                if let Err(missing) = self.limit(&mut generation, name, role, &limit) {
+                if let Err(missing) = self.limit(&mut groups, name, role, &limit) {
                     say(format_args!("stage {role} has no isolated.{}: {missing}", limit.key));
                 }
             }
         }
-        generation
+        groups
     }
 
     fn limit(
         &mut self,
-        generation: &mut Generation,
+        groups: &mut Groups,
         name: &str,
         role: Role,
         limit: &Limit,
@@ -177,7 +177,7 @@ impl Cgroups {
         if hierarchy.is_two {
             self.delegate(&hierarchy.base, limit.controller)?;
         }
-        let root = generation.root(&hierarchy, name)?;
+        let root = groups.root(&hierarchy, name)?;
         if hierarchy.is_two {
             enable(&root.path, limit.controller)?;
         }
@@ -215,7 +215,7 @@ impl Drop for Cgroups {
     }
 }
 
-impl Generation {
+impl Groups {
     /// That of this hierarchy, made if need be.
     fn root(&mut self, hierarchy: &Hierarchy, name: &str) -> Result<&mut Root, Missing> {
         let path = hierarchy.base.join(name);
@@ -253,7 +253,7 @@ impl Root {
     }
 }
 
-impl Drop for Generation {
+impl Drop for Groups {
     fn drop(&mut self) {
         self.roots.iter().for_each(|root| remove(&root.path));
     }
@@ -411,15 +411,15 @@ mod tests {
         let name = "forebay-1-0";
         fs::create_dir(base.join(name)).unwrap();
         fs::write(base.join(name).join(CONTROLS), "").unwrap();
-        let generation = cgroups.generation(name, &config);
+        let groups = cgroups.groups(name, &config);
         let read = |file: &str| fs::read_to_string(base.join(name).join(file)).unwrap();
         assert_eq!(read("respond/cpu.weight"), "50");
         assert_eq!(read("respond/memory.max"), "1048576");
         assert_eq!(read(CONTROLS), "+memory");
-        generation.enter(Role::Respond, 7);
+        groups.enter(Role::Respond, 7);
         assert_eq!(read("respond/cgroup.procs"), "7");
         // there is no controller for it, and so nothing to enter
-        generation.enter(Role::Process, 8);
+        groups.enter(Role::Process, 8);
         assert!(!base.join(name).join("process").exists());
         fs::remove_dir_all(&base).unwrap();
     }

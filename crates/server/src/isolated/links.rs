@@ -11,11 +11,13 @@ use super::stage::Role;
 use forebay_sys::clock;
 use forebay_sys::folder::{self, Folder};
 use forebay_upstream::ends::{End, Ends};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::net::Shutdown;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 /// The name of the configuration that the stages share, among their sockets.
 const COPY: &str = "forebay.toml";
@@ -75,9 +77,35 @@ impl Links {
         self.path().join(NOTIFY)
     }
 
-    /// Hears that stages are ready, for as long as somebody wants to know.
-    pub(super) fn hear(&self) -> io::Result<UnixDatagram> {
-        UnixDatagram::bind(self.notify())
+    /// Calls `tell` on a thread of its own for each process that says that it serves, until the end of what this
+    /// returns. Processes that start later tell nobody.
+    pub(super) fn hear(&self, tell: impl Fn() + Send + 'static) -> io::Result<Hearing> {
+        let (path, socket) = (self.notify(), UnixDatagram::bind(self.notify())?);
+        let hearing = Hearing { path, socket: socket.try_clone()? };
+        let hear = move || {
+            let mut text = [0; 512];
+            // a message of nothing is the end
+            while let Ok(length @ 1..) = socket.recv(&mut text) {
+                if text[..length].starts_with(b"READY=1\n") {
+                    tell();
+                }
+            }
+        };
+        thread::Builder::new().name("readiness".to_owned()).spawn(hear)?;
+        Ok(hearing)
+    }
+}
+
+/// Processes are heard that say that they serve.
+pub(super) struct Hearing {
+    path: PathBuf,
+    socket: UnixDatagram,
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 

@@ -79,6 +79,11 @@ impl Role {
         }
     }
 
+    /// Who asks it.
+    pub(super) fn before(self) -> Option<Role> {
+        Role::ALL.into_iter().find(|role| role.next() == Some(self))
+    }
+
     /// How many processes there are for it.
     pub(super) fn instances(self, config: &Config) -> u64 {
         match self {

@@ -30,6 +30,8 @@ pub(super) enum Is {
         process: u32,
         since: Instant,
     },
+    /// It was started, and does not serve yet.
+    Starting(u32),
     /// It has ended, and is started again after so long.
     Due(Duration),
     Ended,
@@ -84,6 +86,7 @@ fn row(one: &Instance, answers: Option<bool>) -> [String; 6] {
             (String::new(), format!("starts in {} ms", left.as_millis()), String::new())
         }
         Is::Ended => (String::new(), "has ended".to_owned(), String::new()),
+        Is::Starting(process) => (process.to_string(), "starts".to_owned(), String::new()),
         Is::Leaving(process) => {
             (process.to_string(), "finishes what it has".to_owned(), String::new())
         }

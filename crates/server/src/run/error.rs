@@ -103,6 +103,6 @@ impl fmt::Display for RunError {
 impl std::error::Error for RunError {}
 
 /// What the machine lacks.
-pub(super) fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
+pub(crate) fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::Resources { what, error }
 }

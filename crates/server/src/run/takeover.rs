@@ -216,7 +216,7 @@ impl Server {
             }
         };
         if let Change::To(admin) = admin {
-            std::mem::replace(&mut self.admin, admin).into_iter().for_each(RunningAdmin::stop);
+            std::mem::replace(&mut self.admin, admin).into_iter().for_each(RunningAdmin::leave);
         }
         let has_lost = self.listeners().settle();
         self.common = common;

@@ -759,6 +759,16 @@ impl Link {
         }
     }
 
+    /// Nobody listens where the instance is asked, and its connections end with it: it takes nothing new, and what
+    /// it has is lost when they end. An instance that drains finishes it.
+    pub fn takes_nothing(&mut self, ping: Ping, now_ms: u64) {
+        let Some(one) = self.instances.get_mut(ping.instance) else { return };
+        if one.pings == ping.number {
+            (one.ping, one.heard_ms, one.is_doubted) = (Pinged::No, now_ms, false);
+            one.mark(now_ms);
+        }
+    }
+
     /// It could not be asked, for a reason that tells nothing of it.
     pub fn not_asked(&mut self, ping: Ping, now_ms: u64) {
         let Some(one) = self.instances.get_mut(ping.instance) else { return };

@@ -1,0 +1,408 @@
+//! All processes that have one configuration, from their start to their end.
+//!
+//! ```text
+//!   start           all serve           end               none is left
+//!  ──────► rising ────────────► serving ──────► ending ────────────────► over
+//! ```
+//!
+//! Rising, those that answer are there before those that ask. Serving, what ends is started again. Ending, those
+//! that ask go before those that answer: what is under way comes to its end.
+
+use super::cgroups::{Cgroups, Groups};
+use super::ending::{Ending, OutOfMemory};
+use super::links::{Hearing, Links};
+use super::stage::{Place, Role};
+use super::status::{Instance, Is};
+use crate::config::Config;
+use crate::privileges;
+use crate::run::{RunError, resources, say};
+use forebay_sys::broker::{self, Broker};
+use forebay_sys::passing::{self, Passing, Program};
+use forebay_sys::unix;
+use forebay_upstream::settings::Address;
+use signal_hook::consts::{SIGQUIT, SIGUSR1};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections of the stage before that wait for an instance.
+const BACKLOG: i32 = 4096;
+
+/// A process that has ended is started again after so long; twice as long each time.
+const FIRST_REST: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// One that has lived for so long is started again as if it were the first time.
+const LIVES: Duration = Duration::from_secs(10);
+
+/// How long the processes of a stage may take until they serve.
+const READY: Duration = Duration::from_secs(60);
+
+/// How long processes have to end beyond the time for a drain, before they are killed.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// And when they are to end at once.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+/// A thread that connects needs hardly any stack.
+const CONNECT_STACK_BYTES: usize = 64 * 1024;
+
+/// What is the same for all generations.
+pub(super) struct Common {
+    /// The configuration file.
+    pub(super) file: PathBuf,
+    /// The program; an upgrade replaces the file.
+    pub(super) program: PathBuf,
+    /// The listening sockets, for `receive`.
+    pub(super) sockets: Vec<OwnedFd>,
+}
+
+/// All processes that have one configuration.
+pub(super) struct Generation {
+    common: Arc<Common>,
+    pub(super) config: Config,
+    /// The program, whatever becomes of its file.
+    program: Program,
+    links: Links,
+    groups: Groups,
+    /// Whom stages become, but for *process*: by numbers of user and group. The supervisor stays what it is.
+    user: Option<(u32, u32)>,
+    slots: Vec<Slot>,
+    phase: Phase,
+}
+
+/// A place for a process.
+struct Slot {
+    role: Role,
+    instance: u64,
+    child: Option<Child>,
+    started: Instant,
+    rest: Duration,
+    /// When it is started again.
+    due: Option<Instant>,
+    /// How often it was.
+    restarts: u64,
+}
+
+/// How far a generation is.
+enum Phase {
+    Rising {
+        /// The stage whose processes are waited for.
+        role: Role,
+        /// So many of them have not said that they serve.
+        missing: usize,
+        since: Instant,
+        _hearing: Hearing,
+    },
+    Serving,
+    Ending {
+        /// The stage that was told to end; those before it have ended.
+        role: Role,
+        /// How it was told.
+        signal: i32,
+        /// What is left then is killed.
+        until: Option<Instant>,
+    },
+}
+
+impl Generation {
+    /// Starts the processes of the last stage; the others follow as these say that they serve. `tell` is called
+    /// for each that does, and [`ready`](Generation::ready) is to be called then.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub(super) fn start(
+        common: &Arc<Common>,
+        config: Config,
+        cgroups: &mut Cgroups,
+        tell: impl Fn() + Send + 'static,
+    ) -> Result<Generation, RunError> {
+        let user = privileges::another(&config).map_err(RunError::Privileges)?;
+        let user = user.map(|user| (user.user, user.group));
+        let program = Program::open(&common.program).map_err(resources("the program"))?;
+        let links = Links::make(user.is_some()).map_err(resources("a directory for sockets"))?;
+        links.keep(&common.file).map_err(resources("a copy of the configuration"))?;
+        let hearing = links.hear(tell).map_err(resources("a socket for stages that are ready"))?;
+        let groups = cgroups.groups(&links.name(), &config.isolated);
+        let (role, since) = (Role::Respond, Instant::now());
+        let mut generation = Generation {
+            common: Arc::clone(common),
+            program,
+            links,
+            groups,
+            user,
+            slots: slots(&config),
+            config,
+            phase: Phase::Rising { role, missing: 0, since, _hearing: hearing },
+        };
+        generation.rise(Some(role))?;
+        Ok(generation)
+    }
+
+    /// One more of its processes serves.
+    ///
+    /// # Errors
+    /// What is in the way of the next.
+    pub(super) fn ready(&mut self) -> Result<(), RunError> {
+        let Phase::Rising { role, missing, .. } = &mut self.phase else { return Ok(()) };
+        *missing = missing.saturating_sub(1);
+        let next = role.before();
+        if *missing > 0 { Ok(()) } else { self.rise(next) }
+    }
+
+    /// Starts the processes of this stage; where other software does its part, those of the stage before.
+    fn rise(&mut self, mut from: Option<Role>) -> Result<(), RunError> {
+        while let Some(next) = from {
+            let slots = 0..self.slots.len();
+            let slots: Vec<_> = slots.filter(|&at| self.slots[at].role == next).collect();
+            slots.iter().try_for_each(|&at| self.start_one(at)).map_err(resources("a process"))?;
+            if let (Phase::Rising { role, missing, since, .. }, 1..) =
+                (&mut self.phase, slots.len())
+            {
+                (*role, *missing, *since) = (next, slots.len(), Instant::now());
+                return Ok(());
+            }
+            from = next.before();
+        }
+        self.phase = Phase::Serving;
+        Ok(())
+    }
+
+    /// Starts the process of a slot.
+    fn start_one(&mut self, at: usize) -> io::Result<()> {
+        let Slot { role, instance, .. } = self.slots[at];
+        let place = Place { role, instance, links: self.links.path().to_owned() };
+        let mut own = None;
+        if role != Role::Receive {
+            let path = place.socket(role, instance);
+            // where an instance has ended nobody listens: that nothing ran is certain then
+            let _ = fs::remove_file(&path);
+            let (socket, file) = unix::listen_for(&path, BACKLOG, self.user)?;
+            // its file goes with the directory
+            file.leave();
+            own = Some(socket);
+        }
+        let passed: &[OwnedFd] = own.as_ref().map_or(&self.common.sockets, std::slice::from_ref);
+        let mut passing = Passing::new(passed)?;
+        if role == Role::Process {
+            let (asks, broker) = broker::pair()?;
+            passing = passing.with_connector(&asks)?;
+            connect_for(broker, place.addresses(&self.config, Role::Respond))?;
+        }
+        let arguments = |command: &mut Command| {
+            command.args(["stage", role.name(), "--config"]).arg(&self.common.file);
+            command.arg("--links").arg(self.links.path());
+            command.args(["--instance", &instance.to_string()]);
+        };
+        let child = passing.spawn(&self.program, arguments, &self.links.notify())?;
+        self.groups.enter(role, child.id());
+        let slot = &mut self.slots[at];
+        (slot.child, slot.started, slot.due) = (Some(child), Instant::now(), None);
+        Ok(())
+    }
+
+    /// Whether all of it serves.
+    pub(super) fn serves(&self) -> bool {
+        matches!(self.phase, Phase::Serving)
+    }
+
+    /// Whether none of its processes is left.
+    pub(super) fn is_over(&self) -> bool {
+        self.slots.iter().all(|slot| slot.child.is_none())
+    }
+
+    /// When [`go_on`](Generation::go_on) has something to do, if nothing happens.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Rising { since, .. } => Some(*since + READY),
+            Phase::Serving => self.slots.iter().filter_map(|slot| slot.due).min(),
+            Phase::Ending { until, .. } => *until,
+        }
+    }
+
+    /// Takes note of processes that have ended, and does what is due.
+    ///
+    /// # Errors
+    /// A generation that rises cannot: one of its processes has ended, or does not serve.
+    pub(super) fn go_on(&mut self, memory: &mut OutOfMemory) -> Result<(), RunError> {
+        let now = Instant::now();
+        let failed = self.reap(now, memory);
+        match self.phase {
+            Phase::Rising { role, since, .. } => match failed {
+                Some((role, why)) => Err(RunError::Stage { role, why: why.to_string() }),
+                None if now >= since + READY => {
+                    let why = format!("does not serve after {} s", READY.as_secs());
+                    Err(RunError::Stage { role, why })
+                }
+                None => Ok(()),
+            },
+            Phase::Serving => {
+                self.restart(now);
+                Ok(())
+            }
+            Phase::Ending { .. } => {
+                self.end_next(now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes note of processes that have ended, and returns the last of them.
+    fn reap(&mut self, now: Instant, memory: &mut OutOfMemory) -> Option<(Role, Ending)> {
+        let (mut last, serves) = (None, self.serves());
+        for slot in &mut self.slots {
+            let Some(child) = &mut slot.child else { continue };
+            let Ok(Some(status)) = child.try_wait() else { continue };
+            let (number, lived) = (child.id(), slot.started.elapsed());
+            slot.child = None;
+            let (role, instance, ending) = (slot.role, slot.instance, Ending(status));
+            self.links.tell_end(role, instance, ending.was_by_itself(memory));
+            last = Some((role, ending));
+            if !serves {
+                continue;
+            }
+            if lived >= LIVES {
+                slot.rest = FIRST_REST;
+            }
+            say(format_args!(
+                "stage {role} {instance} (process {number}) {ending}; it is started again"
+            ));
+            slot.due = Some(now + slot.rest);
+            slot.rest = (slot.rest * 2).min(LONGEST_REST);
+        }
+        last
+    }
+
+    /// Starts those again whose time has come.
+    fn restart(&mut self, now: Instant) {
+        for at in 0..self.slots.len() {
+            if self.slots[at].due.is_none_or(|due| due > now) {
+                continue;
+            }
+            match self.start_one(at) {
+                Ok(()) => self.slots[at].restarts += 1,
+                Err(error) => {
+                    let Slot { role, instance, .. } = self.slots[at];
+                    say(format_args!("stage {role} {instance} cannot be started: {error}"));
+                    self.slots[at].due = Some(now + LONGEST_REST);
+                }
+            }
+        }
+    }
+
+    /// Begins to end: first what clients see. SIGQUIT gives them all the time that they take.
+    pub(super) fn end(&mut self, signal: i32) {
+        let until = Instant::now() + self.config.timeouts.drain + MARGIN;
+        let (role, until) = (Role::Receive, (signal != SIGQUIT).then_some(until));
+        self.phase = Phase::Ending { role, signal, until };
+        self.signal(role, signal);
+        self.end_next(Instant::now());
+    }
+
+    /// All of it ends at once.
+    pub(super) fn end_at_once(&mut self, signal: i32) {
+        let soon = Instant::now() + AT_ONCE;
+        if let Phase::Ending { until, .. } = &mut self.phase {
+            *until = Some(until.map_or(soon, |until| until.min(soon)));
+        }
+        Role::ALL.into_iter().for_each(|role| self.signal(role, signal));
+    }
+
+    /// The next stage ends when the one before has; in the end all do.
+    fn end_next(&mut self, now: Instant) {
+        let Phase::Ending { mut role, signal, until } = self.phase else { return };
+        while !self.slots.iter().any(|slot| slot.role == role && slot.child.is_some())
+            && let Some(next) = role.next()
+        {
+            role = next;
+            self.signal(next, signal);
+        }
+        let is_late = until.is_some_and(|until| until <= now);
+        self.phase = Phase::Ending { role, signal, until: until.filter(|_| !is_late) };
+        if is_late {
+            for Slot { role, instance, child, .. } in &mut self.slots {
+                let Some(child) = child else { continue };
+                say(format_args!(
+                    "stage {role} {instance} (process {}) has not ended in time: it is killed",
+                    child.id()
+                ));
+                let _ = child.kill();
+            }
+        }
+    }
+
+    /// Its log files are opened again.
+    pub(super) fn reopen_logs(&self) {
+        self.signal(Role::Receive, SIGUSR1);
+    }
+
+    fn signal(&self, role: Role, signal: i32) {
+        let children = self.slots.iter().filter(|slot| slot.role == role);
+        children.filter_map(|slot| slot.child.as_ref()).for_each(|child| {
+            passing::signal(child, signal);
+        });
+    }
+
+    /// Its processes.
+    pub(super) fn instances(&self) -> impl Iterator<Item = Instance> {
+        let now = Instant::now();
+        self.slots.iter().map(move |slot| {
+            let Slot { role, instance, restarts, .. } = *slot;
+            let is = match (&self.phase, &slot.child, slot.due) {
+                (Phase::Rising { .. }, Some(child), _) => Is::Starting(child.id()),
+                (Phase::Serving, Some(child), _) => {
+                    Is::Running { process: child.id(), since: slot.started }
+                }
+                (Phase::Ending { .. }, Some(child), _) => Is::Leaving(child.id()),
+                (_, None, Some(due)) => Is::Due(due.saturating_duration_since(now)),
+                (_, None, None) => Is::Ended,
+            };
+            let is_asked = self.serves() && role != Role::Receive;
+            let place = Place { role, instance, links: self.links.path().to_owned() };
+            let address = is_asked.then(|| Address::Unix(place.socket(role, instance)));
+            Instance { role, name: instance.to_string(), is, address, restarts }
+        })
+    }
+}
+
+impl Drop for Generation {
+    /// Ends what is left without a word.
+    fn drop(&mut self) {
+        for mut child in self.slots.iter_mut().filter_map(|slot| slot.child.take()) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Those that answer are there before those that ask.
+fn slots(config: &Config) -> Vec<Slot> {
+    let of = |role: Role| {
+        (1..=role.instances(config)).map(move |instance| Slot {
+            role,
+            instance,
+            child: None,
+            started: Instant::now(),
+            rest: FIRST_REST,
+            due: None,
+            restarts: 0,
+        })
+    };
+    Role::ALL.into_iter().rev().flat_map(of).collect()
+}
+
+/// Makes the connections of a process to the next stage, until it ends.
+fn connect_for(broker: Broker, to: Vec<Address>) -> io::Result<()> {
+    let connect = move |number: u32| match to.get(number as usize) {
+        Some(address) => address.connect(),
+        None => Err(io::ErrorKind::AddrNotAvailable.into()),
+    };
+    let answer = move || while broker.answer(&connect) {};
+    let thread = thread::Builder::new().name("connect".to_owned()).stack_size(CONNECT_STACK_BYTES);
+    thread.spawn(answer).map(drop)
+}

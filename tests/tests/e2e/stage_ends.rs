@@ -1,0 +1,200 @@
+//! Processes of `isolated` that end, hang or are told to: by the supervisor, by an operator, or all at once.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use crate::isolated::{UNHURRIED, end, freeze, get, signal, site, stage, stages, told, until_gone};
+use forebay_tests::faults::site::{Folder, counting};
+use forebay_tests::faults::soon;
+use forebay_tests::server::{binary, copy_program};
+use forebay_tests::{Options, Server, wire};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// A signal that comes so much later than another is a second one.
+const LATER: Duration = Duration::from_millis(300);
+
+/// `wrapper` starts it.
+fn start(folder: &Folder, wrapper: &[&str], more: &str) -> Server {
+    let config = format!("{UNHURRIED}timeouts.send_window = \"1h\"\n{more}");
+    let mut options = Options::new(folder.join(".")).engine("isolated").config(&config);
+    options.wrapper = wrapper.iter().map(|word| (*word).to_owned()).collect();
+    Server::start(&options)
+}
+
+/// An answer of which something has come.
+struct Download {
+    client: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Download {
+    fn begin(server: &Server) -> Download {
+        let mut client = server.connect();
+        client.set_read_timeout(Some(wire::PATIENCE)).unwrap();
+        let request = b"GET /large.bin HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+        client.write_all(request).unwrap();
+        let mut received = vec![0; 1000];
+        client.read_exact(&mut received).unwrap();
+        Download { client, received }
+    }
+
+    fn end(mut self) {
+        self.client.read_to_end(&mut self.received).unwrap();
+        let (status, _, body) = told(&self.received);
+        assert!(status.contains(" 200 "), "{status}");
+        assert!(body == counting(body.len()), "another body");
+        assert_eq!(body.len(), 16 * 1024 * 1024);
+    }
+}
+
+/// What `forebay status` says of the server.
+fn status(server: &Server) -> String {
+    let output = Command::new(binary()).args(["status", "-c"]).arg(server.file()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_stage_that_an_operator_ends_finishes_what_it_has() {
+    let folder = site();
+    let server = start(&folder, &[], "isolated.process = 1\nisolated.respond = 1\n");
+    for name in ["respond 1", "process 1"] {
+        let download = Download::begin(&server);
+        let pid = stage(&server, name, 0);
+        signal(pid, Signal::TERM);
+        // it is pinged, and does not take anything new
+        let drains = || server.stderr().matches("draining").count() > 0;
+        assert!(soon(wire::PATIENCE, drains), "{}", server.stderr());
+        download.end();
+        stage(&server, name, pid);
+        assert!(told(&get(server.addr(), "/")).0.contains(" 200 "), "{}", server.stderr());
+    }
+    end(server);
+}
+
+/// As a terminal ends what runs in it, and as `docker stop` or `kill` end a group.
+#[test]
+fn a_process_group_ends_in_order() {
+    let folder = site();
+    let mut server = start(&folder, &["setsid"], "");
+    let download = Download::begin(&server);
+    let before = stages(&server);
+    let group = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+    kill_process_group(group, Signal::INT).unwrap();
+    download.end();
+    assert!(server.wait(wire::PATIENCE).expect("it does not end").success());
+    until_gone(&before);
+}
+
+#[test]
+fn a_frozen_stage_does_not_keep_the_others_from_ending() {
+    let folder = site();
+    // at the first signal what hangs has as long as a drain may take, at the second it has not
+    for drain in ["100ms", "1h"] {
+        let mut server = start(&folder, &[], &format!("timeouts.drain = \"{drain}\"\n"));
+        let before = stages(&server);
+        freeze(stage(&server, "respond 2", 0));
+        server.signal(Signal::TERM);
+        if drain == "1h" {
+            // the others have ended, which takes longer than a signal that comes twice
+            let others: Vec<_> =
+                before.iter().filter(|(name, _)| !name.starts_with("respond")).cloned().collect();
+            until_gone(&others);
+            thread::sleep(LATER);
+            server.signal(Signal::TERM);
+        }
+        assert!(server.wait(wire::PATIENCE).expect("it does not end").success());
+        until_gone(&before);
+        let told = server.stderr();
+        assert!(told.contains("has not ended in time: it is killed"), "{told}");
+    }
+}
+
+#[test]
+fn while_a_reload_waits_stages_are_started_again_and_may_end() {
+    let folder = site();
+    let mut server = start(&folder, &[], "");
+    // one of the new processes is stopped before it serves; on a machine that is slow to look it may serve before
+    loop {
+        let known = stages(&server);
+        server.signal(Signal::HUP);
+        let is_new = |one: &(String, u32)| one.0 == "respond 2" && !known.contains(one);
+        let new = || stages(&server).into_iter().find(is_new);
+        assert!(soon(wire::PATIENCE, || new().is_some()), "{}", server.stderr());
+        let Some((_, pid)) = new() else { continue };
+        freeze(pid);
+        if soon(Duration::from_secs(2), || status(&server).contains("starts")) {
+            break;
+        }
+        signal(pid, Signal::CONT);
+        until_gone(&known);
+    }
+    let serving: Vec<u32> = status(&server)
+        .lines()
+        .filter(|line| line.starts_with("process") && line.contains("answers"))
+        .filter_map(|line| line.split_whitespace().nth(2)?.parse().ok())
+        .collect();
+    signal(serving[0], Signal::KILL);
+    let is_back = || {
+        let text = status(&server);
+        let mut lines = text.lines().filter(|line| line.starts_with("process"));
+        let is_again = |line: &str| line.contains("answers") && line.trim_end().ends_with(" 1");
+        lines.any(is_again)
+    };
+    assert!(soon(wire::PATIENCE, is_back), "{}", status(&server));
+    assert!(told(&get(server.addr(), "/")).0.contains(" 200 "), "{}", server.stderr());
+    // a second reload waits for the first, and neither keeps the server from ending
+    server.signal(Signal::HUP);
+    let all = stages(&server);
+    server.signal(Signal::TERM);
+    thread::sleep(LATER);
+    server.signal(Signal::TERM);
+    assert!(server.wait(wire::PATIENCE).expect("it does not end").success());
+    until_gone(&all);
+}
+
+/// Another program serves after a reload that was done, and not before.
+#[test]
+fn a_program_that_does_not_serve_replaces_none() {
+    let folder = site();
+    let program = folder.join("a program");
+    copy_program(&binary(), &program);
+    let script = format!("shift; exec '{}' \"$@\"", program.display());
+    let server = start(&folder, &["sh", "-c", &script, "sh"], "");
+    let before = stages(&server);
+    // as an installation does
+    fs::remove_file(&program).unwrap();
+    copy_program("/bin/false".as_ref(), &program);
+    let name = fs::read_to_string(format!("/proc/{}/comm", before[0].1)).unwrap();
+    assert!(name.starts_with("forebay-"), "{name}");
+    server.signal(Signal::HUP);
+    let stay = || server.stderr().contains("the stages stay as they are");
+    assert!(soon(wire::PATIENCE, stay), "{}", server.stderr());
+    for (name, pid) in &before {
+        signal(*pid, Signal::KILL);
+        stage(&server, name, *pid);
+    }
+    let serves = || get(server.addr(), "/").starts_with(b"HTTP/1.1 200 ");
+    assert!(soon(wire::PATIENCE, serves), "{}", server.stderr());
+    fs::remove_file(&program).unwrap();
+    copy_program(&binary(), &program);
+    server.signal(Signal::HUP);
+    let replaced = || server.stderr().contains("the stages are replaced");
+    assert!(soon(wire::PATIENCE, replaced), "{}", server.stderr());
+    assert!(serves());
+    end(server);
+}
+
+/// More of them say at once that they serve than the kernel keeps messages of a socket.
+#[test]
+fn many_instances_start() {
+    let folder = site();
+    let server = start(&folder, &[], "isolated.process = 2\nisolated.respond = 24\n");
+    assert_eq!(stages(&server).len(), 27);
+    assert!(told(&get(server.addr(), "/")).0.contains(" 200 "), "{}", server.stderr());
+    end(server);
+}
