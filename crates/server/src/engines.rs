@@ -400,6 +400,14 @@ impl Prepared {
 }
 
 impl Group {
+    /// Others have the listeners, and other rules: the next answer on each connection is its last.
+    pub fn answer_once_more(&mut self) {
+        let mut settings = self.plan.settings.clone();
+        settings.limits.requests = 1;
+        self.set(settings);
+        self.give(Order::Retire);
+    }
+
     /// Gives all its workers an order.
     pub fn give(&self, order: Order) {
         self.control.give(order);

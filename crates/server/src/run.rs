@@ -37,7 +37,7 @@ pub(crate) use error::resources;
 use forebay_engine::control::{Ended, Order};
 use forebay_engine::worker;
 use forebay_sys::{clock, process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -82,6 +82,8 @@ enum Later {
     Certificates,
     /// Interfaces and addresses may have come or gone.
     Gate,
+    /// Clients that are idle have had the time to ask once more.
+    Drain,
     /// The time for a drain is over.
     Stop,
 }
@@ -113,6 +115,8 @@ struct Server {
     /// What was said last of why the gate is not attached everywhere.
     gate_trouble: Option<String>,
     later: Vec<(Instant, Later)>,
+    /// Other processes have the clients that come from now on.
+    is_replaced: bool,
     /// The signal that began the drain, and when.
     draining: Option<(&'static str, Instant)>,
     to_main: Sender<Event>,
@@ -135,7 +139,8 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
     process::return_large_blocks();
     // signals wait for a thread that listens before there is anything they could interrupt
     let (to_main, events) = unbounded();
-    let signals = start::catch_signals().map_err(resources("descriptors for signals"))?;
+    let signals = start::catch_signals(config.place.is_some())
+        .map_err(resources("descriptors for signals"))?;
     let server = Server::start(config, file, signals, to_main, events)?;
     ready(server.first_address());
     server.serve()
@@ -284,6 +289,7 @@ impl Server {
         while !self.groups.is_empty() {
             match self.next_event() {
                 Some(Event::Signal(SIGUSR1)) => self.common.live.get().logs.reopen(),
+                Some(Event::Signal(SIGUSR2)) => self.be_replaced(),
                 Some(Event::Signal(SIGHUP)) => self.ask_for(Wanted::File, None),
                 Some(Event::Signal(signal)) => self.end(signal),
                 Some(Event::Asked(asked)) => self.answer(asked),
@@ -302,7 +308,11 @@ impl Server {
                 None => {}
             }
         }
-        let reason = self.draining.map_or("failure", |(signal, _)| signal);
+        let reason = match self.draining {
+            _ if self.is_replaced => "replaced",
+            Some((signal, _)) => signal,
+            None => "failure",
+        };
         self.finish(reason, ended);
         match failure {
             Some(reason) => Err(RunError::LoopEnded { reason }),
@@ -329,6 +339,8 @@ impl Server {
                 Later::Watchdog => self.show_life(),
                 Later::Certificates => self.warn_of_certificates(),
                 Later::Gate => self.watch_gate(),
+                Later::Drain if self.draining.is_none() => self.end(SIGTERM),
+                Later::Drain => {}
                 Later::Stop => {
                     let open = self.common.admission.open();
                     say(format_args!(
@@ -342,6 +354,34 @@ impl Server {
         None
     }
 
+    /// Other processes have the clients that come from now on. Those that are here get one more answer on each
+    /// connection; whoever has not asked by half of the time for a drain is not waited for.
+    fn be_replaced(&mut self) {
+        if self.is_replaced || self.draining.is_some() {
+            return;
+        }
+        self.is_replaced = true;
+        for (_, is_retiring, group) in &mut self.groups {
+            *is_retiring = true;
+            group.answer_once_more();
+        }
+        self.leave_listeners();
+        self.plan.drain /= 2;
+        self.later.push((Instant::now() + self.plan.drain, Later::Drain));
+        say(format_args!(
+            "replaced: connections open: {}, each gets one more answer if it asks within {:?}",
+            self.common.admission.open(),
+            self.plan.drain
+        ));
+    }
+
+    /// A stage leaves its listeners, and those who look at it, to the processes that replace it.
+    fn leave_listeners(&mut self) {
+        self.status.drains();
+        self.admin.take().into_iter().for_each(RunningAdmin::leave);
+        self.listeners().end(&[]);
+    }
+
     /// Drains at the first signal, stops at the second.
     fn end(&mut self, signal: i32) {
         match self.draining {
@@ -353,14 +393,13 @@ impl Server {
                 self.give_all(Order::Drain);
                 // groups that drain hold duplicates and take what is queued; a command that asks how far
                 // they are finds the admin listener, unless that of the next generation answers there
-                let is_stage = self.config.place.is_some();
-                if is_stage {
-                    self.admin.take().into_iter().for_each(RunningAdmin::leave);
+                if self.config.place.is_some() {
+                    self.leave_listeners();
+                } else {
+                    let admin = self.plan.admin.iter().flat_map(|admin| &admin.listen);
+                    let admin: Vec<_> = admin.map(|endpoint| endpoint.listen.clone()).collect();
+                    self.listeners().end(&admin);
                 }
-                let admin = self.plan.admin.iter().flat_map(|admin| &admin.listen);
-                let admin = admin.filter(|_| !is_stage);
-                let admin: Vec<_> = admin.map(|endpoint| endpoint.listen.clone()).collect();
-                self.listeners().end(&admin);
                 self.notifier.stopping("draining");
                 let is_bounded = signal != SIGQUIT;
                 if is_bounded {

@@ -96,7 +96,7 @@ impl Passing {
         command.env(SUPERVISOR, std::process::id().to_string());
         let prepare = move || {
             set_parent_process_death_signal(Some(Signal::TERM))?;
-            for signal in [libc::SIGHUP, libc::SIGUSR1] {
+            for signal in [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
                 // SAFETY: what is ignored stays so until the program has a handler, and ends it not before.
                 unsafe { libc::signal(signal, libc::SIG_IGN) };
             }

@@ -5,7 +5,7 @@
 
 use forebay_sys::broker::{self, Connector};
 use forebay_sys::client::{ConnectOptions, connect};
-use forebay_sys::passing::Passing;
+use forebay_sys::passing::{Passing, Program};
 use forebay_sys::seal::seal;
 use std::ffi::{CStr, c_long};
 use std::fs::File;
@@ -183,12 +183,12 @@ fn hostile_code_gets_nothing() {
     let none: &[OwnedFd] = &[];
     let passing = Passing::new(none).unwrap().with_connector(&asks).unwrap();
     drop(asks);
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "hostile_code_gets_nothing", "--nocapture", "--test-threads=1"]);
-    command.env(INSIDE, "1").stdout(Stdio::piped());
-    let child = passing.spawn(&mut command, "/nowhere".as_ref()).unwrap();
-    // it has the end of the other process
-    drop(command);
+    let program = Program::open(&std::env::current_exe().unwrap()).unwrap();
+    let arguments = |command: &mut Command| {
+        command.args(["--exact", "hostile_code_gets_nothing", "--nocapture", "--test-threads=1"]);
+        command.env(INSIDE, "1").stdout(Stdio::piped());
+    };
+    let child = passing.spawn(&program, arguments, "/nowhere".as_ref()).unwrap();
     let answers = thread::spawn(move || {
         while broker.answer(|number| match number {
             0 => connect(address, ConnectOptions::default()),

@@ -728,7 +728,7 @@ fn the_stages_end_with_their_supervisor() {
 }
 
 /// The directory with the sockets of a stage.
-fn links(pid: u32) -> PathBuf {
+pub(crate) fn links(pid: u32) -> PathBuf {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
     let mut words = line.split(|&b| b == 0).map(String::from_utf8_lossy);
     words.find(|word| word == "--links").unwrap();

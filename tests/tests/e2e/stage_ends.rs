@@ -2,7 +2,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use crate::isolated::{UNHURRIED, end, freeze, get, signal, site, stage, stages, told, until_gone};
+use crate::isolated::{
+    UNHURRIED, end, freeze, get, links, signal, site, stage, stages, told, until_gone,
+};
+use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::soon;
 use forebay_tests::server::{binary, copy_program};
@@ -11,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -65,10 +69,12 @@ fn a_stage_that_an_operator_ends_finishes_what_it_has() {
     for name in ["respond 1", "process 1"] {
         let download = Download::begin(&server);
         let pid = stage(&server, name, 0);
+        let socket = links(pid).join(format!("{}.sock", name.replace(' ', "-")));
         signal(pid, Signal::TERM);
-        // it is pinged, and does not take anything new
-        let drains = || server.stderr().matches("draining").count() > 0;
-        assert!(soon(wire::PATIENCE, drains), "{}", server.stderr());
+        // whoever pings it finds nobody who listens
+        let drains = || UnixStream::connect(&socket).is_err();
+        assert!(soon(wire::PATIENCE, drains), "it goes on");
+        thread::sleep(LATER);
         download.end();
         stage(&server, name, pid);
         assert!(told(&get(server.addr(), "/")).0.contains(" 200 "), "{}", server.stderr());
@@ -100,7 +106,7 @@ fn a_frozen_stage_does_not_keep_the_others_from_ending() {
         freeze(stage(&server, "respond 2", 0));
         server.signal(Signal::TERM);
         if drain == "1h" {
-            // the others have ended, which takes longer than a signal that comes twice
+            // the others have ended
             let others: Vec<_> =
                 before.iter().filter(|(name, _)| !name.starts_with("respond")).cloned().collect();
             until_gone(&others);
@@ -155,6 +161,25 @@ fn while_a_reload_waits_stages_are_started_again_and_may_end() {
     server.signal(Signal::TERM);
     assert!(server.wait(wire::PATIENCE).expect("it does not end").success());
     until_gone(&all);
+}
+
+/// Between two requests of a client other stages may have come.
+#[test]
+fn a_kept_connection_has_one_more_answer_after_a_reload() {
+    let folder = site();
+    let server = start(&folder, &[], "timeouts.drain = \"1h\"\n");
+    let mut clients: Vec<_> = (0..2).map(|_| Client::connect(server.target())).collect();
+    for client in &mut clients {
+        assert!(!client.get("/").unwrap().is_last());
+    }
+    let before = stages(&server);
+    server.signal(Signal::HUP);
+    let replaced = || server.stderr().contains("each gets one more answer");
+    assert!(soon(wire::PATIENCE, replaced), "{}", server.stderr());
+    assert!(clients[0].get("/").unwrap().is_last(), "{}", server.stderr());
+    // an operator that ends the server waits for nobody who is idle
+    end(server);
+    until_gone(&before);
 }
 
 /// Another program serves after a reload that was done, and not before.

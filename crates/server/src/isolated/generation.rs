@@ -20,7 +20,7 @@ use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, Passing, Program};
 use forebay_sys::unix;
 use forebay_upstream::settings::Address;
-use signal_hook::consts::{SIGQUIT, SIGUSR1};
+use signal_hook::consts::{SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -103,8 +103,10 @@ enum Phase {
     Ending {
         /// The stage that was told to end; those before it have ended.
         role: Role,
-        /// How it was told.
+        /// How those that follow are told.
         signal: i32,
+        /// Clients of *receive* may ask once more.
+        is_replaced: bool,
         /// What is left then is killed.
         until: Option<Instant>,
     },
@@ -297,11 +299,29 @@ impl Generation {
 
     /// Begins to end: first what clients see. SIGQUIT gives them all the time that they take.
     pub(super) fn end(&mut self, signal: i32) {
+        self.begin_to_end(signal, signal, false);
+    }
+
+    /// Begins to end, where another generation has the clients that come from now on.
+    pub(super) fn be_replaced(&mut self) {
+        self.begin_to_end(SIGUSR2, SIGTERM, true);
+    }
+
+    fn begin_to_end(&mut self, first: i32, signal: i32, is_replaced: bool) {
         let until = Instant::now() + self.config.timeouts.drain + MARGIN;
         let (role, until) = (Role::Receive, (signal != SIGQUIT).then_some(until));
-        self.phase = Phase::Ending { role, signal, until };
-        self.signal(role, signal);
+        self.phase = Phase::Ending { role, signal, is_replaced, until };
+        self.signal(role, first);
         self.end_next(Instant::now());
+    }
+
+    /// Clients that are idle are not waited for any more.
+    pub(super) fn drain(&mut self) {
+        if let Phase::Ending { is_replaced, .. } = &mut self.phase
+            && std::mem::take(is_replaced)
+        {
+            self.signal(Role::Receive, SIGTERM);
+        }
     }
 
     /// All of it ends at once.
@@ -315,7 +335,7 @@ impl Generation {
 
     /// The next stage ends when the one before has; in the end all do.
     fn end_next(&mut self, now: Instant) {
-        let Phase::Ending { mut role, signal, until } = self.phase else { return };
+        let Phase::Ending { mut role, signal, is_replaced, until } = self.phase else { return };
         while !self.slots.iter().any(|slot| slot.role == role && slot.child.is_some())
             && let Some(next) = role.next()
         {
@@ -323,7 +343,8 @@ impl Generation {
             self.signal(next, signal);
         }
         let is_late = until.is_some_and(|until| until <= now);
-        self.phase = Phase::Ending { role, signal, until: until.filter(|_| !is_late) };
+        let until = until.filter(|_| !is_late);
+        self.phase = Phase::Ending { role, signal, is_replaced, until };
         if is_late {
             for Slot { role, instance, child, .. } in &mut self.slots {
                 let Some(child) = child else { continue };

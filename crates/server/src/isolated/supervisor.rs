@@ -24,6 +24,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Only so many generations that were replaced wait for clients that are idle.
+const MOST_LEAVING: usize = 4;
+
 /// What happens.
 enum Event {
     Signal(i32),
@@ -204,8 +207,10 @@ impl Supervisor {
         match self.serving.replace(risen.generation) {
             None => self.notifier.ready("the stages serve"),
             Some(mut before) => {
-                before.end(SIGTERM);
+                before.be_replaced();
                 self.leaving.push(before);
+                let most = self.leaving.len().saturating_sub(MOST_LEAVING);
+                self.leaving[..most].iter_mut().for_each(Generation::drain);
                 let text = [vec!["the stages are replaced".to_owned()], risen.warnings].concat();
                 self.conclude(0, &text.join("\n"), risen.replies);
             }
@@ -296,6 +301,7 @@ impl Supervisor {
             None => {
                 self.ends_since = Some(Instant::now());
                 self.notifier.stopping("the stages end");
+                self.leaving.iter_mut().for_each(Generation::drain);
                 let rising = self.rising.take().map(|rising| rising.generation);
                 for mut generation in self.serving.take().into_iter().chain(rising) {
                     generation.end(signal);

@@ -30,7 +30,7 @@ use forebay_engine::helpers::Helpers;
 use forebay_engine::ranks::Ranks;
 use forebay_engine::worker;
 use forebay_site::Content;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -140,6 +140,7 @@ impl Server {
             numbered: 0,
             status,
             admin: None,
+            is_replaced: false,
             _control_socket: control_socket,
             sandbox,
             notifier,
@@ -207,8 +208,10 @@ fn confine(
 }
 
 /// From here on signals wait until a thread listens.
-pub(super) fn catch_signals() -> io::Result<Signals> {
-    Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1])
+/// A stage is told by one more that others replace it.
+pub(super) fn catch_signals(is_stage: bool) -> io::Result<Signals> {
+    let more = is_stage.then_some(SIGUSR2);
+    Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1].into_iter().chain(more))
 }
 
 fn listen_for_signals(mut signals: Signals, to_main: Sender<Event>) -> io::Result<()> {
