@@ -32,7 +32,7 @@ pub(crate) use error::CalibrateError;
 
 use bench::{Bench, Length};
 use costs::{Point, file_name, text_name};
-use crossover::{Pairs, Two};
+use crossover::{Compared, Pairs};
 use factors::{Factors, Grid};
 use forebay_control::allocation::{self, Law, PHASES};
 use forebay_control::regression::Fit;
@@ -137,10 +137,10 @@ const GOOD_FIT: f64 = 0.95;
 impl Scope {
     fn total(&self, has_given: bool) -> Duration {
         let points = self.sizes.len() * self.connections.len();
-        let held = crossover::total(&self.files(), self.held_rounds, self.held);
-        crossover::total(self.crossover_sizes, self.rounds, self.pair)
-            + crossover::total(SEGMENT_SIZES, self.rounds, self.pair)
-            + held * (1 + u32::from(has_given))
+        let held = 2 + u32::from(has_given);
+        crossover::total(2, self.crossover_sizes, self.rounds, self.pair)
+            + crossover::total(2, SEGMENT_SIZES, self.rounds, self.pair)
+            + crossover::total(held, &self.files(), self.held_rounds, self.held)
             + self.point.total() * points as u32
             + self.phase.total() * 3
             + SEARCH * self.grid.runs()
@@ -232,20 +232,24 @@ impl Held {
     }
 
     /// How much of what the constants that were given lose is recovered, and between which figures that lies
-    /// with a probability of 95 %, if they surely lose something. Loss and gain are measured in rounds of their own,
-    /// so their errors add up as those of a quotient.
+    /// with a probability of 95 %, if they surely lose something. Each round has the gain and the loss: what was
+    /// given is in both, and its errors do not count twice (a ratio of means, by linearisation).
     fn recovered(&self) -> Option<[f64; 3]> {
-        let logs = |pairs: &[Pairs]| {
-            let [mean, _, high] = crossover::interval(pairs).map(f64::ln);
-            (mean, high - mean)
-        };
-        let (lost, lost_margin) = logs(self.given.as_ref()?);
-        // what is not kept costs as much as what was given
-        let (cost, cost_margin) = if self.is_kept() { logs(&self.pairs) } else { (0.0, 0.0) };
-        let part = -cost / lost;
-        let margin = (cost_margin / lost).hypot(part * lost_margin / lost);
+        let losses = crossover::by_round(self.given.as_ref()?);
+        let (lost, lost_margin) = crossover::mean_and_margin(&losses);
         let is_lost = lost >= LOSS.ln() && lost > lost_margin;
-        is_lost.then_some([part, part - margin, part + margin])
+        if !is_lost {
+            return None;
+        }
+        // what is not kept costs as much as what was given
+        let part_kept = f64::from(u8::from(self.is_kept()));
+        let gains = crossover::by_round(&self.pairs).into_iter().map(|cost| -cost * part_kept);
+        let gains: Vec<_> = gains.collect();
+        let part = crossover::mean_and_margin(&gains).0 / lost;
+        let left = gains.iter().zip(&losses).map(|(gain, loss)| gain - part * loss);
+        let (_, margin) = crossover::mean_and_margin(&left.collect::<Vec<_>>());
+        let margin = margin / lost;
+        Some([part, part - margin, part + margin])
     }
 }
 
@@ -333,8 +337,9 @@ fn measure(
     let pair = |names, (sizes, rounds, length): (&[u64], u32, Length), one: &str, other: &str| {
         let names: [&'static str; 2] = names;
         let servers = [start(names[0], one)?, start(names[1], other)?];
-        let two = Two { names, servers: [&servers[0], &servers[1]] };
-        crossover::measure(bench, &two, sizes, rounds, length)
+        let two = Compared { names, servers: [&servers[0], &servers[1]] };
+        let all = crossover::measure(bench, &two, sizes, rounds, length)?;
+        Ok(crossover::pairs(&all, 0, 1))
     };
     let of = |sizes| (sizes, scope.rounds, scope.pair);
     let all = 64 << 20;
@@ -346,16 +351,22 @@ fn measure(
     let mut held = None;
     if (Size(file_bytes), Size(segment_bytes)) != (before.file_bytes, before.segment_bytes) {
         let files = scope.files();
-        let every_case = (&files[..], scope.held_rounds, scope.held);
         let names = if before.is_given { BESIDE_GIVEN } else { BESIDE_DEFAULTS };
         let (one, other) = (kept(file_bytes, segment_bytes), before.lines());
-        let pairs = pair(names, every_case, &one, &other)?;
-        let differs = {
-            let servers = [start(names[0], &one)?, start(names[1], &other)?];
-            let two = Two { names, servers: [&servers[0], &servers[1]] };
-            crossover::first_difference(bench, &two, &scope.names())?
+        let servers = [start(names[0], &one)?, start(names[1], &other)?];
+        let two = Compared { names, servers: [&servers[0], &servers[1]] };
+        let (rounds, length) = (scope.held_rounds, scope.held);
+        let (pairs, given) = if before.is_given {
+            let defaults = start(GIVEN[1], "")?;
+            let names = [names[0], GIVEN[0], GIVEN[1]];
+            let three = Compared { names, servers: [&servers[0], &servers[1], &defaults] };
+            let all = crossover::measure(bench, &three, &files, rounds, length)?;
+            (crossover::pairs(&all, 0, 1), Some(crossover::pairs(&all, 1, 2)))
+        } else {
+            let all = crossover::measure(bench, &two, &files, rounds, length)?;
+            (crossover::pairs(&all, 0, 1), None)
         };
-        let given = before.is_given.then(|| pair(GIVEN, every_case, &other, "")).transpose()?;
+        let differs = crossover::first_difference(bench, &two, &scope.names())?;
         let result = Held { pairs, names, differs, given };
         if !result.is_kept() {
             (file_bytes, segment_bytes) = (before.file_bytes.0, before.segment_bytes.0);

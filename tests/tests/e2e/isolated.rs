@@ -364,6 +364,15 @@ fn an_acknowledgement_is_held_back_until_the_answer_takes_its_time() {
     }
 }
 
+/// Says so when it goes, also where a check has failed: nobody waits for ever then.
+struct SaysSo<'b>(&'b AtomicBool);
+
+impl Drop for SaysSo<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Asks again and again while `trouble` lasts. Returns how many answers there were; each is whole.
 pub(crate) fn under_load(server: &Server, trouble: impl FnOnce()) -> usize {
     let addr = server.addr();
@@ -383,6 +392,7 @@ pub(crate) fn under_load(server: &Server, trouble: impl FnOnce()) -> usize {
                 }
             });
         }
+        let _over = SaysSo(&is_over);
         trouble();
         // some of what was under way is answered after it
         let enough = answers.load(Ordering::Relaxed) + 40;
@@ -390,7 +400,6 @@ pub(crate) fn under_load(server: &Server, trouble: impl FnOnce()) -> usize {
         while answers.load(Ordering::Relaxed) < enough && begin.elapsed() < wire::PATIENCE {
             thread::sleep(Duration::from_millis(5));
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     answers.into_inner()
 }

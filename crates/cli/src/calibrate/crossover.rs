@@ -20,10 +20,27 @@ pub(super) struct Pairs {
     pub(super) pairs: Vec<(f64, f64)>,
 }
 
-/// Two servers, and what they are called.
-pub(super) struct Two<'s> {
-    pub(super) names: [&'static str; 2],
-    pub(super) servers: [&'s Server; 2],
+/// Servers that are compared, and what they are called.
+pub(super) struct Compared<'s, const N: usize> {
+    pub(super) names: [&'static str; N],
+    pub(super) servers: [&'s Server; N],
+}
+
+/// Processor time per answer of one size, µs: in each round every server once.
+#[derive(Clone, Debug)]
+pub(super) struct Rounds<const N: usize> {
+    bytes: u64,
+    rounds: Vec<[f64; N]>,
+}
+
+/// Two of the servers.
+pub(super) fn pairs<const N: usize>(all: &[Rounds<N>], first: usize, second: usize) -> Vec<Pairs> {
+    let of = |round: &[f64; N]| (round[first], round[second]);
+    let pairs = |of_size: &Rounds<N>| Pairs {
+        bytes: of_size.bytes,
+        pairs: of_size.rounds.iter().map(of).collect(),
+    };
+    all.iter().map(pairs).collect()
 }
 
 impl Pairs {
@@ -33,39 +50,33 @@ impl Pairs {
     }
 }
 
-/// How long the measuring takes.
-pub(super) fn total(sizes: &[u64], rounds: u32, length: Length) -> Duration {
-    length.total() * 2 * rounds * sizes.len() as u32
+/// How long the measuring of so many servers takes.
+pub(super) fn total(servers: u32, sizes: &[u64], rounds: u32, length: Length) -> Duration {
+    length.total() * servers * rounds * sizes.len() as u32
 }
 
-/// Measures `rounds` pairs of every size.
-pub(super) fn measure(
+/// Measures `rounds` of every size.
+pub(super) fn measure<const N: usize>(
     bench: &Bench,
-    two: &Two<'_>,
+    compared: &Compared<'_, N>,
     sizes: &[u64],
     rounds: u32,
     length: Length,
-) -> Result<Vec<Pairs>, CalibrateError> {
-    let [one, other] = two.names;
-    let mut all: Vec<_> = sizes.iter().map(|&bytes| Pairs { bytes, pairs: Vec::new() }).collect();
-    for round in 1..=rounds {
-        for pairs in &mut all {
-            let bytes = pairs.bytes;
-            bench.bar.say(&format!("{one} or {other}: {bytes} bytes, pair {round}"));
-            let cpu_us = |server| {
+) -> Result<Vec<Rounds<N>>, CalibrateError> {
+    let names = compared.names.join(" or ");
+    let mut all: Vec<_> = sizes.iter().map(|&bytes| Rounds { bytes, rounds: Vec::new() }).collect();
+    for round in 0..rounds as usize {
+        for of_size in &mut all {
+            let bytes = of_size.bytes;
+            bench.bar.say(&format!("{names}: {bytes} bytes, round {}", round + 1));
+            let mut cpu_us = [0.0; N];
+            // another server begins each round
+            for at in (0..N).map(|place| (round + place) % N) {
+                let server = compared.servers[at];
                 let group = bench.group(server, &file_name(bytes), CONNECTIONS);
-                Ok(bench.measure(server, group, length, &mut || {})?.cpu_us())
-            };
-            let [first, second] = two.servers;
-            // who came first comes second in the next pair
-            let pair = if round % 2 == 1 {
-                let first = cpu_us(first)?;
-                (first, cpu_us(second)?)
-            } else {
-                let second = cpu_us(second)?;
-                (cpu_us(first)?, second)
-            };
-            pairs.pairs.push(pair);
+                cpu_us[at] = bench.measure(server, group, length, &mut || {})?.cpu_us();
+            }
+            of_size.rounds.push(cpu_us);
         }
     }
     Ok(all)
@@ -75,7 +86,7 @@ pub(super) fn measure(
 /// an answer costs, and nothing else.
 pub(super) fn first_difference(
     bench: &Bench,
-    two: &Two<'_>,
+    two: &Compared<'_, 2>,
     files: &[String],
 ) -> Result<Option<String>, CalibrateError> {
     for file in files {
@@ -94,23 +105,32 @@ pub(super) fn mean(all: &[Pairs]) -> f64 {
     (sum / all.len().max(1) as f64).exp()
 }
 
-/// The mean, and between which figures it lies with a probability of 95 %, as far as the pairs of a round
-/// tell: each round has one of every size.
-pub(super) fn interval(all: &[Pairs]) -> [f64; 3] {
+/// How much the first costs compared with the second over all sizes, in each round: logarithms.
+pub(super) fn by_round(all: &[Pairs]) -> Vec<f64> {
     let rounds = all.iter().map(|pairs| pairs.pairs.len()).min().unwrap_or(0);
     let log = |pairs: &Pairs, round: usize| {
         let (first, second) = pairs.pairs[round];
         (first / second).ln()
     };
-    let of_round =
-        |round| all.iter().map(|pairs| log(pairs, round)).sum::<f64>() / all.len() as f64;
-    let logs: Vec<f64> = (0..rounds).map(of_round).collect();
-    let mean = logs.iter().sum::<f64>() / rounds.max(1) as f64;
+    let of_round = |round| all.iter().map(|pairs| log(pairs, round)).sum::<f64>();
+    (0..rounds).map(|round| of_round(round) / all.len() as f64).collect()
+}
+
+/// The mean of figures of as many rounds, and how far from it the true one may be with a probability of 95 %.
+pub(super) fn mean_and_margin(figures: &[f64]) -> (f64, f64) {
+    let rounds = figures.len();
+    let mean = figures.iter().sum::<f64>() / rounds.max(1) as f64;
     let Some(t) = rounds.checked_sub(2).map(|at| STUDENT[at.min(STUDENT.len() - 1)]) else {
-        return [mean.exp(), 0.0, f64::INFINITY];
+        return (mean, f64::INFINITY);
     };
-    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-    let margin = t * (squares / (rounds * (rounds - 1)) as f64).sqrt();
+    let squares: f64 = figures.iter().map(|figure| (figure - mean).powi(2)).sum();
+    (mean, t * (squares / (rounds * (rounds - 1)) as f64).sqrt())
+}
+
+/// The mean, and between which figures it lies with a probability of 95 %, as far as the pairs of a round
+/// tell: each round has one of every size.
+pub(super) fn interval(all: &[Pairs]) -> [f64; 3] {
+    let (mean, margin) = mean_and_margin(&by_round(all));
     [mean, mean - margin, mean + margin].map(f64::exp)
 }
 
