@@ -15,6 +15,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -120,35 +121,36 @@ fn a_frozen_stage_does_not_keep_the_others_from_ending() {
     }
 }
 
+/// The server as a copy of the program, which can be replaced, in a folder of its own.
+fn start_copy(folder: &Folder, program: &Path) -> Server {
+    copy_program(&binary(), program);
+    let (at, program) = (folder.path().display(), program.display());
+    start(folder, &["sh", "-c", &format!("cd '{at}'; shift; exec '{program}' \"$@\""), "sh"], "")
+}
+
+/// As an installation does.
+fn replace(program: &Path, by: &Path) {
+    fs::remove_file(program).unwrap();
+    copy_program(by, program);
+}
+
 #[test]
 fn while_a_reload_waits_stages_are_started_again_and_may_end() {
     let folder = site();
-    let mut server = start(&folder, &[], "");
-    // one of the new processes is stopped before it serves; on a machine that is slow to look it may serve before
-    loop {
-        let known = stages(&server);
-        server.signal(Signal::HUP);
-        let is_new = |one: &(String, u32)| one.0 == "respond 2" && !known.contains(one);
-        let new = || stages(&server).into_iter().find(is_new);
-        assert!(soon(wire::PATIENCE, || new().is_some()), "{}", server.stderr());
-        let Some((_, pid)) = new() else { continue };
-        freeze(pid);
-        if soon(Duration::from_secs(2), || status(&server).contains("starts")) {
-            break;
-        }
-        signal(pid, Signal::CONT);
-        until_gone(&known);
-    }
-    let serving: Vec<u32> = status(&server)
-        .lines()
-        .filter(|line| line.starts_with("process") && line.contains("answers"))
-        .filter_map(|line| line.split_whitespace().nth(2)?.parse().ok())
-        .collect();
-    signal(serving[0], Signal::KILL);
+    let program = folder.join("a program");
+    let mut server = start_copy(&folder, &program);
+    let serves = stage(&server, "process 1", 0);
+    // what the words that a stage is given with have it do is to hang
+    fs::write(folder.join("stage"), "exec sleep 3600\n").unwrap();
+    replace(&program, "/bin/sh".as_ref());
+    server.signal(Signal::HUP);
+    let waits = || status(&server).lines().filter(|line| line.contains("starts")).count() == 2;
+    assert!(soon(wire::PATIENCE, waits), "{}{}", status(&server), server.stderr());
+    signal(serves, Signal::KILL);
     let is_back = || {
         let text = status(&server);
         let mut lines = text.lines().filter(|line| line.starts_with("process"));
-        let is_again = |line: &str| line.contains("answers") && line.trim_end().ends_with(" 1");
+        let is_again = |line: &str| line.contains("answers") && line.ends_with(" 1");
         lines.any(is_again)
     };
     assert!(soon(wire::PATIENCE, is_back), "{}", status(&server));
@@ -187,15 +189,11 @@ fn a_kept_connection_has_one_more_answer_after_a_reload() {
 fn a_program_that_does_not_serve_replaces_none() {
     let folder = site();
     let program = folder.join("a program");
-    copy_program(&binary(), &program);
-    let script = format!("shift; exec '{}' \"$@\"", program.display());
-    let server = start(&folder, &["sh", "-c", &script, "sh"], "");
+    let server = start_copy(&folder, &program);
     let before = stages(&server);
-    // as an installation does
-    fs::remove_file(&program).unwrap();
-    copy_program("/bin/false".as_ref(), &program);
     let name = fs::read_to_string(format!("/proc/{}/comm", before[0].1)).unwrap();
     assert!(name.starts_with("forebay-"), "{name}");
+    replace(&program, "/bin/false".as_ref());
     server.signal(Signal::HUP);
     let stay = || server.stderr().contains("the stages stay as they are");
     assert!(soon(wire::PATIENCE, stay), "{}", server.stderr());
@@ -205,8 +203,7 @@ fn a_program_that_does_not_serve_replaces_none() {
     }
     let serves = || get(server.addr(), "/").starts_with(b"HTTP/1.1 200 ");
     assert!(soon(wire::PATIENCE, serves), "{}", server.stderr());
-    fs::remove_file(&program).unwrap();
-    copy_program(&binary(), &program);
+    replace(&program, &binary());
     server.signal(Signal::HUP);
     let replaced = || server.stderr().contains("the stages are replaced");
     assert!(soon(wire::PATIENCE, replaced), "{}", server.stderr());
