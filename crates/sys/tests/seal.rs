@@ -5,7 +5,7 @@
 
 use forebay_sys::broker::{self, Connector};
 use forebay_sys::client::{ConnectOptions, connect};
-use forebay_sys::passing::{Passing, Program};
+use forebay_sys::passing::{PassedSockets, Program};
 use forebay_sys::seal::seal;
 use std::ffi::{CStr, c_long};
 use std::fs::File;
@@ -181,7 +181,7 @@ fn hostile_code_gets_nothing() {
     let address = listener.local_addr().unwrap();
     let (asks, broker) = broker::pair().unwrap();
     let none: &[OwnedFd] = &[];
-    let passing = Passing::new(none).unwrap().with_connector(&asks).unwrap();
+    let passing = PassedSockets::new(none).unwrap().with_connector(&asks).unwrap();
     drop(asks);
     let program = Program::open(&std::env::current_exe().unwrap()).unwrap();
     let arguments = |command: &mut Command| {

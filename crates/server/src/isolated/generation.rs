@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::privileges;
 use crate::run::{RunError, resources, say};
 use forebay_sys::broker::{self, Broker};
-use forebay_sys::passing::{self, Passing, Program};
+use forebay_sys::passing::{self, PassedSockets, Program};
 use forebay_sys::unix;
 use forebay_upstream::settings::Address;
 use signal_hook::consts::{SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -53,7 +53,7 @@ const AT_ONCE: Duration = Duration::from_secs(3);
 const CONNECT_STACK_BYTES: usize = 64 * 1024;
 
 /// What is the same for all generations.
-pub(super) struct Common {
+pub(super) struct SupervisorShared {
     /// The configuration file.
     pub(super) file: PathBuf,
     /// The program; an upgrade replaces the file.
@@ -64,7 +64,7 @@ pub(super) struct Common {
 
 /// All processes that have one configuration.
 pub(super) struct Generation {
-    common: Arc<Common>,
+    common: Arc<SupervisorShared>,
     pub(super) config: Config,
     /// The program, whatever becomes of its file.
     program: Program,
@@ -72,12 +72,12 @@ pub(super) struct Generation {
     groups: Groups,
     /// Whom stages become, but for *process*: by numbers of user and group. The supervisor stays what it is.
     user: Option<(u32, u32)>,
-    slots: Vec<Slot>,
-    phase: Phase,
+    slots: Vec<ProcessSlot>,
+    phase: GenerationPhase,
 }
 
 /// A place for a process.
-struct Slot {
+struct ProcessSlot {
     role: Role,
     instance: u64,
     child: Option<Child>,
@@ -90,7 +90,7 @@ struct Slot {
 }
 
 /// How far a generation is.
-enum Phase {
+enum GenerationPhase {
     Rising {
         /// The stage whose processes are waited for.
         role: Role,
@@ -119,7 +119,7 @@ impl Generation {
     /// # Errors
     /// What is in the way.
     pub(super) fn start(
-        common: &Arc<Common>,
+        common: &Arc<SupervisorShared>,
         config: Config,
         cgroups: &mut Cgroups,
         tell: impl Fn() + Send + 'static,
@@ -140,7 +140,7 @@ impl Generation {
             user,
             slots: slots(&config),
             config,
-            phase: Phase::Rising { role, missing: 0, since, _hearing: hearing },
+            phase: GenerationPhase::Rising { role, missing: 0, since, _hearing: hearing },
         };
         generation.rise(Some(role))?;
         Ok(generation)
@@ -151,7 +151,7 @@ impl Generation {
     /// # Errors
     /// What is in the way of the next.
     pub(super) fn ready(&mut self) -> Result<(), RunError> {
-        let Phase::Rising { role, missing, .. } = &mut self.phase else { return Ok(()) };
+        let GenerationPhase::Rising { role, missing, .. } = &mut self.phase else { return Ok(()) };
         *missing = missing.saturating_sub(1);
         let next = role.before();
         if *missing > 0 { Ok(()) } else { self.rise(next) }
@@ -163,7 +163,7 @@ impl Generation {
             let slots = 0..self.slots.len();
             let slots: Vec<_> = slots.filter(|&at| self.slots[at].role == next).collect();
             slots.iter().try_for_each(|&at| self.start_one(at)).map_err(resources("a process"))?;
-            if let (Phase::Rising { role, missing, since, .. }, 1..) =
+            if let (GenerationPhase::Rising { role, missing, since, .. }, 1..) =
                 (&mut self.phase, slots.len())
             {
                 (*role, *missing, *since) = (next, slots.len(), Instant::now());
@@ -171,13 +171,13 @@ impl Generation {
             }
             from = next.before();
         }
-        self.phase = Phase::Serving;
+        self.phase = GenerationPhase::Serving;
         Ok(())
     }
 
     /// Starts the process of a slot.
     fn start_one(&mut self, at: usize) -> io::Result<()> {
-        let Slot { role, instance, .. } = self.slots[at];
+        let ProcessSlot { role, instance, .. } = self.slots[at];
         let place = Place { role, instance, links: self.links.path().to_owned() };
         let mut own = None;
         if role != Role::Receive {
@@ -190,7 +190,7 @@ impl Generation {
             own = Some(socket);
         }
         let passed: &[OwnedFd] = own.as_ref().map_or(&self.common.sockets, std::slice::from_ref);
-        let mut passing = Passing::new(passed)?;
+        let mut passing = PassedSockets::new(passed)?;
         if role == Role::Process {
             let (asks, broker) = broker::pair()?;
             passing = passing.with_connector(&asks)?;
@@ -210,7 +210,7 @@ impl Generation {
 
     /// Whether all of it serves.
     pub(super) fn serves(&self) -> bool {
-        matches!(self.phase, Phase::Serving)
+        matches!(self.phase, GenerationPhase::Serving)
     }
 
     /// Whether none of its processes is left.
@@ -221,9 +221,9 @@ impl Generation {
     /// When [`go_on`](Generation::go_on) has something to do, if nothing happens.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.phase {
-            Phase::Rising { since, .. } => Some(*since + READY),
-            Phase::Serving => self.slots.iter().filter_map(|slot| slot.due).min(),
-            Phase::Ending { until, .. } => *until,
+            GenerationPhase::Rising { since, .. } => Some(*since + READY),
+            GenerationPhase::Serving => self.slots.iter().filter_map(|slot| slot.due).min(),
+            GenerationPhase::Ending { until, .. } => *until,
         }
     }
 
@@ -235,7 +235,7 @@ impl Generation {
         let now = Instant::now();
         let failed = self.reap(now, memory);
         match self.phase {
-            Phase::Rising { role, since, .. } => match failed {
+            GenerationPhase::Rising { role, since, .. } => match failed {
                 Some((role, why)) => Err(RunError::Stage { role, why: why.to_string() }),
                 None if now >= since + READY => {
                     let why = format!("does not serve after {} s", READY.as_secs());
@@ -243,11 +243,11 @@ impl Generation {
                 }
                 None => Ok(()),
             },
-            Phase::Serving => {
+            GenerationPhase::Serving => {
                 self.restart(now);
                 Ok(())
             }
-            Phase::Ending { .. } => {
+            GenerationPhase::Ending { .. } => {
                 self.end_next(now);
                 Ok(())
             }
@@ -289,7 +289,7 @@ impl Generation {
             match self.start_one(at) {
                 Ok(()) => self.slots[at].restarts += 1,
                 Err(error) => {
-                    let Slot { role, instance, .. } = self.slots[at];
+                    let ProcessSlot { role, instance, .. } = self.slots[at];
                     say(format_args!("stage {role} {instance} cannot be started: {error}"));
                     self.slots[at].due = Some(now + LONGEST_REST);
                 }
@@ -310,14 +310,14 @@ impl Generation {
     fn begin_to_end(&mut self, first: i32, signal: i32, is_replaced: bool) {
         let until = Instant::now() + self.config.timeouts.drain + MARGIN;
         let (role, until) = (Role::Receive, (signal != SIGQUIT).then_some(until));
-        self.phase = Phase::Ending { role, signal, is_replaced, until };
+        self.phase = GenerationPhase::Ending { role, signal, is_replaced, until };
         self.signal(role, first);
         self.end_next(Instant::now());
     }
 
     /// Clients that are idle are not waited for any more.
     pub(super) fn drain(&mut self) {
-        if let Phase::Ending { is_replaced, .. } = &mut self.phase
+        if let GenerationPhase::Ending { is_replaced, .. } = &mut self.phase
             && std::mem::take(is_replaced)
         {
             self.signal(Role::Receive, SIGTERM);
@@ -327,7 +327,7 @@ impl Generation {
     /// All of it ends at once.
     pub(super) fn end_at_once(&mut self, signal: i32) {
         let soon = Instant::now() + AT_ONCE;
-        if let Phase::Ending { until, .. } = &mut self.phase {
+        if let GenerationPhase::Ending { until, .. } = &mut self.phase {
             *until = Some(until.map_or(soon, |until| until.min(soon)));
         }
         Role::ALL.into_iter().for_each(|role| self.signal(role, signal));
@@ -335,7 +335,9 @@ impl Generation {
 
     /// The next stage ends when the one before has; in the end all do.
     fn end_next(&mut self, now: Instant) {
-        let Phase::Ending { mut role, signal, is_replaced, until } = self.phase else { return };
+        let GenerationPhase::Ending { mut role, signal, is_replaced, until } = self.phase else {
+            return;
+        };
         while !self.slots.iter().any(|slot| slot.role == role && slot.child.is_some())
             && let Some(next) = role.next()
         {
@@ -344,9 +346,9 @@ impl Generation {
         }
         let is_late = until.is_some_and(|until| until <= now);
         let until = until.filter(|_| !is_late);
-        self.phase = Phase::Ending { role, signal, is_replaced, until };
+        self.phase = GenerationPhase::Ending { role, signal, is_replaced, until };
         if is_late {
-            for Slot { role, instance, child, .. } in &mut self.slots {
+            for ProcessSlot { role, instance, child, .. } in &mut self.slots {
                 let Some(child) = child else { continue };
                 say(format_args!(
                     "stage {role} {instance} (process {}) has not ended in time: it is killed",
@@ -373,13 +375,13 @@ impl Generation {
     pub(super) fn instances(&self) -> impl Iterator<Item = Instance> {
         let now = Instant::now();
         self.slots.iter().map(move |slot| {
-            let Slot { role, instance, restarts, .. } = *slot;
+            let ProcessSlot { role, instance, restarts, .. } = *slot;
             let is = match (&self.phase, &slot.child, slot.due) {
-                (Phase::Rising { .. }, Some(child), _) => Is::Starting(child.id()),
-                (Phase::Serving, Some(child), _) => {
+                (GenerationPhase::Rising { .. }, Some(child), _) => Is::Starting(child.id()),
+                (GenerationPhase::Serving, Some(child), _) => {
                     Is::Running { process: child.id(), since: slot.started }
                 }
-                (Phase::Ending { .. }, Some(child), _) => Is::Leaving(child.id()),
+                (GenerationPhase::Ending { .. }, Some(child), _) => Is::Leaving(child.id()),
                 (_, None, Some(due)) => Is::Due(due.saturating_duration_since(now)),
                 (_, None, None) => Is::Ended,
             };
@@ -402,9 +404,9 @@ impl Drop for Generation {
 }
 
 /// Those that answer are there before those that ask.
-fn slots(config: &Config) -> Vec<Slot> {
+fn slots(config: &Config) -> Vec<ProcessSlot> {
     let of = |role: Role| {
-        (1..=role.instances(config)).map(move |instance| Slot {
+        (1..=role.instances(config)).map(move |instance| ProcessSlot {
             role,
             instance,
             child: None,

@@ -6,7 +6,7 @@
 
 use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;
-use super::generation::{Common, Generation};
+use super::generation::{Generation, SupervisorShared};
 use super::stage::Role;
 use super::status::{self, Instance, Is};
 use crate::config::{self, Config, Depth, Endpoint};
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const MOST_LEAVING: usize = 4;
 
 /// What happens.
-enum Event {
+enum SupervisorEvent {
     Signal(i32),
     /// A process of this generation serves.
     Ready(u64),
@@ -38,12 +38,12 @@ enum Event {
 
 /// The processes: those that serve, and those that come and go.
 struct Supervisor {
-    common: Arc<Common>,
+    common: Arc<SupervisorShared>,
     cgroups: Cgroups,
     notifier: Notifier,
     memory: OutOfMemory,
     /// To this loop.
-    tell: Sender<Event>,
+    tell: Sender<SupervisorEvent>,
     serving: Option<Generation>,
     rising: Option<Rising>,
     /// How many were started.
@@ -82,7 +82,7 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
     listen(signals, tell.clone()).map_err(resources("a thread for signals"))?;
     let mut control = control_socket::open(&config, Some(&file))?;
     let mut supervisor = Supervisor {
-        common: Arc::new(Common { file, program, sockets }),
+        common: Arc::new(SupervisorShared { file, program, sockets }),
         cgroups: Cgroups::default(),
         notifier: Notifier::from_environment(),
         memory: OutOfMemory::new(),
@@ -98,7 +98,7 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
     supervisor.go_on_until(&events, |it| it.serving.is_some() || it.is_over())?;
     if !supervisor.is_over() {
         if let Some(socket) = &mut control {
-            let asked = move |asked| drop(tell.send(Event::Asked(asked)));
+            let asked = move |asked| drop(tell.send(SupervisorEvent::Asked(asked)));
             socket.serve(asked).map_err(resources("a thread for commands"))?;
         }
         ready(None);
@@ -116,10 +116,10 @@ fn endpoints(config: &Config) -> Vec<Endpoint> {
     public.chain(config.admin.listen.0.iter().cloned()).collect()
 }
 
-fn listen(mut signals: Signals, tell: Sender<Event>) -> io::Result<()> {
+fn listen(mut signals: Signals, tell: Sender<SupervisorEvent>) -> io::Result<()> {
     let listen = move || {
         for signal in signals.forever() {
-            if tell.send(Event::Signal(signal)).is_err() {
+            if tell.send(SupervisorEvent::Signal(signal)).is_err() {
                 break;
             }
         }
@@ -134,7 +134,7 @@ impl Supervisor {
     /// The first stages cannot be started.
     fn go_on_until(
         &mut self,
-        events: &Receiver<Event>,
+        events: &Receiver<SupervisorEvent>,
         is_so: impl Fn(&Supervisor) -> bool,
     ) -> Result<(), RunError> {
         while !is_so(self) {
@@ -162,17 +162,17 @@ impl Supervisor {
         next.unwrap_or(Duration::from_secs(60)).max(Duration::from_millis(1))
     }
 
-    fn hear(&mut self, event: Event) -> Result<(), RunError> {
+    fn hear(&mut self, event: SupervisorEvent) -> Result<(), RunError> {
         match event {
-            Event::Signal(signal @ (SIGTERM | SIGINT | SIGQUIT)) => self.end(signal),
-            Event::Signal(SIGHUP) => self.reload(Vec::new()),
-            Event::Signal(SIGUSR1) => {
+            SupervisorEvent::Signal(signal @ (SIGTERM | SIGINT | SIGQUIT)) => self.end(signal),
+            SupervisorEvent::Signal(SIGHUP) => self.reload(Vec::new()),
+            SupervisorEvent::Signal(SIGUSR1) => {
                 let all = self.serving.iter().chain(&self.leaving);
                 all.for_each(Generation::reopen_logs);
             }
             // a process has ended
-            Event::Signal(_) => {}
-            Event::Ready(number) => {
+            SupervisorEvent::Signal(_) => {}
+            SupervisorEvent::Ready(number) => {
                 let rising = self.rising.as_mut().filter(|rising| rising.number == number);
                 if let Some(rising) = rising
                     && let Err(why) = rising.generation.ready()
@@ -180,7 +180,9 @@ impl Supervisor {
                     self.fail(why)?;
                 }
             }
-            Event::Asked(CommandRequest { command, reply, .. }) => self.answer(&command, reply),
+            SupervisorEvent::Asked(CommandRequest { command, reply, .. }) => {
+                self.answer(&command, reply)
+            }
         }
         Ok(())
     }
@@ -290,7 +292,7 @@ impl Supervisor {
         self.generations += 1;
         let (number, tell) = (self.generations, self.tell.clone());
         // who does not listen any more is at its end
-        let tell = move || drop(tell.send(Event::Ready(number)));
+        let tell = move || drop(tell.send(SupervisorEvent::Ready(number)));
         let generation = Generation::start(&self.common, config, &mut self.cgroups, tell)?;
         Ok(Rising { number, generation, warnings, replies: Vec::new() })
     }
