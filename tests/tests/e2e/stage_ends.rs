@@ -8,7 +8,7 @@ use crate::isolated::{
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::soon;
-use forebay_tests::server::{binary, copy_program};
+use forebay_tests::server::{binary, copy_program, free_addr};
 use forebay_tests::{Options, Server, wire};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
@@ -163,6 +163,31 @@ fn while_a_reload_waits_stages_are_started_again_and_may_end() {
     server.signal(Signal::TERM);
     assert!(server.wait(wire::PATIENCE).expect("it does not end").success());
     until_gone(&all);
+}
+
+/// Whoever sees the first processes may have changed the file since they read it.
+#[test]
+fn a_reload_that_is_asked_for_at_the_start_is_done() {
+    let folder = site();
+    let (file, errors) = (folder.join("forebay.toml"), folder.join("errors"));
+    let listen = free_addr();
+    let text = format!(
+        "listen = [\"{listen}\"]\nroot = {:?}\nengine = \"isolated\"\nlog.access = \"off\"\n",
+        folder.path()
+    );
+    fs::write(&file, text).unwrap();
+    let mut command = Command::new(binary());
+    command.args(["run", "-c"]).arg(&file).stderr(fs::File::create(&errors).unwrap());
+    let mut server = command.spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", server.id());
+    let has_children = || fs::read_to_string(&children).is_ok_and(|text| !text.is_empty());
+    assert!(soon(wire::PATIENCE, has_children), "{}", fs::read_to_string(&errors).unwrap());
+    signal(server.id(), Signal::HUP);
+    let said = |what: &str| fs::read_to_string(&errors).unwrap().contains(what);
+    let replaced = || said("the stages are replaced");
+    assert!(soon(wire::PATIENCE, replaced), "{}", fs::read_to_string(&errors).unwrap());
+    signal(server.id(), Signal::TERM);
+    assert!(server.wait().unwrap().success());
 }
 
 /// Between two requests of a client other stages may have come.

@@ -48,7 +48,7 @@ struct Supervisor {
     rising: Option<Rising>,
     /// How many were started.
     generations: u64,
-    /// Reloads that were asked for while one is under way: one more will do.
+    /// Reloads that were asked for while stages rise: one more will do.
     again: Option<Vec<Reply<CommandAnswer>>>,
     /// Those that were replaced, and end when what they have is done.
     leaving: Vec<Generation>,
@@ -201,6 +201,11 @@ impl Supervisor {
         if let Some(risen) = self.rising.take_if(|rising| rising.generation.serves()) {
             self.replace_by(risen);
         }
+        if self.rising.is_none()
+            && let Some(replies) = self.again.take()
+        {
+            self.reload(replies);
+        }
         Ok(())
     }
 
@@ -245,9 +250,6 @@ impl Supervisor {
         for reply in replies {
             // a command that went away needs no answer
             let _ = reply.send(CommandAnswer { code, text: format!("{text}\n") });
-        }
-        if let Some(replies) = self.again.take() {
-            self.reload(replies);
         }
     }
 
