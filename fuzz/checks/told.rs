@@ -1,7 +1,7 @@
 //! What must hold for whatever an upstream is told of any request.
 
 use forebay_http::field::{FieldName, FieldValue};
-use forebay_http::head::{Head, Limits, Lines, Parsed, Version};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead, Version};
 use forebay_http::path;
 use forebay_upstream::request::{self, From, Host, Request, Settings};
 use forebay_upstream::target::{Ambiguous, Base};
@@ -11,7 +11,8 @@ use std::net::{IpAddr, Ipv4Addr};
 pub(crate) fn check(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let mut lines = Lines::new();
-    let Ok(Parsed::Complete(head)) = Head::parse(bytes, &mut lines, &Limits::default()) else {
+    let Ok(ParsedHead::Complete(head)) = Head::parse(bytes, &mut lines, &HeadLimits::default())
+    else {
         return;
     };
     let mut judged = Vec::new();
@@ -51,10 +52,10 @@ pub(crate) fn check(bytes: &[u8]) {
     let told = &out[6..];
     let mut lines = Lines::new();
     // a host, two addresses and an id are added, and the longest head has no room for them
-    let limits = Limits { head_bytes: 1 << 20, target_bytes: 1 << 16, ..Limits::default() };
+    let limits = HeadLimits { head_bytes: 1 << 20, target_bytes: 1 << 16, ..HeadLimits::default() };
     let again = match Head::parse(told, &mut lines, &limits) {
-        Ok(Parsed::Complete(again)) => again,
-        Ok(Parsed::Partial) => panic!("{}", String::from_utf8_lossy(told)),
+        Ok(ParsedHead::Complete(again)) => again,
+        Ok(ParsedHead::Partial) => panic!("{}", String::from_utf8_lossy(told)),
         // as many lines as there may be
         Err(error) => return assert!(head.fields().count() > 80, "{error:?}"),
     };

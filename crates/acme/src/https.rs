@@ -1,10 +1,12 @@
 //! How the authority is asked: one request on one connection, with the thread that asks waiting for it.
 
 use bytes::Bytes;
-use forebay_http::body::{Decoder, Trailers};
+use forebay_http::body::{BodyDecoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines};
-use forebay_http::response::{Asked, Body, Limits, Parsed, Response};
+use forebay_http::response::{
+    BodyFraming, ParsedResponse, Response, ResponseContext, ResponseHeadLimits,
+};
 use forebay_tls::{Client, ClientError, Refusal, Roots, Terms, Trust, Versions};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body::Body as _;
@@ -259,9 +261,9 @@ fn answer(
 ) -> Result<Option<BytesResponse>, &'static str> {
     loop {
         let mut lines = Lines::new();
-        let asked = Asked { is_head, upgrade: false };
-        let parsed = Response::parse(input, &mut lines, asked, &Limits::default());
-        let Parsed::Complete(head) = parsed.map_err(|error| error.reason())? else {
+        let asked = ResponseContext { is_head, upgrade: false };
+        let parsed = Response::parse(input, &mut lines, asked, &ResponseHeadLimits::default());
+        let ParsedResponse::Complete(head) = parsed.map_err(|error| error.reason())? else {
             return Ok(None);
         };
         if head.is_interim() {
@@ -289,13 +291,13 @@ fn body(
     has_ended: bool,
 ) -> Result<Option<Vec<u8>>, &'static str> {
     let framing = match head.body {
-        Body::None | Body::Upgraded => Framing::None,
-        Body::Sized(bytes) => Framing::Sized(bytes),
-        Body::Chunked => Framing::Chunked,
-        Body::UntilClose => return Ok(has_ended.then(|| rest.to_vec())),
+        BodyFraming::None | BodyFraming::Upgraded => Framing::None,
+        BodyFraming::Sized(bytes) => Framing::Sized(bytes),
+        BodyFraming::Chunked => Framing::Chunked,
+        BodyFraming::UntilClose => return Ok(has_ended.then(|| rest.to_vec())),
     };
-    let limits = head::Limits::default();
-    let decoder = Decoder::new(framing, MOST_BYTES as u64, Trailers::Discard, &limits);
+    let limits = head::HeadLimits::default();
+    let decoder = BodyDecoder::new(framing, MOST_BYTES as u64, Trailers::Discard, &limits);
     let mut decoder = decoder.map_err(|error| error.reason())?;
     let (mut body, mut rest) = (Vec::new(), rest);
     while !decoder.is_done() {

@@ -2,7 +2,7 @@
 
 use crate::handler::{Rank, Stages};
 use crate::peer::Peer;
-use forebay_http::body::Decoder;
+use forebay_http::body::BodyDecoder;
 use forebay_http::head::Head;
 use forebay_http::owned::OwnedHead;
 use forebay_http::path::{NormalPath, PathError};
@@ -128,7 +128,7 @@ pub struct Exchange<T, S> {
     /// When it came.
     pub stages: Stages,
     /// What finds the end of its body, if that is to be passed on; so much of it was taken from the input.
-    pub body: Option<Box<Decoder>>,
+    pub body: Option<Box<BodyDecoder>>,
     /// What others have said of it.
     pub passed: Option<Box<Passed>>,
     /// How many answers to it were [withdrawn](crate::Protocol::withdraw).

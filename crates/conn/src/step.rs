@@ -14,7 +14,7 @@ use forebay_metrics::Local;
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Size of a request head, and of the trailer section of a chunked body.
-    pub head: head::Limits,
+    pub head: head::HeadLimits,
     /// Bytes of a request body that are read and discarded, framing included.
     pub body_bytes: u64,
     /// Requests on one connection; the last answer says `Connection: close`.
@@ -29,7 +29,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            head: head::Limits::default(),
+            head: head::HeadLimits::default(),
             body_bytes: 1024 * 1024,
             requests: 10_000,
             streams: 128,

@@ -3,7 +3,7 @@
 //! instructions run it under `valgrind --tool=callgrind --toggle-collect='log_cost::record'`.
 
 use forebay_conn::{Peer, Request, Stages};
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_server::config::{self, Access, LogFormat};
 use forebay_server::log::choice::Member;
@@ -54,7 +54,8 @@ fn main() {
     };
     let mut logger = logs.logger(Arc::default());
     let mut room = Lines::new();
-    let Ok(Parsed::Complete(head)) = Head::parse(REQUEST, &mut room, &Limits::default()) else {
+    let Ok(ParsedHead::Complete(head)) = Head::parse(REQUEST, &mut room, &HeadLimits::default())
+    else {
         return;
     };
     let peer = Peer::new(([192, 0, 2, 17], 4711).into(), ([192, 0, 2, 1], 80).into());

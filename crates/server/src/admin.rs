@@ -279,7 +279,7 @@ impl Process for Admin {
 mod tests {
     use super::*;
     use forebay_conn::{Out, Secured};
-    use forebay_http::head::{Limits, Lines, Parsed};
+    use forebay_http::head::{HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
     use forebay_metrics::{Gauge, Info};
     use std::net::SocketAddr;
@@ -310,8 +310,8 @@ mod tests {
 
     fn ask_by(peer: &Peer, admin: &mut Admin, request: &str) -> String {
         let mut lines = Lines::new();
-        let parsed = Head::parse(request.as_bytes(), &mut lines, &Limits::default()).unwrap();
-        let Parsed::Complete(head) = parsed else { panic!("the head is incomplete") };
+        let parsed = Head::parse(request.as_bytes(), &mut lines, &HeadLimits::default()).unwrap();
+        let ParsedHead::Complete(head) = parsed else { panic!("the head is incomplete") };
         let mut out = Out::default();
         let date = forebay_http::date::format(0);
         let mut reply = Reply::new(&mut out, &date, true);

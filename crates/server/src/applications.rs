@@ -15,7 +15,7 @@ use forebay_engine::worker;
 use forebay_http::client::ClientKey;
 use forebay_http::field::FieldName;
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Method, Name, Target, Tunnel};
+use forebay_http::head::{Head, Method, Name, RequestTarget, Tunnel};
 use forebay_http::response;
 use forebay_metrics::Reason;
 use forebay_site::Destination;
@@ -479,7 +479,10 @@ pub fn ask(
             let written = Written {
                 framing: head.framing,
                 expects_continue: head.expects_continue && body_bytes != Some(0),
-                asked: response::Asked { is_head: head.method == Method::Head, upgrade: false },
+                asked: response::ResponseContext {
+                    is_head: head.method == Method::Head,
+                    upgrade: false,
+                },
                 id: 0..0,
             };
             let log = log_of(&script.name, *id);
@@ -523,7 +526,7 @@ pub fn ask_authority(
     ]);
     hidden.drop_from(&mut given);
     let hidden = hidden.cookie;
-    let target = Target { path: &authority.path, query: authority.query.as_deref() };
+    let target = RequestTarget { path: &authority.path, query: authority.query.as_deref() };
     let key = key(&application.settings().group().key, head, from.client);
     let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let head = head.redirected(Method::Get, target);

@@ -28,7 +28,7 @@ use forebay_conn::{
     Refusal, Relay, Relayed, Reply, Request, Sent, Settled, Stages, Verdict,
 };
 use forebay_control::versioned::Reader;
-use forebay_http::head::{Head, Method, Target};
+use forebay_http::head::{Head, Method, RequestTarget};
 use forebay_http::path::NormalPath;
 use forebay_http::response::Response;
 use forebay_http::status::reason;
@@ -888,7 +888,7 @@ impl FastLane {
         };
         let head = request
             .head
-            .redirected(method, Target { path: &sent.path, query: sent.query.as_deref() });
+            .redirected(method, RequestTarget { path: &sent.path, query: sent.query.as_deref() });
         let path = NormalPath::default();
         let request = Request::new(&head, request.peer, &path).with(request.passed);
         reply.instead = Some(Arc::clone(&sent.fields));

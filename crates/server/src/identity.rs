@@ -147,7 +147,7 @@ fn pairs(value: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_http::head::{Limits, Lines, Parsed};
+    use forebay_http::head::{HeadLimits, Lines, ParsedHead};
 
     const NOW_S: u64 = 1_800_000_000;
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
@@ -172,8 +172,8 @@ mod tests {
     ) -> (Option<String>, Brought) {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let mut lines = Lines::new();
-        let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-        let Ok(Parsed::Complete(head)) = parsed else { panic!("{fields:?}") };
+        let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+        let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{fields:?}") };
         let (name, brought) = verifier.identify(&head, CLIENT, NOW_S, remembered);
         (name.map(str::to_owned), brought)
     }

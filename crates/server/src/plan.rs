@@ -371,7 +371,7 @@ fn limits(config: &Config) -> Limits {
         most => most.try_into().unwrap_or(u32::MAX),
     };
     Limits {
-        head: head::Limits {
+        head: head::HeadLimits {
             head_bytes: as_usize(limits.head_bytes.0),
             head_lines: as_usize(limits.head_lines),
             target_bytes: as_usize(limits.target_bytes.0),

@@ -12,7 +12,7 @@
 //! with twenty rules of each kind that do not match) and `fallback` (a page for all paths).
 
 use forebay_conn::{Job, Now, Out, Outcome, Peer, Refusal, Reply, Request};
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Local, Off};
 use forebay_site::rules::{
@@ -145,13 +145,13 @@ fn ask(
     count: usize,
     mut answer: impl FnMut(&Head<'_>, &mut Out<Body>),
 ) -> Result<usize, Failure> {
-    let limits = Limits::default();
+    let limits = HeadLimits::default();
     let mut out: Out<Body> = Out::default();
     let mut bytes = 0;
     for text in requests.iter().cycle().take(count) {
         let mut lines = Lines::new();
         match Head::parse(black_box(text.as_bytes()), &mut lines, &limits) {
-            Ok(Parsed::Complete(head)) => answer(&head, &mut out),
+            Ok(ParsedHead::Complete(head)) => answer(&head, &mut out),
             _ => return Err("a request was not understood".into()),
         }
         bytes += black_box(&out.bytes).len();

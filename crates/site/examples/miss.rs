@@ -9,7 +9,7 @@
 //! [`Site::process`] and its job do. Both are measured in turns; medians of the rounds are printed.
 
 use forebay_conn::{Job, Now, Out, Outcome, Peer, Reply, Request};
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Local, Off};
 use forebay_site::{Body, Content, Settings, Site};
@@ -76,12 +76,12 @@ fn measure(folder: &Path, count: usize, bytes: usize) -> Result<(), Failure> {
 }
 
 fn ask<'t>(site: &mut Site, texts: impl Iterator<Item = &'t String>) -> Result<(), Failure> {
-    let limits = Limits::default();
+    let limits = HeadLimits::default();
     let mut out: Out<Body> = Out::default();
     for text in texts {
         let mut lines = Lines::new();
         match Head::parse(black_box(text.as_bytes()), &mut lines, &limits) {
-            Ok(Parsed::Complete(head)) => process(site, &head, &mut out),
+            Ok(ParsedHead::Complete(head)) => process(site, &head, &mut out),
             _ => return Err("a request was not understood".into()),
         }
         black_box(&out.bytes);

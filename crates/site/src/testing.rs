@@ -6,7 +6,7 @@ use crate::load::Want;
 use crate::{Body, Content, Destination, Done, Job, Notice, Routed, Script, Settings, Site};
 use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request, Secured};
 use forebay_http::date::{self, IMF_LEN};
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Counter, Local, Off};
 use std::fs;
@@ -206,8 +206,8 @@ impl Client {
     pub(crate) fn begin(&mut self, method: &str, target: &str, fields: &str) -> (Out<Body>, u16) {
         let text = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", self.host);
         let mut lines = Lines::new();
-        let limits = Limits::default();
-        let Parsed::Complete(head) = Head::parse(text.as_bytes(), &mut lines, &limits).unwrap()
+        let limits = HeadLimits::default();
+        let ParsedHead::Complete(head) = Head::parse(text.as_bytes(), &mut lines, &limits).unwrap()
         else {
             panic!("not a whole head: {text}")
         };
@@ -377,9 +377,9 @@ impl Client {
 pub(crate) fn with_head<T>(fields: &str, f: impl FnOnce(&Head<'_>) -> T) -> T {
     let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     let mut lines = Lines::new();
-    match Head::parse(text.as_bytes(), &mut lines, &Limits::default()).unwrap() {
-        Parsed::Complete(head) => f(&head),
-        Parsed::Partial => panic!("not a whole head: {text}"),
+    match Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default()).unwrap() {
+        ParsedHead::Complete(head) => f(&head),
+        ParsedHead::Partial => panic!("not a whole head: {text}"),
     }
 }
 

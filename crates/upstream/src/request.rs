@@ -12,7 +12,7 @@ use forebay_conn::GivenField;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel, Version};
-use forebay_http::response::Asked;
+use forebay_http::response::ResponseContext;
 use std::io::Write;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -116,7 +116,7 @@ pub struct Written {
     /// Whether the body is to wait for `100 Continue`.
     pub expects_continue: bool,
     /// What may come back.
-    pub asked: Asked,
+    pub asked: ResponseContext,
     /// Where in the output the request id stands; empty if there is none.
     pub id: Range<usize>,
 }
@@ -187,7 +187,8 @@ impl Writer<'_> {
         self.framing();
         self.connection(&upgrade);
         self.out.extend_from_slice(b"\r\n");
-        let asked = Asked { is_head: head.method == Method::Head, upgrade: !upgrade.is_empty() };
+        let asked =
+            ResponseContext { is_head: head.method == Method::Head, upgrade: !upgrade.is_empty() };
         Ok(Written { framing: head.framing, expects_continue, asked, id })
     }
 

@@ -1,7 +1,7 @@
 //! What upstreams are told, and what they are never told.
 
 use super::*;
-use forebay_http::head::{Decoded, FieldSpan, Limits, Lines, Parsed};
+use forebay_http::head::{DecodedHead, FieldSpan, HeadLimits, Lines, ParsedHead};
 use forebay_http::path;
 use proptest::prelude::*;
 
@@ -21,8 +21,8 @@ fn proxy() -> From {
 /// What comes of a head of HTTP/1.
 fn told(text: &str, from: From, settings: &Settings) -> Result<(String, Written), Refused> {
     let mut lines = Lines::new();
-    let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-    let Ok(Parsed::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
+    let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+    let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
     told_of(&head, from, settings)
 }
 
@@ -45,8 +45,8 @@ fn told_of(head: &Head<'_>, from: From, settings: &Settings) -> Result<(String, 
         Ok(mut written) => {
             // whoever reads it finds a request, and the framing that was promised
             let mut lines = Lines::new();
-            let again = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-            let Ok(Parsed::Complete(again)) = again else { panic!("{text:?}: {again:?}") };
+            let again = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+            let Ok(ParsedHead::Complete(again)) = again else { panic!("{text:?}: {again:?}") };
             assert_eq!((again.len, again.framing), (text.len(), written.framing), "{text}");
             assert_eq!(again.query, head.query);
             written.id = written.id.start.saturating_sub(7)..written.id.end.saturating_sub(7);
@@ -316,7 +316,7 @@ fn cookies_of_http2_become_one() {
     let (names, values) = ("cookieaccept", b"a=bc=d*/*");
     let fields =
         [FieldSpan::new(0..6, 0..3), FieldSpan::new(6..12, 6..9), FieldSpan::new(0..6, 3..6)];
-    let decoded = Decoded {
+    let decoded = DecodedHead {
         method: "POST",
         protocol: None,
         target: b"/x?y",
@@ -327,7 +327,7 @@ fn cookies_of_http2_become_one() {
         has_body: true,
         content_length: None,
     };
-    let head = Head::decoded(&decoded, &Limits::default()).unwrap();
+    let head = Head::decoded(&decoded, &HeadLimits::default()).unwrap();
     let (text, written) = told_of(&head, STRANGER, &Settings::default()).unwrap();
     let own = OWN.replace("1.1 forebay", "2 forebay");
     assert_eq!(
@@ -344,8 +344,8 @@ fn cookies_of_http2_become_one() {
 fn a_path_that_a_rule_has_made_is_sent() {
     let text = "GET /blog/1?a HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut lines = Lines::new();
-    let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-    let Ok(Parsed::Complete(head)) = parsed else { panic!("{parsed:?}") };
+    let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+    let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{parsed:?}") };
     let mut out = Vec::new();
     let mut send = |made: &[u8]| {
         out.clear();
@@ -386,8 +386,8 @@ proptest! {
             fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let text = format!("POST /a HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut room = Lines::new();
-        let parsed = Head::parse(text.as_bytes(), &mut room, &Limits::default());
-        let Ok(Parsed::Complete(head)) = parsed else { return Ok(()) };
+        let parsed = Head::parse(text.as_bytes(), &mut room, &HeadLimits::default());
+        let Ok(ParsedHead::Complete(head)) = parsed else { return Ok(()) };
         let settings = Settings { upgrade, ..Settings::default() };
         let (text, _) = told_of(&head, STRANGER, &settings).unwrap();
         let values = |name: &str| {

@@ -2,7 +2,7 @@
 
 use crate::{fastcgi, request};
 use forebay_http::field::FieldName;
-use forebay_http::response::Limits;
+use forebay_http::response::ResponseHeadLimits;
 use forebay_sys::client::{self, ConnectOptions};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -330,7 +330,7 @@ pub struct Proxy {
     /// Whether addresses and cookies in answers are rewritten to lead back here.
     pub rewrites: bool,
     /// How large the heads of answers may be.
-    pub limits: Limits,
+    pub limits: ResponseHeadLimits,
     /// Whose errors clients see.
     pub errors: Errors,
     /// What is said of the client first.
@@ -362,7 +362,7 @@ pub struct FastCgi {
     /// The bodies of requests.
     pub bodies: Bodies,
     /// How large the heads of answers may be.
-    pub limits: Limits,
+    pub limits: ResponseHeadLimits,
     /// Whose errors clients see.
     pub errors: Errors,
     /// So much of an answer is received before its client takes it, in bytes.
@@ -388,7 +388,7 @@ impl Application {
     }
 
     /// How large the heads of answers may be.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> ResponseHeadLimits {
         match self {
             Application::Proxy(proxy) => proxy.limits,
             Application::FastCgi(fastcgi) => fastcgi.limits,

@@ -19,7 +19,7 @@ use crate::request::{self, Written};
 use crate::target::{self, Ambiguous, Refused};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel};
-use forebay_http::response::Asked;
+use forebay_http::response::ResponseContext;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
@@ -141,7 +141,7 @@ pub fn write(
     }
     out.extend_from_slice(b"\r\n");
     let upgrade = !protocols.is_empty();
-    let asked = Asked { is_head: head.method == Method::Head, upgrade };
+    let asked = ResponseContext { is_head: head.method == Method::Head, upgrade };
     let written = Written { framing: head.framing, expects_continue, asked, id: 0..0 };
     let needs_http1 = upgrade || head.authority.is_empty();
     Ok((written, Copy { attempt_at, repeats_idempotent: false, needs_http1, is_for_whole }))
@@ -201,12 +201,12 @@ fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_http::head::{Limits, Lines, Parsed};
+    use forebay_http::head::{HeadLimits, Lines, ParsedHead};
 
     fn told(text: &str) -> (String, Copy) {
         let mut lines = Lines::new();
-        let Ok(Parsed::Complete(head)) =
-            Head::parse(text.as_bytes(), &mut lines, &Limits::default())
+        let Ok(ParsedHead::Complete(head)) =
+            Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default())
         else {
             panic!("{text}")
         };
@@ -246,8 +246,8 @@ mod tests {
         let asked = |path: &str, judged: &str| {
             let text = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
             let mut lines = Lines::new();
-            let Ok(Parsed::Complete(head)) =
-                Head::parse(text.as_bytes(), &mut lines, &Limits::default())
+            let Ok(ParsedHead::Complete(head)) =
+                Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default())
             else {
                 panic!("{text}")
             };
@@ -300,8 +300,8 @@ mod tests {
     fn pings_are_told_from_what_clients_send() {
         let is = |text: &str| {
             let mut lines = Lines::new();
-            match Head::parse(text.as_bytes(), &mut lines, &Limits::default()) {
-                Ok(Parsed::Complete(head)) => (is_ping(&head), asks_for_acknowledgement(&head)),
+            match Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default()) {
+                Ok(ParsedHead::Complete(head)) => (is_ping(&head), asks_for_acknowledgement(&head)),
                 _ => panic!("{text}"),
             }
         };

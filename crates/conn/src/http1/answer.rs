@@ -8,7 +8,7 @@ use crate::input::Input;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::step::{Closing, Context, Event, Step};
-use forebay_http::body::Decoder;
+use forebay_http::body::BodyDecoder;
 use forebay_http::framing::Framing;
 use forebay_http::head::Head;
 use forebay_metrics::{Activity, Stopwatch};
@@ -187,7 +187,7 @@ impl<H: Handler> Http1<H> {
 }
 
 /// How many bytes of the input are this body, if all of it is there.
-fn whole_body(body: &Decoder, input: &Input) -> Option<usize> {
+fn whole_body(body: &BodyDecoder, input: &Input) -> Option<usize> {
     let mut body = body.clone();
     body.skip(input.bytes()).ok().filter(|_| body.is_done())
 }

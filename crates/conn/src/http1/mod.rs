@@ -14,7 +14,7 @@ use crate::peer::Peer;
 use crate::protocol::{Awaited, Protocol, SocketId, Wants};
 use crate::request::{Exchange, Request, RequestId};
 use crate::step::{Await, Closing, Context, Step};
-use forebay_http::body::Decoder;
+use forebay_http::body::BodyDecoder;
 use forebay_http::path::NormalPath;
 use forebay_metrics::Stopwatch;
 use receive::{is_head, whole};
@@ -78,7 +78,7 @@ enum Stage<H: Parts> {
     /// answers. Until then nothing of the body is received.
     Deciding(Option<H::Job>),
     /// For its body, which is discarded.
-    Body(Decoder),
+    Body(BodyDecoder),
     /// Until it may be answered, in so many milliseconds.
     Early(u32),
     /// For nothing but the server from here on: it is to be enqueued.

@@ -9,9 +9,9 @@ use crate::input::Input;
 use crate::protocol::Protocol;
 use crate::request::{Exchange, Grant, Request, RequestId};
 use crate::step::{Closing, Context, Step};
-use forebay_http::body::{BodyError, Decoder, Trailers};
+use forebay_http::body::{BodyDecoder, BodyError, Trailers};
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Lines, Parsed};
+use forebay_http::head::{Head, Lines, ParsedHead};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 impl<H: Handler> Http1<H> {
@@ -38,12 +38,12 @@ impl<H: Handler> Http1<H> {
         let mut lines = Lines::new();
         // borrowed: a head is large enough to be noticed where it is moved
         let used = match &Head::parse(input.bytes(), &mut lines, &cx.limits.head) {
-            Ok(Parsed::Partial) => {
+            Ok(ParsedHead::Partial) => {
                 let begun_ns = if begun_ns == 0 { cx.handler.tick() } else { begun_ns };
                 self.state = RequestState::Head(Partial { searched: input.len(), begun_ns });
                 return Some(Step::Receive);
             }
-            Ok(Parsed::Complete(head)) => {
+            Ok(ParsedHead::Complete(head)) => {
                 cx.watch.lap(Activity::Parse);
                 self.complete(cx, head, input, begun_ns);
                 head.len
@@ -232,8 +232,8 @@ pub(super) fn whole<H: Handler, S>(cx: &mut Context<'_, H, S>, begun_ns: u64) ->
 pub(super) fn discarding<H: Handler, S>(
     cx: &Context<'_, H, S>,
     framing: Framing,
-) -> Result<Decoder, BodyError> {
-    Decoder::new(framing, cx.limits.body_bytes, Trailers::Discard, &cx.limits.head)
+) -> Result<BodyDecoder, BodyError> {
+    BodyDecoder::new(framing, cx.limits.body_bytes, Trailers::Discard, &cx.limits.head)
 }
 
 /// The body is wanted: a client that waits for that is told so, unless it has begun already.

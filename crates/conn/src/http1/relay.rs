@@ -9,7 +9,7 @@ use crate::handler::{Answered, Handler, Parts, Settled};
 use crate::input::Input;
 use crate::reply::{Reply, has_body};
 use crate::step::{Closing, Context, Event, Step};
-use forebay_http::body::{BodyError, Decoder, Encoder, Trailers};
+use forebay_http::body::{BodyDecoder, BodyError, Encoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Head, Method, Version};
 use forebay_http::owned::OwnedHead;
@@ -22,7 +22,7 @@ const OUT_BYTES: usize = 64 * 1024;
 pub(super) struct Relaying<H: Parts> {
     relay: Box<H::Relay>,
     /// Finds the end of the request's body; `None` once that was found.
-    upload: Option<Box<Decoder>>,
+    upload: Option<Box<BodyDecoder>>,
     /// Some of that body has come: its client does not wait to be asked for it.
     has_begun: bool,
     told: Told,
@@ -61,14 +61,14 @@ enum Far {
 pub(super) fn passing(
     framing: Framing,
     most: u64,
-    limits: &head::Limits,
-) -> Result<Box<Decoder>, BodyError> {
-    Decoder::new(framing, most, Trailers::Keep, limits).map(Box::new)
+    limits: &head::HeadLimits,
+) -> Result<Box<BodyDecoder>, BodyError> {
+    BodyDecoder::new(framing, most, Trailers::Keep, limits).map(Box::new)
 }
 
 impl<H: Parts> Relaying<H> {
     /// Of a request with this body, of which nothing was taken.
-    pub(super) fn new(relay: Box<H::Relay>, mut upload: Option<Box<Decoder>>) -> Relaying<H> {
+    pub(super) fn new(relay: Box<H::Relay>, mut upload: Option<Box<BodyDecoder>>) -> Relaying<H> {
         upload.take_if(|decoder| decoder.is_done());
         let told = Told::Nothing;
         Relaying { relay, upload, has_begun: false, told, line: None, body_bytes: 0 }

@@ -1,6 +1,6 @@
 //! Heads between the two versions: decoded fields as a [`Head`], and a head in text as a field block.
 
-use forebay_http::head::{Decoded, Error, FieldSpan, Head, Limits};
+use forebay_http::head::{DecodedHead, FieldSpan, Head, HeadError, HeadLimits};
 use forebay_http2::hpack::{Known, encode};
 use forebay_http2::{Field, Fields};
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(super) struct HeadParts {
 
 impl HeadParts {
     /// The head that was received last. `ends` if it has no body.
-    pub(super) fn head(&mut self, ends: bool, limits: &Limits) -> Result<Head<'_>, Error> {
+    pub(super) fn head(&mut self, ends: bool, limits: &HeadLimits) -> Result<Head<'_>, HeadError> {
         let span = |field: &Field| {
             let (name, value) = (field.name, field.value);
             FieldSpan::new(name.start..name.end, value.start..value.end)
@@ -30,7 +30,7 @@ impl HeadParts {
         self.spans.clear();
         self.spans.extend(self.fields.list().iter().map(span));
         let fields = &self.fields;
-        let parts = Decoded {
+        let parts = DecodedHead {
             method: std::str::from_utf8(fields.method()).unwrap_or_default(),
             protocol: fields.protocol(),
             target: fields.path(),

@@ -11,7 +11,7 @@ use crate::policy::{Judge, Known, Pass, Standing, WindowPoint};
 use crate::policy_command::history::history;
 use forebay_conn::{Peer, Request, Verdict};
 use forebay_control::level::Level;
-use forebay_http::head::{Head, Limits as HeadLimits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, Reason, RefusedAt};
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
@@ -261,7 +261,7 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let text = b"GET /costly HTTP/1.1\r\nHost: h\r\n\r\n";
     let mut lines = Lines::new();
     let parsed = Head::parse(text, &mut lines, &HeadLimits::default());
-    let Ok(Parsed::Complete(head)) = parsed else { panic!("{parsed:?}") };
+    let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{parsed:?}") };
     let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
     let mut tick = |judge: &mut Judge,
                     state: &mut AgentState,

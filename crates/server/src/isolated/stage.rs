@@ -7,7 +7,7 @@ use crate::config::{
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
-use forebay_http::response::Limits;
+use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::Network;
 use forebay_sys::broker::Connector;
 use forebay_upstream::application::Application;
@@ -162,7 +162,7 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
             request: request::Settings::default(),
             bodies: Bodies { most_bytes: most_body_bytes(config), spool_bytes: 0 },
             rewrites: false,
-            limits: Limits::default(),
+            limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
             proxy_protocol: None,
             buffer_bytes: 0,

@@ -293,7 +293,7 @@ fn plain(out: &mut Vec<u8>, members: Members, member: Member, value: &[u8]) {
 mod tests {
     use super::*;
     use forebay_conn::Peer;
-    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
     use proptest::prelude::*;
     use serde_json::Value;
@@ -307,8 +307,8 @@ mod tests {
         let peer = Peer::new(address, address);
         let mut room = Lines::new();
         let mut out = Vec::new();
-        match Head::parse(request, &mut room, &Limits::default()) {
-            Ok(Parsed::Complete(head)) => {
+        match Head::parse(request, &mut room, &HeadLimits::default()) {
+            Ok(ParsedHead::Complete(head)) => {
                 write(&mut out, Some(&Request::new(&head, &peer, &NormalPath::default())));
             }
             _ => {

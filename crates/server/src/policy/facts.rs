@@ -71,7 +71,7 @@ impl Facts {
 mod tests {
     use super::*;
     use forebay_conn::Peer;
-    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
 
     const ALL: Needs = Needs {
@@ -96,8 +96,8 @@ mod tests {
         ] {
             let bytes = format!("{head}\r\n\r\n");
             let mut lines = Lines::new();
-            let parsed = Head::parse(bytes.as_bytes(), &mut lines, &Limits::default());
-            let Ok(Parsed::Complete(head)) = parsed else { panic!("{head}: {parsed:?}") };
+            let parsed = Head::parse(bytes.as_bytes(), &mut lines, &HeadLimits::default());
+            let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{head}: {parsed:?}") };
             let peer = Peer::new(Peer::UNIX, Peer::UNIX);
             let (room, trusted) = (NormalPath::default(), TrustedProxies::default());
             let request = Request::new(&head, &peer, &room);

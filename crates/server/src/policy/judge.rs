@@ -425,7 +425,7 @@ mod tests {
     use super::*;
     use crate::config::parse;
     use crate::plan::{Machine, Plan};
-    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
     use forebay_metrics::{ClassTotals, Totals};
 
@@ -462,8 +462,8 @@ action = "reset"
         fn ask(&mut self, path: &str) -> Verdict<Option<Ticket>> {
             let text = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
             let mut lines = Lines::new();
-            let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-            let Ok(Parsed::Complete(head)) = parsed else { panic!("{text}: {parsed:?}") };
+            let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+            let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{text}: {parsed:?}") };
             let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
             let room = NormalPath::default();
             let request = Request::new(&head, &peer, &room);

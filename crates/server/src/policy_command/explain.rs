@@ -6,7 +6,7 @@ use crate::config::{Config, IdentitySettings, Listen};
 use crate::identity::{Brought, Keys, KeysError, Remembered, Verifier};
 use crate::policy::Facts;
 use forebay_conn::{Peer, Request};
-use forebay_http::head::{Error, Head, Lines, Parsed};
+use forebay_http::head::{Head, HeadError, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Action;
@@ -40,7 +40,7 @@ pub enum ExplainError {
     /// The head is not whole.
     Partial,
     /// The server would refuse the head whatever the rules say.
-    Head(Error),
+    Head(HeadError),
 }
 
 impl fmt::Display for ExplainError {
@@ -109,10 +109,10 @@ impl Question {
         // what came by the socket has lost the empty line's end
         let bytes = format!("{}\r\n\r\n", self.head.trim_end_matches(['\r', '\n']));
         let mut lines = Lines::new();
-        let limits = forebay_http::head::Limits::default();
+        let limits = forebay_http::head::HeadLimits::default();
         let head = match Head::parse(bytes.as_bytes(), &mut lines, &limits) {
-            Ok(Parsed::Complete(head)) => head,
-            Ok(Parsed::Partial) => return Err(ExplainError::Partial),
+            Ok(ParsedHead::Complete(head)) => head,
+            Ok(ParsedHead::Partial) => return Err(ExplainError::Partial),
             Err(error) => return Err(ExplainError::Head(error)),
         };
         let local = self.local.unwrap_or_else(|| first_local(config, self.client));

@@ -7,10 +7,10 @@ use crate::link::Event;
 use crate::response::Read;
 use crate::retry::Failure;
 use forebay_conn::handler::relay::Next;
-use forebay_http::body::{Decoder, Trailers};
+use forebay_http::body::{BodyDecoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines};
-use forebay_http::response::Body;
+use forebay_http::response::BodyFraming;
 use forebay_sys::clock;
 use forebay_sys::socket::Received;
 
@@ -87,14 +87,14 @@ impl<T> Exchange<T> {
                     return Ok(Some(None));
                 }
                 self.coming = match head.body {
-                    Body::None => Coming::Nothing,
-                    Body::Sized(length) => Coming::Sized(length),
-                    Body::UntilClose | Body::Upgraded => Coming::All,
-                    Body::Chunked => {
-                        let limits = head::Limits::default();
+                    BodyFraming::None => Coming::Nothing,
+                    BodyFraming::Sized(length) => Coming::Sized(length),
+                    BodyFraming::UntilClose | BodyFraming::Upgraded => Coming::All,
+                    BodyFraming::Chunked => {
+                        let limits = head::HeadLimits::default();
                         // without a length none is too large
                         let decoder =
-                            Decoder::new(Framing::Chunked, u64::MAX, Trailers::Keep, &limits);
+                            BodyDecoder::new(Framing::Chunked, u64::MAX, Trailers::Keep, &limits);
                         decoder.map_or(Coming::All, |decoder| Coming::Chunked(Box::new(decoder)))
                     }
                 };
@@ -107,7 +107,7 @@ impl<T> Exchange<T> {
                     content_length: head.content_length,
                     keep_alive: head.keep_alive || self.is_http2,
                 });
-                if head.body == Body::Upgraded {
+                if head.body == BodyFraming::Upgraded {
                     self.upload = None;
                 }
                 self.at = end;

@@ -4,7 +4,7 @@
 use crate::group::Member;
 use crate::link::{Flight, Reason, Whole};
 use forebay_http::head::Method;
-use forebay_http::response::{Body, Response};
+use forebay_http::response::{BodyFraming, Response};
 
 /// The field that asks for an acknowledgement, and says which attempt this is, from 1.
 pub const ATTEMPT: &str = "Forebay-Attempt";
@@ -94,10 +94,10 @@ impl Noted {
         let (mut whole, mut part) = (None, None);
         if let (Some(tag), true) = (tag, is_identity) {
             match (head.status, head.body) {
-                (200, Body::Sized(total_bytes)) => {
+                (200, BodyFraming::Sized(total_bytes)) => {
                     whole = Some(Whole { total_bytes, tag: tag.into() });
                 }
-                (206, Body::Sized(length)) => {
+                (206, BodyFraming::Sized(length)) => {
                     let range = head.values("content-range").next().and_then(content_range);
                     part = range
                         .filter(|(from, to, total)| to + 1 == *total && total - from == length)

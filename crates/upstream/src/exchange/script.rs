@@ -4,7 +4,7 @@
 use crate::fastcgi::{Error, Piece, Read, Reader};
 use forebay_http::body::Encoder;
 use forebay_http::framing::Framing;
-use forebay_http::response::{Asked, Limits};
+use forebay_http::response::{ResponseContext, ResponseHeadLimits};
 
 /// Takes what a script has said for the log while it ran.
 pub type Log = Box<dyn Fn(&[u8]) + Send>;
@@ -43,12 +43,16 @@ pub(super) struct Script {
 }
 
 impl Script {
-    pub(super) fn new(asked: Asked, limits: Limits, log: Option<Log>) -> Script {
+    pub(super) fn new(
+        asked: ResponseContext,
+        limits: ResponseHeadLimits,
+        log: Option<Log>,
+    ) -> Script {
         Script { reader: Reader::new(asked, limits), has_begun: false, is_over: false, log }
     }
 
     /// It is asked for once more.
-    pub(super) fn again(&mut self, asked: Asked, limits: Limits) {
+    pub(super) fn again(&mut self, asked: ResponseContext, limits: ResponseHeadLimits) {
         self.say();
         (self.reader, self.has_begun) = (Reader::new(asked, limits), false);
     }

@@ -16,7 +16,7 @@ use forebay_conn::Relay;
 use forebay_conn::handler::relay::{Given, Next};
 use forebay_http::framing::Framing;
 use forebay_http::head::Method;
-use forebay_http::response::{Asked, Limits};
+use forebay_http::response::{ResponseContext, ResponseHeadLimits};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -55,7 +55,7 @@ impl Table {
             group,
             request: fastcgi::Settings { keep, ..Default::default() },
             bodies: Bodies { most_bytes: 1000, spool_bytes: 0 },
-            limits: Limits::default(),
+            limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
             buffer_bytes: 0,
         };
@@ -90,7 +90,7 @@ impl Table {
             written: Written {
                 framing,
                 expects_continue,
-                asked: Asked { is_head: method == Method::Head, upgrade: false },
+                asked: ResponseContext { is_head: method == Method::Head, upgrade: false },
                 id: 0..0,
             },
             log: Some(Box::new(log)),

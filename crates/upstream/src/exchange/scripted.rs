@@ -7,7 +7,7 @@ use crate::retry::Failure;
 use crate::settings;
 use forebay_conn::handler::relay::{Given, Next};
 use forebay_http::head::Lines;
-use forebay_http::response::{Limits, Parsed, Response};
+use forebay_http::response::{ParsedResponse, Response, ResponseHeadLimits};
 use forebay_sys::clock;
 
 impl<T> Exchange<T> {
@@ -49,9 +49,10 @@ impl<T> Exchange<T> {
         let mut lines = Lines::new();
         let bytes = script.head();
         // its reader has gone by the limits
-        let limits = Limits { head_bytes: bytes.len(), ..self.application.settings().limits() };
+        let limits =
+            ResponseHeadLimits { head_bytes: bytes.len(), ..self.application.settings().limits() };
         match Response::parse(bytes, &mut lines, self.asked, &limits) {
-            Ok(Parsed::Complete(head)) => {
+            Ok(ParsedResponse::Complete(head)) => {
                 let (status, content_length) = (head.status, head.content_length);
                 self.fields = Some(head.keep(bytes));
                 self.head = Some(Seen { start: 0, end: 0, status, content_length, keep_alive });

@@ -12,9 +12,9 @@ use crate::response::Reader;
 use crate::settings;
 use crate::upstreams::{Slot, Wait};
 use forebay_conn::Await;
-use forebay_http::body::Decoder;
+use forebay_http::body::BodyDecoder;
 use forebay_http::head::Method;
-use forebay_http::response::{Asked, KeptResponse, Response};
+use forebay_http::response::{KeptResponse, Response, ResponseContext};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ pub struct Exchange<T> {
     pub(super) is_too_large: bool,
     /// The client waits to be asked for the body.
     pub(super) expects_continue: bool,
-    pub(super) asked: Asked,
+    pub(super) asked: ResponseContext,
     pub(super) reader: Reader,
     /// The answer of an application that speaks FastCGI.
     pub(super) script: Option<Box<Script>>,
@@ -136,7 +136,7 @@ pub(super) struct Seen {
 pub(super) enum Coming {
     Nothing,
     Sized(u64),
-    Chunked(Box<Decoder>),
+    Chunked(Box<BodyDecoder>),
     /// Whatever comes.
     All,
     /// What is left of what a script says.

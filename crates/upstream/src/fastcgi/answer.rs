@@ -3,7 +3,7 @@
 
 use super::record::{HEADER_BYTES, Header, RecordKind};
 use forebay_http::head::Lines;
-use forebay_http::response::{self, Asked, Limits, Parsed, Response};
+use forebay_http::response::{self, ParsedResponse, Response, ResponseContext, ResponseHeadLimits};
 use forebay_http::status;
 
 /// Most bytes for the log that are kept of one request.
@@ -66,8 +66,8 @@ pub enum Piece<'b> {
 /// Reads one answer.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    asked: Asked,
-    limits: Limits,
+    asked: ResponseContext,
+    limits: ResponseHeadLimits,
     state: AnswerState,
     /// The header, or the content of the last record, as far as it has come.
     partial: Vec<u8>,
@@ -98,10 +98,10 @@ enum AnswerState {
 
 impl Reader {
     /// For the answer to a request that was just sent.
-    pub fn new(asked: Asked, limits: Limits) -> Reader {
+    pub fn new(asked: ResponseContext, limits: ResponseHeadLimits) -> Reader {
         Reader {
             // scripts speak no other protocol
-            asked: Asked { upgrade: false, ..asked },
+            asked: ResponseContext { upgrade: false, ..asked },
             limits,
             state: AnswerState::Header,
             partial: Vec::new(),
@@ -245,16 +245,18 @@ impl Reader {
     fn body_of_head(&self) -> Result<Body, Error> {
         let mut lines = Lines::new();
         // the status line was added
-        let limits = Limits { head_bytes: self.head.len(), ..self.limits };
+        let limits = ResponseHeadLimits { head_bytes: self.head.len(), ..self.limits };
         match Response::parse(&self.head, &mut lines, self.asked, &limits) {
-            Ok(Parsed::Complete(head)) if head.len == self.head.len() => Ok(match head.body {
-                response::Body::Sized(length) => Body::Sized(length),
-                // an answer of no bytes has none, unless it says nothing of its length
-                response::Body::None => Body::Dropped,
-                _ => Body::UntilEnd,
-            }),
-            Err(response::Error::TooLarge) => Err(Error::TooLarge),
-            Err(response::Error::Malformed(what)) => Err(Error::Malformed(what)),
+            Ok(ParsedResponse::Complete(head)) if head.len == self.head.len() => {
+                Ok(match head.body {
+                    response::BodyFraming::Sized(length) => Body::Sized(length),
+                    // an answer of no bytes has none, unless it says nothing of its length
+                    response::BodyFraming::None => Body::Dropped,
+                    _ => Body::UntilEnd,
+                })
+            }
+            Err(response::ResponseError::TooLarge) => Err(Error::TooLarge),
+            Err(response::ResponseError::Malformed(what)) => Err(Error::Malformed(what)),
             Ok(_) => Err(Error::Malformed("the head is malformed")),
         }
     }
@@ -294,7 +296,7 @@ fn end_of_head(head: &[u8], from: usize) -> Option<usize> {
 
 /// The head of CGI as one of HTTP. What frames a message is not the script's to say, but how long
 /// its answer is.
-fn as_http(head: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
+fn as_http(head: &[u8], limits: &ResponseHeadLimits) -> Result<Vec<u8>, Error> {
     let mut fields = Vec::with_capacity(head.len() + 32);
     let (mut status, mut has_location, mut has_type) = (None, false, false);
     let mut lines = 0;
@@ -372,13 +374,14 @@ mod tests {
 
     /// Head, body, words for the log and the status of the program, given in pieces of such lengths.
     fn read(bytes: &[u8], cuts: &[usize]) -> Result<(String, Vec<u8>, String, Option<u32>), Error> {
-        read_asked(bytes, cuts, Asked::default())
+        read_asked(bytes, cuts, ResponseContext::default())
     }
 
     type Found = (String, Vec<u8>, String, Option<u32>);
 
-    fn read_asked(bytes: &[u8], cuts: &[usize], asked: Asked) -> Result<Found, Error> {
-        let mut reader = Reader::new(asked, Limits { head_bytes: 1000, head_lines: 20 });
+    fn read_asked(bytes: &[u8], cuts: &[usize], asked: ResponseContext) -> Result<Found, Error> {
+        let mut reader =
+            Reader::new(asked, ResponseHeadLimits { head_bytes: 1000, head_lines: 20 });
         let (mut body, mut ended, mut at) = (Vec::new(), None, 0);
         let mut cuts = cuts.iter().copied().cycle();
         while at < bytes.len() {
@@ -470,11 +473,11 @@ mod tests {
         assert_eq!(bytes("bodys"), wrong("the body is longer than announced"));
         assert_eq!(bytes("bod"), wrong("the body is shorter than announced"));
         // what has no body has none, whatever the script sends
-        let asked = Asked { is_head: true, upgrade: false };
+        let asked = ResponseContext { is_head: true, upgrade: false };
         for (head, asked) in [
             (length, asked),
-            ("Status: 204\n\n", Asked::default()),
-            ("Status: 304\nContent-Length: 9\n\n", Asked::default()),
+            ("Status: 204\n\n", ResponseContext::default()),
+            ("Status: 304\nContent-Length: 9\n\n", ResponseContext::default()),
         ] {
             let found = read_asked(&stdout(&format!("{head}body")), &[3], asked).unwrap();
             assert_eq!((found.1, found.3), (Vec::new(), Some(0)), "{head}");
@@ -532,7 +535,7 @@ mod tests {
         fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), good in 0usize..3) {
             let mut all: Vec<u8> = (0..good).flat_map(|_| record(6, b"A: b\n", 1)).collect();
             all.extend(bytes);
-            let mut reader = Reader::new(Asked::default(), Limits::default());
+            let mut reader = Reader::new(ResponseContext::default(), ResponseHeadLimits::default());
             let mut rest = all.as_slice();
             while let Ok(Read { used, piece }) = reader.read(rest) {
                 rest = &rest[used..];

@@ -269,7 +269,7 @@ mod tests {
     use super::super::record::tests::received;
     use super::*;
     use crate::request::From;
-    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path;
     use std::collections::HashMap;
 
@@ -283,8 +283,8 @@ mod tests {
 
     fn told(text: &str, from: From, body_bytes: u64) -> Result<HashMap<String, String>, Refused> {
         let mut lines = Lines::new();
-        let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-        let Ok(Parsed::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
+        let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+        let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
         let mut judged = Vec::new();
         path::normalise(head.path, &mut judged).unwrap();
         let at =

@@ -6,7 +6,7 @@ use super::handler::{Body, Done, Mode, Ticket, ToyHandler, Work};
 use super::kit::Kit;
 use forebay_conn::handler::body::Read as BodyRead;
 use forebay_conn::*;
-use forebay_http::head::{Head, Lines, Parsed};
+use forebay_http::head::{Head, Lines, ParsedHead};
 use forebay_metrics::{Counter, Stopwatch};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown};
@@ -487,7 +487,8 @@ impl Toy {
         }
         let bytes = [b"GET ", path, b" HTTP/1.1\r\nHost: toy\r\n\r\n"].concat();
         let mut lines = Lines::new();
-        let Ok(Parsed::Complete(head)) = Head::parse(&bytes, &mut lines, &cx.limits.head) else {
+        let Ok(ParsedHead::Complete(head)) = Head::parse(&bytes, &mut lines, &cx.limits.head)
+        else {
             return refuse(UNFIT);
         };
         cx.path.forget();
