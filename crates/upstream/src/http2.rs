@@ -9,9 +9,11 @@
 //! and gives it back as one of HTTP/1.1. Nothing is to be shared out between streams, and what a client
 //! does not take holds up nobody else.
 
-use forebay_http2::frame::{HEADER_BYTES, Header, kind};
+use forebay_http2::frame::{FrameHeader, HEADER_BYTES, kind};
 use forebay_http2::hpack::encode;
-use forebay_http2::{Connection, ErrorCode, Event, FieldLimits, Fields, Limits, Part};
+use forebay_http2::{
+    Connection, DecodedFields, ErrorCode, FieldLimits, Http2Event, Http2Limits, MessagePart,
+};
 use forebay_sys::socket::{self, Received, Sent};
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -40,7 +42,7 @@ enum End {
 #[derive(Debug)]
 pub(crate) struct Http2 {
     machine: Connection,
-    fields: Fields,
+    fields: DecodedFields,
     /// Received; from `at` on not used.
     input: Vec<u8>,
     at: usize,
@@ -58,15 +60,15 @@ pub(crate) struct Http2 {
 impl Http2 {
     /// A connection on which nothing was said.
     pub(crate) fn new() -> Http2 {
-        let limits = Limits {
+        let limits = Http2Limits {
             fields: HEAD,
             stream_window_bytes: WINDOW_BYTES,
             connection_window_bytes: WINDOW_BYTES,
-            ..Limits::default()
+            ..Http2Limits::default()
         };
         Http2 {
             machine: Connection::client(limits),
-            fields: Fields::default(),
+            fields: DecodedFields::default(),
             input: Vec::new(),
             at: 0,
             output: Vec::new(),
@@ -187,7 +189,8 @@ impl Http2 {
     pub(crate) fn end_with(&mut self, socket: BorrowedFd<'_>, trailers: &[u8]) {
         let Some(stream) = self.stream.filter(|_| !self.has_ended) else { return };
         self.has_ended = true;
-        self.machine.head(&mut self.output, stream, Part::Last, |block| lines(block, trailers));
+        self.machine
+            .head(&mut self.output, stream, MessagePart::Last, |block| lines(block, trailers));
         self.write(socket);
     }
 
@@ -270,7 +273,7 @@ impl Http2 {
                 self.machine.receive(&rest[..rest.len().min(room)], &mut self.fields, now_ms);
             if received.used == 0 && received.event.is_none() && rest.len() > room {
                 // the rest of a frame, but not of its body
-                let Some(header) = Header::read(rest) else { break };
+                let Some(header) = FrameHeader::read(rest) else { break };
                 let len = if header.kind == kind::DATA { room.min(header.len) } else { header.len };
                 let end = rest.len().min(HEADER_BYTES + len);
                 received = self.machine.receive(&rest[..end], &mut self.fields, now_ms);
@@ -279,29 +282,29 @@ impl Http2 {
             match received.event {
                 None if received.used == 0 => break,
                 None => {}
-                Some(Event::Informational { .. }) => head(&self.fields, into),
-                Some(Event::Response { ends, .. }) => {
+                Some(Http2Event::Informational { .. }) => head(&self.fields, into),
+                Some(Http2Event::Response { ends, .. }) => {
                     head(&self.fields, into);
                     self.ends(ends);
                 }
-                Some(Event::Data { stream, bytes, ends }) => {
+                Some(Http2Event::Data { stream, bytes, ends }) => {
                     into.extend_from_slice(bytes);
                     self.machine.consumed(stream, bytes.len());
                     self.ends(ends);
                 }
-                Some(Event::Trailers { .. }) => {
+                Some(Http2Event::Trailers { .. }) => {
                     let text = |name| std::str::from_utf8(name).unwrap_or_default();
                     let fields = self.fields.iter();
                     self.trailers =
                         fields.map(|(name, value)| (text(name).into(), value.into())).collect();
                     self.ends(true);
                 }
-                Some(Event::Reset { code, fault, .. }) => {
+                Some(Http2Event::Reset { code, fault, .. }) => {
                     let is_refused = code == ErrorCode::REFUSED_STREAM && fault.is_none();
                     let end = if is_refused { End::Refused } else { End::Broken };
                     self.end.get_or_insert(end);
                 }
-                Some(Event::Failed(_)) => _ = self.end.get_or_insert(End::Broken),
+                Some(Http2Event::Failed(_)) => _ = self.end.get_or_insert(End::Broken),
                 Some(_) => {}
             }
         }
@@ -319,7 +322,7 @@ impl Http2 {
 }
 
 /// Appends a head in text.
-fn head(fields: &Fields, into: &mut Vec<u8>) {
+fn head(fields: &DecodedFields, into: &mut Vec<u8>) {
     // writing into a vector does not fail
     let _ = write!(into, "HTTP/1.1 {} \r\n", fields.status());
     for (name, value) in fields.iter() {

@@ -9,7 +9,7 @@ use crate::reply::Reply;
 use crate::request::{Exchange, Grant, Request, RequestId};
 use crate::step::Context;
 use forebay_http2::frame::HEADER_BYTES;
-use forebay_http2::{ErrorCode, Part};
+use forebay_http2::{ErrorCode, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// How an attempt to answer ended.
@@ -192,7 +192,7 @@ impl<H: Handler> Http2<H> {
         let ticket = grant.map(|grant| grant.ticket).filter(|_| !is_settled);
 
         let mut body = cx.out.body.take();
-        let part = if page.body_bytes == 0 { Part::Last } else { Part::Head };
+        let part = if page.body_bytes == 0 { MessagePart::Last } else { MessagePart::Head };
         let out = &mut cx.out.bytes;
         let place = page.start..page.head_end;
         let Some(head_end) = self.machine.head_at(out, stream, part, place) else {

@@ -1,8 +1,8 @@
 //! Heads between the two versions: decoded fields as a [`Head`], and a head in text as a field block.
 
 use forebay_http::head::{DecodedHead, FieldSpan, Head, HeadError, HeadLimits};
-use forebay_http2::hpack::{Known, encode};
-use forebay_http2::{Field, Fields};
+use forebay_http2::hpack::{KnownName, encode};
+use forebay_http2::{DecodedFields, Field};
 use std::ops::Range;
 
 /// Room for one head. A loop, thread or fiber owns one and lends it to every connection.
@@ -15,7 +15,7 @@ pub struct HeadBuffer {
 /// Room for one head.
 #[derive(Debug, Default)]
 pub(super) struct HeadParts {
-    pub(super) fields: Fields,
+    pub(super) fields: DecodedFields,
     /// Where they stand.
     spans: Vec<FieldSpan>,
 }
@@ -84,7 +84,7 @@ pub(crate) fn encode_lines(block: &mut Vec<u8>, text: &[u8]) {
                 &long
             }
         };
-        let known = Known::of(lower);
+        let known = KnownName::of(lower);
         if known.is_of_connection() {
             continue;
         }
@@ -138,9 +138,9 @@ mod tests {
         encode_head(&mut block, 200, text);
         let mut expected = Vec::new();
         encode::status(&mut expected, 200);
-        encode::plain(&mut expected, Known::of(b"content-length"), b"5");
+        encode::plain(&mut expected, KnownName::of(b"content-length"), b"5");
         encode::field(&mut expected, b"x-own", b"a b");
-        encode::plain(&mut expected, Known::of(b"date"), b"now");
+        encode::plain(&mut expected, KnownName::of(b"date"), b"now");
         assert_eq!(block, expected);
     }
 }

@@ -195,11 +195,11 @@ impl<H: Handler> Http2<H> {
     /// A connection of which nothing was received.
     pub fn new(limits: &Limits, rank: Rank) -> Http2<H> {
         let fields = FieldLimits { bytes: limits.head.head_bytes, fields: limits.head.head_lines };
-        let limits = forebay_http2::Limits {
+        let limits = forebay_http2::Http2Limits {
             fields,
             streams: limits.streams,
             extended_connect: limits.tunnels,
-            ..forebay_http2::Limits::default()
+            ..forebay_http2::Http2Limits::default()
         };
         Http2 {
             machine: Connection::server(limits),

@@ -8,7 +8,7 @@ use crate::input::Input;
 use crate::request::{Exchange, Grant, Request, RequestId};
 use crate::step::{Closing, Context, Step};
 use forebay_http2::hpack::encode;
-use forebay_http2::{ErrorCode, Event, Part};
+use forebay_http2::{ErrorCode, Http2Event, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// What has come, without the bytes.
@@ -59,22 +59,22 @@ impl<H: Handler> Http2<H> {
         let received = self.machine.receive(input.bytes(), fields, cx.now_ms);
         let used = received.used;
         let came = match received.event {
-            Some(Event::Request { stream, ends }) => Came::Request { stream, ends },
-            Some(Event::TooLarge { stream, ends }) => Came::TooLarge { stream, ends },
-            Some(Event::Data { stream, bytes, ends }) => {
+            Some(Http2Event::Request { stream, ends }) => Came::Request { stream, ends },
+            Some(Http2Event::TooLarge { stream, ends }) => Came::TooLarge { stream, ends },
+            Some(Http2Event::Data { stream, bytes, ends }) => {
                 match self.receive_upload(stream, bytes, ends) {
                     Some(fits) => Came::Upload(stream, fits),
                     // the bytes are discarded
                     None => Came::Body(stream, bytes.len(), ends),
                 }
             }
-            Some(Event::Trailers { stream }) => match self.receive_trailers(stream, fields) {
+            Some(Http2Event::Trailers { stream }) => match self.receive_trailers(stream, fields) {
                 Trailing::PassedOn => Came::Upload(stream, true),
                 Trailing::Dropped => Came::Body(stream, 0, true),
                 Trailing::Misplaced => Came::Misused(stream),
             },
-            Some(Event::Reset { stream, .. }) => Came::Reset(stream),
-            Some(Event::Failed(_)) => Came::Failed,
+            Some(Http2Event::Reset { stream, .. }) => Came::Reset(stream),
+            Some(Http2Event::Failed(_)) => Came::Failed,
             Some(_) => Came::Nothing,
             None => Came::Part,
         };
@@ -225,7 +225,7 @@ impl<H: Handler> Http2<H> {
     /// The stage before is told that the request is here.
     #[cold]
     pub(super) fn acknowledge<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
-        self.machine.head(&mut cx.out.bytes, stream, Part::Informational, |block| {
+        self.machine.head(&mut cx.out.bytes, stream, MessagePart::Informational, |block| {
             encode::status(block, 102);
         });
         cx.metrics.add(Counter::Status1xx, 1);
@@ -247,7 +247,7 @@ impl<H: Handler> Http2<H> {
     /// The body is wanted: a client that waits for that is told so.
     fn ask_for_body<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, expects: bool) {
         if expects {
-            self.machine.head(&mut cx.out.bytes, stream, Part::Informational, |block| {
+            self.machine.head(&mut cx.out.bytes, stream, MessagePart::Informational, |block| {
                 encode::status(block, 100);
             });
             cx.metrics.add(Counter::Status1xx, 1);

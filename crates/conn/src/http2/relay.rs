@@ -14,7 +14,7 @@ use crate::request::Grant;
 use crate::step::{Await, Context};
 use forebay_http::head::Method;
 use forebay_http2::hpack::encode;
-use forebay_http2::{ErrorCode, Fields, Part};
+use forebay_http2::{DecodedFields, ErrorCode, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// The body of a request that is passed on.
@@ -63,7 +63,7 @@ impl Upload {
     }
 
     /// What follows it, which ends it.
-    fn end(&mut self, fields: &Fields) {
+    fn end(&mut self, fields: &DecodedFields) {
         let text = |name| std::str::from_utf8(name).unwrap_or_default();
         self.trailers =
             fields.iter().map(|(name, value)| (text(name).into(), value.into())).collect();
@@ -268,7 +268,7 @@ impl<H: Handler> Http2<H> {
     }
 
     /// What follows the body of a request.
-    pub(super) fn receive_trailers(&mut self, stream: u32, fields: &Fields) -> Trailing {
+    pub(super) fn receive_trailers(&mut self, stream: u32, fields: &DecodedFields) -> Trailing {
         let Some(live) = self.live.get_mut(stream) else { return Trailing::Dropped };
         match live.upload() {
             Some(upload) if upload.is_for_tunnel => return Trailing::Misplaced,
@@ -333,9 +333,11 @@ impl<H: Handler> Http2<H> {
                     if is_wanted {
                         let out = &mut cx.out.bytes;
                         let text = relay.interim();
-                        self.machine.head(out, stream, Part::Informational, |block| match text {
-                            b"" => encode::status(block, status),
-                            text => encode_head(block, status, text),
+                        self.machine.head(out, stream, MessagePart::Informational, |block| {
+                            match text {
+                                b"" => encode::status(block, status),
+                                text => encode_head(block, status, text),
+                            }
                         });
                         cx.metrics.add(Counter::Status1xx, 1);
                     }
@@ -397,7 +399,7 @@ impl<H: Handler> Http2<H> {
         cx.metrics.add(Counter::of_status(page.status), 1);
         let length = relaying.relay.length().filter(|_| !is_tunnel);
         let is_short = is_head || !has_body(page.status) || length == Some(0);
-        let part = if is_short { Part::Last } else { Part::Head };
+        let part = if is_short { MessagePart::Last } else { MessagePart::Head };
         let out = &mut cx.out.bytes;
         let end = self.machine.head_at(out, stream, part, start..page.head_end);
         out.truncate(end.unwrap_or(start));

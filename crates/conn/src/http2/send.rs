@@ -8,7 +8,7 @@ use crate::handler::body::Read;
 use crate::handler::{Handler, Piece, Rank};
 use crate::step::Context;
 use forebay_http2::frame::HEADER_BYTES;
-use forebay_http2::{ErrorCode, Part};
+use forebay_http2::{ErrorCode, MessagePart};
 use forebay_metrics::Counter;
 use std::net::IpAddr;
 
@@ -159,7 +159,7 @@ impl<H: Handler> Http2<H> {
         let out = &mut cx.out.bytes;
         let text = out.split_off(start + HEADER_BYTES);
         out.truncate(start);
-        self.machine.head(out, stream, Part::Last, |block| encode_lines(block, &text));
+        self.machine.head(out, stream, MessagePart::Last, |block| encode_lines(block, &text));
         self.end_relay(cx.handler, stream);
     }
 

@@ -7,7 +7,7 @@ use super::receive::speaks_other;
 use crate::response::Answer;
 use crate::tally::Failure;
 use forebay_http2::frame::kind;
-use forebay_http2::{Connection, ErrorCode, Event, FieldLimits, Limits};
+use forebay_http2::{Connection, ErrorCode, FieldLimits, Http2Event, Http2Limits};
 
 /// Bodies of requests wait for the socket above so many bytes.
 const MOST_OUTPUT_BYTES: usize = 256 * 1024;
@@ -26,12 +26,12 @@ impl Http2 {
     /// A connection that has up to so many streams at once. Its windows are those of a browser: bodies are
     /// read as they come, and a narrow line is felt by what its socket does not take.
     pub(super) fn new(streams: u32) -> Http2 {
-        let limits = Limits {
+        let limits = Http2Limits {
             fields: FieldLimits { bytes: 64 * 1024, fields: 1000 },
             streams,
             stream_window_bytes: 6 * 1024 * 1024,
             connection_window_bytes: 15 * 1024 * 1024,
-            ..Limits::default()
+            ..Http2Limits::default()
         };
         Http2 { machine: Connection::client(limits), rest: Vec::new(), goodbye: None }
     }
@@ -90,7 +90,7 @@ impl Worker<'_> {
             used += received.used;
             let is_open = match received.event {
                 None => return Some(used),
-                Some(Event::Response { stream, ends }) => {
+                Some(Http2Event::Response { stream, ends }) => {
                     let status = self.fields.status();
                     if let Some(request) =
                         client.pending.iter_mut().find(|one| one.stream == stream)
@@ -99,7 +99,7 @@ impl Worker<'_> {
                     }
                     !ends || self.stream_is_complete(slot, stream)
                 }
-                Some(Event::Data { stream, bytes, ends }) => {
+                Some(Http2Event::Data { stream, bytes, ends }) => {
                     machine.consumed(stream, bytes.len());
                     if let Some(request) =
                         client.pending.iter_mut().find(|one| one.stream == stream)
@@ -111,21 +111,21 @@ impl Worker<'_> {
                     }
                     !ends || self.stream_is_complete(slot, stream)
                 }
-                Some(Event::Trailers { stream }) => self.stream_is_complete(slot, stream),
-                Some(Event::Reset { stream, code, fault }) => {
+                Some(Http2Event::Trailers { stream }) => self.stream_is_complete(slot, stream),
+                Some(Http2Event::Reset { stream, code, fault }) => {
                     self.stream_is_reset(slot, stream, code, fault)
                 }
-                Some(Event::GoAway { last, code }) => self.goes_away(slot, last, code),
-                Some(Event::Failed(fault)) => {
+                Some(Http2Event::GoAway { last, code }) => self.goes_away(slot, last, code),
+                Some(Http2Event::Failed(fault)) => {
                     self.fail_for(slot, Failure::Protocol, fault.reason);
                     false
                 }
                 // a client has no requests to answer
                 Some(
-                    Event::Informational { .. }
-                    | Event::Pong(_)
-                    | Event::Request { .. }
-                    | Event::TooLarge { .. },
+                    Http2Event::Informational { .. }
+                    | Http2Event::Pong(_)
+                    | Http2Event::Request { .. }
+                    | Http2Event::TooLarge { .. },
                 ) => true,
             };
             if !is_open {

@@ -24,7 +24,7 @@ mod send;
 use crate::plan::{Load, Plan};
 use crate::tally::{ClientTotals, Failure, Tally, Times};
 use client::{Client, ClientPhase};
-use forebay_http2::Fields;
+use forebay_http2::DecodedFields;
 use forebay_sys::epoll::{Epoll, Events};
 use forebay_sys::{clock, process};
 use group::{GroupShare, LoopKind};
@@ -121,7 +121,7 @@ pub(crate) struct Worker<'p> {
     /// The output as TLS sends it.
     sealed: Vec<u8>,
     /// The fields of an answer of HTTP/2.
-    fields: Fields,
+    fields: DecodedFields,
     now_ns: u64,
     /// What had arrived by then has been seen.
     looked_ns: u64,
@@ -169,7 +169,7 @@ impl<'p> Worker<'p> {
             .into(),
             output: Vec::with_capacity(16 * 1024),
             sealed: Vec::new(),
-            fields: Fields::default(),
+            fields: DecodedFields::default(),
             now_ns: 0,
             looked_ns: 0,
             interval: 0,
