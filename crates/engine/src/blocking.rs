@@ -13,7 +13,7 @@ use crate::watch::Watch;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Event, Handler, Job, Kind, Protocol, RequestId, Wants};
 use forebay_metrics::Counter;
-use forebay_sys::poll::{self, Interest, Readiness};
+use forebay_sys::poll::{self, PollInterest, Readiness};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -105,7 +105,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
     fn poll(
         &self,
         served: &Served<H>,
-        interest: Interest,
+        interest: PollInterest,
         timeout_ms: u64,
         known: Order,
     ) -> (Readiness, Option<RequestId>) {
@@ -113,7 +113,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         let broken = Readiness { broken: true, ..Readiness::default() };
         let client = (served.stream.as_fd(), interest);
         let is_over = served.is_over();
-        let bell = (self.control.stronger_than(known).as_fd(), Interest::Read);
+        let bell = (self.control.stronger_than(known).as_fd(), PollInterest::Read);
         if !served.conn.has_sockets() && !is_over {
             let ready = match known {
                 Order::Stop => poll::wait([client], timeout_ms).map(|[client]| client),
@@ -233,17 +233,17 @@ impl<'c, H: Handler> Blocking<'c, H> {
         known: Order,
     ) -> Result<Option<RequestId>, Gone> {
         let interest = match served.pending {
-            Some(_) if served.reads_meanwhile() && !served.readable => Interest::Both,
-            Some(_) => Interest::Write,
-            None if served.has_to_open() => Interest::Both,
-            None if served.wants_input() => Interest::Read,
-            None if served.conn.aborts_on_close() => Interest::PeerEnd,
-            None => Interest::End,
+            Some(_) if served.reads_meanwhile() && !served.readable => PollInterest::Both,
+            Some(_) => PollInterest::Write,
+            None if served.has_to_open() => PollInterest::Both,
+            None if served.wants_input() => PollInterest::Read,
+            None if served.conn.aborts_on_close() => PollInterest::PeerEnd,
+            None => PollInterest::End,
         };
         let (readiness, request) = self.poll(served, interest, timeout_ms, known);
         let waits_for_room = served.pending.is_some() || served.has_to_open();
         self.writable = readiness.writable && waits_for_room;
-        let reads = matches!(interest, Interest::Read | Interest::Both);
+        let reads = matches!(interest, PollInterest::Read | PollInterest::Both);
         served.has_come(reads && readiness.readable, readiness.ended);
         match readiness.broken {
             true if served.stream.has_ended() => served.readable = true,
@@ -443,7 +443,7 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
 
     fn linger(&mut self, served: &mut Served<H>, linger: Linger) -> Result<(), Gone> {
         let timeout_ms = linger.until_ms.saturating_sub(self.worker.now_ms());
-        let socket = (served.stream.as_fd(), Interest::Read);
+        let socket = (served.stream.as_fd(), PollInterest::Read);
         let ready = |timeout_ms| {
             let ready = poll::wait([socket], timeout_ms).map(|[socket]| socket);
             ready.unwrap_or(Readiness { broken: true, ..Readiness::default() })
@@ -459,12 +459,12 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
 }
 
 /// What poll is asked for.
-fn interest_of(wants: Wants) -> Interest {
+fn interest_of(wants: Wants) -> PollInterest {
     match (wants.read, wants.write) {
-        (true, true) => Interest::Both,
-        (true, false) => Interest::Read,
-        (false, true) => Interest::Write,
-        (false, false) => Interest::End,
+        (true, true) => PollInterest::Both,
+        (true, false) => PollInterest::Read,
+        (false, true) => PollInterest::Write,
+        (false, false) => PollInterest::End,
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::ranks::{Ranks, Standing};
 use forebay_conn::Rank;
 use forebay_control::ranked::{Key, Ranked};
-use forebay_sys::poll::{self, Interest};
+use forebay_sys::poll::{self, PollInterest};
 use std::os::fd::BorrowedFd;
 
 /// Idle connections that may have a request by now before the next is looked at, in vain.
@@ -64,7 +64,7 @@ impl Idle {
 /// Whether something has come for a connection that seemed idle, or it has ended.
 pub(crate) fn has_news(socket: BorrowedFd<'_>) -> bool {
     // without memory for poll: rather not cut a client that asks for something
-    poll::wait([(socket, Interest::Read)], 0).map_or(true, |[socket]| socket.ready)
+    poll::wait([(socket, PollInterest::Read)], 0).map_or(true, |[socket]| socket.ready)
 }
 
 #[cfg(test)]

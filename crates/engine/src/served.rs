@@ -15,7 +15,7 @@ use forebay_conn::{
     Await, Awaited, Event, Handler, Job, Limits, Out, Parts, Peer, Preface, Protocol, RequestId,
 };
 use forebay_http::client::ClientKey;
-use forebay_sys::poll::{self, Interest};
+use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::socket;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -345,7 +345,7 @@ impl<H: Handler> Served<H> {
 
     /// Whether its client has left. A system call, for engines that are not told.
     pub fn is_gone(&self) -> bool {
-        let state = poll::wait([(self.stream.as_fd(), Interest::End)], 0);
+        let state = poll::wait([(self.stream.as_fd(), PollInterest::End)], 0);
         state.is_ok_and(|[socket]| socket.broken)
     }
 }

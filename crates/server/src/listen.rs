@@ -15,7 +15,7 @@ pub use of_class::OfClasses;
 use crate::config::{Endpoint, Listen};
 use address::has_no_ipv6;
 use forebay_conn::{Listening, Rank};
-use forebay_sys::inherited::{self, Bound, Inherited};
+use forebay_sys::inherited::{self, Inherited, InheritedAddress};
 use forebay_sys::socket::{self, ListenOptions, OpenSteps};
 use forebay_sys::unix::{self, SocketFile};
 use of_class::SocketsOfClasses;
@@ -197,7 +197,7 @@ impl Listeners {
     /// A port of all addresses.
     fn share_out_all(&mut self, port: u16, by_loop: &mut [Vec<Socket>]) -> Result<(), ListenError> {
         let [v4, v6] = all_addresses(port);
-        let is_for_both = |bound: &Bound| matches!(bound, Bound::Internet { address, with_ipv4: true } if Address::Tcp(*address) == v6);
+        let is_for_both = |bound: &InheritedAddress| matches!(bound, InheritedAddress::Internet { address, with_ipv4: true } if Address::Tcp(*address) == v6);
         let is_open = |open: &Listener| {
             open.address == v6 && matches!(open.origin, Origin::Inherited { with_ipv4: true, .. })
         };
@@ -255,7 +255,7 @@ impl Listeners {
         };
         let passed = self.inherited.swap_remove(self.inherited.iter().position(is_wanted)?);
         let address = address_of(&passed.bound).unwrap_or_else(|| wanted.clone());
-        let with_ipv4 = matches!(passed.bound, Bound::Internet { with_ipv4: true, .. });
+        let with_ipv4 = matches!(passed.bound, InheritedAddress::Internet { with_ipv4: true, .. });
         Some(Listener {
             wanted: wanted.clone(),
             address,
@@ -460,11 +460,11 @@ fn all_addresses(port: u16) -> [Address; 2] {
         .map(|ip| Address::from((ip, port)))
 }
 
-fn address_of(bound: &Bound) -> Option<Address> {
+fn address_of(bound: &InheritedAddress) -> Option<Address> {
     match bound {
-        Bound::Internet { address, .. } => Some(Address::Tcp(*address)),
-        Bound::Path(path) => Some(Address::Unix(path.clone())),
-        Bound::Otherwise => None,
+        InheritedAddress::Internet { address, .. } => Some(Address::Tcp(*address)),
+        InheritedAddress::Path(path) => Some(Address::Unix(path.clone())),
+        InheritedAddress::Otherwise => None,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::read::Read;
 use crate::vhost::VirtualHost;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
-use forebay_sys::file::{self, Failure, FileKind, Stamp};
+use forebay_sys::file::{self, FileKind, OpenFailure, Stamp};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -146,10 +146,10 @@ pub(crate) enum Trouble {
 impl From<&io::Error> for Trouble {
     fn from(error: &io::Error) -> Trouble {
         match file::failure(error) {
-            Failure::Nowhere => Trouble::Gone,
-            Failure::Denied => Trouble::Denied,
-            Failure::Shortage => Trouble::Failed(503),
-            Failure::Broken => Trouble::Failed(500),
+            OpenFailure::Nowhere => Trouble::Gone,
+            OpenFailure::Denied => Trouble::Denied,
+            OpenFailure::Shortage => Trouble::Failed(503),
+            OpenFailure::Broken => Trouble::Failed(500),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::root::RootDirectory;
 use crate::route;
 use crate::rules::Alias;
 use crate::settings::{Files, OpenError, SiteSettings};
-use forebay_sys::file::{self, Failure};
+use forebay_sys::file::{self, OpenFailure};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -43,7 +43,7 @@ impl Mount {
         let place = RootDirectory::open(to).map_err(failed)?;
         let found = file::find_beneath(place.current().directory.as_fd(), b"");
         found.map_err(|error| match file::failure(&error) {
-            Failure::Denied => failed(error),
+            OpenFailure::Denied => failed(error),
             _ => OpenError::Beneath { error },
         })?;
         Ok(Mount { path: path.as_bytes().into(), place })

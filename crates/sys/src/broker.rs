@@ -38,7 +38,7 @@ pub fn is_offered() -> bool {
     inherited::is_named(CONNECTOR)
 }
 
-/// Two ends: the first is [passed](crate::passing::Passing::with_connector) to a process that is started.
+/// Two ends: the first is [passed](crate::passing::PassedSockets::with_connector) to a process that is started.
 ///
 /// # Errors
 /// Lack of descriptors.

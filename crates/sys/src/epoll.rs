@@ -39,7 +39,7 @@ impl Once {
 
 /// What happened on one descriptor.
 #[derive(Clone, Copy, Debug)]
-pub struct Ready {
+pub struct ReadyDescriptor {
     /// The token it was added with.
     pub token: u64,
     /// It can be read, or its peer has shut down writing.
@@ -75,10 +75,10 @@ impl Events {
 
     /// What the last wait reported.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = Ready> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = ReadyDescriptor> + '_ {
         self.0.iter().map(|event| {
             let flags = event.flags;
-            Ready {
+            ReadyDescriptor {
                 token: event.data.u64(),
                 readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
                 writable: flags.contains(epoll::EventFlags::OUT),

@@ -17,30 +17,30 @@ pub(crate) const SUPERVISOR: &str = "FOREBAY_SUPERVISOR";
 
 /// Sockets that are passed on.
 #[derive(Debug)]
-pub struct Passing {
+pub struct PassedSockets {
     /// Duplicates, whose numbers are none of those that they are to have.
     raised: Vec<OwnedFd>,
     /// The last of them is no listening socket.
     has_connector: bool,
 }
 
-impl Passing {
+impl PassedSockets {
     /// These sockets.
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn new(sockets: &[OwnedFd]) -> io::Result<Passing> {
+    pub fn new(sockets: &[OwnedFd]) -> io::Result<PassedSockets> {
         // there are fewer than there may be descriptors; the last may be for a connector
         let least = FIRST + sockets.len() as i32 + 1;
         let raised = sockets.iter().map(|socket| fcntl_dupfd_cloexec(socket, least));
-        Ok(Passing { raised: raised.collect::<Result<_, _>>()?, has_connector: false })
+        Ok(PassedSockets { raised: raised.collect::<Result<_, _>>()?, has_connector: false })
     }
 
     /// And this end of a [pair](crate::broker::pair), by which connections are asked for.
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn with_connector(mut self, asks: &OwnedFd) -> io::Result<Passing> {
+    pub fn with_connector(mut self, asks: &OwnedFd) -> io::Result<PassedSockets> {
         let least = FIRST + self.raised.len() as i32 + 1;
         self.raised.push(fcntl_dupfd_cloexec(asks, least)?);
         self.has_connector = true;
@@ -53,7 +53,7 @@ impl Passing {
     /// # Errors
     /// What the kernel says.
     pub fn spawn(self, command: &mut Command, notify: &Path) -> io::Result<Child> {
-        let Passing { raised, has_connector } = self;
+        let PassedSockets { raised, has_connector } = self;
         let listening = raised.len() - usize::from(has_connector);
         for manager in ["LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC"] {
             command.env_remove(manager);

@@ -5,7 +5,7 @@
 
 use forebay_sys::broker::{self, Connector};
 use forebay_sys::client::{ConnectOptions, connect};
-use forebay_sys::passing::Passing;
+use forebay_sys::passing::PassedSockets;
 use forebay_sys::seal::seal;
 use std::ffi::{CStr, c_long};
 use std::fs::File;
@@ -181,7 +181,7 @@ fn hostile_code_gets_nothing() {
     let address = listener.local_addr().unwrap();
     let (asks, broker) = broker::pair().unwrap();
     let none: &[OwnedFd] = &[];
-    let passing = Passing::new(none).unwrap().with_connector(&asks).unwrap();
+    let passing = PassedSockets::new(none).unwrap().with_connector(&asks).unwrap();
     drop(asks);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "hostile_code_gets_nothing", "--nocapture", "--test-threads=1"]);

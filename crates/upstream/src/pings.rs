@@ -5,7 +5,7 @@ use crate::application::Application;
 use crate::exchange::ATTEMPT;
 use crate::link::Ping;
 use crate::settings::Address;
-use forebay_sys::poll::{self, Interest};
+use forebay_sys::poll::{self, PollInterest};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -98,8 +98,8 @@ impl Open {
         Open { ping, socket: TcpStream::from(socket), has_asked: false, heard: Vec::new() }
     }
 
-    fn waits(&self) -> Interest {
-        if self.has_asked { Interest::Read } else { Interest::Write }
+    fn waits(&self) -> PollInterest {
+        if self.has_asked { PollInterest::Read } else { PollInterest::Write }
     }
 
     /// Whether the answer has come.

@@ -5,7 +5,7 @@ use crate::application::Application;
 use crate::group::Member;
 use crate::settings::{self, Check, ProxyProtocol};
 use forebay_sys::client;
-use forebay_sys::poll::{self, Interest};
+use forebay_sys::poll::{self, PollInterest};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -75,7 +75,7 @@ impl Application {
                 // without descriptors nothing can be told of any upstream
                 Err(error) => return client::is_lack(&error),
             };
-            let connected = wait(&socket, Interest::Write, end)
+            let connected = wait(&socket, PollInterest::Write, end)
                 .and_then(|()| client::connect_result(socket.as_fd()));
             match connected {
                 Ok(()) => break socket,
@@ -123,7 +123,7 @@ fn answer(socket: OwnedFd, told: &[u8], end: Instant) -> io::Result<u16> {
         match socket.write(rest) {
             Ok(count) => rest = &rest[count..],
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(&socket, Interest::Write, end)?;
+                wait(&socket, PollInterest::Write, end)?;
             }
             Err(error) => return Err(error),
         }
@@ -134,7 +134,7 @@ fn answer(socket: OwnedFd, told: &[u8], end: Instant) -> io::Result<u16> {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(&socket, Interest::Read, end)?;
+                wait(&socket, PollInterest::Read, end)?;
             }
             Err(error) => return Err(error),
         }
@@ -145,7 +145,7 @@ fn answer(socket: OwnedFd, told: &[u8], end: Instant) -> io::Result<u16> {
 }
 
 /// Waits until something can be done with a socket.
-fn wait(socket: &impl AsFd, interest: Interest, end: Instant) -> io::Result<()> {
+fn wait(socket: &impl AsFd, interest: PollInterest, end: Instant) -> io::Result<()> {
     let left = end.saturating_duration_since(Instant::now());
     let [readiness] =
         poll::wait([(socket.as_fd(), interest)], left.as_millis().try_into().unwrap_or(u64::MAX))?;

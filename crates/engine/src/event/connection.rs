@@ -13,7 +13,7 @@ use forebay_conn::{Await, Closing, Event, Handler, Job, Protocol, Rank, RequestI
 use forebay_control::allocation::Phase;
 use forebay_control::ranked::Key;
 use forebay_metrics::Counter;
-use forebay_sys::epoll::Ready;
+use forebay_sys::epoll::ReadyDescriptor;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl<H: Handler> Connection<H> {
 impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     /// The kernel reports a connection.
     #[inline]
-    pub(super) fn ready(&mut self, ready: Ready) {
+    pub(super) fn ready(&mut self, ready: ReadyDescriptor) {
         let Some(key) = self.key(ready.token) else { return };
         let connection = &mut self.connections[key];
         let served = &mut connection.served;

@@ -32,7 +32,7 @@ use crate::worker::Worker;
 use connection::Connection;
 use forebay_conn::{Closing, Handler, Job, Parts as Roles};
 use forebay_metrics::Local;
-use forebay_sys::epoll::{Epoll, Events, Ready};
+use forebay_sys::epoll::{Epoll, Events, ReadyDescriptor};
 use order::Waiting;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -227,7 +227,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             .collect();
         // A request may have come since the last look: what is really idle ends in its turn.
         for token in told {
-            self.ready(Ready {
+            self.ready(ReadyDescriptor {
                 token,
                 readable: true,
                 writable: false,

@@ -15,7 +15,7 @@ use forebay_conn::{Closing, Event, Handler, Protocol, RequestId};
 use forebay_control::ranked::Key;
 use forebay_fiber::Id;
 use forebay_metrics::Counter;
-use forebay_sys::epoll::Ready;
+use forebay_sys::epoll::ReadyDescriptor;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -129,7 +129,7 @@ where
 {
     /// The kernel reports a connection.
     #[inline]
-    pub(super) fn ready(&mut self, ready: Ready) {
+    pub(super) fn ready(&mut self, ready: ReadyDescriptor) {
         let mut is_gone = false;
         let waiting = {
             let mut connections = self.shared.connections.borrow_mut();

@@ -7,7 +7,7 @@ use super::{Client, Worker};
 use crate::plan::Version;
 use crate::tally::Failure;
 use forebay_sys::client::{self, ConnectOptions};
-use forebay_sys::epoll::Ready;
+use forebay_sys::epoll::ReadyDescriptor;
 use forebay_sys::socket;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -64,7 +64,7 @@ impl Worker<'_> {
     }
 
     /// An event on a connection that is being made.
-    pub(super) fn handshake(&mut self, slot: usize, event: Ready) {
+    pub(super) fn handshake(&mut self, slot: usize, event: ReadyDescriptor) {
         let client = &self.clients[slot];
         let Some(socket) = &client.socket else { return };
         if client.established_ns.is_some() {

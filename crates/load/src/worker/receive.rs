@@ -5,7 +5,7 @@ use super::client::{ClientPhase, Pending};
 use super::group::LoopKind;
 use crate::response::{Answer, Read};
 use crate::tally::Failure;
-use forebay_sys::epoll::Ready;
+use forebay_sys::epoll::ReadyDescriptor;
 use forebay_sys::socket::{self, Received};
 use forebay_tls::Refusal;
 use std::mem;
@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 impl Worker<'_> {
     /// Something happened on a connection.
     #[inline]
-    pub(super) fn on_event(&mut self, event: Ready) {
+    pub(super) fn on_event(&mut self, event: ReadyDescriptor) {
         let slot = event.token as u32 as usize;
         let generation = (event.token >> 32) as u32;
         let client = &self.clients[slot];

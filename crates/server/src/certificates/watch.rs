@@ -5,7 +5,7 @@ use super::{Certificates, Stamps};
 use crate::live::Live;
 use crate::run::say;
 use forebay_sys::file;
-use forebay_sys::watch::{Interest, Watch};
+use forebay_sys::watch::{Watch, WatchInterest};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -102,7 +102,7 @@ fn wait(
     // directories are replaced, and links lead elsewhere
     for directory in directories(certificates) {
         let opened = file::open_directory(&directory);
-        let _ = opened.and_then(|directory| watch.add(directory.as_fd(), Interest::Content));
+        let _ = opened.and_then(|directory| watch.add(directory.as_fd(), WatchInterest::Content));
     }
     let now = certificates.stamps_now();
     let has_changed = now != certificates.stamps() && told != Some(&now);

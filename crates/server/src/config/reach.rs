@@ -9,7 +9,7 @@ use super::read::Path as At;
 use super::{Access, Account};
 use crate::privileges::user_of;
 use forebay_site::rules::Alias;
-use forebay_sys::privileges::User;
+use forebay_sys::privileges::SystemUser;
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -25,7 +25,7 @@ type Remarks = Vec<(At, Wrong)>;
 /// The user that the server becomes.
 pub(super) struct Becomes<'d> {
     name: &'d str,
-    user: User,
+    user: SystemUser,
 }
 
 impl Becomes<'_> {

@@ -12,7 +12,7 @@ use crate::notify::Notifier;
 use crate::privileges::{self, PrivilegeError};
 use crate::run::{Ready, RunError, say};
 use forebay_sys::broker::{self, Broker};
-use forebay_sys::passing::{self, Passing};
+use forebay_sys::passing::{self, PassedSockets};
 use forebay_sys::unix;
 use forebay_upstream::settings::Address;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
@@ -291,7 +291,7 @@ impl Supervisor {
             own = Some(socket);
         }
         let passed: &[OwnedFd] = own.as_ref().map_or(&self.sockets, std::slice::from_ref);
-        let mut passing = Passing::new(passed)?;
+        let mut passing = PassedSockets::new(passed)?;
         if role == Role::Process {
             let (asks, broker) = broker::pair()?;
             passing = passing.with_connector(&asks)?;

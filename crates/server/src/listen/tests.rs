@@ -257,12 +257,12 @@ impl Listeners {
                 let options = ListenOptions { backlog: 16, reuse_port: false };
                 let socket = socket::listen(*address, options).unwrap();
                 let address = socket::local_address(&socket).unwrap();
-                (socket, Bound::Internet { address, with_ipv4: false })
+                (socket, InheritedAddress::Internet { address, with_ipv4: false })
             }
             Address::Unix(path) => {
                 let (socket, file) = unix::listen(path, 16).unwrap();
                 std::mem::forget(file);
-                (socket, Bound::Path(path.clone()))
+                (socket, InheritedAddress::Path(path.clone()))
             }
         };
         self.inherited.push(Inherited { socket, name: name.to_owned(), bound });

@@ -2,7 +2,7 @@
 
 use super::state::{BROKEN_OFF, Coming, Exchange, RECEIVE_BYTES};
 use forebay_conn::handler::relay::Given;
-use forebay_sys::poll::{self, Interest};
+use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::socket::Received;
 use std::os::fd::AsFd;
 
@@ -70,7 +70,7 @@ impl<T> Exchange<T> {
     fn is_cut_off(&self) -> bool {
         let is_open = self.is_tunnel() && self.application.is_stage() && self.shuts.is_none();
         let Some(connection) = self.connection.as_ref().filter(|_| is_open) else { return false };
-        let state = poll::wait([(connection.as_fd(), Interest::End)], 0);
+        let state = poll::wait([(connection.as_fd(), PollInterest::End)], 0);
         state.is_ok_and(|[socket]| socket.broken)
     }
 

@@ -8,7 +8,7 @@ use crate::served::Served;
 use crate::timer::Over;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
-use forebay_sys::poll::{self, Interest, Readiness};
+use forebay_sys::poll::{self, PollInterest, Readiness};
 use std::os::fd::AsFd;
 
 /// A wait that lasts longer than this lets the handler rest.
@@ -65,8 +65,8 @@ impl<H: Handler> Shared<H> {
     }
 
     fn poll(&self, served: &Served<H>, timeout_ms: u64, known: Order) -> Readiness {
-        let client = (served.stream.as_fd(), Interest::Write);
-        let bell = (self.control.stronger_than(known).as_fd(), Interest::Read);
+        let client = (served.stream.as_fd(), PollInterest::Write);
+        let bell = (self.control.stronger_than(known).as_fd(), PollInterest::Read);
         match poll::wait([client, bell], timeout_ms) {
             Ok([client, _]) => client,
             // without memory for poll there is none for the answer

@@ -11,7 +11,7 @@ use crate::watched_listeners;
 use forebay_conn::{Await, Handler, Kind, Protocol, RequestId};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::ranked::Key;
-use forebay_sys::epoll::{Once, Ready};
+use forebay_sys::epoll::{Once, ReadyDescriptor};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
@@ -122,7 +122,7 @@ impl<H: Handler> Connection<H> {
     }
 
     /// The kernel reports it: where it goes on by that, if it does.
-    pub(super) fn goes_on_in(&mut self, ready: Ready) -> Option<Phase> {
+    pub(super) fn goes_on_in(&mut self, ready: ReadyDescriptor) -> Option<Phase> {
         self.armed = None;
         self.served.readable |= ready.readable || ready.broken;
         self.served.ended |= ready.ended || ready.broken;

@@ -8,7 +8,7 @@ use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS};
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_control::allocation::Phase;
-use forebay_sys::epoll::{Events, Once, Ready};
+use forebay_sys::epoll::{Events, Once, ReadyDescriptor};
 use std::io;
 use std::sync::{Arc, PoisonError};
 
@@ -139,7 +139,7 @@ impl<H: Handler> Watcher<H> {
     }
 
     /// The kernel reports a connection.
-    fn ready(&mut self, ready: Ready) {
+    fn ready(&mut self, ready: ReadyDescriptor) {
         let Some(mut slot) = self.shared.slab.lock(ready.token) else { return };
         let Some(connection) = slot.connection() else { return };
         let phase = connection.goes_on_in(ready);
