@@ -13,7 +13,7 @@ use crate::timer::Timer;
 use crate::turn::Fate;
 use forebay_conn::{Closing, Event, Handler, Protocol, RequestId};
 use forebay_control::ranked::Key;
-use forebay_fiber::Id;
+use forebay_fiber::FiberId;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::ReadyDescriptor;
 use std::collections::VecDeque;
@@ -44,7 +44,7 @@ pub(super) enum Place<H: Handler> {
     /// Here, without a fiber: it waits for its client, or for something to happen to its requests.
     AtRest(Box<Served<H>>),
     /// With its fiber, which waits for this if it waits.
-    Served(Option<(Id, Needs)>),
+    Served(Option<(FiberId, Needs)>),
 }
 
 /// What wakes a fiber besides an event, a deadline and an order.
@@ -107,7 +107,7 @@ impl<H: Handler> Connection<H> {
     }
 
     /// The fiber to wake if it waits, and `wanted` says that it waits for this.
-    fn take_waiting(&mut self, wanted: impl FnOnce(Needs) -> bool) -> Option<Id> {
+    fn take_waiting(&mut self, wanted: impl FnOnce(Needs) -> bool) -> Option<FiberId> {
         let Place::Served(waits) = &mut self.place else { return None };
         waits.take_if(|(_, needs)| wanted(*needs)).map(|(id, _)| id)
     }
@@ -383,7 +383,7 @@ impl<H: Handler, C: JobRunner<H::Job>> Shared<H, C> {
 impl<H: Handler, C> Shared<H, C> {
     /// Tells a connection what has happened to its request. Returns its fiber if that is to be woken; a
     /// connection at rest is due.
-    pub(super) fn deliver(&self, token: u64, happened: Happened<H>) -> Option<Id> {
+    pub(super) fn deliver(&self, token: u64, happened: Happened<H>) -> Option<FiberId> {
         let mut connections = self.connections.borrow_mut();
         let key = key(&connections, token)?;
         let connection = &mut connections[key];

@@ -42,7 +42,7 @@ use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS, WatchedListeners};
 use crate::worker::Worker;
 use connection::Connection;
 use forebay_conn::{Handler, Job, Parts as Roles};
-use forebay_fiber::{Id, Options, Scheduler};
+use forebay_fiber::{FiberId, Options, Scheduler};
 use forebay_sys::epoll::{Epoll, Events};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -93,7 +93,7 @@ struct Shared<H: Handler, C> {
     send_queue: RefCell<SendQueue>,
     idle: RefCell<Idle>,
     /// Fibers that are to be woken.
-    woken: RefCell<Vec<Id>>,
+    woken: RefCell<Vec<FiberId>>,
     /// The other sockets that requests wait for.
     sockets: RefCell<Sockets>,
     /// How many of those in line may still be called before the loop looks for what has come.
