@@ -110,7 +110,7 @@ pub(crate) fn listener_of(request: RequestKey) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::ranks::Settings;
-    use forebay_metrics::{ClassEvent, Reason, RefusedAt, Totals};
+    use forebay_metrics::{ClassEvent, RefusalReason, RefusedAt, Totals};
     use std::sync::Arc;
 
     #[test]
@@ -119,7 +119,8 @@ mod tests {
         let ranks = Ranks::new(&Settings { shares, slots, ..Settings::default() });
         let mut line = Line::new(&ranks).unwrap();
         let metrics = Local::default();
-        for event in [ClassEvent::Refused(RefusedAt::Request, Reason::Agent), ClassEvent::Answered]
+        for event in
+            [ClassEvent::Refused(RefusedAt::Request, RefusalReason::Agent), ClassEvent::Answered]
         {
             let request = RequestKey { connection: 7, ..RequestKey::default() };
             line.join(Standing { rank: 1, client: 1 }, request).unwrap();

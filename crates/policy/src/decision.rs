@@ -1,6 +1,6 @@
 //! What was decided.
 
-pub use forebay_metrics::{Reason, RefusedAt};
+pub use forebay_metrics::{RefusalReason, RefusedAt};
 
 /// Which rule decides what: numbers of rules in the order they were written, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Refused {
     /// The rule that refused; `None` if no rule did.
     pub rule: Option<u32>,
     /// Why.
-    pub reason: Reason,
+    pub reason: RefusalReason,
     /// What the client gets.
     pub answer: Answer,
 }

@@ -8,7 +8,7 @@
 use crate::bucket::{self, Terms};
 use crate::class::Class;
 use crate::clients::Clients;
-use crate::decision::{Answer, Decisions, Reason, Refused};
+use crate::decision::{Answer, Decisions, RefusalReason, Refused};
 use crate::meter::{CacheLine, InFlightGuard, Meters, PerConnection, Rated, Standing};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per};
@@ -183,7 +183,7 @@ impl State {
             return self.refuse(refused, client);
         }
         if self.is_ignored(client, now_ns) {
-            let reason = Reason::Ignored;
+            let reason = RefusalReason::Ignored;
             return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop }, client);
         }
         let rated = self.rated(decisions.connections, |meters| &meters.connections);
@@ -192,7 +192,7 @@ impl State {
             && let Err(retry_ns) = rated.charge(&self.clients, client, now_ns)
         {
             self.ignore(rated, client, now_ns);
-            let reason = Reason::Connections;
+            let reason = RefusalReason::Connections;
             let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
             return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
         }
@@ -200,7 +200,7 @@ impl State {
             if let Some((_, rated)) = rated {
                 rated.refund(&self.clients, client, now_ns);
             }
-            let reason = Reason::Agent;
+            let reason = RefusalReason::Agent;
             return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop }, client);
         }
         let ticket = InFlightGuard::default();
@@ -225,7 +225,7 @@ impl State {
                 ticket = counted;
             } else {
                 let answer = answer(tally.limit.over, tally.limit.per, 0);
-                let reason = Reason::InFlight;
+                let reason = RefusalReason::InFlight;
                 return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
             }
         }
@@ -237,7 +237,8 @@ impl State {
                 Err(retry_ns) => {
                     self.ignore(rated, client, now_ns);
                     let is_queue = matches!(rated.limit.over, Over::Queue { .. });
-                    let reason = if is_queue { Reason::Queue } else { Reason::Requests };
+                    let reason =
+                        if is_queue { RefusalReason::Queue } else { RefusalReason::Requests };
                     let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
                     return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
                 }
@@ -248,8 +249,10 @@ impl State {
                 rated.refund(&self.clients, client, now_ns);
             }
             let answer = Answer::Reject { status: 503, retry_after_s: seconds(retry_ns) };
-            return self
-                .refuse(Refused { rank, rule: None, reason: Reason::Agent, answer }, client);
+            return self.refuse(
+                Refused { rank, rule: None, reason: RefusalReason::Agent, answer },
+                client,
+            );
         }
         Charge::Admit(Admitted { rank, wait_ns, queued_by, ticket })
     }
@@ -400,7 +403,7 @@ impl State {
             Action::Reset => Answer::Reset,
             Action::Drop => Answer::Drop,
         };
-        let (rank, reason) = (decisions.rank, Reason::Action);
+        let (rank, reason) = (decisions.rank, RefusalReason::Action);
         Some(Refused { rank, rule: Some(rule), reason, answer })
     }
 

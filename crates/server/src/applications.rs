@@ -17,7 +17,7 @@ use forebay_http::field::FieldName;
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, RequestTarget, Tunnel};
 use forebay_http::response;
-use forebay_metrics::Reason;
+use forebay_metrics::RefusalReason;
 use forebay_site::Destination;
 use forebay_upstream::application::Application;
 use forebay_upstream::balance::hash;
@@ -747,11 +747,11 @@ pub fn before(answerer: &Answerer) -> log::line::Relayed<'_> {
 
 /// Whether a class is counted as refused, for which reason, and when its client may come back, in
 /// seconds.
-pub fn refused(unavailable: Unavailable) -> (Option<Reason>, u32) {
+pub fn refused(unavailable: Unavailable) -> (Option<RefusalReason>, u32) {
     match unavailable {
-        Unavailable::Full | Unavailable::Threads => (Some(Reason::Queue), 1),
-        Unavailable::Late => (Some(Reason::Expired), 1),
-        Unavailable::Limited { retry_after_s } => (Some(Reason::Agent), retry_after_s),
+        Unavailable::Full | Unavailable::Threads => (Some(RefusalReason::Queue), 1),
+        Unavailable::Late => (Some(RefusalReason::Expired), 1),
+        Unavailable::Limited { retry_after_s } => (Some(RefusalReason::Agent), retry_after_s),
         Unavailable::Down => (None, 1),
     }
 }

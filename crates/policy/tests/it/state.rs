@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
 use forebay_policy::class::Class;
-use forebay_policy::decision::{Answer, Decisions, Reason, Refused};
+use forebay_policy::decision::{Answer, Decisions, RefusalReason, Refused};
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Bounds, InFlight, Limit, Over, Per, Rule};
 use forebay_policy::{Admitted, Charge, InFlightGuard, Paces, Policy, Standing, State};
@@ -75,7 +75,7 @@ fn refused(charge: Charge) -> Refused {
     }
 }
 
-fn refusal(reason: Reason, answer: Answer) -> Refused {
+fn refusal(reason: RefusalReason, answer: Answer) -> Refused {
     Refused { rank: 1, rule: Some(0), reason, answer }
 }
 
@@ -94,7 +94,7 @@ fn actions() {
         let state = state(vec![Rule { action: Some(action), ..rule("r") }]);
         for charge in [request(&state, A, START), connection(&state, A, START)] {
             match answer {
-                Some(answer) => assert_eq!(refused(charge), refusal(Reason::Action, answer)),
+                Some(answer) => assert_eq!(refused(charge), refusal(RefusalReason::Action, answer)),
                 None => assert!(admitted(charge).ticket.is_empty()),
             }
         }
@@ -109,12 +109,12 @@ fn a_limit_for_all() {
     for client in [A, B] {
         assert_eq!(admitted(request(&state, client, START)).wait_ns, 0);
     }
-    assert_eq!(refused(request(&state, A, START)), refusal(Reason::Requests, Answer::Reset));
+    assert_eq!(refused(request(&state, A, START)), refusal(RefusalReason::Requests, Answer::Reset));
     assert_eq!(state.requests_left(0, START + SECOND), Some(1));
     let _ = admitted(request(&state, A, START + SECOND));
 
     let _ = admitted(connection(&state, A, START));
-    let expected = refusal(Reason::Connections, reject(503, 1));
+    let expected = refusal(RefusalReason::Connections, reject(503, 1));
     assert_eq!(refused(connection(&state, B, START)), expected);
     assert_eq!(state.connections_left(0, START), Some(0));
 }
@@ -125,7 +125,7 @@ fn a_limit_for_each_client() {
     let state = state(vec![Rule { requests: Some(per_minute), ..rule("r") }]);
     for client in [A, B] {
         let _ = admitted(request(&state, client, START));
-        let expected = refusal(Reason::Requests, reject(429, 31));
+        let expected = refusal(RefusalReason::Requests, reject(429, 31));
         // the tables of clients know the time to four microseconds
         assert_eq!(refused(request(&state, client, START)).reason, expected.reason);
     }
@@ -151,7 +151,7 @@ fn a_queue_is_reserved_places() {
     let state = state(vec![Rule { requests: Some(Limit { over, ..limit(10, 1) }), ..rule("r") }]);
     let waits = [0; 3].map(|_| admitted(request(&state, A, START)).wait_ns);
     assert_eq!(waits, [0, 100 * MS, 200 * MS]);
-    let expected = refusal(Reason::Queue, reject(503, 1));
+    let expected = refusal(RefusalReason::Queue, reject(503, 1));
     assert_eq!(refused(request(&state, A, START)), expected);
 }
 
@@ -163,7 +163,7 @@ fn so_many_at_once() {
         let first = admitted(request(&state, A, START));
         let second = admitted(request(&state, A, START));
         assert!(!first.ticket.is_empty());
-        let expected = refusal(Reason::InFlight, reject(status, 1));
+        let expected = refusal(RefusalReason::InFlight, reject(status, 1));
         assert_eq!(refused(request(&state, A, START)), expected);
         let other = request(&state, B, START);
         assert_eq!(matches!(other, Charge::Admit(_)), per == Per::Client);
@@ -183,7 +183,7 @@ fn who_was_refused_is_ignored_for_a_while() {
     let _ = admitted(request(&state, A, START));
     let _ = admitted(connect(A, START));
     let _ = refused(request(&state, A, START));
-    let expected = Refused { rule: None, ..refusal(Reason::Ignored, Answer::Drop) };
+    let expected = Refused { rule: None, ..refusal(RefusalReason::Ignored, Answer::Drop) };
     assert_eq!(refused(connect(A, START + 999 * MS)), expected);
     let _ = admitted(connect(B, START));
     let _ = admitted(connect(A, START + 1001 * MS));
@@ -198,7 +198,7 @@ fn the_agent_has_the_last_word() {
     assert_eq!(state.class_rate(1, Paces::Requests), Some(10.0));
     assert_eq!(state.class_rate(1, Paces::Connections), None);
     let first = admitted(request(&state, A, START));
-    let expected = Refused { rule: None, ..refusal(Reason::Agent, reject(503, 1)) };
+    let expected = Refused { rule: None, ..refusal(RefusalReason::Agent, reject(503, 1)) };
     assert_eq!(refused(request(&state, A, START)), expected);
     // what the rule had charged is given back
     assert_eq!((state.requests_left(0, START), state.in_flight(0)), (Some(9), Some(1)));
@@ -211,7 +211,8 @@ fn the_agent_has_the_last_word() {
 
     state.set_class_rate(0, Paces::Connections, Some(0.001), START);
     let _ = admitted(state.charge_connection(&gold, A, START));
-    let expected = Refused { rank: 0, rule: None, reason: Reason::Agent, answer: Answer::Drop };
+    let expected =
+        Refused { rank: 0, rule: None, reason: RefusalReason::Agent, answer: Answer::Drop };
     assert_eq!(refused(state.charge_connection(&gold, A, START)), expected);
     // nobody waits for a quarter of an hour because of what was
     state.set_class_rate(0, Paces::Connections, Some(100.0), START);
@@ -263,8 +264,8 @@ fn a_reload_keeps_what_has_a_name() {
     let new = after(others, Some(&old));
     assert_eq!(new.requests_left(3, START), Some(2));
     assert_eq!(new.in_flight(3), Some(1));
-    assert_eq!(refused(charge(&new, 3)).reason, Reason::InFlight);
-    assert_eq!(refused(charge(&new, 1)).reason, Reason::InFlight);
+    assert_eq!(refused(charge(&new, 3)).reason, RefusalReason::InFlight);
+    assert_eq!(refused(charge(&new, 1)).reason, RefusalReason::InFlight);
     // two are left of the client's three
     let left: Vec<bool> = (0..4).map(|_| matches!(charge(&new, 2), Charge::Admit(_))).collect();
     assert_eq!(left, [true, true, false, false]);

@@ -5,7 +5,7 @@ use crate::policy::window::Counts;
 use forebay_control::agent::rules::SeenRule;
 use forebay_control::agent::{Observation, Seen};
 use forebay_engine::control::Control;
-use forebay_metrics::{ClassTotals, Counter, Reason, RefusedAt, Totals};
+use forebay_metrics::{ClassTotals, Counter, RefusalReason, RefusedAt, Totals};
 use forebay_sys::clock;
 use std::sync::{Arc, Weak};
 
@@ -120,7 +120,7 @@ impl Sampler {
     /// refused.
     fn count(&mut self, classes: &mut [Seen], policy: &InForce, totals: &Totals) -> u64 {
         let figures = |class: &ClassTotals| {
-            let by_agent = class.refused[RefusedAt::Accept as usize][Reason::Agent as usize];
+            let by_agent = class.refused[RefusedAt::Accept as usize][RefusalReason::Agent as usize];
             let refused =
                 class.refused_at(RefusedAt::Accept) + class.refused_at(RefusedAt::Request);
             [class.connections, by_agent, refused]

@@ -13,7 +13,7 @@ use forebay_conn::{Peer, Request, Verdict};
 use forebay_control::level::Level;
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
-use forebay_metrics::{ClassEvent, ClassSlot, Local, Reason, RefusedAt};
+use forebay_metrics::{ClassEvent, ClassSlot, Local, RefusalReason, RefusedAt};
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 
 const POLICY: &str = r#"
@@ -153,7 +153,8 @@ impl Loop {
         }
         for _ in 0..offered.refused {
             self.metrics.enter(slot, ClassEvent::Offered);
-            self.metrics.enter(slot, ClassEvent::Refused(RefusedAt::Request, Reason::Action));
+            self.metrics
+                .enter(slot, ClassEvent::Refused(RefusedAt::Request, RefusalReason::Action));
         }
     }
 
@@ -162,7 +163,7 @@ impl Loop {
         let totals = Totals::of([&*self.metrics]);
         [ClassSlot(0), ClassSlot(1)].map(|slot| {
             let class = totals.class(slot);
-            let refused = class.refused[RefusedAt::Accept as usize][Reason::Agent as usize];
+            let refused = class.refused[RefusedAt::Accept as usize][RefusalReason::Agent as usize];
             assert_eq!(
                 refused,
                 class.refused_at(RefusedAt::Accept),

@@ -9,7 +9,7 @@ use crate::identity::{Brought, Remembered, Verifier};
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_control::gather::Gather;
 use forebay_http::client::ClientKey;
-use forebay_metrics::{ClassEvent, ClassSlot, Local, Reason, RefusedAt, Unanswered};
+use forebay_metrics::{ClassEvent, ClassSlot, Local, RefusalReason, RefusedAt, Unanswered};
 use forebay_policy::decision::{Answer, Decisions, Refused};
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::{self as policy, Charge, Needs};
@@ -249,15 +249,15 @@ impl Judge {
                 Ok(pass)
             }
             Err(retry_after_s) => {
-                ticket.trace.refused = Some((Reason::Agent, None));
-                self.refused(ticket.trace.slot, RefusedAt::Request, Reason::Agent);
+                ticket.trace.refused = Some((RefusalReason::Agent, None));
+                self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Agent);
                 Err(Refusal { status: 503, retry_after_s })
             }
         }
     }
 
     /// A request that was admitted is refused for this reason, by what it has waited for.
-    pub fn refused_later(&mut self, ticket: &mut Ticket, reason: Reason) {
+    pub fn refused_later(&mut self, ticket: &mut Ticket, reason: RefusalReason) {
         if ticket.trace.refused.is_none() {
             ticket.trace.refused = Some((reason, None));
             self.refused(ticket.trace.slot, RefusedAt::Request, reason);
@@ -278,8 +278,8 @@ impl Judge {
         if let Some(rule) = rule {
             self.in_force.state.refuse_queued(rule, client);
         }
-        ticket.trace.refused = Some((Reason::Queue, rule.and_then(RuleNumber::of)));
-        self.refused(ticket.trace.slot, RefusedAt::Request, Reason::Queue);
+        ticket.trace.refused = Some((RefusalReason::Queue, rule.and_then(RuleNumber::of)));
+        self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Queue);
     }
 
     /// Has the kernel ignore a client, too, that the server ignores: it was refused by a limit just now,
@@ -304,7 +304,7 @@ impl Judge {
         }
     }
 
-    fn refused(&mut self, slot: ClassSlot, place: RefusedAt, reason: Reason) {
+    fn refused(&mut self, slot: ClassSlot, place: RefusedAt, reason: RefusalReason) {
         self.metrics.enter(slot, ClassEvent::Refused(place, reason));
         self.gather.refused();
     }
@@ -401,8 +401,8 @@ impl Ticket {
             Settled::Answered => ClassEvent::Answered,
             Settled::Cut => ClassEvent::Cut,
             Settled::Expired => {
-                self.trace.refused = Some((Reason::Expired, None));
-                ClassEvent::Refused(RefusedAt::Request, Reason::Expired)
+                self.trace.refused = Some((RefusalReason::Expired, None));
+                ClassEvent::Refused(RefusedAt::Request, RefusalReason::Expired)
             }
         };
         metrics.enter(self.trace.slot, event);
@@ -492,7 +492,7 @@ action = "reset"
             *Totals::of([&*self.metrics]).class(ClassSlot(0))
         }
 
-        fn refused_for(&self, reason: Reason) -> u64 {
+        fn refused_for(&self, reason: RefusalReason) -> u64 {
             self.ledger().refused[RefusedAt::Request as usize][reason as usize]
         }
     }
@@ -536,7 +536,7 @@ action = "reset"
         let unfinished = |one: &Loop| one.judge.in_force.windows[0].counts().unfinished;
         assert_eq!(unfinished(&one), 1);
         ticket.settle(Settled::Expired, &one.metrics);
-        assert_eq!((unfinished(&one), one.refused_for(Reason::Expired)), (0, 1));
+        assert_eq!((unfinished(&one), one.refused_for(RefusalReason::Expired)), (0, 1));
         assert_eq!(one.judge.judged(&ticket).said().refused, Some("expired"));
         let _next = one.admitted("/costly/b");
         drop(ticket);
@@ -556,7 +556,7 @@ action = "reset"
         outside.settle(Settled::Answered, &one.metrics);
         inside.settle(Settled::Answered, &one.metrics);
         let ledger = one.ledger();
-        assert_eq!((ledger.answered, one.refused_for(Reason::Agent)), (1, 1));
+        assert_eq!((ledger.answered, one.refused_for(RefusalReason::Agent)), (1, 1));
         assert_eq!(one.judge.in_force.windows[0].counts().unfinished, 0);
     }
 }

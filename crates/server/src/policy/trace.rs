@@ -2,7 +2,7 @@
 
 use super::InForce;
 use crate::identity::Brought;
-use forebay_metrics::{ClassSlot, Reason};
+use forebay_metrics::{ClassSlot, RefusalReason};
 use std::num::NonZeroU32;
 
 /// What was decided about a request, in numbers; names are looked up only if a line is written.
@@ -13,7 +13,7 @@ pub struct Trace {
     /// The rule that gave the class; `None` if it is the default.
     pub rule: Option<RuleNumber>,
     /// Why it was refused, and the rule that did, if one did.
-    pub refused: Option<(Reason, Option<RuleNumber>)>,
+    pub refused: Option<(RefusalReason, Option<RuleNumber>)>,
     /// What it has brought to prove an identity.
     pub brought: Brought,
     /// The [number](InForce::number) of the policy whose rules are meant.

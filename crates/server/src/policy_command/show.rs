@@ -4,7 +4,7 @@ use super::{Bounds, Known};
 use crate::config::{Config, Count, Switch};
 use crate::policy::InForce;
 use crate::policy::at_once::PlaceCounts;
-use forebay_metrics::{FirewallFigures, Reason, RefusedAt, Totals, Unanswered};
+use forebay_metrics::{FirewallFigures, RefusalReason, RefusedAt, Totals, Unanswered};
 use forebay_policy::rule::{Conditions, Rule, When};
 use forebay_policy::{ClientsReport, Glob, MostRefused, State};
 use forebay_sys::clock;
@@ -101,7 +101,8 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
     for ((class, _), slot) in by_rank() {
         let refused = &totals.class(*slot).refused;
         for (place, of_place) in RefusedAt::ALL.iter().zip(refused) {
-            for (reason, count) in Reason::ALL.iter().zip(of_place).filter(|(_, count)| **count > 0)
+            for (reason, count) in
+                RefusalReason::ALL.iter().zip(of_place).filter(|(_, count)| **count > 0)
             {
                 table.row(&[&class.name, &place.as_str(), &reason.as_str(), count]);
             }
