@@ -7,7 +7,7 @@ use forebay_http::head::{self, Lines};
 use forebay_http::response::{
     BodyFraming, ParsedResponse, Response, ResponseContext, ResponseHeadLimits,
 };
-use forebay_tls::{Client, ClientError, Refusal, Roots, Terms, Trust, Versions};
+use forebay_tls::{ClientError, Roots, TlsClient, TlsClientSettings, TlsRefusal, Trust, Versions};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body::Body as _;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
@@ -61,7 +61,7 @@ pub(crate) enum HttpsError {
     /// The host cannot be found or reached.
     Connect { host: String, error: io::Error },
     /// The server is not trusted, or has refused.
-    Tls { host: String, refusal: Refusal },
+    Tls { host: String, refusal: TlsRefusal },
     /// No client for such a name.
     Client(ClientError),
     /// The connection was cut.
@@ -157,14 +157,14 @@ struct Exchange {
 
 impl Exchange {
     fn open(roots: &Roots, host: &str, port: u16) -> Result<Exchange, HttpsError> {
-        let terms = Terms {
+        let terms = TlsClientSettings {
             trust: Trust::Roots(roots.clone()),
             versions: Versions::Both,
             is_for_http2: false,
             resumes: false,
             is_post_quantum: true,
         };
-        let client = Client::new(&terms, host).map_err(HttpsError::Client)?;
+        let client = TlsClient::new(&terms, host).map_err(HttpsError::Client)?;
         let host = host.to_owned();
         let connected = (host.as_str(), port).to_socket_addrs().and_then(|addresses| {
             let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");

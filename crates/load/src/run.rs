@@ -5,7 +5,7 @@ use crate::plan::{Group, Plan, PlanError, Version};
 use crate::report::Report;
 use crate::worker::{Finished, Interval, RunState, Worker};
 use forebay_sys::{clock, process};
-use forebay_tls::{Client, Roots, Terms, Trust};
+use forebay_tls::{Roots, TlsClient, TlsClientSettings, Trust};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, channel};
@@ -123,7 +123,7 @@ pub fn run(
 }
 
 /// How the clients of each group speak TLS, if they do.
-fn tls_clients(plan: &Plan) -> Result<Vec<Option<Client>>, RunError> {
+fn tls_clients(plan: &Plan) -> Result<Vec<Option<TlsClient>>, RunError> {
     let client = |group: &Group| {
         let failed = |why: String| RunError::Tls(group.name.clone(), why);
         let own = || Roots::of_certificates(rustls_native_certs::load_native_certs().certs);
@@ -133,7 +133,7 @@ fn tls_clients(plan: &Plan) -> Result<Vec<Option<Client>>, RunError> {
             None => own().map(Trust::Roots),
         };
         let trust = trust.ok_or_else(|| failed(NO_ROOTS.to_owned()))?;
-        let terms = Terms {
+        let terms = TlsClientSettings {
             trust,
             versions: group.tls.versions,
             is_for_http2: group.version == Version::Http2,
@@ -141,7 +141,7 @@ fn tls_clients(plan: &Plan) -> Result<Vec<Option<Client>>, RunError> {
             is_post_quantum: group.tls.post_quantum,
         };
         let name = group.server_name();
-        Client::new(&terms, name).map_err(|error| failed(format!("{name}: {error}")))
+        TlsClient::new(&terms, name).map_err(|error| failed(format!("{name}: {error}")))
     };
     let clients = plan.groups.iter().map(|group| match group.target.is_tls {
         true => client(group).map(Some),

@@ -67,7 +67,7 @@ pub(super) struct Bandwidth {
 pub(super) struct Client {
     pub(super) socket: Option<OwnedFd>,
     /// How it speaks TLS, with what it can resume.
-    pub(super) tls: Option<forebay_tls::Client>,
+    pub(super) tls: Option<forebay_tls::TlsClient>,
     /// Its connection's session of TLS.
     pub(super) session: Option<Box<ClientSession>>,
     /// Its connection, if that is of HTTP/2.
@@ -114,7 +114,7 @@ impl Client {
         group: usize,
         number: u32,
         with_crc32: bool,
-        tls: Option<forebay_tls::Client>,
+        tls: Option<forebay_tls::TlsClient>,
     ) -> Client {
         Client {
             socket: None,

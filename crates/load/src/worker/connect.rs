@@ -91,7 +91,7 @@ impl Worker<'_> {
         group.tally.counts.connected += 1;
         group.tally.connect.record(took_ns);
         let generation = client.generation;
-        match client.tls.as_ref().map(forebay_tls::Client::connect) {
+        match client.tls.as_ref().map(forebay_tls::TlsClient::connect) {
             None => self.opened(slot),
             Some(Ok(session)) => {
                 client.session = Some(Box::new(session));

@@ -84,7 +84,7 @@ pub(crate) struct Finished {
 pub(crate) struct RunState<'p> {
     pub(crate) plan: &'p Plan,
     /// How the clients of each group speak TLS, if they do.
-    pub(crate) tls: &'p [Option<forebay_tls::Client>],
+    pub(crate) tls: &'p [Option<forebay_tls::TlsClient>],
     /// The start, on the monotonic clock.
     pub(crate) start_ns: u64,
     /// Ends of the intervals, ascending; the last one is the end of the run.
@@ -207,7 +207,7 @@ impl<'p> Worker<'p> {
         let group = &mut self.groups[place];
         let number = group.clients * threads as u32 + self.index as u32;
         group.clients += 1;
-        let tls = self.shared.tls[place].as_ref().map(forebay_tls::Client::another);
+        let tls = self.shared.tls[place].as_ref().map(forebay_tls::TlsClient::another);
         self.clients.push(Client::new(place, number, group.wants_crc32(), tls));
         self.clients.len() - 1
     }

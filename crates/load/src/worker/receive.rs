@@ -7,7 +7,7 @@ use crate::response::{Answer, Read};
 use crate::tally::Failure;
 use forebay_sys::epoll::ReadyDescriptor;
 use forebay_sys::socket::{self, Received};
-use forebay_tls::Refusal;
+use forebay_tls::TlsRefusal;
 use std::mem;
 use std::os::fd::AsFd;
 
@@ -126,7 +126,7 @@ impl Worker<'_> {
     }
 
     /// TLS goes no further.
-    fn refused(&mut self, slot: usize, refusal: &Refusal) {
+    fn refused(&mut self, slot: usize, refusal: &TlsRefusal) {
         let why = refusal.to_string();
         if self.clients[slot].phase == ClientPhase::Connecting {
             return self.handshake_failed(slot, &why);

@@ -5,7 +5,7 @@ use crate::acme;
 use crate::config::{Clients as ClientFiles, KeyPairs};
 use crate::identity::Keys;
 use forebay_tls::identity::{Tickets, tickets};
-use forebay_tls::{Clients, Identity, Pair};
+use forebay_tls::{ClientVerification, Identity, Pair};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,8 @@ impl Held {
             },
         };
         let (clients, lists) = clients::open(&owner, &files.clients)?;
-        let stamp = |clients: Option<&Arc<Clients>>| clients.map(|clients| clients.stamp());
+        let stamp =
+            |clients: Option<&Arc<ClientVerification>>| clients.map(|clients| clients.stamp());
         let is_same = |before: &&Held| stamp(before.identity.clients()) == stamp(clients.as_ref());
         let tickets = match before.filter(is_same) {
             Some(before) => Arc::clone(&before.tickets),

@@ -1,7 +1,7 @@
 //! Certificates of clients: whose are taken, and what a session that is resumed is worth.
 
 use super::*;
-use crate::clients::{Authorities, ClientAuth, Clients, ClientsError, Revoked};
+use crate::clients::{Authorities, ClientAuth, ClientVerification, ClientsError, Revoked};
 use crate::identity::Tickets;
 use forebay_conn::transport::Unproven;
 use rcgen::{CertificateParams, DnType, date_time_ymd};
@@ -71,7 +71,12 @@ impl Ca {
     }
 
     /// An identity for these names that asks clients for what this authority has signed.
-    fn asking(&self, names: &[&str], tickets: Tickets, clients: Option<Clients>) -> Arc<Identity> {
+    fn asking(
+        &self,
+        names: &[&str],
+        tickets: Tickets,
+        clients: Option<ClientVerification>,
+    ) -> Arc<Identity> {
         let pair = self.pair(names, ECDSA);
         Arc::new(Identity::new(vec![pair], tickets, true, clients.map(Arc::new)).unwrap())
     }
@@ -97,7 +102,7 @@ fn clients_are_taken_by_their_certificates() {
     for version in BOTH_VERSIONS {
         for asked in [ClientAuth::Optional, ClientAuth::Required] {
             let clients = |revoked: &[Revoked]| {
-                let clients = Clients::new(asked, &[ca.authorities()], revoked).unwrap();
+                let clients = ClientVerification::new(asked, &[ca.authorities()], revoked).unwrap();
                 alone(ca.asking(&["a.example"], tickets().unwrap(), Some(clients)))
             };
             let good = ca.client_with(&ca, version, |_| {});
@@ -150,7 +155,8 @@ fn clients_are_taken_by_their_certificates() {
 fn a_session_is_resumed_where_the_same_is_asked() {
     let ca = Ca::named("one");
     for version in BOTH_VERSIONS {
-        let asking = || Clients::new(ClientAuth::Required, &[ca.authorities()], &[]).unwrap();
+        let asking =
+            || ClientVerification::new(ClientAuth::Required, &[ca.authorities()], &[]).unwrap();
         let open = ca.asking(&["open.example", "shut.example"], tickets().unwrap(), None);
         let shut = ca.asking(&["open.example", "shut.example"], tickets().unwrap(), Some(asking()));
         let mut identities = Identities::new(None);
@@ -193,7 +199,8 @@ fn a_session_is_resumed_where_the_same_is_asked() {
 fn a_session_does_not_outlive_the_certificate_it_began_with() {
     let ca = Ca::named("one");
     let clients =
-        Clients::new(ClientAuth::Required, &[ca.authorities()], &[ca.list(8, 2999)]).unwrap();
+        ClientVerification::new(ClientAuth::Required, &[ca.authorities()], &[ca.list(8, 2999)])
+            .unwrap();
     let of = |year| {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.not_after = date_time_ymd(year, 1, 1);
@@ -202,7 +209,8 @@ fn a_session_does_not_outlive_the_certificate_it_began_with() {
     };
     assert!(!clients.is_over(&of(2998)) && clients.is_over(&of(2021)));
     let clients =
-        Clients::new(ClientAuth::Required, &[ca.authorities()], &[ca.list(8, 2021)]).unwrap();
+        ClientVerification::new(ClientAuth::Required, &[ca.authorities()], &[ca.list(8, 2021)])
+            .unwrap();
     assert!(clients.is_over(&of(2998)), "the list has expired");
 }
 
@@ -211,7 +219,7 @@ fn what_is_asked_is_the_same_or_another() {
     let (one, other) = (Ca::named("one"), Ca::named("other"));
     let new = |asked, ca: &[&Ca], revoked: &[Revoked]| {
         let authorities: Vec<_> = ca.iter().map(|ca| ca.authorities()).collect();
-        Clients::new(asked, &authorities, revoked).unwrap()
+        ClientVerification::new(asked, &authorities, revoked).unwrap()
     };
     let first = new(ClientAuth::Required, &[&one], &[]);
     let same = new(ClientAuth::Required, &[&one], &[]);
@@ -243,6 +251,6 @@ fn files_say_what_is_wrong_with_them() {
     assert!(matches!(authorities(&(ca.pem.clone() + &server)), ClientsError::NoAuthority(_)));
     assert!(matches!(revoked(&ca.pem), ClientsError::NoList));
     assert!(matches!(revoked(list), ClientsError::BrokenList(_)));
-    let none = Clients::new(ClientAuth::Required, &[], &[]).unwrap_err();
+    let none = ClientVerification::new(ClientAuth::Required, &[], &[]).unwrap_err();
     assert!(matches!(none, ClientsError::Unfit(_)));
 }
