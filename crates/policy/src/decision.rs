@@ -23,7 +23,7 @@ pub struct Decisions {
 
 /// What becomes of that which is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum RefusalAnswer {
     /// An error.
     Reject {
         /// Its status.
@@ -39,7 +39,7 @@ pub enum Answer {
 
 /// A refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct PolicyRefusal {
     /// Its class, as its place in the order.
     pub rank: u8,
     /// The rule that refused; `None` if no rule did.
@@ -47,5 +47,5 @@ pub struct Refused {
     /// Why.
     pub reason: RefusalReason,
     /// What the client gets.
-    pub answer: Answer,
+    pub answer: RefusalAnswer,
 }

@@ -9,7 +9,7 @@ use super::units::Percent;
 use super::value::quote;
 use super::{Action, Class, ClassName, Over, Refuse, Rule, Switch};
 use forebay_policy::rate::Rate;
-use forebay_policy::{At, Fault};
+use forebay_policy::{At, PolicyFault};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -168,7 +168,7 @@ fn check_effect(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
         ["class", "action", "connections", "requests", "in_flight", "requests_per_connection"];
     let tries = keys.iter().any(|key| text.means(&path.child(key)));
     if !tries && !rule.stop && !rule.has_effect() {
-        wrong.push((path.clone(), Wrong::Policy(Fault::SaysNothing)));
+        wrong.push((path.clone(), Wrong::Policy(PolicyFault::SaysNothing)));
     }
 }
 

@@ -8,9 +8,9 @@ use super::value::Written;
 use super::{Action, ClassName, When};
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
-use forebay_policy::field::Field;
+use forebay_policy::field::FieldCondition;
 use forebay_policy::identity::IdentityPattern;
-use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::pattern::{FileType, MethodPattern, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub struct Rule {
     /// `site`
     pub site: OneOrMore<SitePattern>,
     /// `method`
-    pub method: OneOrMore<Method>,
+    pub method: OneOrMore<MethodPattern>,
     /// `path`
     pub path: OneOrMore<PathPattern>,
     /// `query`
@@ -44,9 +44,9 @@ pub struct Rule {
     /// `identity`
     pub identity: OneOrMore<IdentityPattern>,
     /// `header`
-    pub header: OneOrMore<Field>,
+    pub header: OneOrMore<FieldCondition>,
     /// `cookie`
-    pub cookie: OneOrMore<Field>,
+    pub cookie: OneOrMore<FieldCondition>,
     /// `ignore_case`
     pub ignore_case: bool,
     /// `class`

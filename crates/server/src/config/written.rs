@@ -7,9 +7,9 @@ use crate::log::choice::{Condition, Member, NOT_CHOSEN};
 use forebay_http::coding::Coding;
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
-use forebay_policy::field::Field;
+use forebay_policy::field::FieldCondition;
 use forebay_policy::identity::IdentityPattern;
-use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::pattern::{FileType, MethodPattern, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
 use forebay_site::rules::{
@@ -63,7 +63,7 @@ written!(
      \"10.0.0.5-10.0.0.9\", with a port or ports such as \"[2001:db8::]/32:80\" or \"*:1024-2047\""
 );
 written!(SitePattern, "a host such as \"shop.example\" or \"*.shop.example\"");
-written!(Method, "a method such as \"GET\"");
+written!(MethodPattern, "a method such as \"GET\"");
 written!(
     PathPattern,
     "a path such as \"/exact\", \"/dir/*\" or \"*.php\", or ~ and a regular expression"
@@ -76,7 +76,7 @@ written!(
 written!(IdentityPattern, "a name of an identity such as \"gold\" or \"buyer-*\"");
 written!(FileType, "the ending of a file's name such as \"php\"");
 written!(
-    Field,
+    FieldCondition,
     "a name such as \"X-Beta\" or a name and a value such as \"tier=gold\" or \"tier=go*\""
 );
 written!(Rate, "a rate such as \"300/s\", \"10/m\" (minute) or \"1/h\", or \"unlimited\"");

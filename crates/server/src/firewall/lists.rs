@@ -5,7 +5,7 @@
 //! address too many there changes nothing but the costs.
 
 use super::ruleset::List;
-use forebay_policy::Phase;
+use forebay_policy::JudgePhase;
 use forebay_policy::Policy;
 use forebay_policy::endpoint::{Addresses, Endpoint};
 use forebay_policy::rule::{Action, Degree, Rule};
@@ -49,7 +49,7 @@ pub fn is_dropped(rule: &Rule) -> bool {
     let conditions = &rule.conditions;
     rule.is_for_connections()
         && rule.action == Some(Action::Drop)
-        && rule.when.from(Phase::Connection) == Degree::NORMAL
+        && rule.when.from(JudgePhase::Connection) == Degree::NORMAL
         && conditions.local.is_empty()
         && conditions.client.iter().all(|endpoint| endpoint.ports().is_none())
 }

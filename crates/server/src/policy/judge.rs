@@ -10,9 +10,9 @@ use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_control::gather::Gather;
 use forebay_http::client::ClientKey;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, RefusalReason, RefusedAt, Unanswered};
-use forebay_policy::decision::{Answer, Decisions, Refused};
+use forebay_policy::decision::{Decisions, PolicyRefusal, RefusalAnswer};
 use forebay_policy::facts::ConnectionFacts;
-use forebay_policy::{self as policy, Charge, Needs};
+use forebay_policy::{self as policy, ChargeOutcome, FactsNeeded};
 use forebay_upstream::queue;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Judges connections and requests for one loop or thread.
 pub struct Judge {
     in_force: Arc<InForce>,
-    needs: Needs,
+    needs: FactsNeeded,
     metrics: Arc<Local>,
     facts: Facts,
     window_point: WindowPoint,
@@ -47,7 +47,7 @@ pub struct Known<'k> {
 #[derive(Debug, Default)]
 pub struct Standing {
     /// What it has asked for, as far as rules count that.
-    pub counts: policy::Standing,
+    pub counts: policy::ConnectionCounts,
     /// The identity it has proven.
     pub identity: Remembered,
 }
@@ -128,10 +128,10 @@ impl Judge {
             }),
         };
         match charge {
-            Charge::Admit(policy::Admitted { rank, .. }) => {
+            ChargeOutcome::Admit(policy::ChargedWork { rank, .. }) => {
                 Verdict::Admit(Admitted::at_once(Rank(rank), ()))
             }
-            Charge::Refuse(refused) => {
+            ChargeOutcome::Refuse(refused) => {
                 self.tell_ignored(peer, ends.client.ip(), now_ns);
                 self.refused(slot, RefusedAt::Accept, refused.reason);
                 verdict(&refused, ())
@@ -156,7 +156,7 @@ impl Judge {
         self.metrics.enter(slot, ClassEvent::Offered);
         state.note(&decisions, self.lane);
         match state.charge_request(&decisions, client.ip(), now_ns) {
-            Charge::Admit(policy::Admitted { rank, wait_ns, queued_by, ticket }) => {
+            ChargeOutcome::Admit(policy::ChargedWork { rank, wait_ns, queued_by, ticket }) => {
                 let held = match queued_by {
                     None => Held::Counted(ticket),
                     Some(rule) => self.in_force.queued(rule, client.ip(), ticket),
@@ -167,7 +167,7 @@ impl Judge {
                 let is_last = state.is_last(&decisions, counts);
                 Verdict::Admit(Admitted { rank, client, wait_ms, is_last, ticket: Some(ticket) })
             }
-            Charge::Refuse(refused) => {
+            ChargeOutcome::Refuse(refused) => {
                 self.tell_ignored(request.peer, client.ip(), now_ns);
                 self.refused(slot, RefusedAt::Request, refused.reason);
                 let reason = (refused.reason, refused.rule.and_then(RuleNumber::of));
@@ -410,13 +410,13 @@ impl Ticket {
 }
 
 /// What a refusal comes to.
-fn verdict<T>(refused: &Refused, ticket: T) -> Verdict<T> {
+fn verdict<T>(refused: &PolicyRefusal, ticket: T) -> Verdict<T> {
     match refused.answer {
-        Answer::Reject { status, retry_after_s } => {
+        RefusalAnswer::Reject { status, retry_after_s } => {
             Verdict::Refuse(Refusal { status, retry_after_s }, ticket)
         }
         // nothing is silent once a connection is accepted
-        Answer::Reset | Answer::Drop => Verdict::Reset,
+        RefusalAnswer::Reset | RefusalAnswer::Drop => Verdict::Reset,
     }
 }
 

@@ -10,7 +10,7 @@ use forebay_http::head::{Head, HeadError, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Action;
-use forebay_policy::{Explanation, Needs, Policy};
+use forebay_policy::{Explanation, FactsNeeded, Policy};
 use forebay_sys::clock;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -147,7 +147,7 @@ impl Question {
         let trusted = TrustedProxies::new(config.trusted_proxies.clone());
         let peer = Peer::new(ends.client, ends.local);
         let mut facts = Facts::default();
-        let all = Needs { host: true, path: true, fields: true, ..policy.needs() };
+        let all = FactsNeeded { host: true, path: true, fields: true, ..policy.needs() };
         let room = NormalPath::default();
         let request = Request::new(head, &peer, &room);
         let normal = request.path();

@@ -7,7 +7,7 @@
 use crate::config::table::{Section, Setting, split};
 use crate::config::value::{Form, Value, quote};
 use crate::config::{Class, Config, Rule, Wrong, at_odds};
-use forebay_policy::Fault;
+use forebay_policy::PolicyFault;
 use forebay_policy::near::nearest;
 use std::fmt::{self, Write};
 use toml_edit::Value as Toml;
@@ -317,7 +317,7 @@ fn check(config: &Config) -> Result<(), SetError> {
     };
     let of = class().or_else(rule);
     let of = match (&wrong, of) {
-        (Wrong::Policy(Fault::SaysNothing), Some((_, name))) => {
+        (Wrong::Policy(PolicyFault::SaysNothing), Some((_, name))) => {
             return Err(SetError::SaysNothing { name });
         }
         (_, of) => of,
