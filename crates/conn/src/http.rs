@@ -9,7 +9,7 @@ use crate::input::Input;
 use crate::peer::Peer;
 use crate::protocol::{Awaited, Protocol, SocketId, Wants};
 use crate::request::RequestId;
-use crate::step::{Closing, Context, Limits, Step};
+use crate::step::{Closing, ConnectionLimits, Context, Step};
 use forebay_metrics::Stopwatch;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -31,7 +31,7 @@ impl<H: Handler> Default for Http<H> {
 
 impl<H: Handler> Http<H> {
     /// HTTP/2, as was agreed on.
-    pub fn two(limits: &Limits) -> Http<H> {
+    pub fn two(limits: &ConnectionLimits) -> Http<H> {
         Http::Two(Box::new(Http2::new(limits, Rank::FIRST)))
     }
 }

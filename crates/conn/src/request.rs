@@ -35,12 +35,12 @@ pub struct Passed {
     /// Fields that an application is to be told instead of the client's: without a value, only that.
     pub given: Vec<GivenField>,
     /// What an application wants to be sent instead of its answer.
-    pub sent: Option<Sent>,
+    pub sent: Option<InternalRedirect>,
 }
 
 /// Something to be sent in the place of an application's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct InternalRedirect {
     /// Its path, percent-encoded.
     pub path: Box<[u8]>,
     /// Its query.
@@ -116,7 +116,7 @@ pub struct Grant<T> {
 
 /// An admitted request that is kept: its head, what it owns, and what it waits for.
 #[derive(Debug)]
-pub struct Exchange<T, S> {
+pub struct KeptRequest<T, S> {
     /// Which one of its connection.
     pub id: RequestId,
     /// Its head; it is not parsed again.
@@ -137,7 +137,7 @@ pub struct Exchange<T, S> {
     pub stage: S,
 }
 
-impl<T, S> Exchange<T, S> {
+impl<T, S> KeptRequest<T, S> {
     /// Keeps `request`, whose head was parsed from the front of `received`.
     pub fn keep(
         id: RequestId,
@@ -146,10 +146,20 @@ impl<T, S> Exchange<T, S> {
         grant: Grant<T>,
         stages: Stages,
         stage: S,
-    ) -> Exchange<T, S> {
+    ) -> KeptRequest<T, S> {
         let head = OwnedHead::new(request.head, received);
         let normal = request.path.made();
-        Exchange { id, head, normal, grant, stages, body: None, passed: None, withdrawn: 0, stage }
+        KeptRequest {
+            id,
+            head,
+            normal,
+            grant,
+            stages,
+            body: None,
+            passed: None,
+            withdrawn: 0,
+            stage,
+        }
     }
 
     /// Shows the request to `act`, with what it owns and what it waits for.

@@ -23,7 +23,7 @@ pub trait Transport<J: Job>: Default + Send {
     }
 
     /// Why it has [failed](Opening::Failed), or is [`Broken`]; `None` if it is not.
-    fn failure(&self) -> Option<Failure> {
+    fn failure(&self) -> Option<TransportFailure> {
         None
     }
 
@@ -63,7 +63,7 @@ pub enum Opening<J> {
 
 /// Why a transport cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum TransportFailure {
     /// The client speaks something else.
     Protocol,
     /// No identity here has the name it asks for.
@@ -112,9 +112,9 @@ pub struct Broken;
 
 /// No transport: the bytes of the socket are those of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Plain;
+pub struct PlainTransport;
 
-impl<J: Job> Transport<J> for Plain {
+impl<J: Job> Transport<J> for PlainTransport {
     #[inline]
     fn is_plain(&self) -> bool {
         true

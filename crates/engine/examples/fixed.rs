@@ -3,8 +3,8 @@
 
 use forebay_conn::handler::body::NoLine;
 use forebay_conn::{
-    Admission, Bodies, Handler, Hooks, Http1, Journal, NoBody, NoJob, NoRelay, Outcome, Parts,
-    Plain, Process, Reply, Request,
+    Admission, Bodies, Handler, HandlerTypes, Hooks, Http1, Journal, NoBody, NoJob, NoRelay,
+    PlainTransport, Process, ProcessOutcome, Reply, Request,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::admission;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 struct Fixed(Vec<u8>, Vec<u8>);
 
-impl Parts for Fixed {
+impl HandlerTypes for Fixed {
     type Body = NoBody;
     type Job = NoJob;
     type Relay = NoRelay;
@@ -35,10 +35,10 @@ impl Process for Fixed {
         (): &mut (),
         _: Option<NoJob>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<NoJob> {
+    ) -> ProcessOutcome<NoJob> {
         reply.head(200, &self.0);
         reply.copy(&self.1);
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, NoBody>) {
@@ -56,7 +56,7 @@ impl Hooks for Fixed {}
 
 impl Handler for Fixed {
     type Protocol = Http1<Fixed>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 fn main() -> std::io::Result<()> {

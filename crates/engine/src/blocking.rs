@@ -11,7 +11,7 @@ use crate::timer::{Over, Timer};
 use crate::waits::Waiting;
 use crate::watch::Watch;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Event, Handler, Job, Kind, Protocol, RequestId, Wants};
+use forebay_conn::{Closing, Handler, Job, JobKind, Protocol, RequestEvent, RequestId, Wants};
 use forebay_metrics::Counter;
 use forebay_sys::poll::{self, PollInterest, Readiness};
 use std::collections::VecDeque;
@@ -197,19 +197,19 @@ impl<'c, H: Handler> Blocking<'c, H> {
     ) -> JobEnd<DoneOf<H>> {
         self.give_back_job();
         match job.kind() {
-            Kind::Blocks => {
+            JobKind::Blocks => {
                 self.give_back();
                 self.rest();
                 self.await_job_permit(served, id);
             }
-            Kind::Computes if self.answers() == Answers::None => {
+            JobKind::Computes if self.answers() == Answers::None => {
                 match self.await_permit(served, id, self.time_left_ms()) {
                     Err(Gone) => return JobEnd::Gone,
                     Ok(()) if self.permit.is_none() => return JobEnd::Late,
                     Ok(()) => {}
                 }
             }
-            Kind::Computes => {}
+            JobKind::Computes => {}
         }
         self.rest();
         if served.is_gone() {
@@ -281,13 +281,15 @@ impl<'c, H: Handler> Blocking<'c, H> {
                     return Ok(None);
                 }
                 served.waits.remove(id);
-                Ok(Some(Event::Called(id)))
+                Ok(Some(RequestEvent::Called(id)))
             }
             Todo::Job(job) => match self.do_job(served, id, job) {
-                JobEnd::Done(done) => Ok(served.job_done(id).then_some(Event::Done(id, done))),
+                JobEnd::Done(done) => {
+                    Ok(served.job_done(id).then_some(RequestEvent::Done(id, done)))
+                }
                 JobEnd::Panicked => {
                     self.worker.count(Counter::Panics);
-                    Ok(served.job_done(id).then_some(Event::Failed(id)))
+                    Ok(served.job_done(id).then_some(RequestEvent::Failed(id)))
                 }
                 JobEnd::Late => {
                     self.todo.push_front((id, todo));
@@ -384,13 +386,13 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     fn next(&mut self, mut served: Box<Served<H>>, known: Order) -> Next<H> {
         if let Some(id) = self.take_due() {
             served.waits.remove(id);
-            return Next::Event(served, Event::Due(id));
+            return Next::Event(served, RequestEvent::Due(id));
         }
         if !self.todo.is_empty() {
             if served.goes_on() {
                 match self.look(&mut served, 0, known) {
                     Err(Gone) => return Next::Gone(served),
-                    Ok(Some(request)) => return Next::Event(served, Event::Socket(request)),
+                    Ok(Some(request)) => return Next::Event(served, RequestEvent::Socket(request)),
                     Ok(None) if served.can_go_on(self.writable) => {
                         return Next::Ready(served);
                     }
@@ -417,14 +419,14 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         }
         match seen {
             Err(Gone) => Next::Gone(served),
-            Ok(Some(request)) => Next::Event(served, Event::Socket(request)),
+            Ok(Some(request)) => Next::Event(served, RequestEvent::Socket(request)),
             Ok(None) => {
                 self.worker.read_clocks();
                 match self.take_due() {
                     None => Next::Ready(served),
                     Some(id) => {
                         served.waits.remove(id);
-                        Next::Event(served, Event::Due(id))
+                        Next::Event(served, RequestEvent::Due(id))
                     }
                 }
             }

@@ -3,7 +3,7 @@
 //! when its first bytes are in memory, and only if the file has not changed.
 
 use crate::stream::{SEAL_BYTES, Stream, Wire};
-use forebay_conn::handler::body::Read;
+use forebay_conn::handler::body::BodyRead;
 use forebay_conn::{Handler, Out, Piece};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
 use forebay_sys::pipe;
@@ -242,18 +242,18 @@ fn seal_record<H: Handler>(
             out.clear();
             return Some(Progress::Done);
         }
-        _ => Read::Bytes(0),
+        _ => BodyRead::Bytes(0),
     };
-    let count = if let Read::Bytes(count) = read { count } else { 0 };
+    let count = if let BodyRead::Bytes(count) = read { count } else { 0 };
     if ready + count > 0 {
         stream.seal_plain(head, count, wire);
     }
     tally.body_bytes += count as u64;
     match read {
-        Read::Bytes(_) => {}
-        Read::Cold => return Some(Progress::Cold),
-        Read::Changed => return Some(Progress::Changed),
-        Read::End => out.body = None,
+        BodyRead::Bytes(_) => {}
+        BodyRead::Cold => return Some(Progress::Cold),
+        BodyRead::Changed => return Some(Progress::Changed),
+        BodyRead::End => out.body = None,
     }
     None
 }

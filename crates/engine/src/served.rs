@@ -12,7 +12,8 @@ use crate::ranks::{Ranks, Standing};
 use crate::stream::Stream;
 use crate::waits::{Waiting, Waits};
 use forebay_conn::{
-    Await, Awaited, Event, Handler, Job, Limits, Out, Parts, Peer, Preface, Protocol, RequestId,
+    Await, Awaited, ConnectionLimits, Handler, HandlerTypes, Job, Out, Peer, Preface, Protocol,
+    RequestEvent, RequestId,
 };
 use forebay_http::client::ClientKey;
 use forebay_sys::poll::{self, PollInterest};
@@ -21,10 +22,10 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The result of a job of this handler.
-pub(crate) type DoneOf<H> = <<H as Parts>::Job as Job>::Done;
+pub(crate) type DoneOf<H> = <<H as HandlerTypes>::Job as Job>::Done;
 
 /// What has happened to a request of this handler.
-pub(crate) type EventOf<H> = Event<DoneOf<H>>;
+pub(crate) type EventOf<H> = RequestEvent<DoneOf<H>>;
 
 /// A connection and what must be known of its socket to go on.
 pub struct Served<H: Handler> {
@@ -139,7 +140,7 @@ impl<H: Handler> Served<H> {
     }
 
     /// The transport is open: what is spoken is known.
-    pub(crate) fn begin_protocol(&mut self, handler: &mut H, limits: &Limits) {
+    pub(crate) fn begin_protocol(&mut self, handler: &mut H, limits: &ConnectionLimits) {
         let rank = self.conn.rank();
         self.conn = self.stream.speak(handler, limits);
         self.peer.secured = self.stream.secured();
@@ -224,8 +225,11 @@ impl<H: Handler> Served<H> {
     /// Keeps an event until the protocol can look at it, in the order of their coming. That a socket is
     /// ready is kept once.
     pub(crate) fn keep_event(&mut self, event: EventOf<H>) {
-        if let Event::Socket(id) = event
-            && self.inbox.iter().any(|kept| matches!(kept, Event::Socket(other) if *other == id))
+        if let RequestEvent::Socket(id) = event
+            && self
+                .inbox
+                .iter()
+                .any(|kept| matches!(kept, RequestEvent::Socket(other) if *other == id))
         {
             return;
         }

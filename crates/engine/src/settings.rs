@@ -1,6 +1,6 @@
 //! Timeouts and bounds that every engine keeps.
 
-use forebay_conn::{Await, Limits};
+use forebay_conn::{Await, ConnectionLimits};
 use forebay_control::keep_alive::KeepAlive;
 use forebay_control::versioned::Versioned;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Bounds on what one connection may ask for.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// How long is waited for what.
     pub timeouts: Timeouts,
     /// How long an idle connection is kept by the load; `None` for [`Timeouts::idle_ms`] always.
@@ -49,7 +49,7 @@ pub enum SendOrder {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            limits: Limits::default(),
+            limits: ConnectionLimits::default(),
             timeouts: Timeouts::default(),
             keep_alive: None,
             keep_alive_by_rank: Arc::new([]),

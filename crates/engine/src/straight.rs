@@ -8,7 +8,7 @@ use crate::served::{EventOf, Served};
 use crate::timer::Over;
 use crate::turn::Fate;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Event, Handler, RequestId};
+use forebay_conn::{Closing, Handler, RequestEvent, RequestId};
 use forebay_metrics::Counter;
 use std::ops::DerefMut;
 
@@ -202,8 +202,8 @@ fn turn<H: Handler, W: Wait<H>>(
     wait.begin_turn(order);
     match (wait.answers(), event) {
         (Answers::All, event) => wait.worker().turn(served, event),
-        (_, Some(Event::Done(id, done))) => {
-            wait.worker().answer(served, id, Some(Event::Done(id, done)))
+        (_, Some(RequestEvent::Done(id, done))) => {
+            wait.worker().answer(served, id, Some(RequestEvent::Done(id, done)))
         }
         (Answers::Called(id), event) => wait.worker().answer(served, id, event),
         (Answers::None, event) => wait.worker().arrive(served, event),

@@ -3,8 +3,8 @@
 //! A plain transport costs nothing: bytes go to the socket and come from it as they are. What another
 //! transport has made of bytes, and the client has not taken yet, waits here.
 
-use forebay_conn::transport::{Failure, Plaintext};
-use forebay_conn::{Closing, Handler, Job, Limits, Opening, Secured, Transport};
+use forebay_conn::transport::{Plaintext, TransportFailure};
+use forebay_conn::{Closing, ConnectionLimits, Handler, Job, Opening, Secured, Transport};
 use forebay_sys::socket::{self, Received, Sent};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -81,7 +81,7 @@ impl<H: Handler> Stream<H> {
     }
 
     /// What is spoken, once the transport is open.
-    pub(crate) fn speak(&self, handler: &mut H, limits: &Limits) -> H::Protocol {
+    pub(crate) fn speak(&self, handler: &mut H, limits: &ConnectionLimits) -> H::Protocol {
         handler.protocol(&self.transport, limits)
     }
 
@@ -157,7 +157,7 @@ impl<H: Handler> Stream<H> {
     }
 
     /// Why the transport could not be opened; `None` if it was not that, but the socket.
-    pub(crate) fn failure(&self) -> Option<Failure> {
+    pub(crate) fn failure(&self) -> Option<TransportFailure> {
         self.transport.failure()
     }
 

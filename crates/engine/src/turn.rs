@@ -10,7 +10,8 @@ use crate::waits::Waiting;
 use crate::watch::Watch;
 use crate::worker::Worker;
 use forebay_conn::{
-    Announce, Await, Awaited, Closing, Context, Event, Handler, Protocol, Rank, RequestId, Step,
+    Announce, Await, Awaited, Closing, Context, Handler, Protocol, Rank, RequestEvent, RequestId,
+    Step,
 };
 use forebay_control::allocation::Phase;
 use forebay_metrics::{Activity, Counter, Stopwatch};
@@ -365,8 +366,8 @@ impl<H: Handler> Worker<H> {
     ) -> Result<Option<EventOf<H>>, Fate<H::Job>> {
         match event {
             // a job for what is being sent has warmed its file, and that is all its result
-            Event::Done(RequestId::SENDING, _) => Ok(None),
-            Event::Failed(RequestId::SENDING) => {
+            RequestEvent::Done(RequestId::SENDING, _) => Ok(None),
+            RequestEvent::Failed(RequestId::SENDING) => {
                 self.input.clear();
                 Err(Fate::Closes(Closing::Reset))
             }

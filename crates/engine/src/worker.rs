@@ -7,8 +7,8 @@ use crate::stream::{Stream, Wire};
 use crate::watch::Watch;
 use forebay_conn::http2;
 use forebay_conn::{
-    Announce, Await, Closing, HandedOver, Handler, Input, Now, Out, Protocol, Rank, Refusal, Reply,
-    Settled,
+    Announce, Await, Closing, HandedOver, Handler, Input, Out, Protocol, Rank, Refusal, Reply,
+    Settled, TurnTime,
 };
 use forebay_control::keep_alive::KeepAlive;
 use forebay_control::versioned::Reader;
@@ -33,7 +33,7 @@ pub struct Worker<H: Handler> {
     pub draining: bool,
     /// How long a connection that becomes idle now is kept.
     pub(crate) idle: IdleTimes,
-    pub(crate) now: Now,
+    pub(crate) now: TurnTime,
     pub(crate) date: [u8; IMF_LEN],
     turns: u32,
     pub(crate) input: Input,
@@ -86,8 +86,8 @@ impl IdleTimes {
 const BEHIND_MS: u64 = 4;
 
 /// The time as engines see it.
-pub fn read_clocks() -> Now {
-    Now { monotonic_ms: clock::coarse_ms(), unix_ms: clock::unix_coarse_ms() }
+pub fn read_clocks() -> TurnTime {
+    TurnTime { monotonic_ms: clock::coarse_ms(), unix_ms: clock::unix_coarse_ms() }
 }
 
 /// Bytes of a receive buffer: two of the largest heads, and at least 64 KiB.
@@ -288,7 +288,7 @@ impl<H: Handler> Worker<H> {
     }
 
     /// Closes a connection: its open log line is written and its end is counted. One that waits for
-    /// its turn and is closed [now](Closing::Now) is one whose client has left.
+    /// its turn and is closed [now](Closing::TurnTime) is one whose client has left.
     pub fn close(&mut self, mut served: Served<H>, closing: Closing) {
         let sampled = self.is_sampled();
         match closing {

@@ -26,8 +26,8 @@ use crate::plan::AdminPlan;
 use crate::status::Status;
 use forebay_conn::handler::body::NoLine;
 use forebay_conn::{
-    Admission, Admitted, Bodies, Handler, Hooks, Http1, Journal, Listening, NoBody, NoRelay,
-    Outcome, Parts, Peer, Process, Rank, Refusal, Reply, Request, Verdict,
+    Admission, Admitted, Bodies, Handler, HandlerTypes, Hooks, Http1, Journal, Listening, NoBody,
+    NoRelay, Peer, Process, ProcessOutcome, Rank, Refusal, Reply, Request, Verdict,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::control::{Control, Order};
@@ -204,7 +204,7 @@ fn answer(reply: &mut Reply<'_, NoBody>, head_only: bool, status: u16, fields: &
 }
 
 /// Every answer is short enough to be copied. Jobs are for handshakes alone.
-impl Parts for Admin {
+impl HandlerTypes for Admin {
     type Body = NoBody;
     type Job = Job;
     type Relay = NoRelay;
@@ -245,7 +245,7 @@ impl Process for Admin {
         (): &mut (),
         _: Option<Done>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let head = request.head;
         let head_only = head.method == Method::Head;
         let plain = format!("Content-Type: {TEXT}\r\n");
@@ -266,7 +266,7 @@ impl Process for Admin {
             let body = "There are /, /metrics, /status, /healthz and /readyz.\n";
             answer(reply, head_only, 404, &plain, body);
         }
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, NoBody>) {
@@ -318,7 +318,7 @@ mod tests {
         let path = NormalPath::default();
         let request = Request::new(&head, peer, &path);
         let outcome = admin.process(&request, &mut (), None, &mut reply);
-        assert!(matches!(outcome, Outcome::Replied));
+        assert!(matches!(outcome, ProcessOutcome::Replied));
         String::from_utf8(out.bytes.clone()).unwrap()
     }
 

@@ -759,7 +759,7 @@ pub fn refused(unavailable: Unavailable) -> (Option<RefusalReason>, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_conn::proxy::{Parsed, parse};
+    use forebay_conn::proxy::{ParsedProxyHeader, parse};
 
     #[test]
     fn connections_begin_with_whom_they_are_for() {
@@ -782,7 +782,7 @@ mod tests {
             let bytes = made(ProxyProtocol::V2, peer);
             let client = stated.then_some(peer.remote);
             let len = bytes.len();
-            assert_eq!(parse(&bytes), Ok(Parsed::Complete { client, len }));
+            assert_eq!(parse(&bytes), Ok(ParsedProxyHeader::Complete { client, len }));
         }
     }
 }

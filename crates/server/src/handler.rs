@@ -20,12 +20,13 @@ use crate::policy::at_once;
 use crate::policy::{Judge, Known, Standing, Ticket, WindowPoint};
 use crate::upstream_threads::ThreadShare;
 use crate::websocket;
-use forebay_conn::handler::body::Read;
-use forebay_conn::handler::relay::Given;
+use forebay_conn::handler::body::BodyRead;
+use forebay_conn::handler::relay::RelayRead;
 use forebay_conn::{
-    Admission, Admitted, Answered, Bodies, Decision, GivenUp, Handler, Hooks, Http, Job as _,
-    Journal, Kind, Limits, Listening, Now, Outcome, Parts, Passed, Peer, Piece, Process, Rank,
-    Refusal, Relay, Relayed, Reply, Request, Sent, Settled, Stages, Verdict,
+    Admission, Admitted, Answered, Bodies, BodyDecision, ConnectionLimits, GivenUp, Handler,
+    HandlerTypes, Hooks, Http, InternalRedirect, Job as _, JobKind, Journal, Listening, Passed,
+    Peer, Piece, Process, ProcessOutcome, Rank, Refusal, Relay, Relayed, Reply, Request, Settled,
+    Stages, TurnTime, Verdict,
 };
 use forebay_control::versioned::Reader;
 use forebay_http::head::{Head, Method, RequestTarget};
@@ -81,7 +82,7 @@ pub struct FastLane {
     metrics: Arc<Local>,
     /// Paths the site finds without asking the shared cache.
     paths: usize,
-    now: Now,
+    now: TurnTime,
 }
 
 impl FastLane {
@@ -92,7 +93,7 @@ impl FastLane {
         paths: usize,
         window_point: WindowPoint,
         pools: Pools,
-        now: Now,
+        now: TurnTime,
     ) -> FastLane {
         let (live, snapshot) = live.reader();
         let site = Site::new(Arc::clone(&snapshot.content), Arc::clone(&metrics), now, paths);
@@ -198,7 +199,7 @@ fn unanswered(reason: Reason) -> &'static str {
     }
 }
 
-impl Parts for FastLane {
+impl HandlerTypes for FastLane {
     type Body = Body;
     type Job = Job;
     type Relay = Detour;
@@ -220,7 +221,7 @@ impl Handler for FastLane {
         }
     }
 
-    fn protocol(&mut self, transport: &Channel, limits: &Limits) -> Http<FastLane> {
+    fn protocol(&mut self, transport: &Channel, limits: &ConnectionLimits) -> Http<FastLane> {
         if transport.is_for_http2() { Http::two(limits) } else { Http::default() }
     }
 }
@@ -284,16 +285,16 @@ impl Process for FastLane {
         request: &Request<'_>,
         _: &mut Option<Ticket>,
         _: Option<Done>,
-    ) -> Decision<Job> {
+    ) -> BodyDecision<Job> {
         if let Some(next) = self.applications.next_stage()
             && is_passed_on(request)
         {
-            return Decision::Stream(next.settings().bodies().most_bytes);
+            return BodyDecision::Stream(next.settings().bodies().most_bytes);
         }
         match self.site.may_be_for_application(request) {
             // applications have limits of their own, and nothing is kept here
-            true => Decision::Stream(u64::MAX),
-            false => Decision::Here,
+            true => BodyDecision::Stream(u64::MAX),
+            false => BodyDecision::Here,
         }
     }
 
@@ -304,7 +305,7 @@ impl Process for FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<Job, Detour> {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
@@ -312,14 +313,14 @@ impl Process for FastLane {
             if let Some(ticket) = ticket {
                 ticket.end();
             }
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
         if let Some((status, reason)) = self.wrong_way(request) {
             if let Some(ticket) = ticket {
                 ticket.end();
             }
             self.refuse(status, reason, reply);
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
         if let Some(ticket) = ticket
             && ticket.needs_place()
@@ -332,7 +333,7 @@ impl Process for FastLane {
             let done = done.and_then(Done::of_site);
             self.tell_delay(request, waited_ms, reply);
             return match self.process_stage(role, request, ticket, done, reply) {
-                Outcome::Job(job) => Outcome::Job(job.timed()),
+                ProcessOutcome::Job(job) => ProcessOutcome::Job(job.timed()),
                 other => other,
             };
         }
@@ -484,7 +485,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<Job, Detour> {
         if let Some(sent) = request.passed.and_then(|passed| passed.sent.as_ref()) {
             return self.send_instead(sent, request, ticket, done, reply);
         }
@@ -496,14 +497,14 @@ impl FastLane {
                     ticket.end();
                 }
                 self.refuse(501, NO_TUNNEL, reply);
-                return Outcome::Replied;
+                return ProcessOutcome::Replied;
             }
             Routed::Here(done) => done,
             Routed::Replied => {
                 if let Some(ticket) = ticket {
                     ticket.end();
                 }
-                return Outcome::Replied;
+                return ProcessOutcome::Replied;
             }
             Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
             Routed::To(destination) => {
@@ -521,19 +522,19 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<Job, Detour> {
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         match site.process(request, client, done, reply) {
-            Outcome::Replied => {
+            ProcessOutcome::Replied => {
                 if let Some(ticket) = ticket {
                     ticket.end();
                 }
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
-            Outcome::HandOver => Outcome::HandOver,
-            Outcome::Relay(none) => match *none {},
-            Outcome::Job(work) => self.needs_worker(work, request, ticket, reply),
+            ProcessOutcome::HandOver => ProcessOutcome::HandOver,
+            ProcessOutcome::Relay(none) => match *none {},
+            ProcessOutcome::Job(work) => self.needs_worker(work, request, ticket, reply),
         }
     }
 
@@ -544,18 +545,18 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Ticket,
         reply: &mut Reply<'_, Body>,
-    ) -> Option<Outcome<Job, Detour>> {
+    ) -> Option<ProcessOutcome<Job, Detour>> {
         match ticket.ask_for_place(self.now.monotonic_ms) {
             Ok(None) => None,
             Ok(Some(wait)) => {
                 // until it is processed again it is no work
                 ticket.end();
-                Some(Outcome::Relay(Box::new(Detour::Place(WaitsForPlace::new(wait)))))
+                Some(ProcessOutcome::Relay(Box::new(Detour::Place(WaitsForPlace::new(wait)))))
             }
             Err(at_once::NoPlace) => {
                 ticket.end();
                 self.turn_away_queued(request, ticket, reply);
-                Some(Outcome::Replied)
+                Some(ProcessOutcome::Replied)
             }
         }
     }
@@ -607,7 +608,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<Job, Detour> {
         let is_replied = match role {
             _ if !is_passed_on(request) => return self.process_here(request, ticket, done, reply),
             Role::Receive => self.site.secures(request, reply),
@@ -633,7 +634,7 @@ impl FastLane {
         if let Some(ticket) = ticket {
             ticket.end();
         }
-        if is_replied { Outcome::Replied } else { self.pass_on(request, reply) }
+        if is_replied { ProcessOutcome::Replied } else { self.pass_on(request, reply) }
     }
 
     /// What this process believes of those it stands behind.
@@ -655,14 +656,14 @@ impl FastLane {
         &mut self,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<Job, Detour> {
         let id = self.ids.number();
         let site = self.site.site_of(request);
         let destination = Destination { site: site.unwrap_or(u32::MAX), ..Destination::default() };
         let repeats = self.applications.repeats_idempotent(site);
         let Some(next) = self.applications.next_stage().map(Arc::clone) else {
             self.refuse(502, "There is no next stage", reply);
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         };
         let knows_no_rules = self.site.files() == Files::Elsewhere;
         let ask = ask_stage(request, id, self.standpoint(), &self.applications, knows_no_rules);
@@ -670,7 +671,7 @@ impl FastLane {
             Ok(ask) => ask,
             Err(refused) => {
                 self.refuse(refused.status(), refused.reason(), reply);
-                return Outcome::Replied;
+                return ProcessOutcome::Replied;
             }
         };
         if let Some(copy) = &mut ask.copy {
@@ -679,12 +680,12 @@ impl FastLane {
         let asked = Asked { destination, id, rule: None };
         let now_ms = self.now.monotonic_ms;
         match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
-            Ok(exchange) => Outcome::Relay(applied(exchange)),
+            Ok(exchange) => ProcessOutcome::Relay(applied(exchange)),
             Err(unavailable) => {
                 self.metrics.add(Counter::UpstreamUnavailable, 1);
                 let (status, text) = failed(Failed::Unasked(unavailable));
                 self.refuse(status, text, reply);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
         }
     }
@@ -749,7 +750,7 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<Job, Detour> {
         if let Some(ticket) = ticket {
             ticket.end();
         }
@@ -760,7 +761,7 @@ impl FastLane {
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         };
         let application = Arc::clone(application);
         let now_ms = self.now.monotonic_ms;
@@ -795,7 +796,7 @@ impl FastLane {
                     // one that cannot be asked is an exchange, too, so that the log has its line
                     Ok(exchange) => {
                         let passing = Passing::new(exchange).keeping(held);
-                        return Outcome::Relay(Box::new(Detour::Application(passing)));
+                        return ProcessOutcome::Relay(Box::new(Detour::Application(passing)));
                     }
                     Err(unavailable) => failed(Failed::Unasked(unavailable)),
                 }
@@ -803,8 +804,8 @@ impl FastLane {
         };
         let refused = Asked { destination, id, rule: None };
         match self.refuse_for(&refused, request, status, text, reply) {
-            Relayed::Job(job, _) => Outcome::Job(job),
-            _ => Outcome::Replied,
+            Relayed::Job(job, _) => ProcessOutcome::Job(job),
+            _ => ProcessOutcome::Replied,
         }
     }
 
@@ -834,7 +835,10 @@ impl FastLane {
 
     /// What an application wants to be sent instead of its answer, if it may say that at all; or why it is
     /// not.
-    fn sent_instead(&self, relay: &Exchange<Asked>) -> Option<Result<Sent, &'static str>> {
+    fn sent_instead(
+        &self,
+        relay: &Exchange<Asked>,
+    ) -> Option<Result<InternalRedirect, &'static str>> {
         let destination = &relay.tag.destination;
         if !self.site.sends(destination) {
             return None;
@@ -853,7 +857,7 @@ impl FastLane {
             let end = target.iter().position(|&b| b == b'?');
             let (path, query) = target.split_at(end.unwrap_or(target.len()));
             let query = query.strip_prefix(b"?").map(Into::into);
-            Some(Sent { path: path.into(), query, fields: fields.into(), by })
+            Some(InternalRedirect { path: path.into(), query, fields: fields.into(), by })
         });
         let sent = sent.flatten()?;
         let may_be = self.site.may_send(destination, &sent.path);
@@ -865,7 +869,7 @@ impl FastLane {
         let mut dropped = Vec::new();
         let mut drop_some = || relay.read(&mut dropped, DROPPED_BYTES, self.now.monotonic_ms);
         for _ in 0..4 {
-            if !matches!(drop_some(), Given::Bytes(_)) {
+            if !matches!(drop_some(), RelayRead::Bytes(_)) {
                 break;
             }
         }
@@ -876,12 +880,12 @@ impl FastLane {
     #[cold]
     fn send_instead(
         &mut self,
-        sent: &Sent,
+        sent: &InternalRedirect,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<Job, Detour> {
         let method = match request.head.method {
             Method::Head => Method::Head,
             _ => Method::Get,
@@ -932,7 +936,7 @@ impl FastLane {
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<Job> {
         match self.site.refuse_for(&asked.destination, request, status, text, fields, reply) {
-            Outcome::Job(work) => {
+            ProcessOutcome::Job(work) => {
                 let given = request.passed.cloned().unwrap_or_default();
                 let passed = Passed { id: Some(asked.id), ..given };
                 Relayed::Job(Job::uncounted(work), Box::new(passed))
@@ -983,20 +987,20 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<Job, Detour> {
         if let Some((site, rule)) = work.asks() {
             let authority = self.site.authority(site, rule);
             return self.relay(authority, Some(rule), request, ticket, reply);
         }
-        let (Some(judge), Some(ticket), Kind::Computes) = (&mut self.judge, ticket, work.kind())
+        let (Some(judge), Some(ticket), JobKind::Computes) = (&mut self.judge, ticket, work.kind())
         else {
-            return Outcome::Job(Job::uncounted(work));
+            return ProcessOutcome::Job(Job::uncounted(work));
         };
         match judge.needs_worker(ticket) {
-            Ok(pass) => Outcome::Job(Job::counted(work, pass)),
+            Ok(pass) => ProcessOutcome::Job(Job::counted(work, pass)),
             Err(refusal) => {
                 self.site.turn_away(refusal, Some(request), reply);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
         }
     }
@@ -1017,7 +1021,7 @@ impl Bodies for FastLane {
         self.site.advance(body, count);
     }
 
-    fn read(&self, body: &mut Body, room: &mut [u8]) -> Read {
+    fn read(&self, body: &mut Body, room: &mut [u8]) -> BodyRead {
         self.site.read(body, room)
     }
 
@@ -1151,7 +1155,7 @@ impl FastLane {
 /// Nothing is handed over until there is a general lane.
 impl Hooks for FastLane {
     #[inline]
-    fn turn(&mut self, now: Now) {
+    fn turn(&mut self, now: TurnTime) {
         self.now = now;
         self.keep_up();
         self.site.turn(now);

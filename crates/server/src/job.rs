@@ -1,7 +1,7 @@
 //! Work for helper threads: of the site, counted in the window of its request's class, or a handshake.
 
 use crate::policy::Pass;
-use forebay_conn::Kind;
+use forebay_conn::JobKind;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::clock;
 use forebay_tls::{Handshake, Handshaken, Shakes};
@@ -90,10 +90,10 @@ impl forebay_conn::Job for Job {
         }
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> JobKind {
         match &self.work {
             Work::Site(work) => work.kind(),
-            Work::Handshake(_) => Kind::Computes,
+            Work::Handshake(_) => JobKind::Computes,
         }
     }
 }

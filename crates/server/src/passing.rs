@@ -4,7 +4,7 @@
 
 use crate::applications::Asked;
 use crate::upstream_threads::Held;
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::coding::Coding;
 use forebay_site::Recoder;
@@ -33,7 +33,7 @@ struct Buffer {
     /// So much may be in it; with 0 nothing is.
     most: usize,
     /// Nothing more comes, which is told when all of it is used.
-    end: Option<Given>,
+    end: Option<RelayRead>,
 }
 
 /// What compresses the body; `None` if there was no memory for it.
@@ -78,11 +78,11 @@ impl Passing {
             }
             let room = (*most - bytes.len()).min(RECEIVE_BYTES);
             match self.exchange.read(bytes, room, now_ms) {
-                Given::Bytes(_) => {}
-                Given::Nothing => return,
+                RelayRead::Bytes(_) => {}
+                RelayRead::Nothing => return,
                 over => *end = Some(over),
             }
-            if *end == Some(Given::End) {
+            if *end == Some(RelayRead::End) {
                 // others need not wait for this client
                 self.exchange.leave();
             }
@@ -90,7 +90,7 @@ impl Passing {
     }
 
     /// The next bytes as the application has sent them.
-    fn pull(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+    fn pull(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         let Buffer { bytes, at, end, .. } = &mut self.buffer;
         let count = (bytes.len() - *at).min(most);
         if count > 0 {
@@ -99,7 +99,7 @@ impl Passing {
             if *at == bytes.len() {
                 (*bytes, *at) = (Vec::new(), 0);
             }
-            return Given::Bytes(count);
+            return RelayRead::Bytes(count);
         }
         match end {
             Some(end) => *end,
@@ -138,7 +138,7 @@ impl Relay for Passing {
         self.exchange.cut();
     }
 
-    fn advance(&mut self, now_ms: u64) -> Next {
+    fn advance(&mut self, now_ms: u64) -> RelayNext {
         let next = self.exchange.advance(now_ms);
         self.fill(now_ms);
         next
@@ -160,7 +160,7 @@ impl Relay for Passing {
         self.exchange.resume(now_ms);
     }
 
-    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         let Some(mut coder) = self.coder.take() else { return self.pull(out, most, now_ms) };
         let given = coder.read(out, most, |plain| self.pull(plain, RECEIVE_BYTES, now_ms));
         self.coder = Some(coder);
@@ -198,45 +198,45 @@ impl Coder {
         &mut self,
         out: &mut Vec<u8>,
         most: usize,
-        mut pull: impl FnMut(&mut Vec<u8>) -> Given,
-    ) -> Given {
-        let Some(recoder) = &mut self.recoder else { return Given::Broken };
+        mut pull: impl FnMut(&mut Vec<u8>) -> RelayRead,
+    ) -> RelayRead {
+        let Some(recoder) = &mut self.recoder else { return RelayRead::Broken };
         let mut plain = Vec::new();
         loop {
             let count = (self.made.len() - self.at).min(most);
             if count > 0 {
                 out.extend_from_slice(&self.made[self.at..self.at + count]);
                 self.at += count;
-                return Given::Bytes(count);
+                return RelayRead::Bytes(count);
             }
             self.made.clear();
             self.at = 0;
             if self.is_over {
-                return Given::End;
+                return RelayRead::End;
             }
             plain.clear();
             let done = match pull(&mut plain) {
-                Given::Bytes(_) => {
+                RelayRead::Bytes(_) => {
                     self.is_behind = true;
                     recoder.write(&plain, &mut self.made)
                 }
-                Given::Nothing if self.is_behind => {
+                RelayRead::Nothing if self.is_behind => {
                     self.is_behind = false;
                     recoder.flush(&mut self.made)
                 }
-                Given::Nothing => {
+                RelayRead::Nothing => {
                     // what waits for long takes no memory
                     self.made = Vec::new();
-                    return Given::Nothing;
+                    return RelayRead::Nothing;
                 }
-                Given::End => {
+                RelayRead::End => {
                     self.is_over = true;
                     recoder.finish(&mut self.made)
                 }
-                Given::Broken => return Given::Broken,
+                RelayRead::Broken => return RelayRead::Broken,
             };
             if done.is_err() {
-                return Given::Broken;
+                return RelayRead::Broken;
             }
         }
     }
@@ -255,25 +255,25 @@ mod tests {
         let mut parts =
             vec![None, None, Some(vec![b'a'; 5000]), None, None, Some(b"begin".to_vec())];
         let mut pull = |out: &mut Vec<u8>| match parts.pop() {
-            None => Given::End,
-            Some(None) => Given::Nothing,
+            None => RelayRead::End,
+            Some(None) => RelayRead::Nothing,
             Some(Some(part)) => {
                 out.extend_from_slice(&part);
-                Given::Bytes(part.len())
+                RelayRead::Bytes(part.len())
             }
         };
         let mut said = Vec::new();
         for _ in 0..2 {
             let before = said.len();
             let mut given = coder.read(&mut said, 7, &mut pull);
-            while matches!(given, Given::Bytes(1..=7)) {
+            while matches!(given, RelayRead::Bytes(1..=7)) {
                 given = coder.read(&mut said, 7, &mut pull);
             }
-            assert_eq!(given, Given::Nothing);
+            assert_eq!(given, RelayRead::Nothing);
             assert!(said.len() > before, "what was received has gone on");
         }
-        while matches!(coder.read(&mut said, 100, &mut pull), Given::Bytes(_)) {}
-        assert_eq!(coder.read(&mut said, 100, &mut pull), Given::End);
+        while matches!(coder.read(&mut said, 100, &mut pull), RelayRead::Bytes(_)) {}
+        assert_eq!(coder.read(&mut said, 100, &mut pull), RelayRead::End);
         // the bytes of gzip, and how many were compressed
         assert_eq!(
             (&said[..2], &said[said.len() - 4..]),

@@ -5,7 +5,7 @@ use crate::config::choice::Switch;
 use crate::config::proxy::Proxy;
 use crate::config::{self, By, Class, Config, Endpoint, KeepAliveLaw, Listener, Site};
 use crate::isolated;
-use forebay_conn::Limits;
+use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_engine::Engine;
@@ -323,7 +323,7 @@ fn group(
         proxy_protocol: listener.proxy_protocol,
         pipeline,
         settings: Settings {
-            limits: Limits { tunnels: takes_tunnels(config), ..limits(config) },
+            limits: ConnectionLimits { tunnels: takes_tunnels(config), ..limits(config) },
             timeouts: timeouts(config),
             lingering: lingering.min(most_lingering),
             sample: config.sample.try_into().unwrap_or(u32::MAX),
@@ -364,13 +364,13 @@ fn allocation(config: &Config, workers: usize, cores: usize) -> allocation::Sett
     }
 }
 
-fn limits(config: &Config) -> Limits {
+fn limits(config: &Config) -> ConnectionLimits {
     let limits = &config.limits;
     let requests = match limits.requests_per_connection {
         0 => u32::MAX,
         most => most.try_into().unwrap_or(u32::MAX),
     };
-    Limits {
+    ConnectionLimits {
         head: head::HeadLimits {
             head_bytes: as_usize(limits.head_bytes.0),
             head_lines: as_usize(limits.head_lines),

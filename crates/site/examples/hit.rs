@@ -11,7 +11,7 @@
 //! setup is one of `one` (one site), `hosts` (a hundred sites, asked in turn), `rules` (one site
 //! with twenty rules of each kind that do not match) and `fallback` (a page for all paths).
 
-use forebay_conn::{Job, Now, Out, Outcome, Peer, Refusal, Reply, Request};
+use forebay_conn::{Job, Out, Peer, ProcessOutcome, Refusal, Reply, Request, TurnTime};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Local, Off};
@@ -58,7 +58,7 @@ fn serve(
     let setups = ["one", "hosts", "rules", "fallback"];
     for name in setups.into_iter().filter(|name| only.is_none_or(|only| only == *name)) {
         let content = Content::open(settings(name, folder)?, |notice| eprintln!("{notice}"))?;
-        let now = Now { monotonic_ms: 1, unix_ms: 1 };
+        let now = TurnTime { monotonic_ms: 1, unix_ms: 1 };
         let mut site = Site::new(content, Arc::default(), now, 4096);
         for few in [1, 16, FILES].into_iter().filter(|few| files.is_none_or(|only| only == *few)) {
             measure(name, &mut site, few, count)?;
@@ -172,7 +172,7 @@ fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
         let mut reply = Reply::new(out, date, true);
         let request = Request::new(head, &peer, &path);
         match site.process(&request, || peer.address().ip(), done.take(), &mut reply) {
-            Outcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
+            ProcessOutcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
             _ => return,
         }
     }

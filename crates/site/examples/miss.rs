@@ -8,7 +8,7 @@
 //! microseconds per request for opening, reading and closing the files alone, and for all that
 //! [`Site::process`] and its job do. Both are measured in turns; medians of the rounds are printed.
 
-use forebay_conn::{Job, Now, Out, Outcome, Peer, Reply, Request};
+use forebay_conn::{Job, Out, Peer, ProcessOutcome, Reply, Request, TurnTime};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Local, Off};
@@ -44,7 +44,7 @@ fn measure(folder: &Path, count: usize, bytes: usize) -> Result<(), Failure> {
     let mut settings = Settings::new(folder);
     settings.cache.bytes = 16 * bytes as u64;
     let content = Content::open(settings, |notice| eprintln!("{notice}"))?;
-    let now = Now { monotonic_ms: 1, unix_ms: 1 };
+    let now = TurnTime { monotonic_ms: 1, unix_ms: 1 };
     let mut site = Site::new(Arc::clone(&content), Arc::default(), now, 4096);
     let texts: Vec<_> =
         (0..FILES).map(|at| format!("GET /{at}.bin HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")).collect();
@@ -102,7 +102,7 @@ fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
         let mut reply = Reply::new(out, date, true);
         let request = Request::new(head, &peer, &path);
         match site.process(&request, || peer.address().ip(), done.take(), &mut reply) {
-            Outcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
+            ProcessOutcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
             _ => return,
         }
     }

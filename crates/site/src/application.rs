@@ -19,7 +19,7 @@ use crate::rules::Route;
 use crate::settings::{Files, SiteSettings};
 use crate::site::Site;
 use crate::vhost::VirtualHost;
-use forebay_conn::{Hsts, Outcome, Reply, Request};
+use forebay_conn::{Hsts, ProcessOutcome, Reply, Request};
 use forebay_http::coding::Coding;
 use forebay_http::head::Method;
 use forebay_http::path::normalise;
@@ -338,7 +338,7 @@ impl Site {
                 None => {
                     let key = Key { site, path: path.into() };
                     return match self.load(key, request) {
-                        Outcome::Job(job) => Routed::Job(job),
+                        ProcessOutcome::Job(job) => Routed::Job(job),
                         _ => Routed::Here(None),
                     };
                 }
@@ -396,7 +396,7 @@ impl Site {
     ) -> Routed {
         let header_rules = self.header_rules_of(site, request);
         match self.stop(stop, header_rules, site, request, reply) {
-            Outcome::Job(job) => Routed::Job(job),
+            ProcessOutcome::Job(job) => Routed::Job(job),
             _ => Routed::Replied,
         }
     }
@@ -493,7 +493,7 @@ impl Site {
         text: &'static str,
         fields: Vec<(&'static str, Vec<u8>)>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let mut refusal = Refusal::new(status, text);
         refusal.fields.retain(|(known, _)| !fields.iter().any(|(name, _)| name == known));
         refusal.fields.extend(fields);

@@ -4,7 +4,7 @@ use crate::disk::DiskFile;
 use crate::entry::{Entry, Variant, What};
 use crate::front::{Front, SlotRef};
 use crate::piped::Piped;
-use forebay_conn::handler::body::Read;
+use forebay_conn::handler::body::BodyRead;
 use forebay_conn::{Piece, Reply};
 use forebay_http::range::Range;
 use forebay_sys::pipe;
@@ -149,13 +149,13 @@ impl Body {
     }
 
     /// The bytes that come next, as many as there is room for, taken off the body.
-    pub(crate) fn read(&mut self, front: &Front, room: &mut [u8]) -> Read {
+    pub(crate) fn read(&mut self, front: &Front, room: &mut [u8]) -> BodyRead {
         let read = match self.piece(front) {
-            None => Read::End,
+            None => BodyRead::End,
             Some(Piece::Memory(bytes)) => {
                 let count = bytes.len().min(room.len());
                 room[..count].copy_from_slice(&bytes[..count]);
-                Read::Bytes(count)
+                BodyRead::Bytes(count)
             }
             Some(Piece::Pipe { pipe, .. }) => {
                 let room = fitted(room, self.part.range.len);
@@ -163,11 +163,11 @@ impl Body {
                 pipe::read(pipe, room)
                     .ok()
                     .filter(|count| *count > 0)
-                    .map_or(Read::Changed, Read::Bytes)
+                    .map_or(BodyRead::Changed, BodyRead::Bytes)
             }
             Some(Piece::File { .. }) => self.read_file(front, room),
         };
-        if let Read::Bytes(count) = read {
+        if let BodyRead::Bytes(count) = read {
             self.advance(count as u64);
         }
         read
@@ -175,14 +175,14 @@ impl Body {
 
     /// The file is looked at after each reading, not before: what was read is then known to be of the
     /// file that the head was written for, and so is the last byte.
-    fn read_file(&self, front: &Front, room: &mut [u8]) -> Read {
-        let Some((variant, file)) = self.file(front) else { return Read::Changed };
+    fn read_file(&self, front: &Front, room: &mut [u8]) -> BodyRead {
+        let Some((variant, file)) = self.file(front) else { return BodyRead::Changed };
         match file.read_warm(self.part.range, room) {
-            Ok(0) => Read::Changed,
-            Ok(count) if variant.is_intact() => Read::Bytes(count),
-            Ok(_) => Read::Changed,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Read::Cold,
-            Err(_) => Read::Changed,
+            Ok(0) => BodyRead::Changed,
+            Ok(count) if variant.is_intact() => BodyRead::Bytes(count),
+            Ok(_) => BodyRead::Changed,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => BodyRead::Cold,
+            Err(_) => BodyRead::Changed,
         }
     }
 

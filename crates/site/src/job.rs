@@ -8,7 +8,7 @@ use crate::pages::Refusal;
 use crate::piped::Piped;
 use crate::work::{Effort, WorkSlot, Worked};
 use foldhash::fast::FixedState;
-use forebay_conn::Kind;
+use forebay_conn::JobKind;
 use forebay_metrics::{Activity, Local, Stopwatch};
 use std::hash::BuildHasher;
 use std::num::NonZero;
@@ -134,13 +134,13 @@ impl forebay_conn::Job for Job {
         }
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> JobKind {
         match &self.0 {
             Work::Compress { entry, inner, .. } if must_read(inner.as_ref().unwrap_or(entry)) => {
-                Kind::Blocks
+                JobKind::Blocks
             }
-            Work::Compress { .. } | Work::Perform { .. } | Work::Verify { .. } => Kind::Computes,
-            Work::Load { .. } | Work::Ask { .. } | Work::Warm { .. } => Kind::Blocks,
+            Work::Compress { .. } | Work::Perform { .. } | Work::Verify { .. } => JobKind::Computes,
+            Work::Load { .. } | Work::Ask { .. } | Work::Warm { .. } => JobKind::Blocks,
         }
     }
 }

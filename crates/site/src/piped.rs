@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use crate::body::{Body, Source};
     use crate::front::Front;
-    use forebay_conn::handler::body::Read;
+    use forebay_conn::handler::body::BodyRead;
     use forebay_http::range::Range;
     use std::os::fd::OwnedFd;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -203,11 +203,11 @@ mod tests {
             let range = Range { start: 0, len: 50_000 };
             let mut body = Body::run(Source::Piped(Box::new(piped)), 0, range);
             let (front, mut room, mut read) = (Front::new(4), vec![0; most], 0);
-            while let Read::Bytes(count) = body.read(&front, &mut room) {
+            while let BodyRead::Bytes(count) = body.read(&front, &mut room) {
                 assert!(count > 0 && room[..count].iter().all(|byte| *byte == 7));
                 read += count;
             }
-            assert_eq!((read, body.read(&front, &mut room)), (50_000, Read::End));
+            assert_eq!((read, body.read(&front, &mut room)), (50_000, BodyRead::End));
             drop(body);
             assert_eq!(pipes.0.state().spare.len(), 1, "it is empty");
         }

@@ -10,7 +10,7 @@ use crate::job::{Job, Work};
 use crate::load::Want;
 use crate::pages::{Refusal, server, status_line};
 use crate::site::Site;
-use forebay_conn::{Outcome, Reply, Request};
+use forebay_conn::{ProcessOutcome, Reply, Request};
 use forebay_http::head::Method;
 use forebay_http::path::PathError;
 use forebay_metrics::Counter;
@@ -65,13 +65,13 @@ impl Site {
         &self,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let text = match request.head.authority {
             b"" => "The request names no host, and no site here is for all hosts",
             _ => "No site here has the host that the request names",
         };
         self.content.pages.refuse(&Refusal::new(421, text), Default::default(), reply);
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     pub(crate) fn not_allowed(
@@ -79,7 +79,7 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         // what follows a CONNECT may be meant for the other end of a tunnel
         reply.keep_alive &= request.head.method != Method::Connect;
         let refusal = Refusal::new(405, "There are only files here; they can be read");
@@ -104,7 +104,7 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let refusal = match error.status() {
             404 => Refusal::of(404),
             status => Refusal::new(status, error.reason()),
@@ -119,7 +119,7 @@ impl Site {
         request: &Request<'_>,
         refusal: Refusal,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let header_rules = self.header_rules_of(site, request);
         self.refuse_with(site, request, refusal, header_rules, None, reply)
     }
@@ -144,24 +144,24 @@ impl Site {
         header_rules: Box<[u16]>,
         passed: Option<&Guard>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let vhost = self.vhost(site);
         let Some(page) = vhost.error_page(refusal.status, passed) else {
             vhost.pages.refuse(&refusal, vhost.header_rules(&header_rules), reply);
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         };
         let (status, path) = (refusal.status, page.as_bytes().to_vec());
         let path: Arc<[u8]> =
             Inner { kind: InnerKind::File, status, header_rules, path }.key().into();
         if let Some(entry) = self.cached(KeyRef { site, path: &path }) {
             self.write_error(entry, &refusal, site, request, reply);
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
         self.metrics.add(Counter::CacheMisses, 1);
         let (content, key) = (Arc::clone(&self.content), Key { site, path });
         let refusal = Some(Box::new(refusal));
         let want = Want { shape: Default::default(), wants_all: false, asked_ms: self.now_ms };
-        Outcome::Job(Job(Work::Load { content, key, want, refusal }))
+        ProcessOutcome::Job(Job(Work::Load { content, key, want, refusal }))
     }
 
     pub(crate) fn write_error(

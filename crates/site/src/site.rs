@@ -18,8 +18,8 @@ use crate::route;
 use crate::settings::Files;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
-use forebay_conn::handler::body::Read;
-use forebay_conn::{Now, Outcome, Piece, Reply, Request};
+use forebay_conn::handler::body::BodyRead;
+use forebay_conn::{Piece, ProcessOutcome, Reply, Request, TurnTime};
 use forebay_http::accept;
 use forebay_http::head::{Head, Method, Name};
 use forebay_metrics::{Counter, Local};
@@ -59,7 +59,7 @@ pub struct Site {
 impl Site {
     /// For one loop or thread, with room for about so many paths in its own table. `metrics` are the loop's own; `now` is its clock, of which every later
     /// [`turn`](Site::turn) tells.
-    pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: Now, paths: usize) -> Site {
+    pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: TurnTime, paths: usize) -> Site {
         let front = Front::new(paths).with_segments(content.settings().cache.segment_bytes);
         Site {
             turned: content.turned(),
@@ -115,11 +115,11 @@ impl Site {
         client: impl Fn() -> IpAddr,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         self.credentials.has_passed = false;
         let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
         if self.content.is_about_tls && self.goes_to_https(site, request, reply) {
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
         match request.head.method {
             Method::Get | Method::Head if done.is_none() => self.get(site, request, client, reply),
@@ -167,7 +167,7 @@ impl Site {
         client: impl Fn() -> IpAddr,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         if let Some(done) = done.filter(|done| done.0.content == self.content.number) {
             return self.go_on(site, request, client, done, reply);
         }
@@ -181,7 +181,7 @@ impl Site {
             Method::Get | Method::Head => self.get(site, request, client, reply),
             Method::Options => {
                 self.options(site, request, reply);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
             Method::Unknown => {
                 let refusal = Refusal::new(501, "This method is not known here");
@@ -201,7 +201,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let Site { content, front, boundaries, room, credentials, now_ms, .. } = self;
         let raw = request.head.path;
         let Some(hit) = front.find(front.front_key(site, raw), site, raw, *now_ms) else {
@@ -224,7 +224,7 @@ impl Site {
         match answer.write(entry, reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
             Err(Instead::Follow) => {
                 self.path.clear();
@@ -248,7 +248,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let Site { content, front, boundaries, room, path, credentials, now_ms, .. } = self;
         let hit = front.find(front.front_key(site, path), site, path, *now_ms);
         let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
@@ -269,7 +269,7 @@ impl Site {
         match answer.write(entry, reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
             Err(instead) => {
                 let inner = Some(Arc::clone(entry));
@@ -290,16 +290,16 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         match stop {
             Stop::Refuse(refusal) => {
                 self.refuse_with(site, request, refusal, header_rules, None, reply)
             }
             Stop::Verify(verification) => {
                 let (content, verification) = (self.content.number, Box::new(verification));
-                Outcome::Job(Job(Work::Verify { content, verification }))
+                ProcessOutcome::Job(Job(Work::Verify { content, verification }))
             }
-            Stop::Ask(rule) => Outcome::Job(Job(Work::Ask { site, rule })),
+            Stop::Ask(rule) => ProcessOutcome::Job(Job(Work::Ask { site, rule })),
         }
     }
 
@@ -313,7 +313,7 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         match instead {
             Instead::Refuse(refusal) => {
                 let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
@@ -321,7 +321,7 @@ impl Site {
             }
             Instead::Make(place) => {
                 let content = Arc::clone(&self.content);
-                Outcome::Job(Job(Work::Compress { content, entry, inner, place }))
+                ProcessOutcome::Job(Job(Work::Compress { content, entry, inner, place }))
             }
             Instead::Work => self.work(entry, site, request, reply),
             // what an alias leads to is never one
@@ -339,7 +339,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         // what has no normal path is refused for every client
         if let Ok(path) = request.path()
             && let Some(guard) = self.vhost(site).guard_of(&[&path])
@@ -361,7 +361,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let path = match request.path() {
             Ok(path) => path,
             Err(error) => return self.refuse_no_path(error, site, request, reply),
@@ -384,13 +384,13 @@ impl Site {
         self.content.cached(asked).filter(is_good)
     }
 
-    pub(crate) fn load(&self, key: Key, request: &Request<'_>) -> Outcome<Job> {
+    pub(crate) fn load(&self, key: Key, request: &Request<'_>) -> ProcessOutcome<Job> {
         self.metrics.add(Counter::CacheMisses, 1);
         let content = Arc::clone(&self.content);
         let shape = shape(request.head);
         let wants_all = wants_all(request.head);
         let want = Want { shape, wants_all, asked_ms: self.now_ms };
-        Outcome::Job(Job(Work::Load { content, key, want, refusal: None }))
+        ProcessOutcome::Job(Job(Work::Load { content, key, want, refusal: None }))
     }
 
     /// Answers with what is not in the loop's own table, or was not a moment ago, if the rules about
@@ -403,7 +403,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let Loaded { entry, inner, piped } = loaded;
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
         if !is_read && !matches!(entry.what, What::Redirect(_)) {
@@ -433,14 +433,14 @@ impl Site {
             return self.stop(stop, inner.header_rules.clone(), site, request, reply);
         }
         let Site { content, boundaries, room, .. } = self;
-        let Some(vhost) = content.vhosts.get(site as usize) else { return Outcome::Replied };
+        let Some(vhost) = content.vhosts.get(site as usize) else { return ProcessOutcome::Replied };
         let answer_with = inner.as_ref().unwrap_or(&entry);
         let source = match piped {
             Some(piped) => Source::Piped(piped),
             None => Source::Held(Arc::clone(answer_with)),
         };
         match (Answer { vhost, request, source, boundaries, room }).write(answer_with, reply) {
-            Ok(()) => Outcome::Replied,
+            Ok(()) => ProcessOutcome::Replied,
             Err(instead) => self.answer_instead(instead, entry, inner, site, request, reply),
         }
     }
@@ -488,7 +488,7 @@ impl Site {
     }
 
     /// See [`Bodies::read`](forebay_conn::Bodies::read). Two system calls if the body is a file.
-    pub fn read(&self, body: &mut Body, room: &mut [u8]) -> Read {
+    pub fn read(&self, body: &mut Body, room: &mut [u8]) -> BodyRead {
         body.read(&self.front, room)
     }
 
@@ -522,7 +522,7 @@ impl Site {
 
     /// See [`Hooks::turn`](forebay_conn::Hooks::turn).
     #[inline]
-    pub fn turn(&mut self, now: Now) {
+    pub fn turn(&mut self, now: TurnTime) {
         self.now_ms = now.monotonic_ms;
         let store = &self.content.store;
         if self.now_ms.saturating_sub(self.swept_ms) >= SWEEP_MS

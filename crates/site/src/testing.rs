@@ -4,7 +4,7 @@ use crate::entry::Key;
 use crate::job::Work;
 use crate::load::Want;
 use crate::{Body, Content, Destination, Done, Job, Notice, Routed, Script, Settings, Site};
-use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request, Secured};
+use forebay_conn::{Job as _, Out, Peer, Piece, ProcessOutcome, Reply, Request, Secured, TurnTime};
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
@@ -123,7 +123,7 @@ impl Client {
         let content = Content::open(settings, notice).unwrap();
         let metrics = Arc::new(Local::default());
         let now_ms = 1_000_000;
-        let now = Now { monotonic_ms: now_ms, unix_ms: 0 };
+        let now = TurnTime { monotonic_ms: now_ms, unix_ms: 0 };
         let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
         Client {
             content,
@@ -143,7 +143,7 @@ impl Client {
     pub(crate) fn beside(&self) -> Client {
         let (content, notices) = (Arc::clone(&self.content), Arc::clone(&self.notices));
         let metrics = Arc::new(Local::default());
-        let now = Now { monotonic_ms: self.now_ms, unix_ms: 0 };
+        let now = TurnTime { monotonic_ms: self.now_ms, unix_ms: 0 };
         let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
         let host = self.host;
         Client {
@@ -163,7 +163,7 @@ impl Client {
     /// Lets time pass for the loop, not for the file system.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.site.turn(Now { monotonic_ms: self.now_ms, unix_ms: 0 });
+        self.site.turn(TurnTime { monotonic_ms: self.now_ms, unix_ms: 0 });
     }
 
     pub(crate) fn get(&mut self, target: &str) -> Answered {
@@ -235,7 +235,7 @@ impl Client {
             let mut reply = Reply::new(&mut out, &date, true);
             let outcome = match self.site.route(&request, || self.client, done.take(), &mut reply) {
                 Routed::Replied => break,
-                Routed::Job(job) => Outcome::Job(job),
+                Routed::Job(job) => ProcessOutcome::Job(job),
                 Routed::To(destination) => {
                     self.answer_as_application(&destination, &request, &mut reply);
                     break;
@@ -243,13 +243,13 @@ impl Client {
                 Routed::Here(done) => self.site.process(&request, || self.client, done, &mut reply),
             };
             match outcome {
-                Outcome::Replied => break,
-                Outcome::Job(job) => {
+                ProcessOutcome::Replied => break,
+                ProcessOutcome::Job(job) => {
                     self.jobs += 1;
                     done = Some(run(job));
                 }
-                Outcome::Relay(none) => match *none {},
-                Outcome::HandOver => panic!("nothing is handed over"),
+                ProcessOutcome::Relay(none) => match *none {},
+                ProcessOutcome::HandOver => panic!("nothing is handed over"),
             }
         }
         let status = std::str::from_utf8(&out.bytes[9..12]).unwrap().parse().unwrap();

@@ -36,7 +36,7 @@ use crate::response::Reader;
 use crate::retry::Failure;
 use crate::settings;
 use crate::upstreams;
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::framing::Framing;
 use forebay_http::head::Method;
@@ -267,35 +267,35 @@ impl<T> Exchange<T> {
         }
     }
 
-    fn read_body(&mut self, out: &mut Vec<u8>, most: usize) -> Given {
+    fn read_body(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
         match &mut self.coming {
-            Coming::Nothing => Given::End,
+            Coming::Nothing => RelayRead::End,
             Coming::Chunked(_) => self.read_chunks(out, most),
             Coming::OfScript => self.read_script(out, most),
             Coming::All => match self.take(out, most) {
-                Given::Broken => self.broken(),
-                Given::End if self.is_http2 => {
+                RelayRead::Broken => self.broken(),
+                RelayRead::End if self.is_http2 => {
                     self.coming = Coming::Nothing;
-                    Given::End
+                    RelayRead::End
                 }
                 given => given,
             },
             Coming::Sized(left) => {
                 let left = *left;
                 if left == 0 {
-                    return Given::End;
+                    return RelayRead::End;
                 }
                 let most = usize::try_from(left).unwrap_or(usize::MAX).min(most);
                 match self.take(out, most) {
-                    Given::Bytes(count) => {
+                    RelayRead::Bytes(count) => {
                         self.coming = match left - count as u64 {
                             0 => Coming::Nothing,
                             left => Coming::Sized(left),
                         };
-                        Given::Bytes(count)
+                        RelayRead::Bytes(count)
                     }
-                    Given::Nothing => Given::Nothing,
-                    Given::End | Given::Broken => self.broken(),
+                    RelayRead::Nothing => RelayRead::Nothing,
+                    RelayRead::End | RelayRead::Broken => self.broken(),
                 }
             }
         }
@@ -359,7 +359,7 @@ impl<T: Send> Relay for Exchange<T> {
         }
     }
 
-    fn advance(&mut self, now_ms: u64) -> Next {
+    fn advance(&mut self, now_ms: u64) -> RelayNext {
         self.now_ms = now_ms;
         if std::mem::take(&mut self.has_expired) {
             match self.phase {
@@ -373,31 +373,37 @@ impl<T: Send> Relay for Exchange<T> {
         }
         loop {
             let next = match self.phase {
-                Phase::Spooling => {
-                    Ok(Some(if self.asks_for_body() { Next::Interim(100) } else { Next::Wait }))
-                }
-                Phase::Resting => Ok(Some(Next::Wait)),
+                Phase::Spooling => Ok(Some(if self.asks_for_body() {
+                    RelayNext::Interim(100)
+                } else {
+                    RelayNext::Wait
+                })),
+                Phase::Resting => Ok(Some(RelayNext::Wait)),
                 Phase::Waiting => self.look_at_turn(),
                 Phase::Connecting => self.look_at_connection(),
                 Phase::Asking => {
                     self.send();
                     match self.asks_for_body() {
-                        true => Ok(Some(Next::Interim(100))),
+                        true => Ok(Some(RelayNext::Interim(100))),
                         false => match self.hear() {
                             // what has come has opened the window
-                            Ok(Some(Next::Wait)) if self.may_go_on() => Ok(None),
+                            Ok(Some(RelayNext::Wait)) if self.may_go_on() => Ok(None),
                             heard => heard,
                         },
                     }
                 }
                 Phase::Answered => {
                     self.send();
-                    Ok(Some(if self.has_told { Next::Wait } else { Next::Answer }))
+                    Ok(Some(if self.has_told { RelayNext::Wait } else { RelayNext::Answer }))
                 }
-                Phase::Failed => Ok(Some(if self.has_told { Next::Wait } else { Next::Answer })),
+                Phase::Failed => {
+                    Ok(Some(if self.has_told { RelayNext::Wait } else { RelayNext::Answer }))
+                }
             };
             match next {
-                Ok(Some(Next::Wait)) if self.acknowledges_now() => return Next::Interim(102),
+                Ok(Some(RelayNext::Wait)) if self.acknowledges_now() => {
+                    return RelayNext::Interim(102);
+                }
                 Ok(Some(next)) => return next,
                 Ok(None) => {}
                 Err(failure) => self.fail(failure, Lateness::InTime),
@@ -427,15 +433,15 @@ impl<T: Send> Relay for Exchange<T> {
         self.moved_ms = now_ms;
     }
 
-    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         self.now_ms = now_ms;
         if self.is_too_large {
-            return Given::Broken;
+            return RelayRead::Broken;
         }
         match &self.linked {
             None => self.read_body(out, most),
-            Some(linked) if linked.is_broken() => Given::Broken,
-            Some(linked) if linked.is_continuing() => Given::Nothing,
+            Some(linked) if linked.is_broken() => RelayRead::Broken,
+            Some(linked) if linked.is_continuing() => RelayRead::Nothing,
             Some(_) => {
                 let given = self.read_body(out, most);
                 self.link_read(given)

@@ -1,13 +1,13 @@
 //! The role that decides which clients are served: verdicts at accept and after each head, order, and
 //! the end of each request it was asked about.
 
-use super::Parts;
+use super::HandlerTypes;
 use crate::peer::Peer;
 use crate::request::Request;
 use std::net::IpAddr;
 
 /// Decides about connections and requests.
-pub trait Admission: Parts {
+pub trait Admission: HandlerTypes {
     /// Whether this peer is a proxy whose word about its clients counts. Asked right after accept.
     fn trusts(&mut self, _peer: &Peer) -> bool {
         false

@@ -1,13 +1,13 @@
 //! Receive and verdict: a head is found and judged, and its body discarded.
 
-use super::relay::{Relaying, passing};
+use super::relay::{Http1Relaying, passing};
 use super::{
     Answer, Http1, Kept, Owned, Partial, RequestState, Stage, Unserved, last, may_be_outdated,
 };
-use crate::handler::{Admitted, Decision, Handler, Stages, Verdict};
+use crate::handler::{Admitted, BodyDecision, Handler, Stages, Verdict};
 use crate::input::Input;
 use crate::protocol::Protocol;
-use crate::request::{Exchange, Grant, Request, RequestId};
+use crate::request::{Grant, KeptRequest, Request, RequestId};
 use crate::step::{Closing, Context, Step};
 use forebay_http::body::{BodyDecoder, BodyError, Trailers};
 use forebay_http::framing::Framing;
@@ -86,7 +86,7 @@ impl<H: Handler> Http1<H> {
         let grant = |ticket| Grant { rank, client, wait_ms, ticket };
         if head.framing != Framing::None {
             return match cx.handler.decide(&request, &mut ticket, None) {
-                Decision::Job(job) => self.keep(
+                BodyDecision::Job(job) => self.keep(
                     cx,
                     &request,
                     input,
@@ -94,10 +94,10 @@ impl<H: Handler> Http1<H> {
                     grant(ticket),
                     Stage::Deciding(Some(job)),
                 ),
-                Decision::HandOver => {
+                BodyDecision::HandOver => {
                     self.keep(cx, &request, input, stages, grant(ticket), Stage::HandOver)
                 }
-                Decision::Stream(most) => match passing(head.framing, most, &cx.limits.head) {
+                BodyDecision::Stream(most) => match passing(head.framing, most, &cx.limits.head) {
                     Ok(body) => {
                         let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
                         self.keep(cx, &request, input, stages, grant(ticket), stage);
@@ -111,7 +111,7 @@ impl<H: Handler> Http1<H> {
                         self.refuse(cx, unserved, stages, status, reason);
                     }
                 },
-                Decision::Here => match discarding(cx, head.framing) {
+                BodyDecision::Here => match discarding(cx, head.framing) {
                     Ok(decoder) => {
                         ask_for_body(cx, head, input.len() > head.len);
                         self.keep(cx, &request, input, stages, grant(ticket), Stage::Body(decoder));
@@ -149,7 +149,7 @@ impl<H: Handler> Http1<H> {
                 self.keep(cx, &request, input, stages, grant(ticket), Stage::HandOver)
             }
             Answer::Relay(relay) => {
-                let stage = Stage::Relay(Box::new(Relaying::new(relay, None)));
+                let stage = Stage::Relay(Box::new(Http1Relaying::new(relay, None)));
                 self.keep(cx, &request, input, stages, grant(ticket), stage);
             }
         }
@@ -186,7 +186,7 @@ impl<H: Handler> Http1<H> {
         stage: Stage<H>,
     ) -> Kept<H> {
         let id = RequestId(self.served);
-        Box::new(Exchange::keep(id, request, input.bytes(), grant, stages, stage))
+        Box::new(KeptRequest::keep(id, request, input.bytes(), grant, stages, stage))
     }
 
     /// Discards the body of the request that is kept.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::*;
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Counter, Local, Off};
@@ -24,7 +24,7 @@ struct Wire {
     is_told: bool,
     /// Its body, and how it ends.
     body: String,
-    end: Option<Given>,
+    end: Option<RelayRead>,
     /// How often it has expired.
     expired: u32,
     is_dropped: bool,
@@ -62,7 +62,7 @@ impl Shared {
     /// Its answer is there to its end.
     fn answers(&self, status: u16, length: Option<u64>, body: &str) {
         let mut wire = self.wire();
-        (wire.answer, wire.end) = (Some((Some(status), length)), Some(Given::End));
+        (wire.answer, wire.end) = (Some((Some(status), length)), Some(RelayRead::End));
         wire.body = body.to_owned();
     }
 }
@@ -112,12 +112,12 @@ impl Relay for Exchange {
         }
     }
 
-    fn advance(&mut self, _: u64) -> Next {
+    fn advance(&mut self, _: u64) -> RelayNext {
         let mut wire = self.0.wire();
         match wire.interim.pop_front() {
-            Some(status) => Next::Interim(status),
-            None if wire.answer.is_some() && !wire.is_told => Next::Answer,
-            None => Next::Wait,
+            Some(status) => RelayNext::Interim(status),
+            None if wire.answer.is_some() && !wire.is_told => RelayNext::Answer,
+            None => RelayNext::Wait,
         }
     }
 
@@ -131,14 +131,14 @@ impl Relay for Exchange {
 
     fn resume(&mut self, _: u64) {}
 
-    fn read(&mut self, out: &mut Vec<u8>, most: usize, _: u64) -> Given {
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, _: u64) -> RelayRead {
         let mut wire = self.0.wire();
         assert!(most > 0, "nothing can be read");
         match wire.body.len().min(most) {
-            0 => wire.end.unwrap_or(Given::Nothing),
+            0 => wire.end.unwrap_or(RelayRead::Nothing),
             count => {
                 out.extend_from_slice(wire.body.drain(..count).collect::<String>().as_bytes());
-                Given::Bytes(count)
+                RelayRead::Bytes(count)
             }
         }
     }
@@ -175,7 +175,7 @@ struct Front {
 #[derive(Default)]
 struct Ticket(u32);
 
-impl Parts for Front {
+impl HandlerTypes for Front {
     type Body = NoBody;
     type Job = NoJob;
     type Relay = Exchange;
@@ -196,8 +196,8 @@ impl Admission for Front {
 }
 
 impl Process for Front {
-    fn decide(&mut self, _: &Request<'_>, _: &mut Ticket, _: Option<NoJob>) -> Decision<NoJob> {
-        Decision::Stream(100)
+    fn decide(&mut self, _: &Request<'_>, _: &mut Ticket, _: Option<NoJob>) -> BodyDecision<NoJob> {
+        BodyDecision::Stream(100)
     }
 
     fn process(
@@ -206,13 +206,13 @@ impl Process for Front {
         _: &mut Ticket,
         _: Option<NoJob>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<NoJob, Exchange> {
+    ) -> ProcessOutcome<NoJob, Exchange> {
         if request.head.path == b"/own" {
             reply.head(200, b"HTTP/1.1 200 Own\r\nContent-Length: 3\r\n");
             reply.copy(b"own");
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
-        Outcome::Relay(Box::new(Exchange(self.exchanges.pop_front().unwrap())))
+        ProcessOutcome::Relay(Box::new(Exchange(self.exchanges.pop_front().unwrap())))
     }
 
     fn relayed(
@@ -277,7 +277,7 @@ impl Hooks for Front {}
 
 impl Handler for Front {
     type Protocol = Http1<Front>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 /// A connection, and an engine for it.
@@ -320,7 +320,7 @@ impl Bench {
 
     /// A turn, after these bytes have come. `is_blocked` while the client takes nothing.
     fn turn(&mut self, bytes: &str, is_blocked: bool) {
-        let limits = Limits::default();
+        let limits = ConnectionLimits::default();
         self.conn.resume(&mut self.input);
         let mut arrived = Some(bytes).filter(|bytes| !bytes.is_empty());
         let mut is_held = false;
@@ -392,7 +392,7 @@ impl Bench {
     }
 
     fn expire(&mut self) -> Option<Closing> {
-        let (limits, awaited) = (Limits::default(), self.conn.awaits());
+        let (limits, awaited) = (ConnectionLimits::default(), self.conn.awaits());
         self.conn.resume(&mut self.input);
         let mut cx = Context {
             handler: &mut self.handler,
@@ -486,7 +486,7 @@ fn a_body_comes_as_it_is_given_and_requests_follow_it() {
     assert_eq!(bench.sent(), "2\r\nab\r\n");
     // nothing of the next request is looked at meanwhile
     assert!(!bench.conn.wants_input());
-    one.wire().end = Some(Given::End);
+    one.wire().end = Some(RelayRead::End);
     bench.go_on();
     assert_eq!(bench.sent(), "0\r\nX-Sum: 7\r\n\r\n");
     bench.receive(&(get("/two") + &get("/own")));
@@ -519,7 +519,9 @@ fn nothing_is_read_for_a_client_that_takes_nothing() {
 
 #[test]
 fn a_short_body_resets_the_connection() {
-    for (length, end) in [(Some(5), Given::End), (Some(5), Given::Broken), (None, Given::Broken)] {
+    for (length, end) in
+        [(Some(5), RelayRead::End), (Some(5), RelayRead::Broken), (None, RelayRead::Broken)]
+    {
         let one = Shared::new(0);
         one.answers(200, length, "abc");
         one.wire().end = Some(end);
@@ -729,7 +731,7 @@ fn an_upgrade_makes_a_tunnel_and_each_end_is_passed_on() {
                 bench.end_input();
             } else {
                 one.wire().body = "bye".to_owned();
-                one.wire().end = Some(Given::End);
+                one.wire().end = Some(RelayRead::End);
             }
             bench.go_on();
             if is_client {

@@ -9,7 +9,7 @@ use crate::sockets::Watched;
 use crate::timer::{Over, Timer};
 use crate::turn::Fate;
 use crate::waits::Waiting;
-use forebay_conn::{Await, Closing, Event, Handler, Job, Protocol, Rank, RequestId};
+use forebay_conn::{Await, Closing, Handler, Job, Protocol, Rank, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_control::ranked::Key;
 use forebay_metrics::Counter;
@@ -96,7 +96,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     /// A socket that a request waits for is ready.
     pub(super) fn socket_ready(&mut self, token: u64) {
         if let Some(RequestKey { connection, request }) = self.sockets.ready(token) {
-            self.take_turn(connection, Some(Event::Socket(request)));
+            self.take_turn(connection, Some(RequestEvent::Socket(request)));
         }
     }
 
@@ -111,10 +111,10 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             return;
         }
         let event = match result {
-            Some(done) => Event::Done(request, done),
+            Some(done) => RequestEvent::Done(request, done),
             None => {
                 self.worker.count(Counter::Panics);
-                Event::Failed(request)
+                RequestEvent::Failed(request)
             }
         };
         let Connection { served, state, .. } = &mut self.connections[key];
@@ -141,8 +141,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         let served = &mut connection.served;
         let fate = match event {
             event if !self.waiting.is_ordered() => self.worker.turn(served, event),
-            Some(Event::Done(id, done)) => {
-                self.worker.answer(served, id, Some(Event::Done(id, done)))
+            Some(RequestEvent::Done(id, done)) => {
+                self.worker.answer(served, id, Some(RequestEvent::Done(id, done)))
             }
             event => self.worker.arrive(served, event),
         };
@@ -163,7 +163,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
         let served = &mut connection.served;
         served.waits.remove(request);
-        let fate = self.worker.answer(served, request, Some(Event::Called(request)));
+        let fate = self.worker.answer(served, request, Some(RequestEvent::Called(request)));
         self.carry_out(key, fate);
     }
 

@@ -30,7 +30,7 @@ use crate::timer::Wheel;
 use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS, WatchedListeners};
 use crate::worker::Worker;
 use connection::Connection;
-use forebay_conn::{Closing, Handler, Job, Parts as Roles};
+use forebay_conn::{Closing, Handler, HandlerTypes as Roles, Job};
 use forebay_metrics::Local;
 use forebay_sys::epoll::{Epoll, Events, ReadyDescriptor};
 use order::Waiting;

@@ -11,7 +11,7 @@ use crate::ranks::{Ranks, RequestKey};
 use crate::send_queue;
 use crate::settings::SendOrder;
 use crate::waits::{Waiting as Wait, Waits};
-use forebay_conn::{Event, Handler, Job, Rank, RequestId};
+use forebay_conn::{Handler, Job, Rank, RequestEvent, RequestId};
 use forebay_sys::clock;
 
 /// Requests that are there and not yet answered.
@@ -123,7 +123,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         {
             if let Some(key) = self.key(token) {
                 self.connections[key].served.waits.remove(request);
-                self.take_turn(token, Some(Event::Due(request)));
+                self.take_turn(token, Some(RequestEvent::Due(request)));
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::sockets::Watched;
 use crate::straight;
 use crate::timer::Timer;
 use crate::turn::Fate;
-use forebay_conn::{Closing, Event, Handler, Protocol, RequestId};
+use forebay_conn::{Closing, Handler, Protocol, RequestEvent, RequestId};
 use forebay_control::ranked::Key;
 use forebay_fiber::FiberId;
 use forebay_metrics::Counter;
@@ -189,22 +189,22 @@ where
     pub(super) fn socket_ready(&mut self, token: u64) {
         let owner = self.shared.sockets.borrow_mut().ready(token);
         if let Some(request) = owner {
-            self.deliver(request, Happened::Event(Event::Socket(request.request)));
+            self.deliver(request, Happened::Event(RequestEvent::Socket(request.request)));
         }
     }
 
     /// A helper thread has finished a job of this request, or has panicked.
     pub(super) fn job_done(&mut self, request: RequestKey, result: Option<DoneOf<H>>) {
         let event = match result {
-            Some(done) => Event::Done(request.request, done),
-            None => Event::Failed(request.request),
+            Some(done) => RequestEvent::Done(request.request, done),
+            None => RequestEvent::Failed(request.request),
         };
         self.deliver(request, Happened::Event(event));
     }
 
     /// The moment has come from which a request may be answered.
     pub(super) fn not_before_has_come(&mut self, request: RequestKey) {
-        self.deliver(request, Happened::Event(Event::Due(request.request)));
+        self.deliver(request, Happened::Event(RequestEvent::Due(request.request)));
     }
 
     /// Tells a connection what has happened to its request, and has it served.

@@ -41,7 +41,7 @@ use crate::timer::Wheel;
 use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS, WatchedListeners};
 use crate::worker::Worker;
 use connection::Connection;
-use forebay_conn::{Handler, Job, Parts as Roles};
+use forebay_conn::{Handler, HandlerTypes as Roles, Job};
 use forebay_fiber::{FiberId, Options, Scheduler};
 use forebay_sys::epoll::{Epoll, Events};
 use slab::Slab;

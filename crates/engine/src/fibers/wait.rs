@@ -12,7 +12,7 @@ use crate::straight::{Answers, Gone, Next, Wait};
 use crate::timer::Over;
 use crate::waits::Waiting as WaitsFor;
 use crate::worker::Worker;
-use forebay_conn::{Event, Handler, Protocol, RequestId};
+use forebay_conn::{Handler, Protocol, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use std::cell::RefMut;
@@ -92,16 +92,16 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
                     self.end_turn();
                     self.called = Some((id, called));
                     served.waits.remove(id);
-                    Event::Called(id)
+                    RequestEvent::Called(id)
                 }
                 Some(Happened::Event(event)) => event,
             };
             let is_awaited = match &event {
-                Event::Done(id, _) | Event::Failed(id) => served.job_done(*id),
-                Event::Due(id) => served.waits.remove(*id).is_some(),
-                Event::Called(_) | Event::Socket(_) => true,
+                RequestEvent::Done(id, _) | RequestEvent::Failed(id) => served.job_done(*id),
+                RequestEvent::Due(id) => served.waits.remove(*id).is_some(),
+                RequestEvent::Called(_) | RequestEvent::Socket(_) => true,
             };
-            if let Event::Failed(_) = &event {
+            if let RequestEvent::Failed(_) = &event {
                 self.shared.worker.borrow().count(Counter::Panics);
             }
             if is_awaited {

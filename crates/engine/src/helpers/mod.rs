@@ -14,7 +14,7 @@ pub use shared_job::SharedJob;
 
 use crate::control::Control;
 use crate::ranks::{Ranks, RequestKey, Standing};
-use forebay_conn::{Job, Kind};
+use forebay_conn::{Job, JobKind};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Local;
 use pool::{Pool, QueuedJob, Starter};
@@ -139,8 +139,8 @@ impl<J: Job> Helpers<J> {
         let first = first.min(metrics.len());
         Ok(Helpers {
             settings: threads,
-            blocking: pool(Kind::Blocks, threads.blocking, 0..first),
-            computing: pool(Kind::Computes, threads.computing, first..metrics.len()),
+            blocking: pool(JobKind::Blocks, threads.blocking, 0..first),
+            computing: pool(JobKind::Computes, threads.computing, first..metrics.len()),
         })
     }
 
@@ -178,8 +178,8 @@ pub trait JobRunner<J: Job> {
 impl<J: Job> JobRunner<J> for Helpers<J> {
     fn submit(&self, job: SharedJob<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
         let pool = match job.kind() {
-            Kind::Blocks => &self.blocking,
-            Kind::Computes => &self.computing,
+            JobKind::Blocks => &self.blocking,
+            JobKind::Computes => &self.computing,
         };
         pool.submit(QueuedJob::new(job, ask, results))
     }

@@ -10,7 +10,7 @@ use super::{Ask, Results, SharedJob};
 use crate::lanes::{LaneEntry, Lanes};
 use crate::ranks::{Ranks, Shares, Standing};
 use crate::watch::Watch;
-use forebay_conn::{Job, Kind};
+use forebay_conn::{Job, JobKind};
 use forebay_control::ranked::{Ranked, Turn};
 use forebay_metrics::Local;
 use forebay_sys::{clock, process};
@@ -29,7 +29,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// The threads for one kind of job.
 pub(super) struct Pool<J: Job> {
-    kind: Kind,
+    kind: JobKind,
     state: Mutex<PoolState<J>>,
     /// Where idle threads of each level sleep.
     work: Box<[Condvar]>,
@@ -102,7 +102,7 @@ impl<J: Job> Pool<J> {
     /// At most `most` threads that take all jobs, and the reserves; their counters are those of
     /// `metrics` in `numbers`.
     pub(super) fn new(
-        kind: Kind,
+        kind: JobKind,
         most: usize,
         ranks: &Ranks,
         metrics: Arc<[Local]>,
@@ -183,8 +183,8 @@ impl<J: Job> Pool<J> {
         let Some(index) = state.free.pop() else { return false };
         state.levels[level].threads += 1;
         let name = match self.kind {
-            Kind::Blocks => format!("helper-{index}"),
-            Kind::Computes => format!("compute-{index}"),
+            JobKind::Blocks => format!("helper-{index}"),
+            JobKind::Computes => format!("compute-{index}"),
         };
         let pool = Arc::clone(self);
         starter.start(move || {
@@ -242,8 +242,8 @@ impl<J: Job> Pool<J> {
     /// between; all its time if it waits for a device, since it holds a thread.
     fn worked_ns(&self, now_ns: u64) -> u64 {
         match self.kind {
-            Kind::Blocks => now_ns,
-            Kind::Computes => clock::thread_cpu_ns(),
+            JobKind::Blocks => now_ns,
+            JobKind::Computes => clock::thread_cpu_ns(),
         }
     }
 

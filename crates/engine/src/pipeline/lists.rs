@@ -9,7 +9,7 @@ use crate::helpers::{Ask, Helpers, JobRunner, Results, SharedJob};
 use crate::lanes::{LaneEntry, Lanes};
 use crate::ranks::{Ranks, RequestKey, Standing};
 use crate::watch::Watch;
-use forebay_conn::{Job, Kind, Rank};
+use forebay_conn::{Job, JobKind, Rank};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_metrics::Local;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -196,7 +196,7 @@ impl<J: Job> Lists<J> {
 /// The jobs of loops that block are done by the threads of the process and send phases.
 impl<J: Job> JobRunner<J> for Arc<Lists<J>> {
     fn submit(&self, job: SharedJob<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
-        if job.kind() == Kind::Computes {
+        if job.kind() == JobKind::Computes {
             return self.helpers.submit(job, ask, results);
         }
         match self.enter(JobTask { job, ask, results: Some(results) }) {

@@ -8,8 +8,8 @@ use crate::accept;
 use crate::served::{DoneOf, EventOf, Handshake, Served};
 use crate::watch::Watch;
 use crate::worker::Worker;
-use forebay_conn::transport::{Failure, Unproven};
-use forebay_conn::{Closing, Event, Handler, Opening, Protocol, Rank, RequestId};
+use forebay_conn::transport::{TransportFailure, Unproven};
+use forebay_conn::{Closing, Handler, Opening, Protocol, Rank, RequestEvent, RequestId};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use forebay_sys::socket::{self, Received, Sent};
 use std::net::SocketAddr;
@@ -37,8 +37,10 @@ impl<H: Handler> Worker<H> {
         sampled: bool,
     ) -> Option<Fate<H::Job>> {
         let mut done: Option<DoneOf<H>> = match event {
-            Some(Event::Done(RequestId::OPENING, done)) => Some(done),
-            Some(Event::Failed(RequestId::OPENING)) => return Some(Fate::Closes(Closing::Reset)),
+            Some(RequestEvent::Done(RequestId::OPENING, done)) => Some(done),
+            Some(RequestEvent::Failed(RequestId::OPENING)) => {
+                return Some(Fate::Closes(Closing::Reset));
+            }
             _ => None,
         };
         loop {
@@ -185,17 +187,19 @@ impl<H: Handler> Worker<H> {
             }
             opening.handshake = Handshake::Failed;
             self.count(match failure {
-                Failure::Protocol => Counter::HandshakesNotTls,
-                Failure::Name => Counter::HandshakesUnknownName,
-                Failure::Client => Counter::HandshakesRefused,
-                Failure::Unproven(Unproven::Missing) => Counter::HandshakesClientMissing,
-                Failure::Unproven(Unproven::Untrusted) => Counter::HandshakesClientUntrusted,
-                Failure::Unproven(Unproven::Expired) => Counter::HandshakesClientExpired,
-                Failure::Unproven(Unproven::Revoked) => Counter::HandshakesClientRevoked,
-                Failure::Unproven(Unproven::Unlisted) => Counter::HandshakesClientUnlisted,
-                Failure::Unproven(Unproven::Wrong) => Counter::HandshakesClientWrong,
-                Failure::Proof => Counter::HandshakesProof,
-                Failure::Rules => Counter::HandshakesFailed,
+                TransportFailure::Protocol => Counter::HandshakesNotTls,
+                TransportFailure::Name => Counter::HandshakesUnknownName,
+                TransportFailure::Client => Counter::HandshakesRefused,
+                TransportFailure::Unproven(Unproven::Missing) => Counter::HandshakesClientMissing,
+                TransportFailure::Unproven(Unproven::Untrusted) => {
+                    Counter::HandshakesClientUntrusted
+                }
+                TransportFailure::Unproven(Unproven::Expired) => Counter::HandshakesClientExpired,
+                TransportFailure::Unproven(Unproven::Revoked) => Counter::HandshakesClientRevoked,
+                TransportFailure::Unproven(Unproven::Unlisted) => Counter::HandshakesClientUnlisted,
+                TransportFailure::Unproven(Unproven::Wrong) => Counter::HandshakesClientWrong,
+                TransportFailure::Proof => Counter::HandshakesProof,
+                TransportFailure::Rules => Counter::HandshakesFailed,
             });
         }
         Fate::Closes(served.stream.end_broken())

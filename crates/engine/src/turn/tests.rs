@@ -5,10 +5,10 @@ use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
 use crate::settings::{Live, SendOrder, Settings};
 use crate::timer::{Over, Timer};
-use forebay_conn::handler::body::Read as Bytes;
+use forebay_conn::handler::body::BodyRead as Bytes;
 use forebay_conn::{
-    Admission, Awaited, Bodies, Hooks, Http, Http1, Job, Journal, NoBody, NoJob, NoRelay, Outcome,
-    Parts, Peer, Plain, Process, Reply, Request,
+    Admission, Awaited, Bodies, HandlerTypes, Hooks, Http, Http1, Job, Journal, NoBody, NoJob,
+    NoRelay, Peer, PlainTransport, Process, ProcessOutcome, Reply, Request,
 };
 use forebay_metrics::Local;
 use forebay_sys::clock;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Answers everything with nothing.
 struct Empty;
 
-impl Parts for Empty {
+impl HandlerTypes for Empty {
     type Body = NoBody;
     type Job = NoJob;
     type Relay = NoRelay;
@@ -36,9 +36,9 @@ impl Process for Empty {
         (): &mut (),
         _: Option<NoJob>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<NoJob> {
+    ) -> ProcessOutcome<NoJob> {
         reply.head(204, b"HTTP/1.1 204 No Content\r\n");
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, _: &'static str, _: &mut Reply<'_, NoBody>) {
@@ -53,7 +53,7 @@ impl Hooks for Empty {}
 
 impl Handler for Empty {
     type Protocol = Http1<Empty>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 /// A client that sends as fast as its body is received does not keep its neighbours waiting.
@@ -66,7 +66,7 @@ fn what_is_received_counts_in_a_turn() {
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     client.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     let head = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
     client.write_all(head.as_bytes()).unwrap();
     let (body, mut sent, mut most) = (vec![0; BODY_BYTES], 0, 0);
@@ -97,7 +97,7 @@ struct Large;
 
 const LARGE_BYTES: usize = 4_000_000;
 
-impl Parts for Large {
+impl HandlerTypes for Large {
     type Body = NoBody;
     type Job = NoJob;
     type Relay = NoRelay;
@@ -113,10 +113,10 @@ impl Process for Large {
         (): &mut (),
         _: Option<NoJob>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<NoJob> {
+    ) -> ProcessOutcome<NoJob> {
         reply.head(200, b"HTTP/1.1 200 OK\r\n");
         reply.copy(&vec![b'x'; LARGE_BYTES]);
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, _: &'static str, _: &mut Reply<'_, NoBody>) {
@@ -131,7 +131,7 @@ impl Hooks for Large {}
 
 impl Handler for Large {
     type Protocol = Http<Large>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 /// The preface, windows without end, and one request.
@@ -147,7 +147,7 @@ fn what_is_sent_counts_in_a_turn_of_many_requests() {
     let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(ONE_OF_HTTP2).unwrap();
     let (mut taken, mut room) = (0, vec![0; 1024 * 1024]);
     while taken < LARGE_BYTES {
@@ -167,7 +167,7 @@ fn a_reset_is_noticed_though_the_socket_never_fills() {
     let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(ONE_OF_HTTP2).unwrap();
     client.set_nonblocking(true).unwrap();
     let (mut taken, mut turns, mut room) = (0, 0, vec![0; 1024 * 1024]);
@@ -198,7 +198,7 @@ fn a_long_turn_makes_no_window_of_sending_shorter() {
     let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let begun_ms = clock::coarse_ms();
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
@@ -217,7 +217,7 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
     let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.set_nonblocking(true).unwrap();
     let mut room = vec![0; 1024 * 1024];
@@ -246,7 +246,7 @@ fn a_client_that_opens_its_windows_is_not_slow() {
     let mut worker = Worker::new(Large, Arc::new(Live::new(Settings::default())), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
         .unwrap();
@@ -286,7 +286,8 @@ fn the_fastest_receiver_goes_on_first() {
     let mut waiting = [(1, 1), (2, 3), (3, 2)].map(|(token, reads)| {
         let (mut client, server) = UnixStream::pair().unwrap();
         server.set_nonblocking(true).unwrap();
-        let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+        let mut served =
+            Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
         served.begin_window(worker.now_ms());
@@ -314,7 +315,7 @@ fn what_is_left_of_an_answer_is_known() {
     let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert_eq!(served.left(&worker.handler), 0);
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
@@ -340,7 +341,7 @@ impl Job for Warm {
     }
 }
 
-impl Parts for Cold {
+impl HandlerTypes for Cold {
     type Body = ();
     type Relay = NoRelay;
     type Job = Warm;
@@ -356,10 +357,10 @@ impl Process for Cold {
         (): &mut (),
         _: Option<()>,
         reply: &mut Reply<'_, ()>,
-    ) -> Outcome<Warm> {
+    ) -> ProcessOutcome<Warm> {
         reply.head(200, b"HTTP/1.1 200 OK\r\n");
         reply.stream((), LARGE_BYTES as u64);
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, _: &'static str, _: &mut Reply<'_, ()>) {
@@ -384,7 +385,7 @@ impl Bodies for Cold {
 
 impl Handler for Cold {
     type Protocol = Http<Cold>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 /// Turns that follow one another at once are one for its neighbours.
@@ -394,7 +395,7 @@ fn jobs_give_no_turn_anew() {
     let mut worker = Worker::new(Cold::default(), Arc::new(Live::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(ONE_OF_HTTP2).unwrap();
     let (first, stream_at) = (&ONE_OF_HTTP2[ONE_OF_HTTP2.len() - 15..], 8);
     for stream in (3..100).step_by(2) {

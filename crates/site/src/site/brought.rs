@@ -9,7 +9,7 @@ use crate::job::{self, Done, Job, Work};
 use crate::load::Loaded;
 use crate::pages::Refusal;
 use crate::work::{Effort, Worked};
-use forebay_conn::{Outcome, Reply, Request};
+use forebay_conn::{ProcessOutcome, Reply, Request};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Site {
         client: impl Fn() -> IpAddr,
         done: Done,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         match done.0.outcome {
             job::JobResult::Loaded { entry, inner, piped, refusal: None } => {
                 let loaded = Loaded { entry, inner, piped };
@@ -31,7 +31,7 @@ impl Site {
             job::JobResult::Loaded { entry, refusal: Some(refusal), .. } => {
                 self.look_who_asks(site, request, client);
                 self.write_error(entry, &refusal, site, request, reply);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
             job::JobResult::Verified(verified) => {
                 self.verified(&verified, site, request, client, reply)
@@ -62,7 +62,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let realms = Arc::clone(&self.content.realms);
         let decision = realms.take(verified, &mut self.credentials);
         match guard::stop(decision, &realms, verified.realm()) {
@@ -83,7 +83,7 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let effort = match Effort::parse(request.head.query.unwrap_or_default()) {
             Ok(effort) => effort,
             Err(error) => {
@@ -95,7 +95,7 @@ impl Site {
         match self.content.work_limit.enter() {
             Some(place) => {
                 let content = self.content.number;
-                Outcome::Job(Job(Work::Perform { content, entry, effort, place }))
+                ProcessOutcome::Job(Job(Work::Perform { content, entry, effort, place }))
             }
             None => {
                 let refusal = Refusal::new(503, "Too much work is waiting already");
@@ -113,7 +113,7 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<Job> {
         let Some(worked) = worked else {
             let refusal = Refusal::new(503, "There is not so much memory");
             let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
@@ -125,6 +125,6 @@ impl Site {
             &worked.head(vhost.pages.is_server_named, vhost.header_rules(&entry.header_rules)),
         );
         Body::send_text(worked.body, entry, reply);
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 }

@@ -3,7 +3,7 @@
 use crate::testing::{Client, Folder, run};
 use crate::{Body, Settings, settings};
 use forebay_conn::Piece;
-use forebay_conn::handler::body::Read;
+use forebay_conn::handler::body::BodyRead;
 use proptest::prelude::*;
 use std::fs;
 use std::io::Write;
@@ -173,17 +173,17 @@ fn read_on(client: &mut Client, body: &mut Body, most: usize) -> Option<Vec<u8>>
     let (mut room, mut all) = (vec![0; most], Vec::new());
     loop {
         match client.site.read(body, &mut room) {
-            Read::Bytes(count) => {
+            BodyRead::Bytes(count) => {
                 assert!(count > 0);
                 all.extend_from_slice(&room[..count]);
             }
-            Read::Cold => {
+            BodyRead::Cold => {
                 let job = client.site.warm(body).expect("only files are cold");
                 client.site.hold(body);
                 run(job);
             }
-            Read::Changed => return None,
-            Read::End => return Some(all),
+            BodyRead::Changed => return None,
+            BodyRead::End => return Some(all),
         }
     }
 }
@@ -227,7 +227,7 @@ fn a_file_changed_in_place_while_it_is_copied_is_noticed() {
             let mut body = out.body.take().unwrap();
             client.site.hold(&mut body);
             let mut room = vec![0; before];
-            while before > 0 && client.site.read(&mut body, &mut room) != Read::Bytes(before) {
+            while before > 0 && client.site.read(&mut body, &mut room) != BodyRead::Bytes(before) {
                 run(client.site.warm(&body).unwrap());
             }
             change();

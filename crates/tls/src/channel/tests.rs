@@ -445,13 +445,13 @@ fn who_looks_whether_a_name_is_ours_is_shown_a_proof() {
             (talked.is_ok(), both.is_open, shown, failure, both.client.is_handshaking())
         };
         proofs.show("a.example", &proof, &key.serialize_der()).unwrap();
-        let seen = (true, false, Some(proof.clone()), Some(Failure::Proof), false);
+        let seen = (true, false, Some(proof.clone()), Some(TransportFailure::Proof), false);
         assert_eq!(look("a.example", ACME_TLS_1), seen);
         let (talked, is_open, shown, ..) = look("a.example", HTTP_2);
         assert!(talked && is_open && shown.is_some_and(|shown| shown != proof));
         let is_refused = |name: &str| {
             let (talked, is_open, _, failure, _) = look(name, ACME_TLS_1);
-            !talked && !is_open && failure != Some(Failure::Proof)
+            !talked && !is_open && failure != Some(TransportFailure::Proof)
         };
         assert!(is_refused("b.example"));
         proofs.hide("a.example");

@@ -11,7 +11,7 @@ use crate::request::Host;
 use crate::response::Reader;
 use crate::retry::{self, Failure};
 use crate::upstreams::{self, Slot, Wait};
-use forebay_conn::handler::relay::Next;
+use forebay_conn::handler::relay::RelayNext;
 use forebay_sys::{client, clock};
 use std::io;
 use std::os::fd::AsFd;
@@ -58,9 +58,9 @@ impl<T> Exchange<T> {
     }
 
     /// Looks whether its turn has come.
-    pub(super) fn look_at_turn(&mut self) -> Result<Option<Next>, Failure> {
+    pub(super) fn look_at_turn(&mut self) -> Result<Option<RelayNext>, Failure> {
         let Some(told) = self.wait.as_mut().and_then(Wait::take) else {
-            return Ok(Some(Next::Wait));
+            return Ok(Some(RelayNext::Wait));
         };
         self.end_wait();
         match told {

@@ -6,7 +6,7 @@ use crate::http2::Http2;
 use crate::link::Event;
 use crate::response::Read;
 use crate::retry::Failure;
-use forebay_conn::handler::relay::Next;
+use forebay_conn::handler::relay::RelayNext;
 use forebay_http::body::{BodyDecoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines};
@@ -16,14 +16,14 @@ use forebay_sys::socket::Received;
 
 impl<T> Exchange<T> {
     /// Looks for the head of the answer.
-    pub(super) fn hear(&mut self) -> Result<Option<Next>, Failure> {
+    pub(super) fn hear(&mut self) -> Result<Option<RelayNext>, Failure> {
         loop {
             if let Some(next) = self.look_at_head()? {
                 return Ok(next);
             }
-            let Some(connection) = &mut self.connection else { return Ok(Some(Next::Wait)) };
+            let Some(connection) = &mut self.connection else { return Ok(Some(RelayNext::Wait)) };
             if !self.can_read {
-                return Ok(Some(Next::Wait));
+                return Ok(Some(RelayNext::Wait));
             }
             // behind an acknowledgement that came alone there would be no room for the rest, and twice as much
             // would be allocated: that much is mapped anew each time
@@ -48,7 +48,7 @@ impl<T> Exchange<T> {
     }
 
     /// Reads a head from what was received. `None` if it is not whole.
-    fn look_at_head(&mut self) -> Result<Option<Option<Next>>, Failure> {
+    fn look_at_head(&mut self) -> Result<Option<Option<RelayNext>>, Failure> {
         if self.script.is_some() {
             return self.look_at_script();
         }
@@ -76,7 +76,7 @@ impl<T> Exchange<T> {
                     }
                 });
                 self.at += len;
-                Ok(Some(Some(Next::Interim(status))))
+                Ok(Some(Some(RelayNext::Interim(status))))
             }
             Ok(Read::Final(head)) => {
                 let noted = self.linked.as_ref().map(|_| Noted::of(&head));

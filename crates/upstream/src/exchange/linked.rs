@@ -8,7 +8,7 @@ use crate::group::Member;
 use crate::link::{Action, Event, Part, Reason};
 use crate::response::Reader;
 use crate::retry::Failure;
-use forebay_conn::handler::relay::Given;
+use forebay_conn::handler::relay::RelayRead;
 use forebay_sys::clock;
 
 impl<T> Exchange<T> {
@@ -158,16 +158,16 @@ impl<T> Exchange<T> {
     }
 
     /// So much of the body has come, or its end.
-    pub(super) fn link_read(&mut self, given: Given) -> Given {
+    pub(super) fn link_read(&mut self, given: RelayRead) -> RelayRead {
         match given {
-            Given::Bytes(count) => self.tell_link(&Event::Body(count as u64)),
-            Given::End => self.tell_link(&Event::End),
-            Given::Nothing => {}
-            Given::Broken => {
+            RelayRead::Bytes(count) => self.tell_link(&Event::Body(count as u64)),
+            RelayRead::End => self.tell_link(&Event::End),
+            RelayRead::Nothing => {}
+            RelayRead::Broken => {
                 self.tell_link(&Event::Broken { has_ended: true });
                 let goes_on = self.linked.as_ref().is_some_and(|linked| linked.is_continuing);
                 if goes_on {
-                    return Given::Nothing;
+                    return RelayRead::Nothing;
                 }
             }
         }

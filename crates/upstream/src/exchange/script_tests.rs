@@ -13,7 +13,7 @@ use crate::settings::{
 };
 use crate::upstreams::Upstreams;
 use forebay_conn::Relay;
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_http::framing::Framing;
 use forebay_http::head::Method;
 use forebay_http::response::{ResponseContext, ResponseHeadLimits};
@@ -112,7 +112,7 @@ impl Table {
     }
 
     /// The application sends this, and the exchange goes on.
-    fn send(&mut self, exchange: &mut Exchange<()>, bytes: &[u8]) -> Next {
+    fn send(&mut self, exchange: &mut Exchange<()>, bytes: &[u8]) -> RelayNext {
         self.theirs.write_all(bytes).unwrap();
         exchange.ready();
         exchange.advance(1)
@@ -141,12 +141,12 @@ fn end(protocol: u8) -> Vec<u8> {
 }
 
 /// The body as far as it goes, in pieces of at most `most`, and how it goes on.
-fn body(exchange: &mut Exchange<()>, most: usize) -> (String, Given) {
+fn body(exchange: &mut Exchange<()>, most: usize) -> (String, RelayRead) {
     let mut body = Vec::new();
     loop {
         let before = body.len();
         match exchange.read(&mut body, most, 1) {
-            Given::Bytes(count) => {
+            RelayRead::Bytes(count) => {
                 assert!(count <= most && body.len() == before + count);
             }
             given => return (String::from_utf8(body).unwrap(), given),
@@ -169,11 +169,11 @@ fn answers_come_in_whatever_pieces() {
     for pieces in [1, 3, 7, 1000] {
         let mut table = Table::new(true);
         let mut exchange = table.get();
-        assert_eq!(exchange.advance(0), Next::Wait);
+        assert_eq!(exchange.advance(0), RelayNext::Wait);
         assert_eq!(table.received(), [b"PARAMS".as_slice(), &[1, 5, 0, 1, 0, 0, 0, 0]].concat());
         let mut found = String::new();
         for piece in answer.chunks(pieces) {
-            if table.send(&mut exchange, piece) == Next::Answer {
+            if table.send(&mut exchange, piece) == RelayNext::Answer {
                 exchange.tell();
                 assert_eq!((exchange.status(), exchange.length()), (Some(404), None));
                 let field = exchange.with_answer(|head| {
@@ -185,7 +185,7 @@ fn answers_come_in_whatever_pieces() {
                 found.push_str(&body(&mut exchange, pieces).0);
             }
         }
-        assert_eq!((&*found, body(&mut exchange, 1).1), ("hello", Given::End));
+        assert_eq!((&*found, body(&mut exchange, 1).1), ("hello", RelayRead::End));
         exchange.give_back(&mut table.pool);
         assert_eq!(table.pool.len(), 1);
         drop(exchange);
@@ -197,18 +197,18 @@ fn answers_come_in_whatever_pieces() {
 fn a_body_goes_in_records_once_it_is_asked_for() {
     let mut table = Table::new(true);
     let mut exchange = table.begin(Method::Post, Framing::Sized(5), true);
-    assert_eq!(exchange.advance(0), Next::Interim(100));
+    assert_eq!(exchange.advance(0), RelayNext::Interim(100));
     assert_eq!(exchange.interim(), b"HTTP/1.1 100 Continue\r\n");
-    assert_eq!(exchange.advance(0), Next::Wait);
+    assert_eq!(exchange.advance(0), RelayNext::Wait);
     exchange.give(b"abc");
     exchange.give(b"de");
     exchange.finish(&mut std::iter::empty());
-    assert_eq!(exchange.advance(0), Next::Wait);
+    assert_eq!(exchange.advance(0), RelayNext::Wait);
     let records = [record(5, b"abc"), record(5, b"de"), record(5, b"")].concat();
     assert_eq!(table.received(), [b"PARAMS".as_slice(), &records].concat());
     let answer = [stdout("Content-Type: a/b\n\nok"), end(0)].concat();
-    assert_eq!(table.send(&mut exchange, &answer), Next::Answer);
-    assert_eq!(body(&mut exchange, 100), ("ok".to_owned(), Given::End));
+    assert_eq!(table.send(&mut exchange, &answer), RelayNext::Answer);
+    assert_eq!(body(&mut exchange, 100), ("ok".to_owned(), RelayRead::End));
 }
 
 #[test]
@@ -222,24 +222,24 @@ fn a_connection_is_kept_when_all_is_over() {
     {
         let mut table = Table::new(keep);
         let mut exchange = table.get();
-        assert_eq!(table.send(&mut exchange, answer), Next::Answer);
+        assert_eq!(table.send(&mut exchange, answer), RelayNext::Answer);
         assert_eq!(exchange.length(), Some(2));
         // the client has all of it before the end was seen
-        assert_eq!(exchange.read(&mut Vec::new(), 2, 1), Given::Bytes(2));
+        assert_eq!(exchange.read(&mut Vec::new(), 2, 1), RelayRead::Bytes(2));
         exchange.give_back(&mut table.pool);
         assert_eq!(table.pool.len(), usize::from(is_kept), "{keep}");
     }
     // an answer before all of the request was there
     let mut table = Table::new(true);
     let mut exchange = table.begin(Method::Post, Framing::Sized(5), false);
-    assert_eq!(table.send(&mut exchange, &sized), Next::Answer);
-    assert_eq!(body(&mut exchange, 100).1, Given::End);
+    assert_eq!(table.send(&mut exchange, &sized), RelayNext::Answer);
+    assert_eq!(body(&mut exchange, 100).1, RelayRead::End);
     exchange.give_back(&mut table.pool);
     assert!(table.pool.is_empty());
     // HEAD: whatever the script says is no body
     let mut table = Table::new(true);
     let mut exchange = table.begin(Method::Head, Framing::None, false);
-    assert_eq!(table.send(&mut exchange, &sized), Next::Answer);
+    assert_eq!(table.send(&mut exchange, &sized), RelayNext::Answer);
     exchange.give_back(&mut table.pool);
     assert_eq!(table.pool.len(), 1);
 }
@@ -253,10 +253,10 @@ fn answers_that_break_off_are_seen() {
     ] {
         let mut table = Table::new(true);
         let mut exchange = table.get();
-        assert_eq!(table.send(&mut exchange, &answer), Next::Answer);
+        assert_eq!(table.send(&mut exchange, &answer), RelayNext::Answer);
         drop(std::mem::replace(&mut table.theirs, UnixStream::pair().unwrap().0));
         exchange.ready();
-        assert_eq!(body(&mut exchange, 100), (expected.to_owned(), Given::Broken));
+        assert_eq!(body(&mut exchange, 100), (expected.to_owned(), RelayRead::Broken));
         exchange.give_back(&mut table.pool);
         assert!(table.pool.is_empty());
     }
@@ -278,13 +278,13 @@ fn what_has_run_is_not_asked_for_again() {
     ] {
         let mut table = Table::new(true);
         let mut exchange = table.begin(method, Framing::None, false);
-        assert_eq!(exchange.advance(0), Next::Wait);
+        assert_eq!(exchange.advance(0), RelayNext::Wait);
         table.received();
         table.theirs.write_all(&answer).unwrap();
         let words = if answer == stderr("oh") { vec!["oh"] } else { Vec::new() };
         drop(std::mem::replace(&mut table.theirs, UnixStream::pair().unwrap().0));
         exchange.ready();
-        assert_eq!(exchange.advance(1), Next::Answer);
+        assert_eq!(exchange.advance(1), RelayNext::Answer);
         let failure = exchange.failure().map(|failed| match failed {
             Failed::Asked(failure, _) => failure,
             other => panic!("{other:?}"),

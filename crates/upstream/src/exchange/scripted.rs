@@ -5,7 +5,7 @@ use super::state::{Coming, Exchange, RECEIVE_BYTES, Seen};
 use crate::fastcgi::{Error, Piece, Read};
 use crate::retry::Failure;
 use crate::settings;
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_http::head::Lines;
 use forebay_http::response::{ParsedResponse, Response, ResponseHeadLimits};
 use forebay_sys::clock;
@@ -26,7 +26,7 @@ impl<T> Exchange<T> {
     }
 
     /// Reads the head from what was received. `None` if it is not whole.
-    pub(super) fn look_at_script(&mut self) -> Result<Option<Option<Next>>, Failure> {
+    pub(super) fn look_at_script(&mut self) -> Result<Option<Option<RelayNext>>, Failure> {
         let Some(script) = self.script.as_mut() else { return Ok(None) };
         let read = script.read(&self.received[self.at..]);
         match read {
@@ -66,24 +66,24 @@ impl<T> Exchange<T> {
     }
 
     /// Appends the next bytes of the body, at most `most`.
-    pub(super) fn read_script(&mut self, out: &mut Vec<u8>, most: usize) -> Given {
+    pub(super) fn read_script(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
         loop {
             match self.read_received(out, most) {
                 Ok(0) => {}
-                Ok(count) => return Given::Bytes(count),
+                Ok(count) => return RelayRead::Bytes(count),
                 Err(_) => return self.broken(),
             }
             if self.coming.is_over() {
-                return Given::End;
+                return RelayRead::End;
             }
             match self.receive(RECEIVE_BYTES, None) {
-                Given::Bytes(_) => {}
-                Given::Nothing => {
+                RelayRead::Bytes(_) => {}
+                RelayRead::Nothing => {
                     // what waits for long takes no memory
                     self.received = Vec::new();
-                    return Given::Nothing;
+                    return RelayRead::Nothing;
                 }
-                Given::End | Given::Broken => return self.broken(),
+                RelayRead::End | RelayRead::Broken => return self.broken(),
             }
         }
     }
@@ -124,7 +124,7 @@ impl<T> Exchange<T> {
             }
             self.can_read = true;
             if self.coming.is_over()
-                || !matches!(self.receive(RECEIVE_BYTES, None), Given::Bytes(_))
+                || !matches!(self.receive(RECEIVE_BYTES, None), RelayRead::Bytes(_))
             {
                 return;
             }

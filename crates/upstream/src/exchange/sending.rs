@@ -9,7 +9,7 @@ use crate::link::Event;
 use crate::queue::Asking;
 use crate::retry::Failure;
 use crate::upstreams;
-use forebay_conn::handler::relay::Next;
+use forebay_conn::handler::relay::RelayNext;
 use forebay_sys::clock;
 use forebay_sys::socket::{self, Sent};
 use std::os::fd::AsFd;
@@ -187,11 +187,11 @@ impl<T> Exchange<T> {
     }
 
     /// Looks whether there is a connection now.
-    pub(super) fn look_at_connection(&mut self) -> Result<Option<Next>, Failure> {
+    pub(super) fn look_at_connection(&mut self) -> Result<Option<RelayNext>, Failure> {
         let (until, ends) = self.may_send();
-        let Some(connection) = &mut self.connection else { return Ok(Some(Next::Wait)) };
+        let Some(connection) = &mut self.connection else { return Ok(Some(RelayNext::Wait)) };
         if !self.can_write {
-            return Ok(Some(Next::Wait));
+            return Ok(Some(RelayNext::Wait));
         }
         // none are taken while there is no connection, and none ever if there is to be none
         match connection.begin(&self.to[self.sent..until], ends) {
@@ -204,7 +204,7 @@ impl<T> Exchange<T> {
             }
             Ok(Sent::Blocked) => {
                 self.can_write = false;
-                Ok(Some(Next::Wait))
+                Ok(Some(RelayNext::Wait))
             }
             Ok(Sent::Broken) => Err(Failure::Connect),
             Err(error) => Err(self.not_connected(&error)),

@@ -9,7 +9,7 @@ use crate::ranks::{RequestKey, Standing};
 use crate::timer::Over;
 use crate::waits::Waiting;
 use crate::worker::Worker;
-use forebay_conn::{Await, Closing, Event, Handler, Protocol, Rank, RequestId};
+use forebay_conn::{Await, Closing, Handler, Protocol, Rank, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Once;
@@ -177,7 +177,7 @@ impl<H: Handler> Shared<H> {
         if connection.state != SlotState::Serving {
             return true;
         }
-        connection.served.keep_event(Event::Socket(id));
+        connection.served.keep_event(RequestEvent::Socket(id));
         if !connection.is_held() {
             self.list(slot, Phase::Process);
         }

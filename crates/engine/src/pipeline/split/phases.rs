@@ -15,7 +15,7 @@ use crate::served::{DoneOf, EventOf, Served};
 use crate::turn::Fate;
 use crate::waits::Waiting;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Event, Handler, Kind, Protocol, RequestId};
+use forebay_conn::{Closing, Handler, JobKind, Protocol, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Once;
@@ -179,7 +179,7 @@ impl<H: Handler> Shared<H> {
         let Some(connection) = slot.connection() else { return };
         if connection.state == SlotState::Serving && connection.awaits_turn(key.request) {
             connection.served.waits.remove(key.request);
-            self.tell(slot, Phase::Process, Event::Called(key.request), worker, task_run);
+            self.tell(slot, Phase::Process, RequestEvent::Called(key.request), worker, task_run);
         }
     }
 
@@ -189,7 +189,7 @@ impl<H: Handler> Shared<H> {
         let Some(connection) = slot.connection() else { return };
         if connection.state == SlotState::Serving && connection.awaits_not_before(key.request) {
             connection.served.waits.remove(key.request);
-            self.tell(slot, Phase::Receive, Event::Due(key.request), worker, task_run);
+            self.tell(slot, Phase::Receive, RequestEvent::Due(key.request), worker, task_run);
         }
     }
 
@@ -334,11 +334,11 @@ impl<H: Handler> Shared<H> {
         let mut own = None;
         for (job, ask) in jobs {
             let taken = match job.kind() {
-                Kind::Computes => {
+                JobKind::Computes => {
                     let results: Arc<dyn Results<_>> = Arc::clone(&self.lists) as _;
                     self.lists.submit(job, ask, results)
                 }
-                Kind::Blocks => match self.lists.enter(JobTask { job, ask, results: None }) {
+                JobKind::Blocks => match self.lists.enter(JobTask { job, ask, results: None }) {
                     LaneEntry::Free(job_task) if own.is_none() && ask.phase == phase => {
                         own = Some(job_task);
                         true
@@ -398,14 +398,16 @@ impl<H: Handler> Shared<H> {
         }
         match done {
             Some(done) if id == RequestId::SENDING => {
-                self.go_on(slot, Phase::Send, Some(Event::Done(id, done)), worker, task_run);
+                self.go_on(slot, Phase::Send, Some(RequestEvent::Done(id, done)), worker, task_run);
             }
-            Some(done) => self.tell(slot, Phase::Process, Event::Done(id, done), worker, task_run),
+            Some(done) => {
+                self.tell(slot, Phase::Process, RequestEvent::Done(id, done), worker, task_run)
+            }
             // without it nothing more of the connection can be sent, or received
             None if id == RequestId::SENDING || id == RequestId::OPENING => {
                 self.close(slot, Closing::Reset, worker);
             }
-            None => self.tell(slot, Phase::Process, Event::Failed(id), worker, task_run),
+            None => self.tell(slot, Phase::Process, RequestEvent::Failed(id), worker, task_run),
         }
     }
 

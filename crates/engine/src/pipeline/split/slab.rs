@@ -8,7 +8,7 @@ use crate::sockets::Watched;
 use crate::timer::Timer;
 use crate::waits::Waiting;
 use crate::watched_listeners;
-use forebay_conn::{Await, Handler, Kind, Protocol, RequestId};
+use forebay_conn::{Await, Handler, JobKind, Protocol, RequestId};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::ranked::Key;
 use forebay_sys::epoll::{Once, ReadyDescriptor};
@@ -179,7 +179,7 @@ impl<H: Handler> Connection<H> {
         }
         // the threads of the pipeline look themselves whether its client has left, before each job
         let is_away = |waiting: &_| match waiting {
-            Waiting::Job(shared_job) => shared_job.kind() == Kind::Computes,
+            Waiting::Job(shared_job) => shared_job.kind() == JobKind::Computes,
             Waiting::NotBefore => true,
             Waiting::Turn(_) => false,
         };

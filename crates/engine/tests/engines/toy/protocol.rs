@@ -4,7 +4,7 @@
 use super::client::{ANSWER, ASK, CHUNK, DATA, DONE, END, HEADER, RESET, UPGRADE, header, message};
 use super::handler::{Body, Done, Mode, Ticket, ToyHandler, Work};
 use super::kit::Kit;
-use forebay_conn::handler::body::Read as BodyRead;
+use forebay_conn::handler::body::BodyRead;
 use forebay_conn::*;
 use forebay_http::head::{Head, Lines, ParsedHead};
 use forebay_metrics::{Counter, Stopwatch};
@@ -48,7 +48,7 @@ pub(super) struct Toy {
 struct Kept {
     /// The client's number for it.
     number: u32,
-    exchange: Exchange<Ticket, Stage>,
+    exchange: KeptRequest<Ticket, Stage>,
     line: Option<u16>,
     body_bytes: u64,
 }
@@ -180,12 +180,16 @@ impl Toy {
     }
 
     /// Something has happened to a request, if that is still there.
-    fn happened<M: Mode, S: Stopwatch>(&mut self, cx: &mut Cx<'_, M, S>, event: Event<Done>) {
-        let (Event::Done(id, _)
-        | Event::Failed(id)
-        | Event::Called(id)
-        | Event::Due(id)
-        | Event::Socket(id)) = event;
+    fn happened<M: Mode, S: Stopwatch>(
+        &mut self,
+        cx: &mut Cx<'_, M, S>,
+        event: RequestEvent<Done>,
+    ) {
+        let (RequestEvent::Done(id, _)
+        | RequestEvent::Failed(id)
+        | RequestEvent::Called(id)
+        | RequestEvent::Due(id)
+        | RequestEvent::Socket(id)) = event;
         if let Some(tunnel) = &mut self.tunnel
             && tunnel.kept.id() == id
         {
@@ -194,14 +198,16 @@ impl Toy {
         let Some(at) = self.at(id) else { return };
         let stage = &mut self.requests[at].exchange.stage;
         match (event, std::mem::replace(stage, Stage::New)) {
-            (Event::Done(_, done), Stage::Job(None)) => self.answer(cx, at, Some(done)),
-            (Event::Done(_, Done::Warm), Stage::Warming(body, None)) => *stage = Stage::Body(body),
-            (Event::Failed(_), Stage::Job(None) | Stage::Warming(_, None)) => {
+            (RequestEvent::Done(_, done), Stage::Job(None)) => self.answer(cx, at, Some(done)),
+            (RequestEvent::Done(_, Done::Warm), Stage::Warming(body, None)) => {
+                *stage = Stage::Body(body)
+            }
+            (RequestEvent::Failed(_), Stage::Job(None) | Stage::Warming(_, None)) => {
                 self.reset(cx, at, FAILED, Settled::Cut);
             }
-            (Event::Called(_), Stage::Ready) => self.answer(cx, at, None),
-            (Event::Due(_), Stage::Early) => *stage = Stage::Whole,
-            (Event::Socket(_), Stage::Up(mut up)) => {
+            (RequestEvent::Called(_), Stage::Ready) => self.answer(cx, at, None),
+            (RequestEvent::Due(_), Stage::Early) => *stage = Stage::Whole,
+            (RequestEvent::Socket(_), Stage::Up(mut up)) => {
                 (up.can_read, up.can_write) = (true, true);
                 *stage = Stage::Up(up);
             }
@@ -291,7 +297,7 @@ impl Toy {
             reply.answers(request.head);
             let outcome = handler.process(request, &mut grant.ticket, done, &mut reply);
             let status = reply.status();
-            if let Outcome::Replied = outcome {
+            if let ProcessOutcome::Replied = outcome {
                 let ticket = Some(&grant.ticket);
                 let answered = Answered { peer, request: Some(request), ticket, status, stages };
                 *line = handler.line(&answered);
@@ -300,10 +306,10 @@ impl Toy {
         });
         let number = kept.number;
         match outcome {
-            Some(Outcome::Relay(none)) => match *none {},
-            Some(Outcome::Job(job)) => kept.exchange.stage = Stage::Job(Some(job)),
-            Some(Outcome::HandOver) => self.reset(cx, at, UNFIT, Settled::Cut),
-            Some(Outcome::Replied) => {
+            Some(ProcessOutcome::Relay(none)) => match *none {},
+            Some(ProcessOutcome::Job(job)) => kept.exchange.stage = Stage::Job(Some(job)),
+            Some(ProcessOutcome::HandOver) => self.reset(cx, at, UNFIT, Settled::Cut),
+            Some(ProcessOutcome::Replied) => {
                 cx.budget = cx.budget.saturating_sub(1);
                 let bytes = &mut cx.out.bytes;
                 message(number, ANSWER, &status.to_be_bytes(), bytes);
@@ -506,7 +512,7 @@ impl Toy {
         let grant = Grant { rank, client, wait_ms, ticket };
         let id = RequestId(self.next);
         (self.next, self.rank) = (self.next + 1, rank);
-        let exchange = Exchange::keep(id, &request, &bytes, grant, stages, Stage::New);
+        let exchange = KeptRequest::keep(id, &request, &bytes, grant, stages, Stage::New);
         self.requests.push(Kept { number, exchange, line: None, body_bytes: 0 });
         let at = self.requests.len() - 1;
         match refusal {

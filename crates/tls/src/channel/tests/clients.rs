@@ -87,7 +87,10 @@ fn alone(identity: Arc<Identity>) -> Arc<Identities> {
 }
 
 /// What becomes of a client.
-fn outcome(client: &Arc<ClientConfig>, identities: &Arc<Identities>) -> Result<Secured, Failure> {
+fn outcome(
+    client: &Arc<ClientConfig>,
+    identities: &Arc<Identities>,
+) -> Result<Secured, TransportFailure> {
     let mut both = Both::new(client, "a.example", identities);
     let _ = both.talk();
     match Transport::<Work>::failure(&both.server) {
@@ -116,7 +119,7 @@ fn clients_are_taken_by_their_certificates() {
             match asked {
                 ClientAuth::Optional => assert_eq!(without.unwrap().client, None),
                 ClientAuth::Required => {
-                    assert_eq!(without, Err(Failure::Unproven(Unproven::Missing)));
+                    assert_eq!(without, Err(TransportFailure::Unproven(Unproven::Missing)));
                 }
             }
             let bad = |client: &Arc<ClientConfig>, revoked: &[Revoked]| {
@@ -142,7 +145,11 @@ fn clients_are_taken_by_their_certificates() {
                 (&good, &[ca.list(8, 2021)], Unproven::Unlisted),
                 (&good, &[other.list(8, 2999)], Unproven::Unlisted),
             ] {
-                assert_eq!(bad(client, revoked), Failure::Unproven(expected), "{expected:?}");
+                assert_eq!(
+                    bad(client, revoked),
+                    TransportFailure::Unproven(expected),
+                    "{expected:?}"
+                );
             }
             assert!(outcome(&good, &clients(&[ca.list(8, 2999)])).is_ok());
         }
@@ -181,7 +188,7 @@ fn a_session_is_resumed_where_the_same_is_asked() {
         {
             let (is_open, failure, _) = talk(&client, name, identities);
             assert!(!is_open, "{name}");
-            assert_eq!(failure, Some(Failure::Unproven(Unproven::Missing)), "{name}");
+            assert_eq!(failure, Some(TransportFailure::Unproven(Unproven::Missing)), "{name}");
         }
         // a client that has shown a certificate resumes, and is known
         let client = ca.client_with(&ca, version, |_| {});
