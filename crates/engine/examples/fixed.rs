@@ -8,10 +8,10 @@ use forebay_conn::{
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::admission;
-use forebay_engine::control::Control;
+use forebay_engine::control::EngineControl;
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
-use forebay_engine::helpers::{Helpers, Threads};
+use forebay_engine::helpers::{HelperThreads, Helpers};
 use forebay_engine::ranks::Ranks;
 use forebay_metrics::Local;
 use forebay_sys::socket::{ListenOptions, listen};
@@ -69,19 +69,19 @@ fn main() -> std::io::Result<()> {
     );
     let socket = listen(address, ListenOptions { backlog: 1024, reuse_port: false })?;
     println!("http://{address}");
-    let parts = event::Parts {
+    let parts = event::LoopParts {
         listeners: vec![Listener::new(socket, address)],
         handler: Fixed(head.into_bytes(), body),
         settings: Arc::default(),
-        admission: admission::Admission::new(10_000, 10_000),
+        admission: admission::ConnectionAdmission::new(10_000, 10_000),
         helpers: Helpers::new(
             Arc::new([]),
-            Threads { blocking: 0, computing: 0 },
+            HelperThreads { blocking: 0, computing: 0 },
             &Ranks::default(),
             0,
         )?,
         ranks: Ranks::default(),
-        control: Arc::new(Control::new(1)?),
+        control: Arc::new(EngineControl::new(1)?),
         index: 0,
         metrics: Arc::new(Local::default()),
     };

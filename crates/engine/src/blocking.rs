@@ -1,15 +1,15 @@
 //! How a thread waits that has one connection: in poll, for a permit to answer, or in the job itself.
 
-use crate::control::{Control, Ended, Order};
+use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::helpers::SharedJob;
 use crate::linger::Linger;
 use crate::permits::Permit;
 use crate::served::{DoneOf, EventOf, Served};
 use crate::stock::Stock;
-use crate::straight::{self, Answers, Gone, Next, Wait};
-use crate::timer::{Over, Timer};
-use crate::waits::Waiting;
-use crate::watch::Watch;
+use crate::straight::{self, AfterWait, Answerable, Gone, Wait};
+use crate::timer::{ConnectionTimer, TimedOut};
+use crate::waits::RequestWait;
+use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Job, JobKind, Protocol, RequestEvent, RequestId, Wants};
 use forebay_metrics::Counter;
@@ -35,10 +35,10 @@ const JOB_PATIENCE: Duration = Duration::from_millis(200);
 /// each, what the client has sent meanwhile is looked at, if the protocol goes on with it.
 pub(crate) struct Blocking<'c, H: Handler> {
     worker: &'c mut Worker<H>,
-    control: &'c Control,
+    control: &'c EngineControl,
     stock: &'c Stock<H>,
     heartbeat: Option<usize>,
-    timer: Timer,
+    timer: ConnectionTimer,
     todo: VecDeque<(RequestId, Todo<H::Job>)>,
     /// Requests that may not be answered yet, each with its moment.
     early: Vec<(u64, RequestId)>,
@@ -75,7 +75,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
     /// threads that it turns, if there is one.
     pub(crate) fn new(
         worker: &'c mut Worker<H>,
-        control: &'c Control,
+        control: &'c EngineControl,
         stock: &'c Stock<H>,
         heartbeat: Option<usize>,
     ) -> Blocking<'c, H> {
@@ -84,7 +84,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
             control,
             stock,
             heartbeat,
-            timer: Timer::default(),
+            timer: ConnectionTimer::default(),
             todo: VecDeque::new(),
             early: Vec::new(),
             writable: false,
@@ -107,7 +107,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         served: &Served<H>,
         interest: PollInterest,
         timeout_ms: u64,
-        known: Order,
+        known: LoopOrder,
     ) -> (Readiness, Option<RequestId>) {
         // without memory for poll there is none for the answer
         let broken = Readiness { broken: true, ..Readiness::default() };
@@ -116,7 +116,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         let bell = (self.control.stronger_than(known).as_fd(), PollInterest::Read);
         if !served.conn.has_sockets() && !is_over {
             let ready = match known {
-                Order::Stop => poll::wait([client], timeout_ms).map(|[client]| client),
+                LoopOrder::Stop => poll::wait([client], timeout_ms).map(|[client]| client),
                 _ => poll::wait([client, bell], timeout_ms).map(|[client, _]| client),
             };
             return (ready.unwrap_or(broken), None);
@@ -169,7 +169,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
                 Err(still) => asked = still,
             }
             left_ms -= most_ms;
-            if left_ms == 0 || self.control.order() == Order::Stop {
+            if left_ms == 0 || self.control.order() == LoopOrder::Stop {
                 return Ok(());
             }
             self.worker.handler.rest();
@@ -202,7 +202,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
                 self.rest();
                 self.await_job_permit(served, id);
             }
-            JobKind::Computes if self.answers() == Answers::None => {
+            JobKind::Computes if self.answers() == Answerable::None => {
                 match self.await_permit(served, id, self.time_left_ms()) {
                     Err(Gone) => return JobEnd::Gone,
                     Ok(()) if self.permit.is_none() => return JobEnd::Late,
@@ -219,7 +219,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         let Some(job) = job.take() else { return JobEnd::Late };
         let sampled = self.worker.is_sampled();
         let metrics = &self.worker.metrics;
-        let mut watch = Watch::new(metrics, sampled);
+        let mut watch = TurnStopwatch::new(metrics, sampled);
         let done = catch_unwind(AssertUnwindSafe(|| job.run(metrics, &mut watch)));
         done.map_or(JobEnd::Panicked, JobEnd::Done)
     }
@@ -230,7 +230,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         &mut self,
         served: &mut Served<H>,
         timeout_ms: u64,
-        known: Order,
+        known: LoopOrder,
     ) -> Result<Option<RequestId>, Gone> {
         let interest = match served.pending {
             Some(_) if served.reads_meanwhile() && !served.readable => PollInterest::Both,
@@ -339,8 +339,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         self.worker
     }
 
-    fn begin_turn(&mut self, order: Order) {
-        self.worker.draining = order >= Order::Drain;
+    fn begin_turn(&mut self, order: LoopOrder) {
+        self.worker.draining = order >= LoopOrder::Drain;
         self.worker.read_clocks();
         if let Some(number) = self.heartbeat {
             self.control.thread_heartbeat(number, self.worker.now_ms());
@@ -349,11 +349,11 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         self.worker.observe(|| self.stock.load());
     }
 
-    fn answers(&self) -> Answers {
+    fn answers(&self) -> Answerable {
         match self.permit {
-            Some((id, _)) => Answers::Called(id),
-            None if self.stock.permits.is_some() => Answers::None,
-            None => Answers::All,
+            Some((id, _)) => Answerable::Called(id),
+            None if self.stock.permits.is_some() => Answerable::None,
+            None => Answerable::All,
         }
     }
 
@@ -363,13 +363,13 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     }
 
     fn enqueue(&mut self, served: &mut Served<H>, id: RequestId) -> Result<(), Gone> {
-        served.waits.add(id, Waiting::Turn(None));
+        served.waits.add(id, RequestWait::Turn(None));
         self.todo.push_back((id, Todo::Answer));
         Ok(())
     }
 
     fn keep_early(&mut self, served: &mut Served<H>, id: RequestId, wait_ms: u32) {
-        served.waits.add(id, Waiting::NotBefore);
+        served.waits.add(id, RequestWait::NotBefore);
         self.early.push((self.worker.not_before_ms(wait_ms), id));
     }
 
@@ -378,35 +378,37 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         true
     }
 
-    fn time(&mut self, served: &mut Served<H>) -> Option<Over> {
+    fn time(&mut self, served: &mut Served<H>) -> Option<TimedOut> {
         self.timer.set(served, self.worker);
         self.timer.over(served, self.worker)
     }
 
-    fn next(&mut self, mut served: Box<Served<H>>, known: Order) -> Next<H> {
+    fn next(&mut self, mut served: Box<Served<H>>, known: LoopOrder) -> AfterWait<H> {
         if let Some(id) = self.take_due() {
             served.waits.remove(id);
-            return Next::Event(served, RequestEvent::Due(id));
+            return AfterWait::Event(served, RequestEvent::Due(id));
         }
         if !self.todo.is_empty() {
             if served.goes_on() {
                 match self.look(&mut served, 0, known) {
-                    Err(Gone) => return Next::Gone(served),
-                    Ok(Some(request)) => return Next::Event(served, RequestEvent::Socket(request)),
+                    Err(Gone) => return AfterWait::Gone(served),
+                    Ok(Some(request)) => {
+                        return AfterWait::Event(served, RequestEvent::Socket(request));
+                    }
                     Ok(None) if served.can_go_on(self.writable) => {
-                        return Next::Ready(served);
+                        return AfterWait::Ready(served);
                     }
                     Ok(None) => {}
                 }
             }
             return match self.do_next(&mut served) {
-                Err(Gone) => Next::Gone(served),
-                Ok(None) => Next::Ready(served),
-                Ok(Some(event)) => Next::Event(served, event),
+                Err(Gone) => AfterWait::Gone(served),
+                Ok(None) => AfterWait::Ready(served),
+                Ok(Some(event)) => AfterWait::Event(served, event),
             };
         }
         if served.can_go_on(false) {
-            return Next::Ready(served);
+            return AfterWait::Ready(served);
         }
         let not_before_ms = self.early.iter().map(|(at_ms, _)| *at_ms).min().unwrap_or(u64::MAX);
         let until_ms = self.timer.at_ms().min(not_before_ms);
@@ -418,15 +420,15 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
             seen = self.look(&mut served, timeout_ms - REST_MS, known);
         }
         match seen {
-            Err(Gone) => Next::Gone(served),
-            Ok(Some(request)) => Next::Event(served, RequestEvent::Socket(request)),
+            Err(Gone) => AfterWait::Gone(served),
+            Ok(Some(request)) => AfterWait::Event(served, RequestEvent::Socket(request)),
             Ok(None) => {
                 self.worker.read_clocks();
                 match self.take_due() {
-                    None => Next::Ready(served),
+                    None => AfterWait::Ready(served),
                     Some(id) => {
                         served.waits.remove(id);
-                        Next::Event(served, RequestEvent::Due(id))
+                        AfterWait::Event(served, RequestEvent::Due(id))
                     }
                 }
             }
@@ -477,7 +479,7 @@ impl<H: Handler> Stock<H> {
         &self,
         worker: &mut Worker<H>,
         served: Box<Served<H>>,
-        control: &Control,
+        control: &EngineControl,
         number: Option<usize>,
     ) -> Ended {
         let _occupied = self.occupy();
@@ -494,7 +496,7 @@ impl<H: Handler> Stock<H> {
         worker: &mut Worker<H>,
         served: Box<Served<H>>,
         closing: Closing,
-        control: &Control,
+        control: &EngineControl,
     ) {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, None);

@@ -1,7 +1,7 @@
 //! Connections that wait for their next request: when all places are taken, one of the lowest rank
 //! is closed for a client of its rank or a higher one.
 
-use crate::ranks::{Ranks, Standing};
+use crate::ranks::{RankedClient, Ranks};
 use forebay_conn::Rank;
 use forebay_control::ranked::{Key, Ranked};
 use forebay_sys::poll::{self, PollInterest};
@@ -37,7 +37,7 @@ impl Idle {
 
     /// The connection with this token is idle from now on. The key is for when it is no longer.
     #[inline]
-    pub(crate) fn add(&mut self, standing: Standing, token: u64) -> Option<Key> {
+    pub(crate) fn add(&mut self, standing: RankedClient, token: u64) -> Option<Key> {
         let rank = self.reversed(standing.rank);
         self.tokens.as_mut()?.push(rank, standing.client, 1, token).ok()
     }
@@ -70,16 +70,16 @@ pub(crate) fn has_news(socket: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::Settings;
+    use crate::ranks::OrderSettings;
 
     #[test]
     fn the_lowest_makes_room_and_never_for_somebody_below() {
-        let mut idle = Idle::new(&Ranks::new(&Settings {
+        let mut idle = Idle::new(&Ranks::new(&OrderSettings {
             shares: [0.0, 0.2, 0.2].into(),
-            ..Settings::default()
+            ..OrderSettings::default()
         }));
         let mut keys: Vec<_> = [(1, 10), (2, 20), (2, 21), (0, 1), (2, 22)]
-            .map(|(rank, token)| idle.add(Standing { rank, client: token / 21 }, token))
+            .map(|(rank, token)| idle.add(RankedClient { rank, client: token / 21 }, token))
             .into();
         idle.remove(&mut keys[1]);
         idle.remove(&mut keys[1]);
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn with_one_rank_nobody_makes_room() {
         let mut idle = Idle::new(&Ranks::default());
-        assert_eq!(idle.add(Standing::default(), 7), None);
+        assert_eq!(idle.add(RankedClient::default(), 7), None);
         assert_eq!(idle.take(Rank::FIRST), None);
     }
 }

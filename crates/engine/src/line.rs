@@ -8,7 +8,7 @@
 //! A listener whose connections all have one rank stands among them, as a client of its own: what it has
 //! queued costs no descriptor until it is its turn.
 
-use crate::ranks::{Ranks, RequestKey, Shares, Standing};
+use crate::ranks::{RankedClient, Ranks, RequestKey, Shares};
 use crate::watched_listeners::FIRST_LISTENER;
 use forebay_conn::{Rank, RequestId};
 use forebay_control::ranked::{Key, Ranked, Turn};
@@ -19,7 +19,7 @@ use forebay_sys::clock;
 pub(crate) const BATCH: usize = 32;
 
 /// Those who wait to be answered.
-pub(crate) struct Line {
+pub(crate) struct ReadyQueue {
     /// Requests, and when each was there.
     queue: Ranked<(RequestKey, u64)>,
     shares: Shares,
@@ -34,12 +34,12 @@ pub(crate) struct Called {
     began_ns: u64,
 }
 
-impl Line {
+impl ReadyQueue {
     /// A line in this order; `None` if there is none.
-    pub(crate) fn new(ranks: &Ranks) -> Option<Line> {
+    pub(crate) fn new(ranks: &Ranks) -> Option<ReadyQueue> {
         let line = || {
             let (queue, shares) = ranks.queue();
-            Line { queue, shares, ranks: ranks.clone() }
+            ReadyQueue { queue, shares, ranks: ranks.clone() }
         };
         ranks.is_ordered().then(line)
     }
@@ -58,8 +58,8 @@ impl Line {
 
     /// This request is there. `None` if there is no room, which there always is for as many as there
     /// may be.
-    pub(crate) fn join(&mut self, standing: Standing, request: RequestKey) -> Option<Key> {
-        let Standing { rank, client } = standing;
+    pub(crate) fn join(&mut self, standing: RankedClient, request: RequestKey) -> Option<Key> {
+        let RankedClient { rank, client } = standing;
         self.queue.push(rank, client, 1, (request, clock::monotonic_ns())).ok()
     }
 
@@ -109,21 +109,21 @@ pub(crate) fn listener_of(request: RequestKey) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::Settings;
+    use crate::ranks::OrderSettings;
     use forebay_metrics::{ClassEvent, RefusalReason, RefusedAt, Totals};
     use std::sync::Arc;
 
     #[test]
     fn a_refusal_is_charged_in_the_order_and_not_in_the_ledger() {
         let (shares, slots) = (Arc::new([0.0, 0.05]), Arc::new([ClassSlot(3), ClassSlot(4)]));
-        let ranks = Ranks::new(&Settings { shares, slots, ..Settings::default() });
-        let mut line = Line::new(&ranks).unwrap();
+        let ranks = Ranks::new(&OrderSettings { shares, slots, ..OrderSettings::default() });
+        let mut line = ReadyQueue::new(&ranks).unwrap();
         let metrics = Local::default();
         for event in
             [ClassEvent::Refused(RefusedAt::Request, RefusalReason::Agent), ClassEvent::Answered]
         {
             let request = RequestKey { connection: 7, ..RequestKey::default() };
-            line.join(Standing { rank: 1, client: 1 }, request).unwrap();
+            line.join(RankedClient { rank: 1, client: 1 }, request).unwrap();
             let (called_request, called) = line.call(clock::monotonic_ns(), &metrics).unwrap();
             assert_eq!(called_request, request);
             let in_order = || line.queue.worked_ns().nth(1).unwrap();

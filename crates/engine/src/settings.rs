@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// What an engine is told when it is made.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct EngineSettings {
     /// Bounds on what one connection may ask for.
     pub limits: ConnectionLimits,
     /// How long is waited for what.
@@ -46,9 +46,9 @@ pub enum SendOrder {
     Shortest,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for EngineSettings {
+    fn default() -> EngineSettings {
+        EngineSettings {
             limits: ConnectionLimits::default(),
             timeouts: Timeouts::default(),
             keep_alive: None,
@@ -66,7 +66,7 @@ impl Default for Settings {
 
 /// Settings that may be replaced while engines run. Each worker has a copy and looks once per turn
 /// whether there is a newer one.
-pub type Live = Versioned<Settings>;
+pub type LiveSettings = Versioned<EngineSettings>;
 
 /// How long is waited for what, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ pub struct Timeouts {
     pub head_ms: u64,
     /// From the end of the head to the end of the body.
     pub body_ms: u64,
-    /// From an answer to the next request, unless [`Settings::keep_alive`] says less.
+    /// From an answer to the next request, unless [`EngineSettings::keep_alive`] says less.
     pub idle_ms: u64,
     /// For a job of a helper thread.
     pub job_ms: u64,

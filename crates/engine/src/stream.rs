@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(crate) const SEAL_BYTES: usize = 16 * 1024;
 
 /// A socket and its transport.
-pub struct Stream<H: Handler> {
+pub struct SocketStream<H: Handler> {
     socket: OwnedFd,
     transport: H::Transport,
     /// Sealed, and not yet taken by the client.
@@ -57,10 +57,10 @@ struct Unsent {
     sent: usize,
 }
 
-impl<H: Handler> Stream<H> {
+impl<H: Handler> SocketStream<H> {
     /// A connection that was just accepted.
-    pub fn new(socket: OwnedFd, transport: H::Transport) -> Stream<H> {
-        Stream { socket, transport, unsent: None, has_ended: false }
+    pub fn new(socket: OwnedFd, transport: H::Transport) -> SocketStream<H> {
+        SocketStream { socket, transport, unsent: None, has_ended: false }
     }
 
     /// Whether the bytes of the socket are those of the protocol.
@@ -183,7 +183,7 @@ impl<H: Handler> Stream<H> {
     }
 
     /// Sends what is sealed in the wire. What the client does not take at once waits here. Returns how many
-    /// bytes it took; that the connection has failed is seen by the next [`flush`](Stream::flush).
+    /// bytes it took; that the connection has failed is seen by the next [`flush`](SocketStream::flush).
     pub(crate) fn send_sealed(&mut self, wire: &mut Wire) -> usize {
         let mut sent = 0;
         if self.unsent.is_none()
@@ -208,7 +208,7 @@ impl<H: Handler> Stream<H> {
         }
     }
 
-    /// Seals the end of our direction. What is left to do is done by [`flush`](Stream::flush).
+    /// Seals the end of our direction. What is left to do is done by [`flush`](SocketStream::flush).
     pub(crate) fn end(&mut self) {
         if !self.transport.is_plain() && !std::mem::replace(&mut self.has_ended, true) {
             let unsent = self.unsent.get_or_insert_default();
@@ -273,7 +273,7 @@ impl<H: Handler> Stream<H> {
     }
 }
 
-impl<H: Handler> AsFd for Stream<H> {
+impl<H: Handler> AsFd for SocketStream<H> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -3,11 +3,11 @@
 //! In: a connection that can go on, and perhaps what has happened to one of its requests. Out: a
 //! [`Fate`], which the engine carries out in its own way: wait for readiness, block, park, queue.
 
-use crate::send::{self, Progress};
+use crate::send::{self, SendProgress};
 use crate::served::{EventOf, Served, next_event};
-use crate::stream::{Stream, Wire};
-use crate::waits::Waiting;
-use crate::watch::Watch;
+use crate::stream::{SocketStream, Wire};
+use crate::waits::RequestWait;
+use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
 use forebay_conn::{
     Announce, Await, Awaited, Closing, Context, Handler, Protocol, Rank, RequestEvent, RequestId,
@@ -176,7 +176,7 @@ impl<H: Handler> Worker<H> {
                 Err(fate) => return fate,
             }
         }
-        let mut watch = Watch::new(&self.metrics, sampled);
+        let mut watch = TurnStopwatch::new(&self.metrics, sampled);
         let input = &mut self.input;
         let mut cx = Context {
             handler: &mut self.handler,
@@ -398,7 +398,7 @@ impl<H: Handler> Worker<H> {
         if !matches!(awaited.what, Await::Link | Await::Rest) {
             self.count(counter);
         }
-        if let Some(Waiting::Job(shared_job)) = served.waits.remove(awaited.id) {
+        if let Some(RequestWait::Job(shared_job)) = served.waits.remove(awaited.id) {
             shared_job.take();
         }
         if awaited.id == RequestId::SENDING && !self.hears_why(served, awaited.what) {
@@ -426,7 +426,7 @@ impl<H: Handler> Worker<H> {
             answers: Some(Rank::LAST),
             event: None,
             metrics: &self.metrics,
-            watch: &mut Watch::new(&self.metrics, false),
+            watch: &mut TurnStopwatch::new(&self.metrics, false),
         };
         let closing = served.conn.expire(&mut cx, &mut self.input, awaited);
         if closing.is_some() {
@@ -459,7 +459,7 @@ impl<H: Handler> Worker<H> {
 /// the protocol has something else to do first.
 #[inline(always)]
 fn send<H: Handler, S: Stopwatch>(
-    stream: &mut Stream<H>,
+    stream: &mut SocketStream<H>,
     conn: &mut H::Protocol,
     cx: &mut Context<'_, H, S>,
     budget: &mut u64,
@@ -472,21 +472,21 @@ fn send<H: Handler, S: Stopwatch>(
     *window_bytes += tally.bytes;
     conn.body_sent(tally.body_bytes);
     match progress {
-        Progress::Done => conn.sent(cx.handler),
-        Progress::Blocked => {
+        SendProgress::Done => conn.sent(cx.handler),
+        SendProgress::Blocked => {
             cx.metrics.add(Counter::SendWaits, 1);
             return Some(Fate::Waits);
         }
-        Progress::Budget => return Some(Fate::Yields),
-        Progress::Broken => return Some(Fate::Closes(Closing::Reset)),
-        Progress::Outdated if conn.withdraw(cx) => {}
-        Progress::Outdated | Progress::Changed => {
+        SendProgress::Budget => return Some(Fate::Yields),
+        SendProgress::Broken => return Some(Fate::Closes(Closing::Reset)),
+        SendProgress::Outdated if conn.withdraw(cx) => {}
+        SendProgress::Outdated | SendProgress::Changed => {
             cx.metrics.add(Counter::Changed, 1);
             // nothing is left to send, and it was not the client that left
             cx.out.clear();
             return Some(Fate::Closes(Closing::Reset));
         }
-        Progress::Cold => {
+        SendProgress::Cold => {
             return Some(match cx.out.body.as_ref().and_then(|body| cx.handler.warm(body)) {
                 Some(job) => Fate::Job(RequestId::SENDING, job),
                 None => Fate::Closes(Closing::Reset),

@@ -30,7 +30,7 @@ use forebay_conn::{
     NoRelay, Peer, Process, ProcessOutcome, Rank, Refusal, Reply, Request, Verdict,
 };
 use forebay_engine::accept::Listener;
-use forebay_engine::control::{Control, Order};
+use forebay_engine::control::{EngineControl, LoopOrder};
 use forebay_http::head::{Head, Method};
 use forebay_http::status;
 use forebay_metrics::{Snapshot, render};
@@ -44,14 +44,14 @@ use std::thread::JoinHandle;
 
 /// The admin listener, ready to run.
 pub struct AdminListener {
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     task: ReadyThread,
 }
 
 /// The running admin listener.
 #[derive(Debug)]
 pub struct RunningAdmin {
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     thread: JoinHandle<()>,
 }
 
@@ -66,7 +66,7 @@ impl AdminListener {
         live: Arc<Live>,
         status: Arc<Status>,
     ) -> io::Result<AdminListener> {
-        let control = Arc::new(Control::new(1)?);
+        let control = Arc::new(EngineControl::new(1)?);
         let draining = Arc::clone(&status);
         let readiness = Arc::new(move || draining.accepts());
         let source = Arc::new(move || status.snapshot());
@@ -100,7 +100,7 @@ impl AdminListener {
 impl RunningAdmin {
     /// Ends it at once.
     pub fn stop(self) {
-        self.control.give(Order::Stop);
+        self.control.give(LoopOrder::Stop);
         // a panic was told
         let _ = self.thread.join();
     }

@@ -20,7 +20,7 @@ use crate::run::say;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::rules::Movable;
 use forebay_control::agent::{Agent, Class, Decision, Feedback, Limits, Observation, Settings};
-use forebay_engine::control::Control;
+use forebay_engine::control::EngineControl;
 use forebay_metrics::{ClassLimits, Gauge, Totals};
 use forebay_policy::Paces;
 use forebay_policy::rule::Bounds;
@@ -115,7 +115,7 @@ impl AgentLoop {
     }
 
     /// Asks how late the loops of this engine come, from now on and for as long as it lives.
-    pub fn watch(&self, control: &Arc<Control>) {
+    pub fn watch(&self, control: &Arc<EngineControl>) {
         self.lock().sampler.watch(control);
     }
 

@@ -9,10 +9,10 @@ use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_engine::Engine;
-use forebay_engine::helpers::Threads;
+use forebay_engine::helpers::HelperThreads;
 use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::ranks;
-use forebay_engine::settings::{Settings, Timeouts};
+use forebay_engine::settings::{EngineSettings, Timeouts};
 use forebay_http::head;
 use forebay_policy::{Policy, PolicyError};
 use forebay_site::rules::Network;
@@ -80,9 +80,9 @@ pub struct GroupPlan {
     /// Whether connections begin with what a proxy states about its client.
     pub proxy_protocol: bool,
     /// What the engine keeps to.
-    pub settings: Settings,
+    pub settings: EngineSettings,
     /// What it keeps to if it is a pipeline.
-    pub pipeline: pipeline::Settings,
+    pub pipeline: pipeline::PipelineSettings,
 }
 
 impl GroupPlan {
@@ -157,9 +157,9 @@ pub struct Plan {
     /// Connections at once from one client.
     pub connections_per_client: usize,
     /// Helper threads at most.
-    pub helpers: Threads,
+    pub helpers: HelperThreads,
     /// The order of service.
-    pub ranks: ranks::Settings,
+    pub ranks: ranks::OrderSettings,
     /// How long a drain may take.
     pub drain: Duration,
 }
@@ -225,7 +225,7 @@ impl Plan {
             with_workers().map(|(listener, workers)| listener_sets(config, listener, *workers));
         let lingering = as_usize(lingering) / loops.sum::<usize>().max(1);
         let groups = with_workers().map(|(listener, workers)| {
-            let pipeline = pipeline::Settings {
+            let pipeline = pipeline::PipelineSettings {
                 fuse: config.pipeline.fuse,
                 is_fixed: config.pipeline.by == By::Fixed,
                 allocation: allocation(config, *workers, cores),
@@ -246,7 +246,7 @@ impl Plan {
             admin,
             connections: as_usize(connections),
             connections_per_client: as_usize(per_client),
-            helpers: Threads { blocking: as_usize(config.helpers.threads), computing: cores },
+            helpers: HelperThreads { blocking: as_usize(config.helpers.threads), computing: cores },
             drain: config.timeouts.drain,
         })
     }
@@ -258,9 +258,9 @@ fn applications(config: &Config) -> Vec<Vec<Application>> {
 }
 
 /// The order of service.
-fn ranks(config: &Config, policy: &Policy) -> ranks::Settings {
+fn ranks(config: &Config, policy: &Policy) -> ranks::OrderSettings {
     let (helpers, classes) = (&config.helpers, policy.classes());
-    ranks::Settings {
+    ranks::OrderSettings {
         shares: classes.iter().map(|class| class.share).collect(),
         // until it is known which ledgers there are
         slots: Arc::new([]),
@@ -307,7 +307,7 @@ fn group(
     listener: &Listener,
     workers: usize,
     lingering: usize,
-    pipeline: pipeline::Settings,
+    pipeline: pipeline::PipelineSettings,
 ) -> GroupPlan {
     // a thread that lingers serves no client, and one client alone may be refused all the time
     let most_lingering =
@@ -322,7 +322,7 @@ fn group(
         upstream_threads: upstream_threads(listener, workers),
         proxy_protocol: listener.proxy_protocol,
         pipeline,
-        settings: Settings {
+        settings: EngineSettings {
             limits: ConnectionLimits { tunnels: takes_tunnels(config), ..limits(config) },
             timeouts: timeouts(config),
             lingering: lingering.min(most_lingering),
@@ -334,9 +334,9 @@ fn group(
             turn_handshakes: match listener.engine.has_thread_each() {
                 // it keeps no other thread busy
                 true => u32::MAX,
-                false => Settings::default().turn_handshakes,
+                false => EngineSettings::default().turn_handshakes,
             },
-            ..Settings::default()
+            ..EngineSettings::default()
         },
     }
 }

@@ -34,7 +34,7 @@ use crate::status::Status;
 use crate::upstream_command;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use error::resources;
-use forebay_engine::control::{Ended, Order};
+use forebay_engine::control::{Ended, LoopOrder};
 use forebay_engine::worker;
 use forebay_sys::{clock, process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
@@ -294,7 +294,7 @@ impl Server {
                         Ok(of_loop) => ended = ended + of_loop,
                         Err(reason) => {
                             failure = Some(reason);
-                            self.give_all(Order::Stop);
+                            self.give_all(LoopOrder::Stop);
                         }
                     }
                     self.thread_ended(number);
@@ -335,7 +335,7 @@ impl Server {
                         "{:?} of draining are over, connections still open: {open}: stopping now",
                         self.plan.drain
                     ));
-                    self.give_all(Order::Stop);
+                    self.give_all(LoopOrder::Stop);
                 }
             }
         }
@@ -350,7 +350,7 @@ impl Server {
                 // an authority would find no server here
                 self.acme = None;
                 self.status.drains();
-                self.give_all(Order::Drain);
+                self.give_all(LoopOrder::Drain);
                 // groups that drain hold duplicates and take what is queued; a command that asks how far
                 // they are finds the admin listener, unless that of the next generation answers there
                 let is_stage = self.config.place.is_some();
@@ -371,12 +371,12 @@ impl Server {
             Some((_, began)) if began.elapsed() < SAME_SIGNAL => {}
             Some(_) => {
                 say(format_args!("{} again: stopping now", name(signal)));
-                self.give_all(Order::Stop);
+                self.give_all(LoopOrder::Stop);
             }
         }
     }
 
-    fn give_all(&self, order: Order) {
+    fn give_all(&self, order: LoopOrder) {
         self.groups.iter().for_each(|(_, _, group)| group.give(order));
     }
 

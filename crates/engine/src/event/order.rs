@@ -6,24 +6,24 @@ use super::connection::ConnectionState;
 use crate::accepting::Accepting;
 use crate::early::Early;
 use crate::helpers::JobRunner;
-use crate::line::{self, BATCH, Line};
+use crate::line::{self, BATCH, ReadyQueue};
 use crate::ranks::{Ranks, RequestKey};
 use crate::send_queue;
 use crate::settings::SendOrder;
-use crate::waits::{Waiting as Wait, Waits};
+use crate::waits::{RequestWait as Wait, Waits};
 use forebay_conn::{Handler, Job, Rank, RequestEvent, RequestId};
 use forebay_sys::clock;
 
 /// Requests that are there and not yet answered.
-pub(super) struct Waiting {
-    line: Option<Line>,
+pub(super) struct UnansweredRequests {
+    line: Option<ReadyQueue>,
     /// Those that may not be answered yet.
     pub(super) early: Early,
 }
 
-impl Waiting {
-    pub(super) fn new(ranks: &Ranks) -> Waiting {
-        Waiting { line: Line::new(ranks), early: Early::default() }
+impl UnansweredRequests {
+    pub(super) fn new(ranks: &Ranks) -> UnansweredRequests {
+        UnansweredRequests { line: ReadyQueue::new(ranks), early: Early::default() }
     }
 
     /// Whether requests are answered in an order at all.

@@ -2,7 +2,7 @@
 //! takes, and what came too early when its moment has come. When it goes on with answers that are
 //! [partly sent](crate::send_queue).
 
-use super::connection::{Connection, Happened, Place};
+use super::connection::{ConnectionOwner, FiberConnection, Happened};
 use super::{Running, Shared};
 use crate::accepting::Accepting;
 use crate::helpers::JobRunner;
@@ -92,8 +92,9 @@ impl<H: Handler, C> Shared<H, C> {
 
     /// The client of this connection, which is at rest, takes more of its answer. Says whether that goes on
     /// in its turn.
-    pub(super) fn sends_in_turn(&self, connection: &mut Connection<H>) -> bool {
-        if let (Place::AtRest(served), true) = (&connection.place, self.sends_in_order()) {
+    pub(super) fn sends_in_turn(&self, connection: &mut FiberConnection<H>) -> bool {
+        if let (ConnectionOwner::AtRest(served), true) = (&connection.place, self.sends_in_order())
+        {
             let mut queue = self.send_queue.borrow_mut();
             connection.sends = queue.join(served, &self.worker.borrow(), connection.token);
         }

@@ -6,10 +6,10 @@
 //! kernel gives it beside others: a job of the reserve interrupts the ones it did not wait for.
 //! A reserve does not eat up floors: while a lower rank is due, it takes nothing.
 
-use super::{Ask, Results, SharedJob};
+use super::{JobContext, Results, SharedJob};
 use crate::lanes::{LaneEntry, Lanes};
-use crate::ranks::{Ranks, Shares, Standing};
-use crate::watch::Watch;
+use crate::ranks::{RankedClient, Ranks, Shares};
+use crate::watch::TurnStopwatch;
 use forebay_conn::{Job, JobKind};
 use forebay_control::ranked::{Ranked, Turn};
 use forebay_metrics::Local;
@@ -28,7 +28,7 @@ const IDLE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The threads for one kind of job.
-pub(super) struct Pool<J: Job> {
+pub(super) struct HelperPool<J: Job> {
     kind: JobKind,
     state: Mutex<PoolState<J>>,
     /// Where idle threads of each level sleep.
@@ -82,7 +82,7 @@ struct Level {
 /// A job on its way.
 pub(super) struct QueuedJob<J: Job> {
     job: SharedJob<J>,
-    ask: Ask,
+    ask: JobContext,
     results: Arc<dyn Results<J::Done>>,
     /// When it came.
     since_ns: u64,
@@ -91,14 +91,14 @@ pub(super) struct QueuedJob<J: Job> {
 impl<J: Job> QueuedJob<J> {
     pub(super) fn new(
         job: SharedJob<J>,
-        ask: Ask,
+        ask: JobContext,
         results: Arc<dyn Results<J::Done>>,
     ) -> QueuedJob<J> {
         QueuedJob { job, ask, results, since_ns: clock::monotonic_ns() }
     }
 }
 
-impl<J: Job> Pool<J> {
+impl<J: Job> HelperPool<J> {
     /// At most `most` threads that take all jobs, and the reserves; their counters are those of
     /// `metrics` in `numbers`.
     pub(super) fn new(
@@ -109,7 +109,7 @@ impl<J: Job> Pool<J> {
         numbers: Range<usize>,
         sample: u32,
         starter: Option<Starter>,
-    ) -> Pool<J> {
+    ) -> HelperPool<J> {
         let last = ranks.count() - 1;
         let level = |level| Level {
             most: if level == last { most } else { ranks.reserve },
@@ -125,7 +125,7 @@ impl<J: Job> Pool<J> {
             levels: (0..=last).map(level).collect(),
             free: numbers.collect(),
         };
-        Pool {
+        HelperPool {
             kind,
             state: Mutex::new(state),
             work: (0..=last).map(|_| Condvar::new()).collect(),
@@ -228,7 +228,7 @@ impl<J: Job> Pool<J> {
             let slot = self.ranks.slot(ask.standing.rank);
             metrics.waited(slot, began_ns.saturating_sub(since_ns));
             let began_cpu_ns = self.worked_ns(began_ns);
-            let mut watch = Watch::new(metrics, sampled);
+            let mut watch = TurnStopwatch::new(metrics, sampled);
             let run = AssertUnwindSafe(|| job.run(metrics, &mut watch));
             let result = catch_unwind(run).ok();
             let ns = self.worked_ns(clock::monotonic_ns()).saturating_sub(began_cpu_ns);
@@ -296,6 +296,6 @@ impl<J: Job> PoolState<J> {
 }
 
 fn push<J: Job>(ready: &mut Ranked<QueuedJob<J>>, task: QueuedJob<J>) -> Result<(), QueuedJob<J>> {
-    let Standing { rank, client } = task.ask.standing;
+    let RankedClient { rank, client } = task.ask.standing;
     ready.push(rank, client, 1, task).map(drop)
 }

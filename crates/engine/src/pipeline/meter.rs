@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The meters of all threads of a phase.
 #[derive(Default)]
-pub(super) struct Meters(Mutex<Vec<Arc<Meter>>>);
+pub(super) struct PhaseMeters(Mutex<Vec<Arc<Meter>>>);
 
 /// The scheduler's figures of one thread, and what they were when they were last asked for.
 pub(super) struct Meter {
@@ -13,7 +13,7 @@ pub(super) struct Meter {
     before: Mutex<Spent>,
 }
 
-impl Meters {
+impl PhaseMeters {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Meter>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,8 +5,8 @@
 
 use super::Fate;
 use crate::accept;
-use crate::served::{DoneOf, EventOf, Handshake, Served};
-use crate::watch::Watch;
+use crate::served::{DoneOf, EventOf, HandshakeState, Served};
+use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
 use forebay_conn::transport::{TransportFailure, Unproven};
 use forebay_conn::{Closing, Handler, Opening, Protocol, Rank, RequestEvent, RequestId};
@@ -110,7 +110,7 @@ impl<H: Handler> Worker<H> {
             if !self.may_shake(served) {
                 return Next::End(Fate::Shakes);
             }
-            let mut watch = Watch::new(&self.metrics, sampled);
+            let mut watch = TurnStopwatch::new(&self.metrics, sampled);
             let opening = served.stream.open(done);
             watch.lap(Activity::Handshake);
             match opening {
@@ -165,7 +165,7 @@ impl<H: Handler> Worker<H> {
     fn may_shake(&mut self, served: &mut Served<H>) -> bool {
         let rank = served.conn.rank();
         let Some(opening) = &mut served.opening else { return true };
-        if opening.handshake != Handshake::Waits {
+        if opening.handshake != HandshakeState::Waits {
             return true;
         }
         let left = &mut self.handshakes[usize::from(rank != Rank::FIRST)];
@@ -173,7 +173,7 @@ impl<H: Handler> Worker<H> {
             return false;
         }
         *left -= 1;
-        opening.handshake = Handshake::Begun;
+        opening.handshake = HandshakeState::Begun;
         self.count(Counter::HandshakesBegun);
         true
     }
@@ -182,10 +182,10 @@ impl<H: Handler> Worker<H> {
     fn fail(&mut self, served: &mut Served<H>) -> Fate<H::Job> {
         // without a reason it was cut, which is counted when it is closed
         if let (Some(opening), Some(failure)) = (&mut served.opening, served.stream.failure()) {
-            if opening.handshake != Handshake::Begun {
+            if opening.handshake != HandshakeState::Begun {
                 self.count(Counter::HandshakesBegun);
             }
-            opening.handshake = Handshake::Failed;
+            opening.handshake = HandshakeState::Failed;
             self.count(match failure {
                 TransportFailure::Protocol => Counter::HandshakesNotTls,
                 TransportFailure::Name => Counter::HandshakesUnknownName,

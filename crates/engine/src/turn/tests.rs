@@ -3,8 +3,8 @@
 use super::*;
 use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
-use crate::settings::{Live, SendOrder, Settings};
-use crate::timer::{Over, Timer};
+use crate::settings::{EngineSettings, LiveSettings, SendOrder};
+use crate::timer::{ConnectionTimer, TimedOut};
 use forebay_conn::handler::body::BodyRead as Bytes;
 use forebay_conn::{
     Admission, Awaited, Bodies, HandlerTypes, Hooks, Http, Http1, Job, Journal, NoBody, NoJob,
@@ -60,9 +60,9 @@ impl Handler for Empty {
 #[test]
 fn what_is_received_counts_in_a_turn() {
     const BODY_BYTES: usize = 4_000_000;
-    let mut settings = Settings { turn_bytes: 1, ..Settings::default() };
+    let mut settings = EngineSettings { turn_bytes: 1, ..EngineSettings::default() };
     settings.limits.body_bytes = BODY_BYTES as u64;
-    let mut worker = Worker::new(Empty, Arc::new(Live::new(settings)), Arc::default());
+    let mut worker = Worker::new(Empty, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     client.set_nonblocking(true).unwrap();
@@ -143,8 +143,8 @@ const ONE_OF_HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
 /// A client that takes its answers as fast as they are written does not keep its neighbours waiting.
 #[test]
 fn what_is_sent_counts_in_a_turn_of_many_requests() {
-    let settings = Settings { turn_bytes: 1, ..Settings::default() };
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings { turn_bytes: 1, ..EngineSettings::default() };
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
@@ -163,8 +163,8 @@ fn what_is_sent_counts_in_a_turn_of_many_requests() {
 /// What a client sends is looked at though it takes its answer as fast as that is written.
 #[test]
 fn a_reset_is_noticed_though_the_socket_never_fills() {
-    let settings = Settings { turn_bytes: 1, ..Settings::default() };
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings { turn_bytes: 1, ..EngineSettings::default() };
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
@@ -193,9 +193,9 @@ fn a_reset_is_noticed_though_the_socket_never_fills() {
 /// A client that is measured from the end of a long turn on has all the time there is.
 #[test]
 fn a_long_turn_makes_no_window_of_sending_shorter() {
-    let settings = Settings::default();
+    let settings = EngineSettings::default();
     let window_ms = settings.timeouts.send_window_ms;
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
@@ -205,7 +205,7 @@ fn a_long_turn_makes_no_window_of_sending_shorter() {
     assert_eq!(served.awaits().what, Await::Send);
     // the turn has begun long ago
     worker.now.monotonic_ms = begun_ms.saturating_sub(window_ms / 2);
-    let mut timer = Timer::default();
+    let mut timer = ConnectionTimer::default();
     timer.set(&mut served, &worker);
     assert!(timer.at_ms() >= begun_ms + window_ms);
 }
@@ -213,8 +213,8 @@ fn a_long_turn_makes_no_window_of_sending_shorter() {
 /// A server that has no time to send is not to be blamed on a client that waits for it.
 #[test]
 fn a_client_that_has_taken_all_there_was_is_not_slow() {
-    let settings = Settings::default();
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings::default();
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
@@ -224,7 +224,7 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
     while client.read(&mut room).is_ok() {}
     // a window in which there was nothing to take
-    let mut timer = Timer::default();
+    let mut timer = ConnectionTimer::default();
     timer.set(&mut served, &worker);
     served.begin_window(0);
     worker.now.monotonic_ms = timer.at_ms() + 1;
@@ -235,7 +235,7 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
     served.begin_window(0);
     worker.now.monotonic_ms = timer.at_ms() + 1;
     let late = timer.over(&mut served, &worker);
-    assert!(matches!(late, Some(Over::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
+    assert!(matches!(late, Some(TimedOut::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
 }
 
 /// A client of HTTP/2 that opens its windows slowly, but fast enough, has as long as it needs.
@@ -243,7 +243,8 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
 fn a_client_that_opens_its_windows_is_not_slow() {
     const WINDOWS: &[u8] = b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\xea\x60\
         \x00\x00\x04\x08\x00\x00\x00\x00\x01\x00\x00\xea\x60";
-    let mut worker = Worker::new(Large, Arc::new(Live::new(Settings::default())), Arc::default());
+    let mut worker =
+        Worker::new(Large, Arc::new(LiveSettings::new(EngineSettings::default())), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
@@ -252,7 +253,7 @@ fn a_client_that_opens_its_windows_is_not_slow() {
         .unwrap();
     client.write_all(b"\x00\x00\x06\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x01a").unwrap();
     client.set_nonblocking(true).unwrap();
-    let mut timer = Timer::default();
+    let mut timer = ConnectionTimer::default();
     let mut room = vec![0; 1024 * 1024];
     let mut turn = |worker: &mut Worker<Large>, served: &mut Served<Large>| {
         served.readable = true;
@@ -272,15 +273,15 @@ fn a_client_that_opens_its_windows_is_not_slow() {
     // it opens none
     worker.now.monotonic_ms = timer.at_ms() + 1;
     let late = timer.over(&mut served, &worker);
-    assert!(matches!(late, Some(Over::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
+    assert!(matches!(late, Some(TimedOut::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
 }
 
 /// Of two clients that both take more, the one that has taken more of its answer since it was waited for goes
 /// on first, whoever was ready first.
 #[test]
 fn the_fastest_receiver_goes_on_first() {
-    let settings = Settings { send_order: SendOrder::Fastest, ..Settings::default() };
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings { send_order: SendOrder::Fastest, ..EngineSettings::default() };
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let mut queue = SendQueue::new(&Ranks::default());
     let mut room = vec![0; 16 * 1024];
     let mut waiting = [(1, 1), (2, 3), (3, 2)].map(|(token, reads)| {
@@ -311,8 +312,8 @@ fn the_fastest_receiver_goes_on_first() {
 /// What is left of an answer is what its client has still to be sent.
 #[test]
 fn what_is_left_of_an_answer_is_known() {
-    let settings = Settings { send_order: SendOrder::Shortest, ..Settings::default() };
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings { send_order: SendOrder::Shortest, ..EngineSettings::default() };
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
@@ -391,8 +392,9 @@ impl Handler for Cold {
 /// Turns that follow one another at once are one for its neighbours.
 #[test]
 fn jobs_give_no_turn_anew() {
-    let settings = Settings { turn_bytes: 100 * 1024, ..Settings::default() };
-    let mut worker = Worker::new(Cold::default(), Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings { turn_bytes: 100 * 1024, ..EngineSettings::default() };
+    let mut worker =
+        Worker::new(Cold::default(), Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));

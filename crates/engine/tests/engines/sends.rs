@@ -2,7 +2,7 @@
 
 use crate::harness::{BY_RANK, PATIENCE, Running, Setup, get, on, ran_apart, start_with};
 use crate::ranks::LOOPS;
-use forebay_engine::ranks::{Ranks, Settings};
+use forebay_engine::ranks::{OrderSettings, Ranks};
 use forebay_engine::settings::SendOrder;
 use forebay_metrics::{ClassSlot, Counter};
 use std::io::{ErrorKind, Read, Write};
@@ -82,7 +82,7 @@ fn order(engine: &str, ranks: Ranks, send_order: SendOrder, paths: &[&str]) -> V
 fn ranks(count: usize) -> Ranks {
     let shares = vec![0.0; count].into();
     let slots = (0..count as u8).map(ClassSlot).collect();
-    Ranks::new(&Settings { shares, slots, reserve: 0, ..Settings::default() })
+    Ranks::new(&OrderSettings { shares, slots, reserve: 0, ..OrderSettings::default() })
 }
 
 /// More apart than sockets hold.

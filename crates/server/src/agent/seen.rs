@@ -4,7 +4,7 @@ use crate::policy::InForce;
 use crate::policy::window::Counts;
 use forebay_control::agent::rules::SeenRule;
 use forebay_control::agent::{Observation, Seen};
-use forebay_engine::control::Control;
+use forebay_engine::control::EngineControl;
 use forebay_metrics::{ClassTotals, Counter, RefusalReason, RefusedAt, Totals};
 use forebay_sys::clock;
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ const IDLE: f64 = 0.2;
 /// Looks at everything that an agent is told.
 #[derive(Default)]
 pub(super) struct Sampler {
-    controls: Vec<Weak<Control>>,
+    controls: Vec<Weak<EngineControl>>,
     /// When loops were asked, if some have not answered.
     rung_ms: Option<u64>,
     lag_ms: u64,
@@ -61,7 +61,7 @@ impl Observed {
 }
 
 impl Sampler {
-    pub(super) fn watch(&mut self, control: &Arc<Control>) {
+    pub(super) fn watch(&mut self, control: &Arc<EngineControl>) {
         self.controls.retain(|control| control.strong_count() > 0);
         self.controls.push(Arc::downgrade(control));
     }

@@ -25,7 +25,7 @@ use crate::reload;
 use crate::sandbox::{self, Needs, Sandbox};
 use crate::status::Status;
 use crossbeam_channel::{Receiver, Sender};
-use forebay_engine::admission::Admission;
+use forebay_engine::admission::ConnectionAdmission;
 use forebay_engine::helpers::Helpers;
 use forebay_engine::ranks::Ranks;
 use forebay_engine::worker;
@@ -100,7 +100,7 @@ impl Server {
                 applications: Arc::new(applications),
                 policy: Arc::new(InForce::with_kernel(&plan, None, gate, firewall)),
             }))),
-            admission: Admission::new(plan.connections, plan.connections_per_client),
+            admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
                 register.helpers(plan.helpers.most(&ranks)),
                 plan.helpers,

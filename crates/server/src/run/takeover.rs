@@ -12,7 +12,7 @@ use crate::policy::InForce;
 use crate::policy_command::agents;
 use crate::reload::{self, Change, Current, Next, ReloadError};
 use crossbeam_channel::Sender;
-use forebay_engine::control::Order;
+use forebay_engine::control::LoopOrder;
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -294,11 +294,11 @@ impl Server {
         for (number, is_retiring, group) in &mut self.groups {
             if numbers.contains(number) {
                 *is_retiring = true;
-                group.give(Order::Retire);
+                group.give(LoopOrder::Retire);
             }
         }
         let retiring = self.groups.iter().filter(|(_, is_retiring, _)| *is_retiring);
         let most = retiring.clone().count().saturating_sub(MOST_RETIRING);
-        retiring.take(most).for_each(|(_, _, group)| group.give(Order::Drain));
+        retiring.take(most).for_each(|(_, _, group)| group.give(LoopOrder::Drain));
     }
 }

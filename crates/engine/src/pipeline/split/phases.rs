@@ -2,18 +2,18 @@
 
 use super::Shared;
 use super::send::Waited;
-use super::slab::{Connection, Locked, SlotState};
-use crate::accept::{Arrival, BATCH, PAUSE_MS};
-use crate::control::Order;
-use crate::helpers::{Ask, JobRunner, Results, SharedJob};
+use super::slab::{Locked, PipelineConnection, SlotState};
+use crate::accept::{AcceptOutcome, BATCH, PAUSE_MS};
+use crate::control::LoopOrder;
+use crate::helpers::{JobContext, JobRunner, Results, SharedJob};
 use crate::lanes::LaneEntry;
 use crate::pipeline::list::{TaskRun, WorkerSlot};
 use crate::pipeline::lists::{JobTask, Task};
 use crate::pipeline::thread::PhaseThread;
-use crate::ranks::{RequestKey, Standing};
+use crate::ranks::{RankedClient, RequestKey};
 use crate::served::{DoneOf, EventOf, Served};
 use crate::turn::Fate;
-use crate::waits::Waiting;
+use crate::waits::RequestWait;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, JobKind, Protocol, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
@@ -36,9 +36,9 @@ struct Next<J> {
     /// The connection goes on in this phase.
     turn: Option<Phase>,
     /// This request is to be answered.
-    answer: Option<(RequestKey, Standing)>,
+    answer: Option<(RequestKey, RankedClient)>,
     /// These jobs are to be done.
-    jobs: Vec<(SharedJob<J>, Ask)>,
+    jobs: Vec<(SharedJob<J>, JobContext)>,
 }
 
 impl<J> Default for Next<J> {
@@ -62,7 +62,7 @@ impl<H: Handler> Shared<H> {
                 worker.metrics.waited(slot, task_run.waited_ns);
                 worker.metrics.begin_turn(slot)
             });
-            worker.draining = self.control.order() >= Order::Drain;
+            worker.draining = self.control.order() >= LoopOrder::Drain;
             worker.read_clocks();
             worker.begin_turn();
             if phase != Phase::Process {
@@ -110,20 +110,20 @@ impl<H: Handler> Shared<H> {
                 listener_set.next(index, worker)
             };
             match arrival {
-                Arrival::Served(served) => {
+                AcceptOutcome::Served(served) => {
                     self.admit(served, worker);
                     may_leave = true;
                 }
-                Arrival::Refused(served, closing) => self.refuse(served, closing, worker),
-                Arrival::Gone => {}
-                Arrival::Nobody => {
+                AcceptOutcome::Refused(served, closing) => self.refuse(served, closing, worker),
+                AcceptOutcome::Gone => {}
+                AcceptOutcome::Nobody => {
                     if let Some(listener) = listener_set.listener(index) {
                         let token = super::watcher::token_of(index);
                         let _ = self.epoll.watch_again(&listener.socket, token, Once::Read);
                     }
                     return;
                 }
-                Arrival::Exhausted => {
+                AcceptOutcome::Exhausted => {
                     self.paused().push((index, worker.now_ms() + PAUSE_MS));
                     return self.ring();
                 }
@@ -247,7 +247,7 @@ impl<H: Handler> Shared<H> {
     /// Takes the steps of `phase`, and waits for a while for a client that takes nothing.
     fn serve(
         &self,
-        connection: &mut Connection<H>,
+        connection: &mut PipelineConnection<H>,
         phase: Phase,
         mut event: Option<EventOf<H>>,
         worker: &mut Worker<H>,
@@ -256,10 +256,10 @@ impl<H: Handler> Shared<H> {
         let mut left_ms = self.send_wait_ms;
         loop {
             let order = self.control.order();
-            if order == Order::Stop {
+            if order == LoopOrder::Stop {
                 return After::Stops;
             }
-            worker.draining = order >= Order::Drain;
+            worker.draining = order >= LoopOrder::Drain;
             let fate = worker.phase(phase, &mut connection.served, event.take());
             if phase == Phase::Send {
                 connection.is_full = connection.has_to_send() && !matches!(fate, Fate::Yields);
@@ -299,7 +299,7 @@ impl<H: Handler> Shared<H> {
                     let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
                     let (standing, request) = (self.standing(connection, id), connection.key(id));
                     let job = connection.served.wait_for(id, job);
-                    next.jobs.push((job, Ask { phase, standing, request }));
+                    next.jobs.push((job, JobContext { phase, standing, request }));
                 }
                 Fate::HandOver => return After::HandOver,
                 Fate::Closes(closing) => return After::Ends(closing),
@@ -311,11 +311,16 @@ impl<H: Handler> Shared<H> {
     }
 
     /// A request is there: it waits in the list of process until it is answered.
-    fn enqueue(&self, connection: &mut Connection<H>, id: RequestId, next: &mut Next<H::Job>) {
+    fn enqueue(
+        &self,
+        connection: &mut PipelineConnection<H>,
+        id: RequestId,
+        next: &mut Next<H::Job>,
+    ) {
         if connection.served.waits.contains(id) {
             return;
         }
-        connection.served.waits.add(id, Waiting::Turn(None));
+        connection.served.waits.add(id, RequestWait::Turn(None));
         let answer = (connection.key(id), self.standing(connection, id));
         if let Some((key, standing)) = next.answer.replace(answer) {
             self.lists.push_answer(key, standing);
@@ -326,7 +331,7 @@ impl<H: Handler> Shared<H> {
     /// thread, if its lane is free, and others by other threads.
     fn have_done(
         &self,
-        jobs: Vec<(SharedJob<H::Job>, Ask)>,
+        jobs: Vec<(SharedJob<H::Job>, JobContext)>,
         phase: Phase,
         worker: &mut Worker<H>,
         task_run: &mut TaskRun,
@@ -363,7 +368,7 @@ impl<H: Handler> Shared<H> {
     /// Does a job whose lane is free, unless its client has left meanwhile, and goes on with the
     /// connection if the request is still waiting.
     fn run(&self, job_task: JobTask<H::Job>, worker: &mut Worker<H>, task_run: &mut TaskRun) {
-        let Ask { phase, standing, request } = job_task.ask;
+        let JobContext { phase, standing, request } = job_task.ask;
         let list = self.lists.of(phase);
         let Some(Task::Run(job_task)) = list.begin_job(Task::Run(job_task), standing, task_run)
         else {
