@@ -2,7 +2,7 @@
 
 use forebay_http::head::Lines;
 use forebay_http::response::{ParsedResponse, Response, ResponseContext, ResponseHeadLimits};
-use forebay_upstream::fastcgi::{Piece, Read, Reader};
+use forebay_upstream::fastcgi::{FastCgiPiece, FastCgiReader, RecordsRead};
 
 const LIMITS: ResponseHeadLimits = ResponseHeadLimits { head_bytes: 300, head_lines: 8 };
 
@@ -19,23 +19,23 @@ type Found = (Vec<u8>, Vec<u8>, Vec<u8>, Option<Result<u32, &'static str>>);
 
 /// Reads in pieces of so many bytes.
 fn read(bytes: &[u8], cut: usize) -> Found {
-    let mut reader = Reader::new(ResponseContext::default(), LIMITS);
+    let mut reader = FastCgiReader::new(ResponseContext::default(), LIMITS);
     let (mut body, mut ended) = (Vec::new(), None);
     'pieces: for piece in bytes.chunks(cut) {
         let mut rest = piece;
         while !rest.is_empty() {
             match reader.read(rest) {
-                Ok(Read { used, piece }) => {
+                Ok(RecordsRead { used, piece }) => {
                     assert!(used <= rest.len());
                     rest = &rest[used..];
                     match piece {
-                        Piece::More => assert!(rest.is_empty()),
-                        Piece::Head => check_head(reader.head()),
-                        Piece::Body(data) => {
+                        FastCgiPiece::More => assert!(rest.is_empty()),
+                        FastCgiPiece::Head => check_head(reader.head()),
+                        FastCgiPiece::Body(data) => {
                             assert!(!data.is_empty() && !reader.head().is_empty());
                             body.extend_from_slice(data);
                         }
-                        Piece::End { status } => {
+                        FastCgiPiece::End { status } => {
                             ended = Some(Ok(status));
                             break 'pieces;
                         }

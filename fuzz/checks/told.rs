@@ -3,7 +3,7 @@
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead, Version};
 use forebay_http::path;
-use forebay_upstream::request::{self, From, Host, Request, Settings};
+use forebay_upstream::request::{self, From, HostSent, RequestSettings, UpstreamRequest};
 use forebay_upstream::target::{Ambiguous, Base};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -25,8 +25,8 @@ pub(crate) fn check(bytes: &[u8]) {
         From { nearest: address, client: address, is_trusted: is(0), is_secure: is(1), port: 8080 };
     let base = |text| Base::parse(text).unwrap_or_default();
     let field = |name, value| Some((FieldName::parse(name).ok()?, FieldValue::parse(value).ok()?));
-    let settings = Settings {
-        host: if is(2) { Host::Upstream } else { Host::Client },
+    let settings = RequestSettings {
+        host: if is(2) { HostSent::Upstream } else { HostSent::Client },
         strip: if is(3) { base("/a") } else { Base::default() },
         prefix: if is(4) { base("/b") } else { Base::default() },
         ambiguous: if is(5) { Ambiguous::Normalise } else { Ambiguous::Refuse },
@@ -35,7 +35,7 @@ pub(crate) fn check(bytes: &[u8]) {
         set: field("X-A", "b").into_iter().filter(|_| is(7)).collect(),
         remove: Vec::new(),
     };
-    let asked = Request {
+    let asked = UpstreamRequest {
         head: &head,
         judged: &judged,
         rewritten: None,

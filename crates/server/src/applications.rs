@@ -21,18 +21,18 @@ use forebay_metrics::RefusalReason;
 use forebay_site::Destination;
 use forebay_upstream::application::Application;
 use forebay_upstream::balance::hash;
-use forebay_upstream::exchange::{Ask, Exchange, Failed, Lateness, Log};
+use forebay_upstream::exchange::{ApplicationRequest, Exchange, Failed, Lateness, ScriptLog};
 use forebay_upstream::fastcgi::{self, Params};
 use forebay_upstream::group::Unavailable;
-use forebay_upstream::health::Condition;
+use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::pings::Pings;
-use forebay_upstream::pool::Pool;
-use forebay_upstream::queue::Standing;
-use forebay_upstream::request::{self, From, Written};
-use forebay_upstream::retry::Failure;
-use forebay_upstream::settings::{self, Key, ProxyProtocol};
+use forebay_upstream::pool::ConnectionPool;
+use forebay_upstream::queue::RequestOwner;
+use forebay_upstream::request::{self, From, WrittenHead};
+use forebay_upstream::retry::AttemptFailure;
+use forebay_upstream::settings::{self, BalanceKey, ProxyProtocol};
 use forebay_upstream::stage::{self, Origin};
-use forebay_upstream::target::Refused;
+use forebay_upstream::target::TargetRefusal;
 use forebay_upstream::upkeep::Upkeep;
 use forebay_upstream::upstreams::{self, Upstreams};
 use std::borrow::Cow;
@@ -52,7 +52,7 @@ pub struct Applications {
     /// The fields that servers which decide give requests, by site: what clients say in these is dropped.
     given: Vec<Vec<FieldName>>,
     /// Their upstreams, each once, with what is decided about them.
-    upstreams: Vec<(Arc<Upstreams>, settings::Group)>,
+    upstreams: Vec<(Arc<Upstreams>, settings::GroupSettings)>,
     /// One is told which address its clients have reached.
     tell_local: bool,
     /// One takes other protocols.
@@ -67,20 +67,20 @@ impl Applications {
     /// Those that these settings name, by site and route, and the shares of the classes. Of `before`
     /// upstreams are kept that stay at their addresses. May wait for a name service.
     pub fn new(
-        sites: &[Vec<settings::Application>],
+        sites: &[Vec<settings::ApplicationSettings>],
         shares: &Arc<[f64]>,
         before: Option<&Applications>,
         now_ms: u64,
     ) -> Applications {
         let next = before.and_then(|before| before.next.clone());
         let mut all = Applications { shares: Arc::clone(shares), next, ..Applications::default() };
-        let mut application = |settings: &settings::Application| {
+        let mut application = |settings: &settings::ApplicationSettings| {
             let upstreams = all.upstreams_of(settings, before, now_ms);
             Application::new(settings.clone(), upstreams)
         };
-        let told = |one: &settings::Application| match one {
-            settings::Application::Proxy(proxy) => proxy.proxy_protocol.is_some(),
-            settings::Application::FastCgi(_) => true,
+        let told = |one: &settings::ApplicationSettings| match one {
+            settings::ApplicationSettings::Proxy(proxy) => proxy.proxy_protocol.is_some(),
+            settings::ApplicationSettings::FastCgi(_) => true,
         };
         let tell_local = sites.iter().flatten().any(told);
         let given = sites.iter().map(|routes| given_by(routes)).collect();
@@ -115,7 +115,7 @@ impl Applications {
     /// Those of a route: the same as another's that says the same of them.
     fn upstreams_of(
         &mut self,
-        settings: &settings::Application,
+        settings: &settings::ApplicationSettings,
         before: Option<&Applications>,
         now_ms: u64,
     ) -> Arc<Upstreams> {
@@ -149,8 +149,8 @@ impl Applications {
             }
             // one that somebody has taken out stays out, whatever is beside it now
             for (member, one) in upstreams.seen().iter().enumerate() {
-                let is_out = |seen: upstreams::Seen| {
-                    seen.label == one.label && seen.condition == Condition::Draining
+                let is_out = |seen: upstreams::UpstreamReport| {
+                    seen.label == one.label && seen.condition == UpstreamCondition::Draining
                 };
                 let mut others = before.upstreams().filter(|other| other.speak_as(upstreams));
                 if others.any(|other| other.seen().into_iter().any(is_out)) {
@@ -209,7 +209,7 @@ impl Applications {
 }
 
 /// The fields that servers which decide give requests of a site with these routes.
-fn given_by(routes: &[settings::Application]) -> Vec<FieldName> {
+fn given_by(routes: &[settings::ApplicationSettings]) -> Vec<FieldName> {
     let authorities = routes.iter().filter_map(|one| one.proxy()?.authority.as_ref());
     authorities.flat_map(|one| &one.copy).cloned().collect()
 }
@@ -225,7 +225,7 @@ pub struct Hidden<'h> {
 
 impl Hidden<'_> {
     /// Has those dropped that are not given.
-    fn drop_from(self, given: &mut Cow<'_, [request::Given]>) {
+    fn drop_from(self, given: &mut Cow<'_, [request::FieldOverride]>) {
         for name in self.fields {
             if !given.iter().any(|(known, _)| name.is(known)) {
                 given.to_mut().push((name.as_str().into(), None));
@@ -284,7 +284,7 @@ pub fn ask_stage(
     standpoint: Standpoint<'_>,
     applications: &Applications,
     knows_no_rules: bool,
-) -> Result<Ask, Refused> {
+) -> Result<ApplicationRequest, TargetRefusal> {
     let Request { head, peer, .. } = *request;
     let is_believed = standpoint.trusted.are_believed(peer);
     let made = request_id::text(id);
@@ -302,11 +302,11 @@ pub fn ask_stage(
     let judged = request.path().ok().filter(|_| knows_no_rules && head.path.starts_with(b"/"));
     let (written, copy) = stage::write(head, judged.as_deref(), &origin, &mut text)?;
     let (preface, copy) = (Vec::new(), Some(copy));
-    Ok(Ask {
+    Ok(ApplicationRequest {
         may_ask: Ok(()),
         method: head.method,
         key: hash(head.target),
-        standing: Standing::default(),
+        standing: RequestOwner::default(),
         preface,
         head: text,
         written,
@@ -319,14 +319,14 @@ pub fn ask_stage(
 #[derive(Debug)]
 pub enum Pools {
     /// Of this loop.
-    Own(Pool),
+    Own(ConnectionPool),
     /// Of all threads.
-    Shared(Arc<Mutex<Pool>>),
+    Shared(Arc<Mutex<ConnectionPool>>),
 }
 
 impl Pools {
     /// Does something with them.
-    pub fn with<R>(&mut self, act: impl FnOnce(&mut Pool) -> R) -> R {
+    pub fn with<R>(&mut self, act: impl FnOnce(&mut ConnectionPool) -> R) -> R {
         match self {
             Pools::Own(pool) => act(pool),
             Pools::Shared(pool) => act(&mut lock(pool)),
@@ -347,7 +347,7 @@ impl Pools {
     }
 }
 
-fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
+fn lock(pool: &Mutex<ConnectionPool>) -> MutexGuard<'_, ConnectionPool> {
     pool.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -357,7 +357,7 @@ pub struct Asked {
     pub destination: Destination,
     /// Under what number it is known in logs.
     pub id: u128,
-    /// The rule of the site that asks, if an [authority](settings::Authority) is asked.
+    /// The rule of the site that asks, if an [authority](settings::ForwardAuthSettings) is asked.
     pub rule: Option<u16>,
 }
 
@@ -369,7 +369,7 @@ pub const NO_TUNNEL: &str = "There is no such tunnel here";
 /// Why an application is not asked.
 pub enum Unasked {
     /// Its request would not be the one that was judged.
-    Refused(Refused),
+    Refused(TargetRefusal),
     /// The body of the request is larger than it may be.
     TooLarge,
     /// Content and applications are replaced together: this one has no script to run.
@@ -391,7 +391,7 @@ impl Unasked {
 }
 
 /// Whether an application may be asked for another protocol.
-fn takes_tunnels(application: &settings::Application) -> bool {
+fn takes_tunnels(application: &settings::ApplicationSettings) -> bool {
     application.proxy().is_some_and(|proxy| proxy.request.upgrade)
 }
 
@@ -406,12 +406,12 @@ pub fn ask(
     rank: Rank,
     standpoint: Standpoint<'_>,
     hidden: Hidden<'_>,
-) -> Result<Ask, Unasked> {
+) -> Result<ApplicationRequest, Unasked> {
     let Request { head, peer, .. } = *request;
     let local = standpoint.local_of(peer, head);
     let from = from(peer, head, standpoint.trusted, local);
     let Ok(judged) = request.path() else {
-        return Err(Unasked::Refused(Refused::Ambiguous("The path cannot be read")));
+        return Err(Unasked::Refused(TargetRefusal::Ambiguous("The path cannot be read")));
     };
     let rewritten = asked.destination.rewritten.as_deref();
     let most_bytes = application.settings().bodies().most_bytes;
@@ -430,12 +430,13 @@ pub fn ask(
     }
     hidden.drop_from(&mut given);
     let (given, hidden) = (&*given, hidden.cookie);
-    let asked = request::Request { head, judged: &judged, rewritten, from, id: *id, hidden, given };
+    let asked =
+        request::UpstreamRequest { head, judged: &judged, rewritten, from, id: *id, hidden, given };
     let key = key(&application.settings().group().key, head, from.client);
-    let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
+    let standing = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let mut text = Vec::with_capacity(1024);
     match application.settings() {
-        settings::Application::Proxy(settings) => {
+        settings::ApplicationSettings::Proxy(settings) => {
             // where each is told its own name, it is put in when it is known who is asked
             let authority = application.authority(0);
             let written = request::write(&asked, authority, &settings.request, &mut text)
@@ -444,7 +445,7 @@ pub fn ask(
             let preface = settings.proxy_protocol.map(|way| preface(way, client, local));
             let preface = preface.unwrap_or_default();
             let method = head.method;
-            Ok(Ask {
+            Ok(ApplicationRequest {
                 may_ask: Ok(()),
                 method,
                 key,
@@ -456,7 +457,7 @@ pub fn ask(
                 log: None,
             })
         }
-        settings::Application::FastCgi(settings) => {
+        settings::ApplicationSettings::FastCgi(settings) => {
             let Some(script) = &destination.script else { return Err(Unasked::NoScript) };
             let body_bytes = match head.framing {
                 Framing::None => Some(0),
@@ -465,7 +466,7 @@ pub fn ask(
             };
             let params = Params {
                 request: asked,
-                script: fastcgi::Script {
+                script: fastcgi::ScriptPath {
                     name: &script.name,
                     path_info: &script.path_info,
                     file: script.file.as_deref(),
@@ -476,7 +477,7 @@ pub fn ask(
                 user: None,
             };
             fastcgi::write(&params, &settings.request, &mut text).map_err(Unasked::Refused)?;
-            let written = Written {
+            let written = WrittenHead {
                 framing: head.framing,
                 expects_continue: head.expects_continue && body_bytes != Some(0),
                 asked: response::ResponseContext {
@@ -488,7 +489,7 @@ pub fn ask(
             let log = log_of(&script.name, *id);
             let preface = Vec::new();
             let (method, log) = (head.method, Some(log));
-            Ok(Ask {
+            Ok(ApplicationRequest {
                 may_ask: Ok(()),
                 method,
                 key,
@@ -508,18 +509,19 @@ pub fn ask(
 /// # Errors
 /// Why it is not asked.
 pub fn ask_authority(
-    authority: &settings::Authority,
+    authority: &settings::ForwardAuthSettings,
     application: &Application,
     request: &Request<'_>,
     id: u128,
     rank: Rank,
     standpoint: Standpoint<'_>,
     hidden: Hidden<'_>,
-) -> Result<Ask, Unasked> {
+) -> Result<ApplicationRequest, Unasked> {
     let Request { head, peer, .. } = *request;
     let local = standpoint.local_of(peer, head);
     let from = from(peer, head, standpoint.trusted, local);
-    let field = |name: &str, value: &[u8]| -> request::Given { (name.into(), Some(value.into())) };
+    let field =
+        |name: &str, value: &[u8]| -> request::FieldOverride { (name.into(), Some(value.into())) };
     let mut given = Cow::Owned(vec![
         field("X-Forwarded-Method", head.method_text.as_bytes()),
         field("X-Forwarded-Uri", head.target),
@@ -528,17 +530,24 @@ pub fn ask_authority(
     let hidden = hidden.cookie;
     let target = RequestTarget { path: &authority.path, query: authority.query.as_deref() };
     let key = key(&application.settings().group().key, head, from.client);
-    let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
+    let standing = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let head = head.redirected(Method::Get, target);
     let (judged, rewritten) = (&*authority.path, Some(&*authority.path));
-    let asked =
-        request::Request { head: &head, judged, rewritten, from, id, hidden, given: &given };
+    let asked = request::UpstreamRequest {
+        head: &head,
+        judged,
+        rewritten,
+        from,
+        id,
+        hidden,
+        given: &given,
+    };
     let Some(proxy) = application.settings().proxy() else { return Err(Unasked::NoScript) };
     let mut text = Vec::with_capacity(1024);
     let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
         .map_err(Unasked::Refused)?;
     let (method, preface) = (Method::Get, Vec::new());
-    Ok(Ask {
+    Ok(ApplicationRequest {
         may_ask: Ok(()),
         method,
         key,
@@ -552,7 +561,7 @@ pub fn ask_authority(
 }
 
 /// What a script says goes to the log, with its request.
-fn log_of(script: &[u8], request: u128) -> Log {
+fn log_of(script: &[u8], request: u128) -> ScriptLog {
     let script: Box<[u8]> = script.into();
     Box::new(move |said| log::scripts::log(&script, request, said))
 }
@@ -597,15 +606,15 @@ impl Standpoint<'_> {
 }
 
 /// What a request is balanced by.
-fn key(key: &Key, head: &Head<'_>, client: IpAddr) -> u64 {
+fn key(key: &BalanceKey, head: &Head<'_>, client: IpAddr) -> u64 {
     let of_client = || match client {
         IpAddr::V4(ip) => hash(&ip.octets()),
         IpAddr::V6(ip) => hash(&ip.octets()),
     };
     match key {
-        Key::Client => of_client(),
-        Key::Url => hash(head.target),
-        Key::Cookie(name) => {
+        BalanceKey::Client => of_client(),
+        BalanceKey::Url => hash(head.target),
+        BalanceKey::Cookie(name) => {
             let cookies =
                 head.values(Name::Cookie).flat_map(|value| value.split(|&byte| byte == b';'));
             let mut found = cookies.filter_map(|cookie| {
@@ -671,19 +680,21 @@ pub fn failed(failed: Failed) -> (u16, &'static str) {
         Failed::Asked(failure, late) => (failure, late == Lateness::Late),
     };
     match (failure, late) {
-        (Failure::Connect, true) => (504, "The application could not be reached in time"),
-        (_, true) | (Failure::Silent | Failure::Frozen, _) => {
+        (AttemptFailure::Connect, true) => (504, "The application could not be reached in time"),
+        (_, true) | (AttemptFailure::Silent | AttemptFailure::Frozen, _) => {
             (504, "The application did not answer in time")
         }
-        (Failure::Connect, false) => (502, "The application cannot be reached"),
-        (Failure::Unwritten | Failure::Closed | Failure::Returned, _) => {
+        (AttemptFailure::Connect, false) => (502, "The application cannot be reached"),
+        (AttemptFailure::Unwritten | AttemptFailure::Closed | AttemptFailure::Returned, _) => {
             (502, "The application has closed the connection without an answer")
         }
-        (Failure::Overloaded, _) => (503, "The application has no room for more requests"),
-        (Failure::Resources, _) => {
+        (AttemptFailure::Overloaded, _) => (503, "The application has no room for more requests"),
+        (AttemptFailure::Resources, _) => {
             (503, "The server has no room for a connection to the application")
         }
-        (Failure::Malformed, _) => (502, "The answer of the application cannot be understood"),
+        (AttemptFailure::Malformed, _) => {
+            (502, "The answer of the application cannot be understood")
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use forebay_engine::{pool, stock, threads, worker};
 use forebay_metrics::{ClassNames, ClassSlot, ClassTotals, Gauge, Local, Totals};
 use forebay_policy::Policy;
 use forebay_sys::process;
-use forebay_upstream::pool::Pool;
+use forebay_upstream::pool::ConnectionPool;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,7 +139,7 @@ pub struct Common {
     pub pipeline_gauges_pool: Arc<PipelineGaugesPool>,
     /// Connections to applications that wait for their next request, of threads that serve one client
     /// each.
-    pub idle: Arc<Mutex<Pool>>,
+    pub idle: Arc<Mutex<ConnectionPool>>,
     /// What the agent does.
     pub agent_loop: Arc<AgentLoop>,
 }
@@ -362,7 +362,7 @@ impl Common {
     fn handler(&self, metrics: Arc<Local>, paths: usize, window_point: WindowPoint) -> FastLane {
         // sockets of a loop are reported to it, and to no other
         let pools = match paths {
-            PATHS_OF_A_LOOP => Pools::Own(Pool::default()),
+            PATHS_OF_A_LOOP => Pools::Own(ConnectionPool::default()),
             _ => Pools::Shared(Arc::clone(&self.idle)),
         };
         FastLane::new(&self.live, metrics, paths, window_point, pools, worker::read_clocks())

@@ -39,7 +39,7 @@ use forebay_sys::clock;
 use forebay_tls::Channel;
 use forebay_upstream::exchange::{Exchange, Failed};
 use forebay_upstream::group::Unavailable;
-use forebay_upstream::link::Reason;
+use forebay_upstream::link::LinkFailure;
 use forebay_upstream::response::{self, Moved};
 use forebay_upstream::settings::Errors;
 use forebay_upstream::stage;
@@ -189,13 +189,13 @@ fn refuses_tunnel(relay: &Exchange<Asked>, status: u16) -> Option<&'static str> 
 }
 
 /// What a client is told of a request that no instance of the next stage has answered.
-fn unanswered(reason: Reason) -> &'static str {
+fn unanswered(reason: LinkFailure) -> &'static str {
     match reason {
-        Reason::Unknown => {
+        LinkFailure::Unknown => {
             "A process of the server has ended, and it is not known whether it has done this"
         }
-        Reason::Exhausted => "No process of the server has answered",
-        Reason::Quarantined => "Processes of the server have ended while they did this",
+        LinkFailure::Exhausted => "No process of the server has answered",
+        LinkFailure::Quarantined => "Processes of the server have ended while they did this",
     }
 }
 
@@ -705,7 +705,7 @@ impl FastLane {
                 None if failure == Failed::TooLarge => (413, "the request body is too large"),
                 None => failed(failure),
             };
-            let is_unknown = relay.reason() == Some(Reason::Unknown);
+            let is_unknown = relay.reason() == Some(LinkFailure::Unknown);
             let count = |counter| self.metrics.add(counter, 1);
             count(if is_unknown { Counter::LinkUnknown } else { Counter::UpstreamFailed });
             self.refuse(status, text, reply);

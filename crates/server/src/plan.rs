@@ -17,7 +17,7 @@ use forebay_http::head;
 use forebay_policy::{Policy, PolicyError};
 use forebay_site::rules::Network;
 use forebay_sys::{memory, process};
-use forebay_upstream::settings::Application;
+use forebay_upstream::settings::ApplicationSettings;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ pub struct Plan {
     /// What the content is.
     pub site: forebay_site::Settings,
     /// The applications behind: of each site, of each route.
-    pub applications: Vec<Vec<Application>>,
+    pub applications: Vec<Vec<ApplicationSettings>>,
     /// Classes and rules.
     pub policy: Arc<Policy>,
     /// Whether the agent limits its classes.
@@ -253,7 +253,7 @@ impl Plan {
 }
 
 /// The applications behind, as the content numbers their routes.
-fn applications(config: &Config) -> Vec<Vec<Application>> {
+fn applications(config: &Config) -> Vec<Vec<ApplicationSettings>> {
     config.sites.iter().map(Site::applications).collect()
 }
 

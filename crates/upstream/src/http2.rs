@@ -40,7 +40,7 @@ enum End {
 
 /// A connection as a state machine, and the request that is under way on it.
 #[derive(Debug)]
-pub(crate) struct Http2 {
+pub(crate) struct UpstreamHttp2 {
     machine: Connection,
     fields: DecodedFields,
     /// Received; from `at` on not used.
@@ -57,16 +57,16 @@ pub(crate) struct Http2 {
     trailers: Vec<(Box<str>, Box<[u8]>)>,
 }
 
-impl Http2 {
+impl UpstreamHttp2 {
     /// A connection on which nothing was said.
-    pub(crate) fn new() -> Http2 {
+    pub(crate) fn new() -> UpstreamHttp2 {
         let limits = Http2Limits {
             fields: HEAD,
             stream_window_bytes: WINDOW_BYTES,
             connection_window_bytes: WINDOW_BYTES,
             ..Http2Limits::default()
         };
-        Http2 {
+        UpstreamHttp2 {
             machine: Connection::client(limits),
             fields: DecodedFields::default(),
             input: Vec::new(),
@@ -100,7 +100,7 @@ impl Http2 {
         self.sent < self.output.len()
     }
 
-    /// Whether a call of [`send`](Http2::send) without bytes does something.
+    /// Whether a call of [`send`](UpstreamHttp2::send) without bytes does something.
     pub(crate) fn wants_to_send(&self, ends: bool) -> bool {
         let is_open = self.stream.is_none_or(|stream| self.machine.is_open(stream));
         self.has_unsent() || (ends && !self.has_ended && self.end.is_none() && is_open)

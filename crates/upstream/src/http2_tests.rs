@@ -13,14 +13,14 @@ struct Stage {
     input: Vec<u8>,
 }
 
-fn pair() -> (UnixStream, Http2, Stage) {
+fn pair() -> (UnixStream, UpstreamHttp2, Stage) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();
     let machine = Connection::server(Http2Limits::default());
     let stage =
         Stage { machine, socket: theirs, fields: DecodedFields::default(), input: Vec::new() };
-    (ours, Http2::new(), stage)
+    (ours, UpstreamHttp2::new(), stage)
 }
 
 /// What has come to a stage.
@@ -90,7 +90,7 @@ impl Stage {
 
 const GET: &[u8] = b"GET /a?b HTTP/1.1\r\nHost: x\r\nForebay-Attempt: 1\r\nA: b\r\n\r\n";
 
-fn received(http2: &mut Http2, socket: &UnixStream, most: usize) -> (Received, Vec<u8>) {
+fn received(http2: &mut UpstreamHttp2, socket: &UnixStream, most: usize) -> (Received, Vec<u8>) {
     let mut into = Vec::new();
     let received = http2.receive(socket.as_fd(), &mut into, most, 0);
     (received, into)

@@ -35,7 +35,7 @@
 //!
 //! ```
 //! use forebay_http::head::{Head, Limits, Lines, Parsed};
-//! use forebay_upstream::request::{self, From, Request, Settings};
+//! use forebay_upstream::request::{self, From, Request, ScriptSettings};
 //!
 //! let bytes = b"GET /a HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
 //! let mut lines = Lines::new();
@@ -47,7 +47,7 @@
 //!     From { nearest: address, client: address, is_trusted: false, is_secure: false, port: 80 };
 //! let asked = Request { head: &head, judged: b"/a", rewritten: None, from, id: 1, hidden: None, given: &[] };
 //! let mut out = Vec::new();
-//! let settings = Settings { remove: Vec::new(), ..Settings::default() };
+//! let settings = ScriptSettings { remove: Vec::new(), ..ScriptSettings::default() };
 //! request::write(&asked, "10.0.0.1:9000", &settings, &mut out).unwrap();
 //! assert!(out.starts_with(b"GET /a HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 192.0.2.7\r\n"));
 //! ```

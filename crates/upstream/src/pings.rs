@@ -4,7 +4,7 @@
 use crate::application::Application;
 use crate::exchange::ATTEMPT;
 use crate::link::Ping;
-use crate::settings::Address;
+use crate::settings::UpstreamAddress;
 use forebay_sys::poll::{self, PollInterest};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -69,7 +69,7 @@ impl Pings {
 }
 
 /// Whether a server answers a ping within this time.
-pub fn answers(to: &Address, patience: Duration) -> bool {
+pub fn answers(to: &UpstreamAddress, patience: Duration) -> bool {
     let Ok(socket) = to.connect() else { return false };
     let mut open = Open::new(Ping { instance: 0, number: 0 }, socket);
     let end = Instant::now() + patience;

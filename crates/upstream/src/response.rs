@@ -19,7 +19,7 @@ const MOST_INTERIM: u8 = 32;
 /// Reads the heads that answer one request: any number of interim ones within a bound, then the final
 /// one.
 #[derive(Clone, Debug)]
-pub struct Reader {
+pub struct ResponseReader {
     asked: ResponseContext,
     limits: ResponseHeadLimits,
     interim: u8,
@@ -27,7 +27,7 @@ pub struct Reader {
 
 /// What the bytes held.
 #[derive(Debug)]
-pub enum Read<'h> {
+pub enum HeadRead<'h> {
     /// The beginning of a head; it is to be given again with what follows.
     More,
     /// An answer that another one follows (`100 Continue`, `103 Early Hints`).
@@ -36,10 +36,10 @@ pub enum Read<'h> {
     Final(Response<'h>),
 }
 
-impl Reader {
+impl ResponseReader {
     /// For the answer to a request.
-    pub fn new(asked: ResponseContext, limits: ResponseHeadLimits) -> Reader {
-        Reader { asked, limits, interim: 0 }
+    pub fn new(asked: ResponseContext, limits: ResponseHeadLimits) -> ResponseReader {
+        ResponseReader { asked, limits, interim: 0 }
     }
 
     /// Reads the head at the start of `bytes`, which is where the last one ended.
@@ -50,17 +50,17 @@ impl Reader {
         &mut self,
         bytes: &'h [u8],
         lines: &'h mut Lines<'h>,
-    ) -> Result<Read<'h>, ResponseError> {
+    ) -> Result<HeadRead<'h>, ResponseError> {
         match Response::parse(bytes, lines, self.asked, &self.limits)? {
-            ParsedResponse::Partial => Ok(Read::More),
+            ParsedResponse::Partial => Ok(HeadRead::More),
             ParsedResponse::Complete(head) if head.is_interim() => {
                 self.interim += 1;
                 match self.interim > MOST_INTERIM {
                     true => Err(ResponseError::Malformed("there are too many interim answers")),
-                    false => Ok(Read::Interim(head)),
+                    false => Ok(HeadRead::Interim(head)),
                 }
             }
-            ParsedResponse::Complete(head) => Ok(Read::Final(head)),
+            ParsedResponse::Complete(head) => Ok(HeadRead::Final(head)),
         }
     }
 }
@@ -295,33 +295,35 @@ mod tests {
     #[test]
     fn interim_answers_come_first_and_end() {
         let text = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 x\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\n\r\n";
-        let mut reader = Reader::new(ResponseContext::default(), ResponseHeadLimits::default());
+        let mut reader =
+            ResponseReader::new(ResponseContext::default(), ResponseHeadLimits::default());
         let mut at = 0;
         let mut statuses = Vec::new();
         loop {
             let mut lines = Lines::new();
             match reader.read(&text[at..], &mut lines).unwrap() {
-                Read::Interim(head) => {
+                HeadRead::Interim(head) => {
                     statuses.push(head.status);
                     at += head.len;
                 }
-                Read::Final(head) => break statuses.push(head.status),
-                Read::More => panic!("it is whole"),
+                HeadRead::Final(head) => break statuses.push(head.status),
+                HeadRead::More => panic!("it is whole"),
             }
         }
         assert_eq!(statuses, [100, 103, 200]);
-        let mut reader = Reader::new(ResponseContext::default(), ResponseHeadLimits::default());
+        let mut reader =
+            ResponseReader::new(ResponseContext::default(), ResponseHeadLimits::default());
         let mut count = 0;
         let error = loop {
             let mut lines = Lines::new();
             match reader.read(b"HTTP/1.1 100 Continue\r\n\r\n", &mut lines) {
-                Ok(Read::Interim(_)) => count += 1,
+                Ok(HeadRead::Interim(_)) => count += 1,
                 Ok(other) => panic!("{other:?}"),
                 Err(error) => break error,
             }
         };
         assert_eq!((count, error.reason()), (32, "there are too many interim answers"));
         let mut lines = Lines::new();
-        assert!(matches!(reader.read(b"HTTP/1.1 2", &mut lines), Ok(Read::More)));
+        assert!(matches!(reader.read(b"HTTP/1.1 2", &mut lines), Ok(HeadRead::More)));
     }
 }

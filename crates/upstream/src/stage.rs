@@ -14,9 +14,9 @@
 //! worked on.
 
 use crate::exchange::{ATTEMPT, Copy};
-use crate::names::{Kind, kind};
-use crate::request::{self, Written};
-use crate::target::{self, Ambiguous, Refused};
+use crate::names::{FieldKind, kind};
+use crate::request::{self, WrittenHead};
+use crate::target::{self, Ambiguous, TargetRefusal};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel};
 use forebay_http::response::ResponseContext;
@@ -66,7 +66,7 @@ pub fn write(
     judged: Option<&[u8]>,
     origin: &Origin<'_>,
     out: &mut Vec<u8>,
-) -> Result<(Written, Copy), Refused> {
+) -> Result<(WrittenHead, Copy), TargetRefusal> {
     let begin = out.len();
     out.extend_from_slice(head.method_text.as_bytes());
     out.push(b' ');
@@ -87,9 +87,9 @@ pub fn write(
     let mut is_for_whole = head.framing == Framing::None;
     for (name, value) in head.fields() {
         let is_passed = match kind(name) {
-            Kind::Plain | Kind::Cookie | Kind::MaxForwards => true,
-            Kind::Trailer => head.framing == Framing::Chunked,
-            Kind::Own | Kind::Forwarding(_) => false,
+            FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
+            FieldKind::Trailer => head.framing == Framing::Chunked,
+            FieldKind::Own | FieldKind::Forwarding(_) => false,
         };
         if is_passed && !is_named(head, name) {
             is_for_whole &= !["range", "if-range"].iter().any(|one| name.eq_ignore_ascii_case(one));
@@ -142,7 +142,7 @@ pub fn write(
     out.extend_from_slice(b"\r\n");
     let upgrade = !protocols.is_empty();
     let asked = ResponseContext { is_head: head.method == Method::Head, upgrade };
-    let written = Written { framing: head.framing, expects_continue, asked, id: 0..0 };
+    let written = WrittenHead { framing: head.framing, expects_continue, asked, id: 0..0 };
     let needs_http1 = upgrade || head.authority.is_empty();
     Ok((written, Copy { attempt_at, repeats_idempotent: false, needs_http1, is_for_whole }))
 }
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(asked("/a/../p%72iv//x?q=/../y", "/priv/x").as_deref(), Ok("/priv/x?q=/../y"));
         assert_eq!(asked("/a%20b", "/a b").as_deref(), Ok("/a%20b"));
         for (path, judged) in [("/priv%2fx", "/priv/x"), ("/..;/x", "/..;/x"), ("/a", "/b")] {
-            assert!(matches!(asked(path, judged), Err(Refused::Ambiguous(_))), "{path}");
+            assert!(matches!(asked(path, judged), Err(TargetRefusal::Ambiguous(_))), "{path}");
         }
     }
 

@@ -2,8 +2,8 @@
 //! are looked up again. It waits for others, so a thread of its own does it.
 
 use crate::application::Application;
-use crate::group::Member;
-use crate::settings::{self, Check, ProxyProtocol};
+use crate::group::MemberIndex;
+use crate::settings::{self, HealthCheckSettings, ProxyProtocol};
 use forebay_sys::client;
 use forebay_sys::poll::{self, PollInterest};
 use std::io::{self, Read, Write};
@@ -38,7 +38,7 @@ impl Upkeep {
             }
             self.looked_up = Some(Instant::now());
         }
-        let due: Vec<(&Application, Member)> =
+        let due: Vec<(&Application, MemberIndex)> =
             applications.iter().flat_map(|one| one.due(now_ms)).take(MOST_AT_A_TIME).collect();
         let begun = Instant::now();
         thread::scope(|scope| {
@@ -60,12 +60,12 @@ impl Upkeep {
 
 impl Application {
     /// Those that are to be asked now.
-    fn due(&self, now_ms: u64) -> impl Iterator<Item = (&Application, Member)> {
+    fn due(&self, now_ms: u64) -> impl Iterator<Item = (&Application, MemberIndex)> {
         std::iter::from_fn(move || Some((self, self.upstreams().begin_check(now_ms)?)))
     }
 
     /// Whether an upstream answers as it should, in time.
-    fn is_well(&self, member: Member, now_ms: u64) -> bool {
+    fn is_well(&self, member: MemberIndex, now_ms: u64) -> bool {
         let group = self.settings().group();
         let Some(check) = &group.check else { return true };
         let socket = loop {
@@ -83,7 +83,7 @@ impl Application {
                 Err(_) => return false,
             }
         };
-        let settings::Application::Proxy(proxy) = self.settings() else {
+        let settings::ApplicationSettings::Proxy(proxy) = self.settings() else {
             // one that takes connections runs
             return true;
         };
@@ -97,7 +97,7 @@ impl Application {
 }
 
 /// What an upstream is asked.
-fn told(way: Option<ProxyProtocol>, check: &Check, authority: &str) -> Vec<u8> {
+fn told(way: Option<ProxyProtocol>, check: &HealthCheckSettings, authority: &str) -> Vec<u8> {
     let mut told = Vec::new();
     match way {
         None => {}

@@ -70,15 +70,15 @@ impl FastCgi {
     }
 
     /// What the proxy is told of it. `root` is that of the site.
-    pub fn settings(&self, root: Option<&Path>) -> settings::FastCgi {
+    pub fn settings(&self, root: Option<&Path>) -> settings::FastCgiSettings {
         let FastCgiSection { to, ambiguous, set, upstreams, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
         let root = self.0.root.as_deref().or(root).unwrap_or(Path::new("/"));
         let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         let root = root.as_os_str().as_bytes();
-        settings::FastCgi {
+        settings::FastCgiSettings {
             group: upstreams.group(to, None),
-            request: fastcgi::Settings {
+            request: fastcgi::ScriptSettings {
                 root: root.strip_suffix(b"/").unwrap_or(root).into(),
                 ambiguous: *ambiguous,
                 keep: upstreams.connections > 0,

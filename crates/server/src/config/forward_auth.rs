@@ -60,7 +60,7 @@ impl ForwardAuth {
     }
 
     /// What the proxy is told of it.
-    pub fn settings(&self) -> settings::Proxy {
+    pub fn settings(&self) -> settings::ProxySettings {
         let ForwardAuthSection { to, uri, copy, host, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
         let uri = uri.as_ref().map_or("/", |uri| &*uri.0);
@@ -86,12 +86,12 @@ impl ForwardAuth {
             ..Upstreams::default()
         };
         let group = upstreams.group(to, None);
-        settings::Proxy {
-            request: request::Settings {
+        settings::ProxySettings {
+            request: request::RequestSettings {
                 host: host.0.clone(),
                 ambiguous: Ambiguous::Normalise,
                 close: group.keep_alive.connections == 0,
-                ..request::Settings::default()
+                ..request::RequestSettings::default()
             },
             bodies: upstreams.bodies(0),
             rewrites: false,
@@ -100,7 +100,7 @@ impl ForwardAuth {
             errors: settings::Errors::Theirs,
             proxy_protocol: None,
             buffer_bytes: 0,
-            authority: Some(settings::Authority {
+            authority: Some(settings::ForwardAuthSettings {
                 path: path.into(),
                 query: query.map(|query| query.as_bytes().into()),
                 copy: copy.clone(),

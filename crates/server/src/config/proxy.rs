@@ -79,7 +79,7 @@ impl Proxy {
     }
 
     /// What the proxy is told of it.
-    pub fn settings(&self) -> settings::Proxy {
+    pub fn settings(&self) -> settings::ProxySettings {
         let ProxySection { to, host, strip, prefix, ambiguous, set, remove, upstreams, .. } =
             &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
@@ -88,8 +88,8 @@ impl Proxy {
         if self.0.proxy_protocol.0.is_some() {
             group.keep_alive.connections = 0;
         }
-        settings::Proxy {
-            request: request::Settings {
+        settings::ProxySettings {
+            request: request::RequestSettings {
                 host: host.0.clone(),
                 strip: strip.clone().unwrap_or_default(),
                 prefix: prefix.clone().unwrap_or_default(),

@@ -15,7 +15,7 @@ use forebay_site::rules::{
     SiteName, TryFiles, Work,
 };
 use forebay_site::{SiteSettings, ToHttps};
-use forebay_upstream::settings::{Address, Application};
+use forebay_upstream::settings::{ApplicationSettings, UpstreamAddress};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -185,12 +185,13 @@ impl Site {
 
     /// What stands behind each of the [routes](SiteSettings::routes), in the same order, and then behind each
     /// of the rules that [ask](SiteSettings::asks).
-    pub fn applications(&self) -> Vec<Application> {
-        let proxies = self.proxies.iter().map(|proxy| Application::Proxy(proxy.settings()));
+    pub fn applications(&self) -> Vec<ApplicationSettings> {
+        let proxies = self.proxies.iter().map(|proxy| ApplicationSettings::Proxy(proxy.settings()));
         let root = self.root.as_deref();
-        let fastcgi = self.fastcgi.iter().map(|one| Application::FastCgi(one.settings(root)));
+        let fastcgi =
+            self.fastcgi.iter().map(|one| ApplicationSettings::FastCgi(one.settings(root)));
         let authorities = self.authorities.iter();
-        let authorities = authorities.map(|one| Application::Proxy(one.settings()));
+        let authorities = authorities.map(|one| ApplicationSettings::Proxy(one.settings()));
         proxies.chain(fastcgi).chain(authorities).collect()
     }
 
@@ -199,7 +200,10 @@ impl Site {
         let proxies = self.proxies.iter().flat_map(Proxy::to).map(|to| &to.0);
         let fastcgi = self.fastcgi.iter().flat_map(FastCgi::to).map(|to| &to.0);
         let authorities = self.authorities.iter().flat_map(ForwardAuth::to).map(|to| &to.0);
-        proxies.chain(fastcgi).chain(authorities).any(|to| matches!(to, Address::Name { .. }))
+        proxies
+            .chain(fastcgi)
+            .chain(authorities)
+            .any(|to| matches!(to, UpstreamAddress::Name { .. }))
     }
 
     /// The directories beneath paths: those of aliases, and where links lead that may leave the root.

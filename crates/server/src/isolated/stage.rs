@@ -13,7 +13,8 @@ use forebay_sys::broker::Connector;
 use forebay_upstream::application::Application;
 use forebay_upstream::request;
 use forebay_upstream::settings::{
-    self, Address, Balance, Bodies, Errors, Group, KeepAlive, Key, Proxy, Queue, Timeouts,
+    self, Balance, BalanceKey, BodySettings, Errors, GroupSettings, KeepAliveSettings,
+    ProxySettings, QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
 use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES, FIELD_BYTES};
 use std::fmt;
@@ -125,10 +126,10 @@ impl Place {
     }
 
     /// Where the instances of a stage are asked, or other software in their place.
-    pub(super) fn addresses(&self, config: &Config, role: Role) -> Vec<Address> {
+    pub(super) fn addresses(&self, config: &Config, role: Role) -> Vec<UpstreamAddress> {
         let own = (1..=role.instances(config)).map(|number| self.socket(role, number));
         let others = role.others(config).iter().map(|other| other.0.clone());
-        own.map(Address::Unix).chain(others).collect()
+        own.map(UpstreamAddress::Unix).chain(others).collect()
     }
 }
 
@@ -157,10 +158,10 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
     let connector = (place.role == Role::Process).then(Connector::inherited);
     let connector = connector.and_then(|found| found.ok().flatten());
     let stage = place.role.next().map(|role| {
-        let application = settings::Application::Proxy(Proxy {
+        let application = settings::ApplicationSettings::Proxy(ProxySettings {
             group: group(config, place.addresses(config, role)),
-            request: request::Settings::default(),
-            bodies: Bodies { most_bytes: most_body_bytes(config), spool_bytes: 0 },
+            request: request::RequestSettings::default(),
+            bodies: BodySettings { most_bytes: most_body_bytes(config), spool_bytes: 0 },
             rewrites: false,
             limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
@@ -178,7 +179,7 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
 }
 
 /// All applications behind.
-fn applications(config: &Config) -> impl Iterator<Item = settings::Application> {
+fn applications(config: &Config) -> impl Iterator<Item = settings::ApplicationSettings> {
     config.sites.iter().flat_map(Site::applications)
 }
 
@@ -190,21 +191,21 @@ fn most_body_bytes(config: &Config) -> u64 {
 
 /// Instances. The link decides which is asked, and what becomes of its failures. An application that takes its
 /// time has it.
-fn group(config: &Config, to: Vec<Address>) -> Group {
+fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
     let slowest = applications(config).map(|one| {
-        let Group { timeouts, queue, .. } = one.group();
-        let Timeouts { connect, head, silence } = *timeouts;
+        let GroupSettings { timeouts, queue, .. } = one.group();
+        let UpstreamTimeouts { connect, head, silence } = *timeouts;
         (queue.time + connect + head).max(silence).saturating_add(MARGIN)
     });
     let patience = slowest.fold(PATIENCE, Duration::max);
-    Group {
+    GroupSettings {
         to,
         balance: Balance::default(),
-        key: Key::Url,
+        key: BalanceKey::Url,
         in_flight: None,
-        queue: Queue { requests: 0, time: PATIENCE },
-        keep_alive: KeepAlive { connections: MOST_KEPT, idle: KEPT },
-        timeouts: Timeouts { connect: PATIENCE, head: patience, silence: patience },
+        queue: QueueSettings { requests: 0, time: PATIENCE },
+        keep_alive: KeepAliveSettings { connections: MOST_KEPT, idle: KEPT },
+        timeouts: UpstreamTimeouts { connect: PATIENCE, head: patience, silence: patience },
         retries: 0,
         retry_permille: 0,
         max_fails: 0,

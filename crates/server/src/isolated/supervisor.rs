@@ -14,7 +14,7 @@ use crate::run::{Ready, RunError, say};
 use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, PassedSockets};
 use forebay_sys::unix;
-use forebay_upstream::settings::Address;
+use forebay_upstream::settings::UpstreamAddress;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::fs;
@@ -461,7 +461,7 @@ impl Supervisor {
         let place = |role, instance| Place { role, instance, links: self.links.path().to_owned() };
         let own = self.slots.iter().map(|slot| {
             let Slot { role, instance, .. } = *slot;
-            let socket = Address::Unix(place(role, instance).socket(role, instance));
+            let socket = UpstreamAddress::Unix(place(role, instance).socket(role, instance));
             let is = match (&slot.child, slot.due) {
                 (Some(child), _) => Is::Running { process: child.id(), since: slot.started },
                 (None, Some(due)) => Is::Due(due.saturating_duration_since(now)),
@@ -538,7 +538,7 @@ impl Supervisor {
 }
 
 /// Makes the connections of a process to the next stage, until it ends.
-fn connect_for(broker: Broker, to: Vec<Address>) -> io::Result<()> {
+fn connect_for(broker: Broker, to: Vec<UpstreamAddress>) -> io::Result<()> {
     let connect = move |number: u32| match to.get(number as usize) {
         Some(address) => address.connect(),
         None => Err(io::ErrorKind::AddrNotAvailable.into()),

@@ -354,7 +354,7 @@ impl Ticket {
     pub fn ask_for_place(&mut self, now_ms: u64) -> Result<Option<PlaceWait>, NoPlace> {
         let Held::Queued(queued) = &mut self.held else { return Ok(None) };
         let client = ClientKey::of(queued.client).as_u64();
-        match queued.at_once.ask(queue::Standing { rank: self.rank, client }, now_ms)? {
+        match queued.at_once.ask(queue::RequestOwner { rank: self.rank, client }, now_ms)? {
             PlaceAsked::Has(place) => {
                 queued.place = Some(place);
                 Ok(None)

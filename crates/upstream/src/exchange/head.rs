@@ -1,11 +1,11 @@
 //! The head of the answer, and interim answers before it.
 
 use super::link_state::Noted;
-use super::state::{Coming, Exchange, RECEIVE_BYTES, Seen};
-use crate::http2::Http2;
-use crate::link::Event;
-use crate::response::Read;
-use crate::retry::Failure;
+use super::state::{AnswerHead, Coming, Exchange, RECEIVE_BYTES};
+use crate::http2::UpstreamHttp2;
+use crate::link::LinkEvent;
+use crate::response::HeadRead;
+use crate::retry::AttemptFailure;
 use forebay_conn::handler::relay::RelayNext;
 use forebay_http::body::{BodyDecoder, Trailers};
 use forebay_http::framing::Framing;
@@ -16,7 +16,7 @@ use forebay_sys::socket::Received;
 
 impl<T> Exchange<T> {
     /// Looks for the head of the answer.
-    pub(super) fn hear(&mut self) -> Result<Option<RelayNext>, Failure> {
+    pub(super) fn hear(&mut self) -> Result<Option<RelayNext>, AttemptFailure> {
         loop {
             if let Some(next) = self.look_at_head()? {
                 return Ok(next);
@@ -34,13 +34,13 @@ impl<T> Exchange<T> {
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
                 Received::Blocked => self.can_read = false,
                 Received::Ended | Received::Broken => {
-                    if connection.http2().is_some_and(Http2::is_refused) {
-                        return Err(Failure::Returned);
+                    if connection.http2().is_some_and(UpstreamHttp2::is_refused) {
+                        return Err(AttemptFailure::Returned);
                     }
                     return Err(match self.received.len() - self.at {
-                        0 if self.sent == 0 => Failure::Unwritten,
-                        0 if !self.has_script_begun() => Failure::Closed,
-                        _ => Failure::Malformed,
+                        0 if self.sent == 0 => AttemptFailure::Unwritten,
+                        0 if !self.has_script_begun() => AttemptFailure::Closed,
+                        _ => AttemptFailure::Malformed,
                     });
                 }
             }
@@ -48,7 +48,7 @@ impl<T> Exchange<T> {
     }
 
     /// Reads a head from what was received. `None` if it is not whole.
-    fn look_at_head(&mut self) -> Result<Option<Option<RelayNext>>, Failure> {
+    fn look_at_head(&mut self) -> Result<Option<Option<RelayNext>>, AttemptFailure> {
         if self.script.is_some() {
             return self.look_at_script();
         }
@@ -57,14 +57,14 @@ impl<T> Exchange<T> {
         }
         let mut lines = Lines::new();
         match self.reader.read(&self.received[self.at..], &mut lines) {
-            Ok(Read::More) => Ok(None),
+            Ok(HeadRead::More) => Ok(None),
             // from one stage to the next it says that the request is there, and is nobody else's
-            Ok(Read::Interim(head)) if head.status == 102 && self.linked.is_some() => {
+            Ok(HeadRead::Interim(head)) if head.status == 102 && self.linked.is_some() => {
                 self.at += head.len;
-                self.tell_link(&Event::Acknowledged);
+                self.tell_link(&LinkEvent::Acknowledged);
                 Ok(Some(None))
             }
-            Ok(Read::Interim(head)) => {
+            Ok(HeadRead::Interim(head)) => {
                 self.interim.clear();
                 let (status, len) = (head.status, head.len);
                 let line =
@@ -78,7 +78,7 @@ impl<T> Exchange<T> {
                 self.at += len;
                 Ok(Some(Some(RelayNext::Interim(status))))
             }
-            Ok(Read::Final(head)) => {
+            Ok(HeadRead::Final(head)) => {
                 let noted = self.linked.as_ref().map(|_| Noted::of(&head));
                 if self.linked.as_ref().is_some_and(|linked| linked.is_continuing()) {
                     if let Some(noted) = noted {
@@ -100,7 +100,7 @@ impl<T> Exchange<T> {
                 };
                 let (start, end) = (self.at, self.at + head.len);
                 self.fields = Some(head.keep(&self.received[start..end]));
-                self.head = Some(Seen {
+                self.head = Some(AnswerHead {
                     start,
                     end,
                     status: head.status,
@@ -121,7 +121,7 @@ impl<T> Exchange<T> {
                 }
                 Ok(Some(None))
             }
-            Err(_) => Err(Failure::Malformed),
+            Err(_) => Err(AttemptFailure::Malformed),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What is known of a request that goes to the next stage of this server, whose copy stays until it is
 //! acknowledged and answered.
 
-use crate::group::Member;
-use crate::link::{Flight, Reason, Whole};
+use crate::group::MemberIndex;
+use crate::link::{Flight, LinkFailure, Whole};
 use forebay_http::head::Method;
 use forebay_http::response::{BodyFraming, Response};
 
@@ -26,7 +26,7 @@ pub(super) struct Linked {
     pub(super) is_continuing: bool,
     /// The body cannot be gone on with.
     pub(super) is_broken: bool,
-    pub(super) reason: Option<Reason>,
+    pub(super) reason: Option<LinkFailure>,
 }
 
 /// What is asked of the next stage.
@@ -55,7 +55,7 @@ impl Linked {
         }
     }
 
-    pub(super) fn instance(&self) -> Member {
+    pub(super) fn instance(&self) -> MemberIndex {
         self.flight.instance()
     }
 

@@ -1,15 +1,16 @@
 //! Exchanges with scripts, over a pair of sockets with a peer that speaks FastCGI.
 
 use crate::application::Application;
-use crate::connection::Connection;
-use crate::exchange::{Ask, Exchange, Failed};
+use crate::connection::UpstreamConnection;
+use crate::exchange::{ApplicationRequest, Exchange, Failed};
 use crate::fastcgi;
-use crate::pool::Pool;
-use crate::queue::Standing;
-use crate::request::Written;
-use crate::retry::Failure;
+use crate::pool::ConnectionPool;
+use crate::queue::RequestOwner;
+use crate::request::WrittenHead;
+use crate::retry::AttemptFailure;
 use crate::settings::{
-    self, Address, Balance, Bodies, Errors, Group, KeepAlive, Key, Queue, Timeouts,
+    self, Balance, BalanceKey, BodySettings, Errors, GroupSettings, KeepAliveSettings,
+    QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
 use crate::upstreams::Upstreams;
 use forebay_conn::Relay;
@@ -26,7 +27,7 @@ use std::time::Duration;
 /// An exchange, what the application has of it, and what it has said for the log.
 struct Table {
     application: Arc<Application>,
-    pool: Pool,
+    pool: ConnectionPool,
     theirs: UnixStream,
     said: Arc<Mutex<Vec<String>>>,
 }
@@ -35,14 +36,14 @@ impl Table {
     /// With one connection that waits; there is no other.
     fn new(keep: bool) -> Table {
         let second = Duration::from_secs(1);
-        let group = Group {
-            to: vec![Address::Unix("/nonexistent/php.sock".into())],
+        let group = GroupSettings {
+            to: vec![UpstreamAddress::Unix("/nonexistent/php.sock".into())],
             balance: Balance::Least,
-            key: Key::Client,
+            key: BalanceKey::Client,
             in_flight: None,
-            queue: Queue { requests: 0, time: second },
-            keep_alive: KeepAlive { connections: 1, idle: second },
-            timeouts: Timeouts { connect: second, head: second, silence: second },
+            queue: QueueSettings { requests: 0, time: second },
+            keep_alive: KeepAliveSettings { connections: 1, idle: second },
+            timeouts: UpstreamTimeouts { connect: second, head: second, silence: second },
             retries: 1,
             retry_permille: 1000,
             max_fails: 0,
@@ -51,21 +52,22 @@ impl Table {
             check: None,
             abort_on_close: false,
         };
-        let settings = settings::FastCgi {
+        let settings = settings::FastCgiSettings {
             group,
-            request: fastcgi::Settings { keep, ..Default::default() },
-            bodies: Bodies { most_bytes: 1000, spool_bytes: 0 },
+            request: fastcgi::ScriptSettings { keep, ..Default::default() },
+            bodies: BodySettings { most_bytes: 1000, spool_bytes: 0 },
             limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
             buffer_bytes: 0,
         };
         let upstreams = Upstreams::new(&settings.group, true, 0);
-        let application = Application::new(settings::Application::FastCgi(settings), upstreams);
+        let application =
+            Application::new(settings::ApplicationSettings::FastCgi(settings), upstreams);
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let mut pool = Pool::default();
-        pool.keep(&application, 0, Connection::from(OwnedFd::from(ours)), 0);
+        let mut pool = ConnectionPool::default();
+        pool.keep(&application, 0, UpstreamConnection::from(OwnedFd::from(ours)), 0);
         Table { application, pool, theirs, said: Arc::default() }
     }
 
@@ -79,15 +81,15 @@ impl Table {
         let log = move |text: &[u8]| {
             said.lock().unwrap().push(String::from_utf8_lossy(text).into_owned());
         };
-        let ask = Ask {
+        let ask = ApplicationRequest {
             may_ask: Ok(()),
             copy: None,
             method,
             key: 0,
-            standing: Standing::default(),
+            standing: RequestOwner::default(),
             preface: Vec::new(),
             head: b"PARAMS".to_vec(),
-            written: Written {
+            written: WrittenHead {
                 framing,
                 expects_continue,
                 asked: ResponseContext { is_head: method == Method::Head, upgrade: false },
@@ -265,16 +267,16 @@ fn answers_that_break_off_are_seen() {
 #[test]
 fn what_has_run_is_not_asked_for_again() {
     // where it is asked for again, once at most, nobody is there
-    let again = (Failure::Connect, 2);
+    let again = (AttemptFailure::Connect, 2);
     for (method, answer, expected) in [
         (Method::Get, Vec::new(), again),
-        (Method::Post, Vec::new(), (Failure::Closed, 1)),
-        (Method::Post, stderr("oh"), (Failure::Malformed, 1)),
+        (Method::Post, Vec::new(), (AttemptFailure::Closed, 1)),
+        (Method::Post, stderr("oh"), (AttemptFailure::Malformed, 1)),
         (Method::Get, stderr("oh"), again),
-        (Method::Post, stdout("X-A: 1\n"), (Failure::Malformed, 1)),
-        (Method::Post, end(0), (Failure::Malformed, 1)),
+        (Method::Post, stdout("X-A: 1\n"), (AttemptFailure::Malformed, 1)),
+        (Method::Post, end(0), (AttemptFailure::Malformed, 1)),
         (Method::Post, end(2), again),
-        (Method::Post, b"HTTP/1.1 400 ".to_vec(), (Failure::Malformed, 1)),
+        (Method::Post, b"HTTP/1.1 400 ".to_vec(), (AttemptFailure::Malformed, 1)),
     ] {
         let mut table = Table::new(true);
         let mut exchange = table.begin(method, Framing::None, false);

@@ -1,9 +1,9 @@
 //! What differs where the application speaks FastCGI: both bodies are in records, and an answer is over
 //! when the application says so.
 
-use super::state::{Coming, Exchange, RECEIVE_BYTES, Seen};
-use crate::fastcgi::{Error, Piece, Read};
-use crate::retry::Failure;
+use super::state::{AnswerHead, Coming, Exchange, RECEIVE_BYTES};
+use crate::fastcgi::{FastCgiError, FastCgiPiece, RecordsRead};
+use crate::retry::AttemptFailure;
 use crate::settings;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_http::head::Lines;
@@ -26,25 +26,25 @@ impl<T> Exchange<T> {
     }
 
     /// Reads the head from what was received. `None` if it is not whole.
-    pub(super) fn look_at_script(&mut self) -> Result<Option<Option<RelayNext>>, Failure> {
+    pub(super) fn look_at_script(&mut self) -> Result<Option<Option<RelayNext>>, AttemptFailure> {
         let Some(script) = self.script.as_mut() else { return Ok(None) };
         let read = script.read(&self.received[self.at..]);
         match read {
-            Ok(Read { piece: Piece::More, .. }) => {
+            Ok(RecordsRead { piece: FastCgiPiece::More, .. }) => {
                 (self.received, self.at) = (Vec::new(), 0);
                 return Ok(None);
             }
-            Ok(Read { used, .. }) => self.at += used,
+            Ok(RecordsRead { used, .. }) => self.at += used,
             Err(error) => {
                 return Err(match error {
-                    Error::Overloaded => Failure::Overloaded,
-                    _ => Failure::Malformed,
+                    FastCgiError::Overloaded => AttemptFailure::Overloaded,
+                    _ => AttemptFailure::Malformed,
                 });
             }
         }
         let keep_alive = match self.application.settings() {
-            settings::Application::FastCgi(fastcgi) => fastcgi.request.keep,
-            settings::Application::Proxy(_) => false,
+            settings::ApplicationSettings::FastCgi(fastcgi) => fastcgi.request.keep,
+            settings::ApplicationSettings::Proxy(_) => false,
         };
         let mut lines = Lines::new();
         let bytes = script.head();
@@ -55,13 +55,14 @@ impl<T> Exchange<T> {
             Ok(ParsedResponse::Complete(head)) => {
                 let (status, content_length) = (head.status, head.content_length);
                 self.fields = Some(head.keep(bytes));
-                self.head = Some(Seen { start: 0, end: 0, status, content_length, keep_alive });
+                self.head =
+                    Some(AnswerHead { start: 0, end: 0, status, content_length, keep_alive });
                 self.coming = Coming::OfScript;
                 self.is_well();
                 self.times.answered_ns = clock::monotonic_ns();
                 Ok(Some(None))
             }
-            _ => Err(Failure::Malformed),
+            _ => Err(AttemptFailure::Malformed),
         }
     }
 
@@ -90,14 +91,14 @@ impl<T> Exchange<T> {
 
     /// Appends the next bytes of the body among those that were received; says how many. Where there are
     /// none, all that was received is used, or the answer is over.
-    fn read_received(&mut self, out: &mut Vec<u8>, most: usize) -> Result<usize, Error> {
+    fn read_received(&mut self, out: &mut Vec<u8>, most: usize) -> Result<usize, FastCgiError> {
         let Some(script) = &mut self.script else { return Ok(0) };
         while self.at < self.received.len() && !script.is_over {
             let bytes = &self.received[self.at..];
             // what is no body takes no room
-            let Read { used, piece } = script.read(&bytes[..bytes.len().min(most)])?;
+            let RecordsRead { used, piece } = script.read(&bytes[..bytes.len().min(most)])?;
             self.at += used;
-            if let Piece::Body(data @ [_, ..]) = piece {
+            if let FastCgiPiece::Body(data @ [_, ..]) = piece {
                 out.extend_from_slice(data);
                 return Ok(data.len());
             }
