@@ -122,7 +122,7 @@ pub trait Protocol<H: Handler> {
         false
     }
 
-    /// The order of a request relative to others, and whose it is, if that is not whose connection it is.
+    /// The rank of a request, and its client, if that is not the connection's.
     fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>);
 
     /// The same for the connection while it has no request: for the last one.

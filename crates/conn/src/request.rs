@@ -47,7 +47,7 @@ pub struct InternalRedirect {
     pub query: Option<Box<[u8]>>,
     /// Field lines of the application, each with its CR LF, that stand for those of what is sent.
     pub fields: Arc<[u8]>,
-    /// Who has said so, for the log.
+    /// The server that has said so, for the log.
     pub by: Answerer,
 }
 
@@ -106,7 +106,7 @@ impl<'r> Request<'r> {
 pub struct Grant<T> {
     /// It is served in this order.
     pub rank: Rank,
-    /// Whose turn it takes; `None` if it is the turn of the connection's client.
+    /// The client whose turn it takes; `None` if that is the connection's.
     pub client: Option<IpAddr>,
     /// It is not answered before so many milliseconds have passed.
     pub wait_ms: u32,

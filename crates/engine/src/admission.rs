@@ -88,7 +88,7 @@ impl ConnectionAdmission {
         Ok(ConnectionPlace { admission: Arc::clone(self), client: None })
     }
 
-    /// Whether there may be one more connection, whoever's.
+    /// Whether there may be one more connection, of any client.
     pub fn has_room(&self) -> bool {
         self.open() < self.most.load(Relaxed)
     }

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// A wait that lasts longer than this lets the handler rest.
 const REST_MS: u64 = 100;
 
-/// Who waits for a permit looks this often whether its client is still there, and at the order.
+/// A thread that waits for a permit looks this often whether its client is still there, and at the order.
 const LOOK_MS: u64 = 500;
 
 /// A job that blocks waits no longer than this for those before it. Files whose reads hang do not keep
@@ -40,7 +40,7 @@ pub(crate) struct Blocking<'c, H: Handler> {
     heartbeat: Option<usize>,
     timer: ConnectionTimer,
     todo: VecDeque<(RequestId, Todo<H::Job>)>,
-    /// Requests that may not be answered yet, each with its moment.
+    /// Requests that may not be answered yet, each with its time.
     early: Vec<(u64, RequestId)>,
     /// There was room to write when poll was asked last.
     writable: bool,
@@ -258,7 +258,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         self.timer.at_ms().saturating_sub(self.worker.now_ms())
     }
 
-    /// A request whose moment has come.
+    /// A request whose time has come.
     fn take_due(&mut self) -> Option<RequestId> {
         let now_ms = self.worker.now_ms();
         let at = self.early.iter().position(|(at_ms, _)| *at_ms <= now_ms)?;

@@ -83,7 +83,7 @@ impl EngineControl {
         show(&self.heartbeats, index, now_ms);
     }
 
-    /// Loop `index` has ended, or nobody does its work now: it is not asked for a heartbeat.
+    /// Loop `index` has ended, or no thread runs it now: it is not asked for a heartbeat.
     pub fn heartbeat_rests(&self, index: usize) {
         show(&self.heartbeats, index, SILENT);
     }

@@ -3,7 +3,7 @@
 //!
 //! With more than one rank a loop first receives and parses all that is ready, then answers in this
 //! order, a batch at a time; in between it looks for what has come meanwhile. With one rank a
-//! connection is answered as soon as it is ready, and there is no line.
+//! connection is answered as soon as it is ready, and there is no queue.
 //!
 //! A listener whose connections all have one rank stands among them, as a client of its own: what it has
 //! queued costs no descriptor until it is its turn.
@@ -18,7 +18,7 @@ use forebay_sys::clock;
 /// Requests answered before a loop looks for what has come.
 pub(crate) const BATCH: usize = 32;
 
-/// Those who wait to be answered.
+/// Requests that wait to be answered.
 pub(crate) struct ReadyQueue {
     /// Requests, and when each was there.
     queue: Ranked<(RequestKey, u64)>,
@@ -26,7 +26,7 @@ pub(crate) struct ReadyQueue {
     ranks: Ranks,
 }
 
-/// One who is answered now.
+/// A request that is answered now.
 #[must_use = "worker time that is not reported counts for nothing"]
 pub(crate) struct Called {
     turn: Turn,
@@ -35,7 +35,7 @@ pub(crate) struct Called {
 }
 
 impl ReadyQueue {
-    /// A line in this order; `None` if there is none.
+    /// A queue in this order; `None` if there is none.
     pub(crate) fn new(ranks: &Ranks) -> Option<ReadyQueue> {
         let line = || {
             let (queue, shares) = ranks.queue();
@@ -50,7 +50,7 @@ impl ReadyQueue {
         self.shares.keep_up(&mut self.queue);
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -72,12 +72,12 @@ impl ReadyQueue {
         let _ = self.queue.push(rank, token, 1, (request, clock::monotonic_ns()));
     }
 
-    /// It waits no longer, if it still does.
+    /// The request waits no longer, if it still does.
     pub(crate) fn leave(&mut self, key: Key) {
         self.queue.remove(key);
     }
 
-    /// Whose turn it is, and counts how long it has waited until `now_ns`.
+    /// The request that is next, and counts how long it has waited until `now_ns`.
     pub(crate) fn call(&mut self, now_ns: u64, metrics: &Local) -> Option<(RequestKey, Called)> {
         let ((request, since_ns), turn) = self.queue.pop()?;
         let slot = self.slot(turn);

@@ -33,7 +33,7 @@ pub(crate) struct Permits {
 struct PermitState {
     waiting: Ranked<Arc<Waiter>>,
     shares: Shares,
-    /// Permits nobody has, by the last rank that may have them.
+    /// Permits that no thread has, by the last rank that may have them.
     free: Box<[usize]>,
 }
 
@@ -50,7 +50,7 @@ struct Grant {
     turn: Turn,
 }
 
-/// A wait for a permit; who drops it gives up.
+/// A thread's wait for a permit; dropping it gives up.
 #[derive(Debug)]
 pub(crate) struct PermitWait<'p> {
     permits: &'p Permits,
@@ -72,7 +72,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Whose it is.
+    /// The rank of the request that it was given for.
     pub(crate) fn rank(&self) -> u8 {
         self.grant.turn.rank()
     }

@@ -64,7 +64,7 @@ pub struct RequestKey {
     pub request: RequestId,
 }
 
-/// Whose a piece of work is.
+/// The rank and the client that a piece of work counts for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankedClient {
     /// Served in this order.

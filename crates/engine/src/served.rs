@@ -300,7 +300,7 @@ impl<H: Handler> Served<H> {
         self.is_idle() || self.goes_on()
     }
 
-    /// Whose the work for this request is.
+    /// The rank and the client that the work for this request counts for.
     #[inline]
     pub fn standing(&self, ranks: &Ranks, id: RequestId) -> RankedClient {
         let (rank, client) = self.conn.standing(id);
@@ -308,7 +308,7 @@ impl<H: Handler> Served<H> {
         RankedClient { rank: ranks.clamp(rank), client: ClientKey::of(client).as_u64() }
     }
 
-    /// Whose the connection is while it has no request.
+    /// The rank and the client of the connection while it has no request.
     #[inline]
     pub fn standing_at_rest(&self, ranks: &Ranks) -> RankedClient {
         self.standing(ranks, self.conn.awaits().id)
@@ -320,7 +320,7 @@ impl<H: Handler> Served<H> {
         self.pending.is_none() && self.conn.is_at_rest()
     }
 
-    /// This request waits for this job from now on. Returns the share of whoever does it.
+    /// This request waits for this job from now on. Returns the share of the thread that does it.
     pub fn wait_for(&mut self, id: RequestId, job: H::Job) -> SharedJob<H::Job> {
         let shared_job = SharedJob::new(job);
         self.new_jobs.push(id);

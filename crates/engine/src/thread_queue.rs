@@ -1,9 +1,9 @@
-//! Who gets the next free thread, where each connection keeps one.
+//! Which connection gets the next free thread, where each keeps one.
 //!
 //! While a thread is free for each that has come, there is nothing to order: they are served as they came.
-//! A free thread must get a processor before it can take a connection, and whoever it is for would be passed
-//! over meanwhile by all that come later and stand higher. When more have come than threads are free, the
-//! ready queue of all engines says who gets them.
+//! A free thread must get a processor before it can take a connection, and the connection it is for would be
+//! passed over meanwhile by all that come later and have a higher rank. When more have come than threads are
+//! free, the ready queue of all engines says which connections get them.
 
 use crate::ranks::{RankedClient, Ranks, Shares};
 use forebay_control::ranked::{Ranked, Turn};

@@ -220,7 +220,7 @@ fn at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -
     }
 }
 
-/// The same for what a request that is answered at once does not wait for. A moment comes by itself,
+/// The same for what a request that is answered at once does not wait for. A time comes by itself,
 /// exactly.
 #[cold]
 fn seldom_at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -> u64 {

@@ -278,7 +278,7 @@ impl<H: Handler> Worker<H> {
                     let sent =
                         send(&mut served.stream, conn, &mut cx, &mut budget, wire, window_bytes);
                     match sent {
-                        // whoever has many answers may have more of them without end
+                        // a connection with many answers may have more of them without end
                         None if budget == 0 && served.conn.goes_on() => break Fate::Yields,
                         None => {}
                         Some(Fate::Waits) if served.conn.goes_on() => is_blocked = true,

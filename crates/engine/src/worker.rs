@@ -288,7 +288,7 @@ impl<H: Handler> Worker<H> {
     }
 
     /// Closes a connection: its open log line is written and its end is counted. One that waits for
-    /// its turn and is closed [now](Closing::TurnTime) is one whose client has left.
+    /// its turn and is closed [now](Closing::Now) is one whose client has left.
     pub fn close(&mut self, mut served: Served<H>, closing: Closing) {
         let sampled = self.is_sampled();
         match closing {

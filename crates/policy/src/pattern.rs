@@ -197,7 +197,7 @@ impl MethodPattern {
     /// Reads a token.
     ///
     /// # Errors
-    /// [`ConditionTextError::MethodPattern`] for anything else, and for small letters: no method in use has any.
+    /// [`ConditionTextError::Method`] for anything else, and for small letters: no method in use has any.
     pub fn parse(text: &str) -> Result<MethodPattern, ConditionTextError> {
         let is_good = |c: char| is_token(c) && !c.is_ascii_lowercase();
         if text.is_empty() || !text.chars().all(is_good) {

@@ -43,8 +43,8 @@ pub(crate) enum Instead {
     Refuse(Box<Refusal>),
 }
 
-/// What stands between the parts of an answer with several ranges: nothing that anyone could guess
-/// and thus put into a file.
+/// What stands between the parts of an answer with several ranges: nothing that the author of a file
+/// could guess and thus put into it.
 #[derive(Default)]
 pub(crate) struct Boundaries {
     seeds: [RandomState; 2],

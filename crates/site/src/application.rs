@@ -251,7 +251,7 @@ impl Site {
             request.head.method,
             Method::Options | Method::Unknown | Method::Connect | Method::Trace
         ) && !vhost.settings.redirects.is_empty();
-        // nobody behind knows a rule, whatever the method
+        // no stage behind knows a rule, whatever the method
         let is_last = self.content.settings().files == Files::Elsewhere;
         let has_path = request.head.path.starts_with(b"/");
         let path = match request.path() {

@@ -30,8 +30,8 @@ pub(crate) enum Work {
     Verify { content: u64, verification: Box<Verification> },
     /// Do what a query asks for, and answer with the entry.
     Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: WorkSlot },
-    /// Have another server say whether a request may pass, by the rule of the site with this number: whoever
-    /// gets it asks, and it is never run.
+    /// Have another server say whether a request may pass, by the rule of the site with this number: the
+    /// handler that gets it asks, and it is never run.
     Ask { site: u32, rule: u16 },
     /// Read a part of a file that is about to be sent.
     Warm { entry: Arc<Entry>, variant: usize, offset: u64 },

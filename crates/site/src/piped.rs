@@ -6,7 +6,7 @@
 //! is empty it serves the next one; a client that leaves takes it along.
 //!
 //! There are only so many pipes, because each costs two descriptors; and they hold only so many bytes,
-//! empty or not, because the kernel counts that against what all programs of a user may have. Who finds
+//! empty or not, because the kernel counts that against what all programs of a user may have. A job that finds
 //! none left reads into memory.
 
 use crate::memory_budget::MemoryReservation;

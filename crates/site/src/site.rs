@@ -107,7 +107,7 @@ impl Site {
     }
 
     /// See [`Process::process`](forebay_conn::Process::process). A `done` that comes from other
-    /// content is not looked at. `client` says who asks; only rules about clients go by it.
+    /// content is not looked at. `client` says which address asks; only rules about clients go by it.
     #[inline]
     pub fn process(
         &mut self,
@@ -127,7 +127,7 @@ impl Site {
         }
     }
 
-    /// What a site says about TLS to those who come through it, and whether that is where others are sent,
+    /// What a site says about TLS to clients that come through it, and whether that is where others are sent,
     /// which is their answer.
     #[cold]
     pub(crate) fn goes_to_https(
@@ -554,7 +554,7 @@ fn shape(head: &Head<'_>) -> Shape {
     Shape { is_json, order: SortOrder::of(head.query.unwrap_or_default()) }
 }
 
-/// A file that is sent from the disk may have changed a moment ago, before anyone was told. Then
+/// A file that is sent from the disk may have changed a moment ago, before the watcher was told. Then
 /// the head would promise what cannot be kept.
 #[inline]
 fn is_true(entry: &Arc<Entry>) -> bool {

@@ -20,7 +20,7 @@ pub struct Application {
     link: Option<Mutex<Link>>,
     /// Where its supervisor says how its processes end.
     ends: Option<Mutex<Ends>>,
-    /// Who makes connections to it, if this process may not.
+    /// The process that makes connections to it, if this one may not.
     connector: Option<Mutex<Connector>>,
     /// What its link keeps to.
     link_settings: Option<link::LinkSettings>,
@@ -125,7 +125,7 @@ impl Application {
         &self.settings
     }
 
-    /// Who answers.
+    /// The upstreams that answer.
     pub fn upstreams(&self) -> &Arc<Upstreams> {
         &self.upstreams
     }

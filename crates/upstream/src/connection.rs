@@ -32,7 +32,7 @@ impl From<OwnedFd> for UpstreamConnection {
     }
 }
 
-/// For who asks something over it once, and no loop.
+/// For a thread that asks something over it once, without a loop.
 impl From<UpstreamConnection> for OwnedFd {
     fn from(connection: UpstreamConnection) -> OwnedFd {
         connection.socket

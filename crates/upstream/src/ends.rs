@@ -1,5 +1,5 @@
-//! How processes of the next stage have ended: their supervisor appends to a file what it has seen, and who
-//! asks them reads it when a connection has ended with a request on it.
+//! How processes of the next stage have ended: their supervisor appends to a file what it has seen, and the
+//! stage before reads it when a connection has ended with a request on it.
 
 use crate::group::MemberIndex;
 use std::fs::File;

@@ -18,7 +18,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `exchange.rs` | how an exchange begins, how its client drives it, how it ends: on top of all others |
-//! | `exchange/attempts.rs` | whom it is sent to, and to whom else |
+//! | `exchange/attempts.rs` | which upstream it is sent to, and which one next |
 //! | `exchange/sending.rs` | the request on its way |
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
 //! | `exchange/linked.rs`, `exchange/scripted.rs` | what differs for the next stage, and for FastCGI |
@@ -71,7 +71,7 @@ pub struct ApplicationRequest {
     pub method: Method,
     /// The [hash](crate::balance::hash) of what the request is balanced by.
     pub key: u64,
-    /// Whose it is, among those that wait.
+    /// Its rank and client, among those that wait.
     pub standing: RequestOwner,
     /// What a new connection begins with.
     pub preface: Vec<u8>,
@@ -112,7 +112,7 @@ impl<T> Exchange<T> {
         let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.needs_http1);
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
-                // who waits to be asked for the body cannot be kept waiting for more
+                // a client that waits to be asked for the body cannot be kept waiting for more
                 let is_withheld = is_http2 && !written.expects_continue;
                 let repeats = link_state::repeats(method, copy.repeats_idempotent);
                 let flight = link.begin(repeats, is_withheld, key, now_ms);
@@ -269,7 +269,7 @@ impl<T> Exchange<T> {
         let member = self.upstream();
         let left = match self.slot.take() {
             Some(slot) => slot.pass_on(connection),
-            // at the next stage nobody waits
+            // no request waits for a place at the next stage
             None => Some(connection),
         };
         if let Some(connection) = left {

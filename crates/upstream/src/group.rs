@@ -1,6 +1,6 @@
-//! Upstreams that do the same: who is asked, who is not, and how much is under way to each.
+//! Upstreams that do the same: which is asked, which is not, and how much is under way to each.
 //!
-//! It keeps no socket and reads no clock. Whoever shares it between threads locks it for a moment when a
+//! It keeps no socket and reads no clock. Its owner, which threads share, locks it for a moment when a
 //! request begins and when it ends.
 
 use crate::balance::{Balancer, Candidate, WHOLE, hash};
@@ -148,7 +148,7 @@ impl UpstreamGroup {
     }
 
     /// How those are that are asked: well, if one is. If none is, those that have failed are asked all the same,
-    /// and after them those whose checks fail: they may be better than they seem, and nobody else can answer.
+    /// and after them those whose checks fail: they may be better than they seem, and no other can answer.
     fn best(&self, tried: &[MemberIndex]) -> Option<HealthGrade> {
         let standings = || self.members.iter().map(|one| one.health.standing()).enumerate();
         match standings().any(|(_, standing)| standing == HealthGrade::Well) {

@@ -114,7 +114,7 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 impl Health {
-    /// One that is well as far as anyone knows. If it is checked, then from `now_ms` on.
+    /// An upstream that is well as far as is known. If it is checked, then from `now_ms` on.
     pub fn new(
         max_fails: u32,
         fail_time: Duration,

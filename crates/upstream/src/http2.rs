@@ -7,7 +7,7 @@
 //!
 //! One stream at a time, because a connection then has one exchange and one loop, which takes it from a pool
 //! and gives it back as one of HTTP/1.1. Nothing is to be shared out between streams, and what a client
-//! does not take holds up nobody else.
+//! does not take holds up no other client.
 
 use forebay_http2::frame::{FrameHeader, HEADER_BYTES, kind};
 use forebay_http2::hpack::encode;

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`exchange`] | one request and its answer, as the client's connection drives it |
 //! | [`application`] | the application of a route |
-//! | [`upstreams`] | upstreams as routes share them: how they are reached, who waits for one |
+//! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
 //! | [`pool`] | connections that wait for their next request |
 //! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
 //! | [`upkeep`] | checks of upstreams, and names that are looked up again |
@@ -20,7 +20,7 @@
 //! | [`request`] | the head of a request, as an upstream is told it |
 //! | [`response`] | the head of an answer, as the client is told it |
 //! | [`fastcgi`] | the same for applications that speak FastCGI |
-//! | [`places`] | what upstreams may have under way, and who is next: the next two together |
+//! | [`places`] | what upstreams may have under way, and which request is next: the next two together |
 //! | [`queue`] | those that wait, by rank |
 //! | [`group`] | upstreams that do the same, and what is known of them: the next three together |
 //! | [`balance`] | which of them is asked next |

@@ -160,7 +160,7 @@ impl<T> Places<T> {
             return None;
         }
         let (waiting, turn) = self.queue.pop(now.ns)?;
-        // whoever keeps its time may not have looked yet, and its place is better used
+        // the loop that keeps its time may not have looked yet, and its place is better used
         if now.ns.saturating_sub(waiting.since_ns) > self.most_wait_ns {
             self.queue.ended(turn, 0);
             return Some((waiting.item, Err(Unavailable::Late)));

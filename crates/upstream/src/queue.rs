@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// So many of a rank are looked at for a client that gives way.
 pub const LOOKED_AT: usize = 32;
 
-/// Whose a request is.
+/// The rank and the client of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestOwner {
     /// Served in this order: 0 is first.
@@ -29,7 +29,7 @@ pub struct RequestOwner {
 /// What is asked for: an upstream for a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asking {
-    /// Whose it is.
+    /// Its rank and client.
     pub standing: RequestOwner,
     /// The [hash](crate::balance::hash) of what the request is balanced by.
     pub key: u64,

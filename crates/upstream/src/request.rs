@@ -69,10 +69,10 @@ impl RequestSettings {
     }
 }
 
-/// Who asks, and how the request came here.
+/// Which client asks, and how the request came here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct From {
-    /// Whose connection it is: the peer, or whom a trusted proxy has stated in a PROXY header. `0.0.0.0`
+    /// The connection's client: the peer, or what a trusted proxy has stated in a PROXY header. `0.0.0.0`
     /// is a Unix socket.
     pub nearest: IpAddr,
     /// The client, as trusted proxies tell it.
@@ -94,7 +94,7 @@ pub struct UpstreamRequest<'r> {
     pub judged: &'r [u8],
     /// The path that a rule has put in its place, decoded and free of detours.
     pub rewritten: Option<&'r [u8]>,
-    /// Who asks.
+    /// The client, and how the request came.
     pub from: From,
     /// Under what number it is known in logs, unless a trusted proxy has given it one: any that is not
     /// guessed and does not come again.
@@ -296,7 +296,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Who asks, and which way the request came. Returns where the request id stands.
+    /// Writes which client asks, and which way the request came. Returns where the request id stands.
     fn forwarding(&mut self, said: Said) -> Range<usize> {
         let UpstreamRequest { head, from, .. } = self.request;
         let settings = self.settings;
@@ -446,7 +446,7 @@ pub(crate) fn takes_trailers(head: &Head<'_>) -> bool {
 }
 
 /// The protocols that a client asks for and may have, ready for the field `Upgrade`; empty if there is none.
-/// HTTP/2 without TLS would let requests by that nobody has judged.
+/// HTTP/2 without TLS would let requests by that no rule has judged.
 pub(crate) fn protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Vec<u8> {
     match tunnel {
         Some(Tunnel::WebSocket) => return Tunnel::WebSocket.token().as_bytes().to_vec(),
@@ -470,7 +470,7 @@ pub(crate) fn protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Vec<u8> {
     protocols.join(b", ".as_slice())
 }
 
-/// The request id that a head has, if it has one and that is fit to be one. Whether who has written it is
+/// The request id that a head has, if it has one and that is fit to be one. Whether its writer is
 /// believed, the caller knows.
 pub fn valid_id<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
     let mut ids = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID));

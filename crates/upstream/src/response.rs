@@ -13,7 +13,7 @@ use forebay_http::response::{
 use std::borrow::Cow;
 use std::io::Write;
 
-/// Interim answers to one request, at most: someone who sends nothing else would keep it for ever.
+/// Interim answers to one request, at most: an upstream that sends nothing else would keep it for ever.
 const MOST_INTERIM: u8 = 32;
 
 /// Reads the heads that answer one request: any number of interim ones within a bound, then the final

@@ -1,7 +1,7 @@
 //! Which requests may be sent again, and how many of all.
 //!
-//! Again is what certainly did not run, or may run twice. Everything else is told to the client: nobody
-//! here can know whether an order was placed.
+//! Again is what certainly did not run, or may run twice. Everything else is told to the client: the
+//! server cannot know whether an order was placed.
 
 use forebay_http::head::Method;
 

@@ -310,7 +310,7 @@ pub struct BodySettings {
     pub spool_bytes: u64,
 }
 
-/// Who answers where an upstream has answered with an error.
+/// What answers where an upstream has answered with an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Errors {
     /// The upstream.
@@ -323,7 +323,7 @@ pub enum Errors {
 /// A route to upstreams that speak HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxySettings {
-    /// Who answers.
+    /// The upstreams that answer.
     pub group: GroupSettings,
     /// What they are told.
     pub request: request::RequestSettings,
@@ -333,7 +333,7 @@ pub struct ProxySettings {
     pub rewrites: bool,
     /// How large the heads of answers may be.
     pub limits: ResponseHeadLimits,
-    /// Whose errors clients see.
+    /// Which error pages clients see.
     pub errors: Errors,
     /// What is said of the client first.
     pub proxy_protocol: Option<ProxyProtocol>,
@@ -357,7 +357,7 @@ pub struct ForwardAuthSettings {
 /// A route to upstreams that speak FastCGI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastCgiSettings {
-    /// Who answers.
+    /// The upstreams that answer.
     pub group: GroupSettings,
     /// What they are told.
     pub request: fastcgi::ScriptSettings,
@@ -365,7 +365,7 @@ pub struct FastCgiSettings {
     pub bodies: BodySettings,
     /// How large the heads of answers may be.
     pub limits: ResponseHeadLimits,
-    /// Whose errors clients see.
+    /// Which error pages clients see.
     pub errors: Errors,
     /// So much of an answer is received before its client takes it, in bytes.
     pub buffer_bytes: u64,
@@ -381,7 +381,7 @@ pub enum ApplicationSettings {
 }
 
 impl ApplicationSettings {
-    /// Who answers.
+    /// The upstreams that answer.
     pub fn group(&self) -> &GroupSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => &proxy.group,
@@ -405,7 +405,7 @@ impl ApplicationSettings {
         }
     }
 
-    /// Whose errors clients see.
+    /// Which error pages clients see.
     pub fn errors(&self) -> Errors {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.errors,

@@ -23,7 +23,7 @@ use forebay_http::response::ResponseContext;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
-/// Who asks, as the stage that received the request knows it.
+/// Which client asks, as the stage that received the request knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'o> {
     /// The client; unspecified if it is a Unix socket.
@@ -152,12 +152,12 @@ pub fn is_ping(head: &Head<'_>) -> bool {
     head.path == b"*" && attempt(head) == Some(b"0")
 }
 
-/// Whether who has sent this wants to be told that it is here.
+/// Whether the stage that has sent this wants to be told that it is here.
 pub fn asks_for_acknowledgement(head: &Head<'_>) -> bool {
     attempt(head).is_some()
 }
 
-/// Whether the client came through TLS, as who is believed says.
+/// Whether the client came through TLS, as a stage or proxy that is believed says.
 pub fn is_secure(head: &Head<'_>) -> bool {
     field(head, "X-Forwarded-Proto").is_some_and(|proto| proto.eq_ignore_ascii_case(b"https"))
 }

@@ -68,7 +68,7 @@ pub enum Verdict<T> {
 pub struct Admitted<T> {
     /// In this order relative to others.
     pub rank: Rank,
-    /// Whose turn it takes; `None` if the connection's client asks.
+    /// The client whose turn it takes; `None` if that is the connection's.
     pub client: Option<IpAddr>,
     /// Not before so many milliseconds have passed. Connections never wait.
     pub wait_ms: u32,

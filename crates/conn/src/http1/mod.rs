@@ -37,7 +37,7 @@ pub struct Http1<H: Handler> {
     /// Received and not yet used, while another connection has the loop's buffer.
     held: Vec<u8>,
     sending: Sending<H>,
-    /// The order of the last request, and whose it was if a proxy's connection brings those of many.
+    /// The rank of the last request, and its client if a proxy's connection brings those of many.
     rank: Rank,
     client: Option<IpAddr>,
     standing: H::Standing,
@@ -74,7 +74,7 @@ struct Partial {
 
 /// What a request that is kept waits for.
 enum Stage<H: HandlerTypes> {
-    /// For this job, which is to be started, or which is running if it is gone: then it is known who
+    /// For this job, which is to be started, or which is running if it is gone: then it is known what
     /// answers. Until then nothing of the body is received.
     Deciding(Option<H::Job>),
     /// For its body, which is discarded.

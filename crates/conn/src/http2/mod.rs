@@ -67,7 +67,7 @@ pub struct Http2<H: Handler> {
     asking: VecDeque<u32>,
     /// Answers in [`Out`](crate::Out) to their last byte.
     leaving: Vec<Leaving<H>>,
-    /// The order of the last request, and whose it was.
+    /// The rank of the last request, and its client.
     rank: Rank,
     client: Option<IpAddr>,
     standing: H::Standing,
@@ -109,7 +109,7 @@ enum Phase<H: Handler> {
 
 /// What a request that is not answered waits for.
 enum Stage<J> {
-    /// For this job, which is to be started, or which is running if it is gone: then it is known who
+    /// For this job, which is to be started, or which is running if it is gone: then it is known what
     /// answers.
     Deciding(Option<J>),
     /// For its body, of which so many bytes were discarded.

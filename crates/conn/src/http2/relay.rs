@@ -501,7 +501,7 @@ impl<H: Handler> Http2<H> {
         self.leave(stream, is_open, leaving);
     }
 
-    /// What has come of a body that nobody needs makes room for others.
+    /// What has come of a body that no exchange needs any more makes room for others.
     pub(super) fn drop_upload(&mut self, stream: u32, upload: Option<Box<Http2Upload>>) {
         if let Some(upload) = upload.filter(|upload| !upload.bytes.is_empty()) {
             self.machine.consumed(stream, upload.bytes.len());

@@ -231,7 +231,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         self.worker.expire_job(served, id)
     }
 
-    /// A request is to be answered later, at this moment.
+    /// A request is not to be answered before this time.
     fn keep_early(&mut self, key: usize, id: RequestId, wait_ms: u32) {
         let LoopConnection { served, token, .. } = &mut self.connections[key];
         if !served.waits.contains(id) {

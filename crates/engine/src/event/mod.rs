@@ -6,7 +6,7 @@
 //!   come back through the loop's mailbox.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); connections
 //!   that used up their turn, with classes those whose request is to be answered, and with a send order
-//!   those whose client takes more (at most one entry each); handshakes to be begun (bounded: who comes later is refused); jobs (at most one per
+//!   those whose client takes more (at most one entry each); handshakes to be begun (bounded: a connection that comes later is refused); jobs (at most one per
 //!   connection).
 //! * **Run, retire and drain.** [`EventLoop::run`] returns when [`EngineControl`] has ordered to retire or
 //!   to drain and the last connection has ended, or at once on a stop.
@@ -44,7 +44,7 @@ const SLEEP_MS: u64 = 500;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 512;
 
-/// Handshakes that wait for their turn, at most; who comes then is refused before it costs anything. About a
+/// Handshakes that wait for their turn, at most; a client that comes then is refused before it costs anything. About a
 /// second's work.
 pub(crate) const MOST_SHAKING: usize = 4096;
 

@@ -1,5 +1,5 @@
 //! When a loop answers: what is in [line](crate::line) a batch at a time, and what came too early
-//! when its moment has come. When it goes on with answers that are [partly sent](crate::send_queue).
+//! when its time has come. When it goes on with answers that are [partly sent](crate::send_queue).
 
 use super::EventLoop;
 use super::connection::ConnectionState;

@@ -68,7 +68,7 @@ enum Begun<J> {
 
 /// What has happened to a request.
 pub(super) enum Happened<H: Handler> {
-    /// Its job has ended, its moment has come, its socket is ready.
+    /// Its job has ended, its time has come, its socket is ready.
     Event(EventOf<H>),
     /// Its turn to be answered has come.
     Called(RequestId, Called),
@@ -202,7 +202,7 @@ where
         self.deliver(request, Happened::Event(event));
     }
 
-    /// The moment has come from which a request may be answered.
+    /// The time has come from which a request may be answered.
     pub(super) fn not_before_has_come(&mut self, request: RequestKey) {
         self.deliver(request, Happened::Event(RequestEvent::Due(request.request)));
     }

@@ -102,7 +102,7 @@ struct Shared<H: Handler, C> {
     listener_called: Cell<Option<(usize, Called)>>,
     epoll: Epoll,
     wheel: RefCell<Wheel>,
-    /// Connections whose fiber waits for the moment from which a request may be answered.
+    /// Connections whose fiber waits for the time from which a request may be answered.
     early: RefCell<Early>,
     lingering: Lingering,
     /// Fibers that wait.

@@ -1,5 +1,5 @@
 //! When a loop answers: what is in [line](crate::line) a batch at a time, by as many fibers as it
-//! takes, and what came too early when its moment has come. When it goes on with answers that are
+//! takes, and what came too early when its time has come. When it goes on with answers that are
 //! [partly sent](crate::send_queue).
 
 use super::connection::{ConnectionOwner, FiberConnection, Happened};
@@ -18,7 +18,7 @@ where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,
 {
-    /// Has those served on that came early and whose moment has come.
+    /// Has those served on that came early and whose time has come.
     pub(super) fn wake_early(&mut self) {
         let now_ms = self.now_ms();
         loop {
@@ -123,7 +123,7 @@ impl<H: Handler, C> Shared<H, C> {
         self.due.borrow_mut().pop_front()
     }
 
-    /// Whether somebody waits to be answered.
+    /// Whether a request waits to be answered.
     #[inline]
     pub(super) fn has_line(&self) -> bool {
         self.line.borrow().as_ref().is_some_and(|line| !line.is_empty())

@@ -161,7 +161,7 @@ pub struct JobContext {
     /// What the request needs it for: [`Phase::Process`] to be answered, [`Phase::Send`] to have
     /// more of its answer in memory.
     pub phase: Phase,
-    /// Whose it is.
+    /// The rank and the client that the job counts for.
     pub standing: RankedClient,
     /// The request it is for: goes with its result.
     pub request: RequestKey,

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// A thread ends after this long without work.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// If there is no thread to be had, and nobody else to do a job, it is tried again after this long.
+/// If no thread can be started, and no other thread does the jobs, starting one is tried again after this long.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The threads for one kind of job.

@@ -277,7 +277,7 @@ fn a_client_that_opens_its_windows_is_not_slow() {
 }
 
 /// Of two clients that both take more, the one that has taken more of its answer since it was waited for goes
-/// on first, whoever was ready first.
+/// on first, whichever was ready first.
 #[test]
 fn the_fastest_receiver_goes_on_first() {
     let settings = EngineSettings { send_order: SendOrder::Fastest, ..EngineSettings::default() };

@@ -1,5 +1,5 @@
-//! Whom a request is sent to: its turn, a connection that is kept or a new one, and another upstream where that
-//! is safe.
+//! Which upstream a request is sent to: its turn, a connection that is kept or a new one, and another upstream
+//! where that is safe.
 
 use super::outcome::{self, ExchangeTimes, Failed, Lateness};
 use super::state::{Exchange, ExchangePhase};
@@ -141,7 +141,7 @@ impl<T> Exchange<T> {
         }
     }
 
-    /// Whether an upstream that has not answered in time has answered nobody since it was asked.
+    /// Whether an upstream that has not answered in time has answered no request since it was asked.
     fn is_frozen(&self, failure: AttemptFailure) -> bool {
         let Some(slot) = &self.slot else { return false };
         let is_silent = failure == AttemptFailure::Silent && self.phase == ExchangePhase::Asking;

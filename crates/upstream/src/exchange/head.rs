@@ -29,7 +29,7 @@ impl<T> Exchange<T> {
             // would be allocated: that much is mapped anew each time
             self.received.drain(..std::mem::take(&mut self.at));
             match connection.receive_more(&mut self.received, RECEIVE_BYTES, self.now_ms) {
-                // who takes nothing of the request does not come on by speaking
+                // an upstream that takes nothing of the request does not come on by speaking
                 Received::Bytes(_) if self.sent < self.to.len() => {}
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
                 Received::Blocked => self.can_read = false,
@@ -58,7 +58,7 @@ impl<T> Exchange<T> {
         let mut lines = Lines::new();
         match self.reader.read(&self.received[self.at..], &mut lines) {
             Ok(HeadRead::More) => Ok(None),
-            // from one stage to the next it says that the request is there, and is nobody else's
+            // from one stage to the next it says that the request is there, and the client is not told
             Ok(HeadRead::Interim(head)) if head.status == 102 && self.linked.is_some() => {
                 self.at += head.len;
                 self.tell_link(&LinkEvent::Acknowledged);

@@ -118,7 +118,7 @@ impl<T> Exchange<T> {
             return;
         }
         let mut dropped = Vec::new();
-        // who goes on for long is not waited for
+        // an application that goes on for long is not waited for
         for _ in 0..2 {
             while matches!(self.read_received(&mut dropped, RECEIVE_BYTES), Ok(1..)) {
                 dropped.clear();

@@ -5,8 +5,8 @@ use crate::group::MemberIndex;
 /// How many copies of one request are written at most: the field that counts them has one digit.
 pub const MOST_COPIES: u8 = 9;
 
-/// One request under way, and how far it is. It holds no byte of the request: whoever drives it keeps the
-/// copy until it is over.
+/// One request under way, and how far it is. It holds no byte of the request: the exchange that drives it
+/// keeps the copy until it is over.
 #[derive(Clone, Debug)]
 pub struct Flight {
     pub(super) key: u64,
@@ -27,7 +27,7 @@ pub struct Flight {
     pub(super) copies: u8,
     /// Processes that ended by themselves while it ran.
     pub(super) ended: u8,
-    /// Connections that ended while it ran, and nobody has said yet what has become of the process.
+    /// Connections that ended while it ran, while the supervisor has not said yet what has become of the process.
     pub(super) suspects: Vec<Suspect>,
     pub(super) state: FlightState,
     /// Of an answer, from whichever attempt. What is missing of it is asked for.

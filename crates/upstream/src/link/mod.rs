@@ -1,10 +1,10 @@
 //! The link to the next stage as a state machine: what becomes of requests while instances crash, hang and
 //! come back.
 //!
-//! Requests, what is heard of them, and the time go in; where a copy is to be sent, who is to be pinged,
+//! Requests, what is heard of them, and the time go in; where a copy is to be sent, which instance is to be pinged,
 //! and what the client is told come out. There is no socket and no clock in it, and no byte of a request:
-//! whoever drives it keeps the copy until the request is acknowledged *and* answered, and tells it what
-//! has come. One link is shared by all who ask the same stage.
+//! the exchange that drives it keeps the copy until the request is acknowledged *and* answered, and tells it
+//! what has come. One link is shared by all exchanges with the same stage.
 //!
 //! ```text
 //!          begin                Written          Acknowledged          Head            End
@@ -12,7 +12,7 @@
 //!             │ Refused            │ Time, Broken      │ lost, Broken      │ lost, Broken
 //!             ▼                    ▼                   ▼                   ▼
 //!         another one       another one, if it may run twice        another one goes on with the
-//!                           else 502: nobody knows                  rest, if that is possible; else
+//!                           else 502: it is unknown                 rest, if that is possible; else
 //!                                                                   the client's connection is reset
 //! ```
 //!
@@ -51,13 +51,13 @@ use timer::InstanceTimer;
 /// A request is not sent again once so many processes have ended by themselves while it ran.
 const QUARANTINE: u8 = 2;
 
-/// How long a request rests at first that nobody takes.
+/// How long a request rests at first that no instance takes.
 const FIRST_REST_MS: u32 = 10;
 
 /// One that waits for what is known of an end looks so often.
 const LOOK_MS: u32 = 5;
 
-/// An end that nobody has told of after so long was not that of a process.
+/// An end that the supervisor has not told of after so long was not that of a process.
 const TOLD_MS: u64 = 1000;
 
 /// So many ends of one instance are remembered.
@@ -119,7 +119,7 @@ pub struct LinkSettings {
     pub copies: u8,
     /// How many copies may be sent for a thousand requests, besides those of losses.
     pub permille: u32,
-    /// One that nobody takes for so long is given up.
+    /// A request that no instance takes for so long is given up.
     pub patience: Duration,
     /// Whether a supervisor tells how processes [end](Link::ended). Else each connection that ends with a
     /// request on it stands for a process that ended by itself.
@@ -177,9 +177,9 @@ pub enum LinkEvent<'e> {
     /// own admission).
     Refused,
     /// The instance has given the request back, of which nothing has run: it is about to end, or has no room for
-    /// a stream. Nobody is to blame.
+    /// a stream. That is no failure.
     Returned,
-    /// The connection had been idle, and ended when it was used: nobody is to blame.
+    /// The connection had been idle, and ended when it was used: that is no failure.
     Stale,
     /// The connection has ended too early. `has_ended`: with the process.
     Broken {
@@ -214,7 +214,7 @@ pub enum LinkAction {
 pub enum LinkFailure {
     /// It may have run, and must not run twice.
     Unknown,
-    /// It was sent too often, or nobody took it for too long.
+    /// It was sent too often, or no instance took it for too long.
     Exhausted,
     /// Two processes have ended by themselves while it ran.
     Quarantined,
@@ -259,7 +259,7 @@ struct Instance {
     heard_ms: u64,
     ping: Pinged,
     pings: u32,
-    /// Somebody wants to know whether it lives.
+    /// It is in doubt whether it lives: it is pinged at once.
     is_doubted: bool,
     /// One more each time that what it has under way is admitted elsewhere.
     losses: u32,
@@ -455,7 +455,7 @@ impl Link {
             }
             LinkEvent::Refused => self.again(flight, Told::Failed, true, now_ms),
             LinkEvent::Returned => {
-                // as if it had not been written: it has added to nobody's load
+                // as if it had not been written: it has added to no instance's load
                 flight.state = FlightState::Unwritten;
                 self.again(flight, Told::Nothing, true, now_ms)
             }
@@ -500,7 +500,7 @@ impl Link {
     }
 
     /// How long an attempt may say nothing. One that no other could follow is not given up before the ceiling:
-    /// its instance may only be late, and nobody would know whether it has run.
+    /// its instance may only be late, and it would be unknown whether it has run.
     fn patience_ms(&self, flight: &Flight) -> u64 {
         match flight.may_be_followed() {
             true => self.instances.get(flight.instance).map_or(0, |one| one.timer.ms()),
@@ -515,7 +515,7 @@ impl Link {
         if is_timed {
             one.timer.sample(now_ms.saturating_sub(flight.written_ms));
         }
-        // what comes of before the loss says nothing of who is there now
+        // what comes of before the loss says nothing of the process that is there now
         if is_of_now {
             one.heard_ms = now_ms;
             one.is_doubted = false;
@@ -563,7 +563,7 @@ impl Link {
         is_certain: bool,
         now_ms: u64,
     ) -> LinkAction {
-        // one that was never written has added to nobody's load, and is admitted already
+        // one that was never written has added to no instance's load, and is admitted already
         let is_refused = flight.state == FlightState::Unwritten;
         self.leave(flight, told, now_ms);
         let was_lost = self.instances[flight.instance].losses != flight.losses;
@@ -711,7 +711,7 @@ impl Link {
             };
             Candidate { in_flight: one.in_flight, share }
         }));
-        // a search in vain would change whose turn it is
+        // a search in vain would change which instance is next
         if candidates.iter().all(|one| one.share == 0) {
             return None;
         }

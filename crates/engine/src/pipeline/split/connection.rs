@@ -16,7 +16,7 @@ use forebay_sys::epoll::Once;
 use std::os::fd::AsFd;
 
 impl<H: Handler> Shared<H> {
-    /// Whose the work for this request is; where nothing is ordered, that does not matter.
+    /// The rank and the client of the work for this request; where nothing is ordered, they do not matter.
     pub(super) fn standing(
         &self,
         connection: &PipelineConnection<H>,
@@ -28,7 +28,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Whose the work for the connection itself is.
+    /// The rank and the client of the work for the connection itself.
     pub(super) fn standing_at_rest(&self, connection: &PipelineConnection<H>) -> RankedClient {
         self.standing(connection, connection.served.conn.awaits().id)
     }
@@ -150,7 +150,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// A request is to be answered later, at this moment.
+    /// A request is not to be answered before this time.
     pub(super) fn keep_early(
         &self,
         connection: &mut PipelineConnection<H>,
@@ -207,7 +207,7 @@ impl<H: Handler> Shared<H> {
         match connection.timer.over(&mut connection.served, worker) {
             None => self.schedule(connection),
             Some(TimedOut::Linger) => self.close(slot, Closing::Now, worker),
-            // it is we who are late: a thread will come to it
+            // the threads are late, not the client: one will come to it
             Some(TimedOut::Wait(awaited))
                 if connection.is_listed()
                     && (connection.is_single() || awaited.what != Await::Job) =>

@@ -183,7 +183,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// The moment of a request has come.
+    /// The time of a request has come.
     fn not_before_has_come(&self, key: RequestKey, worker: &mut Worker<H>, task_run: &mut TaskRun) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };

@@ -145,7 +145,7 @@ impl<H: Handler> PipelineConnection<H> {
         self.served.waits.iter().any(|(known, waiting)| *known == id && is_turn(waiting))
     }
 
-    /// Whether this request waits for its moment.
+    /// Whether this request waits for its time.
     pub(super) fn awaits_not_before(&self, id: RequestId) -> bool {
         let is_not_before = |waiting: &_| matches!(waiting, RequestWait::NotBefore);
         self.served.waits.iter().any(|(known, waiting)| *known == id && is_not_before(waiting))

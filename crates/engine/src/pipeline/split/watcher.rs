@@ -133,7 +133,7 @@ impl<H: Handler> ReadinessWatcher<H> {
         sleep_ms
     }
 
-    /// A request that came early and whose moment has come.
+    /// A request that came early and whose time has come.
     fn next_early(&self) -> Option<RequestKey> {
         self.shared.time().early.next(self.worker.now_ms())
     }
