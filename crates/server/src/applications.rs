@@ -301,18 +301,9 @@ pub fn ask_stage(
     // what is asked of the server as a whole has no path
     let judged = request.path().ok().filter(|_| knows_no_rules && head.path.starts_with(b"/"));
     let (written, copy) = stage::write(head, judged.as_deref(), &origin, &mut text)?;
-    let (preface, copy) = (Vec::new(), Some(copy));
-    Ok(ApplicationRequest {
-        may_ask: Ok(()),
-        method: head.method,
-        key: hash(head.target),
-        standing: RequestOwner::default(),
-        preface,
-        head: text,
-        written,
-        copy,
-        log: None,
-    })
+    let (method, key, owner) = (head.method, hash(head.target), RequestOwner::default());
+    let ask = ApplicationRequest::new(method, key, owner, text, written);
+    Ok(ApplicationRequest { copy: Some(copy), ..ask })
 }
 
 /// Connections that wait for their next request: a loop's own, or those that threads share.
@@ -433,7 +424,7 @@ pub fn ask(
     let asked =
         request::UpstreamRequest { head, judged: &judged, rewritten, from, id: *id, hidden, given };
     let key = key(&application.settings().group().key, head, from.client);
-    let standing = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
+    let owner = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let mut text = Vec::with_capacity(1024);
     match application.settings() {
         settings::ApplicationSettings::Proxy(settings) => {
@@ -444,18 +435,8 @@ pub fn ask(
             let client = source_of(peer, from.client);
             let preface = settings.proxy_protocol.map(|way| preface(way, client, local));
             let preface = preface.unwrap_or_default();
-            let method = head.method;
-            Ok(ApplicationRequest {
-                may_ask: Ok(()),
-                method,
-                key,
-                standing,
-                preface,
-                head: text,
-                written,
-                copy: None,
-                log: None,
-            })
+            let ask = ApplicationRequest::new(head.method, key, owner, text, written);
+            Ok(ApplicationRequest { preface, ..ask })
         }
         settings::ApplicationSettings::FastCgi(settings) => {
             let Some(script) = &destination.script else { return Err(Unasked::NoScript) };
@@ -486,20 +467,9 @@ pub fn ask(
                 },
                 id: 0..0,
             };
-            let log = log_of(&script.name, *id);
-            let preface = Vec::new();
-            let (method, log) = (head.method, Some(log));
-            Ok(ApplicationRequest {
-                may_ask: Ok(()),
-                method,
-                key,
-                standing,
-                preface,
-                head: text,
-                written,
-                copy: None,
-                log,
-            })
+            let log = Some(log_of(&script.name, *id));
+            let ask = ApplicationRequest::new(head.method, key, owner, text, written);
+            Ok(ApplicationRequest { log, ..ask })
         }
     }
 }
@@ -530,7 +500,7 @@ pub fn ask_authority(
     let hidden = hidden.cookie;
     let target = RequestTarget { path: &authority.path, query: authority.query.as_deref() };
     let key = key(&application.settings().group().key, head, from.client);
-    let standing = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
+    let owner = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let head = head.redirected(Method::Get, target);
     let (judged, rewritten) = (&*authority.path, Some(&*authority.path));
     let asked = request::UpstreamRequest {
@@ -546,18 +516,7 @@ pub fn ask_authority(
     let mut text = Vec::with_capacity(1024);
     let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
         .map_err(Unasked::Refused)?;
-    let (method, preface) = (Method::Get, Vec::new());
-    Ok(ApplicationRequest {
-        may_ask: Ok(()),
-        method,
-        key,
-        standing,
-        preface,
-        head: text,
-        written,
-        copy: None,
-        log: None,
-    })
+    Ok(ApplicationRequest::new(Method::Get, key, owner, text, written))
 }
 
 /// What a script says goes to the log, with its request.

@@ -85,6 +85,29 @@ pub struct ApplicationRequest {
     pub log: Option<ScriptLog>,
 }
 
+impl ApplicationRequest {
+    /// A request that is to be asked: without a preface, to no other stage, with nothing for the log.
+    pub fn new(
+        method: Method,
+        key: u64,
+        owner: RequestOwner,
+        head: Vec<u8>,
+        written: WrittenHead,
+    ) -> ApplicationRequest {
+        ApplicationRequest {
+            may_ask: Ok(()),
+            method,
+            key,
+            standing: owner,
+            preface: Vec::new(),
+            head,
+            written,
+            copy: None,
+            log: None,
+        }
+    }
+}
+
 impl<T> Exchange<T> {
     /// Begins to ask an upstream, over a connection of the pool if there is one. If none can be asked the exchange
     /// has [failed](Exchange::failure).
