@@ -32,7 +32,7 @@
 //! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
 //! | `early` | requests that may not be answered yet, each with its time |
 //! | `idle` | which idle connection makes room when all places are taken |
-//! | `line` | the connections of a loop whose request is to be answered, in order |
+//! | `ready_queue` | the connections of a loop whose request is to be answered, in order |
 //! | `permits` | which threads may answer, where each connection has one |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
 //! | `send_queue` | which answer goes on first when several clients take more of theirs |
@@ -58,12 +58,12 @@ pub mod fibers;
 pub mod helpers;
 mod idle;
 pub mod lanes;
-mod line;
 mod linger;
 mod permits;
 pub mod pipeline;
 pub mod pool;
 pub mod ranks;
+mod ready_queue;
 pub mod send;
 mod send_queue;
 pub mod served;

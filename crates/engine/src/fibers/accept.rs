@@ -29,8 +29,8 @@ where
     }
 
     fn queue_listener(&mut self, rank: Rank, index: usize) {
-        if let Some(line) = &mut *self.shared.line.borrow_mut() {
-            line.join_listener(rank, index);
+        if let Some(ready_queue) = &mut *self.shared.ready_queue.borrow_mut() {
+            ready_queue.join_listener(rank, index);
         }
     }
 

@@ -4,8 +4,8 @@ use super::wait::FiberWait;
 use super::{Running, Shared};
 use crate::control::Ended;
 use crate::helpers::JobRunner;
-use crate::line::Called;
 use crate::ranks::RequestKey;
+use crate::ready_queue::Called;
 use crate::served::{DoneOf, EventOf, Served};
 use crate::sockets::Watched;
 use crate::straight;
@@ -497,8 +497,8 @@ impl<H: Handler, C> Shared<H, C> {
 
     /// The requests of a connection that ends wait for their turn no longer.
     pub(super) fn leave_line(&self, served: &Served<H>) {
-        if let Some(line) = &mut *self.line.borrow_mut() {
-            served.waits.places().for_each(|place| line.leave(place));
+        if let Some(ready_queue) = &mut *self.ready_queue.borrow_mut() {
+            served.waits.places().for_each(|place| ready_queue.leave(place));
         }
     }
 

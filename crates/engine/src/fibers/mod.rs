@@ -32,9 +32,9 @@ use crate::early::Early;
 use crate::event::LoopParts;
 use crate::helpers::{Helpers, JobRunner, Mailbox};
 use crate::idle::Idle;
-use crate::line::{Called, ReadyQueue};
 use crate::linger::Lingering;
 use crate::ranks::Ranks;
+use crate::ready_queue::{Called, ReadyQueue};
 use crate::send_queue::SendQueue;
 use crate::sockets::Sockets;
 use crate::timer::Wheel;
@@ -88,7 +88,7 @@ struct Shared<H: Handler, C> {
     /// Connections at rest for which something has come.
     due: RefCell<VecDeque<u64>>,
     /// Connections whose request is there; none if nothing is ordered.
-    line: RefCell<Option<ReadyQueue>>,
+    ready_queue: RefCell<Option<ReadyQueue>>,
     is_ordered: bool,
     send_queue: RefCell<SendQueue>,
     idle: RefCell<Idle>,
@@ -96,9 +96,9 @@ struct Shared<H: Handler, C> {
     woken: RefCell<Vec<FiberId>>,
     /// The other sockets that requests wait for.
     sockets: RefCell<Sockets>,
-    /// How many of those in line may still be called before the loop looks for what has come.
+    /// How many of the ready queue may still be called before the loop looks for what has come.
     calls: Cell<usize>,
-    /// The listener whose turn it is in the line: the loop accepts from it.
+    /// The listener whose turn it is in the ready queue: the loop accepts from it.
     listener_called: Cell<Option<(usize, Called)>>,
     epoll: Epoll,
     wheel: RefCell<Wheel>,
@@ -137,7 +137,7 @@ where
             worker: RefCell::new(worker),
             connections: RefCell::default(),
             due: RefCell::default(),
-            line: RefCell::new(ReadyQueue::new(&parts.ranks)),
+            ready_queue: RefCell::new(ReadyQueue::new(&parts.ranks)),
             is_ordered: parts.ranks.is_ordered(),
             send_queue: RefCell::new(SendQueue::new(&parts.ranks)),
             idle: RefCell::new(Idle::new(&parts.ranks)),
@@ -251,7 +251,7 @@ where
     }
 
     fn sleep_ms(&self) -> u64 {
-        let has_queue = self.shared.has_line() || !self.shared.send_queue.borrow().is_empty();
+        let has_queue = self.shared.has_ready() || !self.shared.send_queue.borrow().is_empty();
         if self.scheduler.has_ready() || has_queue {
             return 0;
         }

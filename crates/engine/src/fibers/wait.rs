@@ -4,9 +4,9 @@ use super::connection::{ConnectionOwner, FiberConnection, Happened, News, WakeEv
 use super::{KEPT_STACKS, Shared};
 use crate::control::LoopOrder;
 use crate::helpers::{JobContext, JobRunner, SharedJob};
-use crate::line::Called;
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
+use crate::ready_queue::Called;
 use crate::served::{EventOf, Served};
 use crate::straight::{AfterWait, Answerable, Gone, Wait};
 use crate::timer::TimedOut;
@@ -40,9 +40,9 @@ impl<'s, H: Handler, C> FiberWait<'s, H, C> {
     #[inline]
     fn end_turn(&mut self) {
         if let Some((_, called)) = self.called.take()
-            && let Some(line) = &mut *self.shared.line.borrow_mut()
+            && let Some(ready_queue) = &mut *self.shared.ready_queue.borrow_mut()
         {
-            line.answered(called, &self.shared.worker.borrow().metrics);
+            ready_queue.answered(called, &self.shared.worker.borrow().metrics);
         }
     }
 
@@ -182,8 +182,11 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for FiberWait<'s, H, C> {
     fn enqueue(&mut self, served: &mut Served<H>, id: RequestId) -> Result<(), Gone> {
         let standing = served.standing(&self.shared.ranks, id);
         let request = RequestKey { connection: self.token, request: id };
-        let mut line = self.shared.line.borrow_mut();
-        let place = line.as_mut().and_then(|line| line.join(standing, request)).ok_or(Gone)?;
+        let mut ready_queue = self.shared.ready_queue.borrow_mut();
+        let place = ready_queue
+            .as_mut()
+            .and_then(|ready_queue| ready_queue.join(standing, request))
+            .ok_or(Gone)?;
         served.waits.add(id, WaitsFor::Turn(Some(place)));
         Ok(())
     }

@@ -37,11 +37,11 @@ pub(crate) struct Called {
 impl ReadyQueue {
     /// A queue in this order; `None` if there is none.
     pub(crate) fn new(ranks: &Ranks) -> Option<ReadyQueue> {
-        let line = || {
+        let ready_queue = || {
             let (queue, shares) = ranks.queue();
             ReadyQueue { queue, shares, ranks: ranks.clone() }
         };
-        ranks.is_ordered().then(line)
+        ranks.is_ordered().then(ready_queue)
     }
 
     /// Takes over shares that have changed: once per turn of the loop.
@@ -117,22 +117,23 @@ mod tests {
     fn a_refusal_is_charged_in_the_order_and_not_in_the_ledger() {
         let (shares, slots) = (Arc::new([0.0, 0.05]), Arc::new([ClassSlot(3), ClassSlot(4)]));
         let ranks = Ranks::new(&OrderSettings { shares, slots, ..OrderSettings::default() });
-        let mut line = ReadyQueue::new(&ranks).unwrap();
+        let mut ready_queue = ReadyQueue::new(&ranks).unwrap();
         let metrics = Local::default();
         for event in
             [ClassEvent::Refused(RefusedAt::Request, RefusalReason::Agent), ClassEvent::Answered]
         {
             let request = RequestKey { connection: 7, ..RequestKey::default() };
-            line.join(RankedClient { rank: 1, client: 1 }, request).unwrap();
-            let (called_request, called) = line.call(clock::monotonic_ns(), &metrics).unwrap();
+            ready_queue.join(RankedClient { rank: 1, client: 1 }, request).unwrap();
+            let (called_request, called) =
+                ready_queue.call(clock::monotonic_ns(), &metrics).unwrap();
             assert_eq!(called_request, request);
-            let in_order = || line.queue.worked_ns().nth(1).unwrap();
+            let in_order = || ready_queue.queue.worked_ns().nth(1).unwrap();
             let before = in_order();
             std::thread::sleep(std::time::Duration::from_millis(1));
             metrics.enter(ClassSlot(4), event);
-            let _ = line.answered(called, &metrics);
+            let _ = ready_queue.answered(called, &metrics);
             let in_ledger = Totals::of([&metrics]).class(ClassSlot(4)).worked_ns;
-            assert!(line.queue.worked_ns().nth(1).unwrap() > before);
+            assert!(ready_queue.queue.worked_ns().nth(1).unwrap() > before);
             assert_eq!(in_ledger > 0, event == ClassEvent::Answered);
         }
     }
