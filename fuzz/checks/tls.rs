@@ -131,10 +131,10 @@ impl Server {
     }
 
     fn read(&mut self) {
-        let mut room = [0; 700];
+        let mut buffer = [0; 700];
         loop {
-            match Transport::<Work>::read(&mut self.channel, &mut room) {
-                Plaintext::Bytes(count) => self.plain.extend_from_slice(&room[..count]),
+            match Transport::<Work>::read(&mut self.channel, &mut buffer) {
+                Plaintext::Bytes(count) => self.plain.extend_from_slice(&buffer[..count]),
                 Plaintext::Nothing => return,
                 Plaintext::End => {
                     self.is_over = true;

@@ -326,10 +326,10 @@ impl Client {
 
     /// Takes what comes next, for which it waits.
     pub fn receive(&mut self) {
-        let mut room = [0; 32 * 1024];
-        match self.stream.read(&mut room) {
+        let mut buffer = [0; 32 * 1024];
+        match self.stream.read(&mut buffer) {
             Ok(0) => self.has_ended = true,
-            Ok(count) => self.received.extend_from_slice(&room[..count]),
+            Ok(count) => self.received.extend_from_slice(&buffer[..count]),
             // a process that was stopped has its reading interrupted
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>

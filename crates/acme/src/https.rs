@@ -188,7 +188,7 @@ impl Exchange {
 
     fn ask(&mut self, message: &[u8], is_head: bool) -> Result<BytesResponse, HttpsError> {
         let (mut wire, mut input) = (Vec::new(), Vec::new());
-        let (mut room, mut plain) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
+        let (mut buffer, mut plain) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
         let mut is_asked = false;
         self.session.flush(&mut wire);
         loop {
@@ -199,8 +199,8 @@ impl Exchange {
             self.session.flush(&mut wire);
             self.send(&wire)?;
             wire.clear();
-            let count = self.receive(&mut room)?;
-            let mut rest = &room[..count];
+            let count = self.receive(&mut buffer)?;
+            let mut rest = &buffer[..count];
             loop {
                 match self.session.receive(&mut rest, &mut plain) {
                     Ok(0) => break,
@@ -246,10 +246,10 @@ impl Exchange {
         sent.and_then(|()| self.socket.write_all(wire)).map_err(|error| self.cut(error))
     }
 
-    fn receive(&mut self, room: &mut [u8]) -> Result<usize, HttpsError> {
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, HttpsError> {
         let patience = self.patience()?;
         let ready = self.socket.set_read_timeout(Some(patience));
-        ready.and_then(|()| self.socket.read(room)).map_err(|error| self.cut(error))
+        ready.and_then(|()| self.socket.read(buffer)).map_err(|error| self.cut(error))
     }
 }
 

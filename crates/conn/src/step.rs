@@ -156,8 +156,8 @@ pub struct Context<'c, H: Handler, S> {
     pub peer: &'c Peer,
     /// Room for the normal form of one request's path.
     pub path: &'c NormalPath,
-    /// Room for a head of HTTP/2.
-    pub room: &'c mut HeadBuffer,
+    /// Where a head of HTTP/2 is taken apart.
+    pub head_buffer: &'c mut HeadBuffer,
     /// Bounds in force.
     pub limits: &'c ConnectionLimits,
     /// Now, as the Date field writes it.

@@ -36,7 +36,7 @@ pub trait Transport<J: Job>: Default + Send {
     fn receive(&mut self, wire: &[u8]) -> Result<(), Broken>;
 
     /// Bytes for the protocol.
-    fn read(&mut self, room: &mut [u8]) -> Plaintext;
+    fn read(&mut self, buffer: &mut [u8]) -> Plaintext;
 
     /// Adds what carries `head` and then `body` to `wire`. Either may be empty.
     fn write(&mut self, head: &[u8], body: &[u8], wire: &mut Vec<u8>);

@@ -224,19 +224,19 @@ fn seal_record<H: Handler>(
         Err(progress) => return Some(progress),
     };
     let head = &out.bytes[out.sent..out.sent + ready];
-    let room = SEAL_BYTES - ready;
+    let left = SEAL_BYTES - ready;
     let is_last_of_heads = out.sent + ready == out.bytes.len();
     out.sent += ready;
     let read = match &mut out.body {
-        Some(body) if is_last_of_heads && room > 0 => {
+        Some(body) if is_last_of_heads && left > 0 => {
             if let Some(Piece::Memory(bytes)) = handler.piece(body) {
-                let count = bytes.len().min(room);
+                let count = bytes.len().min(left);
                 stream.seal_memory(head, &bytes[..count], wire);
                 handler.advance(body, count as u64);
                 tally.body_bytes += count as u64;
                 return None;
             }
-            handler.read(body, &mut wire.plain()[..room])
+            handler.read(body, &mut wire.plain()[..left])
         }
         None if ready == 0 => {
             out.clear();

@@ -21,7 +21,7 @@ pub struct SocketStream<H: Handler> {
     has_ended: bool,
 }
 
-/// Room for bytes on their way between sockets and protocols. A thread has one, which takes no memory
+/// Buffers for bytes on their way between sockets and protocols. A thread has one, which takes no memory
 /// until a connection needs it.
 #[derive(Debug, Default)]
 pub struct Wire {
@@ -34,7 +34,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    fn room(&mut self) -> &mut [u8] {
+    fn receive_buffer(&mut self) -> &mut [u8] {
         self.received.resize(2 * SEAL_BYTES, 0);
         &mut self.received
     }
@@ -92,24 +92,24 @@ impl<H: Handler> SocketStream<H> {
 
     /// Bytes for the protocol, and whether there may be more before the socket says so.
     #[inline]
-    pub fn receive(&mut self, room: &mut [u8], wire: &mut Wire) -> (Received, bool) {
+    pub fn receive(&mut self, buffer: &mut [u8], wire: &mut Wire) -> (Received, bool) {
         if self.transport.is_plain() {
-            let received = socket::receive(self.socket.as_fd(), room);
-            return (received, received == Received::Bytes(room.len()));
+            let received = socket::receive(self.socket.as_fd(), buffer);
+            return (received, received == Received::Bytes(buffer.len()));
         }
-        self.receive_sealed(room, wire)
+        self.receive_sealed(buffer, wire)
     }
 
     #[cold]
-    fn receive_sealed(&mut self, room: &mut [u8], wire: &mut Wire) -> (Received, bool) {
+    fn receive_sealed(&mut self, buffer: &mut [u8], wire: &mut Wire) -> (Received, bool) {
         let mut filled = 0;
         // less came than there was room for: that was all
         let mut is_drained = false;
         loop {
-            match self.transport.read(&mut room[filled..]) {
+            match self.transport.read(&mut buffer[filled..]) {
                 Plaintext::Bytes(count) => {
                     filled += count;
-                    if filled == room.len() || !is_drained {
+                    if filled == buffer.len() || !is_drained {
                         return (Received::Bytes(filled), true);
                     }
                 }
@@ -126,10 +126,10 @@ impl<H: Handler> SocketStream<H> {
 
     /// Gives the transport what has come, at most as much as the wire's buffer takes.
     fn receive_wire(&mut self, wire: &mut Wire) -> Received {
-        let room = wire.room();
-        let received = socket::receive(self.socket.as_fd(), room);
+        let buffer = wire.receive_buffer();
+        let received = socket::receive(self.socket.as_fd(), buffer);
         let Received::Bytes(count) = received else { return received };
-        match self.transport.receive(&room[..count]) {
+        match self.transport.receive(&buffer[..count]) {
             Ok(()) => received,
             Err(_) => {
                 self.say();

@@ -183,7 +183,7 @@ impl<H: Handler> Worker<H> {
             out: &mut self.out,
             peer: &served.peer,
             path: &self.path,
-            room: &mut self.room,
+            head_buffer: &mut self.head_buffer,
             limits: &self.settings.limits,
             date: &self.date,
             now_ms: self.now.monotonic_ms,
@@ -247,8 +247,8 @@ impl<H: Handler> Worker<H> {
                 }
                 Step::Receive => {
                     cx.event = None;
-                    let room = input.room();
-                    let (received, has_more) = served.stream.receive(room, &mut self.wire);
+                    let spare = input.spare();
+                    let (received, has_more) = served.stream.receive(spare, &mut self.wire);
                     cx.watch.lap(Activity::Read);
                     match received {
                         Received::Bytes(count) => {
@@ -416,7 +416,7 @@ impl<H: Handler> Worker<H> {
             out: &mut self.out,
             peer: &served.peer,
             path: &self.path,
-            room: &mut self.room,
+            head_buffer: &mut self.head_buffer,
             limits: &self.settings.limits,
             date: &self.date,
             now_ms: self.now.monotonic_ms,

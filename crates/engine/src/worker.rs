@@ -40,7 +40,7 @@ pub struct Worker<H: Handler> {
     pub(crate) out: Out<H::Body>,
     /// Room for the normal form of one path.
     pub(crate) path: NormalPath,
-    pub(crate) room: http2::HeadBuffer,
+    pub(crate) head_buffer: http2::HeadBuffer,
     pub(crate) wire: Wire,
     /// Handshakes that may begin in this turn of the loop: those of clients of the first rank, and others.
     pub(crate) handshakes: [u32; 2],
@@ -111,7 +111,7 @@ impl<H: Handler> Worker<H> {
             input: Input::with_capacity(input_bytes(&settings)),
             out: Out::default(),
             path: NormalPath::default(),
-            room: http2::HeadBuffer::default(),
+            head_buffer: http2::HeadBuffer::default(),
             wire: Wire::default(),
             handshakes: [settings.turn_handshakes; 2],
             settings,
@@ -262,7 +262,7 @@ impl<H: Handler> Worker<H> {
         let mut left = most;
         loop {
             self.input.clear();
-            match socket::receive(socket, self.input.room()) {
+            match socket::receive(socket, self.input.spare()) {
                 Received::Bytes(count) if (count as u64) < left => left -= count as u64,
                 Received::Blocked => return Some(left),
                 _ => return None,

@@ -144,7 +144,7 @@ fn serve(
                     block.extend_from_slice(baked);
                     encode::plain(block, KnownName::DATE, b"Mon, 21 Oct 2013 20:13:21 GMT");
                 });
-                assert!(connection.room(stream) >= 1024);
+                assert!(connection.send_capacity(stream) >= 1024);
                 let header = connection.data(stream, 1024, true);
                 out.extend_from_slice(&header.unwrap_or_default());
                 served += 1;

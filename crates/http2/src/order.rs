@@ -81,8 +81,8 @@ impl SendHeap {
     }
 
     pub(crate) const fn most_heap_bytes(streams: usize) -> usize {
-        let room = streams.next_power_of_two() + 4;
-        room * (size_of::<(SendKey, u16)>() + size_of::<u16>())
+        let capacity = streams.next_power_of_two() + 4;
+        capacity * (size_of::<(SendKey, u16)>() + size_of::<u16>())
     }
 
     /// Moves what is at `at` to where it belongs.

@@ -53,8 +53,8 @@ fn main() {
         Err(error) => return eprintln!("{error}"),
     };
     let mut logger = logs.logger(Arc::default());
-    let mut room = Lines::new();
-    let Ok(ParsedHead::Complete(head)) = Head::parse(REQUEST, &mut room, &HeadLimits::default())
+    let mut lines = Lines::new();
+    let Ok(ParsedHead::Complete(head)) = Head::parse(REQUEST, &mut lines, &HeadLimits::default())
     else {
         return;
     };

@@ -48,9 +48,9 @@ impl Relay for Detour {
     }
 
     /// Nothing of a body is taken before there is a place.
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         match self {
-            Detour::Application(passing) => passing.room(),
+            Detour::Application(passing) => passing.capacity(),
             Detour::Place(_) => 0,
         }
     }

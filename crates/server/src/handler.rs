@@ -1021,8 +1021,8 @@ impl Bodies for FastLane {
         self.site.advance(body, count);
     }
 
-    fn read(&self, body: &mut Body, room: &mut [u8]) -> BodyRead {
-        self.site.read(body, room)
+    fn read(&self, body: &mut Body, buffer: &mut [u8]) -> BodyRead {
+        self.site.read(body, buffer)
     }
 
     fn is_intact(&self, body: &Body) -> bool {

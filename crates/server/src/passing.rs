@@ -76,8 +76,8 @@ impl Passing {
             if *at > 0 {
                 bytes.drain(..std::mem::take(at));
             }
-            let room = (*most - bytes.len()).min(RECEIVE_BYTES);
-            match self.exchange.read(bytes, room, now_ms) {
+            let most_now = (*most - bytes.len()).min(RECEIVE_BYTES);
+            match self.exchange.read(bytes, most_now, now_ms) {
                 RelayRead::Bytes(_) => {}
                 RelayRead::Nothing => return,
                 over => *end = Some(over),
@@ -117,8 +117,8 @@ impl Relay for Passing {
         self.exchange.ready();
     }
 
-    fn room(&self) -> usize {
-        if self.takes_body() { self.exchange.room() } else { 0 }
+    fn capacity(&self) -> usize {
+        if self.takes_body() { self.exchange.capacity() } else { 0 }
     }
 
     /// A server that only decides is not given the body.

@@ -27,8 +27,8 @@ pub(crate) struct Answer<'a> {
     /// Where the entry is; asked only for a body that is not copied.
     pub(crate) source: Source,
     pub(crate) boundaries: &'a mut Boundaries,
-    /// Room for a head that is put together.
-    pub(crate) room: &'a mut Vec<u8>,
+    /// Where a head is put together.
+    pub(crate) head_scratch: &'a mut Vec<u8>,
 }
 
 /// What must come before the answer, or in its place.
@@ -74,8 +74,8 @@ impl Answer<'_> {
                 }
             },
             What::Redirect(redirection) => {
-                let Answer { vhost, request, room, .. } = self;
-                redirect(redirection, vhost, request, room, reply);
+                let Answer { vhost, request, head_scratch, .. } = self;
+                redirect(redirection, vhost, request, head_scratch, reply);
             }
             // an application has it, and was not asked
             What::Missing | What::Script(_) => self.vhost.pages.missing(reply),
@@ -149,14 +149,14 @@ impl Answer<'_> {
             Chosen::Make(_) | Chosen::None => 0,
         };
         let Some(variant) = found.variant(index) else { return };
-        self.room.clear();
-        self.room.extend_from_slice(variant.head());
+        self.head_scratch.clear();
+        self.head_scratch.extend_from_slice(variant.head());
         for (name, value) in &refusal.fields {
             if !has_field(variant.head(), name) {
-                line(self.room, name, value);
+                line(self.head_scratch, name, value);
             }
         }
-        reply.head(found.status, self.room);
+        reply.head(found.status, self.head_scratch);
         self.send(variant, index, Range { start: 0, len: variant.size }, reply);
     }
 
@@ -206,7 +206,7 @@ impl Answer<'_> {
     }
 }
 
-/// Writes a redirect; `head` is room for its head.
+/// Writes a redirect; its head is put together in `head`.
 pub(crate) fn redirect(
     redirection: &Redirection,
     vhost: &VirtualHost,

@@ -295,14 +295,14 @@ impl Site {
             return false;
         }
         let header_rules = self.header_rules_of(site, request);
-        let Site { content, room, .. } = self;
+        let Site { content, head_scratch, .. } = self;
         let vhost = &content.vhosts[site as usize];
         let (settings, pages) = (&vhost.settings, &vhost.pages);
         let Some(to) = route::redirect(settings, pages, vhost.header_rules(&header_rules), path)
         else {
             return false;
         };
-        answer::redirect(&to, vhost, request, room, reply);
+        answer::redirect(&to, vhost, request, head_scratch, reply);
         true
     }
 

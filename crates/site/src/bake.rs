@@ -63,8 +63,8 @@ pub(crate) enum BodyAt {
 impl Heads {
     /// The variant whose 200 head is in `ok`.
     pub(crate) fn variant(self, coding: Coding, stamp: &Stamp, body: BodyAt) -> Variant {
-        let (room, file) = match body {
-            BodyAt::Memory(room) => (Some(Box::new(room)), None),
+        let (reservation, file) = match body {
+            BodyAt::Memory(reservation) => (Some(Box::new(reservation)), None),
             BodyAt::Disk(file) => (None, Some(file)),
             BodyAt::Nowhere => (None, None),
         };
@@ -78,7 +78,7 @@ impl Heads {
             layout: self.layout,
             ready: self.ok.into_boxed_slice(),
             file,
-            room,
+            reservation,
         }
     }
 }
@@ -126,7 +126,7 @@ impl<'c> Common<'c> {
             layout,
             ready: ready.into_boxed_slice(),
             file: None,
-            room: None,
+            reservation: None,
         };
         let (status, encoded) = (self.status, Vec::new());
         Found { status, is_file: false, identity, encoded, on_demand: None }

@@ -149,23 +149,23 @@ impl Body {
     }
 
     /// The bytes that come next, as many as there is room for, taken off the body.
-    pub(crate) fn read(&mut self, front: &Front, room: &mut [u8]) -> BodyRead {
+    pub(crate) fn read(&mut self, front: &Front, buffer: &mut [u8]) -> BodyRead {
         let read = match self.piece(front) {
             None => BodyRead::End,
             Some(Piece::Memory(bytes)) => {
-                let count = bytes.len().min(room.len());
-                room[..count].copy_from_slice(&bytes[..count]);
+                let count = bytes.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&bytes[..count]);
                 BodyRead::Bytes(count)
             }
             Some(Piece::Pipe { pipe, .. }) => {
-                let room = fitted(room, self.part.range.len);
+                let buffer = fitted(buffer, self.part.range.len);
                 // all of it was in the pipe before the head was written
-                pipe::read(pipe, room)
+                pipe::read(pipe, buffer)
                     .ok()
                     .filter(|count| *count > 0)
                     .map_or(BodyRead::Changed, BodyRead::Bytes)
             }
-            Some(Piece::File { .. }) => self.read_file(front, room),
+            Some(Piece::File { .. }) => self.read_file(front, buffer),
         };
         if let BodyRead::Bytes(count) = read {
             self.advance(count as u64);
@@ -175,9 +175,9 @@ impl Body {
 
     /// The file is looked at after each reading, not before: what was read is then known to be of the
     /// file that the head was written for, and so is the last byte.
-    fn read_file(&self, front: &Front, room: &mut [u8]) -> BodyRead {
+    fn read_file(&self, front: &Front, buffer: &mut [u8]) -> BodyRead {
         let Some((variant, file)) = self.file(front) else { return BodyRead::Changed };
-        match file.read_warm(self.part.range, room) {
+        match file.read_warm(self.part.range, buffer) {
             Ok(0) => BodyRead::Changed,
             Ok(count) if variant.is_intact() => BodyRead::Bytes(count),
             Ok(_) => BodyRead::Changed,
@@ -227,10 +227,10 @@ impl Body {
     }
 }
 
-/// The front of `room`, no longer than `len`.
-fn fitted(room: &mut [u8], len: u64) -> &mut [u8] {
-    let len = usize::try_from(len).unwrap_or(usize::MAX).min(room.len());
-    &mut room[..len]
+/// The front of `buffer`, no longer than `len`.
+fn fitted(buffer: &mut [u8], len: u64) -> &mut [u8] {
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
+    &mut buffer[..len]
 }
 
 /// The next of these bytes that are given to the kernel at once.

@@ -279,7 +279,7 @@ pub(crate) struct Variant {
     /// The open file, if it is too large for memory, or if the memory budget was used up.
     pub(crate) file: Option<DiskFile>,
     /// Its body's part of the memory budget, if that was read from a file.
-    pub(crate) room: Option<Box<MemoryReservation>>,
+    pub(crate) reservation: Option<Box<MemoryReservation>>,
 }
 
 /// Where the parts of a 200 head end: status line, `Content-Type`, fields that a 206 has too,
@@ -297,8 +297,8 @@ pub(crate) struct Layout {
 
 impl Drop for Variant {
     fn drop(&mut self) {
-        if let Some(room) = &self.room {
-            room.vacate(std::mem::take(&mut self.ready).into_vec());
+        if let Some(reservation) = &self.reservation {
+            reservation.vacate(std::mem::take(&mut self.ready).into_vec());
         }
     }
 }

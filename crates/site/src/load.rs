@@ -283,7 +283,7 @@ impl Reader<'_> {
             return self.on_disk(common, coding, file);
         }
         let Content { page_cache, memory_budget, .. } = self.content;
-        let Some(room) = memory_budget.take(seen.size) else {
+        let Some(reservation) = memory_budget.take(seen.size) else {
             self.is_crowded = true;
             return self.on_disk(common, coding, file);
         };
@@ -302,10 +302,10 @@ impl Reader<'_> {
         match read.ok_or(Trouble::Changed)? {
             Read::Memory { ready, start } => {
                 (heads.ok, heads.layout.body_start) = (ready, start);
-                Ok(heads.variant(coding, seen, BodyAt::Memory(room)))
+                Ok(heads.variant(coding, seen, BodyAt::Memory(reservation)))
             }
             Read::Pipe(filled) => {
-                self.piped = Some(Box::new(Piped { filled, _room: room }));
+                self.piped = Some(Box::new(Piped { filled, _reservation: reservation }));
                 Ok(heads.variant(coding, seen, BodyAt::Nowhere))
             }
         }

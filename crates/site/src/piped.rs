@@ -52,7 +52,7 @@ pub(crate) struct Filled {
 pub(crate) struct Piped {
     pub(crate) filled: Filled,
     /// Given back with the pipe.
-    pub(crate) _room: MemoryReservation,
+    pub(crate) _reservation: MemoryReservation,
 }
 
 impl Pipes {
@@ -91,22 +91,22 @@ impl PipePool {
     /// An empty pipe that can hold so many bytes.
     fn take(&self, bytes: usize) -> Option<Pipe> {
         let mut state = self.state();
-        let fits = |pipe: &Pipe| pipe.room() >= bytes;
+        let fits = |pipe: &Pipe| pipe.capacity() >= bytes;
         if let Some(at) = state.spare.iter().rposition(fits) {
             return Some(state.spare.swap_remove(at));
         }
         // what the kernel makes of it, with pages of 4 KiB
-        let room = bytes.next_power_of_two().max(1 << 16);
+        let capacity = bytes.next_power_of_two().max(1 << 16);
         // smaller ones make room for it
-        while !state.has_room(room) {
+        while !state.has_room(capacity) {
             state.close_spare().then_some(())?;
         }
         state.open += 1;
-        state.bytes += room;
+        state.bytes += capacity;
         drop(state);
         let made = Pipe::new(bytes).ok().filter(fits);
         let mut state = self.state();
-        state.bytes = state.bytes - room + made.as_ref().map_or(0, Pipe::room);
+        state.bytes = state.bytes - capacity + made.as_ref().map_or(0, Pipe::capacity);
         state.open -= usize::from(made.is_none());
         made
     }
@@ -125,7 +125,7 @@ impl PipesState {
 
     fn closed(&mut self, pipe: &Pipe) {
         self.open -= 1;
-        self.bytes -= pipe.room();
+        self.bytes -= pipe.capacity();
     }
 }
 
@@ -199,15 +199,15 @@ mod tests {
         let memory_budget = crate::memory_budget::MemoryBudget::new(1 << 20);
         for most in [1000, 50_000, 60_000] {
             let filled = pipes.fill(file.as_fd(), 50_000).unwrap();
-            let piped = Piped { filled, _room: memory_budget.take(50_000).unwrap() };
+            let piped = Piped { filled, _reservation: memory_budget.take(50_000).unwrap() };
             let range = Range { start: 0, len: 50_000 };
             let mut body = Body::run(Source::Piped(Box::new(piped)), 0, range);
-            let (front, mut room, mut read) = (Front::new(4), vec![0; most], 0);
-            while let BodyRead::Bytes(count) = body.read(&front, &mut room) {
-                assert!(count > 0 && room[..count].iter().all(|byte| *byte == 7));
+            let (front, mut buffer, mut read) = (Front::new(4), vec![0; most], 0);
+            while let BodyRead::Bytes(count) = body.read(&front, &mut buffer) {
+                assert!(count > 0 && buffer[..count].iter().all(|byte| *byte == 7));
                 read += count;
             }
-            assert_eq!((read, body.read(&front, &mut room)), (50_000, BodyRead::End));
+            assert_eq!((read, body.read(&front, &mut buffer)), (50_000, BodyRead::End));
             drop(body);
             assert_eq!(pipes.0.state().spare.len(), 1, "it is empty");
         }

@@ -172,10 +172,10 @@ impl Site {
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) {
-        let Site { content, boundaries, room, .. } = self;
+        let Site { content, boundaries, head_scratch, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return };
         let source = Source::Held(Arc::clone(&entry));
-        let answer = Answer { vhost, request, source, boundaries, room };
+        let answer = Answer { vhost, request, source, boundaries, head_scratch };
         answer.write_error(&entry, refusal, reply);
     }
 }

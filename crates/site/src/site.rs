@@ -47,8 +47,8 @@ pub struct Site {
     sweep_at_bytes: u64,
     /// Room for the path that an alias leads to.
     path: Vec<u8>,
-    /// Room for heads that are put together.
-    pub(crate) room: Vec<u8>,
+    /// Where heads are put together.
+    pub(crate) head_scratch: Vec<u8>,
     pub(crate) boundaries: Boundaries,
     /// What this loop knows of credentials.
     pub(crate) credentials: Own,
@@ -71,7 +71,7 @@ impl Site {
             swept_ms: now.monotonic_ms,
             sweep_at_bytes: 0,
             path: Vec::new(),
-            room: Vec::new(),
+            head_scratch: Vec::new(),
             boundaries: Boundaries::default(),
             credentials: Own::default(),
         }
@@ -154,7 +154,7 @@ impl Site {
             route::to_https(&vhost.pages, header_rules, to)
         });
         let redirection = dressed.as_ref().unwrap_or(redirection);
-        answer::redirect(redirection, vhost, request, &mut self.room, reply);
+        answer::redirect(redirection, vhost, request, &mut self.head_scratch, reply);
         true
     }
 
@@ -202,7 +202,7 @@ impl Site {
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<Job> {
-        let Site { content, front, boundaries, room, credentials, now_ms, .. } = self;
+        let Site { content, front, boundaries, head_scratch, credentials, now_ms, .. } = self;
         let raw = request.head.path;
         let Some(hit) = front.find(front.front_key(site, raw), site, raw, *now_ms) else {
             return self.search(site, request, client, reply);
@@ -220,7 +220,8 @@ impl Site {
         if tell {
             content.store.touch(entry.key.asked());
         }
-        let answer = Answer { vhost, request, source: Source::Slot(ticket), boundaries, room };
+        let answer =
+            Answer { vhost, request, source: Source::Slot(ticket), boundaries, head_scratch };
         match answer.write(entry, reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
@@ -249,7 +250,7 @@ impl Site {
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<Job> {
-        let Site { content, front, boundaries, room, path, credentials, now_ms, .. } = self;
+        let Site { content, front, boundaries, head_scratch, path, credentials, now_ms, .. } = self;
         let hit = front.find(front.front_key(site, path), site, path, *now_ms);
         let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
             (hit.filter(|hit| is_true(hit.entry)), content.vhosts.get(site as usize))
@@ -265,7 +266,8 @@ impl Site {
         if tell {
             content.store.touch(entry.key.asked());
         }
-        let answer = Answer { vhost, request, source: Source::Slot(ticket), boundaries, room };
+        let answer =
+            Answer { vhost, request, source: Source::Slot(ticket), boundaries, head_scratch };
         match answer.write(entry, reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
@@ -432,14 +434,16 @@ impl Site {
         {
             return self.stop(stop, inner.header_rules.clone(), site, request, reply);
         }
-        let Site { content, boundaries, room, .. } = self;
+        let Site { content, boundaries, head_scratch, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return ProcessOutcome::Replied };
         let answer_with = inner.as_ref().unwrap_or(&entry);
         let source = match piped {
             Some(piped) => Source::Piped(piped),
             None => Source::Held(Arc::clone(answer_with)),
         };
-        match (Answer { vhost, request, source, boundaries, room }).write(answer_with, reply) {
+        match (Answer { vhost, request, source, boundaries, head_scratch })
+            .write(answer_with, reply)
+        {
             Ok(()) => ProcessOutcome::Replied,
             Err(instead) => self.answer_instead(instead, entry, inner, site, request, reply),
         }
@@ -488,8 +492,8 @@ impl Site {
     }
 
     /// See [`Bodies::read`](forebay_conn::Bodies::read). Two system calls if the body is a file.
-    pub fn read(&self, body: &mut Body, room: &mut [u8]) -> BodyRead {
-        body.read(&self.front, room)
+    pub fn read(&self, body: &mut Body, buffer: &mut [u8]) -> BodyRead {
+        body.read(&self.front, buffer)
     }
 
     /// See [`Bodies::is_intact`](forebay_conn::Bodies::is_intact). A system call if the body is

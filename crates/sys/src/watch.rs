@@ -103,8 +103,8 @@ impl Watch {
     /// # Errors
     /// What the kernel says.
     pub fn read(&self, most: usize, mut each: impl FnMut(WatchEvent<'_>)) -> io::Result<()> {
-        let mut room = [MaybeUninit::uninit(); 16 * 1024];
-        let mut reader = inotify::Reader::new(self.inotify.as_fd(), &mut room);
+        let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
+        let mut reader = inotify::Reader::new(self.inotify.as_fd(), &mut buffer);
         let mut count = 0;
         // What is in the buffer was taken out of the queue and must be told.
         while count < most || !reader.is_buffer_empty() {

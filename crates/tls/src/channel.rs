@@ -314,11 +314,11 @@ impl<J: Shakes> Transport<J> for Channel {
         taken
     }
 
-    fn read(&mut self, room: &mut [u8]) -> Plaintext {
+    fn read(&mut self, buffer: &mut [u8]) -> Plaintext {
         let Channel::Sealed(session) = self else { return Plaintext::Nothing };
         loop {
             let ChannelState::Up(connection) = &mut session.state else { return Plaintext::End };
-            match connection.reader().read(room) {
+            match connection.reader().read(buffer) {
                 Ok(0) => return Plaintext::End,
                 Ok(count) => return Plaintext::Bytes(count),
                 Err(_) if session.wire.is_empty() => return Plaintext::Nothing,

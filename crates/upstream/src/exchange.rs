@@ -361,7 +361,7 @@ impl<T: Send> Relay for Exchange<T> {
         self.can_read = self.phase != ExchangePhase::Connecting;
     }
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         let takes = !matches!(
             self.phase,
             ExchangePhase::Waiting | ExchangePhase::Resting | ExchangePhase::Failed

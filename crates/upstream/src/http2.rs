@@ -108,7 +108,7 @@ impl UpstreamHttp2 {
 
     /// Whether some of a body may be sent now.
     pub(crate) fn has_room(&self) -> bool {
-        self.stream.is_none_or(|stream| self.machine.room(stream) > 0)
+        self.stream.is_none_or(|stream| self.machine.send_capacity(stream) > 0)
     }
 
     /// The next request begins, if there may be one. What has come meanwhile is looked at: it may be that
@@ -166,7 +166,7 @@ impl UpstreamHttp2 {
         };
         while !self.has_ended {
             let rest = &bytes[used..];
-            let count = rest.len().min(self.machine.room(stream) as usize);
+            let count = rest.len().min(self.machine.send_capacity(stream) as usize);
             let is_last = ends && count == rest.len();
             if count == 0 && !is_last {
                 break;
@@ -268,13 +268,13 @@ impl UpstreamHttp2 {
     fn use_input(&mut self, into: &mut Vec<u8>, most: usize, now_ms: u64) {
         while into.len() < most {
             let rest = &self.input[self.at..];
-            let room = most - into.len();
+            let left = most - into.len();
             let mut received =
-                self.machine.receive(&rest[..rest.len().min(room)], &mut self.fields, now_ms);
-            if received.used == 0 && received.event.is_none() && rest.len() > room {
+                self.machine.receive(&rest[..rest.len().min(left)], &mut self.fields, now_ms);
+            if received.used == 0 && received.event.is_none() && rest.len() > left {
                 // the rest of a frame, but not of its body
                 let Some(header) = FrameHeader::read(rest) else { break };
-                let len = if header.kind == kind::DATA { room.min(header.len) } else { header.len };
+                let len = if header.kind == kind::DATA { left.min(header.len) } else { header.len };
                 let end = rest.len().min(HEADER_BYTES + len);
                 received = self.machine.receive(&rest[..end], &mut self.fields, now_ms);
             }

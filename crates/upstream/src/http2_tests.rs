@@ -34,9 +34,9 @@ enum Came {
 
 impl Stage {
     fn hear(&mut self) -> Vec<Came> {
-        let mut room = [0; 65536];
-        while let Ok(count @ 1..) = self.socket.read(&mut room) {
-            self.input.extend_from_slice(&room[..count]);
+        let mut buffer = [0; 65536];
+        while let Ok(count @ 1..) = self.socket.read(&mut buffer) {
+            self.input.extend_from_slice(&buffer[..count]);
         }
         let (mut came, mut at) = (Vec::new(), 0);
         loop {

@@ -45,14 +45,14 @@ const LONGEST: usize = 20;
 /// What becomes of a field with this name. An application that hands names on as variables (CGI, WSGI,
 /// Rack) takes `X_Real_IP` for `X-Real-IP`: so does this.
 pub(crate) fn kind(name: &str) -> FieldKind {
-    let mut room = [0u8; LONGEST];
+    let mut buffer = [0u8; LONGEST];
     let len = name.len().min(LONGEST);
     let mut has_underscore = false;
-    for (place, byte) in room.iter_mut().zip(name.bytes()) {
+    for (place, byte) in buffer.iter_mut().zip(name.bytes()) {
         has_underscore |= byte == b'_';
         *place = if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     }
-    let begins = &room[..len];
+    let begins = &buffer[..len];
     let name = if name.len() <= LONGEST { begins } else { b"" };
     use Forwarding as F;
     let kind = match name {

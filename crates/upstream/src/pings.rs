@@ -116,11 +116,11 @@ impl Open {
                 Err(error) => return Err(error),
             }
         }
-        let mut room = [0; STATUS_BYTES];
-        match self.socket.read(&mut room) {
+        let mut buffer = [0; STATUS_BYTES];
+        match self.socket.read(&mut buffer) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
-                self.heard.extend_from_slice(&room[..count]);
+                self.heard.extend_from_slice(&buffer[..count]);
                 Ok(self.heard.len() >= STATUS_BYTES && self.heard.starts_with(b"HTTP/1."))
             }
             Err(error) if is_early(&error) => Ok(false),

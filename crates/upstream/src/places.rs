@@ -347,8 +347,8 @@ mod tests {
                 prop_assert!(waiting.len() <= most as usize);
                 let busy: u32 = (0..count).map(|at| places.group().in_flight(at)).sum();
                 prop_assert_eq!(busy as usize, under_way.len());
-                let room = count as u32 * in_flight;
-                prop_assert!(busy <= room && (waiting.is_empty() || busy == room));
+                let all = count as u32 * in_flight;
+                prop_assert!(busy <= all && (waiting.is_empty() || busy == all));
             }
         }
     }

@@ -400,8 +400,8 @@ proptest! {
         let lines: String =
             fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let text = format!("POST /a HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
-        let mut room = Lines::new();
-        let parsed = Head::parse(text.as_bytes(), &mut room, &HeadLimits::default());
+        let mut lines = Lines::new();
+        let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
         let Ok(ParsedHead::Complete(head)) = parsed else { return Ok(()) };
         let settings = RequestSettings { upgrade, ..RequestSettings::default() };
         let (text, _) = told_of(&head, STRANGER, &settings).unwrap();

@@ -200,9 +200,9 @@ struct Ending {
 
 /// Notes what the server says on a connection until that ends.
 fn listen(mut stream: TcpStream, ending: &Mutex<Ending>) {
-    let (mut held, mut room) = (Vec::new(), [0; 64 * 1024]);
-    while let Ok(count @ 1..) = stream.read(&mut room) {
-        held.extend_from_slice(&room[..count]);
+    let (mut held, mut buffer) = (Vec::new(), [0; 64 * 1024]);
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        held.extend_from_slice(&buffer[..count]);
         let mut at = 0;
         while let Some(header) = FrameHeader::read(&held[at..])
             && held.len() >= at + HEADER_BYTES + header.len

@@ -23,15 +23,15 @@ pub trait Bodies: HandlerTypes {
     /// `count` bytes of the current piece were sent.
     fn advance(&self, _body: &mut Self::Body, _count: u64) {}
 
-    /// Copies the next bytes of `body` into `room`, for a transport or a protocol that cannot leave
+    /// Copies the next bytes of `body` into `buffer`, for a transport or a protocol that cannot leave
     /// them to the kernel, and [`advance`](Bodies::advance)s over them. Never waits for a disk, and
     /// tells when the file has changed.
-    fn read(&self, body: &mut Self::Body, room: &mut [u8]) -> BodyRead {
+    fn read(&self, body: &mut Self::Body, buffer: &mut [u8]) -> BodyRead {
         let count = match self.piece(body) {
             None => return BodyRead::End,
             Some(Piece::Memory(bytes)) => {
-                let count = bytes.len().min(room.len());
-                room[..count].copy_from_slice(&bytes[..count]);
+                let count = bytes.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&bytes[..count]);
                 count
             }
             // a handler with files has a `read` of its own

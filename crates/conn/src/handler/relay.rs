@@ -7,7 +7,7 @@
 //!
 //! | asked | while |
 //! |---|---|
-//! | [`room`](Relay::room), [`give`](Relay::give), [`finish`](Relay::finish) | the client sends the body of its request |
+//! | [`capacity`](Relay::capacity), [`give`](Relay::give), [`finish`](Relay::finish) | the client sends the body of its request |
 //! | [`advance`](Relay::advance) | there is no answer; and while the body of the request is passed on |
 //! | [`Process::relayed`](super::Process::relayed) | once, when it has said [`RelayNext::Answer`] |
 //! | [`length`](Relay::length), [`read`](Relay::read), [`trailers`](Relay::trailers) | the body of the answer is passed on |
@@ -29,12 +29,12 @@ pub trait Relay: Send {
     fn ready(&mut self);
 
     /// How many bytes of the request's body it takes now; none once it is known that they are not wanted.
-    fn room(&self) -> usize;
+    fn capacity(&self) -> usize;
 
     /// Whether the body of the request is for it, and not for another that follows it.
     fn takes_body(&self) -> bool;
 
-    /// The next bytes of the request's body: at most as many as there is [room](Relay::room) for.
+    /// The next bytes of the request's body: at most as many as there is [capacity](Relay::capacity) for.
     fn give(&mut self, bytes: &[u8]);
 
     /// The request's body is whole, and these were its trailers; or the client's end of a tunnel has come. Not
@@ -159,7 +159,7 @@ impl Relay for NoRelay {
 
     fn ready(&mut self) {}
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         match *self {}
     }
 

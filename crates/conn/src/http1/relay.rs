@@ -92,7 +92,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
             Told::Switch { client_ended, .. } => !client_ended,
             Told::Nothing | Told::Head { .. } => self.upload.is_some(),
         };
-        is_open && self.relay.room() > 0
+        is_open && self.relay.capacity() > 0
     }
 
     /// Bytes of the answer that are to come, if that is known.
@@ -113,7 +113,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
             && !input.is_empty()
         {
             self.has_begun = true;
-            let count = self.relay.room().min(input.len());
+            let count = self.relay.capacity().min(input.len());
             if count == 0 {
                 break;
             }
@@ -165,14 +165,16 @@ impl<H: HandlerTypes> Http1Relaying<H> {
             if let Err(error) = self.upload(input) {
                 return Far::Unread(error);
             }
-            let room = self.relay.room();
+            let before = self.relay.capacity();
             match self.relay.advance(cx.now_ms) {
                 RelayNext::Answer if is_blocked => return Far::Waits,
                 RelayNext::Answer => return Far::Answers,
                 RelayNext::Interim(status) => self.interim(status, &head.view(), cx),
                 // some of it was taken, and there is more
                 RelayNext::Wait
-                    if self.upload.is_some() && !input.is_empty() && self.relay.room() > room => {}
+                    if self.upload.is_some()
+                        && !input.is_empty()
+                        && self.relay.capacity() > before => {}
                 RelayNext::Wait => return Far::Waits,
             }
         }
@@ -211,7 +213,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
             return Far::Waits;
         };
         loop {
-            let count = self.relay.room().min(input.len());
+            let count = self.relay.capacity().min(input.len());
             self.relay.give(&input.bytes()[..count]);
             input.consume(count);
             if input_ended && input.is_empty() && !std::mem::replace(client_ended, true) {

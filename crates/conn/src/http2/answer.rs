@@ -204,7 +204,7 @@ impl<H: Handler> Http2<H> {
         };
         let body_start = head_end + HEADER_BYTES;
         let copied = out.len().saturating_sub(body_start);
-        let is_short = body.is_none() && self.machine.room(stream) as usize >= copied;
+        let is_short = body.is_none() && self.machine.send_capacity(stream) as usize >= copied;
         if page.body_bytes == 0 {
             out.truncate(head_end);
         } else if is_short && let Some(header) = self.machine.data(stream, copied as u32, true) {

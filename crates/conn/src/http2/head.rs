@@ -5,14 +5,14 @@ use forebay_http2::hpack::{KnownName, encode};
 use forebay_http2::{DecodedFields, Field};
 use std::ops::Range;
 
-/// Room for one head. A loop, thread or fiber owns one and lends it to every connection.
+/// The memory for one head. A loop, thread or fiber owns one and lends it to every connection.
 #[derive(Debug, Default)]
 pub struct HeadBuffer {
     /// Made when the first head comes; gone while it is judged.
     pub(super) head: Option<Box<HeadParts>>,
 }
 
-/// Room for one head.
+/// The memory for one head.
 #[derive(Debug, Default)]
 pub(super) struct HeadParts {
     pub(super) fields: DecodedFields,
@@ -67,13 +67,13 @@ pub(crate) fn encode_head(block: &mut Vec<u8>, status: u16, text: &[u8]) {
 
 /// Writes fields in text, but for those that are about the connection (RFC 9113 §8.2.2).
 pub(crate) fn encode_lines(block: &mut Vec<u8>, text: &[u8]) {
-    let mut room = [0; 64];
+    let mut buffer = [0; 64];
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let line = line.trim_ascii_end();
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii_start());
         let long;
-        let lower = match room.get_mut(..name.len()) {
+        let lower = match buffer.get_mut(..name.len()) {
             Some(lower) => {
                 lower.copy_from_slice(name);
                 lower.make_ascii_lowercase();

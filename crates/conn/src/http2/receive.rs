@@ -55,7 +55,7 @@ impl<H: Handler> Http2<H> {
         if cx.budget == 0 {
             return Some(Step::Yield);
         }
-        let fields = &mut cx.room.head.get_or_insert_default().fields;
+        let fields = &mut cx.head_buffer.head.get_or_insert_default().fields;
         let received = self.machine.receive(input.bytes(), fields, cx.now_ms);
         let used = received.used;
         let came = match received.event {
@@ -130,17 +130,17 @@ impl<H: Handler> Http2<H> {
 
     /// A whole head is there: it is judged, and answered if it need not wait.
     fn judge<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, ends: bool) {
-        let Some(mut room) = cx.room.head.take() else { return };
+        let Some(mut head_buffer) = cx.head_buffer.head.take() else { return };
         let path = cx.path;
         path.forget();
-        match room.head(ends, &cx.limits.head) {
+        match head_buffer.head(ends, &cx.limits.head) {
             Ok(head) => {
                 let request = Request::new(&head, cx.peer, path);
                 self.judge_request(cx, stream, ends, &request);
             }
             Err(error) => self.refuse_unread(cx, stream, !ends, error.status(), error.reason()),
         }
-        cx.room.head = Some(room);
+        cx.head_buffer.head = Some(head_buffer);
     }
 
     fn judge_request<S: Stopwatch>(

@@ -158,7 +158,7 @@ impl<H: HandlerTypes> Http2Relaying<H> {
     /// More of the request's body is waited for, and would be taken.
     fn wants_body(&self) -> bool {
         let is_open = self.upload.as_ref().is_some_and(|upload| !upload.has_ended);
-        is_open && self.passes_on() && self.relay.room() > 0
+        is_open && self.passes_on() && self.relay.capacity() > 0
     }
 
     /// Whether only its client keeps it from going on.
@@ -171,7 +171,7 @@ impl<H: HandlerTypes> Http2Relaying<H> {
         let has_unsent = self.relay.socket().is_some_and(|(_, _, wants)| wants.write);
         self.told == Told::Switch { server_ended: true }
             && !has_unsent
-            && (self.upload.is_none() || self.relay.room() == 0)
+            && (self.upload.is_none() || self.relay.capacity() == 0)
     }
 
     /// What its stream is reset with where no more can be passed on. Of a tunnel that stands for an RST
@@ -302,7 +302,7 @@ impl<H: Handler> Http2<H> {
             if let Some(body) = upload
                 && passes_on
             {
-                let count = relay.room().min(body.bytes.len());
+                let count = relay.capacity().min(body.bytes.len());
                 if count > 0 {
                     relay.give(&body.bytes[..count]);
                     body.bytes.drain(..count);
@@ -318,7 +318,7 @@ impl<H: Handler> Http2<H> {
             match relay.advance(cx.now_ms) {
                 RelayNext::Wait => {
                     let has_more = upload.as_ref().is_some_and(|body| !body.bytes.is_empty());
-                    if has_more && passes_on && relay.room() > 0 {
+                    if has_more && passes_on && relay.capacity() > 0 {
                         continue;
                     }
                     if relaying.is_over() {

@@ -191,7 +191,7 @@ struct Bench {
     out: Out<NoBody>,
     input: Input,
     path: NormalPath,
-    room: http2::HeadBuffer,
+    head_buffer: http2::HeadBuffer,
     metrics: Local,
     watch: Off,
 }
@@ -203,7 +203,7 @@ impl Bench {
             out: Out::default(),
             input: Input::with_capacity(64 * 1024),
             path: NormalPath::default(),
-            room: http2::HeadBuffer::default(),
+            head_buffer: http2::HeadBuffer::default(),
             metrics: Local::default(),
             watch: Off,
         }
@@ -220,7 +220,7 @@ impl Bench {
             out: &mut self.out,
             peer: &self.peer,
             path: &self.path,
-            room: &mut self.room,
+            head_buffer: &mut self.head_buffer,
             limits,
             date: b"Sun, 06 Nov 1994 08:49:37 GMT",
             now_ms: 0,
@@ -297,7 +297,7 @@ fn turns_of(
                 Step::Receive => match arriving.next() {
                     Some(piece) => {
                         cx.handler.trace.push("receive");
-                        input.room()[..piece.len()].copy_from_slice(piece);
+                        input.spare()[..piece.len()].copy_from_slice(piece);
                         input.received(piece.len());
                         continue;
                     }
@@ -786,7 +786,7 @@ fn ordeal(
             Step::Job(id, Work) if chance == Some(3) => event = Some(RequestEvent::Failed(id)),
             Step::Receive => {
                 let Some(piece) = arriving.next() else { break };
-                input.room()[..piece.len()].copy_from_slice(piece);
+                input.spare()[..piece.len()].copy_from_slice(piece);
                 input.received(piece.len());
             }
             Step::Send => {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[derive(Default)]
 struct Wire {
     /// How many bytes it takes, and what it has taken.
-    room: usize,
+    capacity: usize,
     got: String,
     is_finished: bool,
     /// What it says one after another before its answer.
@@ -35,8 +35,8 @@ struct Wire {
 struct Shared(Arc<Mutex<Wire>>);
 
 impl Shared {
-    fn new(room: usize) -> Shared {
-        Shared(Arc::new(Mutex::new(Wire { room, ..Wire::default() })))
+    fn new(capacity: usize) -> Shared {
+        Shared(Arc::new(Mutex::new(Wire { capacity, ..Wire::default() })))
     }
 
     fn wire(&self) -> MutexGuard<'_, Wire> {
@@ -92,14 +92,14 @@ impl Relay for Exchange {
 
     fn ready(&mut self) {}
 
-    fn room(&self) -> usize {
-        self.0.wire().room
+    fn capacity(&self) -> usize {
+        self.0.wire().capacity
     }
 
     fn give(&mut self, bytes: &[u8]) {
         let mut wire = self.0.wire();
-        assert!(bytes.len() <= wire.room, "more than there is room for");
-        wire.room -= bytes.len();
+        assert!(bytes.len() <= wire.capacity, "more than there is room for");
+        wire.capacity -= bytes.len();
         wire.got.push_str(std::str::from_utf8(bytes).unwrap());
     }
 
@@ -288,7 +288,7 @@ struct Bench {
     out: Out<NoBody>,
     input: Input,
     path: NormalPath,
-    room: http2::HeadBuffer,
+    head_buffer: http2::HeadBuffer,
     metrics: Local,
     watch: Off,
     /// What the client has got.
@@ -309,7 +309,7 @@ impl Bench {
             out: Out::default(),
             input: Input::with_capacity(64 * 1024),
             path: NormalPath::default(),
-            room: http2::HeadBuffer::default(),
+            head_buffer: http2::HeadBuffer::default(),
             metrics: Local::default(),
             watch: Off,
             sent: String::new(),
@@ -330,7 +330,7 @@ impl Bench {
                 out: &mut self.out,
                 peer: &self.peer,
                 path: &self.path,
-                room: &mut self.room,
+                head_buffer: &mut self.head_buffer,
                 limits: &limits,
                 date: DATE,
                 now_ms: 0,
@@ -346,7 +346,7 @@ impl Bench {
                 Step::Receive => match arrived.take() {
                     Some(piece) => {
                         assert!(self.conn.wants_input(), "it is received");
-                        self.input.room()[..piece.len()].copy_from_slice(piece.as_bytes());
+                        self.input.spare()[..piece.len()].copy_from_slice(piece.as_bytes());
                         self.input.received(piece.len());
                     }
                     None => break,
@@ -399,7 +399,7 @@ impl Bench {
             out: &mut self.out,
             peer: &self.peer,
             path: &self.path,
-            room: &mut self.room,
+            head_buffer: &mut self.head_buffer,
             limits: &limits,
             date: DATE,
             now_ms: 0,
@@ -582,7 +582,7 @@ fn the_body_of_a_request_is_passed_on_as_there_is_room() {
         let pieces: Vec<&str> = (0..body.len()).map(|at| &body[at..=at]).collect();
         let mut pieces = pieces.into_iter();
         while !one.is_finished() {
-            one.wire().room = 2;
+            one.wire().capacity = 2;
             assert!(bench.conn.wants_input());
             bench.receive(pieces.next().unwrap());
         }
@@ -603,7 +603,7 @@ fn a_body_that_came_with_the_head_is_passed_on() {
     let mut bench = Bench::new(&[&one]);
     bench.receive("POST /u HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n0123456789");
     assert_eq!(one.got(), "0123");
-    one.wire().room = 100;
+    one.wire().capacity = 100;
     bench.go_on();
     assert_eq!((one.got().as_str(), one.is_finished()), ("0123456789", true));
     one.answers(200, Some(0), "");
@@ -717,7 +717,7 @@ fn an_upgrade_makes_a_tunnel_and_each_end_is_passed_on() {
         let mut bench = Bench::new(&[&one]);
         bench.receive(&(get("/u") + "early"));
         one.wire().answer = Some((Some(101), None));
-        one.wire().room = 1000;
+        one.wire().capacity = 1000;
         one.wire().body = "hi".to_owned();
         bench.go_on();
         let head = "HTTP/1.1 101 Switch\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\n";
@@ -756,7 +756,7 @@ fn a_tunnel_takes_no_more_than_the_other_side_does() {
     bench.receive(&(get("/u") + "0123456789"));
     assert_eq!(one.got(), "012");
     assert!(!bench.conn.wants_input());
-    one.wire().room = 100;
+    one.wire().capacity = 100;
     bench.go_on();
     assert_eq!(one.got(), "0123456789");
     assert!(bench.conn.wants_input());

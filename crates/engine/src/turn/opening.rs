@@ -142,7 +142,7 @@ impl<H: Handler> Worker<H> {
             return Some(Fate::Waits);
         }
         let received = match is_raw {
-            true => socket::receive(served.stream.as_fd(), self.input.room()),
+            true => socket::receive(served.stream.as_fd(), self.input.spare()),
             false => served.stream.receive_opening(&mut self.wire),
         };
         match received {

@@ -149,14 +149,14 @@ fn what_is_sent_counts_in_a_turn_of_many_requests() {
     server.set_nonblocking(true).unwrap();
     let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(ONE_OF_HTTP2).unwrap();
-    let (mut taken, mut room) = (0, vec![0; 1024 * 1024]);
+    let (mut taken, mut buffer) = (0, vec![0; 1024 * 1024]);
     while taken < LARGE_BYTES {
         let before = worker.metrics.get(Counter::SentBytes);
         let fate = worker.turn(&mut served, None);
         assert!(matches!(fate, Fate::Yields | Fate::Waits), "{fate:?}");
         let sent = worker.metrics.get(Counter::SentBytes) - before;
         assert!(sent <= 80 * 1024, "{sent} bytes in one turn");
-        taken += client.read(&mut room).unwrap();
+        taken += client.read(&mut buffer).unwrap();
     }
 }
 
@@ -170,10 +170,10 @@ fn a_reset_is_noticed_though_the_socket_never_fills() {
     let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(ONE_OF_HTTP2).unwrap();
     client.set_nonblocking(true).unwrap();
-    let (mut taken, mut turns, mut room) = (0, 0, vec![0; 1024 * 1024]);
+    let (mut taken, mut turns, mut buffer) = (0, 0, vec![0; 1024 * 1024]);
     loop {
         let fate = worker.turn(&mut served, None);
-        while let Ok(count) = client.read(&mut room) {
+        while let Ok(count) = client.read(&mut buffer) {
             taken += count;
         }
         turns += 1;
@@ -220,9 +220,9 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
     let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.set_nonblocking(true).unwrap();
-    let mut room = vec![0; 1024 * 1024];
+    let mut buffer = vec![0; 1024 * 1024];
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
-    while client.read(&mut room).is_ok() {}
+    while client.read(&mut buffer).is_ok() {}
     // a window in which there was nothing to take
     let mut timer = ConnectionTimer::default();
     timer.set(&mut served, &worker);
@@ -254,11 +254,11 @@ fn a_client_that_opens_its_windows_is_not_slow() {
     client.write_all(b"\x00\x00\x06\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x01a").unwrap();
     client.set_nonblocking(true).unwrap();
     let mut timer = ConnectionTimer::default();
-    let mut room = vec![0; 1024 * 1024];
+    let mut buffer = vec![0; 1024 * 1024];
     let mut turn = |worker: &mut Worker<Large>, served: &mut Served<Large>| {
         served.readable = true;
         while !matches!(worker.turn(served, None), Fate::Waits) {}
-        while client.read(&mut room).is_ok() {}
+        while client.read(&mut buffer).is_ok() {}
         assert_eq!(served.awaits().what, Await::Send);
         client.write_all(WINDOWS).unwrap();
     };
@@ -283,7 +283,7 @@ fn the_fastest_receiver_goes_on_first() {
     let settings = EngineSettings { send_order: SendOrder::Fastest, ..EngineSettings::default() };
     let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let mut queue = SendQueue::new(&Ranks::default());
-    let mut room = vec![0; 16 * 1024];
+    let mut buffer = vec![0; 16 * 1024];
     let mut waiting = [(1, 1), (2, 3), (3, 2)].map(|(token, reads)| {
         let (mut client, server) = UnixStream::pair().unwrap();
         server.set_nonblocking(true).unwrap();
@@ -292,7 +292,7 @@ fn the_fastest_receiver_goes_on_first() {
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
         served.begin_window(worker.now_ms());
-        (0..4 * reads).for_each(|_| client.read_exact(&mut room).unwrap());
+        (0..4 * reads).for_each(|_| client.read_exact(&mut buffer).unwrap());
         (token, served, client)
     });
     worker.now.monotonic_ms += 1000;
@@ -374,9 +374,9 @@ impl Journal for Cold {}
 impl Hooks for Cold {}
 
 impl Bodies for Cold {
-    fn read(&self, (): &mut (), room: &mut [u8]) -> Bytes {
+    fn read(&self, (): &mut (), buffer: &mut [u8]) -> Bytes {
         self.0.set(self.0.get() + 1);
-        if self.0.get().is_multiple_of(2) { Bytes::Cold } else { Bytes::Bytes(room.len()) }
+        if self.0.get().is_multiple_of(2) { Bytes::Cold } else { Bytes::Bytes(buffer.len()) }
     }
 
     fn warm(&mut self, (): &()) -> Option<Warm> {
@@ -406,7 +406,7 @@ fn jobs_give_no_turn_anew() {
         client.write_all(&head).unwrap();
     }
     client.set_nonblocking(true).unwrap();
-    let mut room = vec![0; 1024 * 1024];
+    let mut buffer = vec![0; 1024 * 1024];
     let (mut in_a_row, mut jobs) = (0, 0);
     while jobs < 40 {
         let before = worker.metrics.get(Counter::SentBytes);
@@ -418,6 +418,6 @@ fn jobs_give_no_turn_anew() {
             Fate::Yields => in_a_row = 0,
             fate => panic!("{fate:?}"),
         }
-        while client.read(&mut room).is_ok() {}
+        while client.read(&mut buffer).is_ok() {}
     }
 }

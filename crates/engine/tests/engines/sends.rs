@@ -23,12 +23,12 @@ fn ask(server: &Running, path: &str) -> TcpStream {
 }
 
 /// Takes all that there is, while the server sends no more.
-fn take(client: &mut TcpStream, room: &mut [u8]) {
+fn take(client: &mut TcpStream, buffer: &mut [u8]) {
     client.set_nonblocking(true).unwrap();
     let mut last = Instant::now();
     // what is under way in the kernel comes in some steps
     while last.elapsed() < Duration::from_millis(50) {
-        match client.read(room) {
+        match client.read(buffer) {
             Ok(count) => {
                 assert!(count > 0);
                 last = Instant::now();
@@ -52,8 +52,8 @@ fn order(engine: &str, ranks: Ranks, send_order: SendOrder, paths: &[&str]) -> V
     let mut held = server.connect();
     held.write_all(get("/hang").as_bytes()).unwrap();
     server.gate.wait_for(1);
-    let mut room = vec![0; 1 << 20];
-    clients.iter_mut().for_each(|client| take(client, &mut room));
+    let mut buffer = vec![0; 1 << 20];
+    clients.iter_mut().for_each(|client| take(client, &mut buffer));
     server.calm();
     server.books.sent.lock().unwrap().clear();
     server.gate.open();

@@ -422,9 +422,9 @@ fn limits() {
     assert_eq!(status(&lines(4)), 431);
     let most = HeadLimits { head_lines: 10_000, ..HeadLimits::default() };
     for (count, is_good) in [(MOST_LINES, true), (MOST_LINES + 1, false)] {
-        let mut room = Lines::new();
+        let mut found = Lines::new();
         let text = lines(count);
-        let outcome = Head::parse(text.as_bytes(), &mut room, &most);
+        let outcome = Head::parse(text.as_bytes(), &mut found, &most);
         assert_eq!(matches!(outcome, Ok(ParsedHead::Complete(_))), is_good, "{count} lines");
     }
 }

@@ -258,7 +258,7 @@ impl Connection {
     /// How many bytes of a stream's body may be sent at once, before it is [offered](Connection::offer):
     /// 0 if another one goes first.
     #[inline]
-    pub fn room(&self, stream: u32) -> u32 {
+    pub fn send_capacity(&self, stream: u32) -> u32 {
         let Some(open) = self.streams.get(stream) else { return 0 };
         let is_first = |first: SendKey| open.key(stream).is_before(first);
         match self.ready.first() {
@@ -275,7 +275,7 @@ impl Connection {
     }
 
     /// The header of a DATA frame with the next `len` bytes of a stream's body, which the caller sends
-    /// right behind it. At most as many as [`next`](Connection::next) or [`room`](Connection::room) has
+    /// right behind it. At most as many as [`next`](Connection::next) or [`send_capacity`](Connection::send_capacity) has
     /// said; none only if the body `ends`. `None` if the stream is over or may not send that.
     #[inline]
     pub fn data(&mut self, stream: u32, len: u32, ends: bool) -> Option<[u8; HEADER_BYTES]> {

@@ -264,25 +264,25 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let parsed = Head::parse(text, &mut lines, &HeadLimits::default());
     let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{parsed:?}") };
     let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
-    let mut tick = |judge: &mut Judge,
-                    state: &mut AgentState,
-                    passes: &mut Vec<Pass>,
-                    asks: u32| {
-        now_ns += TICK_NS;
-        for _ in 0..asks {
-            let room = NormalPath::default();
-            let (request, trusted) = (Request::new(&head, &peer, &room), TrustedProxies::default());
-            let known = Known { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
-            let verdict = judge.request(&request, &mut Standing::default(), known, now_ns);
-            if let Verdict::Admit(admitted) = verdict {
-                let mut ticket = admitted.ticket.unwrap();
-                passes.extend(judge.needs_worker(&mut ticket).ok().flatten());
+    let mut tick =
+        |judge: &mut Judge, state: &mut AgentState, passes: &mut Vec<Pass>, asks: u32| {
+            now_ns += TICK_NS;
+            for _ in 0..asks {
+                let normal_path = NormalPath::default();
+                let (request, trusted) =
+                    (Request::new(&head, &peer, &normal_path), TrustedProxies::default());
+                let known =
+                    Known { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
+                let verdict = judge.request(&request, &mut Standing::default(), known, now_ns);
+                if let Verdict::Admit(admitted) = verdict {
+                    let mut ticket = admitted.ticket.unwrap();
+                    passes.extend(judge.needs_worker(&mut ticket).ok().flatten());
+                }
             }
-        }
-        let metrics = Arc::clone(&metrics);
-        state.step(now_ns, &policy, CORES, &|| Totals::of([&*metrics]));
-        now_ns
-    };
+            let metrics = Arc::clone(&metrics);
+            state.step(now_ns, &policy, CORES, &|| Totals::of([&*metrics]));
+            now_ns
+        };
     let rate = || policy.state.rate(0).unwrap();
     let mut passes = Vec::new();
     assert!((rate() - 1000.0).abs() < 1e-6);

@@ -17,19 +17,19 @@ pub const MOST_RANGES: usize = 65_536;
 /// The lists of a policy, in the order of its rules; and the name of the first rule that found no room.
 pub fn of(policy: &Policy) -> (Vec<List>, Option<String>) {
     let (mut lists, mut left) = (Vec::<List>::new(), None);
-    let mut room = MOST_RANGES;
+    let mut free = MOST_RANGES;
     for rule in policy.rules() {
         let decides = rule.action.is_some() || rule.stop;
         if !rule.is_for_connections() || !decides {
             continue;
         }
         let list = List { is_dropped: is_dropped(rule), ranges: ranges(&rule.conditions.client) };
-        let Some(rest) = room.checked_sub(list.ranges.as_ref().map_or(0, Vec::len)) else {
+        let Some(rest) = free.checked_sub(list.ranges.as_ref().map_or(0, Vec::len)) else {
             // what stands behind it may not be dropped, either
             left = Some(rule.name.clone());
             break;
         };
-        room = rest;
+        free = rest;
         let is_all = list.ranges.is_none();
         if list.ranges.as_ref().is_none_or(|ranges| !ranges.is_empty()) {
             lists.push(list);

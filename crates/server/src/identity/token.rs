@@ -193,8 +193,8 @@ pub fn verify(token: &[u8], keys: &Keys) -> Result<Verified, Rejected> {
     let (signed, mac) = text.rsplit_once('.').ok_or(Rejected::Malformed)?;
     let parts: Vec<&str> = signed.split('.').collect();
     let [FORM, key, until, name, network] = parts[..] else { return Err(Rejected::Malformed) };
-    let mut room = [0; MAC_BYTES];
-    let mac = Base64UrlUnpadded::decode(mac, &mut room).map_err(|_| Rejected::Malformed)?;
+    let mut buffer = [0; MAC_BYTES];
+    let mac = Base64UrlUnpadded::decode(mac, &mut buffer).map_err(|_| Rejected::Malformed)?;
     let said = said(until, name, network).filter(|_| mac.len() == MAC_BYTES);
     let said = said.ok_or(Rejected::Malformed)?;
     let key = keys.get(key.as_bytes()).ok_or(Rejected::UnknownKey)?;

@@ -305,9 +305,9 @@ mod tests {
     fn line<R>(request: &[u8], write: impl Fn(&mut Vec<u8>, Option<&Request<'_>>) -> R) -> String {
         let address = "127.0.0.1:1".parse().unwrap();
         let peer = Peer::new(address, address);
-        let mut room = Lines::new();
+        let mut lines = Lines::new();
         let mut out = Vec::new();
-        match Head::parse(request, &mut room, &HeadLimits::default()) {
+        match Head::parse(request, &mut lines, &HeadLimits::default()) {
             Ok(ParsedHead::Complete(head)) => {
                 write(&mut out, Some(&Request::new(&head, &peer, &NormalPath::default())));
             }

@@ -99,8 +99,8 @@ mod tests {
             let parsed = Head::parse(bytes.as_bytes(), &mut lines, &HeadLimits::default());
             let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{head}: {parsed:?}") };
             let peer = Peer::new(Peer::UNIX, Peer::UNIX);
-            let (room, trusted) = (NormalPath::default(), TrustedProxies::default());
-            let request = Request::new(&head, &peer, &room);
+            let (normal_path, trusted) = (NormalPath::default(), TrustedProxies::default());
+            let request = Request::new(&head, &peer, &normal_path);
             let normal = request.path().ok();
             let known = facts.of(ALL, &request, normal.as_deref(), &trusted);
             assert_eq!((known.host, known.path), (host.as_bytes(), path.as_bytes()), "{bytes}");

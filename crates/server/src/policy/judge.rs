@@ -465,8 +465,8 @@ action = "reset"
             let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
             let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{text}: {parsed:?}") };
             let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
-            let room = NormalPath::default();
-            let request = Request::new(&head, &peer, &room);
+            let normal_path = NormalPath::default();
+            let request = Request::new(&head, &peer, &normal_path);
             let (trusted, mut standing) = (TrustedProxies::default(), Standing::default());
             let known = Known { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
             self.judge.request(&request, &mut standing, known, 1_000_000_000)

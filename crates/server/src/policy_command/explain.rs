@@ -148,8 +148,8 @@ impl Question {
         let peer = Peer::new(ends.client, ends.local);
         let mut facts = Facts::default();
         let all = FactsNeeded { host: true, path: true, fields: true, ..policy.needs() };
-        let room = NormalPath::default();
-        let request = Request::new(head, &peer, &room);
+        let normal_path = NormalPath::default();
+        let request = Request::new(head, &peer, &normal_path);
         let normal = request.path();
         let (verifier, mut remembered) = (verifier(config, policy), Remembered::default());
         let mut facts = facts.of(all, &request, normal.as_deref().ok(), &trusted);

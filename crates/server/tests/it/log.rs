@@ -342,10 +342,10 @@ fn a_reader_that_is_slow_gets_every_line() {
     let read = std::thread::spawn({
         let lines = Arc::clone(&lines);
         move || {
-            let (mut text, mut room) = (Vec::new(), [0; 1000]);
-            while let Ok(count @ 1..) = reader.read(&mut room) {
-                text.extend_from_slice(&room[..count]);
-                let ends = room[..count].iter().filter(|byte| **byte == b'\n').count();
+            let (mut text, mut buffer) = (Vec::new(), [0; 1000]);
+            while let Ok(count @ 1..) = reader.read(&mut buffer) {
+                text.extend_from_slice(&buffer[..count]);
+                let ends = buffer[..count].iter().filter(|byte| **byte == b'\n').count();
                 lines.fetch_add(ends, Ordering::Relaxed);
                 std::thread::yield_now();
             }

@@ -274,20 +274,20 @@ fn what_has_no_room_in_memory_is_sent_from_the_disk() {
     let mut settings = Settings::new(folder.path());
     settings.cache = settings::Cache { bytes: 0, in_flight_bytes: 100_000, ..settings.cache };
     let mut client = Client::with(settings);
-    let room = |client: &Client| {
+    let memory = |client: &Client| {
         let figures = client.content.figures();
         (figures.body_bytes, figures.crowded)
     };
     let held = ["/a", "/b"].map(|path| client.begin("GET", path, "").0);
-    assert_eq!(room(&client), (80_000, 0));
+    assert_eq!(memory(&client), (80_000, 0));
     assert_eq!(client.get("/c").body, content('c'));
-    assert_eq!(room(&client), (80_000, 1), "it was in memory for nobody");
+    assert_eq!(memory(&client), (80_000, 1), "it was in memory for nobody");
     drop(held);
-    assert_eq!(room(&client).0, 0);
+    assert_eq!(memory(&client).0, 0);
     for name in ['a', 'c'] {
         assert_eq!(client.get(&format!("/{name}")).body, content(name));
     }
-    assert_eq!(room(&client), (0, 1));
+    assert_eq!(memory(&client), (0, 1));
 }
 
 #[test]

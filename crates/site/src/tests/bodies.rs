@@ -170,12 +170,12 @@ fn a_body_that_is_held_outlives_its_entry() {
 
 /// Reads the rest of a body in steps of at most `most` bytes; `None` if its file has changed.
 fn read_on(client: &mut Client, body: &mut Body, most: usize) -> Option<Vec<u8>> {
-    let (mut room, mut all) = (vec![0; most], Vec::new());
+    let (mut buffer, mut all) = (vec![0; most], Vec::new());
     loop {
-        match client.site.read(body, &mut room) {
+        match client.site.read(body, &mut buffer) {
             BodyRead::Bytes(count) => {
                 assert!(count > 0);
-                all.extend_from_slice(&room[..count]);
+                all.extend_from_slice(&buffer[..count]);
             }
             BodyRead::Cold => {
                 let job = client.site.warm(body).expect("only files are cold");
@@ -226,8 +226,9 @@ fn a_file_changed_in_place_while_it_is_copied_is_noticed() {
             let (mut out, _) = client.begin("GET", "/a.bin", "");
             let mut body = out.body.take().unwrap();
             client.site.hold(&mut body);
-            let mut room = vec![0; before];
-            while before > 0 && client.site.read(&mut body, &mut room) != BodyRead::Bytes(before) {
+            let mut buffer = vec![0; before];
+            while before > 0 && client.site.read(&mut body, &mut buffer) != BodyRead::Bytes(before)
+            {
                 run(client.site.warm(&body).unwrap());
             }
             change();

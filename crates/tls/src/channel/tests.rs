@@ -148,10 +148,10 @@ impl Both {
 
     fn read_server(&mut self, wanted: usize) -> Vec<u8> {
         let mut all = Vec::new();
-        let mut room = [0; 10_000];
+        let mut buffer = [0; 10_000];
         while all.len() < wanted {
-            match Transport::<Work>::read(&mut self.server, &mut room) {
-                Plaintext::Bytes(count) => all.extend_from_slice(&room[..count]),
+            match Transport::<Work>::read(&mut self.server, &mut buffer) {
+                Plaintext::Bytes(count) => all.extend_from_slice(&buffer[..count]),
                 Plaintext::Nothing | Plaintext::End => break,
             }
         }
@@ -194,9 +194,9 @@ fn bytes_go_both_ways_however_they_are_cut() {
         while !rest.is_empty() {
             both.client.read_tls(&mut rest).unwrap();
             both.client.process_new_packets().unwrap();
-            let mut room = [0; 20_000];
-            while let Ok(count @ 1..) = both.client.reader().read(&mut room) {
-                answered.extend_from_slice(&room[..count]);
+            let mut buffer = [0; 20_000];
+            while let Ok(count @ 1..) = both.client.reader().read(&mut buffer) {
+                answered.extend_from_slice(&buffer[..count]);
             }
         }
         assert!(answered == asked);

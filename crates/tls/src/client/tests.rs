@@ -66,7 +66,7 @@ fn talk(
     server: &mut ServerConnection,
     step: usize,
 ) -> Result<Vec<u8>, TlsRefusal> {
-    let (mut read, mut room) = (Vec::new(), [0; 100]);
+    let (mut read, mut buffer) = (Vec::new(), [0; 100]);
     loop {
         let (mut up, mut down) = (Vec::new(), Vec::new());
         session.flush(&mut up);
@@ -80,9 +80,9 @@ fn talk(
         }
         for mut part in down.chunks(step) {
             loop {
-                match session.receive(&mut part, &mut room)? {
+                match session.receive(&mut part, &mut buffer)? {
                     0 => break,
-                    count => read.extend_from_slice(&room[..count]),
+                    count => read.extend_from_slice(&buffer[..count]),
                 }
             }
         }

@@ -183,8 +183,8 @@ impl FastCgiReader {
                     RecordKind::Stdout if self.has_head => (part.len(), self.more_body(part)?),
                     RecordKind::Stdout => self.more_head(part)?,
                     RecordKind::Stderr => {
-                        let room = MOST_STDERR_BYTES - self.stderr.len();
-                        self.stderr.extend_from_slice(&part[..part.len().min(room)]);
+                        let free = MOST_STDERR_BYTES - self.stderr.len();
+                        self.stderr.extend_from_slice(&part[..part.len().min(free)]);
                         (part.len(), FastCgiPiece::More)
                     }
                     _ => {

@@ -143,7 +143,7 @@ impl Relay for Exchange {
         (self.can_read, self.can_write) = (true, !self.is_broken);
     }
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         if self.is_broken { 0 } else { (UP_BYTES).saturating_sub(self.to.len()) }
     }
 

@@ -288,22 +288,22 @@ impl<M: Mode> Bodies for ToyHandler<M> {
         }
     }
 
-    fn read(&self, body: &mut Body, room: &mut [u8]) -> BodyRead {
+    fn read(&self, body: &mut Body, buffer: &mut [u8]) -> BodyRead {
         let count = match body {
             Body::Memory(0, _) => return BodyRead::End,
             Body::Memory(left, _) => {
-                let count = MEMORY.len().min(*left as usize).min(room.len());
-                room[..count].copy_from_slice(&MEMORY[..count]);
+                let count = MEMORY.len().min(*left as usize).min(buffer.len());
+                buffer[..count].copy_from_slice(&MEMORY[..count]);
                 count
             }
             Body::File(at, _) if *at == FILE as u64 => return BodyRead::End,
             Body::File(at, cold) => {
                 let warm = cold.warm.load(Relaxed).min(FILE as u64);
-                let count = room.len().min(warm.saturating_sub(*at) as usize);
+                let count = buffer.len().min(warm.saturating_sub(*at) as usize);
                 if count == 0 {
                     return BodyRead::Cold;
                 }
-                file().read_exact_at(&mut room[..count], *at).unwrap();
+                file().read_exact_at(&mut buffer[..count], *at).unwrap();
                 count
             }
         };

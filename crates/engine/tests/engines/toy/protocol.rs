@@ -127,12 +127,12 @@ impl Upstream {
         Ok(())
     }
 
-    /// Takes at most what fits in `room`; nothing if there is nothing now, or no more.
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+    /// Takes at most what fits in `buffer`; nothing if there is nothing now, or no more.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.can_read || self.has_ended {
             return Ok(0);
         }
-        match self.socket.read(room) {
+        match self.socket.read(buffer) {
             Ok(count) => {
                 self.has_begun = true;
                 self.has_ended = count == 0;
@@ -333,12 +333,12 @@ impl Toy {
     /// More of the body of an answer.
     fn stream<M: Mode, S: Stopwatch>(&mut self, cx: &mut Cx<'_, M, S>, at: usize) {
         let kept = &mut self.requests[at];
-        let mut room = [0; CHUNK_BYTES];
+        let mut buffer = [0; CHUNK_BYTES];
         let Stage::Body(body) = &mut kept.exchange.stage else { return };
         while cx.out.bytes.len() < OUT_BYTES {
-            match cx.handler.read(body, &mut room) {
+            match cx.handler.read(body, &mut buffer) {
                 BodyRead::Bytes(count) => {
-                    message(kept.number, CHUNK, &room[..count], &mut cx.out.bytes);
+                    message(kept.number, CHUNK, &buffer[..count], &mut cx.out.bytes);
                     kept.body_bytes += count as u64;
                 }
                 BodyRead::Cold => {
@@ -360,15 +360,15 @@ impl Toy {
     /// Both directions between a request and its upstream.
     fn pump<M: Mode, S: Stopwatch>(&mut self, cx: &mut Cx<'_, M, S>, at: usize) {
         let kept = &mut self.requests[at];
-        let mut room = [0; CHUNK_BYTES];
+        let mut buffer = [0; CHUNK_BYTES];
         let Stage::Up(up) = &mut kept.exchange.stage else { return };
         // an upstream that takes no more may still answer
         let _ = up.write(&cx.handler.kit);
         while cx.out.bytes.len() < OUT_BYTES {
-            match up.read(&mut room) {
+            match up.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => {
-                    message(kept.number, CHUNK, &room[..count], &mut cx.out.bytes);
+                    message(kept.number, CHUNK, &buffer[..count], &mut cx.out.bytes);
                     kept.body_bytes += count as u64;
                 }
                 Err(_) => return self.reset(cx, at, FAILED, Settled::Cut),
@@ -536,9 +536,9 @@ impl Toy {
     ) -> Option<Step<Work>> {
         let Tunnel { up, said_end, .. } = self.tunnel.as_mut()?;
         loop {
-            let room = UP_BYTES.saturating_sub(up.to.len()).min(input.len());
-            up.to.extend(&input.bytes()[..room]);
-            input.consume(room);
+            let count = UP_BYTES.saturating_sub(up.to.len()).min(input.len());
+            up.to.extend(&input.bytes()[..count]);
+            input.consume(count);
             up.is_whole = self.input_ended && input.is_empty();
             if up.write(&cx.handler.kit).is_err() {
                 return Some(Step::Close(Closing::Reset));
@@ -548,11 +548,11 @@ impl Toy {
             }
         }
         self.is_stuck = up.to.len() >= UP_BYTES;
-        let mut room = [0; CHUNK_BYTES];
+        let mut buffer = [0; CHUNK_BYTES];
         while cx.out.bytes.len() < OUT_BYTES {
-            match up.read(&mut room) {
+            match up.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(count) => cx.out.bytes.extend(&room[..count]),
+                Ok(count) => cx.out.bytes.extend(&buffer[..count]),
                 Err(_) => return Some(Step::Close(Closing::Reset)),
             }
         }

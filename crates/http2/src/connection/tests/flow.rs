@@ -39,7 +39,7 @@ fn frames_are_bounded_by_windows_and_chunks() {
     assert_eq!(end.send(99), []);
     end.get(&window_update(0, 10));
     assert_eq!(end.send(99), [(3, 10)]);
-    assert_eq!(end.connection.room(3), 0);
+    assert_eq!(end.connection.send_capacity(3), 0);
     end.get(&[window_update(1, 7), window_update(0, 100_000)].concat());
     assert_eq!(end.send(1), [(1, 7)]);
 
@@ -170,9 +170,9 @@ fn a_class_goes_first_then_urgency_then_turns() {
 fn a_short_body_goes_at_once_if_no_other_goes_first() {
     let mut end = End::server();
     end.get(&[get(1), get(3), get(5)].concat());
-    assert_eq!(end.connection.room(1), 0, "no head yet");
+    assert_eq!(end.connection.send_capacity(1), 0, "no head yet");
     end.answer(1, MessagePart::Head);
-    assert_eq!(end.connection.room(1), 16_384);
+    assert_eq!(end.connection.send_capacity(1), 16_384);
     let header = end.connection.data(1, 5, true).unwrap();
     assert_eq!(
         FrameHeader::read(&header),
@@ -181,9 +181,9 @@ fn a_short_body_goes_at_once_if_no_other_goes_first() {
     assert!(!end.connection.is_open(1));
     end.offer(3);
     end.answer(5, MessagePart::Head);
-    assert_eq!(end.connection.room(5), 0);
+    assert_eq!(end.connection.send_capacity(5), 0);
     end.connection.set_priority(5, Priority { urgency: 2, is_incremental: true });
-    assert_eq!(end.connection.room(5), 16_384);
+    assert_eq!(end.connection.send_capacity(5), 16_384);
     // an empty frame may only end a body; it needs no window
     assert!(end.connection.data(5, 0, false).is_none());
     assert!(end.connection.data(5, 0, true).is_some() && end.connection.data(5, 0, true).is_none());

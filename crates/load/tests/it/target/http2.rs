@@ -87,11 +87,11 @@ pub(crate) fn http2(
         let machine = Connection::server(limits);
         let mut peer =
             Peer { stream, machine, is_stingy: false, resets: Vec::new(), out: Vec::new() };
-        let (mut fields, mut received, mut room) =
+        let (mut fields, mut received, mut buffer) =
             (DecodedFields::default(), Vec::new(), vec![0; 65_536]);
         let mut requests: Vec<Request> = Vec::new();
         while peer.send() {
-            let count = match peer.stream.read(&mut room) {
+            let count = match peer.stream.read(&mut buffer) {
                 Ok(count @ 1..) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     peer.machine.ping(0);
@@ -99,7 +99,7 @@ pub(crate) fn http2(
                 }
                 Ok(0) | Err(_) => return,
             };
-            received.extend_from_slice(&room[..count]);
+            received.extend_from_slice(&buffer[..count]);
             let mut used = 0;
             loop {
                 let taken = peer.machine.receive(&received[used..], &mut fields, 0);
