@@ -314,9 +314,9 @@ fn admin(plan: &Plan, current: &Current) -> Result<Option<AdminListener>, Reload
     let Some(admin) = &plan.admin else { return Ok(None) };
     let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
     let taken = listeners.take_endpoints(&admin.listen, 1).map_err(ReloadError::Listen);
-    let made = taken.and_then(|mut hands| {
+    let made = taken.and_then(|mut sockets| {
         let (live, status) = (Arc::clone(&current.common.live), Arc::clone(&current.status));
-        let made = AdminListener::new(hands.remove(0), admin, live, status);
+        let made = AdminListener::new(sockets.remove(0), admin, live, status);
         made.map_err(ReloadError::Resources)
     });
     if made.is_err() {
@@ -367,10 +367,10 @@ fn begin(
     let gate = current.common.live.get().policy.gate.as_ref().map(Enforced::gate);
     let begun = groups.into_iter().map(|group| {
         let classes = gate::classes(gate.as_deref(), plan, &group);
-        let hands = listeners
+        let sockets = listeners
             .take_ranked(&group.listen, group.listener_sets, classes)
             .map_err(ReloadError::Listen)?;
-        common.prepare(group, hands).map_err(ReloadError::Resources)
+        common.prepare(group, sockets).map_err(ReloadError::Resources)
     });
     let begun: Result<Vec<_>, _> = begun.collect();
     let begun = begun.and_then(|begun| match listeners.check_inherited(&wanted(plan)) {

@@ -149,11 +149,11 @@ impl Site {
             return false;
         }
         let header_rules = self.header_rules_of(site, request);
-        let dressed = (!header_rules.is_empty()).then(|| {
+        let with_fields = (!header_rules.is_empty()).then(|| {
             let header_rules = vhost.header_rules(&header_rules);
             route::to_https(&vhost.pages, header_rules, to)
         });
-        let redirection = dressed.as_ref().unwrap_or(redirection);
+        let redirection = with_fields.as_ref().unwrap_or(redirection);
         answer::redirect(redirection, vhost, request, &mut self.head_scratch, reply);
         true
     }

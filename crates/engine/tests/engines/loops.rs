@@ -99,12 +99,12 @@ fn who_has_nothing_to_do_shows_that_it_turns() {
         }
         let control = Arc::clone(&server.control);
         server.stop();
-        assert!(control.heartbeats_since(u64::MAX), "asked for a beat after its end");
+        assert!(control.heartbeats_since(u64::MAX), "asked for a heartbeat after its end");
     });
 }
 
 #[test]
-fn who_hangs_where_it_must_not_shows_no_beat() {
+fn a_thread_that_hangs_where_it_must_not_shows_no_heartbeat() {
     on_each(|engine| {
         let server = start_with(engine, Setup { pool: 2, ..Setup::default() });
         let ask = |path: &str| {
@@ -131,7 +131,7 @@ fn who_hangs_where_it_must_not_shows_no_beat() {
                 std::thread::sleep(Duration::from_millis(700));
                 !turns(since_ms)
             };
-            assert!((0..20).any(|_| is_still()), "beats although it hangs");
+            assert!((0..20).any(|_| is_still()), "a heartbeat although it hangs");
         }
         let opened_ms = clock::coarse_ms();
         server.gate.open();

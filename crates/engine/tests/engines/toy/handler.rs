@@ -1,7 +1,7 @@
 //! A handler whose answers are told by the path, for each protocol and transport.
 //!
 //! `/job…` is answered after a job; `/wait/NAME` and `/work/NAME` after one that blocks or computes and
-//! hangs until that door is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is answered
+//! hangs until that barrier is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is answered
 //! later, `/premature` eight seconds later; `/refuse` and `/reset` are not admitted; `/mem/N` has so many bytes
 //! from memory, `/file` from a file that is never in memory, `/slowfile` from one that is on a slow disk,
 //! `/badfile` from one that cannot be read; anything else is its own answer. At the end `.gold` is the
