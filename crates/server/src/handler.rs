@@ -34,7 +34,7 @@ use forebay_http::path::NormalPath;
 use forebay_http::response::Response;
 use forebay_http::status::reason;
 use forebay_metrics::{Counter, Local, Unanswered};
-use forebay_site::{Body, Destination, Files, Routed, Site, host_of};
+use forebay_site::{Body, Destination, FilesLocation, Routed, Site, host_of};
 use forebay_sys::clock;
 use forebay_tls::Channel;
 use forebay_upstream::exchange::{Exchange, Failed};
@@ -483,7 +483,7 @@ impl FastLane {
         &mut self,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<forebay_site::Done>,
+        done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<Job, Detour> {
         if let Some(sent) = request.passed.and_then(|passed| passed.sent.as_ref()) {
@@ -520,7 +520,7 @@ impl FastLane {
         &mut self,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<forebay_site::Done>,
+        done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<Job, Detour> {
         let FastLane { site, trusted, .. } = self;
@@ -606,7 +606,7 @@ impl FastLane {
         role: Role,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<forebay_site::Done>,
+        done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<Job, Detour> {
         let is_replied = match role {
@@ -665,7 +665,7 @@ impl FastLane {
             self.refuse(502, "There is no next stage", reply);
             return ProcessOutcome::Replied;
         };
-        let knows_no_rules = self.site.files() == Files::Elsewhere;
+        let knows_no_rules = self.site.files() == FilesLocation::Elsewhere;
         let ask = ask_stage(request, id, self.standpoint(), &self.applications, knows_no_rules);
         let mut ask = match ask {
             Ok(ask) => ask,
@@ -883,7 +883,7 @@ impl FastLane {
         sent: &InternalRedirect,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<forebay_site::Done>,
+        done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<Job, Detour> {
         let method = match request.head.method {
@@ -983,7 +983,7 @@ impl FastLane {
     /// A request cannot be answered without a worker: it gets one, unless its class has had enough.
     fn needs_worker(
         &mut self,
-        work: forebay_site::Job,
+        work: forebay_site::SiteJob,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,

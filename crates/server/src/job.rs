@@ -16,26 +16,26 @@ pub struct Job {
 }
 
 enum Work {
-    Site(forebay_site::Job),
+    Site(forebay_site::SiteJob),
     Handshake(Box<Handshake>),
 }
 
 /// What has come of it.
 pub enum Done {
     /// Of work of the site, and how long that has waited for a thread, if it was to be known.
-    Site(forebay_site::Done, u64),
+    Site(forebay_site::SiteJobDone, u64),
     /// Of a handshake.
     Handshake(Handshaken),
 }
 
 impl Job {
     /// Work that no window counts.
-    pub(crate) fn uncounted(work: forebay_site::Job) -> Job {
+    pub(crate) fn uncounted(work: forebay_site::SiteJob) -> Job {
         Job::counted(work, None)
     }
 
     /// Work that is finished when it was done, or dropped.
-    pub(crate) fn counted(work: forebay_site::Job, pass: Option<Pass>) -> Job {
+    pub(crate) fn counted(work: forebay_site::SiteJob, pass: Option<Pass>) -> Job {
         Job { work: Work::Site(work), asked_ns: 0, pass }
     }
 
@@ -47,7 +47,7 @@ impl Job {
 
 impl Done {
     /// What has come of work of the site.
-    pub(crate) fn of_site(self) -> Option<forebay_site::Done> {
+    pub(crate) fn of_site(self) -> Option<forebay_site::SiteJobDone> {
         match self {
             Done::Site(done, _) => Some(done),
             Done::Handshake(_) => None,

@@ -143,7 +143,7 @@ pub struct Plan {
     /// The engines. No two share an address.
     pub groups: Vec<GroupPlan>,
     /// What the content is.
-    pub site: forebay_site::Settings,
+    pub site: forebay_site::ContentSettings,
     /// The applications behind: of each site, of each route.
     pub applications: Vec<Vec<ApplicationSettings>>,
     /// Classes and rules.
@@ -436,12 +436,18 @@ fn tls_port(listeners: &[Listener]) -> Option<u16> {
     ports.find(|port| *port == 443).or(first)
 }
 
-fn site(config: &Config, open_files: u64, pipes: u64, memory_bytes: u64) -> forebay_site::Settings {
+fn site(
+    config: &Config,
+    open_files: u64,
+    pipes: u64,
+    memory_bytes: u64,
+) -> forebay_site::ContentSettings {
     let of_cache = MOST_CACHE_BYTES.min(memory_bytes / CACHE_SHARE);
     let in_flight = memory_bytes / IN_FLIGHT_SHARE;
     let port = tls_port(&config.listeners);
     let sites = config.sites.iter().map(|site| site.settings(port)).collect();
-    let mut settings = forebay_site::Settings { sites, ..forebay_site::Settings::new("") };
+    let mut settings =
+        forebay_site::ContentSettings { sites, ..forebay_site::ContentSettings::new("") };
     settings.server_header = config.server_header;
     settings.files = isolated::files(config);
     settings.cache.bytes = config.cache.bytes.0.map_or(of_cache, |size| size.0);

@@ -19,7 +19,7 @@ use forebay_site::rules::{
     ErrorPage, FieldName, FieldValue, HeaderRule, Host, Pattern, Redirect, Rewrite, SiteName,
     Template, TryFiles,
 };
-use forebay_site::{Body, Content, Settings, Site, SiteSettings};
+use forebay_site::{Body, Content, ContentSettings, Site, SiteSettings};
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn serve(
     Ok(())
 }
 
-fn settings(name: &str, folder: &Path) -> Result<Settings, Failure> {
+fn settings(name: &str, folder: &Path) -> Result<ContentSettings, Failure> {
     // whole files are to be sent, and these texts would be compressed
     let errors = vec![ErrorPage::parse("503", "/0.html")?];
     let site = SiteSettings { compress: Vec::new(), errors, ..SiteSettings::new(folder) };
@@ -86,7 +86,7 @@ fn settings(name: &str, folder: &Path) -> Result<Settings, Failure> {
         }
         _ => vec![site],
     };
-    Ok(Settings { sites, ..Settings::new("") })
+    Ok(ContentSettings { sites, ..ContentSettings::new("") })
 }
 
 fn with_rules(mut site: SiteSettings) -> Result<SiteSettings, Failure> {

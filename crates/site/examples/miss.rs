@@ -12,7 +12,7 @@ use forebay_conn::{Job, Out, Peer, ProcessOutcome, Reply, Request, TurnTime};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Local, Off};
-use forebay_site::{Body, Content, Settings, Site};
+use forebay_site::{Body, Content, ContentSettings, Site};
 use std::hint::black_box;
 use std::io::Read;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn measure(folder: &Path, count: usize, bytes: usize) -> Result<(), Failure> {
     }
     // Young files are loaded again when their tags can be strong; let them grow old first.
     std::thread::sleep(std::time::Duration::from_millis(2100));
-    let mut settings = Settings::new(folder);
+    let mut settings = ContentSettings::new(folder);
     settings.cache.bytes = 16 * bytes as u64;
     let content = Content::open(settings, |notice| eprintln!("{notice}"))?;
     let now = TurnTime { monotonic_ms: 1, unix_ms: 1 };

@@ -5,7 +5,7 @@
 //! its watched subdirectories lie, so a change of one name also reaches everything below it.
 
 use crate::entry::Entry;
-use crate::forms::{self, Expected, Forms};
+use crate::forms::{self, ExpectedForms, Forms};
 use forebay_sys::watch::WatchId;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -157,12 +157,12 @@ impl Graph {
 
     /// Which precompressed forms of `name` may be in `directory`, besides. A change of one of them also
     /// voids the tickets of its original.
-    pub(crate) fn expected(&mut self, directory: WatchId, name: &[u8]) -> Expected {
+    pub(crate) fn expected(&mut self, directory: WatchId, name: &[u8]) -> ExpectedForms {
         let node = self.nodes.get_mut(&directory);
-        node.map_or(Expected::Any, |node| node.forms.expected(name))
+        node.map_or(ExpectedForms::Any, |node| node.forms.expected(name))
     }
 
-    /// The names in `directory`, read after [`Expected::ReadFirst`]; `None` if that has failed.
+    /// The names in `directory`, read after [`ExpectedForms::ReadFirst`]; `None` if that has failed.
     pub(crate) fn learn(&mut self, directory: WatchId, names: Option<Vec<Vec<u8>>>) {
         if let Some(node) = self.nodes.get_mut(&directory) {
             node.forms.learn(names);

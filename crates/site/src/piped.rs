@@ -40,7 +40,7 @@ struct PipesState {
 
 /// A pipe with bytes that were not taken yet.
 #[derive(Debug)]
-pub(crate) struct Filled {
+pub(crate) struct FilledPipe {
     /// There until it is dropped.
     pipe: Option<Pipe>,
     left: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Filled {
 /// The body of one answer, and its part of the budget.
 #[derive(Debug)]
 pub(crate) struct Piped {
-    pub(crate) filled: Filled,
+    pub(crate) filled: FilledPipe,
     /// Given back with the pipe.
     pub(crate) _reservation: MemoryReservation,
 }
@@ -72,12 +72,12 @@ impl Pipes {
     /// A pipe with all of a file, if that has so many bytes. It is to be read around the page cache
     /// ([`read_around`](forebay_sys::pages::read_around)). `None` if there is no pipe for so much left,
     /// or the file cannot be read that way. May block.
-    pub(crate) fn fill(&self, file: BorrowedFd<'_>, size: usize) -> Option<Filled> {
+    pub(crate) fn fill(&self, file: BorrowedFd<'_>, size: usize) -> Option<FilledPipe> {
         let pipe = self.0.take(size.next_multiple_of(AROUND_BYTES))?;
         let count = pipe.fill(file, size);
         let is_whole = count.is_ok_and(|count| count == size);
         // with bytes left it is not used again
-        let filled = Filled { pipe: Some(pipe), left: size as u64, pipes: Arc::clone(&self.0) };
+        let filled = FilledPipe { pipe: Some(pipe), left: size as u64, pipes: Arc::clone(&self.0) };
         is_whole.then_some(filled)
     }
 }
@@ -129,7 +129,7 @@ impl PipesState {
     }
 }
 
-impl Filled {
+impl FilledPipe {
     /// So many bytes were sent.
     pub(crate) fn taken(&mut self, count: u64) {
         self.left = self.left.saturating_sub(count);
@@ -141,7 +141,7 @@ impl Filled {
     }
 }
 
-impl Drop for Filled {
+impl Drop for FilledPipe {
     fn drop(&mut self) {
         let Some(pipe) = self.pipe.take() else { return };
         let mut state = self.pipes.state();
@@ -156,7 +156,7 @@ impl Drop for Filled {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::{Body, Source};
+    use crate::body::{Body, BodySource};
     use crate::front::Front;
     use forebay_conn::handler::body::BodyRead;
     use forebay_http::range::Range;
@@ -174,7 +174,7 @@ mod tests {
         file
     }
 
-    fn read(filled: &mut Filled, bytes: u64) {
+    fn read(filled: &mut FilledPipe, bytes: u64) {
         let pipe = filled.end().unwrap().try_clone_to_owned().unwrap();
         let mut pipe = std::fs::File::from(pipe);
         std::io::Read::read_exact(&mut pipe, &mut vec![0; bytes as usize]).unwrap();
@@ -201,7 +201,7 @@ mod tests {
             let filled = pipes.fill(file.as_fd(), 50_000).unwrap();
             let piped = Piped { filled, _reservation: memory_budget.take(50_000).unwrap() };
             let range = Range { start: 0, len: 50_000 };
-            let mut body = Body::run(Source::Piped(Box::new(piped)), 0, range);
+            let mut body = Body::run(BodySource::Piped(Box::new(piped)), 0, range);
             let (front, mut buffer, mut read) = (Front::new(4), vec![0; most], 0);
             while let BodyRead::Bytes(count) = body.read(&front, &mut buffer) {
                 assert!(count > 0 && buffer[..count].iter().all(|byte| *byte == 7));

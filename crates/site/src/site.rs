@@ -2,20 +2,20 @@
 
 mod brought;
 
-use crate::answer::{self, Answer, Boundaries, Instead};
+use crate::answer::{self, AnswerParts, Boundaries, Instead};
 use crate::auth::{self, Own};
-use crate::body::{Body, Source};
+use crate::body::{Body, BodySource};
 use crate::content::Content;
-use crate::entry::{Entry, Key, KeyRef, What};
+use crate::entry::{Entry, EntryKey, KeyRef, What};
 use crate::front::{Front, Hit, SlotRef};
 use crate::guard::Stop;
 use crate::hosts::Memo;
-use crate::job::{Done, Job, Work};
-use crate::listing::{Shape, SortOrder};
+use crate::job::{SiteJob, SiteJobDone, SiteWork};
+use crate::listing::{ListingFormat, SortOrder};
 use crate::load::{Loaded, Want};
-use crate::pages::Refusal;
+use crate::pages::RefusalPage;
 use crate::route;
-use crate::settings::Files;
+use crate::settings::FilesLocation;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
 use forebay_conn::handler::body::BodyRead;
@@ -87,7 +87,7 @@ impl Site {
         Arc::ptr_eq(&self.content, content)
     }
 
-    /// Which site a request is for, as its place in [`Settings::sites`](crate::Settings::sites);
+    /// Which site a request is for, as its place in [`ContentSettings::sites`](crate::ContentSettings::sites);
     /// `None` if no site has its host.
     #[inline]
     pub fn site_of(&mut self, request: &Request<'_>) -> Option<u32> {
@@ -95,7 +95,7 @@ impl Site {
     }
 
     /// Where files are read.
-    pub fn files(&self) -> Files {
+    pub fn files(&self) -> FilesLocation {
         self.content.settings().files
     }
 
@@ -113,9 +113,9 @@ impl Site {
         &mut self,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        done: Option<Done>,
+        done: Option<SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         self.credentials.has_passed = false;
         let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
         if self.content.is_about_tls && self.goes_to_https(site, request, reply) {
@@ -165,9 +165,9 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        done: Option<Done>,
+        done: Option<SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         if let Some(done) = done.filter(|done| done.0.content == self.content.number) {
             return self.go_on(site, request, client, done, reply);
         }
@@ -184,7 +184,7 @@ impl Site {
                 ProcessOutcome::Replied
             }
             Method::Unknown => {
-                let refusal = Refusal::new(501, "This method is not known here");
+                let refusal = RefusalPage::new(501, "This method is not known here");
                 self.refuse_path(site, request, refusal, reply)
             }
             Method::Connect | Method::Trace => self.not_allowed(site, request, reply),
@@ -201,7 +201,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let Site { content, front, boundaries, head_scratch, credentials, now_ms, .. } = self;
         let raw = request.head.path;
         let Some(hit) = front.find(front.front_key(site, raw), site, raw, *now_ms) else {
@@ -220,8 +220,13 @@ impl Site {
         if tell {
             content.store.touch(entry.key.asked());
         }
-        let answer =
-            Answer { vhost, request, source: Source::Slot(ticket), boundaries, head_scratch };
+        let answer = AnswerParts {
+            vhost,
+            request,
+            source: BodySource::Slot(ticket),
+            boundaries,
+            head_scratch,
+        };
         match answer.write(entry, reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
@@ -249,7 +254,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let Site { content, front, boundaries, head_scratch, path, credentials, now_ms, .. } = self;
         let hit = front.find(front.front_key(site, path), site, path, *now_ms);
         let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
@@ -266,8 +271,13 @@ impl Site {
         if tell {
             content.store.touch(entry.key.asked());
         }
-        let answer =
-            Answer { vhost, request, source: Source::Slot(ticket), boundaries, head_scratch };
+        let answer = AnswerParts {
+            vhost,
+            request,
+            source: BodySource::Slot(ticket),
+            boundaries,
+            head_scratch,
+        };
         match answer.write(entry, reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
@@ -292,16 +302,16 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         match stop {
             Stop::Refuse(refusal) => {
                 self.refuse_with(site, request, refusal, header_rules, None, reply)
             }
             Stop::Verify(verification) => {
                 let (content, verification) = (self.content.number, Box::new(verification));
-                ProcessOutcome::Job(Job(Work::Verify { content, verification }))
+                ProcessOutcome::Job(SiteJob(SiteWork::Verify { content, verification }))
             }
-            Stop::Ask(rule) => ProcessOutcome::Job(Job(Work::Ask { site, rule })),
+            Stop::Ask(rule) => ProcessOutcome::Job(SiteJob(SiteWork::Ask { site, rule })),
         }
     }
 
@@ -315,7 +325,7 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         match instead {
             Instead::Refuse(refusal) => {
                 let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
@@ -323,12 +333,12 @@ impl Site {
             }
             Instead::Make(place) => {
                 let content = Arc::clone(&self.content);
-                ProcessOutcome::Job(Job(Work::Compress { content, entry, inner, place }))
+                ProcessOutcome::Job(SiteJob(SiteWork::Compress { content, entry, inner, place }))
             }
             Instead::Work => self.work(entry, site, request, reply),
             // what an alias leads to is never one
             Instead::Follow => {
-                self.refuse_with(site, request, Refusal::of(500), Box::default(), None, reply)
+                self.refuse_with(site, request, RefusalPage::of(500), Box::default(), None, reply)
             }
         }
     }
@@ -341,7 +351,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         // what has no normal path is refused for every client
         if let Ok(path) = request.path()
             && let Some(guard) = self.vhost(site).guard_of(&[&path])
@@ -363,13 +373,13 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let path = match request.path() {
             Ok(path) => path,
             Err(error) => return self.refuse_no_path(error, site, request, reply),
         };
         let Some(entry) = self.cached(KeyRef { site, path: &path }) else {
-            return self.load(Key { site, path: (*path).into() }, request);
+            return self.load(EntryKey { site, path: (*path).into() }, request);
         };
         self.metrics.add(Counter::CacheHits, 1);
         self.metrics.add(Counter::CacheShared, 1);
@@ -386,13 +396,13 @@ impl Site {
         self.content.cached(asked).filter(is_good)
     }
 
-    pub(crate) fn load(&self, key: Key, request: &Request<'_>) -> ProcessOutcome<Job> {
+    pub(crate) fn load(&self, key: EntryKey, request: &Request<'_>) -> ProcessOutcome<SiteJob> {
         self.metrics.add(Counter::CacheMisses, 1);
         let content = Arc::clone(&self.content);
         let shape = shape(request.head);
         let wants_all = wants_all(request.head);
         let want = Want { shape, wants_all, asked_ms: self.now_ms };
-        ProcessOutcome::Job(Job(Work::Load { content, key, want, refusal: None }))
+        ProcessOutcome::Job(SiteJob(SiteWork::Load { content, key, want, refusal: None }))
     }
 
     /// Answers with what is not in the loop's own table, or was not a moment ago, if the rules about
@@ -405,7 +415,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let Loaded { entry, inner, piped } = loaded;
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
         if !is_read && !matches!(entry.what, What::Redirect(_)) {
@@ -438,10 +448,10 @@ impl Site {
         let Some(vhost) = content.vhosts.get(site as usize) else { return ProcessOutcome::Replied };
         let answer_with = inner.as_ref().unwrap_or(&entry);
         let source = match piped {
-            Some(piped) => Source::Piped(piped),
-            None => Source::Held(Arc::clone(answer_with)),
+            Some(piped) => BodySource::Piped(piped),
+            None => BodySource::Held(Arc::clone(answer_with)),
         };
-        match (Answer { vhost, request, source, boundaries, head_scratch })
+        match (AnswerParts { vhost, request, source, boundaries, head_scratch })
             .write(answer_with, reply)
         {
             Ok(()) => ProcessOutcome::Replied,
@@ -513,9 +523,9 @@ impl Site {
     }
 
     /// See [`Bodies::warm`](forebay_conn::Bodies::warm).
-    pub fn warm(&mut self, body: &Body) -> Option<Job> {
+    pub fn warm(&mut self, body: &Body) -> Option<SiteJob> {
         let (entry, variant, offset) = body.next_place(&self.front)?;
-        Some(Job(Work::Warm { entry: Arc::clone(entry), variant, offset }))
+        Some(SiteJob(SiteWork::Warm { entry: Arc::clone(entry), variant, offset }))
     }
 
     /// See [`Hooks::rest`](forebay_conn::Hooks::rest). What is cached stays with the shared
@@ -553,9 +563,9 @@ fn wants_all(head: &Head<'_>) -> bool {
 }
 
 /// What a list should look like for the client.
-fn shape(head: &Head<'_>) -> Shape {
+fn shape(head: &Head<'_>) -> ListingFormat {
     let is_json = accept::prefers(head, "application/json", "text/html");
-    Shape { is_json, order: SortOrder::of(head.query.unwrap_or_default()) }
+    ListingFormat { is_json, order: SortOrder::of(head.query.unwrap_or_default()) }
 }
 
 /// A file that is sent from the disk may have changed a moment ago, before the watcher was told. Then

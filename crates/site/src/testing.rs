@@ -1,9 +1,11 @@
 //! A folder of files, and a client of one loop, for tests.
 
-use crate::entry::Key;
-use crate::job::Work;
+use crate::entry::EntryKey;
+use crate::job::SiteWork;
 use crate::load::Want;
-use crate::{Body, Content, Destination, Done, Job, Notice, Routed, Script, Settings, Site};
+use crate::{
+    Body, Content, ContentSettings, Destination, Notice, Routed, Script, Site, SiteJob, SiteJobDone,
+};
 use forebay_conn::{Job as _, Out, Peer, Piece, ProcessOutcome, Reply, Request, Secured, TurnTime};
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
@@ -105,7 +107,7 @@ pub(crate) struct Client {
     /// Through TLS.
     pub(crate) is_secured: bool,
     /// What a job has brought for the next request.
-    done: Option<Done>,
+    done: Option<SiteJobDone>,
     metrics: Arc<Local>,
     /// Jobs that were done for it.
     jobs: u32,
@@ -113,10 +115,10 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(folder: &Folder) -> Client {
-        Client::with(Settings::new(folder.path()))
+        Client::with(ContentSettings::new(folder.path()))
     }
 
-    pub(crate) fn with(settings: Settings) -> Client {
+    pub(crate) fn with(settings: ContentSettings) -> Client {
         let notices = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&notices);
         let notice = move |notice: Notice| told.lock().unwrap().push(format!("{notice:?}"));
@@ -289,15 +291,15 @@ impl Client {
     }
 
     /// What a job for this client's content brings.
-    pub(crate) fn job(&self, path: &str) -> Done {
-        let key = Key { site: 0, path: path.as_bytes().into() };
+    pub(crate) fn job(&self, path: &str) -> SiteJobDone {
+        let key = EntryKey { site: 0, path: path.as_bytes().into() };
         let content = Arc::clone(&self.content);
         let want = Want { shape: Default::default(), wants_all: false, asked_ms: self.now_ms };
-        run(Job(Work::Load { content, key, want, refusal: None }))
+        run(SiteJob(SiteWork::Load { content, key, want, refusal: None }))
     }
 
     /// Asks as if the request had waited for a job.
-    pub(crate) fn get_after(&mut self, done: Done, target: &str) -> Answered {
+    pub(crate) fn get_after(&mut self, done: SiteJobDone, target: &str) -> Answered {
         self.done = Some(done);
         self.get(target)
     }
@@ -384,7 +386,7 @@ pub(crate) fn with_head<T>(fields: &str, f: impl FnOnce(&Head<'_>) -> T) -> T {
 }
 
 /// Does a job as a helper thread would.
-pub(crate) fn run(job: Job) -> Done {
+pub(crate) fn run(job: SiteJob) -> SiteJobDone {
     job.run(&Local::default(), &mut Off)
 }
 

@@ -1,6 +1,6 @@
 //! Watching the directories on the way to a file, and telling the graph what changed.
 
-use crate::forms::{Expected, MOST_NAMES};
+use crate::forms::{ExpectedForms, MOST_NAMES};
 use crate::graph::{Graph, Registration, Signposts, Struck};
 use crate::root::Root;
 use crate::settings::Notice;
@@ -22,7 +22,7 @@ const BATCH: usize = 1024;
 
 /// The watched directories and what depends on them.
 #[derive(Debug)]
-pub(crate) struct Watcher {
+pub(crate) struct FileWatcher {
     watch: Watch,
     graph: Mutex<Graph>,
     most_directories: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Way {
     /// What is at its end, if that is a file and no link led there.
     pub(crate) stamp: Option<Stamp>,
     /// What to expect of the file's precompressed forms.
-    pub(crate) forms: Option<Expected>,
+    pub(crate) forms: Option<ExpectedForms>,
     /// The directory of the path's last name, if it is to be read.
     pub(crate) unread: Option<Unread>,
 }
@@ -59,10 +59,10 @@ pub(crate) struct Unread {
     place: Vec<u8>,
 }
 
-impl Watcher {
-    pub(crate) fn new(most_directories: usize) -> io::Result<Watcher> {
+impl FileWatcher {
+    pub(crate) fn new(most_directories: usize) -> io::Result<FileWatcher> {
         let (graph, is_suspended) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Watcher { watch: Watch::new()?, graph, most_directories, is_suspended })
+        Ok(FileWatcher { watch: Watch::new()?, graph, most_directories, is_suspended })
     }
 
     /// The lock under which tickets change. Nothing that may block is done while it is held.
@@ -272,7 +272,7 @@ fn display(place: &[u8]) -> PathBuf {
 
 /// One way from the root to a file.
 struct Walk<'w> {
-    watcher: &'w Watcher,
+    watcher: &'w FileWatcher,
     root: &'w Root,
     ticket: &'w Arc<Registration>,
     /// The directories above this one, each with the length of its place.
@@ -362,7 +362,7 @@ impl Walk<'_> {
             if is_last && self.with_forms && self.way.forms.is_none() {
                 let forms = graph.expected(self.at, &name);
                 self.way.forms = Some(forms);
-                if forms == Expected::ReadFirst {
+                if forms == ExpectedForms::ReadFirst {
                     let (directory, place) = (self.at, self.place.clone());
                     self.way.unread = Some(Unread { directory, place });
                 }

@@ -5,7 +5,7 @@ use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
 use super::units::Size;
 use super::upstreams::{FastCgiAddress, Upstreams, Variables, rows_with_upstreams};
-use forebay_site::rules::{Ending, MountPath, Route, Scope, Scripts};
+use forebay_site::rules::{MountPath, Route, Scope, ScriptSuffix, Scripts};
 use forebay_upstream::target::Ambiguous;
 use forebay_upstream::{fastcgi, settings};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,7 @@ pub struct FastCgiSection {
     /// `root`
     pub root: Option<PathBuf>,
     /// `extension`
-    pub extension: Option<Ending>,
+    pub extension: Option<ScriptSuffix>,
     /// `index`
     pub index: Option<String>,
     /// `try`
@@ -96,7 +96,7 @@ impl Item for FastCgi {
     type Section = FastCgiSection;
 
     fn new(section: FastCgiSection) -> Result<FastCgi, (&'static str, Wrong)> {
-        let ending = section.extension.as_ref().map_or("", Ending::as_str);
+        let ending = section.extension.as_ref().map_or("", ScriptSuffix::as_str);
         let is_script = |name: &str| name.len() > ending.len() && name.ends_with(ending);
         let wrong = |found: &str| Wrong::Unfit {
             found: format!("{found:?}"),

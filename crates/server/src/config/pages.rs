@@ -4,7 +4,7 @@ use super::Site;
 use super::draft::Draft;
 use super::problem::Wrong;
 use super::read::Path as At;
-use forebay_site::rules::{Alias, Candidate, ErrorPage, Template, TemplatePart};
+use forebay_site::rules::{Alias, ErrorPage, Template, TemplatePart, TryFile};
 use forebay_sys::file::{self, FileKind};
 use std::collections::HashSet;
 use std::io;
@@ -35,7 +35,7 @@ impl Draft {
                 look(at, page.path(), open_page);
             }
             let candidates = site.try_files.candidates();
-            if let Some(Candidate::Path(template)) = candidates.last()
+            if let Some(TryFile::Path(template)) = candidates.last()
                 && let Some(path) = fixed(template)
             {
                 look(at.child("try_files").item(candidates.len() - 1), path, find);

@@ -5,8 +5,8 @@ use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
 use super::written::{Fields, Regex, ScopeRegex, Status, Users};
 use forebay_site::rules::{
-    Access, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
-    Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template, Work,
+    AccessRule, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
+    Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template, WorkHandler,
 };
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -382,15 +382,15 @@ pub struct AccessSection {
     deny: Vec<Network>,
 }
 
-impl Item for Access {
+impl Item for AccessRule {
     type Section = AccessSection;
 
-    fn new(section: AccessSection) -> Result<Access, Fault> {
+    fn new(section: AccessSection) -> Result<AccessRule, Fault> {
         let AccessSection { path, regex, allow, deny } = section;
         if allow.is_empty() && deny.is_empty() {
             return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
         }
-        Ok(Access { path: scope(path, regex)?, allow, deny })
+        Ok(AccessRule { path: scope(path, regex)?, allow, deny })
     }
 
     fn section(&self) -> AccessSection {
@@ -496,11 +496,11 @@ pub struct WorkSection {
     path: Option<Pattern>,
 }
 
-impl Item for Work {
+impl Item for WorkHandler {
     type Section = WorkSection;
 
-    fn new(section: WorkSection) -> Result<Work, Fault> {
-        Ok(Work { path: section.path.ok_or_else(|| missing("path", "\"/work\""))? })
+    fn new(section: WorkSection) -> Result<WorkHandler, Fault> {
+        Ok(WorkHandler { path: section.path.ok_or_else(|| missing("path", "\"/work\""))? })
     }
 
     fn section(&self) -> WorkSection {

@@ -11,8 +11,8 @@ use crate::log::choice::Member;
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{
-    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route, Scope,
-    SiteName, TryFiles, Work,
+    AccessRule, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route,
+    Scope, SiteName, TryFiles, WorkHandler,
 };
 use forebay_site::{SiteSettings, ToHttps};
 use forebay_upstream::settings::{ApplicationSettings, UpstreamAddress};
@@ -99,9 +99,9 @@ pub struct Site {
     /// `[[auth]]`
     pub auth: Vec<Auth>,
     /// `[[access]]`
-    pub access: Vec<Access>,
+    pub access: Vec<AccessRule>,
     /// `[[work]]`
-    pub work: Vec<Work>,
+    pub work: Vec<WorkHandler>,
     /// `[[proxy]]`
     pub proxies: Vec<Proxy>,
     /// `[[fastcgi]]`

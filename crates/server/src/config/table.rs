@@ -240,7 +240,7 @@ impl Row {
 mod tests {
     use super::*;
     use crate::config::{Class, Draft, FastCgi, ForwardAuth, Listener, Proxy, Rule, Site, parse};
-    use forebay_site::rules::{Access, Auth, HeaderRule, Redirect, Rewrite, Work};
+    use forebay_site::rules::{AccessRule, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 
     /// Calls a generic function for every kind of section; lists of a site with their names.
     macro_rules! every_kind {

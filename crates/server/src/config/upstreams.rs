@@ -8,7 +8,7 @@ use super::units::{Percent, Size};
 use super::value::{Form, Value, Written, quote, wrong};
 use super::written::{show_table, written};
 use forebay_http::field::FieldName;
-use forebay_site::rules::{Ending, Scope};
+use forebay_site::rules::{Scope, ScriptSuffix};
 use forebay_upstream::settings::{
     AddressError, Balance, BalanceKey, BodySettings, Errors, GroupSettings, HealthCheckSettings,
     KeepAliveSettings, ProxyProtocol, QueueSettings, UpstreamAddress, UpstreamTimeouts,
@@ -177,7 +177,7 @@ impl Written for FastCgiAddress {
     }
 }
 
-written!(Ending, "an ending such as \".php\"");
+written!(ScriptSuffix, "an ending such as \".php\"");
 
 /// Variables for scripts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use forebay_policy::pattern::{FileType, MethodPattern, PathPattern, SitePattern}
 use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
 use forebay_site::rules::{
-    Candidate, ErrorPage, FieldName, FieldValue, FileMediaType, Host, MediaPattern, MountPath,
-    Network, Pattern, Realm, Redirect, Scope, SiteName, Template, TryFiles, User,
+    ErrorPage, FieldName, FieldValue, FileMediaType, Host, MediaPattern, MountPath, Network,
+    Pattern, Realm, Redirect, Scope, SiteName, Template, TryFile, TryFiles, User,
 };
 use std::fmt::Display;
 
@@ -205,7 +205,7 @@ impl Value for TryFiles {
         "a path such as \"$path.html\" or \"/index.html\", and last perhaps a status such as \"=404\""
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        let candidate = Candidate::parse(text).map_err(|error| unfit(text, error))?;
+        let candidate = TryFile::parse(text).map_err(|error| unfit(text, error))?;
         if self.candidates().contains(&candidate) {
             return Err(Wrong::Repeated { found: text.to_owned() });
         }
@@ -215,7 +215,7 @@ impl Value for TryFiles {
         Ok(())
     }
     fn show(&self) -> String {
-        super::value::show_list(self.candidates().iter().map(Candidate::to_string))
+        super::value::show_list(self.candidates().iter().map(TryFile::to_string))
     }
     fn clear(&mut self) {
         *self = TryFiles::default();

@@ -16,7 +16,7 @@ use forebay_server::config::table::{Item, List, Row, Section, rows};
 use forebay_server::config::{
     Class, Config, FastCgi, ForwardAuth, Listener, Proxy, Rule, Site, parse,
 };
-use forebay_site::rules::{Access, Alias, Auth, HeaderRule, Redirect, Rewrite, Work};
+use forebay_site::rules::{AccessRule, Alias, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -157,11 +157,11 @@ fn rows_of(list: &List<Site>) -> Vec<Row> {
         "rewrite" => rows::<<Rewrite as Item>::Section>(),
         "header" => rows::<<HeaderRule as Item>::Section>(),
         "auth" => rows::<<Auth as Item>::Section>(),
-        "access" => rows::<<Access as Item>::Section>(),
+        "access" => rows::<<AccessRule as Item>::Section>(),
         "proxy" => rows::<<Proxy as Item>::Section>(),
         "fastcgi" => rows::<<FastCgi as Item>::Section>(),
         "forward_auth" => rows::<<ForwardAuth as Item>::Section>(),
-        "work" => rows::<<Work as Item>::Section>(),
+        "work" => rows::<<WorkHandler as Item>::Section>(),
         name => panic!("the list {name} needs its rows here"),
     }
 }

@@ -1,7 +1,7 @@
 //! Bodies that are sent piece by piece: ranges, files, what outlives a turn.
 
 use crate::testing::{Client, Folder, run};
-use crate::{Body, Settings, settings};
+use crate::{Body, ContentSettings, settings};
 use forebay_conn::Piece;
 use forebay_conn::handler::body::BodyRead;
 use proptest::prelude::*;
@@ -18,9 +18,9 @@ fn content() -> Vec<u8> {
 fn clients(folder: &Folder) -> [Client; 2] {
     folder.write("a.bin", content());
     folder.write("small.bin", &content()[..1000]);
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     let in_memory = Client::with(settings.clone());
-    settings.cache = settings::Cache { file_bytes: 10, ..settings.cache };
+    settings.cache = settings::CacheSettings { file_bytes: 10, ..settings.cache };
     [in_memory, Client::with(settings)]
 }
 
