@@ -5,7 +5,7 @@ mod progress;
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_load::report::expect::Expectation;
 use forebay_load::setting::SETTINGS;
-use forebay_load::{Draft, Group, Plan, Report, Target, fileset, units};
+use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget, Report, fileset, units};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
@@ -238,17 +238,17 @@ fn read_report(file: &Path) -> Result<Report, Failed> {
 }
 
 /// The plan: the file's, with what the options say instead.
-fn plan(load: &Load) -> Result<Plan, Failed> {
-    let base = load.url.as_deref().map(Target::parse).transpose();
+fn plan(load: &Load) -> Result<LoadPlan, Failed> {
+    let base = load.url.as_deref().map(LoadTarget::parse).transpose();
     let base = base.map_err(|error| wrong(&error, error.is_unresolved()))?;
     let mut plan = match &load.plan {
         Some(file) => forebay_load::file::read(file, base.as_ref())
             .map_err(|error| wrong(&error, error.is_unresolved()))?,
-        None => Plan::default(),
+        None => LoadPlan::default(),
     };
     for text in &load.group {
-        let draft = Draft::parse(text, base.as_ref());
-        let group = draft.and_then(Draft::finish);
+        let draft = GroupDraft::parse(text, base.as_ref());
+        let group = draft.and_then(GroupDraft::finish);
         plan.groups.push(
             group.map_err(|error| {
                 wrong(format!("--group {text}: {error}"), error.is_unresolved())
@@ -280,8 +280,8 @@ fn plan(load: &Load) -> Result<Plan, Failed> {
 }
 
 /// The one group that the options describe.
-fn single(load: &Load, base: Option<&Target>) -> Result<Group, Failed> {
-    let mut draft = Draft::new("all", base);
+fn single(load: &Load, base: Option<&LoadTarget>) -> Result<ClientGroup, Failed> {
+    let mut draft = GroupDraft::new("all", base);
     let connections = load.connections.as_deref();
     match &load.rate {
         Some(rate) => draft.set("rate", rate),

@@ -9,9 +9,9 @@ use super::costs::file_name;
 use super::error::CalibrateError;
 use super::server::Server;
 use forebay_control::allocation::{PHASES, Phase};
-use forebay_load::Load;
+use forebay_load::LoadModel;
 use forebay_load::arrivals::{Arrivals, TraceLine};
-use forebay_load::plan::PerConnection;
+use forebay_load::plan::RequestsPerConnection;
 use std::path::Path;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(super) fn hot(bench: &Bench, server: &Server, length: Length) -> Result<Time
     let mut group = bench.group(server, &file_name(1024), 1);
     let kept = times(bench, server, group.clone(), length)?;
     bench.bar.say("phases: connections");
-    group.per_connection = PerConnection::Exactly(1);
+    group.per_connection = RequestsPerConnection::Exactly(1);
     let fresh = times(bench, server, group, length)?;
     let accept = Phase::Accept.index();
     let mut hot = kept;
@@ -69,7 +69,7 @@ pub(super) fn cold(
     };
     let trace = (0..cold_files(length)).map(line).collect();
     let arrivals = Arrivals { trace: Some(trace), ..Arrivals::default() };
-    group.load = Load::Open { arrivals, connections: 16 };
+    group.load = LoadModel::Open { arrivals, connections: 16 };
     times(bench, server, group, length)
 }
 
@@ -89,7 +89,7 @@ fn forget(root: &Path, count: u64) -> Result<(), CalibrateError> {
 fn times(
     bench: &Bench,
     server: &Server,
-    group: forebay_load::Group,
+    group: forebay_load::ClientGroup,
     length: Length,
 ) -> Result<Times, CalibrateError> {
     let mut seen = Seen::default();

@@ -1,7 +1,7 @@
 //! How things stand while load is made, on standard error: a live line on a terminal, and if asked
 //! for, a line per second elsewhere.
 
-use forebay_load::Progress;
+use forebay_load::RunProgress;
 use forebay_load::units::{show_count, show_us};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write, stderr};
@@ -32,7 +32,7 @@ impl Live {
     }
 
     /// Shows how things stand.
-    pub(crate) fn show(&mut self, progress: &Progress) {
+    pub(crate) fn show(&mut self, progress: &RunProgress) {
         match self {
             Live::Line(bar) => {
                 if let Some(total) = progress.total {
@@ -59,7 +59,7 @@ impl Live {
     }
 }
 
-fn time(progress: &Progress) -> String {
+fn time(progress: &RunProgress) -> String {
     let elapsed = progress.elapsed.as_secs_f64();
     match progress.total {
         Some(total) => format!("{elapsed:.0}/{:.0} s", total.as_secs_f64()),
@@ -67,7 +67,7 @@ fn time(progress: &Progress) -> String {
     }
 }
 
-fn groups(progress: &Progress) -> String {
+fn groups(progress: &RunProgress) -> String {
     let groups = progress.groups.iter().map(|group| {
         let (rate, p99) = (show_count(group.rate), show_us(group.p99_us));
         format!("{} {rate}/s p99 {p99} failed {}", group.name, group.failed)
