@@ -8,7 +8,10 @@ use crate::config::Config;
 use crate::live::Live;
 use crate::run::say;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use forebay_acme::{Answers, Authority, ChallengeKind, Event, Keeper, Names, Storage, Wanted, Why};
+use forebay_acme::{
+    Authority, CertificateEvent, CertificateKeeper, ChallengeAnswers, ChallengeKind, Names,
+    Storage, WantedCertificate, Why,
+};
 use forebay_metrics::{Counter, Local};
 use forebay_tls::{Pair, PairError, Roots};
 use rcgen::{CertificateParams, KeyPair};
@@ -31,11 +34,11 @@ pub(crate) const ROOTS: [&str; 4] =
 /// What is wanted, and from which authority.
 pub struct Plan {
     authority: Authority,
-    wanted: Vec<Wanted>,
+    wanted: Vec<WantedCertificate>,
     /// By site, in the order of the configuration: whether it wants one.
     sites: Vec<bool>,
     /// What the authority is answered.
-    pub(crate) answers: Arc<Answers>,
+    pub(crate) answers: Arc<ChallengeAnswers>,
 }
 
 impl Plan {
@@ -44,7 +47,8 @@ impl Plan {
     /// # Errors
     /// When it is not known which authorities to trust.
     pub fn new(config: &Config, before: Option<&Plan>) -> Result<Option<Arc<Plan>>, NoRoots> {
-        let wanted: Vec<Wanted> = config.sites.iter().filter_map(|site| site.wanted()).collect();
+        let wanted: Vec<WantedCertificate> =
+            config.sites.iter().filter_map(|site| site.wanted()).collect();
         if wanted.is_empty() {
             return Ok(None);
         }
@@ -118,7 +122,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) fn new(config: &Config, wanted: Wanted) -> Source {
+    pub(crate) fn new(config: &Config, wanted: WantedCertificate) -> Source {
         Source { storage: config.acme.files(), names: wanted.names }
     }
 
@@ -185,7 +189,7 @@ pub fn start(
 }
 
 fn keep(live: &Live, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) {
-    let mut keeper = Keeper::default();
+    let mut keeper = CertificateKeeper::default();
     let mut at_once = false;
     loop {
         let plan = live.get().certificates.acme().cloned();
@@ -194,7 +198,7 @@ fn keep(live: &Live, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) 
             Some(Plan { authority, wanted, answers, .. }) => {
                 keeper.round(authority, wanted, answers, at_once, &mut |event| {
                     note(&event, metrics);
-                    if let Event::Issued { .. } = event {
+                    if let CertificateEvent::Issued { .. } = event {
                         tell();
                     }
                 })
@@ -209,13 +213,13 @@ fn keep(live: &Live, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) 
 }
 
 /// Says and then counts what has happened: the line of what was counted is there.
-fn note(event: &Event<'_>, metrics: &Local) {
+fn note(event: &CertificateEvent<'_>, metrics: &Local) {
     match event {
-        Event::Issued { site, .. } => {
+        CertificateEvent::Issued { site, .. } => {
             say(format_args!("acme: there is a new certificate for the site {site:?}"));
             metrics.add(Counter::AcmeIssued, 1);
         }
-        Event::Failed { site, failure, again } => {
+        CertificateEvent::Failed { site, failure, again } => {
             say(format_args!(
                 "acme: no certificate for the site {site:?}: {failure}; tried again in {}",
                 words(*again)

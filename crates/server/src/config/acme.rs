@@ -7,7 +7,7 @@ use super::read::{Path as At, Reader};
 use super::value::{Written, quote};
 use super::written::unfit;
 use super::{Site, check, lower};
-use forebay_acme::{ChallengeKind, Names, Storage, Wanted};
+use forebay_acme::{ChallengeKind, Names, Storage, WantedCertificate};
 use forebay_policy::Policy;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::rule::{Action, Degree};
@@ -80,9 +80,9 @@ impl Site {
     }
 
     /// The certificate that it wants by ACME.
-    pub fn wanted(&self) -> Option<Wanted> {
+    pub fn wanted(&self) -> Option<WantedCertificate> {
         let names = || Names::new(self.hosts.iter().map(|host| host.name()));
-        self.has_acme().then(|| Wanted { site: self.name().to_string(), names: names() })
+        self.has_acme().then(|| WantedCertificate { site: self.name().to_string(), names: names() })
     }
 }
 
