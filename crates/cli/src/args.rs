@@ -2,7 +2,7 @@
 //! configuration file is.
 
 use clap::{Parser, Subcommand};
-use forebay_server::config::{Draft, Wrong};
+use forebay_server::config::{ConfigDraft, Wrong};
 use forebay_server::isolated::Role;
 use std::path::PathBuf;
 
@@ -180,7 +180,7 @@ impl Given {
     /// Checks `text` against the row of the table; clap reports what is wrong as wrong usage.
     fn new(key: &'static str, text: &str) -> Result<Given, String> {
         let given = Given { key, text: text.to_owned() };
-        given.apply(&mut Draft::new()).map_err(|wrong| wrong.to_string())?;
+        given.apply(&mut ConfigDraft::new()).map_err(|wrong| wrong.to_string())?;
         Ok(given)
     }
 
@@ -199,7 +199,7 @@ impl Given {
     ///
     /// # Errors
     /// What is wrong with the text, or that the list has it already.
-    pub(crate) fn apply(&self, draft: &mut Draft) -> Result<(), Wrong> {
+    pub(crate) fn apply(&self, draft: &mut ConfigDraft) -> Result<(), Wrong> {
         draft.set(self.key, &self.text)
     }
 }

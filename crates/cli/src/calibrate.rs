@@ -38,7 +38,7 @@ use forebay_control::allocation::{self, Law, PHASES};
 use forebay_control::regression::Fit;
 use forebay_control::utilisation::Costs;
 use forebay_server::config::{self, Calibration, CalibrationError, Config, Size};
-use forebay_server::plan::{Machine, Plan};
+use forebay_server::plan::{MachineResources, Plan};
 use forebay_sys::folder::Folder;
 use forebay_sys::process;
 use progress::Bar;
@@ -175,7 +175,7 @@ struct Start {
 
 impl Start {
     fn defaults() -> Start {
-        let config::Cache { file_bytes, segment_bytes, .. } = Config::default().cache;
+        let config::CacheConfig { file_bytes, segment_bytes, .. } = Config::default().cache;
         let costs = Costs::uncalibrated(1);
         Start { is_given: false, file_bytes, segment_bytes, costs, factors: None }
     }
@@ -376,7 +376,7 @@ fn measure(
     bench.bar.say("a, b: simulated pipelines");
     let load = factors::shifting(hot, cold, cores as u32);
     // the defaults have no rules that could be wrong
-    let machine = Machine { cores, memory_bytes: 1 << 30, descriptors: 20_000 };
+    let machine = MachineResources { cores, memory_bytes: 1 << 30, descriptors: 20_000 };
     let plan = Plan::new(&Config::default(), &machine).expect("the defaults are good");
     let preset = &plan.groups[0].pipeline.allocation;
     let settings = match before.factors {

@@ -29,7 +29,9 @@ mod upstream;
 use args::{Args, Command, Given, Serve, Stage};
 use clap::{CommandFactory, Parser};
 use exit::Failure;
-use forebay_server::config::{self, Access, Config, Depth, Draft, Endpoint, Listen, Problem};
+use forebay_server::config::{
+    self, AccessLog, Config, ConfigDraft, Depth, Listen, ListenEndpoint, Problem,
+};
 use forebay_server::isolated::{self, Place};
 use forebay_server::run::Ready;
 use local_certificate::Local;
@@ -114,7 +116,7 @@ fn serve(options: Serve) -> Result<(), Failure> {
 }
 
 /// What to say of a site whose first page is an error.
-fn lacks_index(site: &config::Site) -> Option<String> {
+fn lacks_index(site: &config::SiteConfig) -> Option<String> {
     let root = site.root.as_ref()?;
     if !site.try_files.candidates().is_empty() {
         let is_there = root.join("index.html").exists();
@@ -170,7 +172,7 @@ fn doctor(file: Option<&Path>) -> Result<(), Failure> {
 
 /// The defaults, and what the options of `serve` say.
 fn from_options(serve: Serve) -> Result<Config, Failure> {
-    let mut draft = Draft::new();
+    let mut draft = ConfigDraft::new();
     draft.site.root = Some(serve.dir);
     let one_page = Given::of_one_page();
     let options = serve.listen.iter().chain(&serve.port).chain(&serve.engine).chain(&serve.workers);
@@ -184,7 +186,7 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
     }
     draft.site.listing = serve.listing.into();
     if serve.no_log {
-        draft.site.log.access = Access::Off;
+        draft.site.log.access = AccessLog::Off;
     }
     if let Some((at, wrong)) = draft.problems(None).into_iter().next() {
         return Err(Failure::Options(problem(&at.shown, wrong).into()));
@@ -195,9 +197,12 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
 }
 
 /// Every address speaks TLS, with a certificate of this machine's own.
-fn with_tls(draft: &mut Draft) -> Result<(), Failure> {
+fn with_tls(draft: &mut ConfigDraft) -> Result<(), Failure> {
     if draft.listener.listen.is_empty() {
-        draft.listener.listen.push(Endpoint { listen: Listen::At(DEFAULT_TLS_LISTEN), tls: true });
+        draft
+            .listener
+            .listen
+            .push(ListenEndpoint { listen: Listen::At(DEFAULT_TLS_LISTEN), tls: true });
     }
     let mut addresses = Vec::new();
     for endpoint in &mut draft.listener.listen {

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use forebay_server::config::{self, Config, Problem};
 use forebay_server::control_socket::{self, CommandAnswer};
 use forebay_server::identity::token::{self, MakeError};
-use forebay_server::identity::{Bound, Keys, KeysError, Rejected};
-use forebay_server::policy_command::counts::{ClassRates, Counts};
+use forebay_server::identity::{Keys, KeysError, Rejected, TokenNetwork};
+use forebay_server::policy_command::counts::{ClassRates, CountsReport};
 use forebay_server::policy_command::{ExplainError, Question, Which};
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -95,8 +95,8 @@ pub(crate) struct Token {
     #[arg(long = "for", value_name = "TIME", default_value = "1d", value_parser = period)]
     period: Duration,
     /// The network of clients that it is good for, such as 192.0.2.0/24 [default: everywhere]
-    #[arg(long, value_name = "NETWORK", value_parser = Bound::parse)]
-    network: Option<Bound>,
+    #[arg(long, value_name = "NETWORK", value_parser = TokenNetwork::parse)]
+    network: Option<TokenNetwork>,
     /// The name of the key that signs [default: the first one of the file]
     #[arg(long, value_name = "NAME")]
     key: Option<String>,
@@ -277,7 +277,7 @@ const PAGE: usize = 40;
 
 fn watch(server: &Server, seconds: Option<u64>) -> Result<(), Failure> {
     const QUESTION: &str = "policy counts";
-    let read = |answer: CommandAnswer| match Counts::parse(&answer.text) {
+    let read = |answer: CommandAnswer| match CountsReport::parse(&answer.text) {
         Some(counts) if answer.code == 0 => Ok(counts),
         _ => Err(Failure::Answered(answer)),
     };

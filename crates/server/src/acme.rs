@@ -2,10 +2,10 @@
 //! them.
 //!
 //! What the thread gets are files, taken over as those are that an operator changes. Requests and
-//! handshakes of the authority are answered from [`Plan`].
+//! handshakes of the authority are answered from [`AcmePlan`].
 
 use crate::config::Config;
-use crate::live::Live;
+use crate::live::LiveSnapshot;
 use crate::run::say;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_acme::{
@@ -32,7 +32,7 @@ pub(crate) const ROOTS: [&str; 4] =
     ["/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];
 
 /// What is wanted, and from which authority.
-pub struct Plan {
+pub struct AcmePlan {
     authority: Authority,
     wanted: Vec<WantedCertificate>,
     /// By site, in the order of the configuration: whether it wants one.
@@ -41,12 +41,15 @@ pub struct Plan {
     pub(crate) answers: Arc<ChallengeAnswers>,
 }
 
-impl Plan {
+impl AcmePlan {
     /// What `config` wants; `None` if that is nothing. What authorities are answered is as it was `before`.
     ///
     /// # Errors
     /// When it is not known which authorities to trust.
-    pub fn new(config: &Config, before: Option<&Plan>) -> Result<Option<Arc<Plan>>, NoRoots> {
+    pub fn new(
+        config: &Config,
+        before: Option<&AcmePlan>,
+    ) -> Result<Option<Arc<AcmePlan>>, NoRoots> {
         let wanted: Vec<WantedCertificate> =
             config.sites.iter().filter_map(|site| site.wanted()).collect();
         if wanted.is_empty() {
@@ -68,7 +71,7 @@ impl Plan {
         };
         let sites = config.sites.iter().map(|site| site.has_acme()).collect();
         let answers = before.map_or_else(Arc::default, |before| Arc::clone(&before.answers));
-        Ok(Some(Arc::new(Plan { authority, wanted, sites, answers })))
+        Ok(Some(Arc::new(AcmePlan { authority, wanted, sites, answers })))
     }
 
     /// The answer to a request for `path` of a site, by its place in the configuration, if an authority has
@@ -116,14 +119,14 @@ fn roots(ca: Option<&Path>) -> Result<Roots, NoRoots> {
 
 /// Where a site's certificate comes from.
 #[derive(Clone)]
-pub(crate) struct Source {
+pub(crate) struct CertificateSource {
     storage: Storage,
     names: Names,
 }
 
-impl Source {
-    pub(crate) fn new(config: &Config, wanted: WantedCertificate) -> Source {
-        Source { storage: config.acme.files(), names: wanted.names }
+impl CertificateSource {
+    pub(crate) fn new(config: &Config, wanted: WantedCertificate) -> CertificateSource {
+        CertificateSource { storage: config.acme.files(), names: wanted.names }
     }
 
     /// Its file.
@@ -178,7 +181,7 @@ impl Running {
 /// # Errors
 /// Lack of threads.
 pub fn start(
-    live: Arc<Live>,
+    live: Arc<LiveSnapshot>,
     metrics: Arc<Local>,
     tell: impl Fn() + Send + 'static,
 ) -> io::Result<Running> {
@@ -188,14 +191,14 @@ pub fn start(
     Ok(Running(to_thread))
 }
 
-fn keep(live: &Live, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) {
+fn keep(live: &LiveSnapshot, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) {
     let mut keeper = CertificateKeeper::default();
     let mut at_once = false;
     loop {
         let plan = live.get().certificates.acme().cloned();
         let pause = match plan.as_deref() {
             None => Duration::MAX,
-            Some(Plan { authority, wanted, answers, .. }) => {
+            Some(AcmePlan { authority, wanted, answers, .. }) => {
                 keeper.round(authority, wanted, answers, at_once, &mut |event| {
                     note(&event, metrics);
                     if let CertificateEvent::Issued { .. } = event {

@@ -5,7 +5,7 @@
 
 use crate::client::{TrustedProxies, client_of};
 use crate::isolated::{Next, Role};
-use crate::live::Live;
+use crate::live::LiveSnapshot;
 use crate::log;
 use crate::log::request_id;
 use crate::run::say;
@@ -238,7 +238,7 @@ impl Hidden<'_> {
 ///
 /// # Errors
 /// Lack of threads.
-pub fn keep_up(live: Arc<Live>) -> io::Result<()> {
+pub fn keep_up(live: Arc<LiveSnapshot>) -> io::Result<()> {
     let run = move || {
         let mut upkeep = Upkeep::default();
         loop {
@@ -343,7 +343,7 @@ fn lock(pool: &Mutex<ConnectionPool>) -> MutexGuard<'_, ConnectionPool> {
 }
 
 /// What an exchange must remember for its answer.
-pub struct Asked {
+pub struct ExchangeTag {
     /// Whose it is.
     pub destination: Destination,
     /// Under what number it is known in logs.
@@ -393,7 +393,7 @@ fn takes_tunnels(application: &settings::ApplicationSettings) -> bool {
 pub fn ask(
     application: &Application,
     request: &Request<'_>,
-    asked: &Asked,
+    asked: &ExchangeTag,
     rank: Rank,
     standpoint: Standpoint<'_>,
     hidden: Hidden<'_>,
@@ -409,7 +409,7 @@ pub fn ask(
     if matches!(head.framing, Framing::Sized(length) if length > most_bytes) {
         return Err(Unasked::TooLarge);
     }
-    let Asked { destination, id, .. } = asked;
+    let ExchangeTag { destination, id, .. } = asked;
     let mut given = Cow::Borrowed(request.passed.map_or(&[][..], |passed| &passed.given[..]));
     match standpoint.tunnel_of(head) {
         None => {}
@@ -670,14 +670,14 @@ fn unasked(unavailable: Unavailable) -> &'static str {
 }
 
 /// What the log says of a request that an application was asked for.
-pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::Relayed<'_> {
+pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::LoggedUpstream<'_> {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (times, attempts) = (exchange.times(), exchange.attempts());
     let upstream = match attempts {
         0 => "",
         _ => exchange.application().label(exchange.upstream()),
     };
-    log::line::Relayed {
+    log::line::LoggedUpstream {
         upstream,
         status: exchange.status(),
         error: exchange.failure().map(Failed::word),
@@ -692,16 +692,17 @@ pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::Relayed<'_> {
 
 /// The same of one that has answered, to be kept: something else is sent in the place of its answer.
 pub fn summary<T>(exchange: &Exchange<T>) -> Answerer {
-    let log::line::Relayed { upstream, status, attempts, queue_us, connect_us, head_us, .. } =
-        said_of(exchange);
+    let log::line::LoggedUpstream {
+        upstream, status, attempts, queue_us, connect_us, head_us, ..
+    } = said_of(exchange);
     let (name, status) = (upstream.into(), status.unwrap_or_default());
     Answerer { name, status, attempts, queue_us, connect_us, head_us }
 }
 
 /// What the log says of it.
-pub fn before(answerer: &Answerer) -> log::line::Relayed<'_> {
+pub fn before(answerer: &Answerer) -> log::line::LoggedUpstream<'_> {
     let Answerer { name, status, attempts, queue_us, connect_us, head_us } = answerer;
-    log::line::Relayed {
+    log::line::LoggedUpstream {
         upstream: name,
         status: Some(*status),
         error: None,

@@ -1,7 +1,7 @@
 //! What a request waits for as for another server: an exchange with an application, or a place among the
 //! requests at once of its rule.
 
-use crate::passing::Passing;
+use crate::passing::PassingExchange;
 use crate::policy::at_once::PlaceWait;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 /// What a request waits for.
 pub enum Detour {
     /// An application, which answers it.
-    Application(Passing),
+    Application(PassingExchange),
     /// A place; then the request is processed again.
     Place(WaitsForPlace),
 }

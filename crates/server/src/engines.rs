@@ -8,9 +8,9 @@
 use crate::agent::{self, AgentLoop};
 use crate::applications::Pools;
 use crate::handler::FastLane;
-use crate::job::Job;
+use crate::job::ServerJob;
 use crate::listen::Socket;
-use crate::live::Live;
+use crate::live::LiveSnapshot;
 use crate::plan::{GroupPlan, Plan};
 use crate::policy::WindowPoint;
 use crate::upstream_threads::{ThreadShare, UpstreamThreads};
@@ -126,13 +126,13 @@ impl PipelineGaugesPool {
 #[derive(Clone)]
 pub struct Common {
     /// What handlers serve from.
-    pub live: Arc<Live>,
+    pub live: Arc<LiveSnapshot>,
     /// The count of connections.
     pub admission: Arc<ConnectionAdmission>,
     /// Where the counters are kept.
     pub register: Arc<Register>,
     /// Threads for jobs.
-    pub helpers: Helpers<Job>,
+    pub helpers: Helpers<ServerJob>,
     /// The order of service, whose shares and ledgers may change.
     pub ranks: Ranks,
     /// What the controllers of pipelines show.
@@ -188,7 +188,7 @@ pub struct Prepared {
 }
 
 /// A running group.
-pub struct Group {
+pub struct WorkerGroup {
     /// What it was made for.
     pub plan: GroupPlan,
     control: Arc<EngineControl>,
@@ -257,7 +257,7 @@ impl Common {
         listeners: Vec<Socket>,
         settings: &Arc<settings::LiveSettings>,
         control: &Arc<EngineControl>,
-    ) -> event::LoopParts<FastLane, Helpers<Job>> {
+    ) -> event::LoopParts<FastLane, Helpers<ServerJob>> {
         let metrics = self.register.worker();
         event::LoopParts {
             listeners,
@@ -352,7 +352,7 @@ impl Common {
     /// Lack of threads.
     pub fn keep_agent_loop(&self) -> io::Result<()> {
         let register = Arc::clone(&self.register);
-        self.agent_loop.keep_up(&agent::Parts {
+        self.agent_loop.keep_up(&agent::AgentParts {
             live: Arc::clone(&self.live),
             totals: Arc::new(move || register.totals()),
             cores: process::usable_cores().try_into().unwrap_or(u32::MAX),
@@ -383,7 +383,10 @@ impl Prepared {
     ///
     /// # Errors
     /// Lack of threads.
-    pub fn start(self, tell: impl Fn(ThreadEnd) + Clone + Send + 'static) -> io::Result<Group> {
+    pub fn start(
+        self,
+        tell: impl Fn(ThreadEnd) + Clone + Send + 'static,
+    ) -> io::Result<WorkerGroup> {
         let Prepared { plan, control, settings, tasks } = self;
         let mut threads = Vec::with_capacity(tasks.len());
         for task in tasks {
@@ -395,11 +398,11 @@ impl Prepared {
                 }
             }
         }
-        Ok(Group { plan, control, settings, running: threads.len(), threads })
+        Ok(WorkerGroup { plan, control, settings, running: threads.len(), threads })
     }
 }
 
-impl Group {
+impl WorkerGroup {
     /// Gives all its workers an order.
     pub fn give(&self, order: LoopOrder) {
         self.control.give(order);

@@ -3,21 +3,21 @@
 
 use crate::acme;
 use crate::applications::{
-    Applications, Asked, Hidden, NO_TUNNEL, Pools, Standpoint, ask, ask_authority, ask_stage,
+    Applications, ExchangeTag, Hidden, NO_TUNNEL, Pools, Standpoint, ask, ask_authority, ask_stage,
     before, failed, refused, said_of, summary,
 };
 use crate::certificates::{Certificates, OTHER_CONNECTION};
 use crate::client::{TrustedProxies, client_of};
 use crate::detour::{Detour, WaitsForPlace};
 use crate::isolated::Role;
-use crate::job::{Done, Job};
+use crate::job::{ServerJob, ServerJobDone};
 use crate::listen::TLS;
-use crate::live::{Live, ServingSnapshot};
+use crate::live::{LiveSnapshot, ServingSnapshot};
 use crate::log::request_id::RequestIds;
-use crate::log::{Entry, Line, Logger};
-use crate::passing::Passing;
+use crate::log::{LogEntry, Logger, PendingLine};
+use crate::passing::PassingExchange;
 use crate::policy::at_once;
-use crate::policy::{Judge, Known, Standing, Ticket, WindowPoint};
+use crate::policy::{ConnectionRecord, Judge, JudgeContext, Ticket, WindowPoint};
 use crate::upstream_threads::ThreadShare;
 use crate::websocket;
 use forebay_conn::handler::body::BodyRead;
@@ -88,7 +88,7 @@ pub struct FastLane {
 impl FastLane {
     /// Serves the snapshot in force. The loop's own table has room for about `paths` paths.
     pub fn new(
-        live: &Arc<Live>,
+        live: &Arc<LiveSnapshot>,
         metrics: Arc<Local>,
         paths: usize,
         window_point: WindowPoint,
@@ -157,8 +157,8 @@ impl FastLane {
 const NO_PLACE: Refusal = Refusal { status: 503, retry_after_s: 1 };
 
 /// An exchange has begun for this request.
-fn applied(exchange: Box<Exchange<Asked>>) -> Box<Detour> {
-    Box::new(Detour::Application(Passing::new(exchange)))
+fn applied(exchange: Box<Exchange<ExchangeTag>>) -> Box<Detour> {
+    Box::new(Detour::Application(PassingExchange::new(exchange)))
 }
 
 /// Writes the first line of a head over what is there.
@@ -175,7 +175,7 @@ fn is_passed_on(request: &Request<'_>) -> bool {
 
 /// Why the answer to a request for a tunnel is none that its client may get, if that is so: a 2xx would mean
 /// that there is one (RFC 8441 §4).
-fn refuses_tunnel(relay: &Exchange<Asked>, status: u16) -> Option<&'static str> {
+fn refuses_tunnel(relay: &Exchange<ExchangeTag>, status: u16) -> Option<&'static str> {
     match status {
         101 => {
             let id = relay.tag.id;
@@ -201,12 +201,12 @@ fn unanswered(reason: LinkFailure) -> &'static str {
 
 impl HandlerTypes for FastLane {
     type Body = Body;
-    type Job = Job;
+    type Job = ServerJob;
     type Relay = Detour;
-    type Line = Line;
+    type Line = PendingLine;
     /// `None` where there is no policy.
     type Ticket = Option<Ticket>;
-    type Standing = Standing;
+    type Standing = ConnectionRecord;
 }
 
 impl Handler for FastLane {
@@ -248,7 +248,7 @@ impl Admission for FastLane {
     fn verdict(
         &mut self,
         request: &Request<'_>,
-        standing: &mut Standing,
+        standing: &mut ConnectionRecord,
     ) -> Verdict<Option<Ticket>> {
         self.keep_up();
         match &mut self.judge {
@@ -257,7 +257,7 @@ impl Admission for FastLane {
                 let verifier = self.certificates.verifier.as_ref();
                 let (trusted, unix_ms) = (&*self.trusted, self.now.unix_ms);
                 let bare = if judge.asks_path() { self.site.bare_path(request) } else { None };
-                let known = Known { trusted, verifier, unix_ms, bare_path: bare.as_deref() };
+                let known = JudgeContext { trusted, verifier, unix_ms, bare_path: bare.as_deref() };
                 judge.request(request, standing, known, clock::monotonic_ns())
             }
         }
@@ -284,8 +284,8 @@ impl Process for FastLane {
         &mut self,
         request: &Request<'_>,
         _: &mut Option<Ticket>,
-        _: Option<Done>,
-    ) -> BodyDecision<Job> {
+        _: Option<ServerJobDone>,
+    ) -> BodyDecision<ServerJob> {
         if let Some(next) = self.applications.next_stage()
             && is_passed_on(request)
         {
@@ -303,9 +303,9 @@ impl Process for FastLane {
         &mut self,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<Done>,
+        done: Option<ServerJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
@@ -329,15 +329,15 @@ impl Process for FastLane {
             return outcome;
         }
         if let Some(role) = self.applications.role() {
-            let waited_ms = done.as_ref().map_or(0, Done::waited_ms);
-            let done = done.and_then(Done::of_site);
+            let waited_ms = done.as_ref().map_or(0, ServerJobDone::waited_ms);
+            let done = done.and_then(ServerJobDone::of_site);
             self.tell_delay(request, waited_ms, reply);
             return match self.process_stage(role, request, ticket, done, reply) {
                 ProcessOutcome::Job(job) => ProcessOutcome::Job(job.timed()),
                 other => other,
             };
         }
-        let done = done.and_then(Done::of_site);
+        let done = done.and_then(ServerJobDone::of_site);
         self.process_here(request, ticket, done, reply)
     }
 
@@ -352,7 +352,7 @@ impl Process for FastLane {
         ticket: &mut Option<Ticket>,
         detour: &mut Detour,
         reply: &mut Reply<'_, Body>,
-    ) -> Relayed<Job> {
+    ) -> Relayed<ServerJob> {
         let passing = match detour {
             Detour::Application(passing) => passing,
             Detour::Place(waits) => {
@@ -485,7 +485,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         if let Some(sent) = request.passed.and_then(|passed| passed.sent.as_ref()) {
             return self.send_instead(sent, request, ticket, done, reply);
         }
@@ -522,7 +522,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         match site.process(request, client, done, reply) {
@@ -545,7 +545,7 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Ticket,
         reply: &mut Reply<'_, Body>,
-    ) -> Option<ProcessOutcome<Job, Detour>> {
+    ) -> Option<ProcessOutcome<ServerJob, Detour>> {
         match ticket.ask_for_place(self.now.monotonic_ms) {
             Ok(None) => None,
             Ok(Some(wait)) => {
@@ -569,7 +569,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         wait: &mut at_once::PlaceWait,
         reply: &mut Reply<'_, Body>,
-    ) -> Relayed<Job> {
+    ) -> Relayed<ServerJob> {
         match (wait.take(), ticket) {
             (Ok(place), ticket) => {
                 if let Some(ticket) = ticket {
@@ -608,7 +608,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         let is_replied = match role {
             _ if !is_passed_on(request) => return self.process_here(request, ticket, done, reply),
             Role::Receive => self.site.secures(request, reply),
@@ -656,7 +656,7 @@ impl FastLane {
         &mut self,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         let id = self.ids.number();
         let site = self.site.site_of(request);
         let destination = Destination { site: site.unwrap_or(u32::MAX), ..Destination::default() };
@@ -677,7 +677,7 @@ impl FastLane {
         if let Some(copy) = &mut ask.copy {
             copy.repeats_idempotent = repeats;
         }
-        let asked = Asked { destination, id, rule: None };
+        let asked = ExchangeTag { destination, id, rule: None };
         let now_ms = self.now.monotonic_ms;
         match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
             Ok(exchange) => ProcessOutcome::Relay(applied(exchange)),
@@ -695,9 +695,9 @@ impl FastLane {
     fn relayed_stage(
         &mut self,
         request: &Request<'_>,
-        passing: &mut Passing,
+        passing: &mut PassingExchange,
         reply: &mut Reply<'_, Body>,
-    ) -> Relayed<Job> {
+    ) -> Relayed<ServerJob> {
         let relay = &passing.exchange;
         if let Some(failure) = relay.failure() {
             let (status, text) = match relay.reason() {
@@ -750,14 +750,14 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         if let Some(ticket) = ticket {
             ticket.end();
         }
         // one that was asked about before keeps its number
         let known = request.passed.and_then(|passed| passed.id);
         let id = known.unwrap_or_else(|| self.ids.number());
-        let asked = Asked { destination: destination.clone(), id, rule };
+        let asked = ExchangeTag { destination: destination.clone(), id, rule };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
@@ -795,14 +795,14 @@ impl FastLane {
                 match self.pools.with(begin) {
                     // one that cannot be asked is an exchange, too, so that the log has its line
                     Ok(exchange) => {
-                        let passing = Passing::new(exchange).keeping(held);
+                        let passing = PassingExchange::new(exchange).keeping(held);
                         return ProcessOutcome::Relay(Box::new(Detour::Application(passing)));
                     }
                     Err(unavailable) => failed(Failed::Unasked(unavailable)),
                 }
             }
         };
-        let refused = Asked { destination, id, rule: None };
+        let refused = ExchangeTag { destination, id, rule: None };
         match self.refuse_for(&refused, request, status, text, reply) {
             Relayed::Job(job, _) => ProcessOutcome::Job(job),
             _ => ProcessOutcome::Replied,
@@ -814,8 +814,8 @@ impl FastLane {
         &mut self,
         rule: u16,
         request: &Request<'_>,
-        relay: &mut Exchange<Asked>,
-    ) -> Relayed<Job> {
+        relay: &mut Exchange<ExchangeTag>,
+    ) -> Relayed<ServerJob> {
         let mut passed = request.passed.cloned().unwrap_or_default();
         passed.allowed.push(rule);
         passed.id = Some(relay.tag.id);
@@ -837,7 +837,7 @@ impl FastLane {
     /// not.
     fn sent_instead(
         &self,
-        relay: &Exchange<Asked>,
+        relay: &Exchange<ExchangeTag>,
     ) -> Option<Result<InternalRedirect, &'static str>> {
         let destination = &relay.tag.destination;
         if !self.site.sends(destination) {
@@ -865,7 +865,7 @@ impl FastLane {
     }
 
     /// Nothing more is needed of an exchange. What little there is besides is not waited for.
-    fn give_back(&mut self, relay: &mut Exchange<Asked>) {
+    fn give_back(&mut self, relay: &mut Exchange<ExchangeTag>) {
         let mut dropped = Vec::new();
         let mut drop_some = || relay.read(&mut dropped, DROPPED_BYTES, self.now.monotonic_ms);
         for _ in 0..4 {
@@ -885,7 +885,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         let method = match request.head.method {
             Method::Head => Method::Head,
             _ => Method::Get,
@@ -916,30 +916,30 @@ impl FastLane {
     /// Answers in the place of an application.
     fn refuse_for(
         &mut self,
-        asked: &Asked,
+        asked: &ExchangeTag,
         request: &Request<'_>,
         status: u16,
         text: &'static str,
         reply: &mut Reply<'_, Body>,
-    ) -> Relayed<Job> {
+    ) -> Relayed<ServerJob> {
         self.refuse_with(asked, request, status, text, Vec::new(), reply)
     }
 
     /// The same, with these fields.
     fn refuse_with(
         &mut self,
-        asked: &Asked,
+        asked: &ExchangeTag,
         request: &Request<'_>,
         status: u16,
         text: &'static str,
         fields: Vec<(&'static str, Vec<u8>)>,
         reply: &mut Reply<'_, Body>,
-    ) -> Relayed<Job> {
+    ) -> Relayed<ServerJob> {
         match self.site.refuse_for(&asked.destination, request, status, text, fields, reply) {
             ProcessOutcome::Job(work) => {
                 let given = request.passed.cloned().unwrap_or_default();
                 let passed = Passed { id: Some(asked.id), ..given };
-                Relayed::Job(Job::uncounted(work), Box::new(passed))
+                Relayed::Job(ServerJob::uncounted(work), Box::new(passed))
             }
             _ => Relayed::Own,
         }
@@ -950,7 +950,7 @@ impl FastLane {
     #[inline]
     fn answers_authority(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
         let Some(plan) = self.certificates.acme() else { return false };
-        if !acme::Plan::is_for(request.head.path)
+        if !acme::AcmePlan::is_for(request.head.path)
             || !matches!(request.head.method, Method::Get | Method::Head)
             || request.head.tunnel.is_some()
         {
@@ -987,17 +987,17 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> ProcessOutcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         if let Some((site, rule)) = work.asks() {
             let authority = self.site.authority(site, rule);
             return self.relay(authority, Some(rule), request, ticket, reply);
         }
         let (Some(judge), Some(ticket), JobKind::Computes) = (&mut self.judge, ticket, work.kind())
         else {
-            return ProcessOutcome::Job(Job::uncounted(work));
+            return ProcessOutcome::Job(ServerJob::uncounted(work));
         };
         match judge.needs_worker(ticket) {
-            Ok(pass) => ProcessOutcome::Job(Job::counted(work, pass)),
+            Ok(pass) => ProcessOutcome::Job(ServerJob::counted(work, pass)),
             Err(refusal) => {
                 self.site.turn_away(refusal, Some(request), reply);
                 ProcessOutcome::Replied
@@ -1037,8 +1037,8 @@ impl Bodies for FastLane {
         self.site.warm_bytes(body)
     }
 
-    fn warm(&mut self, body: &Body) -> Option<Job> {
-        self.site.warm(body).map(Job::uncounted)
+    fn warm(&mut self, body: &Body) -> Option<ServerJob> {
+        self.site.warm(body).map(ServerJob::uncounted)
     }
 }
 
@@ -1049,7 +1049,7 @@ impl Journal for FastLane {
     }
 
     #[inline]
-    fn line(&mut self, answered: &Answered<'_, Option<Ticket>>) -> Option<Line> {
+    fn line(&mut self, answered: &Answered<'_, Option<Ticket>>) -> Option<PendingLine> {
         let Answered { peer, request, ticket, status, stages } = *answered;
         let ticket = ticket.and_then(Option::as_ref);
         Some(self.begin_line(peer, request, ticket, None, Some(status), stages))
@@ -1059,7 +1059,7 @@ impl Journal for FastLane {
         &mut self,
         answered: &Answered<'_, Option<Ticket>>,
         relay: &Detour,
-    ) -> Option<Line> {
+    ) -> Option<PendingLine> {
         let Answered { peer, request, ticket, status, stages } = *answered;
         let ticket = ticket.and_then(Option::as_ref);
         Some(self.begin_line(peer, request, ticket, Some(relay), Some(status), stages))
@@ -1071,7 +1071,7 @@ impl Journal for FastLane {
         self.logger.log(line, 0);
     }
 
-    fn cut_off(&mut self, line: &mut Line, relay: &Detour) {
+    fn cut_off(&mut self, line: &mut PendingLine, relay: &Detour) {
         let Detour::Application(passing) = relay else { return };
         if let Some(error) = passing.exchange.cut_off()
             && !passing.exchange.application().is_stage()
@@ -1081,13 +1081,13 @@ impl Journal for FastLane {
     }
 
     #[inline]
-    fn log(&mut self, line: Line, body_bytes: u64) {
+    fn log(&mut self, line: PendingLine, body_bytes: u64) {
         self.logger.log(line, body_bytes);
     }
 }
 
 /// The exchange with an application, or with the next stage.
-fn exchange_of(detour: &Detour) -> Option<&Exchange<Asked>> {
+fn exchange_of(detour: &Detour) -> Option<&Exchange<ExchangeTag>> {
     match detour {
         Detour::Application(passing) => Some(&passing.exchange),
         Detour::Place(_) => None,
@@ -1112,7 +1112,7 @@ impl FastLane {
         relay: Option<&Detour>,
         status: Option<u16>,
         stages: Stages,
-    ) -> Line {
+    ) -> PendingLine {
         let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
         if !self.logger.writes(site) {
             return self.logger.count(site, request.is_some(), status, stages);
@@ -1135,7 +1135,7 @@ impl FastLane {
         // what is sent instead of an application's answer is its answer, too
         let sent = || passed?.sent.as_ref();
         let relayed = asked.or_else(|| sent().map(|sent| before(&sent.by)));
-        let entry = Entry {
+        let entry = LogEntry {
             site,
             client,
             user,

@@ -7,7 +7,7 @@ use forebay_sys::clock;
 use forebay_tls::{Handshake, Handshaken, Shakes};
 
 /// Work for a helper thread.
-pub struct Job {
+pub struct ServerJob {
     work: Work,
     /// When it was asked for, in nanoseconds of the monotonic clock; 0 if nobody wants to know how long it waits.
     asked_ns: u64,
@@ -21,60 +21,60 @@ enum Work {
 }
 
 /// What has come of it.
-pub enum Done {
+pub enum ServerJobDone {
     /// Of work of the site, and how long that has waited for a thread, if it was to be known.
     Site(forebay_site::SiteJobDone, u64),
     /// Of a handshake.
     Handshake(Handshaken),
 }
 
-impl Job {
+impl ServerJob {
     /// Work that no window counts.
-    pub(crate) fn uncounted(work: forebay_site::SiteJob) -> Job {
-        Job::counted(work, None)
+    pub(crate) fn uncounted(work: forebay_site::SiteJob) -> ServerJob {
+        ServerJob::counted(work, None)
     }
 
     /// Work that is finished when it was done, or dropped.
-    pub(crate) fn counted(work: forebay_site::SiteJob, pass: Option<Pass>) -> Job {
-        Job { work: Work::Site(work), asked_ns: 0, pass }
+    pub(crate) fn counted(work: forebay_site::SiteJob, pass: Option<Pass>) -> ServerJob {
+        ServerJob { work: Work::Site(work), asked_ns: 0, pass }
     }
 
     /// It is to be known how long it waits from now on.
-    pub(crate) fn timed(self) -> Job {
-        Job { asked_ns: clock::monotonic_ns(), ..self }
+    pub(crate) fn timed(self) -> ServerJob {
+        ServerJob { asked_ns: clock::monotonic_ns(), ..self }
     }
 }
 
-impl Done {
+impl ServerJobDone {
     /// What has come of work of the site.
     pub(crate) fn of_site(self) -> Option<forebay_site::SiteJobDone> {
         match self {
-            Done::Site(done, _) => Some(done),
-            Done::Handshake(_) => None,
+            ServerJobDone::Site(done, _) => Some(done),
+            ServerJobDone::Handshake(_) => None,
         }
     }
 
     /// How long it has waited for a thread, in milliseconds.
     pub(crate) fn waited_ms(&self) -> u64 {
         match self {
-            Done::Site(_, waited_ns) => waited_ns / 1_000_000,
-            Done::Handshake(_) => 0,
+            ServerJobDone::Site(_, waited_ns) => waited_ns / 1_000_000,
+            ServerJobDone::Handshake(_) => 0,
         }
     }
 }
 
-impl forebay_conn::Job for Job {
-    type Done = Done;
+impl forebay_conn::Job for ServerJob {
+    type Done = ServerJobDone;
 
-    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> Done {
-        let Job { work, asked_ns, pass } = self;
+    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> ServerJobDone {
+        let ServerJob { work, asked_ns, pass } = self;
         let waited_ns = match asked_ns {
             0 => 0,
             asked_ns => clock::monotonic_ns().saturating_sub(asked_ns),
         };
         let work = || match work {
-            Work::Site(work) => Done::Site(work.run(metrics, watch), waited_ns),
-            Work::Handshake(handshake) => Done::Handshake(handshake.run()),
+            Work::Site(work) => ServerJobDone::Site(work.run(metrics, watch), waited_ns),
+            Work::Handshake(handshake) => ServerJobDone::Handshake(handshake.run()),
         };
         match pass {
             None => work(),
@@ -98,15 +98,15 @@ impl forebay_conn::Job for Job {
     }
 }
 
-impl Shakes for Job {
-    fn handshake(handshake: Handshake) -> Job {
-        Job { work: Work::Handshake(Box::new(handshake)), asked_ns: 0, pass: None }
+impl Shakes for ServerJob {
+    fn handshake(handshake: Handshake) -> ServerJob {
+        ServerJob { work: Work::Handshake(Box::new(handshake)), asked_ns: 0, pass: None }
     }
 
-    fn handshaken(done: Done) -> Option<Handshaken> {
+    fn handshaken(done: ServerJobDone) -> Option<Handshaken> {
         match done {
-            Done::Handshake(handshaken) => Some(handshaken),
-            Done::Site(..) => None,
+            ServerJobDone::Handshake(handshaken) => Some(handshaken),
+            ServerJobDone::Site(..) => None,
         }
     }
 }

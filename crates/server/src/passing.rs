@@ -2,8 +2,8 @@
 //! it may be received before the client takes it, so that the application is done with it, and it may be
 //! compressed.
 
-use crate::applications::Asked;
-use crate::upstream_threads::Held;
+use crate::applications::ExchangeTag;
+use crate::upstream_threads::HeldThread;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::coding::Coding;
@@ -15,13 +15,13 @@ use std::os::fd::BorrowedFd;
 const RECEIVE_BYTES: usize = 16 * 1024;
 
 /// An exchange, and what becomes of the body of its answer.
-pub struct Passing {
+pub struct PassingExchange {
     /// The exchange itself.
-    pub exchange: Box<Exchange<Asked>>,
+    pub exchange: Box<Exchange<ExchangeTag>>,
     buffer: Buffer,
     coder: Option<Box<Coder>>,
     /// It may keep its thread, where each connection keeps one.
-    _thread: Option<Held>,
+    _thread: Option<HeldThread>,
 }
 
 /// What was received before the client has taken it.
@@ -47,15 +47,15 @@ struct Coder {
     is_over: bool,
 }
 
-impl Passing {
+impl PassingExchange {
     /// Of an exchange whose answer is passed on as it comes.
-    pub fn new(exchange: Box<Exchange<Asked>>) -> Passing {
-        Passing { exchange, buffer: Buffer::default(), coder: None, _thread: None }
+    pub fn new(exchange: Box<Exchange<ExchangeTag>>) -> PassingExchange {
+        PassingExchange { exchange, buffer: Buffer::default(), coder: None, _thread: None }
     }
 
     /// With what lets it keep its thread.
-    pub fn keeping(self, thread: Option<Held>) -> Passing {
-        Passing { _thread: thread, ..self }
+    pub fn keeping(self, thread: Option<HeldThread>) -> PassingExchange {
+        PassingExchange { _thread: thread, ..self }
     }
 
     /// The answer is there: so much of it may be received before the client takes it, and it goes on in this
@@ -108,7 +108,7 @@ impl Passing {
     }
 }
 
-impl Relay for Passing {
+impl Relay for PassingExchange {
     fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         self.exchange.socket()
     }

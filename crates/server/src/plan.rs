@@ -2,8 +2,10 @@
 //! to decide.
 
 use crate::config::choice::Switch;
-use crate::config::proxy::Proxy;
-use crate::config::{self, By, Class, Config, Endpoint, KeepAliveLaw, Listener, Site};
+use crate::config::proxy::ProxyConfig;
+use crate::config::{
+    self, By, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
+};
 use crate::isolated;
 use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
@@ -64,7 +66,7 @@ fn directories(config: &Config) -> u64 {
 #[derive(Clone, Debug)]
 pub struct GroupPlan {
     /// Where it accepts.
-    pub listen: Vec<Endpoint>,
+    pub listen: Vec<ListenEndpoint>,
     /// The engine.
     pub engine: Engine,
     /// Its loops, its threads, or how many threads it may have at once.
@@ -102,7 +104,7 @@ impl GroupPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdminPlan {
     /// Where it accepts.
-    pub listen: Vec<Endpoint>,
+    pub listen: Vec<ListenEndpoint>,
     /// Which clients it answers.
     pub allow: Vec<Network>,
     /// Whether they must bring a token.
@@ -115,7 +117,7 @@ pub struct AdminPlan {
 
 impl AdminPlan {
     fn new(config: &Config, descriptors: u64) -> Option<AdminPlan> {
-        let config::Admin { listen, allow, token_file, .. } = &config.admin;
+        let config::AdminConfig { listen, allow, token_file, .. } = &config.admin;
         (!listen.0.is_empty()).then(|| AdminPlan {
             listen: listen.0.clone(),
             allow: allow.clone(),
@@ -166,7 +168,7 @@ pub struct Plan {
 
 /// What there is to be used.
 #[derive(Clone, Copy, Debug)]
-pub struct Machine {
+pub struct MachineResources {
     /// Cores.
     pub cores: usize,
     /// Bytes of memory.
@@ -175,13 +177,13 @@ pub struct Machine {
     pub descriptors: u64,
 }
 
-impl Machine {
+impl MachineResources {
     /// Of this machine, what this process may have.
     ///
     /// # Errors
     /// When the limit of descriptors cannot be raised.
-    pub fn here() -> io::Result<Machine> {
-        Ok(Machine {
+    pub fn here() -> io::Result<MachineResources> {
+        Ok(MachineResources {
             cores: process::usable_cores(),
             memory_bytes: memory::usable(),
             descriptors: process::raise_descriptor_limit()?,
@@ -194,8 +196,8 @@ impl Plan {
     ///
     /// # Errors
     /// What is wrong with its classes and rules; nothing if they were checked.
-    pub fn new(config: &Config, machine: &Machine) -> Result<Plan, PolicyError> {
-        let &Machine { cores, memory_bytes, descriptors } = machine;
+    pub fn new(config: &Config, machine: &MachineResources) -> Result<Plan, PolicyError> {
+        let &MachineResources { cores, memory_bytes, descriptors } = machine;
         // files must leave most descriptors to clients
         let open_files = config.cache.open_files.min(descriptors / 4);
         // refused connections that linger are not counted among those admitted
@@ -254,7 +256,7 @@ impl Plan {
 
 /// The applications behind, as the content numbers their routes.
 fn applications(config: &Config) -> Vec<Vec<ApplicationSettings>> {
-    config.sites.iter().map(Site::applications).collect()
+    config.sites.iter().map(SiteConfig::applications).collect()
 }
 
 /// The order of service.
@@ -271,7 +273,7 @@ fn ranks(config: &Config, policy: &Policy) -> ranks::OrderSettings {
 }
 
 /// Loops, threads, or most threads of a listener.
-fn workers(listener: &Listener, cores: usize, memory_bytes: u64) -> usize {
+fn workers(listener: &ListenerConfig, cores: usize, memory_bytes: u64) -> usize {
     let fit = memory_bytes / THREADS_SHARE / THREAD_BYTES;
     let (auto, most) = match listener.engine {
         Engine::Event | Engine::Fibers | Engine::Pipeline | Engine::Isolated => {
@@ -284,14 +286,14 @@ fn workers(listener: &Listener, cores: usize, memory_bytes: u64) -> usize {
 }
 
 /// Threads that requests for applications may keep, and tunnels of them.
-fn upstream_threads(listener: &Listener, workers: usize) -> (usize, usize) {
+fn upstream_threads(listener: &ListenerConfig, workers: usize) -> (usize, usize) {
     let all = as_usize(listener.upstream_threads.or((workers - workers / 4) as u64)).min(workers);
     let tunnels = as_usize(listener.tunnel_threads.or((workers / 2).max(1) as u64)).min(all);
     (all, tunnels)
 }
 
 /// How many of the workers accept for themselves.
-fn listener_sets(config: &Config, listener: &Listener, workers: usize) -> usize {
+fn listener_sets(config: &Config, listener: &ListenerConfig, workers: usize) -> usize {
     match listener.engine {
         Engine::Event | Engine::Fibers | Engine::Isolated => workers,
         Engine::Pipeline if config.pipeline.fuse == Fuse::Auto => workers,
@@ -304,7 +306,7 @@ fn listener_sets(config: &Config, listener: &Listener, workers: usize) -> usize 
 
 fn group(
     config: &Config,
-    listener: &Listener,
+    listener: &ListenerConfig,
     workers: usize,
     lingering: usize,
     pipeline: pipeline::PipelineSettings,
@@ -385,7 +387,7 @@ fn limits(config: &Config) -> ConnectionLimits {
 
 /// Whether clients are told that streams of HTTP/2 may become tunnels.
 fn takes_tunnels(config: &Config) -> bool {
-    config.sites.iter().flat_map(|site| &site.proxies).any(Proxy::upgrades)
+    config.sites.iter().flat_map(|site| &site.proxies).any(ProxyConfig::upgrades)
 }
 
 fn timeouts(config: &Config) -> Timeouts {
@@ -401,7 +403,7 @@ fn timeouts(config: &Config) -> Timeouts {
 }
 
 /// The law of a class, or that of all. A floor above the full time is no floor.
-fn keep_alive(config: &Config, class: Option<&Class>) -> Option<KeepAlive> {
+fn keep_alive(config: &Config, class: Option<&ClassConfig>) -> Option<KeepAlive> {
     let (all, own) = (&config.keep_alive, class.map(|class| &class.keep_alive));
     let shape = match own.and_then(|own| own.law.0).unwrap_or(all.law) {
         KeepAliveLaw::Linear => Shape::Linear,
@@ -428,7 +430,7 @@ fn keep_alive_by_rank(config: &Config) -> Arc<[KeepAlive]> {
 }
 
 /// The port to which clients come for TLS: the usual one if it is among them.
-fn tls_port(listeners: &[Listener]) -> Option<u16> {
+fn tls_port(listeners: &[ListenerConfig]) -> Option<u16> {
     let endpoints = listeners.iter().flat_map(|listener| &listener.listen);
     let ports = endpoints.filter(|endpoint| endpoint.tls);
     let mut ports = ports.filter_map(|endpoint| endpoint.listen.port()).peekable();
@@ -471,16 +473,17 @@ fn as_usize(number: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Count, Listen, Optional, Size};
+    use crate::config::{AutoCount, Listen, Optional, Size};
 
-    fn machine(descriptors: u64) -> Machine {
-        Machine { cores: 2, memory_bytes: 8 << 30, descriptors }
+    fn machine(descriptors: u64) -> MachineResources {
+        MachineResources { cores: 2, memory_bytes: 8 << 30, descriptors }
     }
 
     #[test]
     fn bodies_leave_most_of_a_small_memory_to_others() {
         let cache = |memory_bytes, config: &Config| {
-            let plan = Plan::new(config, &Machine { memory_bytes, ..machine(1000) }).unwrap();
+            let plan =
+                Plan::new(config, &MachineResources { memory_bytes, ..machine(1000) }).unwrap();
             (plan.site.cache.bytes >> 20, plan.site.cache.in_flight_bytes >> 20)
         };
         let mut config = Config::default();
@@ -495,14 +498,15 @@ mod tests {
     fn threads_leave_half_of_the_memory_to_others() {
         let mut config = Config::default();
         config.listeners =
-            vec![Listener { engine: Engine::Threads, ..config.listeners[0].clone() }];
+            vec![ListenerConfig { engine: Engine::Threads, ..config.listeners[0].clone() }];
         let threads = |config: &Config, memory_bytes| {
-            let plan = Plan::new(config, &Machine { memory_bytes, ..machine(1000) }).unwrap();
+            let plan =
+                Plan::new(config, &MachineResources { memory_bytes, ..machine(1000) }).unwrap();
             plan.groups[0].workers
         };
         assert_eq!(threads(&config, 8 << 30), 1024);
         assert_eq!(threads(&config, 96 << 20), 512);
-        config.listeners[0].workers = Count::Fixed(10_000);
+        config.listeners[0].workers = AutoCount::Fixed(10_000);
         assert_eq!([8 << 30, 96 << 20, 0].map(|bytes| threads(&config, bytes)), [10_000, 512, 1]);
     }
 
@@ -518,8 +522,10 @@ mod tests {
     fn directories_have_descriptors_of_their_own() {
         let connections = |roots: usize| {
             let site = Config::default().sites.remove(0);
-            let site =
-                |at| Site { root: Some(format!("/srv/{}", at % roots).into()), ..site.clone() };
+            let site = |at| SiteConfig {
+                root: Some(format!("/srv/{}", at % roots).into()),
+                ..site.clone()
+            };
             let sites = (0..3000).map(site).collect();
             let config = Config { sites, ..Config::default() };
             Plan::new(&config, &machine(20_000)).unwrap().connections
@@ -537,7 +543,7 @@ mod tests {
         };
         let (without, none) = connections(&config, 20_000);
         assert_eq!(none, None);
-        config.admin.listen.0 = vec![Endpoint { listen: Listen::All(9090), tls: false }];
+        config.admin.listen.0 = vec![ListenEndpoint { listen: Listen::All(9090), tls: false }];
         assert_eq!(connections(&config, 20_000), (without - 64 - 8 - 2, Some((64, 8))));
         assert_eq!(connections(&config, 100).1, Some((4, 1)));
     }
@@ -545,7 +551,7 @@ mod tests {
     #[test]
     fn what_is_configured_is_not_overruled() {
         let mut config = Config::default();
-        config.limits.connections = Count::Fixed(7);
+        config.limits.connections = AutoCount::Fixed(7);
         config.limits.requests_per_connection = 0;
         let plan = Plan::new(&config, &machine(20_000)).unwrap();
         assert_eq!((plan.connections, plan.connections_per_client), (7, 3));

@@ -3,7 +3,7 @@
 //! What only root can do is done first: sockets are bound, and log files that are not there yet are
 //! made, and given to that user.
 
-use crate::config::{Access, Account, Config, GateMode, Site};
+use crate::config::{AccessLog, Account, Config, GateMode, SiteConfig};
 use crate::listen::Listeners;
 use forebay_sys::privileges::{self, Kept, SystemUser};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -179,8 +179,8 @@ fn group_of(group: &Account) -> Result<u32, PrivilegeError> {
 pub(crate) fn logs(config: &Config) -> impl Iterator<Item = &Path> {
     let sites = config.sites.iter().map(|site| &site.log);
     sites.chain(slice::from_ref(&config.log)).filter_map(|log| match &log.access {
-        Access::File(path) => Some(path.as_path()),
-        Access::Off | Access::Stdout => None,
+        AccessLog::File(path) => Some(path.as_path()),
+        AccessLog::Off | AccessLog::Stdout => None,
     })
 }
 
@@ -200,7 +200,7 @@ fn make_log(path: &Path, user: &SystemUser) -> io::Result<()> {
 /// Makes the directory of certificates by ACME, with those above it that are missing, and gives what it makes
 /// to the user.
 fn make_storage(config: &Config, user: Option<&SystemUser>) -> Result<(), PrivilegeError> {
-    if !config.sites.iter().any(Site::has_acme) {
+    if !config.sites.iter().any(SiteConfig::has_acme) {
         return Ok(());
     }
     let storage = config.acme.files();

@@ -20,15 +20,15 @@ use crate::applications;
 use crate::certificates;
 use crate::config::Config;
 use crate::control_socket::{CommandAnswer, CommandRequest, ControlSocket};
-use crate::engines::{self, Common, Group, ThreadEnd};
+use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
 use crate::gate;
 use crate::isolated::{self, Role};
 use crate::listen::Listeners;
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
 use crate::policy::InForce;
-use crate::policy_command::{self, Bounds, Known};
-use crate::reload::{Next, ReloadError};
+use crate::policy_command::{self, CommandContext, ConnectionBounds};
+use crate::reload::{NextConfiguration, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::status::Status;
 use crate::upstream_command;
@@ -65,7 +65,7 @@ enum Event {
     /// A thread of the group with this number has ended.
     Ended(u64, ThreadEnd),
     Asked(CommandRequest),
-    Prepared(Result<Box<Next>, ReloadError>),
+    Prepared(Result<Box<NextConfiguration>, ReloadError>),
     /// Files of certificates have changed.
     CertificatesChanged,
 }
@@ -95,7 +95,7 @@ struct Server {
     common: Common,
     listeners: Arc<Mutex<Listeners>>,
     /// With their numbers, oldest first, and whether they retire.
-    groups: Vec<(u64, bool, Group)>,
+    groups: Vec<(u64, bool, WorkerGroup)>,
     /// Groups there have been.
     numbered: u64,
     status: Arc<Status>,
@@ -403,9 +403,9 @@ impl Server {
                         let agent_loop = &self.common.agent_loop;
                         let (connections, connections_per_client) = self.common.admission.limits();
                         let open = self.common.admission.open();
-                        let bounds = Bounds { open, connections, connections_per_client };
+                        let bounds = ConnectionBounds { open, connections, connections_per_client };
                         let config = &self.config;
-                        let known = Known { config, in_force, totals, agent_loop, bounds };
+                        let known = CommandContext { config, in_force, totals, agent_loop, bounds };
                         policy_command::answer(question, &known)
                     }
                     None => match other.strip_prefix("upstream ") {

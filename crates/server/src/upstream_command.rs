@@ -111,14 +111,14 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAns
 mod tests {
     use super::*;
     use crate::config::parse;
-    use crate::plan::{Machine, Plan};
+    use crate::plan::{MachineResources, Plan};
 
     fn applications() -> Applications {
         let text = "root = \"/site\"\n[[proxy]]\npath = \"/a\"\n\
              to = [\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]\nin_flight = 8\n\
              [[fastcgi]]\nto = \"unix:/run/php.sock\"\n";
         let config = parse(text, "/etc/forebay.toml").unwrap();
-        let machine = Machine { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
+        let machine = MachineResources { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
         let plan = Plan::new(&config, &machine).unwrap();
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, 0);
         applications.take_effect(None);

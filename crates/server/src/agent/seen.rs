@@ -1,7 +1,7 @@
 //! What the agent is told: differences between what was counted now and a period ago.
 
 use crate::policy::InForce;
-use crate::policy::window::Counts;
+use crate::policy::window::ClassCounts;
 use forebay_control::agent::rules::SeenRule;
 use forebay_control::agent::{Observation, Seen};
 use forebay_engine::control::EngineControl;
@@ -32,7 +32,7 @@ pub(super) struct Sampler {
     /// Connections and answers so far.
     arrived: (u64, u64),
     /// What the windows had counted, by rank, and how long jobs waited that began last.
-    counted: Vec<Counts>,
+    counted: Vec<ClassCounts>,
     delays_ns: Vec<u64>,
     /// What loops had counted, by rank: connections that came, those refused by the agent, and all
     /// refusals.
@@ -181,7 +181,7 @@ fn count_rule(policy: &InForce, rule: u32) -> SeenRule {
 
 /// `delay_ns` is how long jobs waited that began last: if some wait and none has begun, nothing newer is
 /// known.
-fn difference(now: &Counts, before: &Counts, delay_ns: &mut u64) -> Seen {
+fn difference(now: &ClassCounts, before: &ClassCounts, delay_ns: &mut u64) -> Seen {
     let since = |now: u64, before: u64| now.saturating_sub(before);
     let cpu_ns = since(now.cpu_ns, before.cpu_ns);
     let waited_ns = since(now.waited_ns, before.waited_ns);

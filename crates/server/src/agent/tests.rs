@@ -6,8 +6,8 @@
 use super::*;
 use crate::client::TrustedProxies;
 use crate::config::parse;
-use crate::plan::{Machine, Plan};
-use crate::policy::{Judge, Known, Pass, Standing, WindowPoint};
+use crate::plan::{MachineResources, Plan};
+use crate::policy::{ConnectionRecord, Judge, JudgeContext, Pass, WindowPoint};
 use crate::policy_command::history::history;
 use forebay_conn::{Peer, Request, Verdict};
 use forebay_control::level::Level;
@@ -79,7 +79,8 @@ struct Offered {
 
 fn plan(text: &str) -> Plan {
     let config = parse(text, "/etc/forebay.toml").unwrap();
-    let machine = Machine { cores: CORES as usize, memory_bytes: 1 << 30, descriptors: 1024 };
+    let machine =
+        MachineResources { cores: CORES as usize, memory_bytes: 1 << 30, descriptors: 1024 };
     Plan::new(&config, &machine).unwrap()
 }
 
@@ -272,8 +273,9 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
                 let (request, trusted) =
                     (Request::new(&head, &peer, &normal_path), TrustedProxies::default());
                 let known =
-                    Known { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
-                let verdict = judge.request(&request, &mut Standing::default(), known, now_ns);
+                    JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
+                let verdict =
+                    judge.request(&request, &mut ConnectionRecord::default(), known, now_ns);
                 if let Verdict::Admit(admitted) = verdict {
                     let mut ticket = admitted.ticket.unwrap();
                     passes.extend(judge.needs_worker(&mut ticket).ok().flatten());

@@ -1,8 +1,8 @@
 //! What sites ask of their clients: the authorities and lists are read here, and it is kept which site asks
 //! for what.
 
-use super::{CertificateError, Held, Owner, read};
-use crate::config::{AskClients, Clients as ClientFiles, Config};
+use super::{CertificateError, HeldCertificate, Owner, read};
+use crate::config::{AskClients, ClientCertificates as ClientFiles, Config};
 use forebay_conn::peer::ClientPolicy;
 use forebay_tls::{Authorities, ClientAuth, ClientVerification, Revoked};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(super) struct Demand {
 }
 
 /// What is asked of the clients of each site; nothing if no site asks for anything.
-pub(super) fn demands(config: &Config, with_pairs: &[Held]) -> Vec<Demand> {
+pub(super) fn demands(config: &Config, with_pairs: &[HeldCertificate]) -> Vec<Demand> {
     if with_pairs.iter().all(|held| held.identity.clients().is_none()) {
         return Vec::new();
     }

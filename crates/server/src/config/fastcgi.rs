@@ -4,7 +4,7 @@ use super::optional::OneOrMore;
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
 use super::units::Size;
-use super::upstreams::{FastCgiAddress, Upstreams, Variables, rows_with_upstreams};
+use super::upstreams::{FastCgiAddress, UpstreamsConfig, Variables, rows_with_upstreams};
 use forebay_site::rules::{MountPath, Route, Scope, ScriptSuffix, Scripts};
 use forebay_upstream::target::Ambiguous;
 use forebay_upstream::{fastcgi, settings};
@@ -33,14 +33,14 @@ pub struct FastCgiSection {
     /// `set`
     pub set: Variables,
     /// What all routes have.
-    pub upstreams: Upstreams,
+    pub upstreams: UpstreamsConfig,
 }
 
 /// A route to applications that speak FastCGI, in which everything is right.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FastCgi(FastCgiSection);
+pub struct FastCgiConfig(FastCgiSection);
 
-impl FastCgi {
+impl FastCgiConfig {
     /// Beneath which paths they run files.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
@@ -92,10 +92,10 @@ impl FastCgi {
     }
 }
 
-impl Item for FastCgi {
+impl Item for FastCgiConfig {
     type Section = FastCgiSection;
 
-    fn new(section: FastCgiSection) -> Result<FastCgi, (&'static str, Wrong)> {
+    fn new(section: FastCgiSection) -> Result<FastCgiConfig, (&'static str, Wrong)> {
         let ending = section.extension.as_ref().map_or("", ScriptSuffix::as_str);
         let is_script = |name: &str| name.len() > ending.len() && name.ends_with(ending);
         let wrong = |found: &str| Wrong::Unfit {
@@ -111,7 +111,7 @@ impl Item for FastCgi {
         if let Some((key, needs)) = section.upstreams.idle() {
             return Err((key, Wrong::Idle { needs }));
         }
-        Ok(FastCgi(section))
+        Ok(FastCgiConfig(section))
     }
 
     fn section(&self) -> FastCgiSection {
@@ -131,7 +131,7 @@ impl Section for FastCgiSection {
             ambiguous: Ambiguous::default(),
             spool: Size::default(),
             set: Variables::default(),
-            upstreams: Upstreams::default(),
+            upstreams: UpstreamsConfig::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use super::optional::OneOrMore;
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
 use super::units::{Percent, Size};
-use super::upstreams::{CheckPath, HttpAddress, ToldHost, Upstreams};
+use super::upstreams::{CheckPath, HttpAddress, ToldHost, UpstreamsConfig};
 use super::written::ScopeRegex;
 use forebay_http::field::FieldName;
 use forebay_http::path::normalise;
@@ -72,7 +72,7 @@ impl ForwardAuth {
         // it was looked at when it was read
         let _ = normalise(raw.as_bytes(), &mut path);
         // what is not a person's to say here is as it is for a route that says nothing
-        let upstreams = Upstreams {
+        let upstreams = UpstreamsConfig {
             retries: 1,
             retry_budget: Percent(2000),
             max_fails: 3,
@@ -83,7 +83,7 @@ impl ForwardAuth {
             connect: self.0.connect,
             head: self.0.head,
             silence: self.0.head,
-            ..Upstreams::default()
+            ..UpstreamsConfig::default()
         };
         let group = upstreams.group(to, None);
         settings::ProxySettings {

@@ -1,11 +1,11 @@
 //! What `engine = "isolated"` is told, and what it cannot do yet.
 
 use super::address::Listen;
-use super::choice::{FirewallMode, GateMode, Switch, Word};
-use super::draft::Draft;
+use super::choice::{FirewallMode, GateMode, Keyword, Switch};
+use super::draft::ConfigDraft;
 use super::per_stage::PerStage;
 use super::problem::Wrong;
-use super::read::{Path as At, Reader};
+use super::read::{ConfigReader, Path as At};
 use super::units::Size;
 use super::upstreams::{self, HttpAddress};
 use super::value::Written;
@@ -135,7 +135,7 @@ impl Isolated {
 }
 
 /// Whether a listener has this address, or all addresses of this machine.
-fn listens_at(listeners: &[(At, super::Listener)], address: &UpstreamAddress) -> bool {
+fn listens_at(listeners: &[(At, super::ListenerConfig)], address: &UpstreamAddress) -> bool {
     let is_it = |listen: &Listen| match (listen, address) {
         (Listen::Unix(path), UpstreamAddress::Unix(to)) => path == to,
         (Listen::At(at), UpstreamAddress::Socket(to)) => {
@@ -159,7 +159,7 @@ impl Isolated {
     }
 }
 
-impl Word for InstanceChoice {
+impl Keyword for InstanceChoice {
     const EXPECTED: &'static str =
         "\"round-robin\", \"least\", \"two-choices\", \"feedback\" or \"hash\"";
     const WORDS: &'static [&'static str] =
@@ -173,14 +173,14 @@ impl Word for InstanceChoice {
     ];
 }
 
-impl Draft {
+impl ConfigDraft {
     /// Whether a listener has `engine = "isolated"`.
     pub(super) fn is_isolated(&self) -> bool {
         self.all_listeners().iter().any(|(_, listener)| listener.engine == Engine::Isolated)
     }
 
     /// What means nothing in stages, or only in stages.
-    pub(super) fn remark_isolated(&self, text: &Reader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+    pub(super) fn remark_isolated(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let sites = self.every_site();
         if !self.is_isolated() {
             let said = sites.iter().map(|(at, _)| at.child("repeat_idempotent"));

@@ -1,7 +1,7 @@
 //! Files of a site that its settings name: `forebay check` warns of those that are not there.
 
-use super::Site;
-use super::draft::Draft;
+use super::SiteConfig;
+use super::draft::ConfigDraft;
 use super::problem::Wrong;
 use super::read::Path as At;
 use forebay_site::rules::{Alias, ErrorPage, Template, TemplatePart, TryFile};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 type Remarks = Vec<(At, Wrong)>;
 
-impl Draft {
+impl ConfigDraft {
     /// Error pages, the page that `try_files` ends with, and what rewrites lead to.
     pub(super) fn remark_pages(&self, remarks: &mut Remarks) {
         // what several sites inherit is told once
@@ -64,7 +64,7 @@ impl Draft {
     }
 
     /// Whether the page is for clients that rules refuse, and rules protect it.
-    fn is_protected(&self, site: &Site, page: &ErrorPage) -> bool {
+    fn is_protected(&self, site: &SiteConfig, page: &ErrorPage) -> bool {
         // what the top level says holds for every site
         let sites = [site, &self.site];
         let access = sites.iter().flat_map(|site| &site.access).map(|rule| &rule.path);
@@ -76,7 +76,7 @@ impl Draft {
 
 /// The directory that a path of the site is in, and where in it.
 pub(super) fn locate<'l>(
-    site: &'l Site,
+    site: &'l SiteConfig,
     mounts: &'l [Alias],
     path: &'l str,
 ) -> Option<(&'l Path, &'l str)> {

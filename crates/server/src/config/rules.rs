@@ -3,7 +3,7 @@
 
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
-use super::written::{Fields, Regex, ScopeRegex, Status, Users};
+use super::written::{HeaderFields, RedirectStatus, Regex, ScopeRegex, UserList};
 use forebay_site::rules::{
     AccessRule, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
     Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template, WorkHandler,
@@ -63,7 +63,7 @@ pub struct RedirectSection {
     path: Option<Pattern>,
     regex: Option<Regex>,
     to: Option<Template>,
-    status: Status,
+    status: RedirectStatus,
 }
 
 impl Item for Redirect {
@@ -82,13 +82,18 @@ impl Item for Redirect {
 
     fn section(&self) -> RedirectSection {
         let (path, regex) = two_ways(Some(self.pattern()));
-        RedirectSection { path, regex, to: Some(self.to().clone()), status: Status(self.status()) }
+        RedirectSection {
+            path,
+            regex,
+            to: Some(self.to().clone()),
+            status: RedirectStatus(self.status()),
+        }
     }
 }
 
 impl Section for RedirectSection {
     fn blank() -> RedirectSection {
-        RedirectSection { path: None, regex: None, to: None, status: Status::default() }
+        RedirectSection { path: None, regex: None, to: None, status: RedirectStatus::default() }
     }
 
     const SETTINGS: &'static [Setting<RedirectSection>] = &[
@@ -194,7 +199,7 @@ pub struct HeaderSection {
     path: Option<Pattern>,
     regex: Option<Regex>,
     media_type: Option<MediaPattern>,
-    set: Fields,
+    set: HeaderFields,
     remove: Vec<FieldName>,
 }
 
@@ -225,7 +230,7 @@ impl Item for HeaderRule {
             path,
             regex,
             media_type: self.media_type().cloned(),
-            set: Fields(self.set().to_vec()),
+            set: HeaderFields(self.set().to_vec()),
             remove: self.remove().to_vec(),
         }
     }
@@ -237,7 +242,7 @@ impl Section for HeaderSection {
             path: None,
             regex: None,
             media_type: None,
-            set: Fields::default(),
+            set: HeaderFields::default(),
             remove: Vec::new(),
         }
     }
@@ -292,7 +297,7 @@ pub struct AuthSection {
     path: Option<Scope>,
     regex: Option<ScopeRegex>,
     realm: Option<Realm>,
-    users: Users,
+    users: UserList,
     file: Option<PathBuf>,
 }
 
@@ -314,7 +319,7 @@ impl Item for Auth {
             path,
             regex,
             realm: Some(self.realm.clone()),
-            users: Users(self.users.clone()),
+            users: UserList(self.users.clone()),
             file: self.file.clone(),
         }
     }
@@ -322,7 +327,7 @@ impl Item for Auth {
 
 impl Section for AuthSection {
     fn blank() -> AuthSection {
-        AuthSection { path: None, regex: None, realm: None, users: Users::default(), file: None }
+        AuthSection { path: None, regex: None, realm: None, users: UserList::default(), file: None }
     }
 
     const SETTINGS: &'static [Setting<AuthSection>] = &[

@@ -1,7 +1,7 @@
 //! The settings that all routes to applications have: which upstream is asked, how long it may take, and
 //! what becomes of failures.
 
-use super::choice::Word;
+use super::choice::Keyword;
 use super::optional::{OneOrMore, Optional};
 use super::problem::Wrong;
 use super::units::{Percent, Size};
@@ -17,20 +17,20 @@ use forebay_upstream::target::{Ambiguous, Base};
 use std::path::PathBuf;
 use std::time::Duration;
 
-impl Word for Balance {
+impl Keyword for Balance {
     const EXPECTED: &'static str = "\"least\", \"round-robin\", \"two-choices\" or \"hash\"";
     const WORDS: &'static [&'static str] = &["least", "round-robin", "two-choices", "hash"];
     const MEANINGS: &'static [Balance] =
         &[Balance::Least, Balance::RoundRobin, Balance::TwoChoices, Balance::Hash];
 }
 
-impl Word for Errors {
+impl Keyword for Errors {
     const EXPECTED: &'static str = "\"theirs\" or \"ours\"";
     const WORDS: &'static [&'static str] = &["theirs", "ours"];
     const MEANINGS: &'static [Errors] = &[Errors::Theirs, Errors::Ours];
 }
 
-impl Word for Ambiguous {
+impl Keyword for Ambiguous {
     const EXPECTED: &'static str = "\"refuse\" or \"normalise\"";
     const WORDS: &'static [&'static str] = &["refuse", "normalise"];
     const MEANINGS: &'static [Ambiguous] = &[Ambiguous::Refuse, Ambiguous::Normalise];
@@ -46,7 +46,7 @@ pub enum Redirects {
     Keep,
 }
 
-impl Word for Redirects {
+impl Keyword for Redirects {
     const EXPECTED: &'static str = "\"rewrite\" or \"keep\"";
     const WORDS: &'static [&'static str] = &["rewrite", "keep"];
     const MEANINGS: &'static [Redirects] = &[Redirects::Rewrite, Redirects::Keep];
@@ -54,7 +54,7 @@ impl Word for Redirects {
 
 /// How a client's address is told before anything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preface {
+pub enum ProxyProtocolVersion {
     /// In a line.
     #[default]
     V1,
@@ -62,17 +62,18 @@ pub enum Preface {
     V2,
 }
 
-impl Word for Preface {
+impl Keyword for ProxyProtocolVersion {
     const EXPECTED: &'static str = "\"v1\" or \"v2\"";
     const WORDS: &'static [&'static str] = &["v1", "v2"];
-    const MEANINGS: &'static [Preface] = &[Preface::V1, Preface::V2];
+    const MEANINGS: &'static [ProxyProtocolVersion] =
+        &[ProxyProtocolVersion::V1, ProxyProtocolVersion::V2];
 }
 
-impl From<Preface> for ProxyProtocol {
-    fn from(preface: Preface) -> ProxyProtocol {
+impl From<ProxyProtocolVersion> for ProxyProtocol {
+    fn from(preface: ProxyProtocolVersion) -> ProxyProtocol {
         match preface {
-            Preface::V1 => ProxyProtocol::V1,
-            Preface::V2 => ProxyProtocol::V2,
+            ProxyProtocolVersion::V1 => ProxyProtocol::V1,
+            ProxyProtocolVersion::V2 => ProxyProtocol::V2,
         }
     }
 }
@@ -352,7 +353,7 @@ impl Checks {
 
 /// What all routes to applications have.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Upstreams {
+pub struct UpstreamsConfig {
     /// `balance`
     pub balance: Balance,
     /// `hash`
@@ -395,7 +396,7 @@ pub struct Upstreams {
     pub silence: Duration,
 }
 
-impl Upstreams {
+impl UpstreamsConfig {
     /// A key that means nothing as things are, and what it would need.
     pub(super) fn idle(&self) -> Option<(&'static str, &'static str)> {
         let is_unbounded = self.in_flight.0.is_none();
@@ -429,8 +430,8 @@ impl Upstreams {
             key: self.hash.0.clone().unwrap_or_default().0,
             in_flight: self.in_flight.0.map(small),
             queue: QueueSettings {
-                requests: self.queue_requests.0.map_or(Upstreams::QUEUE_REQUESTS, small),
-                time: self.queue_time.0.unwrap_or(Upstreams::QUEUE_TIME),
+                requests: self.queue_requests.0.map_or(UpstreamsConfig::QUEUE_REQUESTS, small),
+                time: self.queue_time.0.unwrap_or(UpstreamsConfig::QUEUE_TIME),
             },
             keep_alive: KeepAliveSettings { connections: small(self.connections), idle: self.idle },
             timeouts: UpstreamTimeouts {
@@ -456,7 +457,7 @@ pub(super) fn rebase(address: &mut UpstreamAddress, join: &impl Fn(&mut PathBuf)
     }
 }
 
-/// The rows of a kind of section that has [`Upstreams`] as `upstreams`: some of its own, those that all
+/// The rows of a kind of section that has [`UpstreamsConfig`] as `upstreams`: some of its own, those that all
 /// have, those of all in subsections, and then its own in subsections; and how many connections are kept,
 /// what that means, and another number.
 macro_rules! rows_with_upstreams {

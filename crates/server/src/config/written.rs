@@ -3,7 +3,7 @@
 
 use super::problem::Wrong;
 use super::value::{Form, Value, Written, bare_or_quoted, quote};
-use crate::log::choice::{Condition, Member, NOT_CHOSEN};
+use crate::log::choice::{LogCondition, Member, NOT_CHOSEN};
 use forebay_http::coding::Coding;
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
@@ -81,7 +81,7 @@ written!(
 );
 written!(Rate, "a rate such as \"300/s\", \"10/m\" (minute) or \"1/h\", or \"unlimited\"");
 
-written!(Condition, "a condition such as \"status=5xx\", \"class!=gold\" or \"site=shop\"");
+written!(LogCondition, "a condition such as \"status=5xx\", \"class!=gold\" or \"site=shop\"");
 
 impl Written for Member {
     const EXPECTED: &'static str = "a member of JSON lines such as \"status\"";
@@ -143,15 +143,15 @@ impl Written for ScopeRegex {
 
 /// The directories whose contents are shown: all, none, or those of some paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing(pub Vec<Scope>);
+pub struct ListingPaths(pub Vec<Scope>);
 
-impl From<bool> for Listing {
-    fn from(is_on: bool) -> Listing {
-        Listing(is_on.then(Scope::any).into_iter().collect())
+impl From<bool> for ListingPaths {
+    fn from(is_on: bool) -> ListingPaths {
+        ListingPaths(is_on.then(Scope::any).into_iter().collect())
     }
 }
 
-impl Value for Listing {
+impl Value for ListingPaths {
     fn form(&self) -> Form {
         Form::SwitchOrList
     }
@@ -160,7 +160,7 @@ impl Value for Listing {
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
         match text.parse::<bool>() {
-            Ok(is_on) => *self = Listing::from(is_on),
+            Ok(is_on) => *self = ListingPaths::from(is_on),
             Err(_) => self.0.set(text)?,
         }
         Ok(())
@@ -299,9 +299,9 @@ impl Value for MediaTypes {
 
 /// The fields a header rule sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields(pub Vec<(FieldName, FieldValue)>);
+pub struct HeaderFields(pub Vec<(FieldName, FieldValue)>);
 
-impl Value for Fields {
+impl Value for HeaderFields {
     fn form(&self) -> Form {
         Form::Table
     }
@@ -327,9 +327,9 @@ impl Value for Fields {
 
 /// Users, with the hashes of their passwords.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Users(pub Vec<User>);
+pub struct UserList(pub Vec<User>);
 
-impl Value for Users {
+impl Value for UserList {
     fn form(&self) -> Form {
         Form::Table
     }
@@ -355,7 +355,7 @@ impl Value for Users {
 
 /// The status of a redirect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status(pub u16);
+pub struct RedirectStatus(pub u16);
 
 /// The status of a redirect to https, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,13 +389,13 @@ impl Value for HttpsStatus {
     }
 }
 
-impl Default for Status {
-    fn default() -> Status {
-        Status(Redirect::DEFAULT_STATUS)
+impl Default for RedirectStatus {
+    fn default() -> RedirectStatus {
+        RedirectStatus(Redirect::DEFAULT_STATUS)
     }
 }
 
-impl Value for Status {
+impl Value for RedirectStatus {
     fn form(&self) -> Form {
         Form::Number
     }
@@ -409,7 +409,7 @@ impl Value for Status {
             found: format!("the number {text}"),
             near: None,
         };
-        *self = Status(status.ok_or_else(wrong)?);
+        *self = RedirectStatus(status.ok_or_else(wrong)?);
         Ok(())
     }
     fn show(&self) -> String {

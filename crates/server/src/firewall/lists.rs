@@ -4,7 +4,7 @@
 //! needs more than an address, or a rule before decides otherwise, the connection is left to it: an
 //! address too many there changes nothing but the costs.
 
-use super::ruleset::List;
+use super::ruleset::AddressList;
 use forebay_policy::JudgePhase;
 use forebay_policy::Policy;
 use forebay_policy::endpoint::{Addresses, Endpoint};
@@ -15,15 +15,16 @@ use std::net::{IpAddr, Ipv6Addr};
 pub const MOST_RANGES: usize = 65_536;
 
 /// The lists of a policy, in the order of its rules; and the name of the first rule that found no room.
-pub fn of(policy: &Policy) -> (Vec<List>, Option<String>) {
-    let (mut lists, mut left) = (Vec::<List>::new(), None);
+pub fn of(policy: &Policy) -> (Vec<AddressList>, Option<String>) {
+    let (mut lists, mut left) = (Vec::<AddressList>::new(), None);
     let mut free = MOST_RANGES;
     for rule in policy.rules() {
         let decides = rule.action.is_some() || rule.stop;
         if !rule.is_for_connections() || !decides {
             continue;
         }
-        let list = List { is_dropped: is_dropped(rule), ranges: ranges(&rule.conditions.client) };
+        let list =
+            AddressList { is_dropped: is_dropped(rule), ranges: ranges(&rule.conditions.client) };
         let Some(rest) = free.checked_sub(list.ranges.as_ref().map_or(0, Vec::len)) else {
             // what stands behind it may not be dropped, either
             left = Some(rule.name.clone());
@@ -105,7 +106,7 @@ mod tests {
         Rule { name: client.join(" "), conditions, action, ..Rule::default() }
     }
 
-    fn shown(list: &List) -> String {
+    fn shown(list: &AddressList) -> String {
         let what = if list.is_dropped { "drop" } else { "leave" };
         let range = |(first, last): &(IpAddr, IpAddr)| format!(" {first}-{last}");
         let ranges = list.ranges.as_ref().map(|ranges| ranges.iter().map(range).collect());
@@ -122,7 +123,7 @@ mod tests {
             "0.0.0.1",
             "fd00::/16",
         ]));
-        let list = List { is_dropped: true, ranges: found };
+        let list = AddressList { is_dropped: true, ranges: found };
         let v6 = "fd00::-fd00:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
         assert_eq!(shown(&list), format!("drop 0.0.0.1-0.0.0.1 10.0.0.0-10.0.1.255 {v6}"));
         assert_eq!(ranges(&endpoints(&["*"])), None);
@@ -169,8 +170,8 @@ mod tests {
     }
 
     /// What a firewall with these lists does with a SYN.
-    fn drops(lists: &[List], client: IpAddr) -> bool {
-        let holds = |list: &&List| {
+    fn drops(lists: &[AddressList], client: IpAddr) -> bool {
+        let holds = |list: &&AddressList| {
             list.ranges.as_ref().is_none_or(|ranges| {
                 let is_in = |(first, last): &(IpAddr, IpAddr)| {
                     first.is_ipv4() == client.is_ipv4() && (*first..=*last).contains(&client)

@@ -2,8 +2,8 @@
 
 use super::links;
 use crate::config::{
-    Access, AdminListen, Config, ControlSocket, Count, Endpoint, KeepAliveLaw, Listen, Listener,
-    Rate, Site, Size, StageAddress, Switch,
+    AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
+    ListenEndpoint, ListenerConfig, SiteConfig, Size, StageAddress, Switch,
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
@@ -180,7 +180,7 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
 
 /// All applications behind.
 fn applications(config: &Config) -> impl Iterator<Item = settings::ApplicationSettings> {
-    config.sites.iter().flat_map(Site::applications)
+    config.sites.iter().flat_map(SiteConfig::applications)
 }
 
 /// The largest body of a request that is passed on: how large one may be for an application, respond decides.
@@ -220,7 +220,7 @@ impl Config {
     /// What one stage makes of it.
     #[must_use]
     pub fn at(mut self, place: Place) -> Config {
-        self.control.socket = ControlSocket::Off;
+        self.control.socket = ControlSocketChoice::Off;
         if place.role != Role::Receive {
             self.stands_behind(&place);
         }
@@ -231,12 +231,12 @@ impl Config {
     /// Clients are met by another stage: what is for them is done there.
     fn stands_behind(&mut self, place: &Place) {
         let listen = Listen::Unix(place.socket(place.role, place.instance));
-        self.listeners = vec![Listener {
-            listen: vec![Endpoint { listen, tls: false }],
+        self.listeners = vec![ListenerConfig {
+            listen: vec![ListenEndpoint { listen, tls: false }],
             engine: Engine::Isolated,
             // there are as many processes as are wanted
-            workers: Count::Fixed(1),
-            ..Listener::default()
+            workers: AutoCount::Fixed(1),
+            ..ListenerConfig::default()
         }];
         self.trusted_proxies = Network::parse("unix").into_iter().collect();
         self.classes.clear();
@@ -244,9 +244,9 @@ impl Config {
         self.agent = Switch::Off;
         self.admin.listen = AdminListen::default();
         self.admin.token_file = None;
-        self.log.access = Access::Off;
+        self.log.access = AccessLog::Off;
         for site in &mut self.sites {
-            site.log.access = Access::Off;
+            site.log.access = AccessLog::Off;
             site.tls = Default::default();
         }
         let limits = &mut self.limits;
@@ -259,12 +259,12 @@ impl Config {
             limits.body_bytes = Size(u64::MAX);
         }
         // each request has a connection of its own here, and receive has counted the clients
-        limits.connections = Count::Auto;
-        limits.connections_per_client = Count::Fixed(u64::from(u32::MAX));
+        limits.connections = AutoCount::Auto;
+        limits.connections_per_client = AutoCount::Fixed(u64::from(u32::MAX));
         limits.requests_per_connection = 0;
         // another stage has one under way on a connection
         limits.streams = STREAMS;
-        limits.send_rate = Rate(0);
+        limits.send_rate = ByteRate(0);
         // clients are receive's, and so is the order in which their answers go on
         self.send_order = SendOrder::default();
         self.keep_alive.law = KeepAliveLaw::Constant;

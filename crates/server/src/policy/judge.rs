@@ -5,7 +5,7 @@ use super::window::{Pass, WindowPoint};
 use super::{Facts, InForce, Judged, RuleNumber, Trace};
 use crate::client::TrustedProxies;
 use crate::gate::Enforced;
-use crate::identity::{Brought, Remembered, Verifier};
+use crate::identity::{PresentedToken, Remembered, Verifier};
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_control::gather::Gather;
 use forebay_http::client::ClientKey;
@@ -32,7 +32,7 @@ pub struct Judge {
 
 /// What is known of a client besides its request.
 #[derive(Clone, Copy)]
-pub struct Known<'k> {
+pub struct JudgeContext<'k> {
     /// Whose word about clients counts.
     pub trusted: &'k TrustedProxies,
     /// How identities are found.
@@ -45,7 +45,7 @@ pub struct Known<'k> {
 
 /// What is kept with a connection from one request to the next.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct ConnectionRecord {
     /// What it has asked for, as far as rules count that.
     pub counts: policy::ConnectionCounts,
     /// The identity it has proven.
@@ -143,11 +143,11 @@ impl Judge {
     pub fn request(
         &mut self,
         request: &Request<'_>,
-        standing: &mut Standing,
-        known: Known<'_>,
+        standing: &mut ConnectionRecord,
+        known: JudgeContext<'_>,
         now_ns: u64,
     ) -> Verdict<Option<Ticket>> {
-        let Standing { counts, identity } = standing;
+        let ConnectionRecord { counts, identity } = standing;
         let (decisions, client, brought) = self.decide(request, known, identity);
         let InForce { state, slots, number, .. } = &*self.in_force;
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
@@ -196,14 +196,14 @@ impl Judge {
     fn decide(
         &mut self,
         request: &Request<'_>,
-        known: Known<'_>,
+        known: JudgeContext<'_>,
         remembered: &mut Remembered,
-    ) -> (Decisions, SocketAddr, Brought) {
+    ) -> (Decisions, SocketAddr, PresentedToken) {
         let Judge { in_force, needs, facts, metrics, .. } = self;
         let normal = if needs.path { request.path().ok() } else { None };
         let path = known.bare_path.or(normal.as_deref());
         let mut facts = facts.of(*needs, request, path, known.trusted);
-        let (client, mut brought) = (facts.ends.client, Brought::Nothing);
+        let (client, mut brought) = (facts.ends.client, PresentedToken::Nothing);
         if needs.identity
             && let Some(verifier) = known.verifier
         {
@@ -424,7 +424,7 @@ fn verdict<T>(refused: &PolicyRefusal, ticket: T) -> Verdict<T> {
 mod tests {
     use super::*;
     use crate::config::parse;
-    use crate::plan::{Machine, Plan};
+    use crate::plan::{MachineResources, Plan};
     use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
     use forebay_metrics::{ClassTotals, Totals};
@@ -450,7 +450,7 @@ action = "reset"
     impl Loop {
         fn new(window_point: WindowPoint) -> Loop {
             let config = parse(POLICY, "/etc/forebay.toml").unwrap();
-            let machine = Machine { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
+            let machine = MachineResources { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
             let mut plan = Plan::new(&config, &machine).unwrap();
             plan.ranks.slots = [ClassSlot(0)].into();
             let metrics = Arc::new(Local::default());
@@ -467,8 +467,9 @@ action = "reset"
             let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
             let normal_path = NormalPath::default();
             let request = Request::new(&head, &peer, &normal_path);
-            let (trusted, mut standing) = (TrustedProxies::default(), Standing::default());
-            let known = Known { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
+            let (trusted, mut standing) = (TrustedProxies::default(), ConnectionRecord::default());
+            let known =
+                JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
             self.judge.request(&request, &mut standing, known, 1_000_000_000)
         }
 

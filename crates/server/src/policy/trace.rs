@@ -1,7 +1,7 @@
 //! What is remembered of how a request was judged, for the access log.
 
 use super::InForce;
-use crate::identity::Brought;
+use crate::identity::PresentedToken;
 use forebay_metrics::{ClassSlot, RefusalReason};
 use std::num::NonZeroU32;
 
@@ -15,7 +15,7 @@ pub struct Trace {
     /// Why it was refused, and the rule that did, if one did.
     pub refused: Option<(RefusalReason, Option<RuleNumber>)>,
     /// What it has brought to prove an identity.
-    pub brought: Brought,
+    pub brought: PresentedToken,
     /// The [number](InForce::number) of the policy whose rules are meant.
     pub policy: u32,
 }

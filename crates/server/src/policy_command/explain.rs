@@ -3,7 +3,7 @@
 
 use crate::client::TrustedProxies;
 use crate::config::{Config, IdentitySettings, Listen};
-use crate::identity::{Brought, Keys, KeysError, Remembered, Verifier};
+use crate::identity::{Keys, KeysError, PresentedToken, Remembered, Verifier};
 use crate::policy::Facts;
 use forebay_conn::{Peer, Request};
 use forebay_http::head::{Head, HeadError, Lines, ParsedHead};
@@ -153,7 +153,7 @@ impl Question {
         let normal = request.path();
         let (verifier, mut remembered) = (verifier(config, policy), Remembered::default());
         let mut facts = facts.of(all, &request, normal.as_deref().ok(), &trusted);
-        let (by, mut brought) = (facts.ends.client.ip(), Brought::Nothing);
+        let (by, mut brought) = (facts.ends.client.ip(), PresentedToken::Nothing);
         if let Some(Ok(verifier)) = &verifier {
             (facts.identity, brought) = verifier.identify(head, by, unix_s(), &mut remembered);
         }
@@ -184,7 +184,7 @@ impl Question {
             (None, ..) => {}
             (Some(Err(error)), ..) => writeln!(f, "identity     unknown: the keys {error}")?,
             (_, Some(name), _) => writeln!(f, "identity     {name}")?,
-            (_, None, Brought::Rejected(why)) => writeln!(f, "identity     none: {why}")?,
+            (_, None, PresentedToken::Rejected(why)) => writeln!(f, "identity     none: {why}")?,
             (_, None, _) => writeln!(f, "identity     none: it sends no such cookie")?,
         }
         write!(f, "{}", self.told(&policy.explain_request(&facts, self.overload)))
