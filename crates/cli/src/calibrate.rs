@@ -31,8 +31,8 @@ mod told;
 pub(crate) use error::CalibrateError;
 
 use bench::{Bench, Length};
-use costs::{Point, file_name, text_name};
-use crossover::{Pairs, Two};
+use costs::{CostPoint, file_name, text_name};
+use crossover::{MeasuredPairs, Two};
 use factors::{Factors, Grid};
 use forebay_control::allocation::{self, Law, PHASES};
 use forebay_control::regression::Fit;
@@ -42,7 +42,7 @@ use forebay_server::plan::{MachineResources, Plan};
 use forebay_sys::folder::Folder;
 use forebay_sys::process;
 use progress::Bar;
-use server::Server;
+use server::ServerProcess;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -216,12 +216,12 @@ fn kept(file_bytes: u64, segment_bytes: u64) -> String {
 /// How a server with what was found does beside one with what there was before.
 #[derive(Debug)]
 struct Held {
-    pairs: Vec<Pairs>,
+    pairs: Vec<MeasuredPairs>,
     names: [&'static str; 2],
     /// A file that is sent in other bytes.
     differs: Option<String>,
     /// What was given beside the defaults.
-    given: Option<Vec<Pairs>>,
+    given: Option<Vec<MeasuredPairs>>,
 }
 
 impl Held {
@@ -235,7 +235,7 @@ impl Held {
     /// with a probability of 95 %, if they surely lose something. Loss and gain are measured in rounds of their own,
     /// so their errors add up as those of a quotient.
     fn recovered(&self) -> Option<[f64; 3]> {
-        let logs = |pairs: &[Pairs]| {
+        let logs = |pairs: &[MeasuredPairs]| {
             let [mean, _, high] = crossover::interval(pairs).map(f64::ln);
             (mean, high - mean)
         };
@@ -252,18 +252,18 @@ impl Held {
 /// Everything that was found.
 #[derive(Debug)]
 struct Found {
-    in_pieces: Vec<Pairs>,
-    by_file: Vec<Pairs>,
+    in_pieces: Vec<MeasuredPairs>,
+    by_file: Vec<MeasuredPairs>,
     file_bytes: u64,
     segment_bytes: u64,
     /// What was found beside what there was, if they are not the same.
     held: Option<Held>,
-    points: Vec<Point>,
+    points: Vec<CostPoint>,
     fit: Fit,
     /// Those of the fit, if it is good enough, or those that there were.
     costs: Costs,
-    hot: phases::Times,
-    cold: phases::Times,
+    hot: phases::PhaseTimes,
+    cold: phases::PhaseTimes,
     factors: Factors,
     /// What the load that shifts takes with the default factors, if others were given, ms.
     default_ms: Option<f64>,
@@ -328,8 +328,9 @@ fn measure(
     let root = scratch.path().join("site");
     fs::create_dir(&root).map_err(CalibrateError::io("cannot make the folder", &root))?;
     write_files(&root, scope)?;
-    let start =
-        |name: &str, lines: &str| Server::start(&root, name, lines, bench.server_core, &bench.stop);
+    let start = |name: &str, lines: &str| {
+        ServerProcess::start(&root, name, lines, bench.server_core, &bench.stop)
+    };
     let pair = |names, (sizes, rounds, length): (&[u64], u32, Length), one: &str, other: &str| {
         let names: [&'static str; 2] = names;
         let servers = [start(names[0], one)?, start(names[1], other)?];
@@ -433,9 +434,9 @@ mod tests {
     use super::*;
 
     /// Pairs of three sizes in which the first costs these parts of the second, round by round.
-    fn of(ratios: &[f64]) -> Vec<Pairs> {
+    fn of(ratios: &[f64]) -> Vec<MeasuredPairs> {
         let pairs = ratios.iter().map(|ratio| (10.0 * ratio, 10.0)).collect::<Vec<_>>();
-        [1, 2, 3].map(|bytes| Pairs { bytes, pairs: pairs.clone() }).into()
+        [1, 2, 3].map(|bytes| MeasuredPairs { bytes, pairs: pairs.clone() }).into()
     }
 
     fn held(found: &[f64], given: Option<&[f64]>) -> Held {

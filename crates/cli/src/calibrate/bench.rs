@@ -2,7 +2,7 @@
 
 use super::error::CalibrateError;
 use super::progress::Bar;
-use super::server::Server;
+use super::server::ServerProcess;
 use forebay_load::{ClientGroup, LoadModel, LoadPlan, LoadTarget};
 use forebay_sys::schedule::Spent;
 use std::sync::Arc;
@@ -62,7 +62,12 @@ impl Bench {
     }
 
     /// A group that asks a server for one path over so many connections.
-    pub(super) fn group(&self, server: &Server, path: &str, connections: u32) -> ClientGroup {
+    pub(super) fn group(
+        &self,
+        server: &ServerProcess,
+        path: &str,
+        connections: u32,
+    ) -> ClientGroup {
         let (address, path) = (server.address(), format!("/{path}"));
         let target = LoadTarget { address, is_tls: false, authority: address.to_string(), path };
         let mut group = ClientGroup::new("calibrate", target);
@@ -75,7 +80,7 @@ impl Bench {
     /// is called ten times a second while it lasts.
     pub(super) fn measure(
         &self,
-        server: &Server,
+        server: &ServerProcess,
         group: ClientGroup,
         length: Length,
         each: &mut dyn FnMut(),

@@ -5,7 +5,7 @@
 use super::bench::{Bench, Length};
 use super::costs::file_name;
 use super::error::CalibrateError;
-use super::server::Server;
+use super::server::ServerProcess;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const CONNECTIONS: u32 = 32;
 
 /// Processor time per answer of one size, µs, pair by pair.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Pairs {
+pub(super) struct MeasuredPairs {
     pub(super) bytes: u64,
     /// Of the first server, and of the second.
     pub(super) pairs: Vec<(f64, f64)>,
@@ -23,10 +23,10 @@ pub(super) struct Pairs {
 /// Two servers, and what they are called.
 pub(super) struct Two<'s> {
     pub(super) names: [&'static str; 2],
-    pub(super) servers: [&'s Server; 2],
+    pub(super) servers: [&'s ServerProcess; 2],
 }
 
-impl Pairs {
+impl MeasuredPairs {
     /// The median of the first divided by the second, each ratio made within a pair.
     pub(super) fn ratio(&self) -> f64 {
         median(self.pairs.iter().map(|(first, second)| first / second))
@@ -45,9 +45,10 @@ pub(super) fn measure(
     sizes: &[u64],
     rounds: u32,
     length: Length,
-) -> Result<Vec<Pairs>, CalibrateError> {
+) -> Result<Vec<MeasuredPairs>, CalibrateError> {
     let [one, other] = two.names;
-    let mut all: Vec<_> = sizes.iter().map(|&bytes| Pairs { bytes, pairs: Vec::new() }).collect();
+    let mut all: Vec<_> =
+        sizes.iter().map(|&bytes| MeasuredPairs { bytes, pairs: Vec::new() }).collect();
     for round in 1..=rounds {
         for pairs in &mut all {
             let bytes = pairs.bytes;
@@ -89,16 +90,16 @@ pub(super) fn first_difference(
 }
 
 /// How much the first costs compared with the second over all sizes: the geometric mean.
-pub(super) fn mean(all: &[Pairs]) -> f64 {
+pub(super) fn mean(all: &[MeasuredPairs]) -> f64 {
     let sum: f64 = all.iter().map(|pairs| pairs.ratio().ln()).sum();
     (sum / all.len().max(1) as f64).exp()
 }
 
 /// The mean, and between which figures it lies with a probability of 95 %, as far as the pairs of a round
 /// tell: each round has one of every size.
-pub(super) fn interval(all: &[Pairs]) -> [f64; 3] {
+pub(super) fn interval(all: &[MeasuredPairs]) -> [f64; 3] {
     let rounds = all.iter().map(|pairs| pairs.pairs.len()).min().unwrap_or(0);
-    let log = |pairs: &Pairs, round: usize| {
+    let log = |pairs: &MeasuredPairs, round: usize| {
         let (first, second) = pairs.pairs[round];
         (first / second).ln()
     };
@@ -124,7 +125,7 @@ const LEAST_GAIN: f64 = 0.05;
 /// cost, summed as logarithms so that large sizes do not decide alone. One size that noise has turned
 /// around does not move it. The line stays at `preset` unless another one gains [`LEAST_GAIN`], and is
 /// never below the smallest size: of what is smaller nothing is known.
-pub(super) fn file_bytes(all: &[Pairs], preset: u64) -> u64 {
+pub(super) fn file_bytes(all: &[MeasuredPairs], preset: u64) -> u64 {
     let smallest = all.first().map_or(preset, |pairs| pairs.bytes);
     let (mut sum, mut best, mut of_preset) = (0.0, (0.0, smallest), 0.0);
     for pairs in all {
@@ -140,7 +141,7 @@ pub(super) fn file_bytes(all: &[Pairs], preset: u64) -> u64 {
 }
 
 /// The pairs for people.
-pub(super) fn table(all: &[Pairs], names: [&str; 2]) -> String {
+pub(super) fn table(all: &[MeasuredPairs], names: [&str; 2]) -> String {
     let [one, other] = names.map(|name| format!("{name} µs"));
     let mut text = format!("{:>9} {one:>13} {other:>13} {:>6}\n", "bytes", "ratio");
     for pairs in all {
@@ -172,8 +173,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use super::*;
 
-    fn of(ratios: &[f64]) -> Vec<Pairs> {
-        let pairs = |(at, ratio): (usize, &f64)| Pairs {
+    fn of(ratios: &[f64]) -> Vec<MeasuredPairs> {
+        let pairs = |(at, ratio): (usize, &f64)| MeasuredPairs {
             bytes: 1 << (10 + at),
             pairs: vec![(10.0 * ratio, 10.0), (20.0 * ratio, 20.0)],
         };
@@ -208,17 +209,17 @@ mod tests {
         let [mean, low, high] = interval(&of(&[0.5, 2.0]));
         assert!([mean, low, high].iter().all(|figure| (figure - 1.0).abs() < 1e-9));
         let pairs = vec![(1.0, 1.0), (1.1, 1.0), (1.0, 1.1)];
-        let [mean, low, high] = interval(&[Pairs { bytes: 1, pairs }]);
+        let [mean, low, high] = interval(&[MeasuredPairs { bytes: 1, pairs }]);
         assert!((mean - 1.0).abs() < 1e-9 && (low * high - 1.0).abs() < 1e-9);
         // 4.30 standard errors of three logarithms, 0 and twice 0.0953
         assert!((high.ln() - 4.30 * 0.0953 / 3f64.sqrt()).abs() < 1e-4, "{high}");
-        let one = Pairs { bytes: 1, pairs: vec![(1.0, 1.0)] };
+        let one = MeasuredPairs { bytes: 1, pairs: vec![(1.0, 1.0)] };
         assert_eq!(interval(&[one])[2], f64::INFINITY);
     }
 
     #[test]
     fn ratios_are_made_within_pairs() {
-        let pairs = Pairs { bytes: 1, pairs: vec![(1.0, 2.0), (30.0, 40.0), (5.0, 4.0)] };
+        let pairs = MeasuredPairs { bytes: 1, pairs: vec![(1.0, 2.0), (30.0, 40.0), (5.0, 4.0)] };
         assert!((pairs.ratio() - 0.75).abs() < 1e-12);
         assert!(table(&[pairs], ["one", "other"]).contains("  0.75"));
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// What is shown.
-pub(crate) enum Live {
+pub(crate) enum ProgressDisplay {
     /// The line on a terminal.
     Line(ProgressBar),
     /// Lines that stay; the next one when so much time has passed.
@@ -20,21 +20,25 @@ pub(crate) enum Live {
     Nothing,
 }
 
-impl Live {
+impl ProgressDisplay {
     /// `is_wanted`: also where standard error is no terminal.
-    pub(crate) fn new(is_wanted: bool) -> Live {
+    pub(crate) fn new(is_wanted: bool) -> ProgressDisplay {
         if !stderr().is_terminal() {
-            return if is_wanted { Live::Lines(PERIOD) } else { Live::Nothing };
+            return if is_wanted {
+                ProgressDisplay::Lines(PERIOD)
+            } else {
+                ProgressDisplay::Nothing
+            };
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
         let style = ProgressStyle::with_template("{bar:12} {prefix}  {wide_msg}");
-        style.map_or(Live::Nothing, |style| Live::Line(bar.with_style(style)))
+        style.map_or(ProgressDisplay::Nothing, |style| ProgressDisplay::Line(bar.with_style(style)))
     }
 
     /// Shows how things stand.
     pub(crate) fn show(&mut self, progress: &RunProgress) {
         match self {
-            Live::Line(bar) => {
+            ProgressDisplay::Line(bar) => {
                 if let Some(total) = progress.total {
                     bar.set_length(total.as_millis() as u64);
                     bar.set_position(progress.elapsed.as_millis() as u64);
@@ -42,18 +46,18 @@ impl Live {
                 bar.set_prefix(time(progress));
                 bar.set_message(groups(progress));
             }
-            Live::Lines(next) if progress.elapsed >= *next => {
+            ProgressDisplay::Lines(next) if progress.elapsed >= *next => {
                 *next = progress.elapsed + PERIOD;
                 // there is nowhere left to tell it if this fails
                 let _ = writeln!(stderr(), "{}  {}", time(progress), groups(progress));
             }
-            Live::Lines(_) | Live::Nothing => {}
+            ProgressDisplay::Lines(_) | ProgressDisplay::Nothing => {}
         }
     }
 
     /// Removes the line, so that the result stands alone.
     pub(crate) fn end(&mut self) {
-        if let Live::Line(bar) = self {
+        if let ProgressDisplay::Line(bar) = self {
             bar.finish_and_clear();
         }
     }
