@@ -157,8 +157,8 @@ impl<H: Handler> Protocol<H> for Http<H> {
     }
 
     #[inline]
-    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
-        of_either!(self, http => http.standing(id))
+    fn rank_and_client(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
+        of_either!(self, http => http.rank_and_client(id))
     }
 
     #[inline]

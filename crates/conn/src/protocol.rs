@@ -123,7 +123,7 @@ pub trait Protocol<H: Handler> {
     }
 
     /// The rank of a request, and its client, if that is not the connection's.
-    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>);
+    fn rank_and_client(&self, id: RequestId) -> (Rank, Option<IpAddr>);
 
     /// The same for the connection while it has no request: for the last one.
     fn rank(&self) -> Rank;

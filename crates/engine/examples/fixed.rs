@@ -25,7 +25,7 @@ impl HandlerTypes for Fixed {
     type Relay = NoRelay;
     type Line = NoLine;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Process for Fixed {

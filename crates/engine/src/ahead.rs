@@ -157,15 +157,16 @@ impl<H: Handler> Ahead<H> {
     }
 
     fn push(&mut self, served: Served<H>) {
-        let standing = served.standing_at_rest(&self.ranks);
-        self.waiting.push(standing, (Waiting::Accepted(Box::new(served)), clock::monotonic_ns()));
+        let ranked_client = served.ranked_client_at_rest(&self.ranks);
+        self.waiting
+            .push(ranked_client, (Waiting::Accepted(Box::new(served)), clock::monotonic_ns()));
     }
 
     fn push_listener(&mut self, rank: Rank, index: usize) {
         // no client has such a number
         let client = u64::MAX - index as u64;
-        let standing = RankedClient { rank: rank.0, client };
-        self.waiting.push(standing, (Waiting::Queued(rank, index), clock::monotonic_ns()));
+        let ranked_client = RankedClient { rank: rank.0, client };
+        self.waiting.push(ranked_client, (Waiting::Queued(rank, index), clock::monotonic_ns()));
     }
 
     /// The connection that is next while so many threads are `free`. Those whose clients have left meanwhile are

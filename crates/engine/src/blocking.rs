@@ -149,8 +149,8 @@ impl<'c, H: Handler> Blocking<'c, H> {
     ) -> Result<(), Gone> {
         let Some(permits) = &self.stock.permits else { return Ok(()) };
         self.rest();
-        let standing = served.standing(&self.stock.ranks, id);
-        let mut asked = permits.ask(standing);
+        let ranked_client = served.ranked_client(&self.stock.ranks, id);
+        let mut asked = permits.ask(ranked_client);
         let mut left_ms = timeout_ms;
         let mut step_ms = REST_MS;
         loop {
@@ -180,7 +180,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
     /// Until one more job that blocks may begin, or has waited long enough.
     fn await_job_permit(&mut self, served: &Served<H>, id: RequestId) {
         let Some(permits) = &self.stock.job_permits else { return };
-        let asked = permits.ask(served.standing(&self.stock.ranks, id));
+        let asked = permits.ask(served.ranked_client(&self.stock.ranks, id));
         if let Ok(permit) = asked.wait(JOB_PATIENCE) {
             let slot = self.stock.ranks.slot(permit.rank());
             self.worker.metrics.waited(slot, permit.waited_ns);

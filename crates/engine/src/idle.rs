@@ -37,9 +37,9 @@ impl Idle {
 
     /// The connection with this token is idle from now on. The key is for when it is no longer.
     #[inline]
-    pub(crate) fn add(&mut self, standing: RankedClient, token: u64) -> Option<Key> {
-        let rank = self.reversed(standing.rank);
-        self.tokens.as_mut()?.push(rank, standing.client, 1, token).ok()
+    pub(crate) fn add(&mut self, ranked_client: RankedClient, token: u64) -> Option<Key> {
+        let rank = self.reversed(ranked_client.rank);
+        self.tokens.as_mut()?.push(rank, ranked_client.client, 1, token).ok()
     }
 
     /// The connection that had this key, if it had one, is no longer idle.

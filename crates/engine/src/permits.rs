@@ -103,11 +103,11 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The calling thread wants one, for work of this standing.
-    pub(crate) fn ask(&self, standing: RankedClient) -> PermitWait<'_> {
+    /// The calling thread wants one, for work that counts for this rank and client.
+    pub(crate) fn ask(&self, ranked_client: RankedClient) -> PermitWait<'_> {
         let waiter = Arc::new(Waiter { thread: thread::current(), granted: OnceLock::new() });
         let since_ns = clock::monotonic_ns();
-        let RankedClient { rank, client } = standing;
+        let RankedClient { rank, client } = ranked_client;
         let mut state = self.lock();
         // there is always room: one entry per thread
         let key = state.waiting.push(rank, client, 1, Arc::clone(&waiter)).ok();

@@ -58,8 +58,8 @@ impl ReadyQueue {
 
     /// This request is there. `None` if there is no room, which there always is for as many as there
     /// may be.
-    pub(crate) fn join(&mut self, standing: RankedClient, request: RequestKey) -> Option<Key> {
-        let RankedClient { rank, client } = standing;
+    pub(crate) fn join(&mut self, ranked_client: RankedClient, request: RequestKey) -> Option<Key> {
+        let RankedClient { rank, client } = ranked_client;
         self.queue.push(rank, client, 1, (request, clock::monotonic_ns())).ok()
     }
 

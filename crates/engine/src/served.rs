@@ -302,16 +302,16 @@ impl<H: Handler> Served<H> {
 
     /// The rank and the client that the work for this request counts for.
     #[inline]
-    pub fn standing(&self, ranks: &Ranks, id: RequestId) -> RankedClient {
-        let (rank, client) = self.conn.standing(id);
+    pub fn ranked_client(&self, ranks: &Ranks, id: RequestId) -> RankedClient {
+        let (rank, client) = self.conn.rank_and_client(id);
         let client = client.unwrap_or_else(|| self.peer.address().ip());
         RankedClient { rank: ranks.clamp(rank), client: ClientKey::of(client).as_u64() }
     }
 
     /// The rank and the client of the connection while it has no request.
     #[inline]
-    pub fn standing_at_rest(&self, ranks: &Ranks) -> RankedClient {
-        self.standing(ranks, self.conn.awaits().id)
+    pub fn ranked_client_at_rest(&self, ranks: &Ranks) -> RankedClient {
+        self.ranked_client(ranks, self.conn.awaits().id)
     }
 
     /// Whether nothing of a request is there: all it needs is to be waited for.

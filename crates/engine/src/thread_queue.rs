@@ -33,8 +33,8 @@ impl<T> ThreadQueue<T> {
     }
 
     /// One more has come.
-    pub(crate) fn push(&mut self, standing: RankedClient, item: T) {
-        self.new.push((standing, item));
+    pub(crate) fn push(&mut self, ranked_client: RankedClient, item: T) {
+        self.new.push((ranked_client, item));
     }
 
     /// The next, for one of so many threads that are free. How long it has the thread goes back to

@@ -119,7 +119,7 @@ impl<H: Handler> Worker<H> {
         id: RequestId,
         event: Option<EventOf<H>>,
     ) -> Fate<H::Job> {
-        let (rank, _) = served.conn.standing(id);
+        let (rank, _) = served.conn.rank_and_client(id);
         self.some_steps(served, event, Steps::Answer(rank))
     }
 

@@ -280,7 +280,7 @@ impl State {
     /// Counts a request that was admitted for its connection, and says whether it is its last: its rule
     /// or its class has had enough of them. Counts go on under another state.
     #[inline]
-    pub fn is_last(&self, decisions: &Decisions, standing: &mut ConnectionCounts) -> bool {
+    pub fn is_last(&self, decisions: &Decisions, counts: &mut ConnectionCounts) -> bool {
         if !self.counts_requests {
             return false;
         }
@@ -290,7 +290,7 @@ impl State {
         let limits = [of_rule, of_class.and_then(Option::as_ref)];
         let mut is_last = false;
         for limit in limits.into_iter().flatten() {
-            is_last |= standing.count(limit);
+            is_last |= counts.count(limit);
         }
         is_last
     }

@@ -210,7 +210,7 @@ impl HandlerTypes for AdminService {
     type Relay = NoRelay;
     type Line = NoLine;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Handler for AdminService {

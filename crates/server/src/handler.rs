@@ -206,7 +206,7 @@ impl HandlerTypes for FastLane {
     type Line = PendingLine;
     /// `None` where there is no policy.
     type Ticket = Option<Ticket>;
-    type Standing = ConnectionRecord;
+    type Record = ConnectionRecord;
 }
 
 impl Handler for FastLane {
@@ -248,7 +248,7 @@ impl Admission for FastLane {
     fn verdict(
         &mut self,
         request: &Request<'_>,
-        standing: &mut ConnectionRecord,
+        record: &mut ConnectionRecord,
     ) -> Verdict<Option<Ticket>> {
         self.keep_up();
         match &mut self.judge {
@@ -258,7 +258,7 @@ impl Admission for FastLane {
                 let (trusted, unix_ms) = (&*self.trusted, self.now.unix_ms);
                 let bare = if judge.asks_path() { self.site.bare_path(request) } else { None };
                 let known = JudgeContext { trusted, verifier, unix_ms, bare_path: bare.as_deref() };
-                judge.request(request, standing, known, clock::monotonic_ns())
+                judge.request(request, record, known, clock::monotonic_ns())
             }
         }
     }

@@ -72,7 +72,7 @@ pub struct ApplicationRequest {
     /// The [hash](crate::balance::hash) of what the request is balanced by.
     pub key: u64,
     /// Its rank and client, among those that wait.
-    pub standing: RequestOwner,
+    pub owner: RequestOwner,
     /// What a new connection begins with.
     pub preface: Vec<u8>,
     /// The head of the request, or its beginning for an application that speaks FastCGI.
@@ -98,7 +98,7 @@ impl ApplicationRequest {
             may_ask: Ok(()),
             method,
             key,
-            standing: owner,
+            owner,
             preface: Vec::new(),
             head,
             written,
@@ -121,17 +121,8 @@ impl<T> Exchange<T> {
         pool: &mut ConnectionPool,
         now_ms: u64,
     ) -> Result<Box<Exchange<T>>, Unavailable> {
-        let ApplicationRequest {
-            may_ask,
-            method,
-            key,
-            standing,
-            preface,
-            head,
-            written,
-            copy,
-            log,
-        } = ask;
+        let ApplicationRequest { may_ask, method, key, owner, preface, head, written, copy, log } =
+            ask;
         let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.needs_http1);
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
@@ -152,7 +143,7 @@ impl<T> Exchange<T> {
             (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
             (_, Framing::Chunked) => true,
         };
-        let asking = || Asking { standing, key, ..Asking::default() };
+        let asking = || Asking { owner, key, ..Asking::default() };
         let asks = instance.is_none() && !spools;
         let asked = asks.then(|| may_ask.and_then(|()| application.upstreams().ask(asking())));
         let limits = application.settings().limits();
@@ -176,7 +167,7 @@ impl<T> Exchange<T> {
             is_http2,
             method,
             key,
-            standing,
+            owner,
             slot: None,
             wait: None,
             tried: Vec::new(),

@@ -83,7 +83,7 @@ impl UpstreamGroup {
     /// Why it does not.
     pub fn has_room(&mut self, now_ms: u64) -> Result<(), Unavailable> {
         self.compare(&[], now_ms);
-        let may_be_asked = |one: &GroupState| one.health.standing() != HealthGrade::Draining;
+        let may_be_asked = |one: &GroupState| one.health.grade() != HealthGrade::Draining;
         match self.candidates.iter().any(|one| one.share > 0) {
             true => Ok(()),
             false if self.members.iter().any(may_be_asked) => Err(Unavailable::Full),
@@ -134,12 +134,12 @@ impl UpstreamGroup {
         let UpstreamGroup { members, candidates, most_in_flight, .. } = self;
         candidates.clear();
         candidates.extend(members.iter().enumerate().map(|(at, one)| {
-            let standing = one.health.standing();
+            let grade = one.health.grade();
             let share = match best {
                 // what was asked in vain is not sent to one that is only tried
-                Some(HealthGrade::Well) if !tried.is_empty() && standing != HealthGrade::Well => 0,
+                Some(HealthGrade::Well) if !tried.is_empty() && grade != HealthGrade::Well => 0,
                 Some(HealthGrade::Well) => one.health.share(now_ms),
-                _ if Some(standing) == best => WHOLE,
+                _ if Some(grade) == best => WHOLE,
                 _ => 0,
             };
             let is_able = one.in_flight < *most_in_flight && !tried.contains(&at);
@@ -150,12 +150,12 @@ impl UpstreamGroup {
     /// How those are that are asked: well, if one is. If none is, those that have failed are asked all the same,
     /// and after them those whose checks fail: they may be better than they seem, and no other can answer.
     fn best(&self, tried: &[MemberIndex]) -> Option<HealthGrade> {
-        let standings = || self.members.iter().map(|one| one.health.standing()).enumerate();
-        match standings().any(|(_, standing)| standing == HealthGrade::Well) {
+        let grades = || self.members.iter().map(|one| one.health.grade()).enumerate();
+        match grades().any(|(_, grade)| grade == HealthGrade::Well) {
             true => Some(HealthGrade::Well),
             false => {
-                let untried = standings().filter(|(at, _)| !tried.contains(at));
-                untried.map(|(_, standing)| standing).filter(|s| *s != HealthGrade::Draining).min()
+                let untried = grades().filter(|(at, _)| !tried.contains(at));
+                untried.map(|(_, grade)| grade).filter(|s| *s != HealthGrade::Draining).min()
             }
         }
     }
@@ -188,7 +188,7 @@ impl UpstreamGroup {
     pub fn places(&self) -> Option<u32> {
         let most = self.most_in_flight()?;
         let best = self.best(&[]);
-        let asked = self.members.iter().filter(|one| Some(one.health.standing()) == best).count();
+        let asked = self.members.iter().filter(|one| Some(one.health.grade()) == best).count();
         Some(most.saturating_mul(u32::try_from(asked).unwrap_or(u32::MAX).max(1)))
     }
 
@@ -197,7 +197,7 @@ impl UpstreamGroup {
         let health = &self.members.get(member)?.health;
         Some(match health.condition() {
             UpstreamCondition::Out { since_ms } | UpstreamCondition::Unwell { since_ms }
-                if Some(health.standing()) == self.best(&[]) =>
+                if Some(health.grade()) == self.best(&[]) =>
             {
                 UpstreamCondition::Failing { since_ms }
             }

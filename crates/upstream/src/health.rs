@@ -187,7 +187,7 @@ impl Health {
     }
 
     /// How it stands.
-    pub fn standing(&self) -> HealthGrade {
+    pub fn grade(&self) -> HealthGrade {
         match self.condition() {
             UpstreamCondition::Well => HealthGrade::Well,
             UpstreamCondition::Out { .. } | UpstreamCondition::Failing { .. } => HealthGrade::Out,
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(shares, [20, 50, 500, 990, WHOLE]);
         one.drain(true, 200 * S);
         assert_eq!((one.share(200 * S), one.condition()), (0, UpstreamCondition::Draining));
-        assert_eq!(one.standing(), HealthGrade::Draining);
+        assert_eq!(one.grade(), HealthGrade::Draining);
         one.drain(false, 300 * S);
         assert_eq!(one.share(350 * S), 500);
     }
@@ -403,7 +403,7 @@ mod tests {
         let shares = [false; 3].map(|is_good| ask(&mut one, is_good));
         assert_eq!(shares, [w, w, 0]);
         assert!(matches!(one.condition(), UpstreamCondition::Unwell { .. }));
-        assert_eq!(one.standing(), HealthGrade::Unwell);
+        assert_eq!(one.grade(), HealthGrade::Unwell);
         // what requests say does not bring it back
         one.told(Told::Well, now_ms);
         assert_eq!(one.share(now_ms), 0);

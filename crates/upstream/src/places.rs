@@ -111,7 +111,7 @@ impl<T> Places<T> {
         }
         match self.group.has_room(now.ms) {
             Ok(()) if self.queue.is_empty() => {
-                let turn = self.queue.pass(asking.standing, again)?;
+                let turn = self.queue.pass(asking.owner, again)?;
                 let begun = self.begin(&asking, turn, now)?;
                 Ok(Placement::Begun(begun))
             }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn asking(rank: u8) -> Asking {
-        Asking { standing: RequestOwner { rank, client: 1 }, ..Asking::default() }
+        Asking { owner: RequestOwner { rank, client: 1 }, ..Asking::default() }
     }
 
     const NOW: Clocks = Clocks { ms: 0, ns: 0 };

@@ -30,7 +30,7 @@ pub struct RequestOwner {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asking {
     /// Its rank and client.
-    pub standing: RequestOwner,
+    pub owner: RequestOwner,
     /// The [hash](crate::balance::hash) of what the request is balanced by.
     pub key: u64,
     /// Those that were asked before, which are asked again only if there is no other.
@@ -188,7 +188,7 @@ impl<T> UpstreamQueue<T> {
         since_ns: u64,
         item: impl FnOnce() -> Option<T>,
     ) -> Result<(WaiterId, Option<QueuedRequest<T>>), QueueRefusal> {
-        let RequestOwner { rank, client } = asking.standing;
+        let RequestOwner { rank, client } = asking.owner;
         let again = !asking.tried.is_empty();
         let rank = rank.min(MOST_RANKS as u8 - 1);
         let known = self.rank(rank);
@@ -224,7 +224,7 @@ impl<T> UpstreamQueue<T> {
     fn of_rank(&self, rank: u8) -> impl Iterator<Item = (WaiterId, u64)> {
         let all = WaiterId { rank, number: 0 }..=WaiterId { rank, number: u64::MAX };
         let found = self.waiting.range(all).rev();
-        found.map(|(id, (_, waiting))| (*id, waiting.asking.standing.client))
+        found.map(|(id, (_, waiting))| (*id, waiting.asking.owner.client))
     }
 
     /// One of another rank that gives way to this one.
@@ -253,13 +253,9 @@ impl<T> UpstreamQueue<T> {
     ///
     /// # Errors
     /// If an agent's limit refuses it.
-    pub fn pass(
-        &mut self,
-        standing: RequestOwner,
-        again: bool,
-    ) -> Result<Option<Turn>, QueueRefusal> {
+    pub fn pass(&mut self, owner: RequestOwner, again: bool) -> Result<Option<Turn>, QueueRefusal> {
         debug_assert!(self.is_empty());
-        let rank = standing.rank.min(MOST_RANKS as u8 - 1);
+        let rank = owner.rank.min(MOST_RANKS as u8 - 1);
         let known = self.rank(rank);
         known.counts.offered += 1;
         if known.counts.unfinished >= known.most && !again {
@@ -269,7 +265,7 @@ impl<T> UpstreamQueue<T> {
         known.counts.unfinished += 1;
         known.counts.began += 1;
         let id = WaiterId { rank, number: self.next };
-        let _ = self.order.push(rank, standing.client, 1, id);
+        let _ = self.order.push(rank, owner.client, 1, id);
         Ok(self.order.pop().map(|(_, turn)| turn))
     }
 
@@ -317,7 +313,7 @@ mod tests {
         client: u64,
         item: &'static str,
     ) -> Pushed {
-        let asking = Asking { standing: RequestOwner { rank, client }, ..Asking::default() };
+        let asking = Asking { owner: RequestOwner { rank, client }, ..Asking::default() };
         queue.push(asking, 0, || Some(item))
     }
 
@@ -326,8 +322,8 @@ mod tests {
     }
 
     fn again(queue: &mut UpstreamQueue<&'static str>, rank: u8, client: u64) -> Pushed {
-        let standing = RequestOwner { rank, client };
-        queue.push(Asking { standing, tried: vec![0], ..Asking::default() }, 0, || Some(""))
+        let owner = RequestOwner { rank, client };
+        queue.push(Asking { owner, tried: vec![0], ..Asking::default() }, 0, || Some(""))
     }
 
     fn queue(most: usize) -> UpstreamQueue<&'static str> {

@@ -26,11 +26,11 @@ pub trait Admission: HandlerTypes {
     }
 
     /// Whether a request is admitted. Asked once after every head, before its body is waited for and
-    /// before anything else is done for it. `standing` is that of its connection.
+    /// before anything else is done for it. `record` is that of its connection.
     fn verdict(
         &mut self,
         _request: &Request<'_>,
-        _standing: &mut Self::Standing,
+        _standing: &mut Self::Record,
     ) -> Verdict<Self::Ticket> {
         Verdict::Admit(Admitted::at_once(Rank::FIRST, Self::Ticket::default()))
     }

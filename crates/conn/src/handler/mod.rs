@@ -44,7 +44,7 @@ pub trait HandlerTypes: Sized {
     /// [`Admission::settle`].
     type Ticket: Send + Default;
     /// What is known of a connection from one of its requests to the next. Most have nothing to remember.
-    type Standing: Send + Default;
+    type Record: Send + Default;
 }
 
 /// The process stage and all that belongs to it: decides which requests are admitted and what is answered.

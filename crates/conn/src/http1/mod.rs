@@ -40,7 +40,7 @@ pub struct Http1<H: Handler> {
     /// The rank of the last request, and its client if a proxy's connection brings those of many.
     rank: Rank,
     client: Option<IpAddr>,
-    standing: H::Standing,
+    record: H::Record,
     /// Policy has had enough of its requests.
     is_last: bool,
     served: u32,
@@ -143,7 +143,7 @@ impl<H: Handler> Default for Http1<H> {
             sending: Sending { line: None, ticket: None, body_sent_bytes: 0, request: None },
             rank: Rank::FIRST,
             client: None,
-            standing: H::Standing::default(),
+            record: H::Record::default(),
             is_last: false,
             served: 0,
             announced_s: 0,
@@ -370,7 +370,7 @@ impl<H: Handler> Protocol<H> for Http1<H> {
     }
 
     #[inline]
-    fn standing(&self, _: RequestId) -> (Rank, Option<IpAddr>) {
+    fn rank_and_client(&self, _: RequestId) -> (Rank, Option<IpAddr>) {
         (self.rank, self.client)
     }
 

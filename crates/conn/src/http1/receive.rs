@@ -73,7 +73,7 @@ impl<H: Handler> Http1<H> {
         let stages = whole(cx, begun_ns);
         // the request before this one is over
         self.sent(cx.handler);
-        let verdict = cx.handler.verdict(&request, &mut self.standing);
+        let verdict = cx.handler.verdict(&request, &mut self.record);
         let Admitted { rank, client, wait_ms, is_last, mut ticket } = match verdict {
             Verdict::Admit(admitted) => admitted,
             Verdict::Refuse(refusal, ticket) => {

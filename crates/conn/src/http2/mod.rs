@@ -70,7 +70,7 @@ pub struct Http2<H: Handler> {
     /// The rank of the last request, and its client.
     rank: Rank,
     client: Option<IpAddr>,
-    standing: H::Standing,
+    record: H::Record,
     served: u32,
     /// Bytes of bodies that were written since [`Protocol::taken`] asked.
     body_bytes: u64,
@@ -209,7 +209,7 @@ impl<H: Handler> Http2<H> {
             leaving: Vec::new(),
             rank,
             client: None,
-            standing: H::Standing::default(),
+            record: H::Record::default(),
             served: 0,
             body_bytes: 0,
             relays: 0,
@@ -611,7 +611,7 @@ impl<H: Handler> Protocol<H> for Http2<H> {
         self.relays > 0
     }
 
-    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
+    fn rank_and_client(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
         match self.live.get(id.0).map(|live| &live.phase) {
             Some(Phase::Asked(kept)) => (kept.grant.rank, kept.grant.client),
             Some(Phase::Answered(sending)) => (sending.rank, sending.client),

@@ -152,7 +152,7 @@ impl<H: Handler> Http2<H> {
     ) {
         let complete_ns = cx.handler.tick();
         let stages = Stages { begun_ns: complete_ns, complete_ns };
-        let verdict = cx.handler.verdict(request, &mut self.standing);
+        let verdict = cx.handler.verdict(request, &mut self.record);
         let Admitted { rank, client, wait_ms, is_last, mut ticket } = match verdict {
             Verdict::Admit(admitted) => admitted,
             Verdict::Refuse(refusal, ticket) => {

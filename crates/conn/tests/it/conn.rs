@@ -55,7 +55,7 @@ impl HandlerTypes for Echo {
     type Relay = NoRelay;
     type Line = u16;
     type Ticket = Ticket;
-    type Standing = ();
+    type Record = ();
 }
 
 impl Admission for Echo {

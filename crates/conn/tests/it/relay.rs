@@ -181,7 +181,7 @@ impl HandlerTypes for Front {
     type Relay = Exchange;
     type Line = u16;
     type Ticket = Ticket;
-    type Standing = ();
+    type Record = ();
 }
 
 impl Admission for Front {

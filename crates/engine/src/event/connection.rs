@@ -221,9 +221,12 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         let LoopConnection { served, token, .. } = &mut self.connections[key];
         self.worker.count(Counter::Jobs);
         let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
-        let standing = served.standing(&self.ranks, id);
-        let ask =
-            JobContext { phase, standing, request: RequestKey { connection: *token, request: id } };
+        let ranked_client = served.ranked_client(&self.ranks, id);
+        let ask = JobContext {
+            phase,
+            ranked_client,
+            request: RequestKey { connection: *token, request: id },
+        };
         let job = served.wait_for(id, job);
         if self.helpers.submit(job, ask, Arc::clone(&self.mailbox) as Arc<_>) {
             return None;
@@ -269,8 +272,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             && self.waiting.is_ordered()
             && connection.served.is_idle()
         {
-            let standing = connection.served.standing_at_rest(&self.ranks);
-            connection.resting = self.idle.add(standing, connection.token);
+            let ranked_client = connection.served.ranked_client_at_rest(&self.ranks);
+            connection.resting = self.idle.add(ranked_client, connection.token);
         }
         connection.timer.schedule(&mut self.wheel, connection.token);
     }

@@ -60,11 +60,11 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         if connection.served.waits.contains(id) {
             return;
         }
-        let standing = connection.served.standing(&self.ranks, id);
+        let ranked_client = connection.served.ranked_client(&self.ranks, id);
         let request = RequestKey { connection: connection.token, request: id };
         let ready_queue = self.waiting.ready_queue.as_mut();
         // there is room for as many as there may be connections and requests
-        let place = ready_queue.and_then(|ready_queue| ready_queue.join(standing, request));
+        let place = ready_queue.and_then(|ready_queue| ready_queue.join(ranked_client, request));
         connection.served.waits.add(id, Wait::Turn(place));
     }
 

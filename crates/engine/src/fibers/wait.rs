@@ -131,8 +131,8 @@ impl<'s, H: Handler, C> FiberWait<'s, H, C> {
     fn leave(&mut self, connection: &mut FiberConnection<H>, served: Box<Served<H>>) {
         let Shared { is_ordered, ranks, idle, .. } = self.shared;
         if *is_ordered && served.is_idle() {
-            let standing = served.standing_at_rest(ranks);
-            connection.resting = idle.borrow_mut().add(standing, self.token);
+            let ranked_client = served.ranked_client_at_rest(ranks);
+            connection.resting = idle.borrow_mut().add(ranked_client, self.token);
         }
         connection.place = ConnectionOwner::AtRest(served);
         self.shared.schedule(connection);
@@ -180,12 +180,12 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for FiberWait<'s, H, C> {
     }
 
     fn enqueue(&mut self, served: &mut Served<H>, id: RequestId) -> Result<(), Gone> {
-        let standing = served.standing(&self.shared.ranks, id);
+        let ranked_client = served.ranked_client(&self.shared.ranks, id);
         let request = RequestKey { connection: self.token, request: id };
         let mut ready_queue = self.shared.ready_queue.borrow_mut();
         let place = ready_queue
             .as_mut()
-            .and_then(|ready_queue| ready_queue.join(standing, request))
+            .and_then(|ready_queue| ready_queue.join(ranked_client, request))
             .ok_or(Gone)?;
         served.waits.add(id, WaitsFor::Turn(Some(place)));
         Ok(())
@@ -203,7 +203,7 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for FiberWait<'s, H, C> {
         let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
         let Shared { helpers, mailbox, ranks, .. } = self.shared;
         let request = RequestKey { connection: self.token, request: id };
-        let ask = JobContext { phase, standing: served.standing(ranks, id), request };
+        let ask = JobContext { phase, ranked_client: served.ranked_client(ranks, id), request };
         helpers.submit(job, ask, Arc::clone(mailbox) as Arc<_>)
     }
 

@@ -162,7 +162,7 @@ pub struct JobContext {
     /// more of its answer in memory.
     pub phase: Phase,
     /// The rank and the client that the job counts for.
-    pub standing: RankedClient,
+    pub ranked_client: RankedClient,
     /// The request it is for: goes with its result.
     pub request: RequestKey,
 }
@@ -259,9 +259,9 @@ mod tests {
         mailbox: &Arc<Mailbox<u64>>,
     ) -> SharedJob<Call> {
         // of one client, or chance decides now and then which of two is first
-        let standing = RankedClient { rank, client: 1 };
+        let ranked_client = RankedClient { rank, client: 1 };
         let request = RequestKey { connection: token, ..RequestKey::default() };
-        let ask = JobContext { phase: Phase::Process, standing, request };
+        let ask = JobContext { phase: Phase::Process, ranked_client, request };
         let (call, results) = (SharedJob::new(call), Arc::clone(mailbox) as Arc<dyn Results<_>>);
         assert!(helpers.submit(call.clone(), ask, results));
         call
@@ -454,9 +454,12 @@ mod tests {
             forebay_sys::process::give_way(5).unwrap();
             let mut held = Vec::new();
             for rank in [1, 0] {
-                let standing = RankedClient { rank, client: 0 };
-                let ask =
-                    JobContext { phase: Phase::Process, standing, request: RequestKey::default() };
+                let ranked_client = RankedClient { rank, client: 0 };
+                let ask = JobContext {
+                    phase: Phase::Process,
+                    ranked_client,
+                    request: RequestKey::default(),
+                };
                 let results = Arc::clone(&mailbox) as Arc<dyn Results<_>>;
                 let (hold, gate) = channel();
                 held.push(hold);

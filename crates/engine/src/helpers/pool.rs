@@ -225,7 +225,7 @@ impl<J: Job> HelperPool<J> {
             jobs = jobs.wrapping_add(1);
             let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
             let began_ns = clock::monotonic_ns();
-            let slot = self.ranks.slot(ask.standing.rank);
+            let slot = self.ranks.slot(ask.ranked_client.rank);
             metrics.waited(slot, began_ns.saturating_sub(since_ns));
             let began_cpu_ns = self.worked_ns(began_ns);
             let mut watch = TurnStopwatch::new(metrics, sampled);
@@ -296,6 +296,6 @@ impl<J: Job> PoolState<J> {
 }
 
 fn push<J: Job>(ready: &mut Ranked<QueuedJob<J>>, task: QueuedJob<J>) -> Result<(), QueuedJob<J>> {
-    let RankedClient { rank, client } = task.ask.standing;
+    let RankedClient { rank, client } = task.ask.ranked_client;
     ready.push(rank, client, 1, task).map(drop)
 }

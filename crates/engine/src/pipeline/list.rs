@@ -203,12 +203,12 @@ impl<T> TaskList<T> {
     }
 
     /// Puts a task in and wakes a thread for it, if one sleeps.
-    pub(super) fn push(&self, task: T, standing: RankedClient) {
+    pub(super) fn push(&self, task: T, ranked_client: RankedClient) {
         let mut state = self.lock();
         if state.closed {
             return;
         }
-        state.tasks.push(task, standing, clock::monotonic_ns());
+        state.tasks.push(task, ranked_client, clock::monotonic_ns());
         state.figures.arrivals += 1;
         let levels = self.rouse(&mut state);
         // a thread that is woken while the lock is held may run at once, and find it held
@@ -298,7 +298,7 @@ impl<T> TaskList<T> {
     pub(super) fn begin_job(
         &self,
         task: T,
-        standing: RankedClient,
+        ranked_client: RankedClient,
         task_run: &mut TaskRun,
     ) -> Option<T> {
         if task_run.in_job || matches!(task_run.worker_slot, WorkerSlot::Reserve(..)) {
@@ -311,7 +311,7 @@ impl<T> TaskList<T> {
             task_run.in_job = true;
             return Some(task);
         }
-        state.held.push(task, standing, clock::monotonic_ns());
+        state.held.push(task, ranked_client, clock::monotonic_ns());
         task_run.is_put_back = true;
         // a thread of a reserve may have time for it
         self.wake(&mut state);

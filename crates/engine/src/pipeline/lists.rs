@@ -102,25 +102,25 @@ impl<J: Job> PhaseLists<J> {
     /// This listener has connections, all of this rank, if it has one: threads of accept accept them.
     pub(super) fn push_accept(&self, rank: Option<Rank>, index: usize) {
         let Rank(rank) = rank.unwrap_or_default();
-        let standing = RankedClient { rank, client: index as u64 };
-        self.of(Phase::Accept).push(Task::Accept(index), standing);
+        let ranked_client = RankedClient { rank, client: index as u64 };
+        self.of(Phase::Accept).push(Task::Accept(index), ranked_client);
     }
 
     /// This listener has connections, for which there is no place: threads of receive accept them, after
     /// all that waits there, whatever the ranks.
     pub(super) fn push_accept_last(&self, index: usize) {
-        let standing = RankedClient { rank: u8::MAX, client: 0 };
-        self.of(Phase::Receive).push(Task::Accept(index), standing);
+        let ranked_client = RankedClient { rank: u8::MAX, client: 0 };
+        self.of(Phase::Receive).push(Task::Accept(index), ranked_client);
     }
 
     /// The connection with this token goes on in `phase`.
-    pub(super) fn push_turn(&self, phase: Phase, token: u64, standing: RankedClient) {
-        self.of(phase).push(Task::Turn(token), standing);
+    pub(super) fn push_turn(&self, phase: Phase, token: u64, ranked_client: RankedClient) {
+        self.of(phase).push(Task::Turn(token), ranked_client);
     }
 
     /// This request is to be answered.
-    pub(super) fn push_answer(&self, request: RequestKey, standing: RankedClient) {
-        self.of(Phase::Process).push(Task::Answer(request), standing);
+    pub(super) fn push_answer(&self, request: RequestKey, ranked_client: RankedClient) {
+        self.of(Phase::Process).push(Task::Answer(request), ranked_client);
     }
 
     /// The time of this request has come: it goes on in receive, before all that waits there.
@@ -147,8 +147,8 @@ impl<J: Job> PhaseLists<J> {
 
     /// A job whose lane is free goes to the list of its phase.
     pub(super) fn push_job(&self, job_task: JobTask<J>) {
-        let JobContext { phase, standing, .. } = job_task.ask;
-        self.of(phase).push(Task::Run(job_task), standing);
+        let JobContext { phase, ranked_client, .. } = job_task.ask;
+        self.of(phase).push(Task::Run(job_task), ranked_client);
     }
 
     fn count_threads(&self, change: impl FnOnce(&mut Threads)) {
@@ -216,6 +216,6 @@ impl<J: Job> JobRunner<J> for Arc<PhaseLists<J>> {
 /// The way back from the helper threads for connections that belong to no loop.
 impl<J: Job> Results<J::Done> for PhaseLists<J> {
     fn post(&self, ask: &JobContext, result: Option<J::Done>) {
-        self.of(ask.phase).push(Task::Done(ask.request, result.map(Box::new)), ask.standing);
+        self.of(ask.phase).push(Task::Done(ask.request, result.map(Box::new)), ask.ranked_client);
     }
 }

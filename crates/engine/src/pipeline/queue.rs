@@ -39,12 +39,12 @@ impl<T> TaskQueue<T> {
         }
     }
 
-    pub(super) fn push(&mut self, task: T, standing: RankedClient, since_ns: u64) {
+    pub(super) fn push(&mut self, task: T, ranked_client: RankedClient, since_ns: u64) {
         match self {
             TaskQueue::Plain(tasks) => tasks.push_back((task, since_ns)),
             TaskQueue::Ranked(tasks, _) => {
                 // there is always room: connections and listeners have one entry each
-                let _ = tasks.push(standing.rank, standing.client, 1, (task, since_ns));
+                let _ = tasks.push(ranked_client.rank, ranked_client.client, 1, (task, since_ns));
             }
         }
     }

@@ -26,7 +26,7 @@ impl HandlerTypes for Empty {
     type Relay = NoRelay;
     type Line = NoJob;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Process for Empty {
@@ -103,7 +103,7 @@ impl HandlerTypes for Large {
     type Relay = NoRelay;
     type Line = NoJob;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Process for Large {
@@ -348,7 +348,7 @@ impl HandlerTypes for Cold {
     type Job = Warm;
     type Line = NoJob;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Process for Cold {

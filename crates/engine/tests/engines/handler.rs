@@ -172,7 +172,7 @@ impl HandlerTypes for Paths {
     type Relay = NoRelay;
     type Line = u16;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Handler for Paths {

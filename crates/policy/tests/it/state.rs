@@ -405,18 +405,18 @@ fn a_connection_ends_after_so_many_requests_of_a_rule_or_a_class() {
         let policy = Policy::new(&classes, vec![images(), other()]).unwrap();
         State::new(Arc::new(policy), before, START)
     };
-    let (first, mut standing) = (new(None), ConnectionCounts::default());
+    let (first, mut counts) = (new(None), ConnectionCounts::default());
     let of_rule = all_of(&first, 0);
     let of_class = Decisions { rank: 0, ..Decisions::default() };
     let of_none = Decisions { rank: 1, ..Decisions::default() };
-    assert!(!first.is_last(&of_rule, &mut standing));
-    assert!((0..100).all(|_| !first.is_last(&of_none, &mut standing)));
-    assert!(!first.is_last(&of_rule, &mut standing));
+    assert!(!first.is_last(&of_rule, &mut counts));
+    assert!((0..100).all(|_| !first.is_last(&of_none, &mut counts)));
+    assert!(!first.is_last(&of_rule, &mut counts));
     // counts go on under the names of rules and classes
     let second = new(Some(&first));
-    assert!(second.is_last(&of_rule, &mut standing));
-    assert!((0..4).all(|_| !second.is_last(&of_class, &mut standing)));
-    assert!(second.is_last(&of_class, &mut standing));
+    assert!(second.is_last(&of_rule, &mut counts));
+    assert!((0..4).all(|_| !second.is_last(&of_class, &mut counts)));
+    assert!(second.is_last(&of_class, &mut counts));
     assert!(!second.is_last(&of_rule, &mut ConnectionCounts::default()));
 }
 
@@ -424,8 +424,8 @@ fn a_connection_ends_after_so_many_requests_of_a_rule_or_a_class() {
 fn a_connection_counts_for_a_bounded_number_of_rules() {
     let rules = (0..100)
         .map(|number| Rule { requests_per_connection: Some(1000), ..rule(&number.to_string()) });
-    let (state, mut standing) = (state(rules.collect()), ConnectionCounts::default());
-    let mut last = (0..100).map(|number| state.is_last(&all_of(&state, number), &mut standing));
+    let (state, mut counts) = (state(rules.collect()), ConnectionCounts::default());
+    let mut last = (0..100).map(|number| state.is_last(&all_of(&state, number), &mut counts));
     assert_eq!(last.position(|is_last| is_last), Some(32));
 }
 

@@ -123,15 +123,11 @@ impl AtOnce {
     ///
     /// # Errors
     /// There is none, not even to wait.
-    pub fn ask(
-        self: &Arc<Self>,
-        standing: RequestOwner,
-        now_ms: u64,
-    ) -> Result<PlaceAsked, NoPlace> {
+    pub fn ask(self: &Arc<Self>, owner: RequestOwner, now_ms: u64) -> Result<PlaceAsked, NoPlace> {
         let since_ns = clock::monotonic_ns();
         let mut places = self.places();
         if places.taken < places.most && places.queue.is_empty() {
-            let turn = places.queue.pass(standing, false).map_err(|_| NoPlace)?;
+            let turn = places.queue.pass(owner, false).map_err(|_| NoPlace)?;
             places.taken += 1;
             let taken = Taken { turn, since_ns };
             return Ok(PlaceAsked::Has(InFlightPlace { at_once: Arc::clone(self), taken }));
@@ -143,7 +139,7 @@ impl AtOnce {
             waiter = Some(Arc::clone(&told));
             Some(told)
         };
-        let asking = Asking { standing, ..Asking::default() };
+        let asking = Asking { owner, ..Asking::default() };
         let (id, displaced) = places.queue.push(asking, since_ns, item).map_err(|_| NoPlace)?;
         let waiter = waiter.ok_or(NoPlace)?;
         if let Some(displaced) = displaced {

@@ -143,11 +143,11 @@ impl Judge {
     pub fn request(
         &mut self,
         request: &Request<'_>,
-        standing: &mut ConnectionRecord,
+        record: &mut ConnectionRecord,
         known: JudgeContext<'_>,
         now_ns: u64,
     ) -> Verdict<Option<Ticket>> {
-        let ConnectionRecord { counts, identity } = standing;
+        let ConnectionRecord { counts, identity } = record;
         let (decisions, client, brought) = self.decide(request, known, identity);
         let InForce { state, slots, number, .. } = &*self.in_force;
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
@@ -467,10 +467,10 @@ action = "reset"
             let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
             let normal_path = NormalPath::default();
             let request = Request::new(&head, &peer, &normal_path);
-            let (trusted, mut standing) = (TrustedProxies::default(), ConnectionRecord::default());
+            let (trusted, mut record) = (TrustedProxies::default(), ConnectionRecord::default());
             let known =
                 JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
-            self.judge.request(&request, &mut standing, known, 1_000_000_000)
+            self.judge.request(&request, &mut record, known, 1_000_000_000)
         }
 
         #[track_caller]

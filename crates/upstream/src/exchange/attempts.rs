@@ -185,11 +185,11 @@ impl<T> Exchange<T> {
         // nothing was sent there
         let is_free = has_address || (was_stale && failure == AttemptFailure::Unwritten);
         let may = is_free || (has_more && upstreams.may_retry(now_ms));
-        let (standing, tried) = (self.standing, self.tried.clone());
+        let (owner, tried) = (self.owner, self.tried.clone());
         let next = match is_safe && may {
             true => {
                 let only_others = failure == AttemptFailure::Frozen;
-                upstreams.ask(Asking { standing, key: self.key, tried, only_others }).ok()
+                upstreams.ask(Asking { owner, key: self.key, tried, only_others }).ok()
             }
             false => None,
         };

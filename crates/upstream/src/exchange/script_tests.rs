@@ -86,7 +86,7 @@ impl Table {
             copy: None,
             method,
             key: 0,
-            standing: RequestOwner::default(),
+            owner: RequestOwner::default(),
             preface: Vec::new(),
             head: b"PARAMS".to_vec(),
             written: WrittenHead {

@@ -76,7 +76,7 @@ impl<T> Exchange<T> {
         fastcgi::stdin(&std::mem::take(&mut self.spool), &mut self.to);
         fastcgi::end_of_stdin(&mut self.to);
         self.kept = UP_BYTES.max(self.to.len());
-        let asking = Asking { standing: self.standing, key: self.key, ..Asking::default() };
+        let asking = Asking { owner: self.owner, key: self.key, ..Asking::default() };
         match self.application.upstreams().ask(asking) {
             Ok(upstreams::SlotOrWait::Begun(slot)) => return self.begin_with(slot, None),
             Ok(upstreams::SlotOrWait::Waits(wait)) => self.wait_for(wait),

@@ -37,7 +37,7 @@ pub struct Exchange<T> {
     pub(super) is_http2: bool,
     pub(super) method: Method,
     pub(super) key: u64,
-    pub(super) standing: RequestOwner,
+    pub(super) owner: RequestOwner,
     /// Its place among what the upstream that is asked has under way.
     pub(super) slot: Option<UpstreamSlot>,
     /// Its place among those that wait.

@@ -193,8 +193,8 @@ fn whoever_may_take_it_is_woken() {
                 while let Some((task, mut task_run)) =
                     list.next(worker_slot, ended.take(), || ()).task()
                 {
-                    let standing = of_rank(task_run.rank());
-                    if list.begin_job(task, standing, &mut task_run).is_some() {
+                    let ranked_client = of_rank(task_run.rank());
+                    if list.begin_job(task, ranked_client, &mut task_run).is_some() {
                         tell.send((task, worker_slot)).unwrap();
                         list.end_job(&mut task_run);
                     }

@@ -17,20 +17,20 @@ use std::os::fd::AsFd;
 
 impl<H: Handler> Shared<H> {
     /// The rank and the client of the work for this request; where nothing is ordered, they do not matter.
-    pub(super) fn standing(
+    pub(super) fn ranked_client(
         &self,
         connection: &PipelineConnection<H>,
         id: RequestId,
     ) -> RankedClient {
         match self.lists.ranks.is_ordered() {
-            true => connection.served.standing(&self.lists.ranks, id),
+            true => connection.served.ranked_client(&self.lists.ranks, id),
             false => RankedClient::default(),
         }
     }
 
     /// The rank and the client of the work for the connection itself.
-    pub(super) fn standing_at_rest(&self, connection: &PipelineConnection<H>) -> RankedClient {
-        self.standing(connection, connection.served.conn.awaits().id)
+    pub(super) fn ranked_client_at_rest(&self, connection: &PipelineConnection<H>) -> RankedClient {
+        self.ranked_client(connection, connection.served.conn.awaits().id)
     }
 
     /// The connection goes to the list of this phase, unless it is there.
@@ -41,10 +41,10 @@ impl<H: Handler> Shared<H> {
             return;
         }
         let token = connection.token;
-        let standing = self.standing_at_rest(connection);
+        let ranked_client = self.ranked_client_at_rest(connection);
         // a thread that is woken while the lock is held may run at once, and find it held
         drop(slot);
-        self.lists.push_turn(phase, token, standing);
+        self.lists.push_turn(phase, token, ranked_client);
     }
 
     /// Leaves the connection to the lists it is in and to the epoll, which may report it at once: the
@@ -104,8 +104,8 @@ impl<H: Handler> Shared<H> {
     /// While the connection is idle it may have to make room.
     fn rests(&self, connection: &mut PipelineConnection<H>) {
         if self.lists.ranks.is_ordered() && connection.resting.is_none() && connection.is_idle() {
-            let standing = self.standing_at_rest(connection);
-            connection.resting = self.idle().add(standing, connection.token);
+            let ranked_client = self.ranked_client_at_rest(connection);
+            connection.resting = self.idle().add(ranked_client, connection.token);
         }
     }
 

@@ -231,13 +231,13 @@ impl<H: Handler> Shared<H> {
         if !self.leave(connection, worker) {
             return self.end(slot, Closing::Reset, worker);
         }
-        let (token, standing) = (connection.token, self.standing_at_rest(connection));
+        let (token, ranked_client) = (connection.token, self.ranked_client_at_rest(connection));
         drop(slot);
-        if let Some((key, standing)) = next.answer {
-            self.lists.push_answer(key, standing);
+        if let Some((key, ranked_client)) = next.answer {
+            self.lists.push_answer(key, ranked_client);
         }
         for phase in turns.into_iter().flatten() {
-            self.lists.push_turn(phase, token, standing);
+            self.lists.push_turn(phase, token, ranked_client);
         }
         if !next.jobs.is_empty() {
             self.have_done(next.jobs, phase, worker, task_run);
@@ -297,9 +297,10 @@ impl<H: Handler> Shared<H> {
                 Fate::Job(id, job) => {
                     worker.count(Counter::Jobs);
                     let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
-                    let (standing, request) = (self.standing(connection, id), connection.key(id));
+                    let (ranked_client, request) =
+                        (self.ranked_client(connection, id), connection.key(id));
                     let job = connection.served.wait_for(id, job);
-                    next.jobs.push((job, JobContext { phase, standing, request }));
+                    next.jobs.push((job, JobContext { phase, ranked_client, request }));
                 }
                 Fate::HandOver => return After::HandOver,
                 Fate::Closes(closing) => return After::Ends(closing),
@@ -321,9 +322,9 @@ impl<H: Handler> Shared<H> {
             return;
         }
         connection.served.waits.add(id, RequestWait::Turn(None));
-        let answer = (connection.key(id), self.standing(connection, id));
-        if let Some((key, standing)) = next.answer.replace(answer) {
-            self.lists.push_answer(key, standing);
+        let answer = (connection.key(id), self.ranked_client(connection, id));
+        if let Some((key, ranked_client)) = next.answer.replace(answer) {
+            self.lists.push_answer(key, ranked_client);
         }
     }
 
@@ -368,9 +369,10 @@ impl<H: Handler> Shared<H> {
     /// Does a job whose lane is free, unless its client has left meanwhile, and goes on with the
     /// connection if the request is still waiting.
     fn run(&self, job_task: JobTask<H::Job>, worker: &mut Worker<H>, task_run: &mut TaskRun) {
-        let JobContext { phase, standing, request } = job_task.ask;
+        let JobContext { phase, ranked_client, request } = job_task.ask;
         let list = self.lists.of(phase);
-        let Some(Task::Run(job_task)) = list.begin_job(Task::Run(job_task), standing, task_run)
+        let Some(Task::Run(job_task)) =
+            list.begin_job(Task::Run(job_task), ranked_client, task_run)
         else {
             return;
         };

@@ -224,7 +224,7 @@ impl HandlerTypes for Front {
     type Relay = Exchange;
     type Line = u16;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Handler for Front {

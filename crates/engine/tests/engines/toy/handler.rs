@@ -175,7 +175,7 @@ impl<M: Mode> HandlerTypes for ToyHandler<M> {
     type Relay = NoRelay;
     type Line = u16;
     type Ticket = Ticket;
-    type Standing = ();
+    type Record = ();
 }
 
 impl<M: Mode> Handler for ToyHandler<M> {

@@ -723,7 +723,7 @@ impl<M: Mode> Protocol<ToyHandler<M>> for Toy {
         self.tunnel.is_some() || self.requests.iter().any(is_up)
     }
 
-    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
+    fn rank_and_client(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
         match self.at(id) {
             Some(at) => {
                 let grant = &self.requests[at].exchange.grant;
