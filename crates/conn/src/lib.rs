@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  engine ── bytes, RequestEvent ──► Protocol::advance ── Request ──► Handler: verdict, decide, process
-//!         ◄───── Step ──────                   ◄── ProcessOutcome ─── (answer written into Out)
+//!         ◄──────── Step ──────────                   ◄── ProcessOutcome ── (answer written into Out)
 //! ```
 //!
 //! | module | what it holds |

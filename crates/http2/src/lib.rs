@@ -6,10 +6,10 @@
 //! for a piece of a body it makes the header of the frame that carries it.
 //!
 //! ```text
-//!  bytes ──► frame ──► HPACK ──► DecodedFields ──► Http2Event: Request, Data, Trailers, Reset …
-//!                │                                                            │ caller
-//!        windows, budgets                                                     ▼
-//!  bytes ◄── control frames ◄── flush      HEADERS ◄── head     DATA header ◄── next, data
+//!  bytes ──► frame ──► HPACK ──► DecodedFields ──► Http2Event: Request, Data …
+//!                │                                                  │ caller
+//!        windows, budgets                                           ▼
+//!  bytes ◄── control frames ◄── flush   HEADERS ◄── head  DATA header ◄── next, data
 //! ```
 //!
 //! | module | what it does |

@@ -20,7 +20,7 @@
 //! | [`report`] | results: JSON, table, HTML, comparison, expectations |
 //! | [`units`] | durations, sizes and rates as people write them |
 //!
-//! TLS is [`forebay_tls::LoadClient`], HTTP/2 is [`forebay_http2::Connection`]: the server's own, seen from
+//! TLS is [`forebay_tls::TlsClient`], HTTP/2 is [`forebay_http2::Connection`]: the server's own, seen from
 //! the other end. That they are right is shown by others' servers and clients, not by this one. It
 //! deliberately has no HTTP/3, no early data and no async runtime, and it follows no redirects.
 //!

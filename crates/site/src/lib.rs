@@ -36,13 +36,13 @@
 //! It deliberately knows no connection and reads no configuration: settings arrive parsed.
 //!
 //! ```
-//! use forebay_conn::Now;
+//! use forebay_conn::TurnTime;
 //! use forebay_site::{Content, ContentSettings, Site};
 //! use std::sync::Arc;
 //!
 //! let settings = ContentSettings::new(std::env::temp_dir());
 //! let content = Content::open(settings, |notice| eprintln!("{notice}"))?;
-//! let now = Now { monotonic_ms: 1, unix_ms: 1_795_000_000_000 };
+//! let now = TurnTime { monotonic_ms: 1, unix_ms: 1_795_000_000_000 };
 //! let site = Site::new(Arc::clone(&content), Arc::default(), now, 4096);
 //! assert_eq!(content.figures().entries, 0);
 //! # drop(site);

@@ -8,7 +8,7 @@ use crate::health::{Health, HealthGrade, Told, UpstreamCondition};
 use crate::retry::Budget;
 use crate::settings;
 
-/// One of them, by its place in [`settings::Group::to`].
+/// One of them, by its place in [`settings::GroupSettings::to`].
 pub type MemberIndex = usize;
 
 /// Several upstreams, and what is known of them.
@@ -93,7 +93,7 @@ impl UpstreamGroup {
 
     /// The one that is asked now, by the [`hash`] of what the request is balanced by. Those in `tried` are
     /// asked again only if there is no other. It has one more request under way then, which
-    /// [ends](Group::end).
+    /// [ends](UpstreamGroup::end).
     ///
     /// # Errors
     /// Why there is none.
@@ -217,7 +217,7 @@ impl UpstreamGroup {
         self.members.iter().filter_map(|one| one.health.next_check_ms()).min()
     }
 
-    /// One that is to be asked so now; the answer must be [told](Group::checked).
+    /// One that is to be asked so now; the answer must be [told](UpstreamGroup::checked).
     pub fn begin_check(&mut self, now_ms: u64) -> Option<MemberIndex> {
         self.members.iter_mut().position(|one| one.health.begin_check(now_ms))
     }

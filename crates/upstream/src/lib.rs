@@ -34,20 +34,20 @@
 //! number of a route. Nor does it read a configuration: settings arrive parsed.
 //!
 //! ```
-//! use forebay_http::head::{Head, Limits, Lines, Parsed};
-//! use forebay_upstream::request::{self, From, Request, ScriptSettings};
+//! use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
+//! use forebay_upstream::request::{self, From, RequestSettings, UpstreamRequest};
 //!
 //! let bytes = b"GET /a HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
 //! let mut lines = Lines::new();
-//! let Ok(Parsed::Complete(head)) = Head::parse(bytes, &mut lines, &Limits::default()) else {
+//! let Ok(ParsedHead::Complete(head)) = Head::parse(bytes, &mut lines, &HeadLimits::default()) else {
 //!     unreachable!()
 //! };
 //! let address = [192, 0, 2, 7].into();
 //! let from =
 //!     From { nearest: address, client: address, is_trusted: false, is_secure: false, port: 80 };
-//! let asked = Request { head: &head, judged: b"/a", rewritten: None, from, id: 1, hidden: None, given: &[] };
+//! let asked = UpstreamRequest { head: &head, judged: b"/a", rewritten: None, from, id: 1, hidden: None, given: &[] };
 //! let mut out = Vec::new();
-//! let settings = ScriptSettings { remove: Vec::new(), ..ScriptSettings::default() };
+//! let settings = RequestSettings { remove: Vec::new(), ..RequestSettings::default() };
 //! request::write(&asked, "10.0.0.1:9000", &settings, &mut out).unwrap();
 //! assert!(out.starts_with(b"GET /a HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 192.0.2.7\r\n"));
 //! ```
