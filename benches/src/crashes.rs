@@ -75,12 +75,12 @@ pub fn ask(address: SocketAddr, target: &str, until: Instant) -> Option<()> {
     let mut stream = TcpStream::connect_timeout(&address, left()?).ok()?;
     let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
-    let (mut answer, mut room) = (Vec::new(), [0; 16 * 1024]);
+    let (mut answer, mut buffer) = (Vec::new(), [0; 16 * 1024]);
     loop {
         stream.set_read_timeout(Some(left()?)).ok()?;
-        match stream.read(&mut room).ok()? {
+        match stream.read(&mut buffer).ok()? {
             0 => break,
-            count => answer.extend_from_slice(&room[..count]),
+            count => answer.extend_from_slice(&buffer[..count]),
         }
     }
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;

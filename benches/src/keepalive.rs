@@ -4,8 +4,8 @@
 use crate::Error;
 use crate::summary::Spread;
 use forebay_load::arrivals::Arrivals;
-use forebay_load::plan::{PerConnection, Version};
-use forebay_load::{Group, Load, Plan, Report, Target};
+use forebay_load::plan::{RequestsPerConnection, StatedVersion};
+use forebay_load::{ClientGroup, LoadModel, LoadPlan, LoadTarget, Report};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -58,26 +58,32 @@ impl Keep {
 ///
 /// # Errors
 /// When the address cannot be used.
-pub fn plan(keep: &Keep, port: u16, rate: f64, seconds: u64, core: usize) -> Result<Plan, Error> {
-    let target = Target::parse(&format!("http://127.0.0.1:{port}/object.html"));
+pub fn plan(
+    keep: &Keep,
+    port: u16,
+    rate: f64,
+    seconds: u64,
+    core: usize,
+) -> Result<LoadPlan, Error> {
+    let target = LoadTarget::parse(&format!("http://127.0.0.1:{port}/object.html"));
     let target = target.map_err(|error| Error::Client(error.to_string()))?;
-    let mut group = Group::new("clients", target);
+    let mut group = ClientGroup::new("clients", target);
     let arrivals = Arrivals { poisson: true, ..Arrivals::constant(rate) };
-    group.load = Load::Open { arrivals, connections: CONNECTIONS };
-    group.per_connection = PerConnection::Exactly(1);
+    group.load = LoadModel::Open { arrivals, connections: CONNECTIONS };
+    group.per_connection = RequestsPerConnection::Exactly(1);
     group.timeout = PATIENCE;
     match keep {
-        Keep::Old => group.version = Version::Http10,
+        Keep::Old => group.version = StatedVersion::Http10,
         Keep::Law { .. } => group.hold = SILENCE,
     }
-    Ok(Plan {
+    Ok(LoadPlan {
         duration: Duration::from_secs(seconds),
         // those who come to an empty server find free threads
         warmup: Duration::from_secs(1),
         drain: PATIENCE,
         cores: vec![core],
         groups: vec![group],
-        ..Plan::default()
+        ..LoadPlan::default()
     })
 }
 
@@ -216,7 +222,10 @@ mod tests {
         let kept = plan(&constant, 1, 500.0, 5, 0).expect("a plan");
         assert!(kept.groups[0].hold > kept.duration && kept.check().is_ok());
         let old = plan(&Keep::Old, 1, 500.0, 5, 0).expect("a plan");
-        assert_eq!((old.groups[0].hold, old.groups[0].version), (Duration::ZERO, Version::Http10));
+        assert_eq!(
+            (old.groups[0].hold, old.groups[0].version),
+            (Duration::ZERO, StatedVersion::Http10)
+        );
         assert_eq!(constant.lines(), "keep_alive.law = \"constant\"\n");
     }
 }

@@ -5,8 +5,8 @@
 
 use crate::Error;
 use crate::forebay::value;
-use forebay_load::plan::{PerConnection, Version};
-use forebay_load::{Group, Load, Plan, Target};
+use forebay_load::plan::{RequestsPerConnection, StatedVersion};
+use forebay_load::{ClientGroup, LoadModel, LoadPlan, LoadTarget};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -66,19 +66,19 @@ impl Cache {
 ///
 /// # Errors
 /// When the address cannot be used.
-pub fn plan(port: u16, clients: u32, seconds: u64, core: usize) -> Result<Plan, Error> {
-    let target = Target::parse(&format!("http://127.0.0.1:{port}/file.html"));
+pub fn plan(port: u16, clients: u32, seconds: u64, core: usize) -> Result<LoadPlan, Error> {
+    let target = LoadTarget::parse(&format!("http://127.0.0.1:{port}/file.html"));
     let target = target.map_err(|error| Error::Client(error.to_string()))?;
-    let mut group = Group::new("clients", target);
+    let mut group = ClientGroup::new("clients", target);
     let (think, ramp) = (Duration::ZERO..=Duration::ZERO, Duration::ZERO);
-    group.load = Load::Closed { connections: clients, think, ramp };
-    group.per_connection = PerConnection::Exactly(1);
-    group.version = Version::Http10;
-    Ok(Plan {
+    group.load = LoadModel::Closed { connections: clients, think, ramp };
+    group.per_connection = RequestsPerConnection::Exactly(1);
+    group.version = StatedVersion::Http10;
+    Ok(LoadPlan {
         duration: Duration::from_secs(seconds),
         cores: vec![core],
         groups: vec![group],
-        ..Plan::default()
+        ..LoadPlan::default()
     })
 }
 
@@ -178,6 +178,6 @@ mod tests {
     fn clients_of_the_flood_connect_for_each_request() {
         let plan = plan(1, 15, 5, 0).expect("a plan");
         assert!(plan.check().is_ok());
-        assert_eq!(plan.groups[0].version, Version::Http10);
+        assert_eq!(plan.groups[0].version, StatedVersion::Http10);
     }
 }

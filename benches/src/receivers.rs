@@ -8,7 +8,7 @@ use crate::Error;
 use crate::content::body;
 use crate::summary::Spread;
 use forebay_load::mix::{Mix, MixPath};
-use forebay_load::{Group, Load, Plan, Target};
+use forebay_load::{ClientGroup, LoadModel, LoadPlan, LoadTarget};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -55,14 +55,14 @@ impl Receivers {
     ///
     /// # Errors
     /// When the address cannot be used.
-    pub fn plan(&self, port: u16, core: usize, round: u32) -> Result<Plan, Error> {
-        let base = Target::parse(&format!("http://127.0.0.1:{port}/"));
+    pub fn plan(&self, port: u16, core: usize, round: u32) -> Result<LoadPlan, Error> {
+        let base = LoadTarget::parse(&format!("http://127.0.0.1:{port}/"));
         let base = base.map_err(|error| Error::Client(error.to_string()))?;
         let group = |(at, name): (usize, String)| {
-            let mut group = Group::new(&name, base.clone());
+            let mut group = ClientGroup::new(&name, base.clone());
             let connections = (self.connections / GROUPS as u32).max(1);
             let (think, ramp) = (Duration::ZERO..=2 * self.think, self.think);
-            group.load = Load::Closed { connections, think, ramp };
+            group.load = LoadModel::Closed { connections, think, ramp };
             group.timeout = Duration::from_secs(60);
             group.mix = Mix::new(SIZES[at % SIZES.len()].1.iter().map(|kb| entry(*kb)).collect());
             if at >= SIZES.len() {
@@ -71,13 +71,13 @@ impl Receivers {
             }
             group
         };
-        Ok(Plan {
+        Ok(LoadPlan {
             duration: Duration::from_secs_f64(self.seconds),
             warmup: Duration::from_secs_f64(self.seconds / 2.0),
             cores: vec![core],
             seed: round.into(),
             groups: names().into_iter().enumerate().map(group).collect(),
-            ..Plan::default()
+            ..LoadPlan::default()
         })
     }
 }
@@ -220,7 +220,7 @@ mod tests {
         };
         let plan = receivers.plan(1, 0, 1).expect("a plan");
         assert!(plan.check().is_ok() && plan.groups.len() == GROUPS);
-        let slow = |group: &&Group| group.receive.is_some();
+        let slow = |group: &&ClientGroup| group.receive.is_some();
         assert!(plan.groups.iter().filter(slow).all(|group| group.name.starts_with("slow ")));
         assert_eq!(plan.groups.iter().filter(slow).count(), GROUPS / 2);
     }

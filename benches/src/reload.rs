@@ -121,10 +121,10 @@ enum Bytes {
 }
 
 impl Read for Bytes {
-    fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         match self {
-            Bytes::Plain(stream) => stream.read(room),
-            Bytes::Sealed(stream) => stream.read(room),
+            Bytes::Plain(stream) => stream.read(buffer),
+            Bytes::Sealed(stream) => stream.read(buffer),
         }
     }
 }

@@ -2,17 +2,17 @@
 //! a plain reading of RFC 9112 §7.1 finds, and what it found can be written and found again.
 
 use forebay_http::body::{
-    BodyError, CHUNK_LINE_BYTES, Decoder, EXTENSION_BYTES, Encoder, Trailers,
+    BodyDecoder, BodyError, CHUNK_LINE_BYTES, EXTENSION_BYTES, Encoder, Trailers,
 };
 use forebay_http::framing::Framing;
-use forebay_http::head::Limits;
+use forebay_http::head::HeadLimits;
 
-const SMALL: Limits = Limits { head_bytes: 40, head_lines: 2, target_bytes: 0 };
+const SMALL: HeadLimits = HeadLimits { head_bytes: 40, head_lines: 2, target_bytes: 0 };
 
 /// Panics if something does not hold for `bytes`.
 pub(crate) fn check(bytes: &[u8]) {
     for allowance in [10, 100, u64::MAX] {
-        for limits in [Limits::default(), SMALL] {
+        for limits in [HeadLimits::default(), SMALL] {
             check_body(Framing::Chunked, allowance, &limits, bytes);
         }
         for framing in [Framing::Sized(7), Framing::None] {
@@ -21,7 +21,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-fn check_body(framing: Framing, allowance: u64, limits: &Limits, bytes: &[u8]) {
+fn check_body(framing: Framing, allowance: u64, limits: &HeadLimits, bytes: &[u8]) {
     let found = decode(framing, allowance, limits, [bytes].into_iter());
     for size in [1, 2, 7] {
         let again = decode(framing, allowance, limits, bytes.chunks(size));
@@ -56,10 +56,10 @@ enum End {
 fn decode<'b>(
     framing: Framing,
     allowance: u64,
-    limits: &Limits,
+    limits: &HeadLimits,
     pieces: impl Iterator<Item = &'b [u8]>,
 ) -> Found {
-    let new = |trailers| Decoder::new(framing, allowance, trailers, limits);
+    let new = |trailers| BodyDecoder::new(framing, allowance, trailers, limits);
     let mut decoder = match new(Trailers::Keep) {
         Ok(decoder) => decoder,
         Err(error) => {
@@ -90,7 +90,7 @@ fn decode<'b>(
     found
 }
 
-fn take(decoder: &mut Decoder, piece: &[u8], data: &mut Vec<u8>) -> Result<usize, BodyError> {
+fn take(decoder: &mut BodyDecoder, piece: &[u8], data: &mut Vec<u8>) -> Result<usize, BodyError> {
     let mut rest = piece;
     while !rest.is_empty() && !decoder.is_done() {
         let decoded = decoder.next(rest)?;
@@ -115,7 +115,7 @@ fn check_trailers(found: &Found) {
 }
 
 /// Writes what was found as chunks, and finds it again.
-fn check_encoder(found: &Found, limits: &Limits) {
+fn check_encoder(found: &Found, limits: &HeadLimits) {
     if matches!(found.end, End::Error(_)) {
         return;
     }
@@ -126,7 +126,7 @@ fn check_encoder(found: &Found, limits: &Limits) {
     let fields = found.trailers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
     encoder.finish(fields, &mut body).expect("the trailers were checked");
     // a field is written with a space behind its colon, which it may not have had
-    let limits = Limits { head_bytes: limits.head_bytes + limits.head_lines, ..*limits };
+    let limits = HeadLimits { head_bytes: limits.head_bytes + limits.head_lines, ..*limits };
     let again = decode(Framing::Chunked, u64::MAX, &limits, [&body[..]].into_iter());
     assert_eq!(again.end, End::At(body.len()));
     assert_eq!((&again.data, &again.trailers), (&found.data, &found.trailers));
@@ -134,7 +134,7 @@ fn check_encoder(found: &Found, limits: &Limits) {
 
 /// The same in the plainest way: from start to end, one rule of the grammar after the other. It has
 /// all trailers, also those which must be dropped.
-fn reference(framing: Framing, allowance: u64, limits: &Limits, body: &[u8]) -> Found {
+fn reference(framing: Framing, allowance: u64, limits: &HeadLimits, body: &[u8]) -> Found {
     let seen = body.len().min(usize::try_from(allowance).unwrap_or(usize::MAX));
     let mut reader = Reader {
         rest: &body[..seen],
@@ -191,7 +191,7 @@ impl Reader<'_> {
         (0..size).try_for_each(|_| self.take().map(|byte| self.found.data.push(byte)))
     }
 
-    fn chunks(&mut self, limits: &Limits) -> Result<(), Stop> {
+    fn chunks(&mut self, limits: &HeadLimits) -> Result<(), Stop> {
         loop {
             let size = self.chunk_line()?;
             if size == 0 {
@@ -232,7 +232,7 @@ impl Reader<'_> {
         if line.take()? == b'\n' { Ok(size) } else { Err(MALFORMED) }
     }
 
-    fn trailers(&mut self, limits: &Limits) -> Result<(), Stop> {
+    fn trailers(&mut self, limits: &HeadLimits) -> Result<(), Stop> {
         let all = self.rest;
         let within = all.len().min(limits.head_bytes);
         self.rest = &all[..within];

@@ -3,7 +3,7 @@
 use forebay_http::accept;
 use forebay_http::coding::{Coding, Preference};
 use forebay_http::condition::{self, Evaluation};
-use forebay_http::head::{Head, Limits, Lines, Method, Name, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, Method, Name, ParsedHead};
 
 const DATE: u64 = 784_111_777;
 
@@ -13,7 +13,9 @@ pub(crate) fn check(fields: &[u8]) {
         let start = format!("{method} / HTTP/1.1\r\nHost: a\r\n");
         let bytes = [start.as_bytes(), fields, b"\r\n\r\n"].concat();
         let mut lines = Lines::new();
-        if let Ok(Parsed::Complete(head)) = Head::parse(&bytes, &mut lines, &Limits::default()) {
+        if let Ok(ParsedHead::Complete(head)) =
+            Head::parse(&bytes, &mut lines, &HeadLimits::default())
+        {
             for etag in [&b"\"tag\""[..], b"W/\"tag\"", b"\"a,b\"", b"\"\"", b""] {
                 check_conditions(&head, etag);
                 check_if_range(&head, etag);

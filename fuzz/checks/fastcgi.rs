@@ -1,10 +1,10 @@
 //! What must hold for any bytes that a FastCGI application sends.
 
 use forebay_http::head::Lines;
-use forebay_http::response::{Asked, Limits, Parsed, Response};
-use forebay_upstream::fastcgi::{Piece, Read, Reader};
+use forebay_http::response::{ParsedResponse, Response, ResponseContext, ResponseHeadLimits};
+use forebay_upstream::fastcgi::{FastCgiPiece, FastCgiReader, RecordsRead};
 
-const LIMITS: Limits = Limits { head_bytes: 300, head_lines: 8 };
+const LIMITS: ResponseHeadLimits = ResponseHeadLimits { head_bytes: 300, head_lines: 8 };
 
 /// Panics if something does not hold for `bytes`.
 pub(crate) fn check(bytes: &[u8]) {
@@ -19,23 +19,23 @@ type Found = (Vec<u8>, Vec<u8>, Vec<u8>, Option<Result<u32, &'static str>>);
 
 /// Reads in pieces of so many bytes.
 fn read(bytes: &[u8], cut: usize) -> Found {
-    let mut reader = Reader::new(Asked::default(), LIMITS);
+    let mut reader = FastCgiReader::new(ResponseContext::default(), LIMITS);
     let (mut body, mut ended) = (Vec::new(), None);
     'pieces: for piece in bytes.chunks(cut) {
         let mut rest = piece;
         while !rest.is_empty() {
             match reader.read(rest) {
-                Ok(Read { used, piece }) => {
+                Ok(RecordsRead { used, piece }) => {
                     assert!(used <= rest.len());
                     rest = &rest[used..];
                     match piece {
-                        Piece::More => assert!(rest.is_empty()),
-                        Piece::Head => check_head(reader.head()),
-                        Piece::Body(data) => {
+                        FastCgiPiece::More => assert!(rest.is_empty()),
+                        FastCgiPiece::Head => check_head(reader.head()),
+                        FastCgiPiece::Body(data) => {
                             assert!(!data.is_empty() && !reader.head().is_empty());
                             body.extend_from_slice(data);
                         }
-                        Piece::End { status } => {
+                        FastCgiPiece::End { status } => {
                             ended = Some(Ok(status));
                             break 'pieces;
                         }
@@ -56,9 +56,9 @@ fn read(bytes: &[u8], cut: usize) -> Found {
 fn check_head(head: &[u8]) {
     assert!(head.starts_with(b"HTTP/1.1 ") && head.ends_with(b"\r\n\r\n"));
     let mut lines = Lines::new();
-    let limits = Limits { head_bytes: 4096, ..LIMITS };
-    match Response::parse(head, &mut lines, Asked::default(), &limits) {
-        Ok(Parsed::Complete(parsed)) => assert_eq!(parsed.len, head.len()),
+    let limits = ResponseHeadLimits { head_bytes: 4096, ..LIMITS };
+    match Response::parse(head, &mut lines, ResponseContext::default(), &limits) {
+        Ok(ParsedResponse::Complete(parsed)) => assert_eq!(parsed.len, head.len()),
         other => panic!("{other:?}"),
     }
 }

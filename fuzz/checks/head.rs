@@ -1,9 +1,9 @@
 //! What must hold for any bytes given to the head parser.
 
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Limits, Lines, Method, Name, Parsed, Version};
+use forebay_http::head::{Head, HeadLimits, Lines, Method, Name, ParsedHead, Version};
 
-const SMALL: Limits = Limits { head_bytes: 200, head_lines: 5, target_bytes: 60 };
+const SMALL: HeadLimits = HeadLimits { head_bytes: 200, head_lines: 5, target_bytes: 60 };
 
 const NAMES: [Name; 19] = [
     Name::Host,
@@ -29,7 +29,7 @@ const NAMES: [Name; 19] = [
 
 /// Panics if something does not hold for `bytes`.
 pub(crate) fn check(bytes: &[u8]) {
-    for limits in [Limits::default(), SMALL] {
+    for limits in [HeadLimits::default(), SMALL] {
         let whole = parse(bytes, &limits);
         for end in cuts(bytes.len()) {
             assert_agree(&parse(&bytes[..end], &limits), &whole, end);
@@ -44,14 +44,14 @@ enum Found {
     Error(u16),
 }
 
-fn parse(bytes: &[u8], limits: &Limits) -> Found {
+fn parse(bytes: &[u8], limits: &HeadLimits) -> Found {
     let mut lines = Lines::new();
     match Head::parse(bytes, &mut lines, limits) {
-        Ok(Parsed::Complete(head)) => {
+        Ok(ParsedHead::Complete(head)) => {
             check_head(&head, bytes, limits);
             Found::Head(head.len)
         }
-        Ok(Parsed::Partial) => {
+        Ok(ParsedHead::Partial) => {
             assert!(bytes.len() < limits.head_bytes, "waits for a head that is already too long");
             Found::Partial
         }
@@ -80,7 +80,7 @@ fn assert_agree(part: &Found, whole: &Found, end: usize) {
     assert!(agree, "{end} bytes gave {part:?}, all {whole:?}");
 }
 
-fn check_head(head: &Head<'_>, bytes: &[u8], limits: &Limits) {
+fn check_head(head: &Head<'_>, bytes: &[u8], limits: &HeadLimits) {
     assert!(head.len <= bytes.len().min(limits.head_bytes));
     assert!(bytes[..head.len].ends_with(b"\r\n\r\n"));
     assert!(head.target.len() <= limits.target_bytes && !head.target.is_empty());

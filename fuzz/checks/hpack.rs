@@ -1,7 +1,7 @@
 //! What must hold for any bytes given to the HPACK decoder.
 
-use forebay_http2::hpack::{Decoder, encode};
-use forebay_http2::{FieldLimits, Fields, Message};
+use forebay_http2::hpack::{HpackDecoder, encode};
+use forebay_http2::{DecodedFields, FieldLimits, MessageKind};
 
 const WIDE: FieldLimits = FieldLimits { bytes: 64 * 1024, fields: 1000 };
 const NARROW: FieldLimits = FieldLimits { bytes: 200, fields: 4 };
@@ -10,22 +10,22 @@ const NARROW: FieldLimits = FieldLimits { bytes: 200, fields: 4 };
 pub(crate) fn check(bytes: &[u8]) {
     for (limits, table_bytes) in [(WIDE, 4096), (NARROW, 4096), (WIDE, 100), (WIDE, 0)] {
         let (mut decoder, mut fields, mut rest) =
-            (Decoder::new(table_bytes), Fields::default(), bytes);
+            (HpackDecoder::new(table_bytes), DecodedFields::default(), bytes);
         while let Some((&len, more)) = rest.split_first() {
             let (block, more) = more.split_at(usize::from(len).min(more.len()));
             rest = more;
-            fields.reset(Message::Request, limits);
+            fields.reset(MessageKind::Request, limits);
             if let Err(damage) = decoder.decode(block, &mut fields) {
                 assert!(!damage.reason().is_empty());
                 break;
             }
             check_fields(&fields, limits);
-            assert!(decoder.heap_bytes() <= Decoder::most_heap_bytes(table_bytes));
+            assert!(decoder.heap_bytes() <= HpackDecoder::most_heap_bytes(table_bytes));
         }
     }
 }
 
-fn check_fields(fields: &Fields, limits: FieldLimits) {
+fn check_fields(fields: &DecodedFields, limits: FieldLimits) {
     let size = |(name, value): (&[u8], &[u8])| name.len() + value.len() + 32;
     let sum: usize = fields.iter().map(size).sum();
     // crumbs of a cookie are joined by two bytes for 32, unless something was wrong
@@ -50,9 +50,9 @@ fn check_fields(fields: &Fields, limits: FieldLimits) {
                 _ => encode::secret(&mut block, name, value),
             }
         }
-        let mut again = Fields::default();
-        again.reset(Message::Request, FieldLimits { bytes: 1 << 20, fields: 2000 });
-        assert_eq!(Decoder::new(0).decode(&block, &mut again), Ok(()));
+        let mut again = DecodedFields::default();
+        again.reset(MessageKind::Request, FieldLimits { bytes: 1 << 20, fields: 2000 });
+        assert_eq!(HpackDecoder::new(0).decode(&block, &mut again), Ok(()));
         assert!(again.iter().eq(fields.iter()));
         assert_eq!((again.method(), again.path()), (fields.method(), fields.path()));
     }

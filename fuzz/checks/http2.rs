@@ -1,13 +1,19 @@
 //! What must hold for any bytes given to an HTTP/2 connection, at either end.
 
-use forebay_http2::frame::{HEADER_BYTES, Header, PREFACE, kind};
+use forebay_http2::frame::{FrameHeader, HEADER_BYTES, PREFACE, kind};
 use forebay_http2::hpack::encode;
-use forebay_http2::{Connection, Event, Fields, Limits, Part, Role};
+use forebay_http2::{
+    Connection, DecodedFields, EndpointRole, Http2Event, Http2Limits, MessagePart,
+};
 
 /// Small, so that bounds are met soon.
-fn limits() -> Limits {
-    let mut limits =
-        Limits { streams: 5, table_bytes: 200, extended_connect: true, ..Limits::default() };
+fn limits() -> Http2Limits {
+    let mut limits = Http2Limits {
+        streams: 5,
+        table_bytes: 200,
+        extended_connect: true,
+        ..Http2Limits::default()
+    };
     limits.fields.bytes = 500;
     limits.fields.fields = 10;
     limits
@@ -16,8 +22,11 @@ fn limits() -> Limits {
 /// Panics if something does not hold for `bytes`.
 pub(crate) fn check(bytes: &[u8]) {
     let introduced = [&PREFACE[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0], bytes].concat();
-    for (role, bytes) in [(Role::Server, bytes), (Role::Server, &introduced), (Role::Client, bytes)]
-    {
+    for (role, bytes) in [
+        (EndpointRole::Server, bytes),
+        (EndpointRole::Server, &introduced),
+        (EndpointRole::Client, bytes),
+    ] {
         let whole = play(role, bytes, bytes.len().max(1));
         for piece in [1, 7, 64] {
             assert_eq!(play(role, bytes, piece), whole, "in pieces of {piece}");
@@ -26,13 +35,13 @@ pub(crate) fn check(bytes: &[u8]) {
 }
 
 /// Events and frames that come of `bytes`, given in pieces of `piece`.
-fn play(role: Role, bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
+fn play(role: EndpointRole, bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
     let mut connection = match role {
-        Role::Server => Connection::server(limits()),
-        Role::Client => Connection::client(limits()),
+        EndpointRole::Server => Connection::server(limits()),
+        EndpointRole::Client => Connection::client(limits()),
     };
-    let (mut fields, mut out, mut events) = (Fields::default(), Vec::new(), Vec::new());
-    if role == Role::Client {
+    let (mut fields, mut out, mut events) = (DecodedFields::default(), Vec::new(), Vec::new());
+    if role == EndpointRole::Client {
         for ends in [true, false, true] {
             connection.open(&mut out, ends, false, |block| encode::field(block, b":path", b"/"));
         }
@@ -53,7 +62,7 @@ fn play(role: Role, bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
         }
         held.drain(..used);
         let is_frame = !connection.is_introduced()
-            || Header::read(&held).is_none_or(|header| header.len <= 16_384);
+            || FrameHeader::read(&held).is_none_or(|header| header.len <= 16_384);
         assert!(is_frame && held.len() < HEADER_BYTES + 16_384, "waits for no frame");
     }
     while let Some(turn) = connection.next() {
@@ -74,26 +83,28 @@ fn play(role: Role, bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
 }
 
 /// What a server does: it answers at once.
-fn act(event: Event<'_>, connection: &mut Connection, out: &mut Vec<u8>) {
+fn act(event: Http2Event<'_>, connection: &mut Connection, out: &mut Vec<u8>) {
     match event {
-        Event::Request { stream, .. } | Event::TooLarge { stream, .. } => {
+        Http2Event::Request { stream, .. } | Http2Event::TooLarge { stream, .. } => {
             assert!(connection.is_open(stream));
-            assert!(connection.head(out, stream, Part::Head, |block| encode::status(block, 200)));
+            assert!(
+                connection.head(out, stream, MessagePart::Head, |block| encode::status(block, 200))
+            );
             connection.offer(stream);
         }
-        Event::Data { stream, bytes, ends } => {
+        Http2Event::Data { stream, bytes, ends } => {
             assert!(!bytes.is_empty() || ends);
             assert!(stream % 2 == 1);
         }
-        Event::Reset { stream, .. } => assert!(!connection.is_open(stream)),
-        Event::Failed(fault) => assert_eq!(connection.fault(), Some(fault)),
+        Http2Event::Reset { stream, .. } => assert!(!connection.is_open(stream)),
+        Http2Event::Failed(fault) => assert_eq!(connection.fault(), Some(fault)),
         _ => {}
     }
 }
 
 /// Data that came in pieces is put together.
-fn note(event: Event<'_>, events: &mut Vec<String>) {
-    let Event::Data { stream, bytes, ends } = event else {
+fn note(event: Http2Event<'_>, events: &mut Vec<String>) {
+    let Http2Event::Data { stream, bytes, ends } = event else {
         return events.push(format!("{event:?}"));
     };
     let (start, end) = (format!("data {stream}:"), if ends { "\nends" } else { "" });
@@ -105,8 +116,10 @@ fn note(event: Event<'_>, events: &mut Vec<String>) {
     }
 }
 
-fn check_fields(event: Event<'_>, fields: &Fields) {
-    if let Event::Request { .. } | Event::Response { .. } | Event::Trailers { .. } = event {
+fn check_fields(event: Http2Event<'_>, fields: &DecodedFields) {
+    if let Http2Event::Request { .. } | Http2Event::Response { .. } | Http2Event::Trailers { .. } =
+        event
+    {
         assert!(fields.fault().is_none() && !fields.is_over());
         assert!(fields.list().len() <= 10 && fields.values().len() <= 1000);
         for (name, value) in fields.iter() {
@@ -118,7 +131,7 @@ fn check_fields(event: Event<'_>, fields: &Fields) {
             assert!(fields.names().get(field.name.range()).is_some());
         }
     }
-    if let Event::Request { .. } = event {
+    if let Http2Event::Request { .. } = event {
         let is_connect = fields.method() == b"CONNECT";
         assert!(is_connect || matches!(fields.path(), [b'/', ..] | b"*"));
         assert!(is_connect || !fields.scheme().is_empty());
@@ -127,7 +140,7 @@ fn check_fields(event: Event<'_>, fields: &Fields) {
 
 /// Whole frames of sizes that everybody takes.
 fn check_frames(mut out: &[u8]) {
-    while let Some(header) = Header::read(out) {
+    while let Some(header) = FrameHeader::read(out) {
         assert!(header.len <= 16_384 && header.kind <= kind::CONTINUATION);
         out = &out[HEADER_BYTES + header.len..];
     }

@@ -14,12 +14,12 @@ use forebay_policy::certificate::{CertificateFacts, CertificatePattern};
 use forebay_policy::class::Class;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
-use forebay_policy::field::Field;
-use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::field::FieldCondition;
+use forebay_policy::pattern::{FileType, MethodPattern, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, InFlight, Limit, MOST_IGNORE_MS, Over, Per, Rule, When};
-use forebay_policy::{Charge, Needs, Policy, State};
+use forebay_policy::{ChargeOutcome, FactsNeeded, Policy, State};
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn check_decisions(policy: &Policy, asked: &Asked<'_>, overload: bool) {
     let decisions = policy.request(&facts, overload);
     let explained = policy.explain_request(&facts, overload);
     assert_eq!(decisions, explained.decisions, "{explained}");
-    let Needs { host, path, query, fields, .. } = policy.needs();
+    let FactsNeeded { host, path, query, fields, .. } = policy.needs();
     let RequestFacts { ends, method, .. } = facts;
     let told = RequestFacts {
         ends,
@@ -89,11 +89,11 @@ fn check_charges(policy: Policy, asked: &Asked<'_>) {
         let now_ns = asked.now_ns.saturating_add(step * asked.step_ns);
         let _ = state.charge_connection(&decisions, client, now_ns);
         match state.charge_request(&decisions, client, now_ns) {
-            Charge::Admit(admitted) => {
+            ChargeOutcome::Admit(admitted) => {
                 assert!(admitted.wait_ns <= most_ns);
                 tickets.push(admitted.ticket);
             }
-            Charge::Refuse(refused) => assert_eq!(refused.rank, decisions.rank),
+            ChargeOutcome::Refuse(refused) => assert_eq!(refused.rank, decisions.rank),
         }
     }
     let counted = || (0..rules().count() as u32).filter_map(|rule| state.in_flight(rule));
@@ -183,15 +183,15 @@ fn rule(number: usize, line: &str) -> Rule {
             "client" => read(Endpoint::parse(value), value, &mut these.client),
             "local" => read(Endpoint::parse(value), value, &mut these.local),
             "site" => read(SitePattern::parse(value), value, &mut these.site),
-            "method" => read(Method::parse(value), value, &mut these.method),
+            "method" => read(MethodPattern::parse(value), value, &mut these.method),
             "path" => read(PathPattern::parse(value), value, &mut these.path),
             "query" => read(Parameter::parse(value), value, &mut these.query),
             "nocase" => these.ignore_case = true,
             "last" => rule.requests_per_connection = value.parse().ok(),
             "type" => read(FileType::parse(value), value, &mut these.file_type),
             "certificate" => read(CertificatePattern::parse(value), value, &mut these.certificate),
-            "header" => read(Field::parse(value), value, &mut these.header),
-            "cookie" => read(Field::parse(value), value, &mut these.cookie),
+            "header" => read(FieldCondition::parse(value), value, &mut these.header),
+            "cookie" => read(FieldCondition::parse(value), value, &mut these.cookie),
             "class" => rule.class = Some(value.to_owned()),
             "connections" => rule.connections = limit(value),
             "requests" => rule.requests = limit(value),

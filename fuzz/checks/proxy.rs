@@ -1,6 +1,6 @@
 //! What must hold for any bytes that may be a PROXY header.
 
-use forebay_conn::proxy::{self, MOST_V1_BYTES, MOST_V2_BYTES, Parsed};
+use forebay_conn::proxy::{self, MOST_V1_BYTES, MOST_V2_BYTES, ParsedProxyHeader};
 use ppp::{v1, v2};
 use std::net::SocketAddr;
 
@@ -10,8 +10,10 @@ pub(crate) fn check(bytes: &[u8]) {
     check_pieces(bytes);
     let most = if bytes.starts_with(b"P") { MOST_V1_BYTES } else { MOST_V2_BYTES };
     match outcome {
-        Ok(Parsed::Partial) => assert!(bytes.len() < most, "it waits for more than it may"),
-        Ok(Parsed::Complete { client, len }) => {
+        Ok(ParsedProxyHeader::Partial) => {
+            assert!(bytes.len() < most, "it waits for more than it may")
+        }
+        Ok(ParsedProxyHeader::Complete { client, len }) => {
             assert!(len <= bytes.len().min(most));
             assert_eq!(proxy::parse(&bytes[..len]), outcome, "what follows does not matter");
             if client.is_some() {
@@ -31,7 +33,7 @@ pub(crate) fn check(bytes: &[u8]) {
 fn check_pieces(bytes: &[u8]) {
     let whole = proxy::parse(bytes);
     let mut ends = (0..=bytes.len()).map(|end| proxy::parse(&bytes[..end]));
-    if let Some(settled) = ends.find(|outcome| *outcome != Ok(Parsed::Partial)) {
+    if let Some(settled) = ends.find(|outcome| *outcome != Ok(ParsedProxyHeader::Partial)) {
         assert_eq!(settled, whole);
     }
 }

@@ -1,6 +1,6 @@
 //! What must hold for any bytes given as the value of `Range`.
 
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::range::{self, MOST_RANGES, Range, Ranges};
 use std::collections::BTreeSet;
 
@@ -22,8 +22,8 @@ fn asked(method: &str, value: &[u8], size: u64) -> Option<Ranges> {
     let start = format!("{method} / HTTP/1.1\r\nHost: a\r\nRange: ");
     let bytes = [start.as_bytes(), value, b"\r\n\r\n"].concat();
     let mut lines = Lines::new();
-    match Head::parse(&bytes, &mut lines, &Limits::default()) {
-        Ok(Parsed::Complete(head)) if head.len == bytes.len() && head.fields().count() == 2 => {
+    match Head::parse(&bytes, &mut lines, &HeadLimits::default()) {
+        Ok(ParsedHead::Complete(head)) if head.len == bytes.len() && head.fields().count() == 2 => {
             Some(range::parse(&head, size))
         }
         _ => None,

@@ -1,15 +1,17 @@
 //! What must hold for any bytes given to the parser of answers' heads.
 
 use forebay_http::head::{Lines, Version};
-use forebay_http::response::{Asked, Body, Limits, Parsed, Response};
+use forebay_http::response::{
+    BodyFraming, ParsedResponse, Response, ResponseContext, ResponseHeadLimits,
+};
 
-const SMALL: Limits = Limits { head_bytes: 200, head_lines: 5 };
+const SMALL: ResponseHeadLimits = ResponseHeadLimits { head_bytes: 200, head_lines: 5 };
 
 /// Panics if something does not hold for `bytes`.
 pub(crate) fn check(bytes: &[u8]) {
-    for limits in [Limits::default(), SMALL] {
+    for limits in [ResponseHeadLimits::default(), SMALL] {
         for (is_head, upgrade) in [(false, false), (true, false), (false, true)] {
-            let asked = Asked { is_head, upgrade };
+            let asked = ResponseContext { is_head, upgrade };
             let whole = parse(bytes, asked, &limits);
             for end in (0..bytes.len()).step_by(1 + bytes.len() / 64) {
                 let part = parse(&bytes[..end], asked, &limits);
@@ -27,14 +29,14 @@ enum Found {
     Error,
 }
 
-fn parse(bytes: &[u8], asked: Asked, limits: &Limits) -> Found {
+fn parse(bytes: &[u8], asked: ResponseContext, limits: &ResponseHeadLimits) -> Found {
     let mut lines = Lines::new();
     match Response::parse(bytes, &mut lines, asked, limits) {
-        Ok(Parsed::Complete(head)) => {
+        Ok(ParsedResponse::Complete(head)) => {
             check_head(&head, bytes, asked, limits);
             Found::Head(head.len)
         }
-        Ok(Parsed::Partial) => {
+        Ok(ParsedResponse::Partial) => {
             assert!(bytes.len() < limits.head_bytes, "waits for a head that is already too long");
             Found::Partial
         }
@@ -45,7 +47,12 @@ fn parse(bytes: &[u8], asked: Asked, limits: &Limits) -> Found {
     }
 }
 
-fn check_head(head: &Response<'_>, bytes: &[u8], asked: Asked, limits: &Limits) {
+fn check_head(
+    head: &Response<'_>,
+    bytes: &[u8],
+    asked: ResponseContext,
+    limits: &ResponseHeadLimits,
+) {
     assert!(head.len <= bytes.len().min(limits.head_bytes));
     assert!(bytes.starts_with(b"HTTP/1.") && bytes[..head.len].ends_with(b"\r\n\r\n"));
     assert!((100..600).contains(&head.status));
@@ -59,15 +66,17 @@ fn check_head(head: &Response<'_>, bytes: &[u8], asked: Asked, limits: &Limits) 
     assert!(!(has_coding && head.content_length.is_some()));
     assert!(!(has_coding && head.version == Version::Http10));
     match head.body {
-        Body::None => {}
-        Body::Sized(length) => assert_eq!(head.content_length, Some(length)),
-        Body::Chunked => assert!(has_coding),
-        Body::UntilClose => assert!(!has_coding && head.content_length.is_none()),
-        Body::Upgraded => assert!(asked.upgrade && head.status == 101),
+        BodyFraming::None => {}
+        BodyFraming::Sized(length) => assert_eq!(head.content_length, Some(length)),
+        BodyFraming::Chunked => assert!(has_coding),
+        BodyFraming::UntilClose => assert!(!has_coding && head.content_length.is_none()),
+        BodyFraming::Upgraded => assert!(asked.upgrade && head.status == 101),
     }
-    let has_body = !matches!(head.body, Body::None);
+    let has_body = !matches!(head.body, BodyFraming::None);
     assert!(
         !(has_body && (asked.is_head || matches!(head.status, 204 | 304) || head.is_interim()))
     );
-    assert!(!(head.keep_alive && matches!(head.body, Body::UntilClose | Body::Upgraded)));
+    assert!(
+        !(head.keep_alive && matches!(head.body, BodyFraming::UntilClose | BodyFraming::Upgraded))
+    );
 }

@@ -13,8 +13,8 @@ use forebay_conn::{Job, Transport};
 use forebay_metrics::{Local, Stopwatch};
 use forebay_tls::identity::tickets;
 use forebay_tls::{
-    Authorities, Channel, ClientAuth, Clients, Handshake, Handshaken, Identities, Identity, Pair,
-    Shakes,
+    Authorities, Channel, ClientAuth, ClientVerification, Handshake, Handshaken, Identities,
+    Identity, Pair, Shakes,
 };
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -67,8 +67,8 @@ fn ends() -> &'static Ends {
         let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &issuer).unwrap().pem();
         let authorities = Authorities::read(root.pem().as_bytes()).unwrap();
-        let asks = Clients::new(ClientAuth::Required, &[authorities], &[]).unwrap();
-        let server = |clients: Option<Clients>| {
+        let asks = ClientVerification::new(ClientAuth::Required, &[authorities], &[]).unwrap();
+        let server = |clients: Option<ClientVerification>| {
             let pair = Pair::read(certificate.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
             let clients = clients.map(Arc::new);
             let identity = Identity::new(vec![pair], tickets().unwrap(), true, clients).unwrap();
@@ -131,10 +131,10 @@ impl Server {
     }
 
     fn read(&mut self) {
-        let mut room = [0; 700];
+        let mut buffer = [0; 700];
         loop {
-            match Transport::<Work>::read(&mut self.channel, &mut room) {
-                Plaintext::Bytes(count) => self.plain.extend_from_slice(&room[..count]),
+            match Transport::<Work>::read(&mut self.channel, &mut buffer) {
+                Plaintext::Bytes(count) => self.plain.extend_from_slice(&buffer[..count]),
                 Plaintext::Nothing => return,
                 Plaintext::End => {
                     self.is_over = true;

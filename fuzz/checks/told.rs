@@ -1,9 +1,9 @@
 //! What must hold for whatever an upstream is told of any request.
 
 use forebay_http::field::{FieldName, FieldValue};
-use forebay_http::head::{Head, Limits, Lines, Parsed, Version};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead, Version};
 use forebay_http::path;
-use forebay_upstream::request::{self, From, Host, Request, Settings};
+use forebay_upstream::request::{self, From, HostSent, RequestSettings, UpstreamRequest};
 use forebay_upstream::target::{Ambiguous, Base};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,7 +11,8 @@ use std::net::{IpAddr, Ipv4Addr};
 pub(crate) fn check(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let mut lines = Lines::new();
-    let Ok(Parsed::Complete(head)) = Head::parse(bytes, &mut lines, &Limits::default()) else {
+    let Ok(ParsedHead::Complete(head)) = Head::parse(bytes, &mut lines, &HeadLimits::default())
+    else {
         return;
     };
     let mut judged = Vec::new();
@@ -24,8 +25,8 @@ pub(crate) fn check(bytes: &[u8]) {
         From { nearest: address, client: address, is_trusted: is(0), is_secure: is(1), port: 8080 };
     let base = |text| Base::parse(text).unwrap_or_default();
     let field = |name, value| Some((FieldName::parse(name).ok()?, FieldValue::parse(value).ok()?));
-    let settings = Settings {
-        host: if is(2) { Host::Upstream } else { Host::Client },
+    let settings = RequestSettings {
+        host: if is(2) { HostSent::Upstream } else { HostSent::Client },
         strip: if is(3) { base("/a") } else { Base::default() },
         prefix: if is(4) { base("/b") } else { Base::default() },
         ambiguous: if is(5) { Ambiguous::Normalise } else { Ambiguous::Refuse },
@@ -34,7 +35,7 @@ pub(crate) fn check(bytes: &[u8]) {
         set: field("X-A", "b").into_iter().filter(|_| is(7)).collect(),
         remove: Vec::new(),
     };
-    let asked = Request {
+    let asked = UpstreamRequest {
         head: &head,
         judged: &judged,
         rewritten: None,
@@ -51,10 +52,10 @@ pub(crate) fn check(bytes: &[u8]) {
     let told = &out[6..];
     let mut lines = Lines::new();
     // a host, two addresses and an id are added, and the longest head has no room for them
-    let limits = Limits { head_bytes: 1 << 20, target_bytes: 1 << 16, ..Limits::default() };
+    let limits = HeadLimits { head_bytes: 1 << 20, target_bytes: 1 << 16, ..HeadLimits::default() };
     let again = match Head::parse(told, &mut lines, &limits) {
-        Ok(Parsed::Complete(again)) => again,
-        Ok(Parsed::Partial) => panic!("{}", String::from_utf8_lossy(told)),
+        Ok(ParsedHead::Complete(again)) => again,
+        Ok(ParsedHead::Partial) => panic!("{}", String::from_utf8_lossy(told)),
         // as many lines as there may be
         Err(error) => return assert!(head.fields().count() > 80, "{error:?}"),
     };

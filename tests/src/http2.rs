@@ -9,7 +9,7 @@ use crate::faults::Served;
 use crate::tls::Authority;
 use crate::wire;
 use forebay_http2::hpack::encode;
-use forebay_http2::{Connection, ErrorCode, Event, Fields, Limits, Part};
+use forebay_http2::{Connection, DecodedFields, ErrorCode, Http2Event, Http2Limits, MessagePart};
 use rustls::ClientConfig;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -23,7 +23,7 @@ pub struct Client {
     /// The host that is asked for.
     host: String,
     machine: Connection,
-    fields: Fields,
+    fields: DecodedFields,
     out: Vec<u8>,
     received: Vec<u8>,
     answers: BTreeMap<u32, Answer>,
@@ -73,12 +73,12 @@ impl Answer {
 
 impl Client {
     /// Speaks over a connection that is there.
-    fn over(stream: impl Read + Write + Send + 'static, limits: Limits) -> Client {
+    fn over(stream: impl Read + Write + Send + 'static, limits: Http2Limits) -> Client {
         Client {
             stream: Box::new(stream),
             host: "a.example".to_owned(),
             machine: Connection::client(limits),
-            fields: Fields::default(),
+            fields: DecodedFields::default(),
             out: Vec::new(),
             received: Vec::new(),
             answers: BTreeMap::new(),
@@ -94,14 +94,14 @@ impl Client {
     /// # Panics
     /// If nobody accepts.
     pub fn connect(addr: SocketAddr) -> Client {
-        Client::with(addr, Limits::default())
+        Client::with(addr, Http2Limits::default())
     }
 
     /// The same with windows and other limits of its own.
     ///
     /// # Panics
     /// If nobody accepts.
-    pub fn with(addr: SocketAddr, limits: Limits) -> Client {
+    pub fn with(addr: SocketAddr, limits: Http2Limits) -> Client {
         let stream = wire::connect(addr);
         stream.set_read_timeout(Some(wire::PATIENCE)).unwrap();
         Client::over(stream, limits)
@@ -109,7 +109,7 @@ impl Client {
 
     /// The same over a connection that is there, of which the test keeps a handle.
     pub fn on(stream: TcpStream) -> Client {
-        Client::over(stream, Limits::default())
+        Client::over(stream, Http2Limits::default())
     }
 
     /// The same to the site of a server.
@@ -133,7 +133,7 @@ impl Client {
         config.alpn_protocols = vec![b"h2".to_vec()];
         let stream = crate::tls::connect(&Arc::new(config), addr, host);
         stream.sock.set_read_timeout(Some(wire::PATIENCE)).unwrap();
-        Client { host: host.to_owned(), ..Client::over(stream, Limits::default()) }
+        Client { host: host.to_owned(), ..Client::over(stream, Http2Limits::default()) }
     }
 
     /// Sends the head of a request; returns its stream. `ends` if it has no body.
@@ -230,7 +230,7 @@ impl Client {
 
     /// Sends trailers, which end a request.
     pub fn trail(&mut self, stream: u32, trailers: &[(&str, &str)]) {
-        self.machine.head(&mut self.out, stream, Part::Last, |block| {
+        self.machine.head(&mut self.out, stream, MessagePart::Last, |block| {
             for (name, value) in trailers {
                 encode::field(block, name.as_bytes(), value.as_bytes());
             }
@@ -326,10 +326,10 @@ impl Client {
 
     /// Takes what comes next, for which it waits.
     pub fn receive(&mut self) {
-        let mut room = [0; 32 * 1024];
-        match self.stream.read(&mut room) {
+        let mut buffer = [0; 32 * 1024];
+        match self.stream.read(&mut buffer) {
             Ok(0) => self.has_ended = true,
-            Ok(count) => self.received.extend_from_slice(&room[..count]),
+            Ok(count) => self.received.extend_from_slice(&buffer[..count]),
             // a process that was stopped has its reading interrupted
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
@@ -350,9 +350,9 @@ impl Client {
         self.flush();
     }
 
-    fn take(&mut self, event: Event<'_>) {
+    fn take(&mut self, event: Http2Event<'_>) {
         let Client { answers, fields, machine, .. } = self;
-        fn list(fields: &Fields) -> Vec<(String, String)> {
+        fn list(fields: &DecodedFields) -> Vec<(String, String)> {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             fields.iter().map(|(name, value)| (text(name), text(value))).collect()
         }
@@ -360,15 +360,15 @@ impl Client {
             answers.entry(stream).or_default()
         }
         match event {
-            Event::Response { stream, ends } => {
+            Http2Event::Response { stream, ends } => {
                 let answer = of(answers, stream);
                 (answer.status, answer.fields) = (fields.status(), list(fields));
                 answer.is_whole = ends;
             }
-            Event::Informational { stream } => {
+            Http2Event::Informational { stream } => {
                 of(answers, stream).informational.push(fields.status())
             }
-            Event::Data { stream, bytes, ends } => {
+            Http2Event::Data { stream, bytes, ends } => {
                 let answer = of(answers, stream);
                 answer.body.extend_from_slice(bytes);
                 answer.is_whole = ends;
@@ -376,14 +376,14 @@ impl Client {
                     machine.consumed(stream, bytes.len());
                 }
             }
-            Event::Trailers { stream } => {
+            Http2Event::Trailers { stream } => {
                 let answer = of(answers, stream);
                 (answer.is_whole, answer.trailers) = (true, list(fields));
             }
-            Event::Reset { stream, code, .. } => of(answers, stream).reset = Some(code.0),
-            Event::GoAway { code, .. } => self.goodbyes.push(code),
-            Event::Failed(fault) => panic!("the server broke the protocol: {}", fault.reason),
-            Event::Pong(_) | Event::Request { .. } | Event::TooLarge { .. } => {}
+            Http2Event::Reset { stream, code, .. } => of(answers, stream).reset = Some(code.0),
+            Http2Event::GoAway { code, .. } => self.goodbyes.push(code),
+            Http2Event::Failed(fault) => panic!("the server broke the protocol: {}", fault.reason),
+            Http2Event::Pong(_) | Http2Event::Request { .. } | Http2Event::TooLarge { .. } => {}
         }
     }
 }

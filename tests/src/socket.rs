@@ -131,10 +131,10 @@ impl Socket {
 }
 
 impl Read for Socket {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            let Some(session) = &mut self.session else { return self.tcp.read(room) };
-            match session.reader().read(room) {
+            let Some(session) = &mut self.session else { return self.tcp.read(buffer) };
+            match session.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 done => return done,
             }

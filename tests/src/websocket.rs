@@ -130,7 +130,7 @@ fn tunnel(
     mut stream: &TcpStream,
     count: &mut u64,
 ) -> io::Result<()> {
-    let mut room = vec![0; 64 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     match kind {
         "echo" => {
             let mut out = Vec::new();
@@ -151,7 +151,7 @@ fn tunnel(
         }
         "reset" => {
             stream.write_all(b"some")?;
-            reader.read_exact(&mut room[..1])?;
+            reader.read_exact(&mut buffer[..1])?;
             rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO))?;
             return Ok(());
         }
@@ -162,7 +162,7 @@ fn tunnel(
         _ => {}
     }
     loop {
-        match reader.read(&mut room)? {
+        match reader.read(&mut buffer)? {
             0 if kind == "raw" => {
                 stream.write_all(b"bye")?;
                 return stream.shutdown(Shutdown::Write);
@@ -170,7 +170,7 @@ fn tunnel(
             0 => return Ok(()),
             some if kind == "raw" => {
                 *count += some as u64;
-                stream.write_all(&room[..some])?;
+                stream.write_all(&buffer[..some])?;
             }
             some => *count += some as u64,
         }

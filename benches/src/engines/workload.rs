@@ -2,7 +2,7 @@
 
 use crate::content::body;
 use crate::{Error, engines::cold};
-use forebay_load::{Draft, Plan, Target};
+use forebay_load::{GroupDraft, LoadPlan, LoadTarget};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -82,9 +82,9 @@ impl Workload {
         connections: u32,
         seconds: u64,
         core: usize,
-    ) -> Result<Plan, Error> {
-        let base = Target::parse(&format!("http://127.0.0.1:{port}/")).map_err(client)?;
-        let mut measured = Draft::new("measured", Some(&base));
+    ) -> Result<LoadPlan, Error> {
+        let base = LoadTarget::parse(&format!("http://127.0.0.1:{port}/")).map_err(client)?;
+        let mut measured = GroupDraft::new("measured", Some(&base));
         measured.set("connections", &connections.to_string());
         if connections > 1000 {
             measured.set("ramp", "1s");
@@ -101,7 +101,7 @@ impl Workload {
         measured.set("timeout", "30s");
         let mut groups = vec![measured.finish().map_err(client)?];
         if let Some((connections, rate)) = self.slow_receivers() {
-            let mut slow = Draft::new("slow", Some(&base));
+            let mut slow = GroupDraft::new("slow", Some(&base));
             slow.set("connections", &connections.to_string());
             slow.set("url", "/large.bin");
             slow.set("receive", rate);
@@ -109,13 +109,13 @@ impl Workload {
             groups.push(slow.finish().map_err(client)?);
         }
         let warmup = if connections > 1000 { 3 } else { 1 };
-        Ok(Plan {
+        Ok(LoadPlan {
             duration: Duration::from_secs(seconds),
             warmup: Duration::from_secs(warmup),
             drain: Duration::from_secs(1),
             cores: vec![core],
             groups,
-            ..Plan::default()
+            ..LoadPlan::default()
         })
     }
 }

@@ -6,7 +6,7 @@ use super::scripts;
 use super::server::{Server, Setup};
 use super::watch::{Watched, watch};
 use crate::Error;
-use forebay_load::{Draft, Group, Plan, Target};
+use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget};
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
@@ -165,7 +165,7 @@ impl<'b> Bench<'b> {
     pub fn run(
         &self,
         trial: &Trial<'_>,
-        groups: impl FnOnce(&Target) -> Result<Vec<Group>, Error>,
+        groups: impl FnOnce(&LoadTarget) -> Result<Vec<ClientGroup>, Error>,
     ) -> Result<(Watched, Vec<Row>), Error> {
         let settings = &self.settings;
         let scratch = self.scratch.join("server");
@@ -183,8 +183,8 @@ impl<'b> Bench<'b> {
             lines: trial.lines,
         };
         let server = trial.server.start(&setup)?;
-        let base = Target::parse(&format!("http://127.0.0.1:{}/", server.port()));
-        let plan = Plan {
+        let base = LoadTarget::parse(&format!("http://127.0.0.1:{}/", server.port()));
+        let plan = LoadPlan {
             duration: trial.measured,
             warmup: trial.warmup,
             // what is not answered by the end is no answer of the measured time
@@ -193,7 +193,7 @@ impl<'b> Bench<'b> {
             cores: vec![settings.client_core],
             seed: u64::from(trial.round),
             groups: groups(&base.map_err(client)?)?,
-            ..Plan::default()
+            ..LoadPlan::default()
         };
         plan.check().map_err(client)?;
         let core = settings.server_core;
@@ -244,7 +244,7 @@ impl<'b> Bench<'b> {
         trial.measured = Duration::from_secs(2).min(self.settings.measured).max(50 * cost);
         let clients = CLOSED.max(2 * self.settings.threads).to_string();
         let (watched, rows) = self.run(&trial, |base| {
-            let mut all = Draft::new("closed", Some(base));
+            let mut all = GroupDraft::new("closed", Some(base));
             all.set("connections", &clients);
             all.set("url", &format!("/work?cpu={case}"));
             Ok(vec![all.finish().map_err(client)?])
@@ -261,15 +261,15 @@ impl<'b> Bench<'b> {
 }
 
 /// A group of clients whose requests are due at random times, `rate` per second.
-pub fn open(name: &str, base: &Target, rate: f64, cost: Duration) -> Draft {
+pub fn open(name: &str, base: &LoadTarget, rate: f64, cost: Duration) -> GroupDraft {
     let mut group = patient(name, base, cost);
     group.set("rate", &format!("{rate:.3}"));
     group
 }
 
 /// The same, whose rates are still to be said.
-pub fn patient(name: &str, base: &Target, cost: Duration) -> Draft {
-    let mut group = Draft::new(name, Some(base));
+pub fn patient(name: &str, base: &LoadTarget, cost: Duration) -> GroupDraft {
+    let mut group = GroupDraft::new(name, Some(base));
     group.set("url", &format!("/work?cpu={}", cpu(cost)));
     group.set("arrivals", "poisson");
     group.set("connections", CONNECTIONS);
@@ -282,7 +282,7 @@ pub fn patient(name: &str, base: &Target, cost: Duration) -> Draft {
 ///
 /// # Errors
 /// When a setting is wrong.
-pub fn group(draft: Draft) -> Result<Group, Error> {
+pub fn group(draft: GroupDraft) -> Result<ClientGroup, Error> {
     draft.finish().map_err(client)
 }
 

@@ -12,7 +12,7 @@ use super::{SITE_HEADERS, SITE_PAGES};
 use crate::Error;
 use crate::network::Steered;
 use crate::summary::Spread;
-use forebay_load::Draft;
+use forebay_load::GroupDraft;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn once(bench: &mut Bench<'_>, round: u32, mode: &str) -> Result<(), Error> {
             let lines = if case == SITE_PAGE { with_pages() } else { POLICY.to_owned() };
             let trial = Trial { lines: &lines, ..trial };
             let (watched, mut rows) = bench.run(&trial, |base| {
-                let mut all = Draft::new("closed", Some(base));
+                let mut all = GroupDraft::new("closed", Some(base));
                 all.set("connections", CONNECTIONS);
                 all.set("url", url);
                 all.set("source", source);

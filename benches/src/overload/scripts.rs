@@ -11,7 +11,7 @@ use super::row::{self, Row, middle, shown};
 use super::server::Server;
 use super::{CROWD, GOLD};
 use crate::Error;
-use forebay_load::Draft;
+use forebay_load::GroupDraft;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
             };
             let peak = trial(bench, "peak");
             let (_, mut rows) = bench.run(&peak, |base| {
-                let mut all = Draft::new("closed", Some(base));
+                let mut all = GroupDraft::new("closed", Some(base));
                 all.set("connections", &WORKERS.to_string());
                 all.set("url", URL);
                 Ok(vec![all.finish().map_err(client)?])

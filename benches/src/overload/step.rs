@@ -8,7 +8,7 @@ use super::bench::{Bench, Trial, client, cpu, group, patient};
 use super::goodput::{POLICY, turn};
 use super::row::{self, shown};
 use crate::Error;
-use forebay_load::report::Point;
+use forebay_load::report::IntervalPoint;
 use std::fmt::Write;
 use std::fs;
 use std::time::Duration;
@@ -43,7 +43,7 @@ struct Folded {
 }
 
 /// Means of points at the same time after the load became high.
-fn fold(series: &[Point]) -> Vec<Folded> {
+fn fold(series: &[IntervalPoint]) -> Vec<Folded> {
     let per_phase = (LASTS.as_millis() / POINT.as_millis()) as usize;
     let mut folded = vec![(Folded::default(), 0.0, 0.0); per_phase];
     for point in series {
@@ -193,11 +193,11 @@ mod tests {
     use super::*;
 
     /// Two cycles in which the delay is long for the first 60 ms after each step.
-    fn series() -> Vec<Point> {
+    fn series() -> Vec<IntervalPoint> {
         let point = |place: u32| {
             let in_cycle = place % 200;
             let slow = (100..106).contains(&in_cycle);
-            Point {
+            IntervalPoint {
                 at_s: f64::from(place + 1) * 0.01,
                 offered: if in_cycle < 100 { 500.0 } else { 1400.0 },
                 answered: 0.0,

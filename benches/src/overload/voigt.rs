@@ -12,7 +12,7 @@ use super::bench::{Bench, Trial, group};
 use super::row;
 use super::server::Server;
 use crate::Error;
-use forebay_load::{Draft, Group, Target};
+use forebay_load::{ClientGroup, GroupDraft, LoadTarget};
 use std::time::Duration;
 
 /// The part's name.
@@ -104,8 +104,8 @@ impl Clients {
     }
 
     /// As the load generator has them: as in the paper, a connection for each request.
-    fn group(&self, base: &Target) -> Result<Group, Error> {
-        let mut draft = Draft::new(self.name, Some(base));
+    fn group(&self, base: &LoadTarget) -> Result<ClientGroup, Error> {
+        let mut draft = GroupDraft::new(self.name, Some(base));
         let to = self.to.map_or(String::new(), |to| format!("http://{to}:{}", base.address.port()));
         draft.set("url", &format!("{to}{}", self.path));
         draft.set("source", self.from);
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn all_clients_stay_in_the_loopback_network() {
-        let base = Target::parse("http://127.0.0.1:8080/").expect("a URL");
+        let base = LoadTarget::parse("http://127.0.0.1:8080/").expect("a URL");
         for scene in scenes(385.0, 63.0) {
             for clients in &scene.clients {
                 let group = clients.group(&base).expect("a group");

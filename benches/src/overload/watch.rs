@@ -3,7 +3,7 @@
 use super::server::Running;
 use crate::Error;
 use crate::cpu::{Core, Used};
-use forebay_load::{Plan, Report};
+use forebay_load::{LoadPlan, Report};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ struct Moment {
 /// # Errors
 /// When the load generator cannot run, or a signal asked to stop.
 pub fn watch(
-    plan: &Plan,
+    plan: &LoadPlan,
     server: &Running,
     core: usize,
     with_metrics: bool,

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::content::body;
 use forebay_load::arrivals::{Arrivals, RateStep};
 use forebay_load::mix::{Mix, MixPath};
-use forebay_load::{Group, Load, Plan, Target};
+use forebay_load::{ClientGroup, LoadModel, LoadPlan, LoadTarget};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -122,14 +122,14 @@ impl Shift {
     ///
     /// # Errors
     /// When the address cannot be used.
-    pub fn plan(&self, port: u16, core: usize, round: u32) -> Result<Plan, Error> {
-        let base = Target::parse(&format!("http://127.0.0.1:{port}/"));
+    pub fn plan(&self, port: u16, core: usize, round: u32) -> Result<LoadPlan, Error> {
+        let base = LoadTarget::parse(&format!("http://127.0.0.1:{port}/"));
         let base = base.map_err(|error| Error::Client(error.to_string()))?;
         let group = |(place, turn): (usize, Turn)| {
-            let mut group = Group::new(&turn.name(), base.clone());
+            let mut group = ClientGroup::new(&turn.name(), base.clone());
             let arrivals =
                 Arrivals { steps: self.steps(place), poisson: true, ..Arrivals::default() };
-            group.load = Load::Open { arrivals, connections: CONNECTIONS };
+            group.load = LoadModel::Open { arrivals, connections: CONNECTIONS };
             group.timeout = TIMEOUT;
             group.mix = match turn.kind {
                 Kind::Hot => Mix::one("/hot.html"),
@@ -142,14 +142,14 @@ impl Shift {
             }
             group
         };
-        Ok(Plan {
+        Ok(LoadPlan {
             duration: Duration::from_secs_f64(self.length_s()),
             // whoever waits at the end is waited for: a cut answer would count with less time
             drain: TIMEOUT,
             cores: vec![core],
             seed: round.into(),
             groups: self.turns().into_iter().enumerate().map(group).collect(),
-            ..Plan::default()
+            ..LoadPlan::default()
         })
     }
 }

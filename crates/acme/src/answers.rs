@@ -8,14 +8,14 @@ const LONGEST_TOKEN: usize = 256;
 
 /// What requests and handshakes look at. It outlives a reload.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct ChallengeAnswers {
     /// The thumbprint of the account's key, since there is one.
     thumbprint: Mutex<Option<Arc<str>>>,
     /// For handshakes.
     pub proofs: Arc<Proofs>,
 }
 
-impl Answers {
+impl ChallengeAnswers {
     /// The account has this thumbprint (RFC 7638).
     pub(crate) fn is_of(&self, thumbprint: &str) {
         *self.thumbprint.lock().unwrap_or_else(PoisonError::into_inner) = Some(thumbprint.into());
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn tokens_are_answered_and_nothing_else() {
-        let answers = Answers::default();
+        let answers = ChallengeAnswers::default();
         assert_eq!(answers.to_token(b"a-_Z9"), None);
         answers.is_of("thumb");
         assert_eq!(answers.to_token(b"a-_Z9").as_deref(), Some("a-_Z9.thumb"));

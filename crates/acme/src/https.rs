@@ -1,11 +1,13 @@
 //! How the authority is asked: one request on one connection, with the thread that asks waiting for it.
 
 use bytes::Bytes;
-use forebay_http::body::{Decoder, Trailers};
+use forebay_http::body::{BodyDecoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines};
-use forebay_http::response::{Asked, Body, Limits, Parsed, Response};
-use forebay_tls::{Client, ClientError, Refusal, Roots, Terms, Trust, Versions};
+use forebay_http::response::{
+    BodyFraming, ParsedResponse, Response, ResponseContext, ResponseHeadLimits,
+};
+use forebay_tls::{ClientError, Roots, TlsClient, TlsClientSettings, TlsRefusal, Trust, Versions};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body::Body as _;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
@@ -59,7 +61,7 @@ pub(crate) enum HttpsError {
     /// The host cannot be found or reached.
     Connect { host: String, error: io::Error },
     /// The server is not trusted, or has refused.
-    Tls { host: String, refusal: Refusal },
+    Tls { host: String, refusal: TlsRefusal },
     /// No client for such a name.
     Client(ClientError),
     /// The connection was cut.
@@ -155,14 +157,14 @@ struct Exchange {
 
 impl Exchange {
     fn open(roots: &Roots, host: &str, port: u16) -> Result<Exchange, HttpsError> {
-        let terms = Terms {
+        let terms = TlsClientSettings {
             trust: Trust::Roots(roots.clone()),
             versions: Versions::Both,
             is_for_http2: false,
             resumes: false,
             is_post_quantum: true,
         };
-        let client = Client::new(&terms, host).map_err(HttpsError::Client)?;
+        let client = TlsClient::new(&terms, host).map_err(HttpsError::Client)?;
         let host = host.to_owned();
         let connected = (host.as_str(), port).to_socket_addrs().and_then(|addresses| {
             let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
@@ -186,7 +188,7 @@ impl Exchange {
 
     fn ask(&mut self, message: &[u8], is_head: bool) -> Result<BytesResponse, HttpsError> {
         let (mut wire, mut input) = (Vec::new(), Vec::new());
-        let (mut room, mut plain) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
+        let (mut buffer, mut plain) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
         let mut is_asked = false;
         self.session.flush(&mut wire);
         loop {
@@ -197,8 +199,8 @@ impl Exchange {
             self.session.flush(&mut wire);
             self.send(&wire)?;
             wire.clear();
-            let count = self.receive(&mut room)?;
-            let mut rest = &room[..count];
+            let count = self.receive(&mut buffer)?;
+            let mut rest = &buffer[..count];
             loop {
                 match self.session.receive(&mut rest, &mut plain) {
                     Ok(0) => break,
@@ -244,10 +246,10 @@ impl Exchange {
         sent.and_then(|()| self.socket.write_all(wire)).map_err(|error| self.cut(error))
     }
 
-    fn receive(&mut self, room: &mut [u8]) -> Result<usize, HttpsError> {
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, HttpsError> {
         let patience = self.patience()?;
         let ready = self.socket.set_read_timeout(Some(patience));
-        ready.and_then(|()| self.socket.read(room)).map_err(|error| self.cut(error))
+        ready.and_then(|()| self.socket.read(buffer)).map_err(|error| self.cut(error))
     }
 }
 
@@ -259,9 +261,9 @@ fn answer(
 ) -> Result<Option<BytesResponse>, &'static str> {
     loop {
         let mut lines = Lines::new();
-        let asked = Asked { is_head, upgrade: false };
-        let parsed = Response::parse(input, &mut lines, asked, &Limits::default());
-        let Parsed::Complete(head) = parsed.map_err(|error| error.reason())? else {
+        let asked = ResponseContext { is_head, upgrade: false };
+        let parsed = Response::parse(input, &mut lines, asked, &ResponseHeadLimits::default());
+        let ParsedResponse::Complete(head) = parsed.map_err(|error| error.reason())? else {
             return Ok(None);
         };
         if head.is_interim() {
@@ -289,13 +291,13 @@ fn body(
     has_ended: bool,
 ) -> Result<Option<Vec<u8>>, &'static str> {
     let framing = match head.body {
-        Body::None | Body::Upgraded => Framing::None,
-        Body::Sized(bytes) => Framing::Sized(bytes),
-        Body::Chunked => Framing::Chunked,
-        Body::UntilClose => return Ok(has_ended.then(|| rest.to_vec())),
+        BodyFraming::None | BodyFraming::Upgraded => Framing::None,
+        BodyFraming::Sized(bytes) => Framing::Sized(bytes),
+        BodyFraming::Chunked => Framing::Chunked,
+        BodyFraming::UntilClose => return Ok(has_ended.then(|| rest.to_vec())),
     };
-    let limits = head::Limits::default();
-    let decoder = Decoder::new(framing, MOST_BYTES as u64, Trailers::Discard, &limits);
+    let limits = head::HeadLimits::default();
+    let decoder = BodyDecoder::new(framing, MOST_BYTES as u64, Trailers::Discard, &limits);
     let mut decoder = decoder.map_err(|error| error.reason())?;
     let (mut body, mut rest) = (Vec::new(), rest);
     while !decoder.is_done() {

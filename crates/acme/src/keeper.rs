@@ -1,8 +1,8 @@
 //! What is due: certificates that are missing, or to be replaced.
 
-use crate::answers::Answers;
+use crate::answers::ChallengeAnswers;
 use crate::https::{Https, RetryAfter, now};
-use crate::order::{Failure, OrderContext, Why};
+use crate::order::{OrderContext, OrderFailure, Why};
 use crate::schedule::{self, Validity};
 use crate::storage::{self, Lock, Names, Storage};
 use forebay_tls::{Pair, Roots};
@@ -44,7 +44,7 @@ pub struct Authority {
 
 /// A certificate that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedCertificate {
     /// The name of the site that wants it.
     pub site: String,
     /// What it is for.
@@ -53,7 +53,7 @@ pub struct Wanted {
 
 /// What has happened.
 #[derive(Debug)]
-pub enum Event<'e> {
+pub enum CertificateEvent<'e> {
     /// There is a new certificate.
     Issued {
         /// The site it is for.
@@ -66,7 +66,7 @@ pub enum Event<'e> {
         /// The site it was for.
         site: &'e str,
         /// Why.
-        failure: &'e Failure,
+        failure: &'e OrderFailure,
         /// After how long is tried again.
         again: Duration,
     },
@@ -74,7 +74,7 @@ pub enum Event<'e> {
 
 /// Keeps certificates: knows, besides what is in the files, what the authority suggests.
 #[derive(Debug, Default)]
-pub struct Keeper {
+pub struct CertificateKeeper {
     windows: HashMap<PathBuf, Window>,
     retry_after: RetryAfter,
 }
@@ -115,17 +115,17 @@ struct Installed {
     failed: Failed,
 }
 
-impl Keeper {
+impl CertificateKeeper {
     /// Does what is due, one certificate after the other, and tells what came of it. With `at_once`, what has
     /// failed is tried again, unless the authority was asked too much. Returns how long there is nothing to
     /// do.
     pub fn round(
         &mut self,
         authority: &Authority,
-        wanted: &[Wanted],
-        answers: &Answers,
+        wanted: &[WantedCertificate],
+        answers: &ChallengeAnswers,
         at_once: bool,
-        tell: &mut dyn FnMut(Event<'_>),
+        tell: &mut dyn FnMut(CertificateEvent<'_>),
     ) -> Duration {
         let mut round = Round { keeper: self, authority, answers, account: None, at_once };
         let pauses = wanted.iter().map(|wanted| round.keep(wanted, tell));
@@ -138,9 +138,9 @@ impl Keeper {
 }
 
 struct Round<'r> {
-    keeper: &'r mut Keeper,
+    keeper: &'r mut CertificateKeeper,
     authority: &'r Authority,
-    answers: &'r Answers,
+    answers: &'r ChallengeAnswers,
     /// Since it was needed.
     account: Option<Account>,
     at_once: bool,
@@ -148,10 +148,14 @@ struct Round<'r> {
 
 impl Round<'_> {
     /// Does what is due for one certificate, and says when to look again.
-    fn keep(&mut self, wanted: &Wanted, tell: &mut dyn FnMut(Event<'_>)) -> Duration {
+    fn keep(
+        &mut self,
+        wanted: &WantedCertificate,
+        tell: &mut dyn FnMut(CertificateEvent<'_>),
+    ) -> Duration {
         let made = self.authority.storage.make();
         let made =
-            made.map_err(|error| Failure::storage(self.authority.storage.directory(), &error));
+            made.map_err(|error| OrderFailure::storage(self.authority.storage.directory(), &error));
         let found = made.and_then(|()| self.look(&wanted.names));
         let found = match found {
             Ok(found) => found,
@@ -174,7 +178,7 @@ impl Round<'_> {
             Ok(Some(lock)) => lock,
             Ok(None) => return BUSY,
             Err(error) => {
-                let failure = Failure::storage(self.authority.storage.directory(), &error);
+                let failure = OrderFailure::storage(self.authority.storage.directory(), &error);
                 return self.fail(wanted, failure, None, &found.failed, tell);
             }
         };
@@ -186,15 +190,16 @@ impl Round<'_> {
         }
     }
 
-    fn file(&self, wanted: &Wanted) -> PathBuf {
+    fn file(&self, wanted: &WantedCertificate) -> PathBuf {
         self.authority.storage.certificate(&wanted.names)
     }
 
     /// What the files say. A certificate that cannot be used is none.
-    fn look(&self, names: &Names) -> Result<Installed, Failure> {
+    fn look(&self, names: &Names) -> Result<Installed, OrderFailure> {
         let storage = &self.authority.storage;
-        let read =
-            |path: PathBuf| storage::read(&path).map_err(|error| Failure::storage(&path, &error));
+        let read = |path: PathBuf| {
+            storage::read(&path).map_err(|error| OrderFailure::storage(&path, &error))
+        };
         if let Some(kept) = read(storage.account())?.as_deref().and_then(account) {
             self.answers.is_of(&kept.thumbprint);
         }
@@ -206,7 +211,7 @@ impl Round<'_> {
     }
 
     /// When a certificate is to be replaced.
-    fn renewal_s(&mut self, wanted: &Wanted, pair: &Pair, now_s: i64) -> i64 {
+    fn renewal_s(&mut self, wanted: &WantedCertificate, pair: &Pair, now_s: i64) -> i64 {
         let Pair { not_before_s, not_after_s, .. } = *pair;
         let validity = Validity { not_before_s, not_after_s };
         let file = self.file(wanted);
@@ -254,20 +259,21 @@ impl Round<'_> {
     }
 
     /// The account that is kept, if there is one.
-    fn known_account(&mut self) -> Result<Option<&Account>, Failure> {
+    fn known_account(&mut self) -> Result<Option<&Account>, OrderFailure> {
         if self.account.is_none() {
             let path = self.authority.storage.account();
-            let text = storage::read(&path).map_err(|error| Failure::storage(&path, &error))?;
+            let text =
+                storage::read(&path).map_err(|error| OrderFailure::storage(&path, &error))?;
             let Some(kept) = text.as_deref().and_then(account) else { return Ok(None) };
             let builder = Account::builder_with_http(self.http());
             let account = now(builder.from_credentials(kept.credentials));
-            self.account = Some(account.map_err(|error| Failure::of(&error))?);
+            self.account = Some(account.map_err(|error| OrderFailure::of(&error))?);
         }
         Ok(self.account.as_ref())
     }
 
     /// The account, which is opened if there is none. Only with the lock.
-    fn account(&mut self, _: &Lock) -> Result<Account, Failure> {
+    fn account(&mut self, _: &Lock) -> Result<Account, OrderFailure> {
         if let Some(account) = self.known_account()? {
             return Ok(account.clone());
         }
@@ -279,9 +285,9 @@ impl Round<'_> {
         };
         let builder = Account::builder_with_http(self.http());
         let opened = now(builder.create(&terms, self.authority.directory.clone(), None));
-        let (account, credentials) = opened.map_err(|error| Failure {
+        let (account, credentials) = opened.map_err(|error| OrderFailure {
             after: self.keeper.retry_after.take(),
-            ..Failure::of(&error)
+            ..OrderFailure::of(&error)
         })?;
         let thumbprint = account.key_thumbprint().to_owned();
         self.answers.is_of(&thumbprint);
@@ -293,31 +299,32 @@ impl Round<'_> {
     }
 
     /// Tells the authority of a contact that has changed.
-    fn keep_contact(&self, account: &Account) -> Result<(), Failure> {
+    fn keep_contact(&self, account: &Account) -> Result<(), OrderFailure> {
         let path = self.authority.storage.account();
-        let text = storage::read(&path).map_err(|error| Failure::storage(&path, &error))?;
+        let text = storage::read(&path).map_err(|error| OrderFailure::storage(&path, &error))?;
         let Some(mut kept) = text.as_deref().and_then(self::account) else { return Ok(()) };
         if kept.contact == self.authority.contact {
             return Ok(());
         }
         let contact: Vec<&str> = self.authority.contact.iter().map(String::as_str).collect();
-        now(account.update_contacts(&contact)).map_err(|error| Failure::of(&error))?;
+        now(account.update_contacts(&contact)).map_err(|error| OrderFailure::of(&error))?;
         kept.contact.clone_from(&self.authority.contact);
         self.write(path, &kept)
     }
 
-    fn write(&self, path: PathBuf, what: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_vec(what).map_err(|error| Failure::of(&Error::Json(error)))?;
-        storage::write(&path, &text).map_err(|error| Failure::storage(&path, &error))
+    fn write(&self, path: PathBuf, what: &impl Serialize) -> Result<(), OrderFailure> {
+        let text =
+            serde_json::to_vec(what).map_err(|error| OrderFailure::of(&Error::Json(error)))?;
+        storage::write(&path, &text).map_err(|error| OrderFailure::storage(&path, &error))
     }
 
     /// Orders a certificate, and puts it in its place.
     fn attempt(
         &mut self,
-        wanted: &Wanted,
+        wanted: &WantedCertificate,
         found: Installed,
         lock: Lock,
-        tell: &mut dyn FnMut(Event<'_>),
+        tell: &mut dyn FnMut(CertificateEvent<'_>),
     ) -> Duration {
         // the other way, if the authority has looked in vain
         let mut kinds = self.authority.kinds.clone();
@@ -337,14 +344,14 @@ impl Round<'_> {
             let text = task.run()?;
             let file = self.file(wanted);
             let written = storage::write(&file, text.as_bytes());
-            written.map_err(|error| Failure::storage(&file, &error))?;
+            written.map_err(|error| OrderFailure::storage(&file, &error))?;
             let failed = self.authority.storage.failed(&wanted.names);
-            storage::remove(&failed).map_err(|error| Failure::storage(&failed, &error))?;
+            storage::remove(&failed).map_err(|error| OrderFailure::storage(&failed, &error))?;
             Ok(Pair::read(text.as_bytes(), text.as_bytes()).map_or(0, |pair| pair.not_after_s))
         });
         match got {
             Ok(not_after_s) => {
-                tell(Event::Issued { site: &wanted.site, not_after_s });
+                tell(CertificateEvent::Issued { site: &wanted.site, not_after_s });
                 // what the authority suggests for it is asked next
                 BUSY
             }
@@ -356,11 +363,11 @@ impl Round<'_> {
     /// more often, and told.
     fn fail(
         &mut self,
-        wanted: &Wanted,
-        failure: Failure,
+        wanted: &WantedCertificate,
+        failure: OrderFailure,
         lock: Option<&Lock>,
         before: &Failed,
-        tell: &mut dyn FnMut(Event<'_>),
+        tell: &mut dyn FnMut(CertificateEvent<'_>),
     ) -> Duration {
         let times = before.times.saturating_add(1);
         let is_limited = failure.why == Why::RateLimited;
@@ -381,7 +388,7 @@ impl Round<'_> {
             // without it a restart forgets, which is told in another place
             let _ = self.write(self.authority.storage.failed(&wanted.names), &failed);
         }
-        tell(Event::Failed { site: &wanted.site, failure: &failure, again });
+        tell(CertificateEvent::Failed { site: &wanted.site, failure: &failure, again });
         again
     }
 }

@@ -1,9 +1,9 @@
 //! Certificates from an authority that speaks ACME (RFC 8555): how an account is opened, a certificate
 //! ordered and kept, when it is replaced, and how long is waited after a failure.
 //!
-//! No request passes through here. A thread of the server calls [`Keeper::round`], which does what is due
+//! No request passes through here. A thread of the server calls [`CertificateKeeper::round`], which does what is due
 //! and says when to call again; what comes of it are files, which the server takes over as it does any
-//! certificate that changes. While an authority looks whether a name is ours, [`Answers`] has what
+//! certificate that changes. While an authority looks whether a name is ours, [`ChallengeAnswers`] has what
 //! requests (http-01) and handshakes (tls-alpn-01, RFC 8737) answer it with.
 //!
 //! | module | what it holds |
@@ -35,7 +35,9 @@ mod order;
 pub mod schedule;
 pub mod storage;
 
-pub use answers::Answers;
-pub use keeper::{Authority, ChallengeKind, Event, Keeper, Wanted};
-pub use order::{Failure, Why};
+pub use answers::ChallengeAnswers;
+pub use keeper::{
+    Authority, CertificateEvent, CertificateKeeper, ChallengeKind, WantedCertificate,
+};
+pub use order::{OrderFailure, Why};
 pub use storage::{Names, Storage};

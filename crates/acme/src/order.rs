@@ -1,6 +1,6 @@
 //! One order: from its beginning, or from where a crash has left it, to a certificate.
 
-use crate::answers::Answers;
+use crate::answers::ChallengeAnswers;
 use crate::https::{HttpsError, RetryAfter, now};
 use crate::keeper::ChallengeKind;
 use crate::storage::{self, Names, Storage};
@@ -28,7 +28,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
 /// What came of an attempt that has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct OrderFailure {
     /// Whose doing it is.
     pub why: Why,
     /// What is wrong, in words.
@@ -54,32 +54,33 @@ pub enum Why {
     Storage,
 }
 
-impl Failure {
-    pub(crate) fn new(why: Why, reason: impl Into<String>) -> Failure {
-        Failure { why, reason: reason.into(), after: None }
+impl OrderFailure {
+    pub(crate) fn new(why: Why, reason: impl Into<String>) -> OrderFailure {
+        OrderFailure { why, reason: reason.into(), after: None }
     }
 
     /// A file is in the way.
-    pub(crate) fn storage(path: &Path, error: &io::Error) -> Failure {
-        Failure::new(Why::Storage, format!("cannot use {}: {error}", path.display()))
+    pub(crate) fn storage(path: &Path, error: &io::Error) -> OrderFailure {
+        OrderFailure::new(Why::Storage, format!("cannot use {}: {error}", path.display()))
     }
 
     /// What the library says.
-    pub(crate) fn of(error: &Error) -> Failure {
+    pub(crate) fn of(error: &Error) -> OrderFailure {
         match error {
-            Error::Api(problem) => Failure::new(why(problem), words(problem)),
+            Error::Api(problem) => OrderFailure::new(why(problem), words(problem)),
             Error::Other(other) if other.is::<HttpsError>() => {
-                Failure::new(Why::Unreachable, other.to_string())
+                OrderFailure::new(Why::Unreachable, other.to_string())
             }
-            Error::Json(_) => {
-                Failure::new(Why::Unreachable, format!("the authority talks nonsense: {error}"))
-            }
-            _ => Failure::new(Why::Refused, error.to_string()),
+            Error::Json(_) => OrderFailure::new(
+                Why::Unreachable,
+                format!("the authority talks nonsense: {error}"),
+            ),
+            _ => OrderFailure::new(Why::Refused, error.to_string()),
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for OrderFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
@@ -126,7 +127,7 @@ pub(crate) struct OrderContext<'t> {
     pub(crate) names: &'t Names,
     /// How the authority may look whether a name is ours, the preferred way first.
     pub(crate) kinds: &'t [ChallengeKind],
-    pub(crate) answers: &'t Answers,
+    pub(crate) answers: &'t ChallengeAnswers,
     /// The certificate that will be replaced.
     pub(crate) before: Option<&'t Pair>,
     pub(crate) retry_after: &'t RetryAfter,
@@ -134,7 +135,7 @@ pub(crate) struct OrderContext<'t> {
 
 impl OrderContext<'_> {
     /// Gets a certificate: its chain and its key in PEM. What was begun before is gone on with.
-    pub(crate) fn run(&self) -> Result<String, Failure> {
+    pub(crate) fn run(&self) -> Result<String, OrderFailure> {
         // what was said before was about something else
         self.retry_after.take();
         let shown = ShownProof { answers: self.answers, names: self.names };
@@ -143,13 +144,13 @@ impl OrderContext<'_> {
         let file = self.storage.order(self.names);
         match &result {
             // the next attempt may go on with it
-            Err(Failure { why: Why::Unreachable | Why::Storage, .. }) => {}
-            _ => storage::remove(&file).map_err(|error| Failure::storage(&file, &error))?,
+            Err(OrderFailure { why: Why::Unreachable | Why::Storage, .. }) => {}
+            _ => storage::remove(&file).map_err(|error| OrderFailure::storage(&file, &error))?,
         }
         result
     }
 
-    fn order(&self) -> Result<String, Failure> {
+    fn order(&self) -> Result<String, OrderFailure> {
         let (mut order, key) = match self.kept()? {
             Some(kept) => kept,
             None => self.begin()?,
@@ -170,16 +171,17 @@ impl OrderContext<'_> {
             _ => self.wait(&mut order, |status| status == OrderStatus::Valid)?,
         }
         let chain = now(order.certificate()).map_err(|error| self.failed(&error))?;
-        let chain = chain.ok_or_else(|| Failure::new(Why::Refused, "there is no certificate"))?;
+        let chain =
+            chain.ok_or_else(|| OrderFailure::new(Why::Refused, "there is no certificate"))?;
         let both = chain.trim_end().to_owned() + "\n" + &key;
         self.check(&both)?;
         Ok(both)
     }
 
     /// The order that was under way when the server ended, if it can be gone on with.
-    fn kept(&self) -> Result<Option<(Order, String)>, Failure> {
+    fn kept(&self) -> Result<Option<(Order, String)>, OrderFailure> {
         let file = self.storage.order(self.names);
-        let read = storage::read(&file).map_err(|error| Failure::storage(&file, &error))?;
+        let read = storage::read(&file).map_err(|error| OrderFailure::storage(&file, &error))?;
         let Some(StoredOrder { url, key }) =
             read.and_then(|text| serde_json::from_slice(&text).ok())
         else {
@@ -199,7 +201,7 @@ impl OrderContext<'_> {
     }
 
     /// A new order. It is kept before anything is done for it.
-    fn begin(&self) -> Result<(Order, String), Failure> {
+    fn begin(&self) -> Result<(Order, String), OrderFailure> {
         let identifiers: Vec<Identifier> =
             self.names.all().iter().map(|host| Identifier::Dns(host.clone())).collect();
         let replaces = self.before.and_then(Pair::certificate);
@@ -220,13 +222,14 @@ impl OrderContext<'_> {
         let made = KeyPair::generate().map_err(|error| unmade(&error))?.serialize_pem();
         let kept = StoredOrder { url: order.url().to_owned(), key: made };
         let file = self.storage.order(self.names);
-        let text = serde_json::to_vec(&kept).map_err(|error| Failure::of(&Error::Json(error)))?;
-        storage::write(&file, &text).map_err(|error| Failure::storage(&file, &error))?;
+        let text =
+            serde_json::to_vec(&kept).map_err(|error| OrderFailure::of(&Error::Json(error)))?;
+        storage::write(&file, &text).map_err(|error| OrderFailure::storage(&file, &error))?;
         Ok((order, kept.key))
     }
 
     /// Has the authority look whether the names are ours.
-    fn prove(&self, order: &mut Order) -> Result<(), Failure> {
+    fn prove(&self, order: &mut Order) -> Result<(), OrderFailure> {
         let mut authorizations = order.authorizations();
         while let Some(authorization) = now(authorizations.next()) {
             let mut authorization = authorization.map_err(|error| self.failed(&error))?;
@@ -242,21 +245,21 @@ impl OrderContext<'_> {
             };
             let Some(kind) = self.kinds.iter().find(offers).copied() else {
                 let words = format!("the authority offers no way to show that {host} is ours");
-                return Err(Failure::new(Why::Refused, words));
+                return Err(OrderFailure::new(Why::Refused, words));
             };
             let Some(mut challenge) = authorization.challenge(kind.name()) else { continue };
             if kind == ChallengeKind::TlsAlpn {
                 let digest = challenge.key_authorization().digest();
                 let (certificate, key) = proof(&host, digest.as_ref())?;
                 let shown = self.answers.proofs.show(&host, &certificate, &key);
-                shown.map_err(|error| Failure::new(Why::Refused, error.to_string()))?;
+                shown.map_err(|error| OrderFailure::new(Why::Refused, error.to_string()))?;
             }
             now(challenge.set_ready()).map_err(|error| self.failed(&error))?;
         }
         Ok(())
     }
 
-    fn finalize(&self, order: &mut Order, key: &str) -> Result<(), Failure> {
+    fn finalize(&self, order: &mut Order, key: &str) -> Result<(), OrderFailure> {
         let key = KeyPair::from_pem(key).map_err(|error| unmade(&error))?;
         let params = CertificateParams::new(self.names.all());
         let mut params = params.map_err(|error| unmade(&error))?;
@@ -270,12 +273,12 @@ impl OrderContext<'_> {
         &self,
         order: &mut Order,
         is_over: impl Fn(OrderStatus) -> bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), OrderFailure> {
         let (began, mut pause) = (Instant::now(), FIRST_LOOK);
         while !is_over(order.state().status) {
             if began.elapsed() > LIMIT {
                 let words = "the authority has not done its part in time";
-                return Err(Failure::new(Why::Unreachable, words));
+                return Err(OrderFailure::new(Why::Unreachable, words));
             }
             let said = self.retry_after.take().unwrap_or_default();
             thread::sleep(pause.max(said.min(LONGEST_LOOK)));
@@ -289,7 +292,7 @@ impl OrderContext<'_> {
     }
 
     /// Why an order is invalid.
-    fn reason(&self, order: &mut Order) -> Failure {
+    fn reason(&self, order: &mut Order) -> OrderFailure {
         let problem = order.state().error.clone();
         let mut authorizations = order.authorizations();
         while let Some(Ok(mut authorization)) = now(authorizations.next()) {
@@ -301,18 +304,18 @@ impl OrderContext<'_> {
                 let host = host_of(&state.identifier());
                 let why = words(problem);
                 let words = format!("the authority could not see that {host} is ours: {why}");
-                return Failure::new(Why::Unproven, words);
+                return OrderFailure::new(Why::Unproven, words);
             }
         }
         match problem {
-            Some(problem) => Failure::of(&Error::Api(problem)),
-            None => Failure::new(Why::Refused, "the order has become invalid"),
+            Some(problem) => OrderFailure::of(&Error::Api(problem)),
+            None => OrderFailure::new(Why::Refused, "the order has become invalid"),
         }
     }
 
     /// What was got is what was asked for.
-    fn check(&self, text: &str) -> Result<(), Failure> {
-        let wrong = |words: String| Failure::new(Why::Refused, words);
+    fn check(&self, text: &str) -> Result<(), OrderFailure> {
+        let wrong = |words: String| OrderFailure::new(Why::Refused, words);
         let pair = Pair::read(text.as_bytes(), text.as_bytes());
         let pair = pair.map_err(|error| wrong(format!("what the authority has made: {error}")))?;
         match self.names.all().iter().find(|host| !pair.covers(host)) {
@@ -322,14 +325,14 @@ impl OrderContext<'_> {
     }
 
     /// What the library says, and when the authority wants to be asked again.
-    fn failed(&self, error: &Error) -> Failure {
-        Failure { after: self.retry_after.take(), ..Failure::of(error) }
+    fn failed(&self, error: &Error) -> OrderFailure {
+        OrderFailure { after: self.retry_after.take(), ..OrderFailure::of(error) }
     }
 }
 
 /// What is shown in handshakes, until the attempt is over.
 struct ShownProof<'t> {
-    answers: &'t Answers,
+    answers: &'t ChallengeAnswers,
     names: &'t Names,
 }
 
@@ -352,7 +355,7 @@ fn must_not_replace(error: &Error) -> bool {
 }
 
 /// The certificate that shows that a name is ours (RFC 8737 §3), and its key, in DER.
-fn proof(host: &str, digest: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+fn proof(host: &str, digest: &[u8]) -> Result<(Vec<u8>, Vec<u8>), OrderFailure> {
     let key = KeyPair::generate().map_err(|error| unmade(&error))?;
     let mut params = CertificateParams::new([host.to_owned()]).map_err(|error| unmade(&error))?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
@@ -360,8 +363,8 @@ fn proof(host: &str, digest: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Failure> {
     Ok((certificate.der().to_vec(), key.serialize_der()))
 }
 
-fn unmade(error: &rcgen::Error) -> Failure {
-    Failure::new(Why::Refused, format!("cannot make a key or a request: {error}"))
+fn unmade(error: &rcgen::Error) -> OrderFailure {
+    OrderFailure::new(Why::Refused, format!("cannot make a key or a request: {error}"))
 }
 
 fn host_of(identifier: &AuthorizedIdentifier<'_>) -> String {
@@ -384,7 +387,7 @@ mod tests {
     #[test]
     fn problems_are_told_by_whose_they_are() {
         let failure = |kind: &str, status| {
-            Failure::of(&Error::Api(Problem {
+            OrderFailure::of(&Error::Api(Problem {
                 r#type: Some(format!("urn:ietf:params:acme:error:{kind}")),
                 detail: Some("too\nmuch".to_owned()),
                 status: Some(status),
@@ -399,6 +402,6 @@ mod tests {
         assert_eq!(failure("accountDoesNotExist", 400).why, Why::AccountUnknown);
         assert_eq!(failure("connection", 400).why, Why::Unproven);
         let lost = HttpsError::Address("ftp://a".to_owned());
-        assert_eq!(Failure::of(&Error::Other(Box::new(lost))).why, Why::Unreachable);
+        assert_eq!(OrderFailure::of(&Error::Other(Box::new(lost))).why, Why::Unreachable);
     }
 }

@@ -2,7 +2,7 @@
 //! configuration file is.
 
 use clap::{Parser, Subcommand};
-use forebay_server::config::{Draft, Wrong};
+use forebay_server::config::{ConfigDraft, Wrong};
 use forebay_server::isolated::Role;
 use std::path::PathBuf;
 
@@ -44,10 +44,10 @@ pub(crate) enum Command {
     },
     /// The stages of a server with engine = "isolated": their processes, whether they answer, and how often
     /// they were started again
-    Status(crate::policy::Server),
+    Status(crate::policy::ServerArgs),
     /// Who is served first and who is not: what holds, why, and how to change it at once
     #[command(subcommand, disable_help_subcommand = true)]
-    Policy(crate::policy::Policy),
+    Policy(crate::policy::PolicyCommand),
     /// Applications behind: how they are, and how to take one out while the server runs
     #[command(subcommand, disable_help_subcommand = true)]
     Upstream(crate::upstream::Upstream),
@@ -71,7 +71,7 @@ pub(crate) enum Command {
         config: Option<PathBuf>,
     },
     /// Make load for a server, and measure what it does with it
-    Load(Box<crate::load::Load>),
+    Load(Box<crate::load::LoadArgs>),
     /// Measure what requests cost on this machine, and write it to a file for pipeline.calibration
     Calibrate(crate::calibrate::Calibrate),
     /// Print the hash of a password, for [[site.auth]] or its file of users; the password is asked
@@ -116,10 +116,10 @@ pub(crate) struct Serve {
     pub(crate) dir: PathBuf,
     /// Accept connections here; may be given several times [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR", value_parser = address)]
-    pub(crate) listen: Vec<Given>,
+    pub(crate) listen: Vec<GivenOption>,
     /// Accept connections at this port of 127.0.0.1, instead of --listen
     #[arg(short, long, value_name = "PORT", conflicts_with = "listen", value_parser = port)]
-    pub(crate) port: Option<Given>,
+    pub(crate) port: Option<GivenOption>,
     /// Answer for a directory without an index file with a list of what is in it
     #[arg(long)]
     pub(crate) listing: bool,
@@ -136,24 +136,24 @@ pub(crate) struct Serve {
     pub(crate) open: bool,
     /// What performs the steps of the request path: event, fibers, pipeline, pool or threads
     /// [default: event]
-    #[arg(long, value_name = "NAME", value_parser = |text: &str| Given::new("engine", text))]
-    pub(crate) engine: Option<Given>,
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| GivenOption::new("engine", text))]
+    pub(crate) engine: Option<GivenOption>,
     /// Loops of event, fibers and pipeline, threads of pool, most threads of threads [default: one
     /// per core, 64, 1024]
-    #[arg(long, value_name = "N", value_parser = |text: &str| Given::new("workers", text))]
-    pub(crate) workers: Option<Given>,
+    #[arg(long, value_name = "N", value_parser = |text: &str| GivenOption::new("workers", text))]
+    pub(crate) workers: Option<GivenOption>,
     /// Write no access log [default: to standard output]
     #[arg(long)]
     pub(crate) no_log: bool,
     /// Serve /metrics and /status at this address, for this machine only [default: off]
-    #[arg(long, value_name = "ADDR", value_parser = |text: &str| Given::new("admin.listen", text))]
-    pub(crate) admin: Option<Given>,
+    #[arg(long, value_name = "ADDR", value_parser = |text: &str| GivenOption::new("admin.listen", text))]
+    pub(crate) admin: Option<GivenOption>,
 }
 
 /// An address without TLS, for which there would be no certificate.
-fn address(text: &str) -> Result<Given, String> {
+fn address(text: &str) -> Result<GivenOption, String> {
     match text.starts_with("https://") {
-        false => Given::new("listen", text),
+        false => GivenOption::new("listen", text),
         true => Err("write the address without https:// and add --tls, for a certificate of this \
                      machine's own; with one of yours, write a configuration file with listen, \
                      tls.certificate and tls.key, and use \"forebay run\""
@@ -162,25 +162,25 @@ fn address(text: &str) -> Result<Given, String> {
 }
 
 /// A port of this machine, as a setting.
-fn port(text: &str) -> Result<Given, String> {
+fn port(text: &str) -> Result<GivenOption, String> {
     match text.parse::<u16>() {
-        Ok(port) => Given::new("listen", &format!("127.0.0.1:{port}")),
+        Ok(port) => GivenOption::new("listen", &format!("127.0.0.1:{port}")),
         Err(_) => Err("expected a port, from 0 to 65535".to_owned()),
     }
 }
 
 /// A setting given as an option.
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
+pub(crate) struct GivenOption {
     key: &'static str,
     text: String,
 }
 
-impl Given {
+impl GivenOption {
     /// Checks `text` against the row of the table; clap reports what is wrong as wrong usage.
-    fn new(key: &'static str, text: &str) -> Result<Given, String> {
-        let given = Given { key, text: text.to_owned() };
-        given.apply(&mut Draft::new()).map_err(|wrong| wrong.to_string())?;
+    fn new(key: &'static str, text: &str) -> Result<GivenOption, String> {
+        let given = GivenOption { key, text: text.to_owned() };
+        given.apply(&mut ConfigDraft::new()).map_err(|wrong| wrong.to_string())?;
         Ok(given)
     }
 
@@ -190,16 +190,16 @@ impl Given {
     }
 
     /// Settings for an application that has one page.
-    pub(crate) fn of_one_page() -> [Given; 3] {
+    pub(crate) fn of_one_page() -> [GivenOption; 3] {
         ["$path", "$path/", "/index.html"]
-            .map(|path| Given { key: "try_files", text: path.to_owned() })
+            .map(|path| GivenOption { key: "try_files", text: path.to_owned() })
     }
 
     /// Sets it; of a list, adds it.
     ///
     /// # Errors
     /// What is wrong with the text, or that the list has it already.
-    pub(crate) fn apply(&self, draft: &mut Draft) -> Result<(), Wrong> {
+    pub(crate) fn apply(&self, draft: &mut ConfigDraft) -> Result<(), Wrong> {
         draft.set(self.key, &self.text)
     }
 }
@@ -219,7 +219,7 @@ mod tests {
         for (key, text) in
             [("listen", ":80"), ("engine", "event"), ("workers", "2"), ("admin.listen", "off")]
         {
-            assert!(Given::new(key, text).is_ok(), "{key}");
+            assert!(GivenOption::new(key, text).is_ok(), "{key}");
         }
     }
 }

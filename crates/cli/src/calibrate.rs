@@ -31,18 +31,18 @@ mod told;
 pub(crate) use error::CalibrateError;
 
 use bench::{Bench, Length};
-use costs::{Point, file_name, text_name};
-use crossover::{Compared, Pairs};
+use costs::{CostPoint, file_name, text_name};
+use crossover::{Compared, MeasuredPairs};
 use factors::{Factors, Grid};
 use forebay_control::allocation::{self, Law, PHASES};
 use forebay_control::regression::Fit;
 use forebay_control::utilisation::Costs;
 use forebay_server::config::{self, Calibration, CalibrationError, Config, Size};
-use forebay_server::plan::{Machine, Plan};
+use forebay_server::plan::{MachineResources, Plan};
 use forebay_sys::folder::Folder;
 use forebay_sys::process;
 use progress::Bar;
-use server::Server;
+use server::ServerProcess;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -175,7 +175,7 @@ struct Start {
 
 impl Start {
     fn defaults() -> Start {
-        let config::Cache { file_bytes, segment_bytes, .. } = Config::default().cache;
+        let config::CacheConfig { file_bytes, segment_bytes, .. } = Config::default().cache;
         let costs = Costs::uncalibrated(1);
         Start { is_given: false, file_bytes, segment_bytes, costs, factors: None }
     }
@@ -216,12 +216,12 @@ fn kept(file_bytes: u64, segment_bytes: u64) -> String {
 /// How a server with what was found does beside one with what there was before.
 #[derive(Debug)]
 struct Held {
-    pairs: Vec<Pairs>,
+    pairs: Vec<MeasuredPairs>,
     names: [&'static str; 2],
     /// A file that is sent in other bytes.
     differs: Option<String>,
     /// What was given beside the defaults.
-    given: Option<Vec<Pairs>>,
+    given: Option<Vec<MeasuredPairs>>,
 }
 
 impl Held {
@@ -256,18 +256,18 @@ impl Held {
 /// Everything that was found.
 #[derive(Debug)]
 struct Found {
-    in_pieces: Vec<Pairs>,
-    by_file: Vec<Pairs>,
+    in_pieces: Vec<MeasuredPairs>,
+    by_file: Vec<MeasuredPairs>,
     file_bytes: u64,
     segment_bytes: u64,
     /// What was found beside what there was, if they are not the same.
     held: Option<Held>,
-    points: Vec<Point>,
+    points: Vec<CostPoint>,
     fit: Fit,
     /// Those of the fit, if it is good enough, or those that there were.
     costs: Costs,
-    hot: phases::Times,
-    cold: phases::Times,
+    hot: phases::PhaseTimes,
+    cold: phases::PhaseTimes,
     factors: Factors,
     /// What the load that shifts takes with the default factors, if others were given, ms.
     default_ms: Option<f64>,
@@ -332,8 +332,9 @@ fn measure(
     let root = scratch.path().join("site");
     fs::create_dir(&root).map_err(CalibrateError::io("cannot make the folder", &root))?;
     write_files(&root, scope)?;
-    let start =
-        |name: &str, lines: &str| Server::start(&root, name, lines, bench.server_core, &bench.stop);
+    let start = |name: &str, lines: &str| {
+        ServerProcess::start(&root, name, lines, bench.server_core, &bench.stop)
+    };
     let pair = |names, (sizes, rounds, length): (&[u64], u32, Length), one: &str, other: &str| {
         let names: [&'static str; 2] = names;
         let servers = [start(names[0], one)?, start(names[1], other)?];
@@ -387,7 +388,7 @@ fn measure(
     bench.bar.say("a, b: simulated pipelines");
     let load = factors::shifting(hot, cold, cores as u32);
     // the defaults have no rules that could be wrong
-    let machine = Machine { cores, memory_bytes: 1 << 30, descriptors: 20_000 };
+    let machine = MachineResources { cores, memory_bytes: 1 << 30, descriptors: 20_000 };
     let plan = Plan::new(&Config::default(), &machine).expect("the defaults are good");
     let preset = &plan.groups[0].pipeline.allocation;
     let settings = match before.factors {
@@ -443,10 +444,10 @@ fn write_files(root: &Path, scope: &Scope) -> Result<(), CalibrateError> {
 mod tests {
     use super::*;
 
-    /// Pairs of three sizes in which the first costs these parts of the second, round by round.
-    fn of(ratios: &[f64]) -> Vec<Pairs> {
+    /// MeasuredPairs of three sizes in which the first costs these parts of the second, round by round.
+    fn of(ratios: &[f64]) -> Vec<MeasuredPairs> {
         let pairs = ratios.iter().map(|ratio| (10.0 * ratio, 10.0)).collect::<Vec<_>>();
-        [1, 2, 3].map(|bytes| Pairs { bytes, pairs: pairs.clone() }).into()
+        [1, 2, 3].map(|bytes| MeasuredPairs { bytes, pairs: pairs.clone() }).into()
     }
 
     fn held(found: &[f64], given: Option<&[f64]>) -> Held {

@@ -3,7 +3,7 @@
 use crate::calibrate::CalibrateError;
 use crate::hash_password::PasswordError;
 use crate::local_certificate::LocalError;
-use crate::policy::PolicyError;
+use crate::policy::PolicyCommandError;
 use forebay_server::config::Problem;
 use forebay_server::control_socket::{self, CommandAnswer};
 use forebay_server::run::RunError;
@@ -37,7 +37,7 @@ pub(crate) const SIGNALS: [(&str, &str); 4] = [
 /// Why the command failed. Of wrong usage, only what options say together is among them: clap reports
 /// the rest, and exits with 2 as well.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// Options of `serve` exclude one another, or say the same twice.
     Options(Box<Problem>),
     /// Something is wrong with the configuration, everything listed.
@@ -73,7 +73,7 @@ pub(crate) enum Failure {
     /// There is no calibration.
     Calibrate(CalibrateError),
     /// A question about a policy has no answer.
-    Policy(PolicyError),
+    Policy(PolicyCommandError),
     /// There is no password, or none that can be hashed.
     Password(PasswordError),
     /// `serve --tls` has no certificate.
@@ -84,32 +84,34 @@ pub(crate) enum Failure {
     Output(io::Error),
 }
 
-impl Failure {
+impl CommandFailure {
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Failure::Options(_) => 2,
-            Failure::Configuration(_) | Failure::Unfound { .. } | Failure::NotIsolated { .. } => 78,
-            Failure::Run(_)
-            | Failure::NoSocket { .. }
-            | Failure::Unreachable { .. }
-            | Failure::Calibrate(_)
-            | Failure::Policy(_)
-            | Failure::Password(_)
-            | Failure::Certificate(_)
-            | Failure::Firewall(_)
-            | Failure::Output(_) => 1,
-            Failure::Answered(answer) => answer.code,
+            CommandFailure::Options(_) => 2,
+            CommandFailure::Configuration(_)
+            | CommandFailure::Unfound { .. }
+            | CommandFailure::NotIsolated { .. } => 78,
+            CommandFailure::Run(_)
+            | CommandFailure::NoSocket { .. }
+            | CommandFailure::Unreachable { .. }
+            | CommandFailure::Calibrate(_)
+            | CommandFailure::Policy(_)
+            | CommandFailure::Password(_)
+            | CommandFailure::Certificate(_)
+            | CommandFailure::Firewall(_)
+            | CommandFailure::Output(_) => 1,
+            CommandFailure::Answered(answer) => answer.code,
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Options(problem) => problem.fmt(f),
-            Failure::Configuration(problems) => f.write_str(&lines(problems)),
-            Failure::Unfound { problems, socket } => write!(
+            CommandFailure::Options(problem) => problem.fmt(f),
+            CommandFailure::Configuration(problems) => f.write_str(&lines(problems)),
+            CommandFailure::Unfound { problems, socket } => write!(
                 f,
                 "{}\nforebay: and no server answers at {}; name its file with -c, or its socket with \
                  --socket{}",
@@ -117,9 +119,11 @@ impl fmt::Display for Failure {
                 socket.display(),
                 others(socket)
             ),
-            Failure::Run(error) => write!(f, "forebay: {error}"),
-            Failure::Firewall(error) => write!(f, "forebay: the helper for the firewall: {error}"),
-            Failure::Unreachable { socket, error } => write!(
+            CommandFailure::Run(error) => write!(f, "forebay: {error}"),
+            CommandFailure::Firewall(error) => {
+                write!(f, "forebay: the helper for the firewall: {error}")
+            }
+            CommandFailure::Unreachable { socket, error } => write!(
                 f,
                 "forebay: no server answers at {}: {error}; is it running, with this configuration \
                  file, as a user whose socket you may open? If it has another socket, name that with \
@@ -127,23 +131,23 @@ impl fmt::Display for Failure {
                 socket.display(),
                 others(socket)
             ),
-            Failure::NotIsolated { file } => write!(
+            CommandFailure::NotIsolated { file } => write!(
                 f,
                 "forebay: {} does not say engine = \"isolated\": its server has no stages",
                 file.display()
             ),
-            Failure::NoSocket { file } => write!(
+            CommandFailure::NoSocket { file } => write!(
                 f,
                 "forebay: control.socket is \"off\" in {}, so no command reaches the server; SIGHUP \
                  has it read the file again",
                 file.display()
             ),
-            Failure::Answered(answer) => f.write_str(answer.text.trim_end()),
-            Failure::Calibrate(error) => write!(f, "forebay calibrate: {error}"),
-            Failure::Policy(error) => write!(f, "forebay policy: {error}"),
-            Failure::Certificate(error) => write!(f, "forebay serve: {error}"),
-            Failure::Password(error) => write!(f, "forebay hash-password: {error}"),
-            Failure::Output(error) => {
+            CommandFailure::Answered(answer) => f.write_str(answer.text.trim_end()),
+            CommandFailure::Calibrate(error) => write!(f, "forebay calibrate: {error}"),
+            CommandFailure::Policy(error) => write!(f, "forebay policy: {error}"),
+            CommandFailure::Certificate(error) => write!(f, "forebay serve: {error}"),
+            CommandFailure::Password(error) => write!(f, "forebay hash-password: {error}"),
+            CommandFailure::Output(error) => {
                 write!(f, "forebay: standard output cannot be written: {error}")
             }
         }
@@ -184,8 +188,8 @@ mod tests {
 
     #[test]
     fn every_code_is_in_the_table() {
-        let output = Failure::Output(io::ErrorKind::StorageFull.into());
-        for failure in [Failure::Configuration(Vec::new()), output] {
+        let output = CommandFailure::Output(io::ErrorKind::StorageFull.into());
+        for failure in [CommandFailure::Configuration(Vec::new()), output] {
             assert!(CODES.iter().any(|(code, _)| *code == failure.code()));
         }
     }

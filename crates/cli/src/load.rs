@@ -5,7 +5,7 @@ mod progress;
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_load::report::expect::Expectation;
 use forebay_load::setting::SETTINGS;
-use forebay_load::{Draft, Group, Plan, Report, Target, fileset, units};
+use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget, Report, fileset, units};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
@@ -19,7 +19,7 @@ use std::{fs, io};
 /// Options of `load`.
 #[derive(Debug, Args)]
 #[command(after_help = settings_table(), args_conflicts_with_subcommands = true)]
-pub(crate) struct Load {
+pub(crate) struct LoadArgs {
     #[command(subcommand)]
     command: Option<LoadCommand>,
     /// Whom to ask, and for what: `http[s]://HOST[:PORT][/PATH]`
@@ -133,7 +133,7 @@ enum Set {
 /// How long a run of so many requests may take if nothing is said.
 const LONGEST_COUNTED: Duration = Duration::from_secs(3600);
 
-impl Load {
+impl LoadArgs {
     /// The options given that describe the one group of a run without named ones.
     fn of_the_one_group(&self) -> impl Iterator<Item = &'static str> {
         let given = [
@@ -159,7 +159,7 @@ const USAGE: u8 = 2;
 const NOT_MET: u8 = 3;
 
 /// Makes the load that is asked for.
-pub(crate) fn run(load: Load) -> ExitCode {
+pub(crate) fn run(load: LoadArgs) -> ExitCode {
     let result = match &load.command {
         Some(LoadCommand::Fileset { set, connections, dir }) => write_set(*set, *connections, dir),
         None => make(&load),
@@ -196,7 +196,7 @@ fn write_set(set: Set, connections: u32, dir: &Path) -> Result<ExitCode, Failed>
     Ok(ExitCode::SUCCESS)
 }
 
-fn make(load: &Load) -> Result<ExitCode, Failed> {
+fn make(load: &LoadArgs) -> Result<ExitCode, Failed> {
     let plan = plan(load)?;
     // Read before the run: a typing error should not cost ten minutes.
     let baseline = load.baseline.as_deref().map(read_report).transpose()?;
@@ -211,7 +211,7 @@ fn make(load: &Load) -> Result<ExitCode, Failed> {
         let first = signal_hook::flag::register(signal, stop.clone());
         second.and(first).map_err(|error| (RUN_FAILED, error.to_string()))?;
     }
-    let mut live = progress::Live::new(load.progress);
+    let mut live = progress::ProgressDisplay::new(load.progress);
     let report = forebay_load::run(&plan, &stop, &mut |progress| live.show(progress));
     live.end();
     let report = report.map_err(|error| (RUN_FAILED, error.to_string()))?;
@@ -238,17 +238,17 @@ fn read_report(file: &Path) -> Result<Report, Failed> {
 }
 
 /// The plan: the file's, with what the options say instead.
-fn plan(load: &Load) -> Result<Plan, Failed> {
-    let base = load.url.as_deref().map(Target::parse).transpose();
+fn plan(load: &LoadArgs) -> Result<LoadPlan, Failed> {
+    let base = load.url.as_deref().map(LoadTarget::parse).transpose();
     let base = base.map_err(|error| wrong(&error, error.is_unresolved()))?;
     let mut plan = match &load.plan {
         Some(file) => forebay_load::file::read(file, base.as_ref())
             .map_err(|error| wrong(&error, error.is_unresolved()))?,
-        None => Plan::default(),
+        None => LoadPlan::default(),
     };
     for text in &load.group {
-        let draft = Draft::parse(text, base.as_ref());
-        let group = draft.and_then(Draft::finish);
+        let draft = GroupDraft::parse(text, base.as_ref());
+        let group = draft.and_then(GroupDraft::finish);
         plan.groups.push(
             group.map_err(|error| {
                 wrong(format!("--group {text}: {error}"), error.is_unresolved())
@@ -280,8 +280,8 @@ fn plan(load: &Load) -> Result<Plan, Failed> {
 }
 
 /// The one group that the options describe.
-fn single(load: &Load, base: Option<&Target>) -> Result<Group, Failed> {
-    let mut draft = Draft::new("all", base);
+fn single(load: &LoadArgs, base: Option<&LoadTarget>) -> Result<ClientGroup, Failed> {
+    let mut draft = GroupDraft::new("all", base);
     let connections = load.connections.as_deref();
     match &load.rate {
         Some(rate) => draft.set("rate", rate),
@@ -345,7 +345,7 @@ enum Output<'l> {
 }
 
 impl Outputs<'_> {
-    fn open(load: &Load) -> Result<Outputs<'_>, Failed> {
+    fn open(load: &LoadArgs) -> Result<Outputs<'_>, Failed> {
         let stdout = Some(Path::new(STDOUT));
         if load.json.as_deref() == stdout && load.html.as_deref() == stdout {
             return Err(usage("--json and --html cannot both have standard output"));

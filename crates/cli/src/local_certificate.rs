@@ -22,7 +22,7 @@ const RENEWED_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A certificate and its key.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct LocalCertificate {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
     /// The hosts it is for.
@@ -57,17 +57,21 @@ impl fmt::Display for LocalError {
     }
 }
 
-impl Local {
+impl LocalCertificate {
     /// The certificate that is kept, if it is good for all these hosts and for a while; else a new one.
     ///
     /// # Errors
     /// See [`LocalError`].
-    pub(crate) fn prepare(hosts: &[String]) -> Result<Local, LocalError> {
+    pub(crate) fn prepare(hosts: &[String]) -> Result<LocalCertificate, LocalError> {
         let directory = directory(|name| env::var_os(name)).ok_or(LocalError::NoHome)?;
-        Local::within(&directory, hosts, SystemTime::now())
+        LocalCertificate::within(&directory, hosts, SystemTime::now())
     }
 
-    fn within(directory: &Path, hosts: &[String], now: SystemTime) -> Result<Local, LocalError> {
+    fn within(
+        directory: &Path,
+        hosts: &[String],
+        now: SystemTime,
+    ) -> Result<LocalCertificate, LocalError> {
         let certificate = directory.join("local.crt");
         let key = directory.join("local.key");
         let kept = kept(&certificate, &key).map(|mut pair| {
@@ -104,7 +108,7 @@ impl Local {
             write(&key, &key_text, 0o600).map_err(wrong(&key))?;
             write(&certificate, &certificate_text, 0o644).map_err(wrong(&certificate))?;
         }
-        Ok(Local { certificate, key, hosts, is_new })
+        Ok(LocalCertificate { certificate, key, hosts, is_new })
     }
 
     /// What to say of it.
@@ -196,8 +200,9 @@ mod tests {
     #[test]
     fn it_is_kept_while_it_is_good() {
         let directory = env::temp_dir().join(format!("forebay-local-{}", process::id()));
-        let prepare =
-            |hosts: &[&str], now| Local::within(&directory, &hosts_of(hosts), now).unwrap();
+        let prepare = |hosts: &[&str], now| {
+            LocalCertificate::within(&directory, &hosts_of(hosts), now).unwrap()
+        };
         let now = SystemTime::now();
         let first = prepare(&["localhost", "::1"], now);
         assert!(first.is_new && first.words().contains("update-ca-certificates"));

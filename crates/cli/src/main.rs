@@ -26,13 +26,15 @@ mod pages;
 mod policy;
 mod upstream;
 
-use args::{Args, Command, Given, Serve, Stage};
+use args::{Args, Command, GivenOption, Serve, Stage};
 use clap::{CommandFactory, Parser};
-use exit::Failure;
-use forebay_server::config::{self, Access, Config, Depth, Draft, Endpoint, Listen, Problem};
+use exit::CommandFailure;
+use forebay_server::config::{
+    self, AccessLog, Config, ConfigDraft, Depth, Listen, ListenEndpoint, Problem,
+};
 use forebay_server::isolated::{self, Place};
 use forebay_server::run::Ready;
-use local_certificate::Local;
+use local_certificate::LocalCertificate;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -47,7 +49,9 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve(options),
         Command::Run { config } => run_file(config),
         Command::Stage(options) => stage(options),
-        Command::Firewall => forebay_server::firewall::helper::run().map_err(Failure::Firewall),
+        Command::Firewall => {
+            forebay_server::firewall::helper::run().map_err(CommandFailure::Firewall)
+        }
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Status(server) => server.ask("status").and_then(policy::print),
         Command::Policy(command) => policy::run(command),
@@ -71,36 +75,36 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Failure> {
-    forebay_server::run::run(config, file, ready).map_err(Failure::Run)
+fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), CommandFailure> {
+    forebay_server::run::run(config, file, ready).map_err(CommandFailure::Run)
 }
 
 /// Serves what a configuration file says. What it hardly means is told when clients are served.
-fn run_file(file: PathBuf) -> Result<(), Failure> {
+fn run_file(file: PathBuf) -> Result<(), CommandFailure> {
     let read = config::load_and_warn(&file, Depth::Files);
-    let (config, warnings) = read.map_err(Failure::Configuration)?;
+    let (config, warnings) = read.map_err(CommandFailure::Configuration)?;
     let warn = move |_| warnings.iter().for_each(|warning| say(&format!("forebay: {warning}")));
     run(config, Some(file), Box::new(warn))
 }
 
 /// Does one stage's part of what a configuration file says.
-fn stage(options: Stage) -> Result<(), Failure> {
+fn stage(options: Stage) -> Result<(), CommandFailure> {
     let Stage { role, config: file, links, instance } = options;
     // it was started by a descriptor, whose number would be its name
     forebay_sys::process::set_name(&format!("forebay-{role}"));
     let _hold = isolated::hold(&links);
     let read = match isolated::copy(&links) {
-        Some(copy) => config::load_copy(&copy, &file).map_err(Failure::Configuration)?,
+        Some(copy) => config::load_copy(&copy, &file).map_err(CommandFailure::Configuration)?,
         None => load(&file)?,
     };
     if !isolated::is_wanted(&read) {
-        return Err(Failure::NotIsolated { file });
+        return Err(CommandFailure::NotIsolated { file });
     }
     run(read.at(Place { role, instance, links }), None, Box::new(|_| {}))
 }
 
 /// Serves what the options say.
-fn serve(options: Serve) -> Result<(), Failure> {
+fn serve(options: Serve) -> Result<(), CommandFailure> {
     let is_opened = options.open;
     let config = from_options(options)?;
     let hints: Vec<_> = config.sites.iter().filter_map(lacks_index).collect();
@@ -116,7 +120,7 @@ fn serve(options: Serve) -> Result<(), Failure> {
 }
 
 /// What to say of a site whose first page is an error.
-fn lacks_index(site: &config::Site) -> Option<String> {
+fn lacks_index(site: &config::SiteConfig) -> Option<String> {
     let root = site.root.as_ref()?;
     if !site.try_files.candidates().is_empty() {
         let is_there = root.join("index.html").exists();
@@ -134,23 +138,23 @@ fn lacks_index(site: &config::Site) -> Option<String> {
 }
 
 /// Asks the server that runs `file` to read it again, and says what came of it.
-fn reload(file: &Path, socket: Option<PathBuf>) -> Result<(), Failure> {
+fn reload(file: &Path, socket: Option<PathBuf>) -> Result<(), CommandFailure> {
     let answer = policy::ask(file, socket, "reload")?;
     if answer.code != 0 {
-        return Err(Failure::Answered(answer));
+        return Err(CommandFailure::Answered(answer));
     }
     say(answer.text.trim_end());
     Ok(())
 }
 
-fn load(file: &Path) -> Result<Config, Failure> {
-    config::load(file).map_err(Failure::Configuration)
+fn load(file: &Path) -> Result<Config, CommandFailure> {
+    config::load(file).map_err(CommandFailure::Configuration)
 }
 
-fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), Failure> {
-    let (config, remarks) = config::check(file).map_err(Failure::Configuration)?;
+fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), CommandFailure> {
+    let (config, remarks) = config::check(file).map_err(CommandFailure::Configuration)?;
     if is_strict && !remarks.is_empty() {
-        return Err(Failure::Configuration(remarks));
+        return Err(CommandFailure::Configuration(remarks));
     }
     if print {
         print_out(&config.to_toml())?;
@@ -165,20 +169,20 @@ fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn doctor(file: Option<&Path>) -> Result<(), Failure> {
+fn doctor(file: Option<&Path>) -> Result<(), CommandFailure> {
     let config = file.map(load).transpose()?;
     print_out(&forebay_server::doctor::report(config.as_ref()))
 }
 
 /// The defaults, and what the options of `serve` say.
-fn from_options(serve: Serve) -> Result<Config, Failure> {
-    let mut draft = Draft::new();
+fn from_options(serve: Serve) -> Result<Config, CommandFailure> {
+    let mut draft = ConfigDraft::new();
     draft.site.root = Some(serve.dir);
-    let one_page = Given::of_one_page();
+    let one_page = GivenOption::of_one_page();
     let options = serve.listen.iter().chain(&serve.port).chain(&serve.engine).chain(&serve.workers);
     let options = options.chain(&serve.admin).chain(one_page.iter().filter(|_| serve.spa));
     for option in options {
-        let wrong = |wrong| Failure::Options(problem(option.key(), wrong).into());
+        let wrong = |wrong| CommandFailure::Options(problem(option.key(), wrong).into());
         option.apply(&mut draft).map_err(wrong)?;
     }
     if serve.tls {
@@ -186,20 +190,27 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
     }
     draft.site.listing = serve.listing.into();
     if serve.no_log {
-        draft.site.log.access = Access::Off;
+        draft.site.log.access = AccessLog::Off;
     }
     if let Some((at, wrong)) = draft.problems(None).into_iter().next() {
-        return Err(Failure::Options(problem(&at.shown, wrong).into()));
+        return Err(CommandFailure::Options(problem(&at.shown, wrong).into()));
     }
     let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("", wrong));
     let problems: Vec<_> = missing.collect();
-    if problems.is_empty() { Ok(draft.resolve()) } else { Err(Failure::Configuration(problems)) }
+    if problems.is_empty() {
+        Ok(draft.resolve())
+    } else {
+        Err(CommandFailure::Configuration(problems))
+    }
 }
 
 /// Every address speaks TLS, with a certificate of this machine's own.
-fn with_tls(draft: &mut Draft) -> Result<(), Failure> {
+fn with_tls(draft: &mut ConfigDraft) -> Result<(), CommandFailure> {
     if draft.listener.listen.is_empty() {
-        draft.listener.listen.push(Endpoint { listen: Listen::At(DEFAULT_TLS_LISTEN), tls: true });
+        draft
+            .listener
+            .listen
+            .push(ListenEndpoint { listen: Listen::At(DEFAULT_TLS_LISTEN), tls: true });
     }
     let mut addresses = Vec::new();
     for endpoint in &mut draft.listener.listen {
@@ -211,15 +222,15 @@ fn with_tls(draft: &mut Draft) -> Result<(), Failure> {
         endpoint.tls = true;
     }
     let hosts = local_certificate::hosts(addresses.into_iter());
-    let local = Local::prepare(&hosts).map_err(Failure::Certificate)?;
+    let local = LocalCertificate::prepare(&hosts).map_err(CommandFailure::Certificate)?;
     say(&local.words());
     draft.site.tls.pairs.certificates.push(local.certificate);
     draft.site.tls.pairs.keys.push(local.key);
     Ok(())
 }
 
-fn calibrate(options: &calibrate::Calibrate) -> Result<(), Failure> {
-    let (report, remarks) = calibrate::run(options).map_err(Failure::Calibrate)?;
+fn calibrate(options: &calibrate::Calibrate) -> Result<(), CommandFailure> {
+    let (report, remarks) = calibrate::run(options).map_err(CommandFailure::Calibrate)?;
     print_out(&report)?;
     say(&remarks);
     Ok(())
@@ -236,10 +247,12 @@ fn problem(key: &str, wrong: config::Wrong) -> Problem {
 }
 
 /// Data goes to standard output. A reader that has seen enough is no failure.
-fn print_out(text: &str) -> Result<(), Failure> {
+fn print_out(text: &str) -> Result<(), CommandFailure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(CommandFailure::Output(error))
+        }
         _ => Ok(()),
     }
 }

@@ -1,14 +1,14 @@
 //! `forebay policy`: what the policy of a server is, why it decides as it does, and how to change it
 //! while the server runs.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::{load, print_out, say};
 use clap::{Args, Subcommand};
 use forebay_server::config::{self, Config, Problem};
 use forebay_server::control_socket::{self, CommandAnswer};
 use forebay_server::identity::token::{self, MakeError};
-use forebay_server::identity::{Bound, Keys, KeysError, Rejected};
-use forebay_server::policy_command::counts::{ClassRates, Counts};
+use forebay_server::identity::{Keys, KeysError, Rejected, TokenNetwork};
+use forebay_server::policy_command::counts::{ClassRates, CountsReport};
 use forebay_server::policy_command::{ExplainError, Question, Which};
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ const MOST_BYTES: u64 = 64 * 1024;
 
 /// What is done with a policy.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Policy {
+pub(crate) enum PolicyCommand {
     /// Say which rule decides what about a connection and a request, and why: by what is in force in
     /// the server that runs the configuration file or, if none runs, by the file itself. Told are the
     /// rules that match, that would match at another time, or that lack one of several conditions
@@ -30,7 +30,7 @@ pub(crate) enum Policy {
     /// that limit something or have decided something
     Show {
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
         /// Show the rules with this name and no others; each star stands for any characters
         #[arg(value_name = "NAME")]
         name: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) enum Policy {
     /// what the file says. Several are changed together, or none
     Set {
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
         /// What is to be: NAME.KEY=VALUE with the name of a class or rule and a key of the
         /// configuration, such as gold.delay=20ms or 'costly search.requests.rate=10/s'; or
         /// agent=on. VALUE none takes a setting away, or a limit as a whole
@@ -55,13 +55,13 @@ pub(crate) enum Policy {
     Token(Token),
     /// Print what the agent has decided in the last minute, each time with what followed: what it let in,
     /// and what was offered, refused and done, and how long it waited
-    History(Server),
+    History(ServerArgs),
     /// Print a line per second and class, until interrupted: requests offered, admitted and refused,
     /// connections refused, how long work waited for a worker, how much is unfinished and how much may
     /// be, and whether there is overload
     Watch {
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
         /// End after so many seconds
         #[arg(long, value_name = "SECONDS", value_parser = whole_seconds)]
         seconds: Option<u64>,
@@ -70,7 +70,7 @@ pub(crate) enum Policy {
 
 /// Which server is asked.
 #[derive(Debug, Args)]
-pub(crate) struct Server {
+pub(crate) struct ServerArgs {
     /// The configuration file that the server was started with
     #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
     config: PathBuf,
@@ -95,8 +95,8 @@ pub(crate) struct Token {
     #[arg(long = "for", value_name = "TIME", default_value = "1d", value_parser = period)]
     period: Duration,
     /// The network of clients that it is good for, such as 192.0.2.0/24 [default: everywhere]
-    #[arg(long, value_name = "NETWORK", value_parser = Bound::parse)]
-    network: Option<Bound>,
+    #[arg(long, value_name = "NETWORK", value_parser = TokenNetwork::parse)]
+    network: Option<TokenNetwork>,
     /// The name of the key that signs [default: the first one of the file]
     #[arg(long, value_name = "NAME")]
     key: Option<String>,
@@ -112,7 +112,7 @@ pub(crate) struct Token {
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
     /// Go by what the configuration file says, and ask no server
     #[arg(long, conflicts_with = "socket")]
     offline: bool,
@@ -138,7 +138,7 @@ pub(crate) struct Explain {
 
 /// Why a question about a policy has no answer.
 #[derive(Debug)]
-pub(crate) enum PolicyError {
+pub(crate) enum PolicyCommandError {
     /// Standard input cannot be read.
     Stdin(io::Error),
     /// There is nothing to explain.
@@ -180,13 +180,13 @@ impl fmt::Display for TokenError {
     }
 }
 
-impl fmt::Display for PolicyError {
+impl fmt::Display for PolicyCommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PolicyError::Stdin(error) => write!(f, "the head cannot be read: {error}"),
-            PolicyError::Explain(error) => error.fmt(f),
-            PolicyError::Policy(error) => error.fmt(f),
-            PolicyError::Token(error) => error.fmt(f),
+            PolicyCommandError::Stdin(error) => write!(f, "the head cannot be read: {error}"),
+            PolicyCommandError::Explain(error) => error.fmt(f),
+            PolicyCommandError::Policy(error) => error.fmt(f),
+            PolicyCommandError::Token(error) => error.fmt(f),
         }
     }
 }
@@ -195,28 +195,28 @@ impl fmt::Display for PolicyError {
 ///
 /// # Errors
 /// When the file is wrong, no server answers, or it says no.
-pub(crate) fn run(command: Policy) -> Result<(), Failure> {
+pub(crate) fn run(command: PolicyCommand) -> Result<(), CommandFailure> {
     match command {
-        Policy::Explain(options) => explain(options),
-        Policy::Show { server, name, all } => {
+        PolicyCommand::Explain(options) => explain(options),
+        PolicyCommand::Show { server, name, all } => {
             let named = name.map(|name| Which::Named(name.replace('\n', " ")));
             let which = named.unwrap_or(if all { Which::All } else { Which::InUse });
             print(server.ask(&format!("policy show{which}"))?)
         }
-        Policy::Set { server, assignments } => {
+        PolicyCommand::Set { server, assignments } => {
             let assignments =
                 assignments.iter().map(|text| format!("\n{}", text.replace('\n', " ")));
             print(server.ask(&format!("policy set{}", assignments.collect::<String>()))?)
         }
-        Policy::Token(options) => token(&options),
-        Policy::History(server) => print(server.ask("policy history")?),
-        Policy::Watch { server, seconds } => watch(&server, seconds),
+        PolicyCommand::Token(options) => token(&options),
+        PolicyCommand::History(server) => print(server.ask("policy history")?),
+        PolicyCommand::Watch { server, seconds } => watch(&server, seconds),
     }
 }
 
-fn token(options: &Token) -> Result<(), Failure> {
+fn token(options: &Token) -> Result<(), CommandFailure> {
     let Token { config, keys, name, period, network, key, check, client } = options;
-    let wrong = |error| Failure::Policy(PolicyError::Token(error));
+    let wrong = |error| CommandFailure::Policy(PolicyCommandError::Token(error));
     let path = match keys {
         Some(path) => path.clone(),
         None => load(config)?.identity.keys.ok_or_else(|| wrong(TokenError::NoKeys))?,
@@ -251,14 +251,14 @@ fn period(text: &str) -> Result<Duration, String> {
     found.map(|(number, unit_s)| Duration::from_secs(u64::from(number) * unit_s))
 }
 
-fn explain(options: Explain) -> Result<(), Failure> {
+fn explain(options: Explain) -> Result<(), CommandFailure> {
     let question = options.question()?;
     let file = &options.server.config;
     if !options.offline {
         match options.server.ask(&question.to_string()) {
             Ok(answer) => return print(answer),
             // there may be no server yet: the file says what one would do
-            Err(Failure::Unreachable { .. } | Failure::NoSocket { .. })
+            Err(CommandFailure::Unreachable { .. } | CommandFailure::NoSocket { .. })
                 if options.server.socket.is_none() =>
             {
                 say(&format!("no server runs {}: this is what the file says", file.display()));
@@ -267,26 +267,31 @@ fn explain(options: Explain) -> Result<(), Failure> {
         }
     }
     let config = load(file)?;
-    let wrong = |error| Failure::Policy(PolicyError::Policy(error));
+    let wrong = |error| CommandFailure::Policy(PolicyCommandError::Policy(error));
     let explained = question.explain(&config.policy().map_err(wrong)?, &config);
-    print_out(&explained.map_err(|error| Failure::Policy(PolicyError::Explain(error)))?)
+    print_out(
+        &explained.map_err(|error| CommandFailure::Policy(PolicyCommandError::Explain(error)))?,
+    )
 }
 
 /// The names of the columns are printed anew after so many lines.
 const PAGE: usize = 40;
 
-fn watch(server: &Server, seconds: Option<u64>) -> Result<(), Failure> {
+fn watch(server: &ServerArgs, seconds: Option<u64>) -> Result<(), CommandFailure> {
     const QUESTION: &str = "policy counts";
-    let read = |answer: CommandAnswer| match Counts::parse(&answer.text) {
+    let read = |answer: CommandAnswer| match CountsReport::parse(&answer.text) {
         Some(counts) if answer.code == 0 => Ok(counts),
-        _ => Err(Failure::Answered(answer)),
+        _ => Err(CommandFailure::Answered(answer)),
     };
     let mut before = read(server.ask(QUESTION)?)?;
     // the file need not be read each time
     let (socket, _) = find(&server.config, server.socket.clone())?;
     let ask = || {
         let answer = control_socket::ask(&socket, QUESTION);
-        read(answer.map_err(|error| Failure::Unreachable { socket: socket.clone(), error })?)
+        read(
+            answer
+                .map_err(|error| CommandFailure::Unreachable { socket: socket.clone(), error })?,
+        )
     };
     let (mut due, mut lines) = (Instant::now(), PAGE);
     for second in 0.. {
@@ -309,7 +314,7 @@ fn watch(server: &Server, seconds: Option<u64>) -> Result<(), Failure> {
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
             // the reader has seen enough
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-            written => written.map_err(Failure::Output)?,
+            written => written.map_err(CommandFailure::Output)?,
         }
         before = now;
     }
@@ -317,13 +322,13 @@ fn watch(server: &Server, seconds: Option<u64>) -> Result<(), Failure> {
 }
 
 impl Explain {
-    fn question(&self) -> Result<Question, Failure> {
+    fn question(&self) -> Result<Question, CommandFailure> {
         let head = match &self.request {
             Some(line) => head(line, &self.header),
             None => {
                 let mut head = String::new();
                 let stdin = io::stdin().lock().take(MOST_BYTES).read_to_string(&mut head);
-                stdin.map_err(|error| Failure::Policy(PolicyError::Stdin(error)))?;
+                stdin.map_err(|error| CommandFailure::Policy(PolicyCommandError::Stdin(error)))?;
                 let fields = self.header.iter().map(String::as_str);
                 let lines = head.lines().take_while(|line| !line.is_empty()).chain(fields);
                 lines.map(|line| format!("{line}\r\n")).collect()
@@ -375,9 +380,9 @@ fn field(text: &str) -> Result<String, String> {
     }
 }
 
-impl Server {
+impl ServerArgs {
     /// Asks the server.
-    pub(crate) fn ask(&self, question: &str) -> Result<CommandAnswer, Failure> {
+    pub(crate) fn ask(&self, question: &str) -> Result<CommandAnswer, CommandFailure> {
         ask(&self.config, self.socket.clone(), question)
     }
 }
@@ -390,17 +395,20 @@ pub(crate) fn ask(
     file: &Path,
     socket: Option<PathBuf>,
     question: &str,
-) -> Result<CommandAnswer, Failure> {
+) -> Result<CommandAnswer, CommandFailure> {
     let (socket, problems) = find(file, socket)?;
     match (control_socket::ask(&socket, question), problems) {
         (Ok(answer), _) => Ok(answer),
-        (Err(_), Some(problems)) => Err(Failure::Unfound { problems, socket }),
-        (Err(error), None) => Err(Failure::Unreachable { socket, error }),
+        (Err(_), Some(problems)) => Err(CommandFailure::Unfound { problems, socket }),
+        (Err(error), None) => Err(CommandFailure::Unreachable { socket, error }),
     }
 }
 
 /// Where the server that runs `file` is asked, and what is wrong with the file.
-fn find(file: &Path, socket: Option<PathBuf>) -> Result<(PathBuf, Option<Vec<Problem>>), Failure> {
+fn find(
+    file: &Path,
+    socket: Option<PathBuf>,
+) -> Result<(PathBuf, Option<Vec<Problem>>), CommandFailure> {
     let (setting, problems) = match config::load(file) {
         Ok(Config { control, .. }) => (control.socket, None),
         // the server is to be found all the same
@@ -408,15 +416,15 @@ fn find(file: &Path, socket: Option<PathBuf>) -> Result<(PathBuf, Option<Vec<Pro
     };
     match socket.or_else(|| control_socket::path(&setting, file)) {
         Some(socket) => Ok((socket, problems)),
-        None => Err(Failure::NoSocket { file: file.to_owned() }),
+        None => Err(CommandFailure::NoSocket { file: file.to_owned() }),
     }
 }
 
 /// What a server answers is what was asked for.
-pub(crate) fn print(answer: CommandAnswer) -> Result<(), Failure> {
+pub(crate) fn print(answer: CommandAnswer) -> Result<(), CommandFailure> {
     match answer.code {
         0 => print_out(&answer.text),
-        _ => Err(Failure::Answered(answer)),
+        _ => Err(CommandFailure::Answered(answer)),
     }
 }
 

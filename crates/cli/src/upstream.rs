@@ -1,7 +1,7 @@
 //! `forebay upstream`: the upstreams of a running server, and how one is taken out and back in.
 
-use crate::exit::Failure;
-use crate::policy::{Server, print};
+use crate::exit::CommandFailure;
+use crate::policy::{ServerArgs, print};
 use clap::Subcommand;
 
 /// What is done with upstreams.
@@ -9,12 +9,12 @@ use clap::Subcommand;
 pub(crate) enum Upstream {
     /// Print each upstream, whether it is asked, how many requests are under way to it, and how many
     /// wait
-    List(Server),
+    List(ServerArgs),
     /// Send no more requests to an upstream; those under way come to their end. It stays so through
     /// reloads, until it is resumed or the server starts again
     Drain {
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
         /// The upstream, as list prints it or as it stands in the file
         #[arg(value_name = "UPSTREAM")]
         name: String,
@@ -22,7 +22,7 @@ pub(crate) enum Upstream {
     /// Send requests to an upstream again that was drained
     Resume {
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
         /// The upstream, as list prints it or as it stands in the file
         #[arg(value_name = "UPSTREAM")]
         name: String,
@@ -33,7 +33,7 @@ pub(crate) enum Upstream {
 ///
 /// # Errors
 /// When no server answers, or it says no.
-pub(crate) fn run(command: Upstream) -> Result<(), Failure> {
+pub(crate) fn run(command: Upstream) -> Result<(), CommandFailure> {
     let one_line = |name: &str| name.replace('\n', " ");
     print(match command {
         Upstream::List(server) => server.ask("upstream list")?,

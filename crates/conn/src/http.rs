@@ -9,7 +9,7 @@ use crate::input::Input;
 use crate::peer::Peer;
 use crate::protocol::{Awaited, Protocol, SocketId, Wants};
 use crate::request::RequestId;
-use crate::step::{Closing, Context, Limits, Step};
+use crate::step::{Closing, ConnectionLimits, Context, Step};
 use forebay_metrics::Stopwatch;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -31,7 +31,7 @@ impl<H: Handler> Default for Http<H> {
 
 impl<H: Handler> Http<H> {
     /// HTTP/2, as was agreed on.
-    pub fn two(limits: &Limits) -> Http<H> {
+    pub fn two(limits: &ConnectionLimits) -> Http<H> {
         Http::Two(Box::new(Http2::new(limits, Rank::FIRST)))
     }
 }
@@ -157,8 +157,8 @@ impl<H: Handler> Protocol<H> for Http<H> {
     }
 
     #[inline]
-    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
-        of_either!(self, http => http.standing(id))
+    fn rank_and_client(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
+        of_either!(self, http => http.rank_and_client(id))
     }
 
     #[inline]

@@ -59,7 +59,7 @@ impl Input {
     /// Room to receive into; tell [`received`](Input::received) how much of it was used. Empty only
     /// if the whole buffer holds unused bytes.
     #[inline]
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn spare(&mut self) -> &mut [u8] {
         if self.is_empty() {
             self.clear();
         } else if self.end == self.buffer.len() {

@@ -6,8 +6,8 @@
 //! what an answer is. They are met here and nowhere else:
 //!
 //! ```text
-//!  engine ── bytes, Event ──► Protocol::advance ── Request ──► Handler: verdict, decide, process
-//!         ◄───── Step ──────                   ◄── Outcome ─── (answer written into Out)
+//!  engine ── bytes, RequestEvent ──► Protocol::advance ── Request ──► Handler: verdict, decide, process
+//!         ◄──────── Step ──────────                   ◄── ProcessOutcome ── (answer written into Out)
 //! ```
 //!
 //! | module | what it holds |
@@ -16,9 +16,9 @@
 //! | [`http1`] | [`Http1`]: the four stages of one request after another |
 //! | [`http2`] | [`Http2`]: the same for many requests beside one another |
 //! | [`http`] | [`Http`]: whichever of the two the client speaks |
-//! | [`request`] | a [`Request`] as the handler sees it, and an [`Exchange`], which is kept while it waits |
+//! | [`request`] | a [`Request`] as the handler sees it, and a [`KeptRequest`], which is kept while it waits |
 //! | [`handler`] | the five roles of a [`Handler`], the [`Job`], what a [`Verdict`] may say |
-//! | [`transport`] | [`Transport`]: encryption between socket and protocol, or nothing ([`Plain`]) |
+//! | [`transport`] | [`Transport`]: encryption between socket and protocol, or nothing ([`PlainTransport`]) |
 //! | [`step`] | what passes between connection and engine: bounds, a turn's tools, the next [`Step`] |
 //! | [`input`] | [`Input`], the buffer bytes are received into |
 //! | [`reply`] | [`Out`], where an answer is written, and [`Reply`], the pen |
@@ -44,9 +44,9 @@ pub mod step;
 pub mod transport;
 
 pub use handler::{
-    Admission, Admitted, Answered, Bodies, Decision, GivenUp, HandedOver, Handler, Hooks, Job,
-    Journal, Kind, Listening, NoBody, NoJob, NoRelay, Now, Outcome, Parts, Piece, Process, Rank,
-    Refusal, Relay, Relayed, Settled, Stages, Verdict,
+    Admission, Admitted, Answered, Bodies, BodyDecision, GivenUp, HandedOver, Handler,
+    HandlerTypes, Hooks, Job, JobKind, Journal, Listening, NoBody, NoJob, NoRelay, Piece, Process,
+    ProcessOutcome, Rank, Refusal, Relay, Relayed, Settled, Stages, TurnTime, Verdict,
 };
 pub use http::Http;
 pub use http1::Http1;
@@ -56,6 +56,8 @@ pub use peer::{Peer, Secured};
 pub use preface::Preface;
 pub use protocol::{Awaited, Protocol, SocketId, Wants};
 pub use reply::{Hsts, Out, Reply};
-pub use request::{Answerer, Exchange, GivenField, Grant, Passed, Request, RequestId, Sent};
-pub use step::{Announce, Await, Closing, Context, Event, Limits, Step};
-pub use transport::{Opening, Plain, Transport};
+pub use request::{
+    Answerer, GivenField, Grant, InternalRedirect, KeptRequest, Passed, Request, RequestId,
+};
+pub use step::{Announce, Await, Closing, ConnectionLimits, Context, RequestEvent, Step};
+pub use transport::{Opening, PlainTransport, Transport};

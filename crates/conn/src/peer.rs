@@ -49,7 +49,7 @@ pub struct ClientPolicy(pub [u8; 32]);
 /// The certificate of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// Whose it is, as RFC 4514 writes names, in ASCII: `CN=worker,O=Example`.
+    /// Its subject, as RFC 4514 writes names, in ASCII: `CN=worker,O=Example`.
     pub subject: Box<str>,
     /// Its SHA-256 in small hexadecimal digits.
     pub fingerprint: Box<str>,

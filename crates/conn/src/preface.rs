@@ -2,7 +2,7 @@
 //! client. It is read from the raw bytes, before a transport sees any.
 
 use crate::input::Input;
-use crate::proxy::{self, Parsed, ProxyError};
+use crate::proxy::{self, ParsedProxyHeader, ProxyError};
 use std::net::SocketAddr;
 
 /// A PROXY header on its way in.
@@ -22,11 +22,11 @@ impl Preface {
         let before = self.held.len();
         self.held.extend_from_slice(input.bytes());
         match proxy::parse(&self.held)? {
-            Parsed::Partial => {
+            ParsedProxyHeader::Partial => {
                 input.clear();
                 Ok(None)
             }
-            Parsed::Complete { client, len } => {
+            ParsedProxyHeader::Complete { client, len } => {
                 // what was held before was no whole header
                 input.consume(len - before);
                 Ok(Some(client))

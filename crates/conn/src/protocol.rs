@@ -112,7 +112,7 @@ pub trait Protocol<H: Handler> {
     /// The sockets that its requests wait for besides the client's, each for what: nothing that is known
     /// to be there already, or threads would ask the kernel for it again and again. One that is told with no
     /// wish is kept in mind, and not waited for. When one of them is
-    /// ready, its request gets [`Event::Socket`](crate::Event::Socket): it is read and written until
+    /// ready, its request gets [`RequestEvent::Socket`](crate::RequestEvent::Socket): it is read and written until
     /// that would block, or until there is no room; no second event tells of what was left.
     fn sockets<'s>(&'s self, _tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {}
 
@@ -122,8 +122,8 @@ pub trait Protocol<H: Handler> {
         false
     }
 
-    /// The order of a request relative to others, and whose it is, if that is not whose connection it is.
-    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>);
+    /// The rank of a request, and its client, if that is not the connection's.
+    fn rank_and_client(&self, id: RequestId) -> (Rank, Option<IpAddr>);
 
     /// The same for the connection while it has no request: for the last one.
     fn rank(&self) -> Rank;

@@ -31,7 +31,7 @@ const V2_PROXY: u8 = 0x21;
 
 /// What has been read so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum ParsedProxyHeader {
     /// All of it may be the beginning of a header.
     Partial,
     /// A whole header.
@@ -59,17 +59,17 @@ pub enum ProxyError {
 /// Reads the header at the front of `bytes`, of which more may be to come.
 ///
 /// ```
-/// use forebay_conn::proxy::{Parsed, parse};
+/// use forebay_conn::proxy::{ParsedProxyHeader, parse};
 ///
 /// let bytes = b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\nGET / HTTP/1.1\r\n";
 /// let client = Some("192.0.2.7:4711".parse().unwrap());
-/// assert_eq!(parse(bytes), Ok(Parsed::Complete { client, len: 40 }));
-/// assert_eq!(parse(&bytes[..39]), Ok(Parsed::Partial));
+/// assert_eq!(parse(bytes), Ok(ParsedProxyHeader::Complete { client, len: 40 }));
+/// assert_eq!(parse(&bytes[..39]), Ok(ParsedProxyHeader::Partial));
 /// ```
 ///
 /// # Errors
 /// When no further byte could make a header of it; of version 1 at the end of its line.
-pub fn parse(bytes: &[u8]) -> Result<Parsed, ProxyError> {
+pub fn parse(bytes: &[u8]) -> Result<ParsedProxyHeader, ProxyError> {
     if begins(bytes, V2_SIGNATURE) {
         parse_v2(bytes)
     } else if begins(bytes, V1_PREFIX) {
@@ -85,11 +85,11 @@ fn begins(bytes: &[u8], prefix: &[u8]) -> bool {
 }
 
 /// `PROXY TCP4 source destination port port`, CR LF (§2.1).
-fn parse_v1(bytes: &[u8]) -> Result<Parsed, ProxyError> {
+fn parse_v1(bytes: &[u8]) -> Result<ParsedProxyHeader, ProxyError> {
     let most = &bytes[..bytes.len().min(MOST_V1_BYTES)];
     let Some(end) = most.iter().position(|&byte| byte == b'\n') else {
         let is_full = most.len() == MOST_V1_BYTES;
-        return if is_full { Err(ProxyError::TooLong) } else { Ok(Parsed::Partial) };
+        return if is_full { Err(ProxyError::TooLong) } else { Ok(ParsedProxyHeader::Partial) };
     };
     let line = std::str::from_utf8(&bytes[..end]).map_err(|_| ProxyError::Malformed)?;
     let line = line.strip_suffix('\r').ok_or(ProxyError::Malformed)?;
@@ -106,9 +106,9 @@ fn parse_v1(bytes: &[u8]) -> Result<Parsed, ProxyError> {
 
 /// A whole header. An address that is none, `0.0.0.0` or `::`, is not believed: it stands for
 /// clients of Unix sockets.
-fn complete(client: Option<SocketAddr>, len: usize) -> Parsed {
+fn complete(client: Option<SocketAddr>, len: usize) -> ParsedProxyHeader {
     let client = client.filter(|client| !client.ip().to_canonical().is_unspecified());
-    Parsed::Complete { client, len }
+    ParsedProxyHeader::Complete { client, len }
 }
 
 /// The first of two addresses, with the first of two ports.
@@ -135,8 +135,10 @@ fn v1_port(text: &str) -> Result<u16, ProxyError> {
 }
 
 /// Signature, version and command, family and protocol, length; addresses; extensions (§2.2).
-fn parse_v2(bytes: &[u8]) -> Result<Parsed, ProxyError> {
-    let Some(fixed) = bytes.first_chunk::<V2_FIXED>() else { return Ok(Parsed::Partial) };
+fn parse_v2(bytes: &[u8]) -> Result<ParsedProxyHeader, ProxyError> {
+    let Some(fixed) = bytes.first_chunk::<V2_FIXED>() else {
+        return Ok(ParsedProxyHeader::Partial);
+    };
     let [.., command, family, high, low] = *fixed;
     let len = V2_FIXED + usize::from(u16::from_be_bytes([high, low]));
     if !matches!(command, V2_LOCAL | V2_PROXY) {
@@ -145,7 +147,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Parsed, ProxyError> {
     if len > MOST_V2_BYTES {
         return Err(ProxyError::TooLong);
     }
-    let Some(rest) = bytes.get(V2_FIXED..len) else { return Ok(Parsed::Partial) };
+    let Some(rest) = bytes.get(V2_FIXED..len) else { return Ok(ParsedProxyHeader::Partial) };
     let client = match (command, family) {
         (V2_PROXY, 0x11) => {
             let addresses = rest.first_chunk::<12>().ok_or(ProxyError::Malformed)?;
@@ -176,7 +178,7 @@ mod tests {
 
     fn client(bytes: &[u8]) -> Option<SocketAddr> {
         match parse(bytes) {
-            Ok(Parsed::Complete { client, .. }) => client,
+            Ok(ParsedProxyHeader::Complete { client, .. }) => client,
             other => panic!("{other:?} of {bytes:?}"),
         }
     }
@@ -247,7 +249,7 @@ mod tests {
     #[test]
     fn nobody_can_make_it_wait_for_ever() {
         let long = [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat();
-        assert_eq!(parse(&long[..MOST_V1_BYTES - 1]), Ok(Parsed::Partial));
+        assert_eq!(parse(&long[..MOST_V1_BYTES - 1]), Ok(ParsedProxyHeader::Partial));
         assert_eq!(parse(&long[..MOST_V1_BYTES]), Err(ProxyError::TooLong));
         let announced = v2(0x21, 0x11, &vec![0; MOST_V2_BYTES]);
         assert_eq!(parse(&announced[..V2_FIXED]), Err(ProxyError::TooLong));
@@ -262,7 +264,7 @@ mod tests {
             let whole = parse(&bytes);
             for end in 0..bytes.len() {
                 match parse(&bytes[..end]) {
-                    Ok(Parsed::Partial) => {}
+                    Ok(ParsedProxyHeader::Partial) => {}
                     settled => {
                         prop_assert_eq!(settled, whole);
                         break;

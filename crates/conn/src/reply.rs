@@ -5,7 +5,7 @@ use crate::http2::{encode_head, encode_lines};
 use forebay_http::date::IMF_LEN;
 use forebay_http::head::{Head, Method, Version};
 use forebay_http2::frame::HEADER_BYTES;
-use forebay_http2::hpack::{Known, encode};
+use forebay_http2::hpack::{KnownName, encode};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -265,7 +265,7 @@ impl<'o, B> Reply<'o, B> {
             return self.block(status, !has_date, |block| {
                 encode_head(block, status, head);
                 if let Some(length) = length {
-                    encode::plain(block, Known::CONTENT_LENGTH, length.to_string().as_bytes());
+                    encode::plain(block, KnownName::CONTENT_LENGTH, length.to_string().as_bytes());
                 }
             });
         }
@@ -346,7 +346,7 @@ impl<'o, B> Reply<'o, B> {
             encode_lines(bytes, &text[..count]);
         }
         if adds_date {
-            encode::plain(bytes, Known::DATE, self.date);
+            encode::plain(bytes, KnownName::DATE, self.date);
         }
         self.head_end = bytes.len();
         bytes.extend_from_slice(&[0; HEADER_BYTES]);

@@ -2,7 +2,7 @@
 
 use crate::handler::{Rank, Stages};
 use crate::peer::Peer;
-use forebay_http::body::Decoder;
+use forebay_http::body::BodyDecoder;
 use forebay_http::head::Head;
 use forebay_http::owned::OwnedHead;
 use forebay_http::path::{NormalPath, PathError};
@@ -35,19 +35,19 @@ pub struct Passed {
     /// Fields that an application is to be told instead of the client's: without a value, only that.
     pub given: Vec<GivenField>,
     /// What an application wants to be sent instead of its answer.
-    pub sent: Option<Sent>,
+    pub sent: Option<InternalRedirect>,
 }
 
 /// Something to be sent in the place of an application's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct InternalRedirect {
     /// Its path, percent-encoded.
     pub path: Box<[u8]>,
     /// Its query.
     pub query: Option<Box<[u8]>>,
     /// Field lines of the application, each with its CR LF, that stand for those of what is sent.
     pub fields: Arc<[u8]>,
-    /// Who has said so, for the log.
+    /// The server that has said so, for the log.
     pub by: Answerer,
 }
 
@@ -106,7 +106,7 @@ impl<'r> Request<'r> {
 pub struct Grant<T> {
     /// It is served in this order.
     pub rank: Rank,
-    /// Whose turn it takes; `None` if it is the turn of the connection's client.
+    /// The client whose turn it takes; `None` if that is the connection's.
     pub client: Option<IpAddr>,
     /// It is not answered before so many milliseconds have passed.
     pub wait_ms: u32,
@@ -116,7 +116,7 @@ pub struct Grant<T> {
 
 /// An admitted request that is kept: its head, what it owns, and what it waits for.
 #[derive(Debug)]
-pub struct Exchange<T, S> {
+pub struct KeptRequest<T, S> {
     /// Which one of its connection.
     pub id: RequestId,
     /// Its head; it is not parsed again.
@@ -128,7 +128,7 @@ pub struct Exchange<T, S> {
     /// When it came.
     pub stages: Stages,
     /// What finds the end of its body, if that is to be passed on; so much of it was taken from the input.
-    pub body: Option<Box<Decoder>>,
+    pub body: Option<Box<BodyDecoder>>,
     /// What others have said of it.
     pub passed: Option<Box<Passed>>,
     /// How many answers to it were [withdrawn](crate::Protocol::withdraw).
@@ -137,7 +137,7 @@ pub struct Exchange<T, S> {
     pub stage: S,
 }
 
-impl<T, S> Exchange<T, S> {
+impl<T, S> KeptRequest<T, S> {
     /// Keeps `request`, whose head was parsed from the front of `received`.
     pub fn keep(
         id: RequestId,
@@ -146,10 +146,20 @@ impl<T, S> Exchange<T, S> {
         grant: Grant<T>,
         stages: Stages,
         stage: S,
-    ) -> Exchange<T, S> {
+    ) -> KeptRequest<T, S> {
         let head = OwnedHead::new(request.head, received);
         let normal = request.path.made();
-        Exchange { id, head, normal, grant, stages, body: None, passed: None, withdrawn: 0, stage }
+        KeptRequest {
+            id,
+            head,
+            normal,
+            grant,
+            stages,
+            body: None,
+            passed: None,
+            withdrawn: 0,
+            stage,
+        }
     }
 
     /// Shows the request to `act`, with what it owns and what it waits for.

@@ -12,9 +12,9 @@ use forebay_metrics::Local;
 
 /// Bounds on what one connection may ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Size of a request head, and of the trailer section of a chunked body.
-    pub head: head::Limits,
+    pub head: head::HeadLimits,
     /// Bytes of a request body that are read and discarded, framing included.
     pub body_bytes: u64,
     /// Requests on one connection; the last answer says `Connection: close`.
@@ -26,10 +26,10 @@ pub struct Limits {
     pub tunnels: bool,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            head: head::Limits::default(),
+impl Default for ConnectionLimits {
+    fn default() -> ConnectionLimits {
+        ConnectionLimits {
+            head: head::HeadLimits::default(),
             body_bytes: 1024 * 1024,
             requests: 10_000,
             streams: 128,
@@ -45,13 +45,13 @@ pub enum Step<J> {
     Receive,
     /// Send all of [`Out`], then tell [`sent`](crate::Protocol::sent) and advance.
     Send,
-    /// Have this done for the request, then advance with [`Event::Done`].
+    /// Have this done for the request, then advance with [`RequestEvent::Done`].
     Job(RequestId, J),
     /// This request is ready: it is to be answered in a turn that [answers](Context::answers) its rank,
-    /// with [`Event::Called`].
+    /// with [`RequestEvent::Called`].
     Enqueue(RequestId),
     /// This request may not be answered before so many milliseconds have passed; then advance with
-    /// [`Event::Due`].
+    /// [`RequestEvent::Due`].
     NotBefore(RequestId, u32),
     /// This request is given up: a job that was not begun for it never is. Then advance.
     Forget(RequestId),
@@ -70,7 +70,7 @@ pub enum Step<J> {
 
 /// What has happened to a request.
 #[derive(Debug)]
-pub enum Event<D> {
+pub enum RequestEvent<D> {
     /// Its job is done, with this result.
     Done(RequestId, D),
     /// Its job has panicked.
@@ -156,10 +156,10 @@ pub struct Context<'c, H: Handler, S> {
     pub peer: &'c Peer,
     /// Room for the normal form of one request's path.
     pub path: &'c NormalPath,
-    /// Room for a head of HTTP/2.
-    pub room: &'c mut HeadBuffer,
+    /// Where a head of HTTP/2 is taken apart.
+    pub head_buffer: &'c mut HeadBuffer,
     /// Bounds in force.
-    pub limits: &'c Limits,
+    pub limits: &'c ConnectionLimits,
     /// Now, as the Date field writes it.
     pub date: &'c [u8; IMF_LEN],
     /// Now, in milliseconds of a clock that never goes back.
@@ -174,7 +174,7 @@ pub struct Context<'c, H: Handler, S> {
     /// `None` puts all aside.
     pub answers: Option<Rank>,
     /// What has happened to a request; taken when it was looked at.
-    pub event: Option<Event<<H::Job as Job>::Done>>,
+    pub event: Option<RequestEvent<<H::Job as Job>::Done>>,
     /// The engine's counters.
     pub metrics: &'c Local,
     /// Times this turn, or does nothing.

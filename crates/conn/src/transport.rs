@@ -23,7 +23,7 @@ pub trait Transport<J: Job>: Default + Send {
     }
 
     /// Why it has [failed](Opening::Failed), or is [`Broken`]; `None` if it is not.
-    fn failure(&self) -> Option<Failure> {
+    fn failure(&self) -> Option<TransportFailure> {
         None
     }
 
@@ -36,7 +36,7 @@ pub trait Transport<J: Job>: Default + Send {
     fn receive(&mut self, wire: &[u8]) -> Result<(), Broken>;
 
     /// Bytes for the protocol.
-    fn read(&mut self, room: &mut [u8]) -> Plaintext;
+    fn read(&mut self, buffer: &mut [u8]) -> Plaintext;
 
     /// Adds what carries `head` and then `body` to `wire`. Either may be empty.
     fn write(&mut self, head: &[u8], body: &[u8], wire: &mut Vec<u8>);
@@ -63,7 +63,7 @@ pub enum Opening<J> {
 
 /// Why a transport cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum TransportFailure {
     /// The client speaks something else.
     Protocol,
     /// No identity here has the name it asks for.
@@ -112,9 +112,9 @@ pub struct Broken;
 
 /// No transport: the bytes of the socket are those of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Plain;
+pub struct PlainTransport;
 
-impl<J: Job> Transport<J> for Plain {
+impl<J: Job> Transport<J> for PlainTransport {
     #[inline]
     fn is_plain(&self) -> bool {
         true

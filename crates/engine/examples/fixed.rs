@@ -3,15 +3,15 @@
 
 use forebay_conn::handler::body::NoLine;
 use forebay_conn::{
-    Admission, Bodies, Handler, Hooks, Http1, Journal, NoBody, NoJob, NoRelay, Outcome, Parts,
-    Plain, Process, Reply, Request,
+    Admission, Bodies, Handler, HandlerTypes, Hooks, Http1, Journal, NoBody, NoJob, NoRelay,
+    PlainTransport, Process, ProcessOutcome, Reply, Request,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::admission;
-use forebay_engine::control::Control;
+use forebay_engine::control::EngineControl;
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
-use forebay_engine::helpers::{Helpers, Threads};
+use forebay_engine::helpers::{HelperThreads, Helpers};
 use forebay_engine::ranks::Ranks;
 use forebay_metrics::Local;
 use forebay_sys::socket::{ListenOptions, listen};
@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 struct Fixed(Vec<u8>, Vec<u8>);
 
-impl Parts for Fixed {
+impl HandlerTypes for Fixed {
     type Body = NoBody;
     type Job = NoJob;
     type Relay = NoRelay;
     type Line = NoLine;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Process for Fixed {
@@ -35,10 +35,10 @@ impl Process for Fixed {
         (): &mut (),
         _: Option<NoJob>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<NoJob> {
+    ) -> ProcessOutcome<NoJob> {
         reply.head(200, &self.0);
         reply.copy(&self.1);
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, NoBody>) {
@@ -56,7 +56,7 @@ impl Hooks for Fixed {}
 
 impl Handler for Fixed {
     type Protocol = Http1<Fixed>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 fn main() -> std::io::Result<()> {
@@ -69,19 +69,19 @@ fn main() -> std::io::Result<()> {
     );
     let socket = listen(address, ListenOptions { backlog: 1024, reuse_port: false })?;
     println!("http://{address}");
-    let parts = event::Parts {
+    let parts = event::LoopParts {
         listeners: vec![Listener::new(socket, address)],
         handler: Fixed(head.into_bytes(), body),
         settings: Arc::default(),
-        admission: admission::Admission::new(10_000, 10_000),
+        admission: admission::ConnectionAdmission::new(10_000, 10_000),
         helpers: Helpers::new(
             Arc::new([]),
-            Threads { blocking: 0, computing: 0 },
+            HelperThreads { blocking: 0, computing: 0 },
             &Ranks::default(),
             0,
         )?,
         ranks: Ranks::default(),
-        control: Arc::new(Control::new(1)?),
+        control: Arc::new(EngineControl::new(1)?),
         index: 0,
         metrics: Arc::new(Local::default()),
     };

@@ -1,9 +1,9 @@
 //! Accepting: which connections are let in, and what happens when none can be. The same for every engine.
 
-use crate::admission::{Admission, Full, Place};
+use crate::admission::{ConnectionAdmission, ConnectionPlace, Full};
 use crate::served::Served;
 use crate::settings::LINGER_BYTES;
-use crate::watch::Watch;
+use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Listening, Peer, Protocol, Rank, Verdict};
 use forebay_metrics::{Activity, Counter, Stopwatch};
@@ -57,7 +57,7 @@ impl Listener {
 pub struct ListenerSet {
     listeners: Vec<Listener>,
     reserve: Mutex<Option<OwnedFd>>,
-    admission: Arc<Admission>,
+    admission: Arc<ConnectionAdmission>,
 }
 
 /// What a connection may do that there is no place, or no thread, for.
@@ -72,7 +72,7 @@ enum WhenFull {
 }
 
 /// What came of looking at a listening socket.
-pub enum Arrival<H: Handler> {
+pub enum AcceptOutcome<H: Handler> {
     /// A connection to serve.
     Served(Served<H>),
     /// A connection that was told no; it is to be closed like this.
@@ -90,7 +90,10 @@ impl ListenerSet {
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn new(listeners: Vec<Listener>, admission: Arc<Admission>) -> io::Result<ListenerSet> {
+    pub fn new(
+        listeners: Vec<Listener>,
+        admission: Arc<ConnectionAdmission>,
+    ) -> io::Result<ListenerSet> {
         let reserve = Mutex::new(Some(process::reserve_descriptor()?));
         Ok(ListenerSet { listeners, reserve, admission })
     }
@@ -121,7 +124,7 @@ impl ListenerSet {
     }
 
     /// Accepts the next connection of listener `index` and decides about it.
-    pub fn next<H: Handler>(&self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
+    pub fn next<H: Handler>(&self, index: usize, worker: &mut Worker<H>) -> AcceptOutcome<H> {
         match self.accept(index, worker, WhenFull::None) {
             Ok(arrival) => arrival,
             Err(served) => self.take_place(*served, worker),
@@ -134,7 +137,7 @@ impl ListenerSet {
         &self,
         index: usize,
         worker: &mut Worker<H>,
-    ) -> Arrival<H> {
+    ) -> AcceptOutcome<H> {
         match self.accept(index, worker, WhenFull::Ahead) {
             Ok(arrival) => arrival,
             Err(served) => self.take_place(*served, worker),
@@ -150,7 +153,7 @@ impl ListenerSet {
         &self,
         index: usize,
         worker: &mut Worker<H>,
-    ) -> Result<Arrival<H>, Box<Served<H>>> {
+    ) -> Result<AcceptOutcome<H>, Box<Served<H>>> {
         self.accept(index, worker, WhenFull::Idle)
     }
 
@@ -159,16 +162,16 @@ impl ListenerSet {
         &self,
         mut served: Served<H>,
         worker: &mut Worker<H>,
-    ) -> Arrival<H> {
+    ) -> AcceptOutcome<H> {
         let is_proxy = worker.handler.trusts(&served.peer);
         match self.enter(&served, is_proxy) {
             Ok(place) => {
                 served.place = Some(place);
-                Arrival::Served(served)
+                AcceptOutcome::Served(served)
             }
             Err(full) => {
                 let closing = say_full(&mut served, full, worker);
-                Arrival::Refused(served, closing)
+                AcceptOutcome::Refused(served, closing)
             }
         }
     }
@@ -178,10 +181,10 @@ impl ListenerSet {
         index: usize,
         worker: &mut Worker<H>,
         when_full: WhenFull,
-    ) -> Result<Arrival<H>, Box<Served<H>>> {
+    ) -> Result<AcceptOutcome<H>, Box<Served<H>>> {
         let sampled = worker.is_sampled();
-        let Some(listener) = self.listeners.get(index) else { return Ok(Arrival::Nobody) };
-        let mut watch = Watch::new(&worker.metrics, sampled);
+        let Some(listener) = self.listeners.get(index) else { return Ok(AcceptOutcome::Nobody) };
+        let mut watch = TurnStopwatch::new(&worker.metrics, sampled);
         let mut accepted = socket::accept(listener.socket.as_fd());
         watch.lap(Activity::Accept);
         if matches!(accepted, Ok(Accepted::Exhausted)) {
@@ -196,20 +199,24 @@ impl ListenerSet {
                 let served = Served::new(socket, transport, Peer::new(remote, local));
                 return self.decide(served, listener, worker, when_full);
             }
-            Ok(Accepted::None) => Arrival::Nobody,
+            Ok(Accepted::None) => AcceptOutcome::Nobody,
             Ok(Accepted::Failed) => {
                 worker.count(Counter::AcceptErrors);
-                Arrival::Gone
+                AcceptOutcome::Gone
             }
-            Ok(Accepted::Exhausted) => Arrival::Exhausted,
+            Ok(Accepted::Exhausted) => AcceptOutcome::Exhausted,
             Err(_) => {
                 worker.count(Counter::AcceptErrors);
-                Arrival::Exhausted
+                AcceptOutcome::Exhausted
             }
         })
     }
 
-    fn enter<H: Handler>(&self, served: &Served<H>, is_proxy: bool) -> Result<Place, Full> {
+    fn enter<H: Handler>(
+        &self,
+        served: &Served<H>,
+        is_proxy: bool,
+    ) -> Result<ConnectionPlace, Full> {
         match is_proxy {
             true => self.admission.enter_as_proxy(),
             false => self.admission.enter(served.peer.client()),
@@ -222,12 +229,12 @@ impl ListenerSet {
         listener: &Listener,
         worker: &mut Worker<H>,
         when_full: WhenFull,
-    ) -> Result<Arrival<H>, Box<Served<H>>> {
+    ) -> Result<AcceptOutcome<H>, Box<Served<H>>> {
         let proxy_protocol = listener.proxy_protocol;
         let is_proxy = worker.handler.trusts(&served.peer);
         if proxy_protocol && !is_proxy {
             worker.count(Counter::RefusedProxy);
-            return Ok(Arrival::Refused(served, Closing::Reset));
+            return Ok(AcceptOutcome::Refused(served, Closing::Reset));
         }
         let mut is_crowded = false;
         match self.enter(&served, is_proxy || when_full == WhenFull::Ahead) {
@@ -243,12 +250,12 @@ impl ListenerSet {
             }
             Err(full) => {
                 let closing = say_full(&mut served, full, worker);
-                return Ok(Arrival::Refused(served, closing));
+                return Ok(AcceptOutcome::Refused(served, closing));
             }
         }
         if proxy_protocol {
             served.expect_proxy();
-            return Ok(Arrival::Served(served));
+            return Ok(AcceptOutcome::Served(served));
         }
         let closing = judge(&mut served, worker);
         if let Some(rank) = listener.rank {
@@ -257,10 +264,10 @@ impl ListenerSet {
         }
         match closing {
             None if is_crowded => Err(Box::new(served)),
-            None => Ok(Arrival::Served(served)),
+            None => Ok(AcceptOutcome::Served(served)),
             Some(closing) => {
                 served.place = None;
-                Ok(Arrival::Refused(served, closing))
+                Ok(AcceptOutcome::Refused(served, closing))
             }
         }
     }

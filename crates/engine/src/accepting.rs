@@ -2,7 +2,7 @@
 //! that is idle is closed for it, by rank. Where the kernel has queued connections by rank, a loop accepts
 //! them in the order of its ready queue.
 
-use crate::accept::{Arrival, BATCH, DRAIN_BATCHES};
+use crate::accept::{AcceptOutcome, BATCH, DRAIN_BATCHES};
 use crate::idle::{Idle, TRIES};
 use crate::served::Served;
 use crate::watched_listeners::WatchedListeners;
@@ -64,11 +64,11 @@ pub(crate) trait Accepting<H: Handler> {
     fn accept(&mut self, index: usize, most: usize) -> bool {
         for _ in 0..most {
             match self.next_arrival(index) {
-                Arrival::Served(served) => self.serve_new(served),
-                Arrival::Refused(served, closing) => self.end_new(served, closing),
-                Arrival::Gone => {}
-                Arrival::Nobody => return false,
-                Arrival::Exhausted => {
+                AcceptOutcome::Served(served) => self.serve_new(served),
+                AcceptOutcome::Refused(served, closing) => self.end_new(served, closing),
+                AcceptOutcome::Gone => {}
+                AcceptOutcome::Nobody => return false,
+                AcceptOutcome::Exhausted => {
                     self.with_listeners(|watched_listeners, epoll, worker| {
                         watched_listeners.rest(index, epoll, worker.now_ms());
                     });
@@ -80,7 +80,7 @@ pub(crate) trait Accepting<H: Handler> {
     }
 
     /// A connection of listener `index`. When all places are taken, one that is idle is closed for it.
-    fn next_arrival(&mut self, index: usize) -> Arrival<H> {
+    fn next_arrival(&mut self, index: usize) -> AcceptOutcome<H> {
         let nobody_is_idle = self.with_idle(|idle| idle.is_empty());
         let arrival = self.with_listeners(|watched_listeners, _, worker| {
             match worker.draining || nobody_is_idle {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts connections over all loops.
 #[derive(Debug)]
-pub struct Admission {
+pub struct ConnectionAdmission {
     most: AtomicUsize,
     most_per_client: AtomicUsize,
     open: AtomicUsize,
@@ -27,16 +27,16 @@ pub enum Full {
 
 /// A place in the count. Dropping it gives it back, on whatever path a connection ends.
 #[derive(Debug)]
-pub struct Place {
-    admission: Arc<Admission>,
+pub struct ConnectionPlace {
+    admission: Arc<ConnectionAdmission>,
     /// Which client it is counted for: none if it is a proxy's, or clients are not counted.
     client: Option<ClientKey>,
 }
 
-impl Admission {
+impl ConnectionAdmission {
     /// At most `most` connections at once, `most_per_client` of them from one client.
-    pub fn new(most: usize, most_per_client: usize) -> Arc<Admission> {
-        Arc::new(Admission {
+    pub fn new(most: usize, most_per_client: usize) -> Arc<ConnectionAdmission> {
+        Arc::new(ConnectionAdmission {
             most: AtomicUsize::new(most),
             most_per_client: AtomicUsize::new(most_per_client),
             open: AtomicUsize::new(0),
@@ -69,26 +69,26 @@ impl Admission {
     ///
     /// # Errors
     /// Which limit is in the way; nothing was counted then.
-    pub fn enter(self: &Arc<Self>, client: ClientKey) -> Result<Place, Full> {
+    pub fn enter(self: &Arc<Self>, client: ClientKey) -> Result<ConnectionPlace, Full> {
         let mut place = self.enter_as_proxy()?;
         place.charge(client)?;
         Ok(place)
     }
 
     /// Counts one more connection, of a proxy: it brings the requests of many clients, or will state
-    /// its client, which is then [`charge`](Place::charge)d.
+    /// its client, which is then [`charge`](ConnectionPlace::charge)d.
     ///
     /// # Errors
     /// The limit on all connections.
-    pub fn enter_as_proxy(self: &Arc<Self>) -> Result<Place, Full> {
+    pub fn enter_as_proxy(self: &Arc<Self>) -> Result<ConnectionPlace, Full> {
         if self.open.fetch_add(1, Relaxed) >= self.most.load(Relaxed) {
             self.open.fetch_sub(1, Relaxed);
             return Err(Full::Total);
         }
-        Ok(Place { admission: Arc::clone(self), client: None })
+        Ok(ConnectionPlace { admission: Arc::clone(self), client: None })
     }
 
-    /// Whether there may be one more connection, whoever's.
+    /// Whether there may be one more connection, of any client.
     pub fn has_room(&self) -> bool {
         self.open() < self.most.load(Relaxed)
     }
@@ -108,14 +108,14 @@ impl Admission {
     }
 }
 
-impl Place {
+impl ConnectionPlace {
     /// From now on it is a place of `client`, and of no other.
     ///
     /// # Errors
     /// The limit on this client's connections; the place is no client's then.
     pub fn charge(&mut self, client: ClientKey) -> Result<(), Full> {
         self.discharge();
-        let Admission { most, most_per_client, .. } = &*self.admission;
+        let ConnectionAdmission { most, most_per_client, .. } = &*self.admission;
         let (most, most_per_client) = (most.load(Relaxed), most_per_client.load(Relaxed));
         if most_per_client < most {
             let mut clients = self.admission.shard(client);
@@ -143,7 +143,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.discharge();
         self.admission.open.fetch_sub(1, Relaxed);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn places_come_back_whatever_the_reason() {
-        let admission = Admission::new(3, 2);
+        let admission = ConnectionAdmission::new(3, 2);
         let (a, b) = (client([10, 0, 0, 1]), client([10, 0, 0, 2]));
         let first = admission.enter(a).unwrap();
         let second = admission.enter(a).unwrap();
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn who_may_have_no_more_is_known_before_anybody_leaves_for_him() {
-        let admission = Admission::new(2, 1);
+        let admission = ConnectionAdmission::new(2, 1);
         let (a, b) = (client([10, 0, 0, 1]), client([10, 0, 0, 2]));
         let _places = [a, b].map(|client| admission.enter(client).unwrap());
         assert!(!admission.has_room_for(a) && !admission.has_room_for(b));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_proxy_is_counted_for_whom_it_speaks() {
-        let admission = Admission::new(4, 1);
+        let admission = ConnectionAdmission::new(4, 1);
         let (a, b) = (client([10, 0, 0, 1]), client([10, 0, 0, 2]));
         let mut places: Vec<_> = (0..3).map(|_| admission.enter_as_proxy().unwrap()).collect();
         places[0].charge(a).unwrap();

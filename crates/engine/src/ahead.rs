@@ -18,9 +18,9 @@
 //!
 //! With one rank nothing is accepted for which there is no thread.
 
-use crate::accept::{self, Arrival, BATCH, DRAIN_BATCHES, ListenerSet};
+use crate::accept::{self, AcceptOutcome, BATCH, DRAIN_BATCHES, ListenerSet};
 use crate::control::Ended;
-use crate::ranks::{Ranks, Standing};
+use crate::ranks::{RankedClient, Ranks};
 use crate::served::Served;
 use crate::thread_queue::ThreadQueue;
 use crate::worker::Worker;
@@ -54,7 +54,7 @@ enum Waiting<H: Handler> {
 }
 
 /// What is to be done next.
-pub(crate) enum Next<H: Handler> {
+pub(crate) enum NextAccepted<H: Handler> {
     /// This connection is served. How long it has had its thread goes back to [`Ahead::ran`].
     Serve(Box<Served<H>>, Turn),
     /// It was told no, and is closed like this.
@@ -64,7 +64,7 @@ pub(crate) enum Next<H: Handler> {
 }
 
 /// Why no more was accepted.
-pub(crate) enum Filled<H: Handler> {
+pub(crate) enum AcceptStop<H: Handler> {
     /// No connection is there.
     Nobody,
     /// There are as many as there may be.
@@ -102,12 +102,12 @@ impl<H: Handler> Ahead<H> {
             while self.last > 0 {
                 self.last -= 1;
                 match listener_set.next_ahead(index, worker) {
-                    Arrival::Served(served) => self.push(served),
-                    Arrival::Refused(served, closing) => {
+                    AcceptOutcome::Served(served) => self.push(served),
+                    AcceptOutcome::Refused(served, closing) => {
                         return Some((Box::new(served), closing));
                     }
-                    Arrival::Gone => {}
-                    Arrival::Nobody | Arrival::Exhausted => break,
+                    AcceptOutcome::Gone => {}
+                    AcceptOutcome::Nobody | AcceptOutcome::Exhausted => break,
                 }
             }
         }
@@ -123,14 +123,14 @@ impl<H: Handler> Ahead<H> {
         index: usize,
         free: usize,
         worker: &mut Worker<H>,
-    ) -> Filled<H> {
+    ) -> AcceptStop<H> {
         let rank = listener_set.listener(index).and_then(|listener| listener.rank);
         if let Some(rank) = rank {
             if !self.listeners.contains(&index) {
                 self.listeners.push(index);
                 self.push_listener(rank, index);
             }
-            return Filled::Nobody;
+            return AcceptStop::Nobody;
         }
         while self.may_take(listener_set, free) {
             let arrival = match self.most {
@@ -138,16 +138,16 @@ impl<H: Handler> Ahead<H> {
                 _ => listener_set.next_ahead(index, worker),
             };
             match arrival {
-                Arrival::Served(served) => self.push(served),
-                Arrival::Refused(served, closing) => {
-                    return Filled::Refused(Box::new(served), closing);
+                AcceptOutcome::Served(served) => self.push(served),
+                AcceptOutcome::Refused(served, closing) => {
+                    return AcceptStop::Refused(Box::new(served), closing);
                 }
-                Arrival::Gone => {}
-                Arrival::Nobody => return Filled::Nobody,
-                Arrival::Exhausted => return Filled::Exhausted,
+                AcceptOutcome::Gone => {}
+                AcceptOutcome::Nobody => return AcceptStop::Nobody,
+                AcceptOutcome::Exhausted => return AcceptStop::Exhausted,
             }
         }
-        Filled::Full
+        AcceptStop::Full
     }
 
     /// What would be refused for want of a place among all connections waits in the kernel's queue.
@@ -157,15 +157,16 @@ impl<H: Handler> Ahead<H> {
     }
 
     fn push(&mut self, served: Served<H>) {
-        let standing = served.standing_at_rest(&self.ranks);
-        self.waiting.push(standing, (Waiting::Accepted(Box::new(served)), clock::monotonic_ns()));
+        let ranked_client = served.ranked_client_at_rest(&self.ranks);
+        self.waiting
+            .push(ranked_client, (Waiting::Accepted(Box::new(served)), clock::monotonic_ns()));
     }
 
     fn push_listener(&mut self, rank: Rank, index: usize) {
         // no client has such a number
         let client = u64::MAX - index as u64;
-        let standing = Standing { rank: rank.0, client };
-        self.waiting.push(standing, (Waiting::Queued(rank, index), clock::monotonic_ns()));
+        let ranked_client = RankedClient { rank: rank.0, client };
+        self.waiting.push(ranked_client, (Waiting::Queued(rank, index), clock::monotonic_ns()));
     }
 
     /// The connection that is next while so many threads are `free`. Those whose clients have left meanwhile are
@@ -175,7 +176,7 @@ impl<H: Handler> Ahead<H> {
         free: usize,
         listener_set: &ListenerSet,
         worker: &mut Worker<H>,
-    ) -> Option<Next<H>> {
+    ) -> Option<NextAccepted<H>> {
         loop {
             let ((waiting, since_ns), turn) = self.waiting.pop(free)?;
             let mut served = match waiting {
@@ -188,7 +189,7 @@ impl<H: Handler> Ahead<H> {
                 }
             };
             if self.most == 0 && !self.leaves {
-                return Some(Next::Serve(served, turn));
+                return Some(NextAccepted::Serve(served, turn));
             }
             let waited_ns = clock::monotonic_ns().saturating_sub(since_ns);
             if waited_ns > LOOK_NS && served.is_gone() {
@@ -198,10 +199,10 @@ impl<H: Handler> Ahead<H> {
             }
             if let Some(closing) = accept::charge(&mut served, worker) {
                 self.waiting.ran(turn, 0);
-                return Some(Next::Refused(served, closing));
+                return Some(NextAccepted::Refused(served, closing));
             }
             worker.metrics.waited(self.ranks.slot(turn.rank()), waited_ns);
-            return Some(Next::Serve(served, turn));
+            return Some(NextAccepted::Serve(served, turn));
         }
     }
 
@@ -214,23 +215,27 @@ impl<H: Handler> Ahead<H> {
         turn: Turn,
         since_ns: u64,
         worker: &mut Worker<H>,
-    ) -> Option<Next<H>> {
+    ) -> Option<NextAccepted<H>> {
         let arrival = listener_set.next(index, worker);
         match arrival {
-            Arrival::Nobody | Arrival::Exhausted => self.listeners.retain(|one| *one != index),
-            Arrival::Served(_) | Arrival::Refused(..) | Arrival::Gone => {
+            AcceptOutcome::Nobody | AcceptOutcome::Exhausted => {
+                self.listeners.retain(|one| *one != index)
+            }
+            AcceptOutcome::Served(_) | AcceptOutcome::Refused(..) | AcceptOutcome::Gone => {
                 self.push_listener(rank, index);
             }
         }
         let next = match arrival {
-            Arrival::Served(served) => {
+            AcceptOutcome::Served(served) => {
                 let waited_ns = clock::monotonic_ns().saturating_sub(since_ns);
                 worker.metrics.waited(self.ranks.slot(turn.rank()), waited_ns);
-                return Some(Next::Serve(Box::new(served), turn));
+                return Some(NextAccepted::Serve(Box::new(served), turn));
             }
-            Arrival::Refused(served, closing) => Some(Next::Refused(Box::new(served), closing)),
-            Arrival::Gone | Arrival::Nobody => None,
-            Arrival::Exhausted => Some(Next::Exhausted),
+            AcceptOutcome::Refused(served, closing) => {
+                Some(NextAccepted::Refused(Box::new(served), closing))
+            }
+            AcceptOutcome::Gone | AcceptOutcome::Nobody => None,
+            AcceptOutcome::Exhausted => Some(NextAccepted::Exhausted),
         };
         self.waiting.ran(turn, 0);
         next

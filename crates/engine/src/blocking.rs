@@ -1,19 +1,19 @@
 //! How a thread waits that has one connection: in poll, for a permit to answer, or in the job itself.
 
-use crate::control::{Control, Ended, Order};
+use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::helpers::SharedJob;
 use crate::linger::Linger;
 use crate::permits::Permit;
 use crate::served::{DoneOf, EventOf, Served};
 use crate::stock::Stock;
-use crate::straight::{self, Answers, Gone, Next, Wait};
-use crate::timer::{Over, Timer};
-use crate::waits::Waiting;
-use crate::watch::Watch;
+use crate::straight::{self, AfterWait, Answerable, Gone, Wait};
+use crate::timer::{ConnectionTimer, TimedOut};
+use crate::waits::RequestWait;
+use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Event, Handler, Job, Kind, Protocol, RequestId, Wants};
+use forebay_conn::{Closing, Handler, Job, JobKind, Protocol, RequestEvent, RequestId, Wants};
 use forebay_metrics::Counter;
-use forebay_sys::poll::{self, Interest, Readiness};
+use forebay_sys::poll::{self, PollInterest, Readiness};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// A wait that lasts longer than this lets the handler rest.
 const REST_MS: u64 = 100;
 
-/// Who waits for a permit looks this often whether its client is still there, and at the order.
+/// A thread that waits for a permit looks this often whether its client is still there, and at the order.
 const LOOK_MS: u64 = 500;
 
 /// A job that blocks waits no longer than this for those before it. Files whose reads hang do not keep
@@ -35,12 +35,12 @@ const JOB_PATIENCE: Duration = Duration::from_millis(200);
 /// each, what the client has sent meanwhile is looked at, if the protocol goes on with it.
 pub(crate) struct Blocking<'c, H: Handler> {
     worker: &'c mut Worker<H>,
-    control: &'c Control,
+    control: &'c EngineControl,
     stock: &'c Stock<H>,
     heartbeat: Option<usize>,
-    timer: Timer,
+    timer: ConnectionTimer,
     todo: VecDeque<(RequestId, Todo<H::Job>)>,
-    /// Requests that may not be answered yet, each with its moment.
+    /// Requests that may not be answered yet, each with its time.
     early: Vec<(u64, RequestId)>,
     /// There was room to write when poll was asked last.
     writable: bool,
@@ -75,7 +75,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
     /// threads that it turns, if there is one.
     pub(crate) fn new(
         worker: &'c mut Worker<H>,
-        control: &'c Control,
+        control: &'c EngineControl,
         stock: &'c Stock<H>,
         heartbeat: Option<usize>,
     ) -> Blocking<'c, H> {
@@ -84,7 +84,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
             control,
             stock,
             heartbeat,
-            timer: Timer::default(),
+            timer: ConnectionTimer::default(),
             todo: VecDeque::new(),
             early: Vec::new(),
             writable: false,
@@ -105,18 +105,18 @@ impl<'c, H: Handler> Blocking<'c, H> {
     fn poll(
         &self,
         served: &Served<H>,
-        interest: Interest,
+        interest: PollInterest,
         timeout_ms: u64,
-        known: Order,
+        known: LoopOrder,
     ) -> (Readiness, Option<RequestId>) {
         // without memory for poll there is none for the answer
         let broken = Readiness { broken: true, ..Readiness::default() };
         let client = (served.stream.as_fd(), interest);
         let is_over = served.is_over();
-        let bell = (self.control.stronger_than(known).as_fd(), Interest::Read);
+        let bell = (self.control.stronger_than(known).as_fd(), PollInterest::Read);
         if !served.conn.has_sockets() && !is_over {
             let ready = match known {
-                Order::Stop => poll::wait([client], timeout_ms).map(|[client]| client),
+                LoopOrder::Stop => poll::wait([client], timeout_ms).map(|[client]| client),
                 _ => poll::wait([client, bell], timeout_ms).map(|[client, _]| client),
             };
             return (ready.unwrap_or(broken), None);
@@ -149,8 +149,8 @@ impl<'c, H: Handler> Blocking<'c, H> {
     ) -> Result<(), Gone> {
         let Some(permits) = &self.stock.permits else { return Ok(()) };
         self.rest();
-        let standing = served.standing(&self.stock.ranks, id);
-        let mut asked = permits.ask(standing);
+        let ranked_client = served.ranked_client(&self.stock.ranks, id);
+        let mut asked = permits.ask(ranked_client);
         let mut left_ms = timeout_ms;
         let mut step_ms = REST_MS;
         loop {
@@ -169,7 +169,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
                 Err(still) => asked = still,
             }
             left_ms -= most_ms;
-            if left_ms == 0 || self.control.order() == Order::Stop {
+            if left_ms == 0 || self.control.order() == LoopOrder::Stop {
                 return Ok(());
             }
             self.worker.handler.rest();
@@ -180,7 +180,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
     /// Until one more job that blocks may begin, or has waited long enough.
     fn await_job_permit(&mut self, served: &Served<H>, id: RequestId) {
         let Some(permits) = &self.stock.job_permits else { return };
-        let asked = permits.ask(served.standing(&self.stock.ranks, id));
+        let asked = permits.ask(served.ranked_client(&self.stock.ranks, id));
         if let Ok(permit) = asked.wait(JOB_PATIENCE) {
             let slot = self.stock.ranks.slot(permit.rank());
             self.worker.metrics.waited(slot, permit.waited_ns);
@@ -197,19 +197,19 @@ impl<'c, H: Handler> Blocking<'c, H> {
     ) -> JobEnd<DoneOf<H>> {
         self.give_back_job();
         match job.kind() {
-            Kind::Blocks => {
+            JobKind::Blocks => {
                 self.give_back();
                 self.rest();
                 self.await_job_permit(served, id);
             }
-            Kind::Computes if self.answers() == Answers::None => {
+            JobKind::Computes if self.answers() == Answerable::None => {
                 match self.await_permit(served, id, self.time_left_ms()) {
                     Err(Gone) => return JobEnd::Gone,
                     Ok(()) if self.permit.is_none() => return JobEnd::Late,
                     Ok(()) => {}
                 }
             }
-            Kind::Computes => {}
+            JobKind::Computes => {}
         }
         self.rest();
         if served.is_gone() {
@@ -219,7 +219,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         let Some(job) = job.take() else { return JobEnd::Late };
         let sampled = self.worker.is_sampled();
         let metrics = &self.worker.metrics;
-        let mut watch = Watch::new(metrics, sampled);
+        let mut watch = TurnStopwatch::new(metrics, sampled);
         let done = catch_unwind(AssertUnwindSafe(|| job.run(metrics, &mut watch)));
         done.map_or(JobEnd::Panicked, JobEnd::Done)
     }
@@ -230,20 +230,20 @@ impl<'c, H: Handler> Blocking<'c, H> {
         &mut self,
         served: &mut Served<H>,
         timeout_ms: u64,
-        known: Order,
+        known: LoopOrder,
     ) -> Result<Option<RequestId>, Gone> {
         let interest = match served.pending {
-            Some(_) if served.reads_meanwhile() && !served.readable => Interest::Both,
-            Some(_) => Interest::Write,
-            None if served.has_to_open() => Interest::Both,
-            None if served.wants_input() => Interest::Read,
-            None if served.conn.aborts_on_close() => Interest::PeerEnd,
-            None => Interest::End,
+            Some(_) if served.reads_meanwhile() && !served.readable => PollInterest::Both,
+            Some(_) => PollInterest::Write,
+            None if served.has_to_open() => PollInterest::Both,
+            None if served.wants_input() => PollInterest::Read,
+            None if served.conn.aborts_on_close() => PollInterest::PeerEnd,
+            None => PollInterest::End,
         };
         let (readiness, request) = self.poll(served, interest, timeout_ms, known);
         let waits_for_room = served.pending.is_some() || served.has_to_open();
         self.writable = readiness.writable && waits_for_room;
-        let reads = matches!(interest, Interest::Read | Interest::Both);
+        let reads = matches!(interest, PollInterest::Read | PollInterest::Both);
         served.has_come(reads && readiness.readable, readiness.ended);
         match readiness.broken {
             true if served.stream.has_ended() => served.readable = true,
@@ -258,7 +258,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         self.timer.at_ms().saturating_sub(self.worker.now_ms())
     }
 
-    /// A request whose moment has come.
+    /// A request whose time has come.
     fn take_due(&mut self) -> Option<RequestId> {
         let now_ms = self.worker.now_ms();
         let at = self.early.iter().position(|(at_ms, _)| *at_ms <= now_ms)?;
@@ -281,13 +281,15 @@ impl<'c, H: Handler> Blocking<'c, H> {
                     return Ok(None);
                 }
                 served.waits.remove(id);
-                Ok(Some(Event::Called(id)))
+                Ok(Some(RequestEvent::Called(id)))
             }
             Todo::Job(job) => match self.do_job(served, id, job) {
-                JobEnd::Done(done) => Ok(served.job_done(id).then_some(Event::Done(id, done))),
+                JobEnd::Done(done) => {
+                    Ok(served.job_done(id).then_some(RequestEvent::Done(id, done)))
+                }
                 JobEnd::Panicked => {
                     self.worker.count(Counter::Panics);
-                    Ok(served.job_done(id).then_some(Event::Failed(id)))
+                    Ok(served.job_done(id).then_some(RequestEvent::Failed(id)))
                 }
                 JobEnd::Late => {
                     self.todo.push_front((id, todo));
@@ -337,8 +339,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         self.worker
     }
 
-    fn begin_turn(&mut self, order: Order) {
-        self.worker.draining = order >= Order::Drain;
+    fn begin_turn(&mut self, order: LoopOrder) {
+        self.worker.draining = order >= LoopOrder::Drain;
         self.worker.read_clocks();
         if let Some(number) = self.heartbeat {
             self.control.thread_heartbeat(number, self.worker.now_ms());
@@ -347,11 +349,11 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         self.worker.observe(|| self.stock.load());
     }
 
-    fn answers(&self) -> Answers {
+    fn answers(&self) -> Answerable {
         match self.permit {
-            Some((id, _)) => Answers::Called(id),
-            None if self.stock.permits.is_some() => Answers::None,
-            None => Answers::All,
+            Some((id, _)) => Answerable::Called(id),
+            None if self.stock.permits.is_some() => Answerable::None,
+            None => Answerable::All,
         }
     }
 
@@ -361,13 +363,13 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     }
 
     fn enqueue(&mut self, served: &mut Served<H>, id: RequestId) -> Result<(), Gone> {
-        served.waits.add(id, Waiting::Turn(None));
+        served.waits.add(id, RequestWait::Turn(None));
         self.todo.push_back((id, Todo::Answer));
         Ok(())
     }
 
     fn keep_early(&mut self, served: &mut Served<H>, id: RequestId, wait_ms: u32) {
-        served.waits.add(id, Waiting::NotBefore);
+        served.waits.add(id, RequestWait::NotBefore);
         self.early.push((self.worker.not_before_ms(wait_ms), id));
     }
 
@@ -376,35 +378,37 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         true
     }
 
-    fn time(&mut self, served: &mut Served<H>) -> Option<Over> {
+    fn time(&mut self, served: &mut Served<H>) -> Option<TimedOut> {
         self.timer.set(served, self.worker);
         self.timer.over(served, self.worker)
     }
 
-    fn next(&mut self, mut served: Box<Served<H>>, known: Order) -> Next<H> {
+    fn next(&mut self, mut served: Box<Served<H>>, known: LoopOrder) -> AfterWait<H> {
         if let Some(id) = self.take_due() {
             served.waits.remove(id);
-            return Next::Event(served, Event::Due(id));
+            return AfterWait::Event(served, RequestEvent::Due(id));
         }
         if !self.todo.is_empty() {
             if served.goes_on() {
                 match self.look(&mut served, 0, known) {
-                    Err(Gone) => return Next::Gone(served),
-                    Ok(Some(request)) => return Next::Event(served, Event::Socket(request)),
+                    Err(Gone) => return AfterWait::Gone(served),
+                    Ok(Some(request)) => {
+                        return AfterWait::Event(served, RequestEvent::Socket(request));
+                    }
                     Ok(None) if served.can_go_on(self.writable) => {
-                        return Next::Ready(served);
+                        return AfterWait::Ready(served);
                     }
                     Ok(None) => {}
                 }
             }
             return match self.do_next(&mut served) {
-                Err(Gone) => Next::Gone(served),
-                Ok(None) => Next::Ready(served),
-                Ok(Some(event)) => Next::Event(served, event),
+                Err(Gone) => AfterWait::Gone(served),
+                Ok(None) => AfterWait::Ready(served),
+                Ok(Some(event)) => AfterWait::Event(served, event),
             };
         }
         if served.can_go_on(false) {
-            return Next::Ready(served);
+            return AfterWait::Ready(served);
         }
         let not_before_ms = self.early.iter().map(|(at_ms, _)| *at_ms).min().unwrap_or(u64::MAX);
         let until_ms = self.timer.at_ms().min(not_before_ms);
@@ -416,15 +420,15 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
             seen = self.look(&mut served, timeout_ms - REST_MS, known);
         }
         match seen {
-            Err(Gone) => Next::Gone(served),
-            Ok(Some(request)) => Next::Event(served, Event::Socket(request)),
+            Err(Gone) => AfterWait::Gone(served),
+            Ok(Some(request)) => AfterWait::Event(served, RequestEvent::Socket(request)),
             Ok(None) => {
                 self.worker.read_clocks();
                 match self.take_due() {
-                    None => Next::Ready(served),
+                    None => AfterWait::Ready(served),
                     Some(id) => {
                         served.waits.remove(id);
-                        Next::Event(served, Event::Due(id))
+                        AfterWait::Event(served, RequestEvent::Due(id))
                     }
                 }
             }
@@ -443,7 +447,7 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
 
     fn linger(&mut self, served: &mut Served<H>, linger: Linger) -> Result<(), Gone> {
         let timeout_ms = linger.until_ms.saturating_sub(self.worker.now_ms());
-        let socket = (served.stream.as_fd(), Interest::Read);
+        let socket = (served.stream.as_fd(), PollInterest::Read);
         let ready = |timeout_ms| {
             let ready = poll::wait([socket], timeout_ms).map(|[socket]| socket);
             ready.unwrap_or(Readiness { broken: true, ..Readiness::default() })
@@ -459,12 +463,12 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
 }
 
 /// What poll is asked for.
-fn interest_of(wants: Wants) -> Interest {
+fn interest_of(wants: Wants) -> PollInterest {
     match (wants.read, wants.write) {
-        (true, true) => Interest::Both,
-        (true, false) => Interest::Read,
-        (false, true) => Interest::Write,
-        (false, false) => Interest::End,
+        (true, true) => PollInterest::Both,
+        (true, false) => PollInterest::Read,
+        (false, true) => PollInterest::Write,
+        (false, false) => PollInterest::End,
     }
 }
 
@@ -475,7 +479,7 @@ impl<H: Handler> Stock<H> {
         &self,
         worker: &mut Worker<H>,
         served: Box<Served<H>>,
-        control: &Control,
+        control: &EngineControl,
         number: Option<usize>,
     ) -> Ended {
         let _occupied = self.occupy();
@@ -492,7 +496,7 @@ impl<H: Handler> Stock<H> {
         worker: &mut Worker<H>,
         served: Box<Served<H>>,
         closing: Closing,
-        control: &Control,
+        control: &EngineControl,
     ) {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, None);

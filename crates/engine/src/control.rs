@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Told from outside; every loop of an engine looks at it when its bell rings.
 #[derive(Debug)]
-pub struct Control {
+pub struct EngineControl {
     order: AtomicU8,
     bells: Vec<Bell>,
     heartbeats: Vec<Heartbeat>,
@@ -35,7 +35,7 @@ impl Heartbeat {
 /// What a loop has been told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Order {
+pub enum LoopOrder {
     /// Serve.
     Run = 0,
     /// Others have the listeners now: accept what is queued, then nothing more; serve what is open as
@@ -47,14 +47,14 @@ pub enum Order {
     Stop = 3,
 }
 
-impl Control {
+impl EngineControl {
     /// For `loops` loops.
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn new(loops: usize) -> std::io::Result<Control> {
+    pub fn new(loops: usize) -> std::io::Result<EngineControl> {
         let bells = (0..loops).map(|_| Bell::new()).collect::<Result<_, _>>()?;
-        Ok(Control {
+        Ok(EngineControl {
             order: AtomicU8::new(0),
             heartbeats: (0..loops).map(|_| Heartbeat::default()).collect(),
             thread_heartbeats: Vec::new(),
@@ -67,7 +67,7 @@ impl Control {
 
     /// The same for an engine that besides has so many threads which show that they turn.
     #[must_use]
-    pub fn with_threads(mut self, threads: usize) -> Control {
+    pub fn with_threads(mut self, threads: usize) -> EngineControl {
         self.thread_heartbeats = (0..threads).map(|_| Heartbeat::default()).collect();
         self
     }
@@ -83,7 +83,7 @@ impl Control {
         show(&self.heartbeats, index, now_ms);
     }
 
-    /// Loop `index` has ended, or nobody does its work now: it is not asked for a heartbeat.
+    /// Loop `index` has ended, or no thread runs it now: it is not asked for a heartbeat.
     pub fn heartbeat_rests(&self, index: usize) {
         show(&self.heartbeats, index, SILENT);
     }
@@ -111,12 +111,12 @@ impl Control {
         !any_loop_is_late && !last_of_threads.is_some_and(is_late)
     }
 
-    /// Has every loop turn: [`lag_ms`](Control::lag_ms) says how long it took.
+    /// Has every loop turn: [`lag_ms`](EngineControl::lag_ms) says how long it took.
     pub fn ring(&self) {
         self.bells.iter().for_each(Bell::ring);
     }
 
-    /// How late the loops have turned, or are by `now_ms`, after they were [rung](Control::ring) for at
+    /// How late the loops have turned, or are by `now_ms`, after they were [rung](EngineControl::ring) for at
     /// `rung_ms`, and whether all have turned since. A loop that is not asked for a heartbeat is not late.
     pub fn lag_ms(&self, rung_ms: u64, now_ms: u64) -> (u64, bool) {
         let heartbeats = self.heartbeats.iter().filter_map(Heartbeat::at_ms);
@@ -127,35 +127,35 @@ impl Control {
     }
 
     /// Gives an order. An order never takes back a stronger one.
-    pub fn give(&self, order: Order) {
+    pub fn give(&self, order: LoopOrder) {
         self.order.fetch_max(order as u8, Ordering::AcqRel);
         self.bells.iter().for_each(Bell::ring);
         let ring_from = [
-            (Order::Retire, &self.retiring),
-            (Order::Drain, &self.draining),
-            (Order::Stop, &self.stopping),
+            (LoopOrder::Retire, &self.retiring),
+            (LoopOrder::Drain, &self.draining),
+            (LoopOrder::Stop, &self.stopping),
         ];
         ring_from.iter().filter(|(at, _)| *at <= order).for_each(|(_, bell)| bell.ring());
     }
 
     /// A bell that rings, for any number of threads and for ever, once there is an order stronger
     /// than `known`.
-    pub fn stronger_than(&self, known: Order) -> &Bell {
+    pub fn stronger_than(&self, known: LoopOrder) -> &Bell {
         match known {
-            Order::Run => &self.retiring,
-            Order::Retire => &self.draining,
-            Order::Drain | Order::Stop => &self.stopping,
+            LoopOrder::Run => &self.retiring,
+            LoopOrder::Retire => &self.draining,
+            LoopOrder::Drain | LoopOrder::Stop => &self.stopping,
         }
     }
 
     /// The order in force.
     #[inline]
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> LoopOrder {
         match self.order.load(Ordering::Acquire) {
-            0 => Order::Run,
-            1 => Order::Retire,
-            2 => Order::Drain,
-            _ => Order::Stop,
+            0 => LoopOrder::Run,
+            1 => LoopOrder::Retire,
+            2 => LoopOrder::Drain,
+            _ => LoopOrder::Stop,
         }
     }
 }
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_loop_that_hangs_shows_and_one_that_has_ended_does_not() {
-        let control = Control::new(3).unwrap();
+        let control = EngineControl::new(3).unwrap();
         assert!(control.heartbeats_since(1000), "none has begun");
         control.heartbeat(0, 900);
         control.heartbeat(1, 1100);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn loops_are_late_until_they_have_turned() {
-        let control = Control::new(3).unwrap();
+        let control = EngineControl::new(3).unwrap();
         assert_eq!(control.lag_ms(1_000, 1_500), (0, true), "none has begun");
         control.heartbeat(0, 1_003);
         control.heartbeat(1, 900);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn of_threads_that_turn_one_is_enough_and_those_that_wait_are_not_asked() {
-        let control = Control::new(1).unwrap().with_threads(3);
+        let control = EngineControl::new(1).unwrap().with_threads(3);
         assert!(control.heartbeats_since(1000), "all wait");
         control.thread_heartbeat(0, 900);
         assert!(!control.heartbeats_since(1000), "the only one that turns hangs");

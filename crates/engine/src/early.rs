@@ -1,7 +1,7 @@
 //! Requests that came too early: when each may be answered.
 //!
 //! A deadline may be met late, and the [wheel](crate::timer) does so. A request that waits for its turn
-//! is not to wait for the next slot of a wheel besides. So these moments are kept exactly.
+//! is not to wait for the next slot of a wheel besides. So these times are kept exactly.
 
 use crate::ranks::RequestKey;
 use std::cmp::Reverse;

@@ -1,10 +1,10 @@
 //! Connections that wait for their next request: when all places are taken, one of the lowest rank
 //! is closed for a client of its rank or a higher one.
 
-use crate::ranks::{Ranks, Standing};
+use crate::ranks::{RankedClient, Ranks};
 use forebay_conn::Rank;
 use forebay_control::ranked::{Key, Ranked};
-use forebay_sys::poll::{self, Interest};
+use forebay_sys::poll::{self, PollInterest};
 use std::os::fd::BorrowedFd;
 
 /// Idle connections that may have a request by now before the next is looked at, in vain.
@@ -37,9 +37,9 @@ impl Idle {
 
     /// The connection with this token is idle from now on. The key is for when it is no longer.
     #[inline]
-    pub(crate) fn add(&mut self, standing: Standing, token: u64) -> Option<Key> {
-        let rank = self.reversed(standing.rank);
-        self.tokens.as_mut()?.push(rank, standing.client, 1, token).ok()
+    pub(crate) fn add(&mut self, ranked_client: RankedClient, token: u64) -> Option<Key> {
+        let rank = self.reversed(ranked_client.rank);
+        self.tokens.as_mut()?.push(rank, ranked_client.client, 1, token).ok()
     }
 
     /// The connection that had this key, if it had one, is no longer idle.
@@ -64,22 +64,22 @@ impl Idle {
 /// Whether something has come for a connection that seemed idle, or it has ended.
 pub(crate) fn has_news(socket: BorrowedFd<'_>) -> bool {
     // without memory for poll: rather not cut a client that asks for something
-    poll::wait([(socket, Interest::Read)], 0).map_or(true, |[socket]| socket.ready)
+    poll::wait([(socket, PollInterest::Read)], 0).map_or(true, |[socket]| socket.ready)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::Settings;
+    use crate::ranks::OrderSettings;
 
     #[test]
     fn the_lowest_makes_room_and_never_for_somebody_below() {
-        let mut idle = Idle::new(&Ranks::new(&Settings {
+        let mut idle = Idle::new(&Ranks::new(&OrderSettings {
             shares: [0.0, 0.2, 0.2].into(),
-            ..Settings::default()
+            ..OrderSettings::default()
         }));
         let mut keys: Vec<_> = [(1, 10), (2, 20), (2, 21), (0, 1), (2, 22)]
-            .map(|(rank, token)| idle.add(Standing { rank, client: token / 21 }, token))
+            .map(|(rank, token)| idle.add(RankedClient { rank, client: token / 21 }, token))
             .into();
         idle.remove(&mut keys[1]);
         idle.remove(&mut keys[1]);
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn with_one_rank_nobody_makes_room() {
         let mut idle = Idle::new(&Ranks::default());
-        assert_eq!(idle.add(Standing::default(), 7), None);
+        assert_eq!(idle.add(RankedClient::default(), 7), None);
         assert_eq!(idle.take(Rank::FIRST), None);
     }
 }

@@ -19,20 +19,20 @@
 //! | [`served`] | a connection and what must be known of it to go on |
 //! | `stream` | its socket, and the transport between that and the protocol |
 //! | `sockets` | the other sockets that its requests wait for |
-//! | `waits` | what its requests wait for: jobs, turns, moments |
+//! | `waits` | what its requests wait for: jobs, turns, times |
 //! | [`settings`] | timeouts and bounds every engine keeps |
-//! | [`accept`] | who is let in, and what happens when nobody can be |
+//! | [`accept`] | which connections are accepted, and what happens when none can be |
 //! | `ahead` | connections that were accepted before a thread serves them |
-//! | `thread_queue` | who gets the next free thread, in order where threads are scarce |
-//! | `accepting` | how a loop accepts, and has somebody idle make room |
+//! | `thread_queue` | which connection gets the next free thread, in order where threads are scarce |
+//! | `accepting` | how a loop accepts, and closes an idle connection to make room |
 //! | `watched_listeners` | the listening sockets of a loop: rest, and turns with other loops |
 //! | [`admission`] | how many connections there are, in all and per client |
 //! | [`helpers`] | threads for work that may block |
 //! | [`lanes`] | jobs of one file one after another |
 //! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
-//! | `early` | requests that may not be answered yet, each with its moment |
-//! | `idle` | who makes room when all places are taken |
-//! | `line` | the connections of a loop whose request is to be answered, in order |
+//! | `early` | requests that may not be answered yet, each with its time |
+//! | `idle` | which idle connection makes room when all places are taken |
+//! | `ready_queue` | the connections of a loop whose request is to be answered, in order |
 //! | `permits` | which threads may answer, where each connection has one |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
 //! | `send_queue` | which answer goes on first when several clients take more of theirs |
@@ -58,12 +58,12 @@ pub mod fibers;
 pub mod helpers;
 mod idle;
 pub mod lanes;
-mod line;
 mod linger;
 mod permits;
 pub mod pipeline;
 pub mod pool;
 pub mod ranks;
+mod ready_queue;
 pub mod send;
 mod send_queue;
 pub mod served;

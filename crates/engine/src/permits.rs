@@ -14,7 +14,7 @@
 //!
 //! With one rank there are no permits to answer: the kernel shares out the cores among all threads.
 
-use crate::ranks::{Ranks, Shares, Standing};
+use crate::ranks::{RankedClient, Ranks, Shares};
 use forebay_control::ranked::{Key, Ranked, Turn};
 use forebay_sys::clock;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -33,7 +33,7 @@ pub(crate) struct Permits {
 struct PermitState {
     waiting: Ranked<Arc<Waiter>>,
     shares: Shares,
-    /// Permits nobody has, by the last rank that may have them.
+    /// Permits that no thread has, by the last rank that may have them.
     free: Box<[usize]>,
 }
 
@@ -50,9 +50,9 @@ struct Grant {
     turn: Turn,
 }
 
-/// A wait for a permit; who drops it gives up.
+/// A thread's wait for a permit; dropping it gives up.
 #[derive(Debug)]
-pub(crate) struct Asked<'p> {
+pub(crate) struct PermitWait<'p> {
     permits: &'p Permits,
     waiter: Arc<Waiter>,
     key: Option<Key>,
@@ -72,7 +72,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Whose it is.
+    /// The rank of the request that it was given for.
     pub(crate) fn rank(&self) -> u8 {
         self.grant.turn.rank()
     }
@@ -103,16 +103,16 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The calling thread wants one, for work of this standing.
-    pub(crate) fn ask(&self, standing: Standing) -> Asked<'_> {
+    /// The calling thread wants one, for work that counts for this rank and client.
+    pub(crate) fn ask(&self, ranked_client: RankedClient) -> PermitWait<'_> {
         let waiter = Arc::new(Waiter { thread: thread::current(), granted: OnceLock::new() });
         let since_ns = clock::monotonic_ns();
-        let Standing { rank, client } = standing;
+        let RankedClient { rank, client } = ranked_client;
         let mut state = self.lock();
         // there is always room: one entry per thread
         let key = state.waiting.push(rank, client, 1, Arc::clone(&waiter)).ok();
         hand_out(state);
-        Asked { permits: self, waiter, key, since_ns, has_permit: false }
+        PermitWait { permits: self, waiter, key, since_ns, has_permit: false }
     }
 
     /// The calling thread is done with what it had this permit for. Returns what is charged for that,
@@ -150,12 +150,12 @@ fn hand_out(mut state: MutexGuard<'_, PermitState>) {
     lucky.iter().for_each(|waiter| waiter.thread.unpark());
 }
 
-impl<'p> Asked<'p> {
+impl<'p> PermitWait<'p> {
     /// Until there is a permit, at most so long.
     ///
     /// # Errors
     /// Itself, to go on waiting.
-    pub(crate) fn wait(mut self, most: Duration) -> Result<Permit, Asked<'p>> {
+    pub(crate) fn wait(mut self, most: Duration) -> Result<Permit, PermitWait<'p>> {
         let until = Instant::now() + most;
         loop {
             if let Some(grant) = self.waiter.granted.get().copied() {
@@ -172,7 +172,7 @@ impl<'p> Asked<'p> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PermitWait<'_> {
     fn drop(&mut self) {
         if self.has_permit {
             return;
@@ -192,18 +192,18 @@ impl Drop for Asked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::Settings;
+    use crate::ranks::OrderSettings;
 
     const AT_ONCE: Duration = Duration::ZERO;
 
     fn permits(shares: &[f64], reserve: usize) -> Permits {
-        let settings = Settings { shares: shares.into(), reserve, ..Settings::default() };
+        let settings = OrderSettings { shares: shares.into(), reserve, ..OrderSettings::default() };
         let ranks = Ranks::new(&settings);
         Permits::to_answer(&ranks, 2).unwrap()
     }
 
-    fn ask(permits: &Permits, rank: u8) -> Asked<'_> {
-        permits.ask(Standing { rank, client: 7 })
+    fn ask(permits: &Permits, rank: u8) -> PermitWait<'_> {
+        permits.ask(RankedClient { rank, client: 7 })
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!   mutex, in poll on their socket and the bell, or in jobs, which they run themselves; with classes
 //!   also until they may answer.
 //! * **Queues and their limits.** Connections that no thread is free for wait in the kernel's accept
-//!   queue until one is; with classes, as many as [`Parts::ahead`] says are put in order then. With
+//!   queue until one is; with classes, as many as [`StockParts::ahead`] says are put in order then. With
 //!   classes, threads whose request is there wait for a permit, by rank; with or without, those wait for
 //!   one that have a job that waits for a device: see `permits.rs`.
 //! * **Heartbeats.** The thread that has the mutex shows that it turns, and so do threads that serve; those that wait
@@ -16,10 +16,10 @@
 //!   it has answered an order to stop.
 
 use crate::accept::{ListenerSet, PAUSE_MS};
-use crate::ahead::{Ahead, Filled, Next};
-use crate::control::{Control, Ended, Order};
+use crate::ahead::{AcceptStop, Ahead, NextAccepted};
+use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::served::Served;
-use crate::stock::{Parts, Stock};
+use crate::stock::{Stock, StockParts};
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_control::ranked::Turn;
@@ -36,7 +36,7 @@ const SLEEP_MS: u64 = 500;
 /// What the threads of a pool share.
 pub struct Pool<H: Handler> {
     stock: Stock<H>,
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     accept_state: Mutex<AcceptState<H>>,
     /// Threads without a connection.
     free: AtomicUsize,
@@ -63,7 +63,7 @@ impl<H: Handler> Pool<H> {
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn new(parts: Parts<H>) -> io::Result<Arc<Pool<H>>> {
+    pub fn new(parts: StockParts<H>) -> io::Result<Arc<Pool<H>>> {
         let accept_state = AcceptState {
             listener_set: ListenerSet::new(parts.listeners, parts.admission)?,
             first: 0,
@@ -127,13 +127,13 @@ impl<H: Handler> Pool<H> {
         let AcceptState { listener_set, first, ahead, cut } = accept_state;
         loop {
             let order = self.control.order();
-            if order == Order::Stop {
+            if order == LoopOrder::Stop {
                 *cut = *cut + ahead.cut(worker);
                 return None;
             }
             let mut fds: Vec<_> = listener_set.sockets().collect();
             let listeners = fds.len();
-            let waits = order == Order::Run && ahead.is_empty();
+            let waits = order == LoopOrder::Run && ahead.is_empty();
             let wait_ms = if waits { SLEEP_MS } else { 0 };
             fds.push(self.control.stronger_than(order).as_fd());
             let ready = poll::wait_readable(&fds, wait_ms).unwrap_or_default();
@@ -141,7 +141,7 @@ impl<H: Handler> Pool<H> {
             self.control.heartbeat(0, worker.now_ms());
             worker.begin_turn();
             self.stock.keep_up(worker.now_ms());
-            if order != Order::Run
+            if order != LoopOrder::Run
                 && let Some((served, closing)) = ahead.leave(listener_set, worker)
             {
                 return Some(Task::Close(served, closing));
@@ -151,13 +151,15 @@ impl<H: Handler> Pool<H> {
             let mut is_exhausted = false;
             for index in in_turn.filter(|&at| ready.get(at).is_some_and(|&ready| ready)) {
                 match ahead.fill(listener_set, index, 1, worker) {
-                    Filled::Nobody | Filled::Full => {}
-                    Filled::Refused(served, closing) => return Some(Task::Close(served, closing)),
-                    Filled::Exhausted => is_exhausted = true,
+                    AcceptStop::Nobody | AcceptStop::Full => {}
+                    AcceptStop::Refused(served, closing) => {
+                        return Some(Task::Close(served, closing));
+                    }
+                    AcceptStop::Exhausted => is_exhausted = true,
                 }
             }
             let mut next = ahead.pop(self.free.load(Relaxed), listener_set, worker);
-            is_exhausted |= next.take_if(|next| matches!(next, Next::Exhausted)).is_some();
+            is_exhausted |= next.take_if(|next| matches!(next, NextAccepted::Exhausted)).is_some();
             if is_exhausted {
                 if next.is_none() {
                     std::thread::sleep(Duration::from_millis(PAUSE_MS));
@@ -165,12 +167,14 @@ impl<H: Handler> Pool<H> {
                 listener_set.take_reserve();
             }
             match next {
-                Some(Next::Serve(served, turn)) => return Some(Task::Serve(served, turn)),
-                Some(Next::Refused(served, closing)) => return Some(Task::Close(served, closing)),
-                Some(Next::Exhausted) | None => {}
+                Some(NextAccepted::Serve(served, turn)) => return Some(Task::Serve(served, turn)),
+                Some(NextAccepted::Refused(served, closing)) => {
+                    return Some(Task::Close(served, closing));
+                }
+                Some(NextAccepted::Exhausted) | None => {}
             }
             // of those that were accepted all may have left
-            if order != Order::Run && ahead.is_empty() {
+            if order != LoopOrder::Run && ahead.is_empty() {
                 return None;
             }
         }

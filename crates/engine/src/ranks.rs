@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// What an order of service is made of.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct OrderSettings {
     /// What each rank gets of the worker time while it has work, whatever higher ranks want: 0 to 1,
     /// together at most 1. With a single rank nothing is ordered.
     pub shares: Arc<[f64]>,
@@ -23,10 +23,10 @@ pub struct Settings {
     pub niceness: u8,
 }
 
-impl Default for Settings {
+impl Default for OrderSettings {
     /// A single rank.
-    fn default() -> Settings {
-        Settings {
+    fn default() -> OrderSettings {
+        OrderSettings {
             shares: Arc::new([0.0]),
             slots: Arc::new([ClassSlot(0)]),
             reserve: 1,
@@ -51,7 +51,7 @@ pub struct Ranks {
 impl Default for Ranks {
     /// A single rank.
     fn default() -> Ranks {
-        Ranks::new(&Settings::default())
+        Ranks::new(&OrderSettings::default())
     }
 }
 
@@ -64,9 +64,9 @@ pub struct RequestKey {
     pub request: RequestId,
 }
 
-/// Whose a piece of work is.
+/// The rank and the client that a piece of work counts for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct RankedClient {
     /// Served in this order.
     pub rank: u8,
     /// The client, as [`ClientKey::as_u64`](forebay_http::client::ClientKey::as_u64) tells it.
@@ -75,8 +75,8 @@ pub struct Standing {
 
 impl Ranks {
     /// Ranks as `settings` say.
-    pub fn new(settings: &Settings) -> Ranks {
-        let Settings { shares, slots, reserve, niceness } = settings;
+    pub fn new(settings: &OrderSettings) -> Ranks {
+        let OrderSettings { shares, slots, reserve, niceness } = settings;
         let slot = |rank: usize| slots.get(rank).copied().unwrap_or_default().0;
         Ranks {
             shares: Arc::new(Versioned::new(Arc::clone(shares))),
@@ -88,14 +88,14 @@ impl Ranks {
 
     /// Whether these ranks can become what `settings` say while engines run: only shares and ledgers
     /// are others.
-    pub fn can_become(&self, settings: &Settings) -> bool {
-        let Settings { shares, slots: _, reserve, niceness } = settings;
+    pub fn can_become(&self, settings: &OrderSettings) -> bool {
+        let OrderSettings { shares, slots: _, reserve, niceness } = settings;
         (self.count(), self.reserve, self.niceness) == (shares.len().max(1), *reserve, *niceness)
     }
 
     /// Takes over shares and ledgers; queues take over shares before they next hand something out.
     /// Does nothing where these ranks [cannot become](Ranks::can_become) that.
-    pub fn set(&self, settings: &Settings) {
+    pub fn set(&self, settings: &OrderSettings) {
         if !self.can_become(settings) {
             return;
         }
@@ -195,7 +195,7 @@ mod tests {
 
     fn of<const N: usize>(shares: [f64; N]) -> Ranks {
         let slots = (0..N as u8).map(ClassSlot).collect();
-        Ranks::new(&Settings { shares: Arc::new(shares), slots, ..Settings::default() })
+        Ranks::new(&OrderSettings { shares: Arc::new(shares), slots, ..OrderSettings::default() })
     }
 
     #[test]
@@ -211,10 +211,10 @@ mod tests {
         };
         assert_eq!(next(&ranks), (0, ClassSlot(1)));
         // what a service takes is not known yet, so a rank with a share is due at once
-        let settings = |shares: &[f64], slot: u8| Settings {
+        let settings = |shares: &[f64], slot: u8| OrderSettings {
             shares: shares.into(),
             slots: Arc::new([ClassSlot(0), ClassSlot(slot)]),
-            ..Settings::default()
+            ..OrderSettings::default()
         };
         ranks.set(&settings(&[0.0, 0.5], 7));
         assert_eq!(next(&ranks), (1, ClassSlot(7)));
@@ -222,8 +222,8 @@ mod tests {
         assert_eq!(next(&ranks), (0, ClassSlot(7)));
         // other ranks are not these
         ranks.set(&settings(&[0.0, 0.5, 0.1], 9));
-        ranks.set(&Settings { reserve: 9, ..settings(&[0.0, 0.5], 9) });
-        ranks.set(&Settings { niceness: 9, ..settings(&[0.0, 0.5], 9) });
+        ranks.set(&OrderSettings { reserve: 9, ..settings(&[0.0, 0.5], 9) });
+        ranks.set(&OrderSettings { niceness: 9, ..settings(&[0.0, 0.5], 9) });
         assert_eq!(next(&ranks), (0, ClassSlot(7)));
     }
 

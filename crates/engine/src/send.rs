@@ -2,8 +2,8 @@
 //! by `splice`, and never a file that has changed since its head was written. The head of a file leaves
 //! when its first bytes are in memory, and only if the file has not changed.
 
-use crate::stream::{SEAL_BYTES, Stream, Wire};
-use forebay_conn::handler::body::Read;
+use crate::stream::{SEAL_BYTES, SocketStream, Wire};
+use forebay_conn::handler::body::BodyRead;
 use forebay_conn::{Handler, Out, Piece};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
 use forebay_sys::pipe;
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// How far sending came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum SendProgress {
     /// Everything is sent.
     Done,
     /// The client must take something first.
@@ -31,7 +31,7 @@ pub enum Progress {
 
 /// What one turn has sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct SentBytes {
     /// All bytes.
     pub bytes: u64,
     /// Those of the streamed body.
@@ -50,15 +50,15 @@ const CALL_BYTES: u64 = 8 * 1024;
 /// Sends as much of `out` as the client takes, at most about `budget` bytes.
 #[inline]
 pub fn send<H: Handler>(
-    stream: &mut Stream<H>,
+    stream: &mut SocketStream<H>,
     out: &mut Out<H::Body>,
     handler: &mut H,
     budget: u64,
     wire: &mut Wire,
     metrics: &Local,
     watch: &mut impl Stopwatch,
-) -> (Progress, Tally) {
-    let mut tally = Tally::default();
+) -> (SendProgress, SentBytes) {
+    let mut tally = SentBytes::default();
     if !stream.is_plain() || stream.has_unsent() {
         let progress = send_sealed(stream, out, handler, budget, wire, &mut tally);
         watch.lap(Activity::Send);
@@ -68,8 +68,8 @@ pub fn send<H: Handler>(
     let mut warm = None;
     let progress = loop {
         match send_once(stream.as_fd(), out, handler, &mut warm, &mut tally, watch) {
-            None if out.is_empty() => break Progress::Done,
-            None if tally.cost_bytes >= budget => break Progress::Budget,
+            None if out.is_empty() => break SendProgress::Done,
+            None if tally.cost_bytes >= budget => break SendProgress::Budget,
             None => {}
             Some(progress) => break progress,
         }
@@ -86,9 +86,9 @@ fn send_once<H: Handler>(
     out: &mut Out<H::Body>,
     handler: &H,
     warm: &mut Option<u64>,
-    tally: &mut Tally,
+    tally: &mut SentBytes,
     watch: &mut impl Stopwatch,
-) -> Option<Progress> {
+) -> Option<SendProgress> {
     let head = &out.bytes[out.sent..];
     let piece = out.body.as_ref().map(|body| (body, handler.piece(body)));
     let (sent, wanted) = match piece {
@@ -122,8 +122,8 @@ fn send_once<H: Handler>(
             let chunk = match warm.take() {
                 Some(chunk) => chunk,
                 None if handler.is_intact(body) => handler.warm_bytes(body).min(len),
-                None if out.earlier().is_some() => return Some(Progress::Outdated),
-                None => return Some(Progress::Changed),
+                None if out.earlier().is_some() => return Some(SendProgress::Outdated),
+                None => return Some(SendProgress::Changed),
             };
             if !head.is_empty() {
                 match (chunk, out.earlier()) {
@@ -131,21 +131,21 @@ fn send_once<H: Handler>(
                     (0, Some(earlier)) if earlier > 0 => {
                         (socket::send(socket, &head[..earlier], false), earlier)
                     }
-                    (0, Some(_)) => return Some(Progress::Cold),
+                    (0, Some(_)) => return Some(SendProgress::Cold),
                     _ => {
                         *warm = (chunk > 0).then_some(chunk);
                         (socket::send(socket, head, true), head.len())
                     }
                 }
             } else if chunk == 0 {
-                return Some(Progress::Cold);
+                return Some(SendProgress::Cold);
             } else {
                 // the last byte waits for one more look at the file
                 let count = if is_last && chunk == len && len > 1 { len - 1 } else { chunk };
                 let sent = socket::send_file(socket, file, offset, count as usize);
                 watch.lap(Activity::Sendfile);
                 if sent == Sent::Bytes(0) {
-                    return Some(Progress::Changed);
+                    return Some(SendProgress::Changed);
                 }
                 // how much the client takes is known only when it takes nothing
                 (sent, 0)
@@ -155,8 +155,8 @@ fn send_once<H: Handler>(
     watch.lap(Activity::Send);
     let count = match sent {
         Sent::Bytes(count) => count,
-        Sent::Blocked => return Some(Progress::Blocked),
-        Sent::Broken => return Some(Progress::Broken),
+        Sent::Blocked => return Some(SendProgress::Blocked),
+        Sent::Broken => return Some(SendProgress::Broken),
     };
     let of_head = count.min(head.len());
     out.sent += of_head;
@@ -168,30 +168,30 @@ fn send_once<H: Handler>(
     } else if out.sent == out.bytes.len() {
         out.clear();
     }
-    (count < wanted).then_some(Progress::Blocked)
+    (count < wanted).then_some(SendProgress::Blocked)
 }
 
 /// As [`send`], through a transport that seals what it carries: bodies are read into memory, a record's
 /// worth at a time, and some records leave with one system call. What is sealed counts as sent of the
 /// body; what the client took counts in all.
 fn send_sealed<H: Handler>(
-    stream: &mut Stream<H>,
+    stream: &mut SocketStream<H>,
     out: &mut Out<H::Body>,
     handler: &mut H,
     budget: u64,
     wire: &mut Wire,
-    tally: &mut Tally,
-) -> Progress {
+    tally: &mut SentBytes,
+) -> SendProgress {
     loop {
         let (sent, count) = stream.flush();
         tally.bytes += count as u64;
         match sent {
             Sent::Bytes(_) => {}
-            Sent::Blocked => return Progress::Blocked,
-            Sent::Broken => return Progress::Broken,
+            Sent::Blocked => return SendProgress::Blocked,
+            Sent::Broken => return SendProgress::Broken,
         }
         if tally.cost_bytes >= budget.max(CALL_BYTES + 1) && !out.is_empty() {
-            return Progress::Budget;
+            return SendProgress::Budget;
         }
         let stop = loop {
             if wire.sealed().len() >= BATCH_BYTES {
@@ -213,64 +213,64 @@ fn send_sealed<H: Handler>(
 
 /// Seals the next record; `Some` if there is a reason to stop, and perhaps a record before.
 fn seal_record<H: Handler>(
-    stream: &mut Stream<H>,
+    stream: &mut SocketStream<H>,
     out: &mut Out<H::Body>,
     handler: &mut H,
     wire: &mut Wire,
-    tally: &mut Tally,
-) -> Option<Progress> {
+    tally: &mut SentBytes,
+) -> Option<SendProgress> {
     let ready = match head_ready(out, handler) {
         Ok(ready) => ready.min(SEAL_BYTES),
         Err(progress) => return Some(progress),
     };
     let head = &out.bytes[out.sent..out.sent + ready];
-    let room = SEAL_BYTES - ready;
+    let left = SEAL_BYTES - ready;
     let is_last_of_heads = out.sent + ready == out.bytes.len();
     out.sent += ready;
     let read = match &mut out.body {
-        Some(body) if is_last_of_heads && room > 0 => {
+        Some(body) if is_last_of_heads && left > 0 => {
             if let Some(Piece::Memory(bytes)) = handler.piece(body) {
-                let count = bytes.len().min(room);
+                let count = bytes.len().min(left);
                 stream.seal_memory(head, &bytes[..count], wire);
                 handler.advance(body, count as u64);
                 tally.body_bytes += count as u64;
                 return None;
             }
-            handler.read(body, &mut wire.plain()[..room])
+            handler.read(body, &mut wire.plain()[..left])
         }
         None if ready == 0 => {
             out.clear();
-            return Some(Progress::Done);
+            return Some(SendProgress::Done);
         }
-        _ => Read::Bytes(0),
+        _ => BodyRead::Bytes(0),
     };
-    let count = if let Read::Bytes(count) = read { count } else { 0 };
+    let count = if let BodyRead::Bytes(count) = read { count } else { 0 };
     if ready + count > 0 {
         stream.seal_plain(head, count, wire);
     }
     tally.body_bytes += count as u64;
     match read {
-        Read::Bytes(_) => {}
-        Read::Cold => return Some(Progress::Cold),
-        Read::Changed => return Some(Progress::Changed),
-        Read::End => out.body = None,
+        BodyRead::Bytes(_) => {}
+        BodyRead::Cold => return Some(SendProgress::Cold),
+        BodyRead::Changed => return Some(SendProgress::Changed),
+        BodyRead::End => out.body = None,
     }
     None
 }
 
 /// How many bytes of heads may be sealed now. That of a file waits until the first bytes of the file are
 /// in memory, and for one look at it; answers before it do not.
-fn head_ready<H: Handler>(out: &Out<H::Body>, handler: &H) -> Result<usize, Progress> {
+fn head_ready<H: Handler>(out: &Out<H::Body>, handler: &H) -> Result<usize, SendProgress> {
     let all = out.bytes.len() - out.sent;
     let Some(body) = &out.body else { return Ok(all) };
     let (Some(Piece::File { .. }), Some(earlier)) = (handler.piece(body), out.earlier()) else {
         return Ok(all);
     };
     if !handler.is_intact(body) {
-        return Err(Progress::Outdated);
+        return Err(SendProgress::Outdated);
     }
     match handler.warm_bytes(body) {
-        0 if earlier == 0 => Err(Progress::Cold),
+        0 if earlier == 0 => Err(SendProgress::Cold),
         0 => Ok(earlier),
         _ => Ok(all),
     }

@@ -61,7 +61,7 @@ impl SendQueue {
         worker: &Worker<H>,
         token: u64,
     ) -> Option<Key> {
-        let rank = served.standing(&self.ranks, RequestId::SENDING).rank;
+        let rank = served.ranked_client(&self.ranks, RequestId::SENDING).rank;
         self.queue.push_number(rank, number(served, worker), token).ok()
     }
 

@@ -6,30 +6,31 @@
 //! jobs the queue of the helper threads. Where a thread or a list has the connection, it is looked at
 //! when its turn has come (ADR 0029).
 
-use crate::admission::Place;
+use crate::admission::ConnectionPlace;
 use crate::helpers::SharedJob;
-use crate::ranks::{Ranks, Standing};
-use crate::stream::Stream;
-use crate::waits::{Waiting, Waits};
+use crate::ranks::{RankedClient, Ranks};
+use crate::stream::SocketStream;
+use crate::waits::{RequestWait, Waits};
 use forebay_conn::{
-    Await, Awaited, Event, Handler, Job, Limits, Out, Parts, Peer, Preface, Protocol, RequestId,
+    Await, Awaited, ConnectionLimits, Handler, HandlerTypes, Job, Out, Peer, Preface, Protocol,
+    RequestEvent, RequestId,
 };
 use forebay_http::client::ClientKey;
-use forebay_sys::poll::{self, Interest};
+use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::socket;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The result of a job of this handler.
-pub(crate) type DoneOf<H> = <<H as Parts>::Job as Job>::Done;
+pub(crate) type DoneOf<H> = <<H as HandlerTypes>::Job as Job>::Done;
 
 /// What has happened to a request of this handler.
-pub(crate) type EventOf<H> = Event<DoneOf<H>>;
+pub(crate) type EventOf<H> = RequestEvent<DoneOf<H>>;
 
 /// A connection and what must be known of its socket to go on.
 pub struct Served<H: Handler> {
     /// The socket, non-blocking, and its transport.
-    pub stream: Stream<H>,
+    pub stream: SocketStream<H>,
     /// Both ends.
     pub peer: Peer,
     /// The state machine of what is spoken.
@@ -43,7 +44,7 @@ pub struct Served<H: Handler> {
     /// The client has shut down writing, so a short receive is not the last.
     pub ended: bool,
     /// Its place in the count, given back at its end; `None` if it was refused.
-    pub place: Option<Place>,
+    pub place: Option<ConnectionPlace>,
     /// What its requests wait for.
     pub(crate) waits: Waits<H::Job>,
     /// Those that wait for a job since deadlines were set last: each has time of its own.
@@ -71,12 +72,12 @@ pub(crate) struct Beginning {
     /// First a proxy states its client.
     pub(crate) preface: Option<Preface>,
     /// How far the handshake is.
-    pub(crate) handshake: Handshake,
+    pub(crate) handshake: HandshakeState,
 }
 
 /// How far the handshake of a connection is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Handshake {
+pub(crate) enum HandshakeState {
     /// Nothing has come of it.
     #[default]
     New,
@@ -101,7 +102,7 @@ pub(crate) fn next_event<H: Handler>(inbox: &mut VecDeque<EventOf<H>>) -> Option
 impl<H: Handler> Served<H> {
     /// A connection that was just accepted. Its request is likely to be there already.
     pub fn new(socket: OwnedFd, transport: H::Transport, peer: Peer) -> Served<H> {
-        let stream = Stream::new(socket, transport);
+        let stream = SocketStream::new(socket, transport);
         let opening = (!stream.is_plain()).then(Box::default);
         Served {
             stream,
@@ -132,14 +133,14 @@ impl<H: Handler> Served<H> {
     /// Something of the handshake has come.
     pub(crate) fn handshake_comes(&mut self) {
         if let Some(opening) = &mut self.opening
-            && opening.handshake == Handshake::New
+            && opening.handshake == HandshakeState::New
         {
-            opening.handshake = Handshake::Waits;
+            opening.handshake = HandshakeState::Waits;
         }
     }
 
     /// The transport is open: what is spoken is known.
-    pub(crate) fn begin_protocol(&mut self, handler: &mut H, limits: &Limits) {
+    pub(crate) fn begin_protocol(&mut self, handler: &mut H, limits: &ConnectionLimits) {
         let rank = self.conn.rank();
         self.conn = self.stream.speak(handler, limits);
         self.peer.secured = self.stream.secured();
@@ -224,8 +225,11 @@ impl<H: Handler> Served<H> {
     /// Keeps an event until the protocol can look at it, in the order of their coming. That a socket is
     /// ready is kept once.
     pub(crate) fn keep_event(&mut self, event: EventOf<H>) {
-        if let Event::Socket(id) = event
-            && self.inbox.iter().any(|kept| matches!(kept, Event::Socket(other) if *other == id))
+        if let RequestEvent::Socket(id) = event
+            && self
+                .inbox
+                .iter()
+                .any(|kept| matches!(kept, RequestEvent::Socket(other) if *other == id))
         {
             return;
         }
@@ -296,18 +300,18 @@ impl<H: Handler> Served<H> {
         self.is_idle() || self.goes_on()
     }
 
-    /// Whose the work for this request is.
+    /// The rank and the client that the work for this request counts for.
     #[inline]
-    pub fn standing(&self, ranks: &Ranks, id: RequestId) -> Standing {
-        let (rank, client) = self.conn.standing(id);
+    pub fn ranked_client(&self, ranks: &Ranks, id: RequestId) -> RankedClient {
+        let (rank, client) = self.conn.rank_and_client(id);
         let client = client.unwrap_or_else(|| self.peer.address().ip());
-        Standing { rank: ranks.clamp(rank), client: ClientKey::of(client).as_u64() }
+        RankedClient { rank: ranks.clamp(rank), client: ClientKey::of(client).as_u64() }
     }
 
-    /// Whose the connection is while it has no request.
+    /// The rank and the client of the connection while it has no request.
     #[inline]
-    pub fn standing_at_rest(&self, ranks: &Ranks) -> Standing {
-        self.standing(ranks, self.conn.awaits().id)
+    pub fn ranked_client_at_rest(&self, ranks: &Ranks) -> RankedClient {
+        self.ranked_client(ranks, self.conn.awaits().id)
     }
 
     /// Whether nothing of a request is there: all it needs is to be waited for.
@@ -316,11 +320,11 @@ impl<H: Handler> Served<H> {
         self.pending.is_none() && self.conn.is_at_rest()
     }
 
-    /// This request waits for this job from now on. Returns the share of whoever does it.
+    /// This request waits for this job from now on. Returns the share of the thread that does it.
     pub fn wait_for(&mut self, id: RequestId, job: H::Job) -> SharedJob<H::Job> {
         let shared_job = SharedJob::new(job);
         self.new_jobs.push(id);
-        self.waits.add(id, Waiting::Job(shared_job.clone()));
+        self.waits.add(id, RequestWait::Job(shared_job.clone()));
         shared_job
     }
 
@@ -337,15 +341,14 @@ impl<H: Handler> Served<H> {
     /// request was waiting for a job that had not begun, or for its turn.
     pub fn take_back(&mut self) -> bool {
         let is_sending = self.pending.is_some();
-        let take =
-            |waiting| matches!(waiting, Waiting::Job(shared_job) if shared_job.take().is_some());
+        let take = |waiting| matches!(waiting, RequestWait::Job(shared_job) if shared_job.take().is_some());
         let has_taken = self.waits.take_all().fold(false, |taken, waiting| take(waiting) | taken);
         (has_taken && !is_sending) || self.conn.is_queued()
     }
 
     /// Whether its client has left. A system call, for engines that are not told.
     pub fn is_gone(&self) -> bool {
-        let state = poll::wait([(self.stream.as_fd(), Interest::End)], 0);
+        let state = poll::wait([(self.stream.as_fd(), PollInterest::End)], 0);
         state.is_ok_and(|[socket]| socket.broken)
     }
 }

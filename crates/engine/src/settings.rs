@@ -1,15 +1,15 @@
 //! Timeouts and bounds that every engine keeps.
 
-use forebay_conn::{Await, Limits};
+use forebay_conn::{Await, ConnectionLimits};
 use forebay_control::keep_alive::KeepAlive;
 use forebay_control::versioned::Versioned;
 use std::sync::Arc;
 
 /// What an engine is told when it is made.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct EngineSettings {
     /// Bounds on what one connection may ask for.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// How long is waited for what.
     pub timeouts: Timeouts,
     /// How long an idle connection is kept by the load; `None` for [`Timeouts::idle_ms`] always.
@@ -46,10 +46,10 @@ pub enum SendOrder {
     Shortest,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            limits: Limits::default(),
+impl Default for EngineSettings {
+    fn default() -> EngineSettings {
+        EngineSettings {
+            limits: ConnectionLimits::default(),
             timeouts: Timeouts::default(),
             keep_alive: None,
             keep_alive_by_rank: Arc::new([]),
@@ -66,7 +66,7 @@ impl Default for Settings {
 
 /// Settings that may be replaced while engines run. Each worker has a copy and looks once per turn
 /// whether there is a newer one.
-pub type Live = Versioned<Settings>;
+pub type LiveSettings = Versioned<EngineSettings>;
 
 /// How long is waited for what, in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ pub struct Timeouts {
     pub head_ms: u64,
     /// From the end of the head to the end of the body.
     pub body_ms: u64,
-    /// From an answer to the next request, unless [`Settings::keep_alive`] says less.
+    /// From an answer to the next request, unless [`EngineSettings::keep_alive`] says less.
     pub idle_ms: u64,
     /// For a job of a helper thread.
     pub job_ms: u64,

@@ -2,12 +2,12 @@
 //! none of them uses, and permits.
 
 use crate::accept::Listener;
-use crate::admission::Admission;
-use crate::control::Control;
+use crate::admission::ConnectionAdmission;
+use crate::control::EngineControl;
 use crate::linger::Lingering;
 use crate::permits::Permits;
 use crate::ranks::Ranks;
-use crate::settings::Live;
+use crate::settings::LiveSettings;
 use crate::worker::Worker;
 use forebay_conn::Handler;
 use forebay_metrics::Local;
@@ -21,19 +21,19 @@ const KEEP_UP_MS: u64 = 1000;
 pub type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
 
 /// Everything an engine with a thread per connection is made of.
-pub struct Parts<H: Handler> {
+pub struct StockParts<H: Handler> {
     /// Where connections come from.
     pub listeners: Vec<Listener>,
     /// Makes the handlers.
     pub make: Make<H>,
     /// Timeouts and bounds.
-    pub settings: Arc<Live>,
+    pub settings: Arc<LiveSettings>,
     /// The count of connections.
-    pub admission: Arc<Admission>,
+    pub admission: Arc<ConnectionAdmission>,
     /// The order of service.
     pub ranks: Ranks,
     /// Where orders come from.
-    pub control: Arc<Control>,
+    pub control: Arc<EngineControl>,
     /// Threads of the pool, or most threads at once; at least 1.
     pub threads: usize,
     /// Jobs that wait for devices, at once, about; at least 1.
@@ -47,7 +47,7 @@ pub struct Parts<H: Handler> {
 /// What the threads share: workers that none of them uses and how to make more, and permits.
 pub struct Stock<H: Handler> {
     make: Make<H>,
-    settings: Arc<Live>,
+    settings: Arc<LiveSettings>,
     pub(crate) ranks: Ranks,
     /// To answer; none if nothing is ordered.
     pub(crate) permits: Option<Permits>,
@@ -65,7 +65,7 @@ pub struct Stock<H: Handler> {
 
 impl<H: Handler> Stock<H> {
     /// An empty stock for so many threads, whose requests are answered as they come.
-    pub fn new(make: Make<H>, settings: Arc<Live>, threads: usize) -> Stock<H> {
+    pub fn new(make: Make<H>, settings: Arc<LiveSettings>, threads: usize) -> Stock<H> {
         Stock {
             make,
             settings,

@@ -1,14 +1,14 @@
 //! A connection from accept to close in straight-line code, for engines in which each connection
 //! has a thread or a fiber of its own. Where to wait is theirs: see [`Wait`].
 
-use crate::control::{Control, Ended, Order};
+use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::helpers::SharedJob;
 use crate::linger::{Linger, Lingering};
 use crate::served::{EventOf, Served};
-use crate::timer::Over;
+use crate::timer::TimedOut;
 use crate::turn::Fate;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Event, Handler, RequestId};
+use forebay_conn::{Closing, Handler, RequestEvent, RequestId};
 use forebay_metrics::Counter;
 use std::ops::DerefMut;
 
@@ -27,10 +27,10 @@ pub(crate) trait Wait<H: Handler> {
 
     /// Before a turn: the worker gets to know the order, the time and the load, and the handler does
     /// what it does once per turn, unless the engine has seen to that.
-    fn begin_turn(&mut self, order: Order);
+    fn begin_turn(&mut self, order: LoopOrder);
 
     /// Which requests may be answered in the next turn.
-    fn answers(&self) -> Answers;
+    fn answers(&self) -> Answerable;
 
     /// What could be answered is: others are next.
     fn answered(&mut self);
@@ -49,13 +49,13 @@ pub(crate) trait Wait<H: Handler> {
     fn submit(&mut self, served: &mut Served<H>, id: RequestId, job: SharedJob<H::Job>) -> bool;
 
     /// Gives the connection and its requests time for what they wait for, and says what is over: see
-    /// [`Timer::set`](crate::timer::Timer::set) and [`Timer::over`](crate::timer::Timer::over).
-    fn time(&mut self, served: &mut Served<H>) -> Option<Over>;
+    /// [`ConnectionTimer::set`](crate::timer::ConnectionTimer::set) and [`ConnectionTimer::over`](crate::timer::ConnectionTimer::over).
+    fn time(&mut self, served: &mut Served<H>) -> Option<TimedOut>;
 
     /// Until something has happened, a deadline is over, or there is an order stronger than `known`. The
     /// engine may take the connection meanwhile: then this serving of it ends, and the engine has it
     /// served on when something has happened.
-    fn next(&mut self, served: Box<Served<H>>, known: Order) -> Next<H>;
+    fn next(&mut self, served: Box<Served<H>>, known: LoopOrder) -> AfterWait<H>;
 
     /// Until others had their turn.
     fn pass(&mut self, served: &mut Served<H>);
@@ -79,7 +79,7 @@ pub(crate) struct Gone;
 
 /// Which requests may be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answers {
+pub(crate) enum Answerable {
     /// All, as they come.
     All,
     /// None before its turn has come.
@@ -89,7 +89,7 @@ pub(crate) enum Answers {
 }
 
 /// What has become of a connection that waited.
-pub(crate) enum Next<H: Handler> {
+pub(crate) enum AfterWait<H: Handler> {
     /// Something may have come from its client, or it is time to look at the deadlines or the order.
     Ready(Box<Served<H>>),
     /// This has happened to one of its requests.
@@ -109,13 +109,13 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
     mut served: Box<Served<H>>,
     mut begun: Option<Fate<H::Job>>,
     mut event: Option<EventOf<H>>,
-    control: &Control,
+    control: &EngineControl,
     lingering: &Lingering,
 ) -> Ended {
     let mut ended = Ended::default();
     let closing = loop {
         let order = control.order();
-        if order == Order::Stop {
+        if order == LoopOrder::Stop {
             ended.abort(served.awaits().what);
             break Closing::Reset;
         }
@@ -161,7 +161,7 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
         if is_asked && !passes && served.goes_on() {
             continue;
         }
-        if let Some(Over::Wait(awaited)) = wait.time(&mut served) {
+        if let Some(TimedOut::Wait(awaited)) = wait.time(&mut served) {
             match wait.worker().expire(&mut served, awaited) {
                 Some(closing) => break closing,
                 None => continue,
@@ -171,13 +171,13 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
             continue;
         }
         match wait.next(served, order) {
-            Next::Ready(back) => served = back,
-            Next::Event(back, happened) => (served, event) = (back, Some(happened)),
-            Next::Gone(back) => {
+            AfterWait::Ready(back) => served = back,
+            AfterWait::Event(back, happened) => (served, event) = (back, Some(happened)),
+            AfterWait::Gone(back) => {
                 served = back;
                 break Closing::Now;
             }
-            Next::Taken => return ended,
+            AfterWait::Taken => return ended,
         }
     };
     if wait.worker().draining && ended == Ended::default() {
@@ -197,16 +197,16 @@ fn turn<H: Handler, W: Wait<H>>(
     wait: &mut W,
     served: &mut Served<H>,
     event: Option<EventOf<H>>,
-    order: Order,
+    order: LoopOrder,
 ) -> Fate<H::Job> {
     wait.begin_turn(order);
     match (wait.answers(), event) {
-        (Answers::All, event) => wait.worker().turn(served, event),
-        (_, Some(Event::Done(id, done))) => {
-            wait.worker().answer(served, id, Some(Event::Done(id, done)))
+        (Answerable::All, event) => wait.worker().turn(served, event),
+        (_, Some(RequestEvent::Done(id, done))) => {
+            wait.worker().answer(served, id, Some(RequestEvent::Done(id, done)))
         }
-        (Answers::Called(id), event) => wait.worker().answer(served, id, event),
-        (Answers::None, event) => wait.worker().arrive(served, event),
+        (Answerable::Called(id), event) => wait.worker().answer(served, id, event),
+        (Answerable::None, event) => wait.worker().arrive(served, event),
     }
 }
 

@@ -3,8 +3,8 @@
 //! A plain transport costs nothing: bytes go to the socket and come from it as they are. What another
 //! transport has made of bytes, and the client has not taken yet, waits here.
 
-use forebay_conn::transport::{Failure, Plaintext};
-use forebay_conn::{Closing, Handler, Job, Limits, Opening, Secured, Transport};
+use forebay_conn::transport::{Plaintext, TransportFailure};
+use forebay_conn::{Closing, ConnectionLimits, Handler, Job, Opening, Secured, Transport};
 use forebay_sys::socket::{self, Received, Sent};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(crate) const SEAL_BYTES: usize = 16 * 1024;
 
 /// A socket and its transport.
-pub struct Stream<H: Handler> {
+pub struct SocketStream<H: Handler> {
     socket: OwnedFd,
     transport: H::Transport,
     /// Sealed, and not yet taken by the client.
@@ -21,7 +21,7 @@ pub struct Stream<H: Handler> {
     has_ended: bool,
 }
 
-/// Room for bytes on their way between sockets and protocols. A thread has one, which takes no memory
+/// Buffers for bytes on their way between sockets and protocols. A thread has one, which takes no memory
 /// until a connection needs it.
 #[derive(Debug, Default)]
 pub struct Wire {
@@ -34,7 +34,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    fn room(&mut self) -> &mut [u8] {
+    fn receive_buffer(&mut self) -> &mut [u8] {
         self.received.resize(2 * SEAL_BYTES, 0);
         &mut self.received
     }
@@ -57,10 +57,10 @@ struct Unsent {
     sent: usize,
 }
 
-impl<H: Handler> Stream<H> {
+impl<H: Handler> SocketStream<H> {
     /// A connection that was just accepted.
-    pub fn new(socket: OwnedFd, transport: H::Transport) -> Stream<H> {
-        Stream { socket, transport, unsent: None, has_ended: false }
+    pub fn new(socket: OwnedFd, transport: H::Transport) -> SocketStream<H> {
+        SocketStream { socket, transport, unsent: None, has_ended: false }
     }
 
     /// Whether the bytes of the socket are those of the protocol.
@@ -81,7 +81,7 @@ impl<H: Handler> Stream<H> {
     }
 
     /// What is spoken, once the transport is open.
-    pub(crate) fn speak(&self, handler: &mut H, limits: &Limits) -> H::Protocol {
+    pub(crate) fn speak(&self, handler: &mut H, limits: &ConnectionLimits) -> H::Protocol {
         handler.protocol(&self.transport, limits)
     }
 
@@ -92,24 +92,24 @@ impl<H: Handler> Stream<H> {
 
     /// Bytes for the protocol, and whether there may be more before the socket says so.
     #[inline]
-    pub fn receive(&mut self, room: &mut [u8], wire: &mut Wire) -> (Received, bool) {
+    pub fn receive(&mut self, buffer: &mut [u8], wire: &mut Wire) -> (Received, bool) {
         if self.transport.is_plain() {
-            let received = socket::receive(self.socket.as_fd(), room);
-            return (received, received == Received::Bytes(room.len()));
+            let received = socket::receive(self.socket.as_fd(), buffer);
+            return (received, received == Received::Bytes(buffer.len()));
         }
-        self.receive_sealed(room, wire)
+        self.receive_sealed(buffer, wire)
     }
 
     #[cold]
-    fn receive_sealed(&mut self, room: &mut [u8], wire: &mut Wire) -> (Received, bool) {
+    fn receive_sealed(&mut self, buffer: &mut [u8], wire: &mut Wire) -> (Received, bool) {
         let mut filled = 0;
         // less came than there was room for: that was all
         let mut is_drained = false;
         loop {
-            match self.transport.read(&mut room[filled..]) {
+            match self.transport.read(&mut buffer[filled..]) {
                 Plaintext::Bytes(count) => {
                     filled += count;
-                    if filled == room.len() || !is_drained {
+                    if filled == buffer.len() || !is_drained {
                         return (Received::Bytes(filled), true);
                     }
                 }
@@ -126,10 +126,10 @@ impl<H: Handler> Stream<H> {
 
     /// Gives the transport what has come, at most as much as the wire's buffer takes.
     fn receive_wire(&mut self, wire: &mut Wire) -> Received {
-        let room = wire.room();
-        let received = socket::receive(self.socket.as_fd(), room);
+        let buffer = wire.receive_buffer();
+        let received = socket::receive(self.socket.as_fd(), buffer);
         let Received::Bytes(count) = received else { return received };
-        match self.transport.receive(&room[..count]) {
+        match self.transport.receive(&buffer[..count]) {
             Ok(()) => received,
             Err(_) => {
                 self.say();
@@ -157,7 +157,7 @@ impl<H: Handler> Stream<H> {
     }
 
     /// Why the transport could not be opened; `None` if it was not that, but the socket.
-    pub(crate) fn failure(&self) -> Option<Failure> {
+    pub(crate) fn failure(&self) -> Option<TransportFailure> {
         self.transport.failure()
     }
 
@@ -183,7 +183,7 @@ impl<H: Handler> Stream<H> {
     }
 
     /// Sends what is sealed in the wire. What the client does not take at once waits here. Returns how many
-    /// bytes it took; that the connection has failed is seen by the next [`flush`](Stream::flush).
+    /// bytes it took; that the connection has failed is seen by the next [`flush`](SocketStream::flush).
     pub(crate) fn send_sealed(&mut self, wire: &mut Wire) -> usize {
         let mut sent = 0;
         if self.unsent.is_none()
@@ -208,7 +208,7 @@ impl<H: Handler> Stream<H> {
         }
     }
 
-    /// Seals the end of our direction. What is left to do is done by [`flush`](Stream::flush).
+    /// Seals the end of our direction. What is left to do is done by [`flush`](SocketStream::flush).
     pub(crate) fn end(&mut self) {
         if !self.transport.is_plain() && !std::mem::replace(&mut self.has_ended, true) {
             let unsent = self.unsent.get_or_insert_default();
@@ -273,7 +273,7 @@ impl<H: Handler> Stream<H> {
     }
 }
 
-impl<H: Handler> AsFd for Stream<H> {
+impl<H: Handler> AsFd for SocketStream<H> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

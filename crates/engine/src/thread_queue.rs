@@ -1,18 +1,18 @@
-//! Who gets the next free thread, where each connection keeps one.
+//! Which connection gets the next free thread, where each keeps one.
 //!
 //! While a thread is free for each that has come, there is nothing to order: they are served as they came.
-//! A free thread must get a processor before it can take a connection, and whoever it is for would be passed
-//! over meanwhile by all that come later and stand higher. When more have come than threads are free, the
-//! ready queue of all engines says who gets them.
+//! A free thread must get a processor before it can take a connection, and the connection it is for would be
+//! passed over meanwhile by all that come later and have a higher rank. When more have come than threads are
+//! free, the ready queue of all engines says which connections get them.
 
-use crate::ranks::{Ranks, Shares, Standing};
+use crate::ranks::{RankedClient, Ranks, Shares};
 use forebay_control::ranked::{Ranked, Turn};
 use std::collections::VecDeque;
 
 /// What waits for a thread.
 pub(crate) struct ThreadQueue<T> {
     /// What has come since it was last said how many threads are free.
-    new: Vec<(Standing, T)>,
+    new: Vec<(RankedClient, T)>,
     /// A thread is free for each of these.
     granted: VecDeque<(T, Turn)>,
     /// There is none for these.
@@ -33,8 +33,8 @@ impl<T> ThreadQueue<T> {
     }
 
     /// One more has come.
-    pub(crate) fn push(&mut self, standing: Standing, item: T) {
-        self.new.push((standing, item));
+    pub(crate) fn push(&mut self, ranked_client: RankedClient, item: T) {
+        self.new.push((ranked_client, item));
     }
 
     /// The next, for one of so many threads that are free. How long it has the thread goes back to
@@ -48,7 +48,7 @@ impl<T> ThreadQueue<T> {
     fn grant(&mut self, free: usize) {
         self.shares.keep_up(&mut self.waiting);
         let is_enough = self.waiting.is_empty() && self.len() <= free;
-        for (Standing { rank, client }, item) in self.new.drain(..) {
+        for (RankedClient { rank, client }, item) in self.new.drain(..) {
             // the queue itself has no bound
             let _ = self.waiting.push(rank, client, 1, item);
             if is_enough {
@@ -71,17 +71,20 @@ impl<T> ThreadQueue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::Settings;
+    use crate::ranks::OrderSettings;
     use std::sync::Arc;
 
     fn queue() -> ThreadQueue<&'static str> {
-        let settings = Settings { shares: Arc::new([0.0; 3]), ..Settings::default() };
+        let settings = OrderSettings { shares: Arc::new([0.0; 3]), ..OrderSettings::default() };
         ThreadQueue::new(&Ranks::new(&settings))
     }
 
     fn push(queue: &mut ThreadQueue<&'static str>, ranks: &[u8]) {
         for &rank in ranks {
-            queue.push(Standing { rank, client: 7 }, ["high", "medium", "low"][usize::from(rank)]);
+            queue.push(
+                RankedClient { rank, client: 7 },
+                ["high", "medium", "low"][usize::from(rank)],
+            );
         }
     }
 

@@ -6,20 +6,20 @@
 //! * **What blocks where.** The accepting thread in poll on listeners and bell; the others in poll
 //!   on socket and bell, and in jobs, which they run themselves; with classes also until they may
 //!   answer.
-//! * **Queues and their limits.** At [`Parts::threads`] threads nothing more is accepted until
+//! * **Queues and their limits.** At [`StockParts::threads`] threads nothing more is accepted until
 //!   one ends; connections wait in the kernel's accept queue meanwhile. With classes, as many as
-//!   [`Parts::ahead`] says are put in order when one ends: see `ahead.rs`. With classes, threads whose
+//!   [`StockParts::ahead`] says are put in order when one ends: see `ahead.rs`. With classes, threads whose
 //!   request is there wait for a permit, by rank; with or without, those wait for one that have a job
 //!   that waits for a device: see `permits.rs`.
 //! * **Run and drain.** [`Threads::run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
 use crate::accept::{BATCH, ListenerSet, PAUSE_MS};
-use crate::ahead::{Ahead, Filled, Next};
-use crate::control::{Control, Ended, Order};
+use crate::ahead::{AcceptStop, Ahead, NextAccepted};
+use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::served::Served;
-use crate::stock::{Parts, Stock};
-use crate::watch::Watch;
+use crate::stock::{Stock, StockParts};
+use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_control::ranked::Turn;
@@ -36,7 +36,7 @@ const SLEEP_MS: u64 = 500;
 /// What the threads share.
 struct JobRunner<H: Handler> {
     stock: Stock<H>,
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     state: Mutex<ThreadGroupState>,
     ended: Condvar,
     /// Threads at once.
@@ -80,7 +80,7 @@ where
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn new(parts: Parts<H>) -> io::Result<Threads<H>> {
+    pub fn new(parts: StockParts<H>) -> io::Result<Threads<H>> {
         let listener_set = ListenerSet::new(parts.listeners, parts.admission)?;
         let ahead = Ahead::new(&parts.ranks, parts.ahead);
         let stock = Stock::new(parts.make, parts.settings, parts.threads);
@@ -103,7 +103,7 @@ where
     pub fn run(self) -> io::Result<Ended> {
         let Threads(mut acceptor) = self;
         let job_runner = Arc::clone(&acceptor.job_runner);
-        while job_runner.control.order() == Order::Run {
+        while job_runner.control.order() == LoopOrder::Run {
             acceptor.turn()?;
         }
         job_runner.control.heartbeat_rests(0);
@@ -128,7 +128,7 @@ where
         let control = &self.job_runner.control;
         let mut fds: Vec<_> = self.listener_set.sockets().collect();
         let listeners = fds.len();
-        fds.push(control.stronger_than(Order::Run).as_fd());
+        fds.push(control.stronger_than(LoopOrder::Run).as_fd());
         let wait_ms = if free > 0 && self.ahead.is_empty() { SLEEP_MS } else { 0 };
         let ready = poll::wait_readable(&fds, wait_ms)?;
         self.worker.read_clocks();
@@ -149,13 +149,13 @@ where
         while free > 0 {
             let Acceptor { listener_set, ahead, worker, .. } = self;
             match ahead.fill(listener_set, index, free.min(BATCH), worker) {
-                Filled::Refused(served, closing) => {
+                AcceptStop::Refused(served, closing) => {
                     self.spawn(Task::Close(served, closing));
                     free -= 1;
                 }
-                Filled::Full => return (free, true),
-                Filled::Nobody => return (free, false),
-                Filled::Exhausted => {
+                AcceptStop::Full => return (free, true),
+                AcceptStop::Nobody => return (free, false),
+                AcceptStop::Exhausted => {
                     if self.ahead.is_empty() {
                         std::thread::sleep(Duration::from_millis(PAUSE_MS));
                     }
@@ -171,9 +171,9 @@ where
     fn begin(&mut self, free: usize) {
         for free in (1..=free).rev() {
             let task = match self.ahead.pop(free, &self.listener_set, &mut self.worker) {
-                Some(Next::Serve(served, turn)) => Task::Serve(served, turn),
-                Some(Next::Refused(served, closing)) => Task::Close(served, closing),
-                Some(Next::Exhausted) => {
+                Some(NextAccepted::Serve(served, turn)) => Task::Serve(served, turn),
+                Some(NextAccepted::Refused(served, closing)) => Task::Close(served, closing),
+                Some(NextAccepted::Exhausted) => {
                     std::thread::sleep(Duration::from_millis(PAUSE_MS));
                     self.listener_set.take_reserve();
                     break;
@@ -189,7 +189,7 @@ where
         let Worker { settings, metrics, .. } = &self.worker;
         self.begun = self.begun.wrapping_add(1);
         let sampled = settings.sample != 0 && self.begun.is_multiple_of(settings.sample);
-        let mut watch = Watch::new(metrics, sampled);
+        let mut watch = TurnStopwatch::new(metrics, sampled);
         self.job_runner.spawn(task);
         watch.lap(Activity::Thread);
     }
@@ -220,7 +220,7 @@ where
             }
         }
         while !self.ahead.is_empty() {
-            if self.job_runner.control.order() == Order::Stop {
+            if self.job_runner.control.order() == LoopOrder::Stop {
                 return self.ahead.cut(&mut self.worker);
             }
             let free = self.wait_for_room();

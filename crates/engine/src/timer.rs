@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 /// What a connection and its requests wait for, each until when, and the connection's entry in a wheel.
 /// All times are in milliseconds of the monotonic clock.
 #[derive(Debug, Default)]
-pub(crate) struct Timer {
+pub(crate) struct ConnectionTimer {
     first: Deadline,
     /// Those of requests.
     more: Vec<Deadline>,
@@ -35,7 +35,7 @@ impl Default for Deadline {
     }
 }
 
-impl Timer {
+impl ConnectionTimer {
     /// Gives the connection time for what it waits for, and its requests for what they wait for, unless
     /// they have been given that already. Says whether what the connection waits for is new.
     #[inline(always)]
@@ -119,20 +119,20 @@ impl Timer {
         self.more.iter().map(|deadline| deadline.at_ms).fold(self.first.at_ms, u64::min)
     }
 
-    /// What is over: nothing yet, or [`Over`]. A client that takes its answer fast enough is given time
+    /// What is over: nothing yet, or [`TimedOut`]. A client that takes its answer fast enough is given time
     /// for more of it.
     pub(crate) fn over<H: Handler>(
         &mut self,
         served: &mut Served<H>,
         worker: &Worker<H>,
-    ) -> Option<Over> {
+    ) -> Option<TimedOut> {
         let now_ms = worker.now_ms();
         let timeouts = &worker.settings.timeouts;
         for deadline in std::iter::once(&mut self.first).chain(&mut self.more) {
             if deadline.at_ms > now_ms {
                 continue;
             }
-            let Some(awaited) = deadline.awaited else { return Some(Over::Linger) };
+            let Some(awaited) = deadline.awaited else { return Some(TimedOut::Linger) };
             if let Await::Place
             | Await::Slot
             | Await::Connect
@@ -153,7 +153,7 @@ impl Timer {
                 deadline.at_ms = at_ms(served, worker, awaited);
                 continue;
             }
-            return Some(Over::Wait(awaited));
+            return Some(TimedOut::Wait(awaited));
         }
         None
     }
@@ -202,7 +202,7 @@ impl Timer {
 
 /// What is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum TimedOut {
     /// The time for this.
     Wait(Awaited),
     /// Lingering.
@@ -220,7 +220,7 @@ fn at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -
     }
 }
 
-/// The same for what a request that is answered at once does not wait for. A moment comes by itself,
+/// The same for what a request that is answered at once does not wait for. A time comes by itself,
 /// exactly.
 #[cold]
 fn seldom_at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -> u64 {
@@ -360,7 +360,7 @@ mod tests {
     fn a_request_keeps_its_deadline_while_its_connection_waits_for_something_else() {
         const SEND: Awaited = Awaited { what: Await::Send, id: RequestId::SENDING };
         let job = |id| Awaited { what: Await::Job, id: RequestId(id) };
-        let mut timer = Timer::default();
+        let mut timer = ConnectionTimer::default();
         // each waits for 100 ms
         let mut set = |now_ms: u64, first, all: &[Awaited]| {
             if timer.first.awaited != Some(first) {

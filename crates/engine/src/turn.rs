@@ -3,14 +3,15 @@
 //! In: a connection that can go on, and perhaps what has happened to one of its requests. Out: a
 //! [`Fate`], which the engine carries out in its own way: wait for readiness, block, park, queue.
 
-use crate::send::{self, Progress};
+use crate::send::{self, SendProgress};
 use crate::served::{EventOf, Served, next_event};
-use crate::stream::{Stream, Wire};
-use crate::waits::Waiting;
-use crate::watch::Watch;
+use crate::stream::{SocketStream, Wire};
+use crate::waits::RequestWait;
+use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
 use forebay_conn::{
-    Announce, Await, Awaited, Closing, Context, Event, Handler, Protocol, Rank, RequestId, Step,
+    Announce, Await, Awaited, Closing, Context, Handler, Protocol, Rank, RequestEvent, RequestId,
+    Step,
 };
 use forebay_control::allocation::Phase;
 use forebay_metrics::{Activity, Counter, Stopwatch};
@@ -118,7 +119,7 @@ impl<H: Handler> Worker<H> {
         id: RequestId,
         event: Option<EventOf<H>>,
     ) -> Fate<H::Job> {
-        let (rank, _) = served.conn.standing(id);
+        let (rank, _) = served.conn.rank_and_client(id);
         self.some_steps(served, event, Steps::Answer(rank))
     }
 
@@ -175,14 +176,14 @@ impl<H: Handler> Worker<H> {
                 Err(fate) => return fate,
             }
         }
-        let mut watch = Watch::new(&self.metrics, sampled);
+        let mut watch = TurnStopwatch::new(&self.metrics, sampled);
         let input = &mut self.input;
         let mut cx = Context {
             handler: &mut self.handler,
             out: &mut self.out,
             peer: &served.peer,
             path: &self.path,
-            room: &mut self.room,
+            head_buffer: &mut self.head_buffer,
             limits: &self.settings.limits,
             date: &self.date,
             now_ms: self.now.monotonic_ms,
@@ -246,8 +247,8 @@ impl<H: Handler> Worker<H> {
                 }
                 Step::Receive => {
                     cx.event = None;
-                    let room = input.room();
-                    let (received, has_more) = served.stream.receive(room, &mut self.wire);
+                    let spare = input.spare();
+                    let (received, has_more) = served.stream.receive(spare, &mut self.wire);
                     cx.watch.lap(Activity::Read);
                     match received {
                         Received::Bytes(count) => {
@@ -277,7 +278,7 @@ impl<H: Handler> Worker<H> {
                     let sent =
                         send(&mut served.stream, conn, &mut cx, &mut budget, wire, window_bytes);
                     match sent {
-                        // whoever has many answers may have more of them without end
+                        // a connection with many answers may have more of them without end
                         None if budget == 0 && served.conn.goes_on() => break Fate::Yields,
                         None => {}
                         Some(Fate::Waits) if served.conn.goes_on() => is_blocked = true,
@@ -365,8 +366,8 @@ impl<H: Handler> Worker<H> {
     ) -> Result<Option<EventOf<H>>, Fate<H::Job>> {
         match event {
             // a job for what is being sent has warmed its file, and that is all its result
-            Event::Done(RequestId::SENDING, _) => Ok(None),
-            Event::Failed(RequestId::SENDING) => {
+            RequestEvent::Done(RequestId::SENDING, _) => Ok(None),
+            RequestEvent::Failed(RequestId::SENDING) => {
                 self.input.clear();
                 Err(Fate::Closes(Closing::Reset))
             }
@@ -397,7 +398,7 @@ impl<H: Handler> Worker<H> {
         if !matches!(awaited.what, Await::Link | Await::Rest) {
             self.count(counter);
         }
-        if let Some(Waiting::Job(shared_job)) = served.waits.remove(awaited.id) {
+        if let Some(RequestWait::Job(shared_job)) = served.waits.remove(awaited.id) {
             shared_job.take();
         }
         if awaited.id == RequestId::SENDING && !self.hears_why(served, awaited.what) {
@@ -415,7 +416,7 @@ impl<H: Handler> Worker<H> {
             out: &mut self.out,
             peer: &served.peer,
             path: &self.path,
-            room: &mut self.room,
+            head_buffer: &mut self.head_buffer,
             limits: &self.settings.limits,
             date: &self.date,
             now_ms: self.now.monotonic_ms,
@@ -425,7 +426,7 @@ impl<H: Handler> Worker<H> {
             answers: Some(Rank::LAST),
             event: None,
             metrics: &self.metrics,
-            watch: &mut Watch::new(&self.metrics, false),
+            watch: &mut TurnStopwatch::new(&self.metrics, false),
         };
         let closing = served.conn.expire(&mut cx, &mut self.input, awaited);
         if closing.is_some() {
@@ -458,7 +459,7 @@ impl<H: Handler> Worker<H> {
 /// the protocol has something else to do first.
 #[inline(always)]
 fn send<H: Handler, S: Stopwatch>(
-    stream: &mut Stream<H>,
+    stream: &mut SocketStream<H>,
     conn: &mut H::Protocol,
     cx: &mut Context<'_, H, S>,
     budget: &mut u64,
@@ -471,21 +472,21 @@ fn send<H: Handler, S: Stopwatch>(
     *window_bytes += tally.bytes;
     conn.body_sent(tally.body_bytes);
     match progress {
-        Progress::Done => conn.sent(cx.handler),
-        Progress::Blocked => {
+        SendProgress::Done => conn.sent(cx.handler),
+        SendProgress::Blocked => {
             cx.metrics.add(Counter::SendWaits, 1);
             return Some(Fate::Waits);
         }
-        Progress::Budget => return Some(Fate::Yields),
-        Progress::Broken => return Some(Fate::Closes(Closing::Reset)),
-        Progress::Outdated if conn.withdraw(cx) => {}
-        Progress::Outdated | Progress::Changed => {
+        SendProgress::Budget => return Some(Fate::Yields),
+        SendProgress::Broken => return Some(Fate::Closes(Closing::Reset)),
+        SendProgress::Outdated if conn.withdraw(cx) => {}
+        SendProgress::Outdated | SendProgress::Changed => {
             cx.metrics.add(Counter::Changed, 1);
             // nothing is left to send, and it was not the client that left
             cx.out.clear();
             return Some(Fate::Closes(Closing::Reset));
         }
-        Progress::Cold => {
+        SendProgress::Cold => {
             return Some(match cx.out.body.as_ref().and_then(|body| cx.handler.warm(body)) {
                 Some(job) => Fate::Job(RequestId::SENDING, job),
                 None => Fate::Closes(Closing::Reset),

@@ -7,7 +7,7 @@ use forebay_conn::{Job, RequestId};
 use forebay_control::ranked::Key;
 
 /// What one request waits for.
-pub(crate) enum Waiting<J> {
+pub(crate) enum RequestWait<J> {
     /// A job, which can be taken back here.
     Job(SharedJob<J>),
     /// Its turn, in a ready queue where this is its place, or by other means.
@@ -18,8 +18,8 @@ pub(crate) enum Waiting<J> {
 
 /// All requests of a connection that wait.
 pub(crate) struct Waits<J> {
-    first: Option<(RequestId, Waiting<J>)>,
-    more: Vec<(RequestId, Waiting<J>)>,
+    first: Option<(RequestId, RequestWait<J>)>,
+    more: Vec<(RequestId, RequestWait<J>)>,
 }
 
 impl<J> Default for Waits<J> {
@@ -36,16 +36,16 @@ impl<J: Job> Waits<J> {
 
     /// Whether a job is done for it.
     pub(crate) fn has_job(&self, id: RequestId) -> bool {
-        self.iter().any(|(known, waiting)| *known == id && matches!(waiting, Waiting::Job(_)))
+        self.iter().any(|(known, waiting)| *known == id && matches!(waiting, RequestWait::Job(_)))
     }
 
     /// Whether one of them waits for its turn.
     pub(crate) fn has_turns(&self) -> bool {
-        self.iter().any(|(_, waiting)| matches!(waiting, Waiting::Turn(_)))
+        self.iter().any(|(_, waiting)| matches!(waiting, RequestWait::Turn(_)))
     }
 
     /// This request waits from now on, for nothing else.
-    pub(crate) fn add(&mut self, id: RequestId, waiting: Waiting<J>) {
+    pub(crate) fn add(&mut self, id: RequestId, waiting: RequestWait<J>) {
         self.remove(id);
         match &mut self.first {
             first @ None => *first = Some((id, waiting)),
@@ -54,7 +54,7 @@ impl<J: Job> Waits<J> {
     }
 
     /// It waits no longer. Says what it has waited for.
-    pub(crate) fn remove(&mut self, id: RequestId) -> Option<Waiting<J>> {
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<RequestWait<J>> {
         if self.first.as_ref().is_some_and(|(known, _)| *known == id) {
             return self.first.take().map(|(_, waiting)| waiting);
         }
@@ -67,13 +67,13 @@ impl<J: Job> Waits<J> {
     pub(crate) fn forget(&mut self, id: RequestId) -> bool {
         match self.remove(id) {
             None => false,
-            Some(Waiting::Job(shared_job)) => shared_job.take().is_some(),
-            Some(Waiting::Turn(_) | Waiting::NotBefore) => true,
+            Some(RequestWait::Job(shared_job)) => shared_job.take().is_some(),
+            Some(RequestWait::Turn(_) | RequestWait::NotBefore) => true,
         }
     }
 
     /// None waits any longer.
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Waiting<J>> + use<J> {
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = RequestWait<J>> + use<J> {
         let Waits { first, more } = std::mem::take(self);
         first.into_iter().chain(more).map(|(_, waiting)| waiting)
     }
@@ -81,13 +81,13 @@ impl<J: Job> Waits<J> {
     /// The places of those that wait for their turn in a ready queue.
     pub(crate) fn places(&self) -> impl Iterator<Item = Key> + use<'_, J> {
         self.iter().filter_map(|(_, waiting)| match waiting {
-            Waiting::Turn(place) => *place,
-            Waiting::Job(_) | Waiting::NotBefore => None,
+            RequestWait::Turn(place) => *place,
+            RequestWait::Job(_) | RequestWait::NotBefore => None,
         })
     }
 
     /// Each of them, with what it waits for.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(RequestId, Waiting<J>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(RequestId, RequestWait<J>)> {
         self.first.iter().chain(&self.more)
     }
 }
@@ -102,10 +102,10 @@ mod tests {
         let mut waits = Waits::<NoJob>::default();
         let ids = [7, 8, 9].map(RequestId);
         for id in ids {
-            waits.add(id, Waiting::NotBefore);
-            waits.add(id, Waiting::Turn(None));
+            waits.add(id, RequestWait::NotBefore);
+            waits.add(id, RequestWait::Turn(None));
         }
-        assert!(matches!(waits.remove(ids[1]), Some(Waiting::Turn(None))));
+        assert!(matches!(waits.remove(ids[1]), Some(RequestWait::Turn(None))));
         assert!(waits.remove(ids[1]).is_none());
         assert_eq!(ids.map(|id| waits.contains(id)), [true, false, true]);
         assert!(!waits.has_job(ids[0]) && waits.has_turns());

@@ -5,21 +5,21 @@ use forebay_sys::clock;
 
 /// Times one turn in `n` by activity; on all others it reads no clock.
 #[derive(Debug)]
-pub struct Watch<'m> {
+pub struct TurnStopwatch<'m> {
     metrics: &'m Local,
     /// When the last lap ended; 0 while this turn is not timed.
     last_ns: u64,
 }
 
-impl<'m> Watch<'m> {
+impl<'m> TurnStopwatch<'m> {
     /// A watch that runs if `sampled`.
     #[inline]
-    pub fn new(metrics: &'m Local, sampled: bool) -> Watch<'m> {
-        Watch { metrics, last_ns: if sampled { clock::monotonic_ns() } else { 0 } }
+    pub fn new(metrics: &'m Local, sampled: bool) -> TurnStopwatch<'m> {
+        TurnStopwatch { metrics, last_ns: if sampled { clock::monotonic_ns() } else { 0 } }
     }
 }
 
-impl Stopwatch for Watch<'_> {
+impl Stopwatch for TurnStopwatch<'_> {
     #[inline]
     fn lap(&mut self, activity: Activity) {
         if self.last_ns != 0 {

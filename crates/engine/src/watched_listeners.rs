@@ -2,7 +2,7 @@
 //! descriptors, and give way to other loops that accept from the same sockets. Those of a rank wait in the
 //! ready queue of their loop until they are accepted from.
 
-use crate::accept::{Arrival, BATCH, Listener, ListenerSet, PAUSE_MS};
+use crate::accept::{AcceptOutcome, BATCH, Listener, ListenerSet, PAUSE_MS};
 use crate::served::Served;
 use crate::worker::Worker;
 use forebay_conn::{Handler, Rank};
@@ -80,7 +80,11 @@ impl WatchedListeners {
     }
 
     /// Accepts the next connection of listener `index` and decides about it.
-    pub(crate) fn next<H: Handler>(&self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
+    pub(crate) fn next<H: Handler>(
+        &self,
+        index: usize,
+        worker: &mut Worker<H>,
+    ) -> AcceptOutcome<H> {
         self.listener_set.next(index, worker)
     }
 
@@ -92,7 +96,7 @@ impl WatchedListeners {
         &self,
         index: usize,
         worker: &mut Worker<H>,
-    ) -> Result<Arrival<H>, Box<Served<H>>> {
+    ) -> Result<AcceptOutcome<H>, Box<Served<H>>> {
         self.listener_set.next_or_full(index, worker)
     }
 
@@ -101,7 +105,7 @@ impl WatchedListeners {
         &self,
         served: Served<H>,
         worker: &mut Worker<H>,
-    ) -> Arrival<H> {
+    ) -> AcceptOutcome<H> {
         self.listener_set.take_place(served, worker)
     }
 

@@ -1,14 +1,14 @@
 //! Everything one thread needs to serve connections: handler, buffers, clock and counters. What it does
 //! with one is a turn (`turn.rs`).
 
-use crate::served::{Handshake, Served};
-use crate::settings::{LINGER_BYTES, Live, Settings};
-use crate::stream::{Stream, Wire};
-use crate::watch::Watch;
+use crate::served::{HandshakeState, Served};
+use crate::settings::{EngineSettings, LINGER_BYTES, LiveSettings};
+use crate::stream::{SocketStream, Wire};
+use crate::watch::TurnStopwatch;
 use forebay_conn::http2;
 use forebay_conn::{
-    Announce, Await, Closing, HandedOver, Handler, Input, Now, Out, Protocol, Rank, Refusal, Reply,
-    Settled,
+    Announce, Await, Closing, HandedOver, Handler, Input, Out, Protocol, Rank, Refusal, Reply,
+    Settled, TurnTime,
 };
 use forebay_control::keep_alive::KeepAlive;
 use forebay_control::versioned::Reader;
@@ -25,22 +25,22 @@ pub struct Worker<H: Handler> {
     /// Knows the answers.
     pub handler: H,
     /// Timeouts and bounds.
-    pub settings: Settings,
-    live: Reader<Settings>,
+    pub settings: EngineSettings,
+    live: Reader<EngineSettings>,
     /// The thread's counters.
     pub metrics: Arc<Local>,
     /// Every answer is its connection's last.
     pub draining: bool,
     /// How long a connection that becomes idle now is kept.
     pub(crate) idle: IdleTimes,
-    pub(crate) now: Now,
+    pub(crate) now: TurnTime,
     pub(crate) date: [u8; IMF_LEN],
     turns: u32,
     pub(crate) input: Input,
     pub(crate) out: Out<H::Body>,
     /// Room for the normal form of one path.
     pub(crate) path: NormalPath,
-    pub(crate) room: http2::HeadBuffer,
+    pub(crate) head_buffer: http2::HeadBuffer,
     pub(crate) wire: Wire,
     /// Handshakes that may begin in this turn of the loop: those of clients of the first rank, and others.
     pub(crate) handshakes: [u32; 2],
@@ -74,7 +74,7 @@ impl IdleTimes {
 
     /// All of them at this load, where ranks have, or had, laws of their own.
     #[cold]
-    fn observe(&mut self, settings: &Settings, load: f64) {
+    fn observe(&mut self, settings: &EngineSettings, load: f64) {
         let ms = |law: &KeepAlive| u64::from(law.timeout_ms(load));
         self.all_ms = settings.keep_alive.as_ref().map_or(settings.timeouts.idle_ms, ms);
         self.by_rank_ms.clear();
@@ -86,18 +86,18 @@ impl IdleTimes {
 const BEHIND_MS: u64 = 4;
 
 /// The time as engines see it.
-pub fn read_clocks() -> Now {
-    Now { monotonic_ms: clock::coarse_ms(), unix_ms: clock::unix_coarse_ms() }
+pub fn read_clocks() -> TurnTime {
+    TurnTime { monotonic_ms: clock::coarse_ms(), unix_ms: clock::unix_coarse_ms() }
 }
 
 /// Bytes of a receive buffer: two of the largest heads, and at least 64 KiB.
-fn input_bytes(settings: &Settings) -> usize {
+fn input_bytes(settings: &EngineSettings) -> usize {
     (2 * settings.limits.head.head_bytes).max(64 * 1024)
 }
 
 impl<H: Handler> Worker<H> {
     /// A worker with buffers of its own.
-    pub fn new(handler: H, live: Arc<Live>, metrics: Arc<Local>) -> Worker<H> {
+    pub fn new(handler: H, live: Arc<LiveSettings>, metrics: Arc<Local>) -> Worker<H> {
         let now = read_clocks();
         let (live, settings) = live.reader();
         Worker {
@@ -111,7 +111,7 @@ impl<H: Handler> Worker<H> {
             input: Input::with_capacity(input_bytes(&settings)),
             out: Out::default(),
             path: NormalPath::default(),
-            room: http2::HeadBuffer::default(),
+            head_buffer: http2::HeadBuffer::default(),
             wire: Wire::default(),
             handshakes: [settings.turn_handshakes; 2],
             settings,
@@ -139,7 +139,7 @@ impl<H: Handler> Worker<H> {
     }
 
     #[cold]
-    fn take_settings(&mut self, settings: Settings) {
+    fn take_settings(&mut self, settings: EngineSettings) {
         self.settings = settings;
         // the largest head must fit, and nothing is kept in the buffer between turns
         let wanted = input_bytes(&self.settings);
@@ -152,7 +152,7 @@ impl<H: Handler> Worker<H> {
     /// in use. It decides how long those that become idle from now on are kept.
     #[inline]
     pub fn observe(&mut self, load: impl FnOnce() -> f64) {
-        let Settings { keep_alive, keep_alive_by_rank, timeouts, .. } = &self.settings;
+        let EngineSettings { keep_alive, keep_alive_by_rank, timeouts, .. } = &self.settings;
         if !keep_alive_by_rank.is_empty() || !self.idle.by_rank_ms.is_empty() {
             return self.idle.observe(&self.settings, load());
         }
@@ -237,7 +237,7 @@ impl<H: Handler> Worker<H> {
 
     /// Sends what is in `out` as far as the client takes it at once. Returns how many bytes it does not take;
     /// what is sealed waits in the stream.
-    pub(crate) fn send_last_words(&mut self, stream: &mut Stream<H>) -> u64 {
+    pub(crate) fn send_last_words(&mut self, stream: &mut SocketStream<H>) -> u64 {
         let words = self.out.bytes.len();
         let (count, unsent) = if !stream.is_plain() {
             stream.seal(&self.out.bytes);
@@ -262,7 +262,7 @@ impl<H: Handler> Worker<H> {
         let mut left = most;
         loop {
             self.input.clear();
-            match socket::receive(socket, self.input.room()) {
+            match socket::receive(socket, self.input.spare()) {
                 Received::Bytes(count) if (count as u64) < left => left -= count as u64,
                 Received::Blocked => return Some(left),
                 _ => return None,
@@ -306,7 +306,7 @@ impl<H: Handler> Worker<H> {
             self.count(Counter::Aborted);
         }
         if let Some(opening) = &served.opening
-            && opening.handshake == Handshake::Begun
+            && opening.handshake == HandshakeState::Begun
         {
             self.count(Counter::HandshakesCut);
         }
@@ -315,7 +315,7 @@ impl<H: Handler> Worker<H> {
         self.count(Counter::Closed);
         // before the client sees the end: it may come again at once
         served.place = None;
-        let mut watch = Watch::new(&self.metrics, sampled);
+        let mut watch = TurnStopwatch::new(&self.metrics, sampled);
         drop(served);
         watch.lap(Activity::Close);
     }

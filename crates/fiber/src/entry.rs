@@ -1,7 +1,7 @@
 //! One fiber: its state, its waits, and which one is running.
 
 use crate::scheduler::Core;
-use crate::stack::Stack;
+use crate::stack::FiberStack;
 use corosensei::{Coroutine, Yielder};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,11 +22,11 @@ pub enum FiberState {
 
 /// A fiber of one scheduler. No fiber after it has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Id(pub(crate) u64);
+pub struct FiberId(pub(crate) u64);
 
-impl Id {
-    fn new(slot: u32, generation: u32) -> Id {
-        Id(u64::from(generation) << 32 | u64::from(slot))
+impl FiberId {
+    fn new(slot: u32, generation: u32) -> FiberId {
+        FiberId(u64::from(generation) << 32 | u64::from(slot))
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct FiberSlot {
     pub(crate) yielder: Cell<*const Yielder<(), ()>>,
     /// Lowest address of its stack, that of the guard, and its size without the guard.
     pub(crate) stack: Cell<(usize, usize)>,
-    pub(crate) coroutine: RefCell<Option<Coroutine<(), (), (), Stack>>>,
+    pub(crate) coroutine: RefCell<Option<Coroutine<(), (), (), FiberStack>>>,
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
@@ -70,8 +70,8 @@ impl FiberSlot {
         }
     }
 
-    pub(crate) fn id(&self) -> Id {
-        Id::new(self.slot, self.generation.get())
+    pub(crate) fn id(&self) -> FiberId {
+        FiberId::new(self.slot, self.generation.get())
     }
 
     /// Begins a wait; [`suspend`](FiberSlot::suspend) performs it.
@@ -142,18 +142,18 @@ thread_local! {
 }
 
 /// A fiber has control until this is dropped, however that comes about.
-pub(crate) struct Control {
+pub(crate) struct FiberControl {
     before: Running,
 }
 
-impl Control {
+impl FiberControl {
     #[inline]
-    pub(crate) fn give(core: &Core, entry: &FiberSlot) -> Control {
-        Control { before: RUNNING.replace(Running { core, entry }) }
+    pub(crate) fn give(core: &Core, entry: &FiberSlot) -> FiberControl {
+        FiberControl { before: RUNNING.replace(Running { core, entry }) }
     }
 }
 
-impl Drop for Control {
+impl Drop for FiberControl {
     #[inline]
     fn drop(&mut self) {
         RUNNING.set(self.before);
@@ -167,7 +167,7 @@ pub(crate) fn with_running<R>(f: impl FnOnce(&Core, &FiberSlot) -> R) -> Option<
     if running.core.is_null() {
         return None;
     }
-    // SAFETY: `Control` sets both pointers for as long as the fiber has control; `resume` and
+    // SAFETY: `FiberControl` sets both pointers for as long as the fiber has control; `resume` and
     // `end_all`, who give it, hold its entry and the core for longer.
     Some(unsafe { f(&*running.core, &*running.entry) })
 }

@@ -1,7 +1,7 @@
 //! Handles: a fiber's result, and waking it.
 
-use crate::entry::{FiberState, Id, WaitId, with_running};
-use crate::remote::{Message, Remote};
+use crate::entry::{FiberId, FiberState, WaitId, with_running};
+use crate::remote::{Remote, SchedulerMessage};
 
 use std::any::Any;
 use std::fmt;
@@ -80,16 +80,16 @@ impl<T> Packet<T> {
     }
 
     /// Says which fiber it is. Returns whether it has been unparked already.
-    pub(crate) fn set_id(&self, id: Id) -> bool {
+    pub(crate) fn set_id(&self, id: FiberId) -> bool {
         self.id.swap(id.0, Ordering::AcqRel) == UNKNOWN_UNPARKED
     }
 
-    fn id(&self) -> Id {
-        Id(self.id.load(Ordering::Acquire))
+    fn id(&self) -> FiberId {
+        FiberId(self.id.load(Ordering::Acquire))
     }
 
     /// Which fiber is to be unparked; `None` if that will happen when the fiber is created.
-    fn id_to_unpark(&self) -> Option<Id> {
+    fn id_to_unpark(&self) -> Option<FiberId> {
         match self.id.compare_exchange(
             UNKNOWN,
             UNKNOWN_UNPARKED,
@@ -97,7 +97,7 @@ impl<T> Packet<T> {
             Ordering::Acquire,
         ) {
             Ok(_) | Err(UNKNOWN_UNPARKED) => None,
-            Err(id) => Some(Id(id)),
+            Err(id) => Some(FiberId(id)),
         }
     }
 
@@ -174,7 +174,7 @@ impl<T> Promise<T> {
             here
         });
         if woken != Some(true) {
-            remote.post(Message::Wake(ticket));
+            remote.post(SchedulerMessage::Wake(ticket));
         }
     }
 }
@@ -238,12 +238,12 @@ impl<T> Fiber<T> {
 /// Wakes one fiber, from any thread.
 #[derive(Clone)]
 pub struct Unparker {
-    id: Id,
+    id: FiberId,
     remote: Arc<Remote>,
 }
 
 impl Unparker {
-    pub(crate) fn new(id: Id, remote: Arc<Remote>) -> Unparker {
+    pub(crate) fn new(id: FiberId, remote: Arc<Remote>) -> Unparker {
         Unparker { id, remote }
     }
 
@@ -254,7 +254,7 @@ impl Unparker {
     }
 }
 
-fn unpark(id: Id, remote: &Arc<Remote>) {
+fn unpark(id: FiberId, remote: &Arc<Remote>) {
     let done = with_running(|core, _| {
         let here = Arc::ptr_eq(&core.remote, remote);
         if here {
@@ -263,6 +263,6 @@ fn unpark(id: Id, remote: &Arc<Remote>) {
         here
     });
     if done != Some(true) {
-        remote.post(Message::Unpark(id));
+        remote.post(SchedulerMessage::Unpark(id));
     }
 }

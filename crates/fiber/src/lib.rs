@@ -65,7 +65,7 @@ mod scheduler;
 mod stack;
 mod threads;
 
-pub use entry::{FiberState, Id};
+pub use entry::{FiberId, FiberState};
 pub use join::{Fiber, JoinError, Unparker};
 pub use main_thread::{MainHandle, MainThread};
 pub use scheduler::{Options, Scheduler};
@@ -157,7 +157,7 @@ pub fn unparker() -> Unparker {
 /// Outside of a fiber.
 #[track_caller]
 #[inline]
-pub fn id() -> Id {
+pub fn id() -> FiberId {
     running(|_, entry| entry.id())
 }
 

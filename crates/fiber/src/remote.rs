@@ -1,6 +1,6 @@
 //! What other threads may ask of a scheduler: a list of messages, and a bell.
 
-use crate::entry::{Id, WaitId};
+use crate::entry::{FiberId, WaitId};
 use crate::scheduler::Core;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What a scheduler is asked to do.
-pub(crate) enum Message {
+pub(crate) enum SchedulerMessage {
     /// End this wait.
     Wake(WaitId),
     /// End this fiber's park.
-    Unpark(Id),
+    Unpark(FiberId),
     /// Do this on the scheduler's thread.
     Call(Box<dyn FnOnce(&Core) + Send>),
 }
@@ -21,7 +21,7 @@ pub(crate) enum Message {
 /// One scheduler as other threads see it.
 pub(crate) struct Remote {
     /// `None` once the scheduler is gone.
-    messages: Mutex<Option<Vec<Message>>>,
+    messages: Mutex<Option<Vec<SchedulerMessage>>>,
     /// There are messages; spares the scheduler the lock.
     waiting: AtomicBool,
     /// Made when the scheduler first waits in the kernel; before that it need not be woken.
@@ -47,12 +47,12 @@ impl Remote {
         self.bell.get().map(AsFd::as_fd).ok_or(io::ErrorKind::NotFound.into())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Message>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<SchedulerMessage>>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves a message. If the scheduler is gone, it is dropped.
-    pub(crate) fn post(&self, message: Message) {
+    pub(crate) fn post(&self, message: SchedulerMessage) {
         let mut messages = self.lock();
         let Some(list) = messages.as_mut() else {
             // whatever the message holds must not find this lock taken
@@ -71,7 +71,7 @@ impl Remote {
 
     /// Takes all messages, in the order in which they came.
     #[inline]
-    pub(crate) fn take(&self) -> Vec<Message> {
+    pub(crate) fn take(&self) -> Vec<SchedulerMessage> {
         if !self.waiting.load(Ordering::Acquire) {
             return Vec::new();
         }

@@ -1,10 +1,10 @@
 //! One thread's fibers: which is ready, which is next, and what becomes of the others.
 
-use crate::entry::{Control, FiberSlot, FiberState, Id, WaitId, with_running};
+use crate::entry::{FiberControl, FiberId, FiberSlot, FiberState, WaitId, with_running};
 use crate::join::{Fiber, Packet};
 use crate::overflow;
 use crate::poller::{self, Poller};
-use crate::remote::{Message, Remote};
+use crate::remote::{Remote, SchedulerMessage};
 use crate::stack::Stacks;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -142,7 +142,7 @@ impl Core {
         self.ending.get()
     }
 
-    pub(crate) fn state(&self, id: Id) -> FiberState {
+    pub(crate) fn state(&self, id: FiberId) -> FiberState {
         self.find(id.0).map_or(FiberState::Terminated, |entry| entry.state.get())
     }
 
@@ -163,7 +163,7 @@ impl Core {
     }
 
     /// Ends the fiber's park, or its next one at once.
-    pub(crate) fn unpark(&self, id: Id) {
+    pub(crate) fn unpark(&self, id: FiberId) {
         let Some(entry) = self.find(id.0) else { return };
         if entry.state.get() == FiberState::Suspended && entry.parked.get() {
             self.make_ready(entry);
@@ -177,7 +177,7 @@ impl Core {
     fn resume(&self, entry: &Rc<FiberSlot>) {
         entry.state.set(FiberState::Executing);
         let ended = {
-            let _control = Control::give(self, entry);
+            let _control = FiberControl::give(self, entry);
             match entry.coroutine.borrow_mut().as_mut() {
                 Some(coroutine) => coroutine.resume(()) == CoroutineResult::Return(()),
                 None => false,
@@ -217,9 +217,9 @@ impl Core {
     fn take_messages(&self) {
         for message in self.remote.take() {
             match message {
-                Message::Wake(ticket) => self.wake(ticket),
-                Message::Unpark(id) => self.unpark(id),
-                Message::Call(call) => call(self),
+                SchedulerMessage::Wake(ticket) => self.wake(ticket),
+                SchedulerMessage::Unpark(id) => self.unpark(id),
+                SchedulerMessage::Call(call) => call(self),
             }
         }
     }
@@ -251,7 +251,7 @@ impl Core {
                 .cloned();
             let Some(entry) = entry else { break };
             let coroutine = entry.coroutine.borrow_mut().take();
-            let control = Control::give(self, &entry);
+            let control = FiberControl::give(self, &entry);
             drop(coroutine);
             drop(control);
             entry.state.set(FiberState::Terminated);
@@ -322,7 +322,7 @@ impl Scheduler {
     /// # Errors
     /// Lack of memory for a stack.
     #[inline]
-    pub fn start(&self, f: impl FnOnce() + 'static) -> io::Result<Option<Id>> {
+    pub fn start(&self, f: impl FnOnce() + 'static) -> io::Result<Option<FiberId>> {
         let entry = self.core.create(f)?;
         let id = entry.id();
         entry.parked.set(false);
@@ -336,7 +336,7 @@ impl Scheduler {
     }
 
     /// Ends the fiber's park, or its next one at once.
-    pub fn unpark(&self, id: Id) {
+    pub fn unpark(&self, id: FiberId) {
         self.core.unpark(id);
     }
 

@@ -13,7 +13,7 @@ const SHIFT_BYTES: usize = 256;
 const SHIFTS: usize = 16;
 
 /// A stack with a guard page at its lower end.
-pub(crate) struct Stack {
+pub(crate) struct FiberStack {
     /// The lowest address: that of the guard page.
     lowest: NonNull<u8>,
     bytes: usize,
@@ -26,10 +26,10 @@ pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-impl Stack {
+impl FiberStack {
     /// A fresh stack of at least `bytes`, guard not included. Of many, `number` shifts each a little:
     /// their upper ends, which all are in use, would otherwise share few places of the caches.
-    fn map(bytes: usize, number: usize) -> io::Result<Stack> {
+    fn map(bytes: usize, number: usize) -> io::Result<FiberStack> {
         let shift = number % SHIFTS * SHIFT_BYTES;
         let page = page_bytes();
         let bytes = bytes
@@ -48,7 +48,7 @@ impl Stack {
             return Err(io::Error::last_os_error());
         }
         let lowest = NonNull::new(lowest.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let stack = Stack { lowest, bytes, shift };
+        let stack = FiberStack { lowest, bytes, shift };
         // SAFETY: the page belongs to the mapping above, which is not used yet.
         let guarded = unsafe { libc::madvise(lowest.as_ptr().cast(), page, GUARD_INSTALL) } == 0
             // SAFETY: as above.
@@ -80,7 +80,7 @@ impl Stack {
     }
 }
 
-impl Drop for Stack {
+impl Drop for FiberStack {
     fn drop(&mut self) {
         // SAFETY: the mapping is this stack's own, and a coroutine drops it only after its code has
         // ended.
@@ -90,7 +90,7 @@ impl Drop for Stack {
 
 // SAFETY: the memory is the stack's alone until it is dropped, it is larger than the minimum, and
 // its lowest page is a guard.
-unsafe impl corosensei::stack::Stack for Stack {
+unsafe impl corosensei::stack::Stack for FiberStack {
     fn base(&self) -> StackPointer {
         const { assert!(STACK_ALIGNMENT <= 4096) };
         self.lowest.addr().saturating_add(self.bytes - self.shift)
@@ -103,7 +103,7 @@ unsafe impl corosensei::stack::Stack for Stack {
 
 /// Where stacks come from and go to.
 pub(crate) struct Stacks {
-    idle: Vec<Stack>,
+    idle: Vec<FiberStack>,
     bytes: usize,
     most_idle: usize,
     /// Stacks that were made.
@@ -120,25 +120,25 @@ impl Stacks {
     /// # Errors
     /// Lack of memory or of mappings (`vm.max_map_count`).
     #[inline]
-    pub(crate) fn take(&mut self) -> io::Result<Stack> {
+    pub(crate) fn take(&mut self) -> io::Result<FiberStack> {
         match self.idle.pop() {
             Some(stack) => Ok(stack),
             None => {
                 self.made = self.made.wrapping_add(1);
-                Stack::map(self.bytes, self.made)
+                FiberStack::map(self.bytes, self.made)
             }
         }
     }
 
     #[inline]
-    pub(crate) fn put(&mut self, stack: Stack) {
+    pub(crate) fn put(&mut self, stack: FiberStack) {
         if self.idle.len() < self.most_idle {
             self.idle.push(stack);
         }
     }
 
     pub(crate) fn deepest_bytes(&self) -> usize {
-        self.idle.iter().map(Stack::used_bytes).max().unwrap_or(0)
+        self.idle.iter().map(FiberStack::used_bytes).max().unwrap_or(0)
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_depth_is_found() {
-        let stack = Stack::map(32 << 10, 3).unwrap();
+        let stack = FiberStack::map(32 << 10, 3).unwrap();
         assert_eq!(stack.used_bytes(), 0);
         let at = stack.base().get() - 5_000 / 8 * 8;
         // SAFETY: within the stack, above its guard.
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_size_nobody_has_is_an_error() {
-        assert!(Stack::map(usize::MAX - 4096, 0).is_err());
-        assert!(Stack::map(usize::MAX / 2, 0).is_err());
+        assert!(FiberStack::map(usize::MAX - 4096, 0).is_err());
+        assert!(FiberStack::map(usize::MAX / 2, 0).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Several scheduler threads.
 
 use crate::join::{Fiber, Packet};
-use crate::remote::{Message, Remote};
+use crate::remote::{Remote, SchedulerMessage};
 use crate::scheduler::{Options, Scheduler};
 use std::io;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Schedulers {
         let remote = &self.remotes[index % self.remotes.len()];
         let packet = Packet::new();
         let fiber = Fiber::new(Arc::clone(&packet), Arc::clone(remote));
-        remote.post(Message::Call(Box::new(move |core| {
+        remote.post(SchedulerMessage::Call(Box::new(move |core| {
             // without memory the promise is dropped, and so is told
             if let Ok(entry) = core.create_joined(&packet, f) {
                 core.make_ready(entry);
@@ -78,7 +78,7 @@ impl Schedulers {
 impl Drop for Schedulers {
     fn drop(&mut self) {
         for remote in &self.remotes {
-            remote.post(Message::Call(Box::new(|core| core.closing.set(true))));
+            remote.post(SchedulerMessage::Call(Box::new(|core| core.closing.set(true))));
         }
         for thread in self.threads.drain(..) {
             // a fiber's panic ends with the fiber

@@ -23,8 +23,8 @@ fn is_to_fail(name: &str) -> bool {
 
 #[inline(never)]
 fn deeper(depth: u64) -> u64 {
-    let room = std::hint::black_box([depth; 64]);
-    if depth == u64::MAX { 0 } else { deeper(depth + 1) + room[(depth % 64) as usize] }
+    let frame = std::hint::black_box([depth; 64]);
+    if depth == u64::MAX { 0 } else { deeper(depth + 1) + frame[(depth % 64) as usize] }
 }
 
 fn run(f: impl FnOnce() + 'static) {

@@ -11,7 +11,7 @@ use crate::types::{
     MARK_STOP, SAYS_ACTION, SAYS_LIMIT, Says,
 };
 use crate::{Family, GateError};
-use forebay_policy::Phase;
+use forebay_policy::JudgePhase;
 use forebay_policy::Policy;
 use forebay_policy::endpoint::{Addresses, Endpoint};
 use forebay_policy::rule::{Limit, Rule};
@@ -114,7 +114,7 @@ fn says(rule: &Rule, slot: &mut impl FnMut(&str) -> Option<u32>) -> Says {
     if rule.stop {
         says.marks |= MARK_STOP;
     }
-    says.marks |= rule.when.from(Phase::Connection).number() << DEGREE_SHIFT & MARK_DEGREE;
+    says.marks |= rule.when.from(JudgePhase::Connection).number() << DEGREE_SHIFT & MARK_DEGREE;
     let mut needs_slot = false;
     if rule.action.is_some() {
         says.says |= SAYS_ACTION;

@@ -3,7 +3,7 @@
 //! Prints nanoseconds per head, best and median of some rounds. With a number as argument it only
 //! parses each head that many times, for `valgrind --tool=callgrind`.
 
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -27,11 +27,11 @@ const LONG: &[u8] = b"GET /assets/styles/main.css?v=17 HTTP/1.1\r\n\
     If-None-Match: \"1f2e3d4c-5b6a-79880\"\r\n\r\n";
 
 fn parse(bytes: &[u8], times: u32) {
-    let limits = Limits::default();
+    let limits = HeadLimits::default();
     for _ in 0..times {
         let mut lines = Lines::new();
         match Head::parse(black_box(bytes), &mut lines, &limits) {
-            Ok(Parsed::Complete(head)) => drop(black_box(head)),
+            Ok(ParsedHead::Complete(head)) => drop(black_box(head)),
             other => unreachable!("a complete head gave {other:?}"),
         }
     }

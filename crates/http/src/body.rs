@@ -1,6 +1,6 @@
 //! Bodies of messages: taken apart as they arrive, and framed as they leave (RFC 9112 §6 and §7).
 //!
-//! A [`Decoder`] is given bytes in pieces of any size and says which of them are data; what its
+//! A [`BodyDecoder`] is given bytes in pieces of any size and says which of them are data; what its
 //! caller does with the data, or whether it drops it, is the caller's matter. An [`Encoder`] writes
 //! data with the framing it needs. Neither keeps data, reads a clock or knows a socket.
 //!
@@ -12,9 +12,9 @@
 //! | `encode.rs` | the way out |
 //!
 //! ```
-//! use forebay_http::body::{Decoder, Encoder, Trailers};
+//! use forebay_http::body::{BodyDecoder, Encoder, Trailers};
 //! use forebay_http::framing::Framing;
-//! use forebay_http::head::Limits;
+//! use forebay_http::head::HeadLimits;
 //!
 //! let mut sent = Vec::new();
 //! let mut encoder = Encoder::chunked();
@@ -23,8 +23,8 @@
 //! assert_eq!(sent, b"5\r\nhello\r\n0\r\n\r\n");
 //!
 //! let allowance = 1024;
-//! let limits = Limits::default();
-//! let mut decoder = Decoder::new(Framing::Chunked, allowance, Trailers::Discard, &limits)?;
+//! let limits = HeadLimits::default();
+//! let mut decoder = BodyDecoder::new(Framing::Chunked, allowance, Trailers::Discard, &limits)?;
 //! let (mut rest, mut data) = (sent.as_slice(), Vec::new());
 //! while !rest.is_empty() && !decoder.is_done() {
 //!     let decoded = decoder.next(rest)?;
@@ -42,7 +42,7 @@ mod encode;
 mod trailers;
 
 pub use chunk_line::{CHUNK_LINE_BYTES, EXTENSION_BYTES};
-pub use decode::{Decoded, Decoder};
+pub use decode::{BodyDecoder, DecodedPiece};
 pub use encode::{EncodeError, Encoder};
 pub use trailers::Trailers;
 

@@ -1,6 +1,6 @@
 //! How the body of a request is framed (RFC 9112 §6). [`body`](crate::body) finds where it ends.
 
-use crate::head::{Error, Version};
+use crate::head::{HeadError, Version};
 
 /// How the body of a request is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,17 +30,17 @@ pub(crate) fn number(value: &[u8]) -> Result<u64, &'static str> {
 }
 
 impl Lengths {
-    pub(crate) fn content_length(&mut self, value: &[u8]) -> Result<(), Error> {
+    pub(crate) fn content_length(&mut self, value: &[u8]) -> Result<(), HeadError> {
         if self.content_length.is_some() {
-            return Err(Error::Malformed("Content-Length is repeated"));
+            return Err(HeadError::Malformed("Content-Length is repeated"));
         }
-        self.content_length = Some(number(value).map_err(Error::Malformed)?);
+        self.content_length = Some(number(value).map_err(HeadError::Malformed)?);
         Ok(())
     }
 
-    pub(crate) fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Error> {
+    pub(crate) fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), HeadError> {
         if self.chunked {
-            return Err(Error::Malformed("Transfer-Encoding is repeated"));
+            return Err(HeadError::Malformed("Transfer-Encoding is repeated"));
         }
         let codings = || value.split(|&b| b == b',').map(<[u8]>::trim_ascii);
         let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
@@ -48,22 +48,22 @@ impl Lengths {
             Some(0) if codings().count() == 1 => self.chunked = true,
             // where such a body ends cannot be told (RFC 9112 §6.3)
             Some(at) if at + 1 < codings().count() => {
-                return Err(Error::Malformed("chunked is not the last transfer coding"));
+                return Err(HeadError::Malformed("chunked is not the last transfer coding"));
             }
-            _ => return Err(Error::TransferCoding),
+            _ => return Err(HeadError::TransferCoding),
         }
         Ok(())
     }
 
     /// RFC 9112 §6.1 and §6.3: a message with both lengths, or a transfer coding in HTTP/1.0, may
     /// be an attempt to smuggle a request and is refused.
-    pub(crate) fn framing(&self, version: Version) -> Result<Framing, Error> {
+    pub(crate) fn framing(&self, version: Version) -> Result<Framing, HeadError> {
         match (self.chunked, self.content_length) {
             (true, Some(_)) => {
-                Err(Error::Malformed("both Content-Length and Transfer-Encoding are given"))
+                Err(HeadError::Malformed("both Content-Length and Transfer-Encoding are given"))
             }
             (true, None) if version == Version::Http10 => {
-                Err(Error::Malformed("HTTP/1.0 has no Transfer-Encoding"))
+                Err(HeadError::Malformed("HTTP/1.0 has no Transfer-Encoding"))
             }
             (true, None) => Ok(Framing::Chunked),
             (false, Some(0)) | (false, None) => Ok(Framing::None),

@@ -5,7 +5,7 @@ mod name;
 
 use crate::framing::{self, Framing};
 pub use crate::owned::FieldSpan;
-pub use error::Error;
+pub use error::HeadError;
 use error::refused;
 pub use name::Name;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ pub const MOST_LINES: usize = 128;
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HeadLimits {
     /// Bytes of the whole head, the empty line included.
     pub head_bytes: usize,
     /// Field lines, at most [`MOST_LINES`].
@@ -24,9 +24,9 @@ pub struct Limits {
     pub target_bytes: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { head_bytes: 16 * 1024, head_lines: 100, target_bytes: 8 * 1024 }
+impl Default for HeadLimits {
+    fn default() -> HeadLimits {
+        HeadLimits { head_bytes: 16 * 1024, head_lines: 100, target_bytes: 8 * 1024 }
     }
 }
 
@@ -133,7 +133,7 @@ impl Default for Lines<'_> {
 
 /// What the bytes held.
 #[derive(Debug)]
-pub enum Parsed<'h> {
+pub enum ParsedHead<'h> {
     /// A whole head.
     Complete(Head<'h>),
     /// The beginning of one; more bytes are needed.
@@ -176,7 +176,7 @@ pub struct Head<'h> {
 impl<'h> Head<'h> {
     /// The head of a request that is like this one but for its method and its target, and has no body.
     #[must_use]
-    pub fn redirected(&self, method: Method, target: Target<'h>) -> Head<'h> {
+    pub fn redirected(&self, method: Method, target: RequestTarget<'h>) -> Head<'h> {
         let method_text = match method {
             Method::Head => "HEAD",
             Method::Get => "GET",
@@ -199,7 +199,7 @@ impl<'h> Head<'h> {
 
 /// What is asked for: a path, still percent-encoded, and what follows the first `?`.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'h> {
+pub struct RequestTarget<'h> {
     /// The path.
     pub path: &'h [u8],
     /// The query.
@@ -216,7 +216,7 @@ pub(crate) enum FieldLines<'h> {
 /// A head that did not come as text, in the terms of HTTP/2: taken apart and free of bytes that no field
 /// may have, lengths and hosts that contradict one another, and fields about the connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Decoded<'h> {
+pub struct DecodedHead<'h> {
     /// `:method`
     pub method: &'h str,
     /// `:protocol`, with which the method is CONNECT.
@@ -269,12 +269,12 @@ impl<'h> Head<'h> {
     /// white space before a colon, folded lines, repeated or conflicting lengths are errors.
     ///
     /// # Errors
-    /// An [`Error`] as soon as the bytes cannot become an acceptable head.
+    /// A [`HeadError`] as soon as the bytes cannot become an acceptable head.
     pub fn parse(
         bytes: &'h [u8],
         lines: &'h mut Lines<'h>,
-        limits: &Limits,
-    ) -> Result<Parsed<'h>, Error> {
+        limits: &HeadLimits,
+    ) -> Result<ParsedHead<'h>, HeadError> {
         let most_lines = limits.head_lines.min(MOST_LINES);
         let window = &bytes[..bytes.len().min(limits.head_bytes)];
         let mut request = httparse::Request::new(&mut []);
@@ -292,7 +292,7 @@ impl<'h> Head<'h> {
         let (Some(method_text), Some(target), Some(minor)) =
             (request.method, request.path, request.version)
         else {
-            return Err(Error::Malformed("the request line is incomplete"));
+            return Err(HeadError::Malformed("the request line is incomplete"));
         };
         check_line_ends(&window[..len])?;
         let mut head = Head {
@@ -313,15 +313,15 @@ impl<'h> Head<'h> {
         };
         head.read_fields()?;
         head.read_target(limits)?;
-        Ok(Parsed::Complete(head))
+        Ok(ParsedHead::Complete(head))
     }
 
     /// A head that was decoded. An extended CONNECT becomes the GET that it stands for.
     ///
     /// # Errors
     /// As those of [`parse`](Head::parse).
-    pub fn decoded(parts: &Decoded<'h>, limits: &Limits) -> Result<Head<'h>, Error> {
-        let Decoded { method, target, authority, names, values, fields, .. } = *parts;
+    pub fn decoded(parts: &DecodedHead<'h>, limits: &HeadLimits) -> Result<Head<'h>, HeadError> {
+        let DecodedHead { method, target, authority, names, values, fields, .. } = *parts;
         let tunnel = parts.protocol.map(Tunnel::from_token);
         let method = if tunnel.is_some() { "GET" } else { method };
         let framing = match (parts.has_body, parts.content_length) {
@@ -351,23 +351,23 @@ impl<'h> Head<'h> {
             head.present |= 1 << name as u32;
             if name == Name::Expect {
                 if !value.eq_ignore_ascii_case(b"100-continue") {
-                    return Err(Error::Expectation);
+                    return Err(HeadError::Expectation);
                 }
                 head.expects_continue = tunnel.is_none();
             }
         }
         if authority.is_empty() {
-            return Err(Error::Malformed("Host is missing"));
+            return Err(HeadError::Malformed("Host is missing"));
         }
         check_authority(authority)?;
         let is_path = matches!(target, [b'/', ..] | b"*")
             && !target.iter().any(|b| *b <= b' ' || *b == 0x7f)
             && std::str::from_utf8(target).is_ok();
         if !is_path {
-            return Err(Error::Malformed("the target is not a path"));
+            return Err(HeadError::Malformed("the target is not a path"));
         }
         if target == b"*" && head.method != Method::Options {
-            return Err(Error::Malformed("the target is not a path"));
+            return Err(HeadError::Malformed("the target is not a path"));
         }
         head.read_target(limits)?;
         Ok(head)
@@ -400,7 +400,7 @@ impl<'h> Head<'h> {
         self.lines.iter()
     }
 
-    fn read_fields(&mut self) -> Result<(), Error> {
+    fn read_fields(&mut self) -> Result<(), HeadError> {
         let mut length = framing::Lengths::default();
         let mut connection = ConnectionField::default();
         let FieldLines::Received(lines) = self.lines else { return Ok(()) };
@@ -409,7 +409,7 @@ impl<'h> Head<'h> {
             let again = self.has(name);
             self.present |= 1 << name as u32;
             match name {
-                Name::Host if again => return Err(Error::Malformed("Host is repeated")),
+                Name::Host if again => return Err(HeadError::Malformed("Host is repeated")),
                 Name::Host => {
                     check_authority(line.value)?;
                     self.authority = line.value;
@@ -421,12 +421,14 @@ impl<'h> Head<'h> {
                     self.expects_continue = self.version == Version::Http11;
                 }
                 // An HTTP/1.0 client cannot expect anything (RFC 9110 §10.1.1).
-                Name::Expect if self.version == Version::Http11 => return Err(Error::Expectation),
+                Name::Expect if self.version == Version::Http11 => {
+                    return Err(HeadError::Expectation);
+                }
                 _ => {}
             }
         }
         if self.version == Version::Http11 && !self.has(Name::Host) {
-            return Err(Error::Malformed("Host is missing"));
+            return Err(HeadError::Malformed("Host is missing"));
         }
         self.framing = length.framing(self.version)?;
         // RFC 9112 §9.3
@@ -435,12 +437,12 @@ impl<'h> Head<'h> {
         Ok(())
     }
 
-    fn read_target(&mut self, limits: &Limits) -> Result<(), Error> {
+    fn read_target(&mut self, limits: &HeadLimits) -> Result<(), HeadError> {
         if self.target.len() > limits.target_bytes {
-            return Err(Error::TargetTooLong);
+            return Err(HeadError::TargetTooLong);
         }
         if memchr::memchr(b'#', self.target).is_some() {
-            return Err(Error::Malformed("the target has a fragment"));
+            return Err(HeadError::Malformed("the target has a fragment"));
         }
         if self.method == Method::Connect {
             self.authority = self.target;
@@ -461,18 +463,18 @@ impl<'h> Head<'h> {
     }
 
     /// `http://authority/path?query` (RFC 9112 §3.2.2); returns what follows the authority.
-    fn read_absolute(&mut self, target: &'h [u8]) -> Result<&'h [u8], Error> {
+    fn read_absolute(&mut self, target: &'h [u8]) -> Result<&'h [u8], HeadError> {
         let scheme = b"http://";
         let Some((start, rest)) = target.split_at_checked(scheme.len()) else {
-            return Err(Error::Malformed("the target is neither a path nor an http URL"));
+            return Err(HeadError::Malformed("the target is neither a path nor an http URL"));
         };
         if !start.eq_ignore_ascii_case(scheme) {
-            return Err(Error::Malformed("the target is neither a path nor an http URL"));
+            return Err(HeadError::Malformed("the target is neither a path nor an http URL"));
         }
         let end = rest.iter().position(|&b| b == b'/' || b == b'?').unwrap_or(rest.len());
         let (authority, origin) = rest.split_at(end);
         if authority.is_empty() {
-            return Err(Error::Malformed("the target's host is empty"));
+            return Err(HeadError::Malformed("the target's host is empty"));
         }
         check_authority(authority)?;
         self.authority = authority;
@@ -501,8 +503,8 @@ impl ConnectionField {
 }
 
 /// `uri-host [ ":" port ]` (RFC 9110 §4.2.3); user information is not allowed in requests.
-fn check_authority(authority: &[u8]) -> Result<(), Error> {
-    let wrong = Err(Error::Malformed("Host is not a host and port"));
+fn check_authority(authority: &[u8]) -> Result<(), HeadError> {
+    let wrong = Err(HeadError::Malformed("Host is not a host and port"));
     let port = match authority {
         [b'[', ..] => {
             let Some(end) = memchr::memchr(b']', authority) else { return wrong };
@@ -546,29 +548,41 @@ const fn is_reg_name(byte: u8) -> bool {
 
 /// Every line must end in CR LF. httparse also takes a bare LF, which other parsers on the way may
 /// read differently.
-pub(crate) fn check_line_ends(head: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_line_ends(head: &[u8]) -> Result<(), HeadError> {
     let pairs = head.iter().zip(head.iter().skip(1));
     // without a way out of the loop, so that the compiler can look at many bytes at once
     let is_bare =
         |found: bool, (&before, &byte): (&u8, &u8)| found | (byte == b'\n' && before != b'\r');
     if head.first() == Some(&b'\n') || pairs.fold(false, is_bare) {
-        return Err(Error::Malformed("a line ends in a bare LF"));
+        return Err(HeadError::Malformed("a line ends in a bare LF"));
     }
     Ok(())
 }
 
-fn partial<'h>(window: &[u8], bytes: &[u8], limits: &Limits) -> Result<Parsed<'h>, Error> {
+fn partial<'h>(
+    window: &[u8],
+    bytes: &[u8],
+    limits: &HeadLimits,
+) -> Result<ParsedHead<'h>, HeadError> {
     check_line_ends(window)?;
     let in_request_line = memchr::memchr(b'\n', window.trim_ascii_start()).is_none();
     if bytes.len() >= limits.head_bytes {
-        return Err(if in_request_line { Error::TargetTooLong } else { Error::HeadTooLarge });
+        return Err(if in_request_line {
+            HeadError::TargetTooLong
+        } else {
+            HeadError::HeadTooLarge
+        });
     }
-    Ok(Parsed::Partial)
+    Ok(ParsedHead::Partial)
 }
 
 /// `HTTP/` digit `.` digit of another version is 505, all else 400; undecided while it may become
 /// either, so that the answer does not depend on how the bytes arrive.
-fn other_version<'h>(window: &[u8], bytes: &[u8], limits: &Limits) -> Result<Parsed<'h>, Error> {
+fn other_version<'h>(
+    window: &[u8],
+    bytes: &[u8],
+    limits: &HeadLimits,
+) -> Result<ParsedHead<'h>, HeadError> {
     const SHAPE: &[u8; 8] = b"HTTP/0.0";
     let text = window.trim_ascii_start();
     let line_end = text.iter().position(|b| matches!(b, b'\r' | b'\n'));
@@ -580,9 +594,9 @@ fn other_version<'h>(window: &[u8], bytes: &[u8], limits: &Limits) -> Result<Par
         shape => byte == shape,
     });
     match version.len() {
-        8 if fits => Err(Error::Version),
+        8 if fits => Err(HeadError::Version),
         0..8 if fits && line_end.is_none() => partial(window, bytes, limits),
-        _ => Err(Error::Malformed("the version is malformed")),
+        _ => Err(HeadError::Malformed("the version is malformed")),
     }
 }
 

@@ -27,11 +27,11 @@
 //! HTTP/2 is another crate.
 //!
 //! ```
-//! use forebay_http::head::{Head, Limits, Lines, Method, Parsed};
+//! use forebay_http::head::{Head, HeadLimits, Lines, Method, ParsedHead};
 //!
 //! let bytes = b"GET /index.html HTTP/1.1\r\nHost: example.com\r\n\r\n";
 //! let mut lines = Lines::new();
-//! let Ok(Parsed::Complete(head)) = Head::parse(bytes, &mut lines, &Limits::default()) else {
+//! let Ok(ParsedHead::Complete(head)) = Head::parse(bytes, &mut lines, &HeadLimits::default()) else {
 //!     unreachable!()
 //! };
 //! assert_eq!(head.method, Method::Get);

@@ -7,12 +7,12 @@ use std::ops::Range;
 
 /// Where something stands in one of the two buffers, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct OwnedSpan {
     start: u32,
     end: u32,
 }
 
-impl Span {
+impl OwnedSpan {
     fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
@@ -21,14 +21,14 @@ impl Span {
 /// Where name and value of a field line stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSpan {
-    name: Span,
-    value: Span,
+    name: OwnedSpan,
+    value: OwnedSpan,
 }
 
 impl FieldSpan {
     /// A name in one buffer, and a value in another.
     pub fn new(name: Range<u32>, value: Range<u32>) -> FieldSpan {
-        let span = |range: Range<u32>| Span { start: range.start, end: range.end };
+        let span = |range: Range<u32>| OwnedSpan { start: range.start, end: range.end };
         FieldSpan { name: span(name), value: span(value) }
     }
 
@@ -55,11 +55,11 @@ pub struct OwnedHead {
 /// Where the parts of the request line stand, and which host is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Places {
-    method: Span,
-    target: Span,
-    path: Span,
-    query: Option<Span>,
-    authority: Span,
+    method: OwnedSpan,
+    target: OwnedSpan,
+    path: OwnedSpan,
+    query: Option<OwnedSpan>,
+    authority: OwnedSpan,
 }
 
 /// What was worked out of the fields.
@@ -76,7 +76,7 @@ struct Flags {
 
 /// Why bytes are no [encoded](OwnedHead::encode) head: they are cut short, or their writer is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damaged;
+pub struct DamagedHead;
 
 impl OwnedHead {
     /// Keeps `head`, which was parsed from the front of `received`.
@@ -116,7 +116,7 @@ impl OwnedHead {
     /// The head as it was parsed.
     pub fn view(&self) -> Head<'_> {
         let OwnedHead { bytes, names, fields, places, flags, len } = self;
-        let part = |span: Span| &bytes[span.range()];
+        let part = |span: OwnedSpan| &bytes[span.range()];
         Head {
             method: flags.method,
             method_text: &names[places.method.range()],
@@ -174,14 +174,14 @@ impl OwnedHead {
         let said = u64::from(flags.keep_alive) | u64::from(flags.expects_continue) << 1;
         number(said | tunnel << 2);
         number(u64::from(flags.present));
-        let mut span = |span: Span| number(u64::from(span.start) << 32 | u64::from(span.end));
+        let mut span = |span: OwnedSpan| number(u64::from(span.start) << 32 | u64::from(span.end));
         let Places { method, target, path, query, authority } = *places;
-        let no_query = Span { start: u32::MAX, end: 0 };
+        let no_query = OwnedSpan { start: u32::MAX, end: 0 };
         [method, target, path, query.unwrap_or(no_query), authority]
             .into_iter()
             .for_each(&mut span);
         number(fields.len() as u64);
-        let mut span = |span: Span| number(u64::from(span.start) << 32 | u64::from(span.end));
+        let mut span = |span: OwnedSpan| number(u64::from(span.start) << 32 | u64::from(span.end));
         fields.iter().flat_map(|field| [field.name, field.value]).for_each(&mut span);
         number(names.len() as u64);
         number(bytes.len() as u64);
@@ -192,47 +192,47 @@ impl OwnedHead {
     /// Reads what [`encode`](OwnedHead::encode) wrote at the front of `bytes`, and says how long it is.
     ///
     /// # Errors
-    /// [`Damaged`] if a part is missing or a place lies outside.
-    pub fn decode(bytes: &[u8]) -> Result<(OwnedHead, usize), Damaged> {
+    /// [`DamagedHead`] if a part is missing or a place lies outside.
+    pub fn decode(bytes: &[u8]) -> Result<(OwnedHead, usize), DamagedHead> {
         let mut read = Read { bytes, at: 0 };
         let len = read.size()?;
         let framing = match (read.number()?, read.number()?) {
             (0, _) => Framing::None,
             (1, bytes) => Framing::Sized(bytes),
             (2, _) => Framing::Chunked,
-            _ => return Err(Damaged),
+            _ => return Err(DamagedHead),
         };
         let version = match read.number()? {
             10 => Version::Http10,
             11 => Version::Http11,
             20 => Version::Http2,
-            _ => return Err(Damaged),
+            _ => return Err(DamagedHead),
         };
         let said = read.number()?;
-        let present = u32::try_from(read.number()?).map_err(|_| Damaged)?;
+        let present = u32::try_from(read.number()?).map_err(|_| DamagedHead)?;
         let [method, target, path] = [read.span()?, read.span()?, read.span()?];
         let query = Some(read.span()?).filter(|span| span.start != u32::MAX);
         let authority = read.span()?;
         let count = read.size()?;
         if count > read.left() {
-            return Err(Damaged);
+            return Err(DamagedHead);
         }
         let fields: Result<Box<[_]>, _> =
             (0..count).map(|_| Ok(FieldSpan { name: read.span()?, value: read.span()? })).collect();
         let fields = fields?;
         let (names_len, bytes_len) = (read.size()?, read.size()?);
-        let names = std::str::from_utf8(read.take(names_len)?).map_err(|_| Damaged)?;
+        let names = std::str::from_utf8(read.take(names_len)?).map_err(|_| DamagedHead)?;
         let kept = read.take(bytes_len)?;
         let places = Places { method, target, path, query, authority };
-        let in_names = |span: &Span| names.get(span.range()).is_some();
-        let in_bytes = |span: &Span| kept.get(span.range()).is_some();
+        let in_names = |span: &OwnedSpan| names.get(span.range()).is_some();
+        let in_bytes = |span: &OwnedSpan| kept.get(span.range()).is_some();
         let parts = [target, path, authority].into_iter().chain(query);
         let is_whole = in_names(&method)
             && parts.into_iter().all(|span| in_bytes(&span))
             && fields.iter().all(|field| in_names(&field.name) && in_bytes(&field.value))
             && len <= kept.len();
         if !is_whole {
-            return Err(Damaged);
+            return Err(DamagedHead);
         }
         let flags = Flags {
             method: Method::from_token(&names[method.range()]),
@@ -244,7 +244,7 @@ impl OwnedHead {
                 0 => None,
                 1 => Some(Tunnel::WebSocket),
                 2 => Some(Tunnel::Unknown),
-                _ => return Err(Damaged),
+                _ => return Err(DamagedHead),
             },
             present,
         };
@@ -262,14 +262,14 @@ struct Keep<'h> {
 }
 
 impl Keep<'_> {
-    fn name(&mut self, name: &str) -> Span {
+    fn name(&mut self, name: &str) -> OwnedSpan {
         let start = self.names.len() as u32;
         self.names.push_str(name);
-        Span { start, end: self.names.len() as u32 }
+        OwnedSpan { start, end: self.names.len() as u32 }
     }
 
     /// A part of the received bytes is found by its address; anything else is added.
-    fn part(&mut self, part: &[u8]) -> Span {
+    fn part(&mut self, part: &[u8]) -> OwnedSpan {
         let offset = (part.as_ptr() as usize).wrapping_sub(self.received.as_ptr() as usize);
         let is_inside = offset <= self.received.len() && part.len() <= self.received.len() - offset;
         let start = match is_inside {
@@ -279,7 +279,7 @@ impl Keep<'_> {
                 self.bytes.len() - part.len()
             }
         };
-        Span { start: start as u32, end: (start + part.len()) as u32 }
+        OwnedSpan { start: start as u32, end: (start + part.len()) as u32 }
     }
 }
 
@@ -294,37 +294,37 @@ impl<'b> Read<'b> {
         self.bytes.len() - self.at
     }
 
-    fn take(&mut self, count: usize) -> Result<&'b [u8], Damaged> {
-        let end = self.at.checked_add(count).ok_or(Damaged)?;
-        let taken = self.bytes.get(self.at..end).ok_or(Damaged)?;
+    fn take(&mut self, count: usize) -> Result<&'b [u8], DamagedHead> {
+        let end = self.at.checked_add(count).ok_or(DamagedHead)?;
+        let taken = self.bytes.get(self.at..end).ok_or(DamagedHead)?;
         self.at = end;
         Ok(taken)
     }
 
-    fn number(&mut self) -> Result<u64, Damaged> {
-        let bytes = self.take(8)?.try_into().map_err(|_| Damaged)?;
+    fn number(&mut self) -> Result<u64, DamagedHead> {
+        let bytes = self.take(8)?.try_into().map_err(|_| DamagedHead)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    fn size(&mut self) -> Result<usize, Damaged> {
-        usize::try_from(self.number()?).map_err(|_| Damaged)
+    fn size(&mut self) -> Result<usize, DamagedHead> {
+        usize::try_from(self.number()?).map_err(|_| DamagedHead)
     }
 
-    fn span(&mut self) -> Result<Span, Damaged> {
+    fn span(&mut self) -> Result<OwnedSpan, DamagedHead> {
         let number = self.number()?;
-        Ok(Span { start: (number >> 32) as u32, end: number as u32 })
+        Ok(OwnedSpan { start: (number >> 32) as u32, end: number as u32 })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::head::{Limits, Lines, Parsed};
+    use crate::head::{HeadLimits, Lines, ParsedHead};
 
     fn owned(text: &str) -> OwnedHead {
         let mut lines = Lines::new();
-        let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-        let Ok(Parsed::Complete(head)) = parsed else { panic!("{text}: {parsed:?}") };
+        let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+        let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{text}: {parsed:?}") };
         let owned = OwnedHead::new(&head, text.as_bytes());
         assert_eq!(format!("{:?}", parts(&owned.view())), format!("{:?}", parts(&head)));
         owned
@@ -365,7 +365,7 @@ mod tests {
             head.encode(&mut encoded);
             let len = encoded.len();
             for end in 0..len {
-                assert_eq!(OwnedHead::decode(&encoded[..end]), Err(Damaged), "{end}");
+                assert_eq!(OwnedHead::decode(&encoded[..end]), Err(DamagedHead), "{end}");
             }
             encoded.extend_from_slice(b"next");
             assert_eq!(OwnedHead::decode(&encoded), Ok((head, len)));

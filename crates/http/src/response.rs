@@ -8,22 +8,22 @@ use crate::head::{self, ConnectionField, FieldSpan, Lines, MOST_LINES, Version};
 
 /// How large the head of an answer may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ResponseHeadLimits {
     /// Bytes of the whole head, the empty line included.
     pub head_bytes: usize,
     /// Field lines, at most [`MOST_LINES`].
     pub head_lines: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { head_bytes: 64 * 1024, head_lines: MOST_LINES }
+impl Default for ResponseHeadLimits {
+    fn default() -> ResponseHeadLimits {
+        ResponseHeadLimits { head_bytes: 64 * 1024, head_lines: MOST_LINES }
     }
 }
 
 /// What the request was, as far as it decides what may come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ResponseContext {
     /// It was HEAD: no body comes, whatever the fields say.
     pub is_head: bool,
     /// It has asked for another protocol.
@@ -32,7 +32,7 @@ pub struct Asked {
 
 /// What follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum BodyFraming {
     /// Nothing.
     None,
     /// Exactly this many bytes.
@@ -47,26 +47,26 @@ pub enum Body {
 
 /// Why a head was refused. All of it is the fault of the server that has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum ResponseError {
     /// The bytes are no answer of HTTP/1; says what is wrong with them.
     Malformed(&'static str),
     /// The head is longer than allowed or has too many lines.
     TooLarge,
 }
 
-impl Error {
+impl ResponseError {
     /// What is wrong, in a few words.
     pub fn reason(self) -> &'static str {
         match self {
-            Error::Malformed(what) => what,
-            Error::TooLarge => "the head of the answer is too large",
+            ResponseError::Malformed(what) => what,
+            ResponseError::TooLarge => "the head of the answer is too large",
         }
     }
 }
 
 /// What the bytes held.
 #[derive(Debug)]
-pub enum Parsed<'h> {
+pub enum ParsedResponse<'h> {
     /// A whole head.
     Complete(Response<'h>),
     /// The beginning of one; more bytes are needed.
@@ -84,7 +84,7 @@ pub struct Response<'h> {
     /// HTTP/1.0 or HTTP/1.1.
     pub version: Version,
     /// What follows.
-    pub body: Body,
+    pub body: BodyFraming,
     /// What `Content-Length` says, if it is there: of an answer without a body, how long it would be.
     pub content_length: Option<u64>,
     /// Whether another request may be sent on the connection when this answer is over.
@@ -124,7 +124,7 @@ impl<'h> FieldLines<'h> {
 pub struct KeptResponse {
     status: u16,
     version: Version,
-    body: Body,
+    body: BodyFraming,
     content_length: Option<u64>,
     keep_alive: bool,
     len: usize,
@@ -156,17 +156,17 @@ impl<'h> Response<'h> {
     /// than chunked, one in HTTP/1.0, and another protocol that was not asked for.
     ///
     /// # Errors
-    /// An [`Error`] as soon as the bytes cannot become an acceptable head.
+    /// A [`ResponseError`] as soon as the bytes cannot become an acceptable head.
     pub fn parse(
         bytes: &'h [u8],
         lines: &'h mut Lines<'h>,
-        asked: Asked,
-        limits: &Limits,
-    ) -> Result<Parsed<'h>, Error> {
+        asked: ResponseContext,
+        limits: &ResponseHeadLimits,
+    ) -> Result<ParsedResponse<'h>, ResponseError> {
         const START: &[u8] = b"HTTP/1.";
         let known = bytes.len().min(START.len());
         if bytes[..known] != START[..known] {
-            return Err(Error::Malformed("it is no answer of HTTP/1"));
+            return Err(ResponseError::Malformed("it is no answer of HTTP/1"));
         }
         let window = &bytes[..bytes.len().min(limits.head_bytes)];
         let mut response = httparse::Response::new(&mut []);
@@ -180,31 +180,31 @@ impl<'h> Response<'h> {
             Ok(httparse::Status::Partial) => {
                 check_line_ends(window)?;
                 return match bytes.len() >= limits.head_bytes {
-                    true => Err(Error::TooLarge),
-                    false => Ok(Parsed::Partial),
+                    true => Err(ResponseError::TooLarge),
+                    false => Ok(ParsedResponse::Partial),
                 };
             }
             Err(error) => return Err(refused(error)),
         };
         check_line_ends(&window[..len])?;
         let (Some(code), Some(minor)) = (response.code, response.version) else {
-            return Err(Error::Malformed("the status line is incomplete"));
+            return Err(ResponseError::Malformed("the status line is incomplete"));
         };
         if !(100..600).contains(&code) {
-            return Err(Error::Malformed("there is no such status"));
+            return Err(ResponseError::Malformed("there is no such status"));
         }
         let mut head = Response {
             status: code,
             reason: response.reason.unwrap_or_default(),
             version: if minor == 0 { Version::Http10 } else { Version::Http11 },
-            body: Body::None,
+            body: BodyFraming::None,
             content_length: None,
             keep_alive: false,
             len,
             lines: FieldLines::Received(response.headers),
         };
         head.read_fields(response.headers, asked)?;
-        Ok(Parsed::Complete(head))
+        Ok(ParsedResponse::Complete(head))
     }
 
     /// Whether another answer to the same request follows.
@@ -251,8 +251,12 @@ impl<'h> Response<'h> {
         fields.filter(move |(text, _)| text.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    fn read_fields(&mut self, lines: &[httparse::Header<'_>], asked: Asked) -> Result<(), Error> {
-        let wrong = |what| Err(Error::Malformed(what));
+    fn read_fields(
+        &mut self,
+        lines: &[httparse::Header<'_>],
+        asked: ResponseContext,
+    ) -> Result<(), ResponseError> {
+        let wrong = |what| Err(ResponseError::Malformed(what));
         let mut connection = ConnectionField::default();
         let (mut is_chunked, mut upgrade) = (false, false);
         for line in lines {
@@ -261,7 +265,7 @@ impl<'h> Response<'h> {
                 7 if is("upgrade") => upgrade = true,
                 10 if is("connection") => connection.read(line.value),
                 14 if is("content-length") => {
-                    let length = number(line.value).map_err(Error::Malformed)?;
+                    let length = number(line.value).map_err(ResponseError::Malformed)?;
                     if self.content_length.is_some_and(|other| other != length) {
                         return wrong("Content-Length is given twice, and differs");
                     }
@@ -288,15 +292,15 @@ impl<'h> Response<'h> {
         // RFC 9112 §6.3
         self.body = match (self.status, self.content_length) {
             (101, _) if asked.upgrade && upgrade && self.version == Version::Http11 => {
-                Body::Upgraded
+                BodyFraming::Upgraded
             }
             (101, _) => return wrong("it changes to a protocol that was not asked for"),
-            (100..200 | 204 | 304, _) => Body::None,
-            _ if asked.is_head => Body::None,
-            _ if is_chunked => Body::Chunked,
-            (_, Some(0)) => Body::None,
-            (_, Some(length)) => Body::Sized(length),
-            (_, None) => Body::UntilClose,
+            (100..200 | 204 | 304, _) => BodyFraming::None,
+            _ if asked.is_head => BodyFraming::None,
+            _ if is_chunked => BodyFraming::Chunked,
+            (_, Some(0)) => BodyFraming::None,
+            (_, Some(length)) => BodyFraming::Sized(length),
+            (_, None) => BodyFraming::UntilClose,
         };
         // what must have no body and announces one may send it all the same (RFC 9110 §8.6)
         let is_contrary = matches!(self.status, 100..200 | 204)
@@ -304,19 +308,19 @@ impl<'h> Response<'h> {
         // RFC 9112 §9.3
         self.keep_alive = !connection.close
             && (self.version == Version::Http11 || connection.keep_alive)
-            && !matches!(self.body, Body::UntilClose | Body::Upgraded)
+            && !matches!(self.body, BodyFraming::UntilClose | BodyFraming::Upgraded)
             && !is_contrary;
         Ok(())
     }
 }
 
-fn check_line_ends(head: &[u8]) -> Result<(), Error> {
-    head::check_line_ends(head).map_err(|error| Error::Malformed(error.reason()))
+fn check_line_ends(head: &[u8]) -> Result<(), ResponseError> {
+    head::check_line_ends(head).map_err(|error| ResponseError::Malformed(error.reason()))
 }
 
-fn refused(error: httparse::Error) -> Error {
-    Error::Malformed(match error {
-        httparse::Error::TooManyHeaders => return Error::TooLarge,
+fn refused(error: httparse::Error) -> ResponseError {
+    ResponseError::Malformed(match error {
+        httparse::Error::TooManyHeaders => return ResponseError::TooLarge,
         httparse::Error::HeaderName => "a field name is malformed",
         httparse::Error::HeaderValue => "a field value has a forbidden byte",
         httparse::Error::NewLine => "a line does not end in CR LF",
@@ -330,16 +334,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const GET: Asked = Asked { is_head: false, upgrade: false };
-    const HEAD: Asked = Asked { is_head: true, upgrade: false };
-    const UPGRADE: Asked = Asked { is_head: false, upgrade: true };
+    const GET: ResponseContext = ResponseContext { is_head: false, upgrade: false };
+    const HEAD: ResponseContext = ResponseContext { is_head: true, upgrade: false };
+    const UPGRADE: ResponseContext = ResponseContext { is_head: false, upgrade: true };
 
     /// Status, what follows, and whether the connection is kept; or why not.
-    fn read(text: &str, asked: Asked) -> Result<Option<(u16, Body, bool)>, &'static str> {
+    fn read(
+        text: &str,
+        asked: ResponseContext,
+    ) -> Result<Option<(u16, BodyFraming, bool)>, &'static str> {
         let mut lines = Lines::new();
-        match Response::parse(text.as_bytes(), &mut lines, asked, &Limits::default()) {
-            Ok(Parsed::Partial) => Ok(None),
-            Ok(Parsed::Complete(head)) => {
+        match Response::parse(text.as_bytes(), &mut lines, asked, &ResponseHeadLimits::default()) {
+            Ok(ParsedResponse::Partial) => Ok(None),
+            Ok(ParsedResponse::Complete(head)) => {
                 assert_eq!(head.len, text.find("\r\n\r\n").unwrap() + 4);
                 Ok(Some((head.status, head.body, head.keep_alive)))
             }
@@ -350,37 +357,53 @@ mod tests {
     #[test]
     fn what_follows_a_head() {
         for (head, asked, expected) in [
-            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", GET, (200, Body::Sized(5), true)),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", GET, (200, Body::None, true)),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", HEAD, (200, Body::None, true)),
-            ("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n", GET, (200, Body::Chunked, true)),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n", HEAD, (200, Body::None, true)),
-            ("HTTP/1.1 200 OK\r\n", GET, (200, Body::UntilClose, false)),
-            ("HTTP/1.1 200\r\n", HEAD, (200, Body::None, true)),
-            ("HTTP/1.1 204 No Content\r\n", GET, (204, Body::None, true)),
-            ("HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n", GET, (204, Body::None, false)),
-            ("HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n", GET, (304, Body::None, true)),
-            ("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n", GET, (103, Body::None, true)),
-            ("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n", GET, (200, Body::Sized(1), false)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", GET, (200, BodyFraming::Sized(5), true)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", GET, (200, BodyFraming::None, true)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", HEAD, (200, BodyFraming::None, true)),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n",
+                GET,
+                (200, BodyFraming::Chunked, true),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n",
+                HEAD,
+                (200, BodyFraming::None, true),
+            ),
+            ("HTTP/1.1 200 OK\r\n", GET, (200, BodyFraming::UntilClose, false)),
+            ("HTTP/1.1 200\r\n", HEAD, (200, BodyFraming::None, true)),
+            ("HTTP/1.1 204 No Content\r\n", GET, (204, BodyFraming::None, true)),
+            (
+                "HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n",
+                GET,
+                (204, BodyFraming::None, false),
+            ),
+            (
+                "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n",
+                GET,
+                (304, BodyFraming::None, true),
+            ),
+            ("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n", GET, (103, BodyFraming::None, true)),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n", GET, (200, BodyFraming::Sized(1), false)),
             (
                 "HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n",
                 GET,
-                (200, Body::Sized(1), true),
+                (200, BodyFraming::Sized(1), true),
             ),
             (
                 "HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 1\r\n",
                 GET,
-                (200, Body::Sized(1), false),
+                (200, BodyFraming::Sized(1), false),
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nContent-Length: 7\r\n",
                 GET,
-                (200, Body::Sized(7), true),
+                (200, BodyFraming::Sized(7), true),
             ),
             (
                 "HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: upgrade\r\n",
                 UPGRADE,
-                (101, Body::Upgraded, false),
+                (101, BodyFraming::Upgraded, false),
             ),
         ] {
             assert_eq!(read(&format!("{head}\r\n"), asked), Ok(Some(expected)), "{head}");
@@ -392,7 +415,8 @@ mod tests {
         let text = b"HTTP/1.1 404 Not Here\r\nServer: a\r\nX-Empty:\r\nx-empty: \r\n\
                      Content-Length: 7\r\nLink: </a>\r\nlink:  b\xff \r\n\r\nmore";
         let mut lines = Lines::new();
-        let Ok(Parsed::Complete(head)) = Response::parse(text, &mut lines, GET, &Limits::default())
+        let Ok(ParsedResponse::Complete(head)) =
+            Response::parse(text, &mut lines, GET, &ResponseHeadLimits::default())
         else {
             panic!("it is whole")
         };
@@ -405,7 +429,7 @@ mod tests {
         assert_eq!(view.values("LINK").collect::<Vec<_>>(), [b"</a>".as_slice(), b"b\xff"]);
         assert_eq!(
             (view.status, view.body, view.content_length, view.keep_alive, view.len),
-            (404, Body::Sized(7), Some(7), true, text.len() - 4)
+            (404, BodyFraming::Sized(7), Some(7), true, text.len() - 4)
         );
         assert_eq!(view.keep(&moved), kept);
     }
@@ -472,17 +496,17 @@ mod tests {
 
     #[test]
     fn heads_are_bounded() {
-        let limits = Limits { head_bytes: 100, head_lines: 3 };
+        let limits = ResponseHeadLimits { head_bytes: 100, head_lines: 3 };
         let parse = |text: &str| {
             let mut lines = Lines::new();
             Response::parse(text.as_bytes(), &mut lines, GET, &limits).map(|_| ())
         };
         assert_eq!(parse("HTTP/1.1 200 OK\r\nA: b\r\nA: b\r\nA: b\r\n\r\n"), Ok(()));
         let four = "HTTP/1.1 200 OK\r\nA: b\r\nA: b\r\nA: b\r\nA: b\r\n\r\n";
-        assert_eq!(parse(four), Err(Error::TooLarge));
+        assert_eq!(parse(four), Err(ResponseError::TooLarge));
         let long = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(100));
         assert_eq!(parse(&long[..99]), Ok(()));
-        assert_eq!(parse(&long[..100]), Err(Error::TooLarge));
+        assert_eq!(parse(&long[..100]), Err(ResponseError::TooLarge));
     }
 
     proptest! {
@@ -506,7 +530,7 @@ mod tests {
             let mut text = if start { b"HTTP/1.1 200 OK\r\n".to_vec() } else { Vec::new() };
             text.extend_from_slice(&bytes);
             let mut lines = Lines::new();
-            let _ = Response::parse(&text, &mut lines, GET, &Limits::default());
+            let _ = Response::parse(&text, &mut lines, GET, &ResponseHeadLimits::default());
         }
     }
 }

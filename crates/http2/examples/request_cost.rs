@@ -6,8 +6,8 @@
 //! many turns, for `valgrind --tool=callgrind`.
 
 use forebay_http2::frame::{self, PREFACE, flag, kind};
-use forebay_http2::hpack::{Known, encode};
-use forebay_http2::{Connection, Event, Fields, Limits, Part};
+use forebay_http2::hpack::{KnownName, encode};
+use forebay_http2::{Connection, DecodedFields, Http2Event, Http2Limits, MessagePart};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ fn blocks(path: Path) -> (Vec<u8>, Vec<u8>) {
 
 struct Bench {
     connections: Vec<Connection>,
-    fields: Fields,
+    fields: DecodedFields,
     out: Vec<u8>,
     baked: Vec<u8>,
     next: Vec<u8>,
@@ -81,7 +81,7 @@ impl Bench {
         }
         let mut bench = Bench {
             connections: Vec::new(),
-            fields: Fields::default(),
+            fields: DecodedFields::default(),
             out: Vec::with_capacity(64 * 1024),
             baked,
             next,
@@ -89,7 +89,7 @@ impl Bench {
             stream: 3,
         };
         for _ in 0..CONNECTIONS {
-            let mut connection = Connection::server(Limits::default());
+            let mut connection = Connection::server(Http2Limits::default());
             let served =
                 serve(&mut connection, &start, &mut bench.fields, &bench.baked, &mut bench.out);
             assert_eq!(served, 1);
@@ -127,7 +127,7 @@ impl Bench {
 fn serve(
     connection: &mut Connection,
     mut input: &[u8],
-    fields: &mut Fields,
+    fields: &mut DecodedFields,
     baked: &[u8],
     out: &mut Vec<u8>,
 ) -> u32 {
@@ -137,14 +137,14 @@ fn serve(
         let received = connection.receive(input, fields, 0);
         input = &input[received.used..];
         match received.event {
-            Some(Event::Request { stream, .. }) => {
+            Some(Http2Event::Request { stream, .. }) => {
                 black_box(fields.path());
-                connection.head(out, stream, Part::Head, |block| {
+                connection.head(out, stream, MessagePart::Head, |block| {
                     encode::status(block, 200);
                     block.extend_from_slice(baked);
-                    encode::plain(block, Known::DATE, b"Mon, 21 Oct 2013 20:13:21 GMT");
+                    encode::plain(block, KnownName::DATE, b"Mon, 21 Oct 2013 20:13:21 GMT");
                 });
-                assert!(connection.room(stream) >= 1024);
+                assert!(connection.send_capacity(stream) >= 1024);
                 let header = connection.data(stream, 1024, true);
                 out.extend_from_slice(&header.unwrap_or_default());
                 served += 1;

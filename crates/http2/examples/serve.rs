@@ -9,7 +9,7 @@
 //! A thread for each connection, no time limits: it shows the order of calls and is no server.
 
 use forebay_http2::hpack::encode;
-use forebay_http2::{Connection, Event, Fields, Limits, Part};
+use forebay_http2::{Connection, DecodedFields, Http2Event, Http2Limits, MessagePart};
 use std::collections::HashMap;
 use std::io::{Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
@@ -31,7 +31,8 @@ fn main() -> Result<()> {
 
 fn serve(mut socket: TcpStream) -> Result<()> {
     socket.set_nodelay(true)?;
-    let (mut connection, mut fields) = (Connection::server(Limits::default()), Fields::default());
+    let (mut connection, mut fields) =
+        (Connection::server(Http2Limits::default()), DecodedFields::default());
     let (mut input, mut out) = (vec![0; 32 * 1024], Vec::new());
     // how much of each stream's page was sent
     let mut pages: HashMap<u32, usize> = HashMap::new();
@@ -55,21 +56,22 @@ fn serve(mut socket: TcpStream) -> Result<()> {
             used += received.used;
             let Some(event) = received.event else { break };
             match event {
-                Event::Request { stream, ends } | Event::TooLarge { stream, ends } => {
-                    let status = if matches!(event, Event::Request { .. }) { 200 } else { 431 };
+                Http2Event::Request { stream, ends } | Http2Event::TooLarge { stream, ends } => {
+                    let status =
+                        if matches!(event, Http2Event::Request { .. }) { 200 } else { 431 };
                     pages.insert(stream, 0);
                     if ends {
                         answer(&mut connection, &mut out, stream, status);
                     }
                 }
-                Event::Data { stream, bytes, ends } => {
+                Http2Event::Data { stream, bytes, ends } => {
                     connection.consumed(stream, bytes.len());
                     if ends {
                         answer(&mut connection, &mut out, stream, 200);
                     }
                 }
-                Event::Trailers { stream } => answer(&mut connection, &mut out, stream, 200),
-                Event::Reset { stream, .. } => drop(pages.remove(&stream)),
+                Http2Event::Trailers { stream } => answer(&mut connection, &mut out, stream, 200),
+                Http2Event::Reset { stream, .. } => drop(pages.remove(&stream)),
                 _ => {}
             }
         }
@@ -96,7 +98,7 @@ fn serve(mut socket: TcpStream) -> Result<()> {
 
 /// Writes the head, and has the page sent when its turn comes.
 fn answer(connection: &mut Connection, out: &mut Vec<u8>, stream: u32, status: u16) {
-    connection.head(out, stream, Part::Head, |block| {
+    connection.head(out, stream, MessagePart::Head, |block| {
         encode::status(block, status);
         encode::field(block, b"content-type", b"text/plain");
         encode::field(block, b"content-length", PAGE.len().to_string().as_bytes());

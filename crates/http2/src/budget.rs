@@ -22,7 +22,7 @@ pub enum Abuse {
 
 /// How much is too much.
 #[derive(Clone, Copy, Debug)]
-pub struct Bound {
+pub struct BudgetLimit {
     /// What may come at once.
     pub burst: u32,
     /// What may come all the time, each second.
@@ -31,19 +31,19 @@ pub struct Bound {
 
 impl Abuse {
     /// The bound of each budget, and why no honest peer meets it.
-    pub const fn bound(self) -> Bound {
+    pub const fn bound(self) -> BudgetLimit {
         match self {
             // A browser that leaves a page gives up all its streams, at most 128 here, and a video player
             // some each second while it seeks. The same figures as nghttp2's.
-            Abuse::Resets => Bound { burst: 1000, per_s: 33 },
+            Abuse::Resets => BudgetLimit { burst: 1000, per_s: 33 },
             // A correct peer causes none. A client with a bug gets an answer to some.
-            Abuse::MadeResets => Bound { burst: 200, per_s: 10 },
+            Abuse::MadeResets => BudgetLimit { burst: 200, per_s: 10 },
             // gRPC probes the path with a PING for data received, clients allow more for each DATA frame:
             // both are earned by that frame (see EARNED). The rest is for connections that only start.
-            Abuse::Overhead => Bound { burst: 10_000, per_s: 1000 },
+            Abuse::Overhead => BudgetLimit { burst: 10_000, per_s: 1000 },
             // The end of a window may be odd, so every window may bring one; a window of a few bytes
             // brings nothing but these. Tests and simulations do some dozens.
-            Abuse::Crumbs => Bound { burst: 1000, per_s: 100 },
+            Abuse::Crumbs => BudgetLimit { burst: 1000, per_s: 100 },
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_burst_is_allowed_and_then_a_rate() {
         for abuse in [Abuse::Resets, Abuse::MadeResets, Abuse::Overhead, Abuse::Crumbs] {
-            let Bound { burst, per_s } = abuse.bound();
+            let BudgetLimit { burst, per_s } = abuse.bound();
             let mut budgets = Budgets::default();
             for _ in 0..burst {
                 budgets.charge(abuse, 1, 5_000).unwrap();

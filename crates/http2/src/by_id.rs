@@ -125,8 +125,9 @@ impl<T> ById<T> {
     /// The most heap memory it has with up to so many streams at once.
     pub const fn most_heap_bytes(streams: usize) -> usize {
         // vectors double, from 4 on; the index is at most four times the streams, from 16 on
-        let room = streams.next_power_of_two() + 4;
-        room * (size_of::<IdSlot<T>>() + size_of::<u16>()) + (4 * room + 16) * size_of::<u16>()
+        let capacity = streams.next_power_of_two() + 4;
+        capacity * (size_of::<IdSlot<T>>() + size_of::<u16>())
+            + (4 * capacity + 16) * size_of::<u16>()
     }
 
     #[inline]

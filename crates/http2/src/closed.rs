@@ -2,7 +2,7 @@
 
 /// How a stream came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum StreamEnd {
     /// Both sides have ended it.
     Ended,
     /// The peer has reset it: it may send nothing more (STREAM_CLOSED).
@@ -29,20 +29,20 @@ const OTHERS: usize = 16;
 
 impl Closed {
     /// A stream is over. `streams` may be open at once.
-    pub(crate) fn remember(&mut self, id: u32, end: End, streams: u32) {
+    pub(crate) fn remember(&mut self, id: u32, end: StreamEnd, streams: u32) {
         match end {
-            End::Reset => self.reset.add(id, streams as usize),
-            End::PeerReset => self.peer_reset.add(id, OTHERS),
-            End::Ended => self.ended.add(id, OTHERS),
+            StreamEnd::Reset => self.reset.add(id, streams as usize),
+            StreamEnd::PeerReset => self.peer_reset.add(id, OTHERS),
+            StreamEnd::Ended => self.ended.add(id, OTHERS),
         }
     }
 
     /// How a stream that is not open any more has ended; `None` if it never was, or was long ago.
-    pub(crate) fn end_of(&self, id: u32) -> Option<End> {
+    pub(crate) fn end_of(&self, id: u32) -> Option<StreamEnd> {
         let recents = [
-            (&self.reset, End::Reset),
-            (&self.peer_reset, End::PeerReset),
-            (&self.ended, End::Ended),
+            (&self.reset, StreamEnd::Reset),
+            (&self.peer_reset, StreamEnd::PeerReset),
+            (&self.ended, StreamEnd::Ended),
         ];
         recents.into_iter().find(|(recent, _)| recent.ids.contains(&id)).map(|(_, end)| end)
     }
@@ -87,17 +87,17 @@ mod tests {
         for id in (1..2000).step_by(2) {
             closed.remember(
                 id,
-                [End::Ended, End::PeerReset, End::Reset][(id / 2 % 3) as usize],
+                [StreamEnd::Ended, StreamEnd::PeerReset, StreamEnd::Reset][(id / 2 % 3) as usize],
                 100,
             );
         }
         // of 333 each, the last 100 and 16
-        assert_eq!(closed.end_of(1999), Some(End::Ended));
-        assert_eq!(closed.end_of(1997), Some(End::Reset));
-        assert_eq!(closed.end_of(1995), Some(End::PeerReset));
-        assert_eq!(closed.end_of(1997 - 99 * 6), Some(End::Reset));
+        assert_eq!(closed.end_of(1999), Some(StreamEnd::Ended));
+        assert_eq!(closed.end_of(1997), Some(StreamEnd::Reset));
+        assert_eq!(closed.end_of(1995), Some(StreamEnd::PeerReset));
+        assert_eq!(closed.end_of(1997 - 99 * 6), Some(StreamEnd::Reset));
         assert_eq!(closed.end_of(1997 - 100 * 6), None);
-        assert_eq!(closed.end_of(1999 - 15 * 6), Some(End::Ended));
+        assert_eq!(closed.end_of(1999 - 15 * 6), Some(StreamEnd::Ended));
         assert_eq!(closed.end_of(1999 - 16 * 6), None);
         assert!(closed.heap_bytes() <= Closed::most_heap_bytes(100));
     }

@@ -1,6 +1,6 @@
 //! The fields of one message: an arena that its owner uses again for the next.
 
-use crate::hpack::Known;
+use crate::hpack::KnownName;
 use std::ops::Range;
 
 /// What a field counts besides its bytes (SETTINGS_MAX_HEADER_LIST_SIZE, RFC 9113 §6.5.2).
@@ -21,7 +21,7 @@ pub struct FieldLimits {
 
 /// Which message the fields belong to, which decides what they may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Message {
+pub enum MessageKind {
     /// A request's head.
     #[default]
     Request,
@@ -55,24 +55,24 @@ impl Span {
 /// One field; pseudo-fields are not among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Where in [`Fields::names`] its name is.
+    /// Where in [`DecodedFields::names`] its name is.
     pub name: Span,
-    /// Where in [`Fields::values`] its value is.
+    /// Where in [`DecodedFields::values`] its value is.
     pub value: Span,
     /// Which name it is.
-    pub known: Known,
+    pub known: KnownName,
 }
 
 /// The fields of the message that was decoded last.
 ///
 /// A loop, thread or fiber owns one and lends it to every connection.
 #[derive(Debug)]
-pub struct Fields {
+pub struct DecodedFields {
     names: Vec<u8>,
     values: Vec<u8>,
     list: Vec<Field>,
     limits: FieldLimits,
-    message: Message,
+    message: MessageKind,
     /// Where the field begins that is being added.
     name_start: usize,
     value_start: usize,
@@ -106,14 +106,14 @@ pub(crate) struct FieldSpace<'f> {
     pub(crate) value_start: usize,
 }
 
-impl Default for Fields {
-    fn default() -> Fields {
-        Fields {
+impl Default for DecodedFields {
+    fn default() -> DecodedFields {
+        DecodedFields {
             names: Vec::new(),
             values: Vec::new(),
             list: Vec::new(),
             limits: FieldLimits { bytes: usize::MAX, fields: usize::MAX },
-            message: Message::Request,
+            message: MessageKind::Request,
             name_start: 0,
             value_start: 0,
             pseudo: [None; 6],
@@ -128,9 +128,9 @@ impl Default for Fields {
     }
 }
 
-impl Fields {
+impl DecodedFields {
     /// Forgets the last message; the next one is of this kind and may be this large.
-    pub fn reset(&mut self, message: Message, limits: FieldLimits) {
+    pub fn reset(&mut self, message: MessageKind, limits: FieldLimits) {
         self.names.clear();
         self.values.clear();
         self.list.clear();
@@ -166,7 +166,7 @@ impl Fields {
     }
 
     /// The value of the first field with this name.
-    pub fn first(&self, name: Known) -> Option<&[u8]> {
+    pub fn first(&self, name: KnownName) -> Option<&[u8]> {
         let field = self.list.iter().find(|field| field.known == name)?;
         Some(&self.values[field.value.range()])
     }
@@ -244,7 +244,7 @@ impl Fields {
         !self.is_over
     }
 
-    /// Room for a field; what is written there becomes one by [`add`](Fields::add).
+    /// Room for a field; what is written there becomes one by [`add`](DecodedFields::add).
     #[inline]
     pub(crate) fn begin(&mut self) -> FieldSpace<'_> {
         (self.name_start, self.value_start) = (self.names.len(), self.values.len());
@@ -256,10 +256,10 @@ impl Fields {
         }
     }
 
-    /// What was written to the [room](Fields::begin) is a field with this name, which need not be there if it is
+    /// What was written to the [room](DecodedFields::begin) is a field with this name, which need not be there if it is
     /// a pseudo-field's; `is_faulty` if name or value may be no field's.
     #[inline]
-    pub(crate) fn add(&mut self, known: Known, is_faulty: bool) {
+    pub(crate) fn add(&mut self, known: KnownName, is_faulty: bool) {
         let name = Span::until(self.name_start, self.names.len());
         let value = Span::until(self.value_start, self.values.len());
         let name_len = match (name.end - name.start) as usize {
@@ -275,7 +275,7 @@ impl Fields {
             self.blame("a field's name or value has a byte that none may have");
             return self.drop_last();
         }
-        if known == Known::OTHER {
+        if known == KnownName::OTHER {
             return self.push(Field { name, value, known });
         }
         self.add_known(Field { name, value, known });
@@ -283,33 +283,35 @@ impl Fields {
 
     fn add_known(&mut self, field: Field) {
         match field.known {
-            Known::METHOD => self.add_pseudo(Pseudo::Method, field.value),
-            Known::SCHEME => self.add_pseudo(Pseudo::Scheme, field.value),
-            Known::AUTHORITY => self.add_pseudo(Pseudo::Authority, field.value),
-            Known::PATH => self.add_pseudo(Pseudo::Path, field.value),
-            Known::STATUS => self.add_pseudo(Pseudo::Status, field.value),
-            Known::PROTOCOL => self.add_pseudo(Pseudo::Protocol, field.value),
+            KnownName::METHOD => self.add_pseudo(Pseudo::Method, field.value),
+            KnownName::SCHEME => self.add_pseudo(Pseudo::Scheme, field.value),
+            KnownName::AUTHORITY => self.add_pseudo(Pseudo::Authority, field.value),
+            KnownName::PATH => self.add_pseudo(Pseudo::Path, field.value),
+            KnownName::STATUS => self.add_pseudo(Pseudo::Status, field.value),
+            KnownName::PROTOCOL => self.add_pseudo(Pseudo::Protocol, field.value),
             known if known.is_of_connection() => {
                 self.blame("a field speaks about the connection, which HTTP/2 does not allow");
             }
-            Known::TE if !self.values[field.value.range()].eq_ignore_ascii_case(b"trailers") => {
+            KnownName::TE
+                if !self.values[field.value.range()].eq_ignore_ascii_case(b"trailers") =>
+            {
                 self.blame("te is not trailers");
             }
-            Known::CONTENT_LENGTH => {
+            KnownName::CONTENT_LENGTH => {
                 self.add_length(field.value);
                 self.push(field);
             }
-            Known::COOKIE => {
+            KnownName::COOKIE => {
                 self.cookies += 1;
                 self.push(field);
             }
-            Known::HOST => {
+            KnownName::HOST => {
                 if self.host.replace(field.value).is_some() {
                     self.blame("host is repeated");
                 }
                 self.push(field);
             }
-            Known::PRIORITY => {
+            KnownName::PRIORITY => {
                 self.priority = Some(field.value);
                 self.push(field);
             }
@@ -339,9 +341,9 @@ impl Fields {
     /// RFC 9113 §8.3: before all others, each once, and only those that the message may have.
     fn add_pseudo(&mut self, pseudo: Pseudo, value: Span) {
         let is_allowed = match self.message {
-            Message::Request => !matches!(pseudo, Pseudo::Status),
-            Message::Response => matches!(pseudo, Pseudo::Status),
-            Message::Trailers => false,
+            MessageKind::Request => !matches!(pseudo, Pseudo::Status),
+            MessageKind::Response => matches!(pseudo, Pseudo::Status),
+            MessageKind::Trailers => false,
         };
         if !is_allowed {
             return self.blame("a pseudo-field may not be in this message");
@@ -377,13 +379,13 @@ impl Fields {
             self.join_cookies();
         }
         match self.message {
-            Message::Request => self.end_request(),
-            Message::Response => {
+            MessageKind::Request => self.end_request(),
+            MessageKind::Response => {
                 if self.status() == 0 {
                     self.blame(":status is missing or not a status");
                 }
             }
-            Message::Trailers => {}
+            MessageKind::Trailers => {}
         }
     }
 
@@ -445,7 +447,7 @@ impl Fields {
     #[cold]
     fn join_cookies(&mut self) {
         let start = self.values.len();
-        for field in self.list.iter().filter(|field| field.known == Known::COOKIE) {
+        for field in self.list.iter().filter(|field| field.known == KnownName::COOKIE) {
             // a value does not end in white space
             if field.value.range().is_empty() {
                 continue;
@@ -458,7 +460,7 @@ impl Fields {
         let whole = Span::until(start, self.values.len());
         let mut is_first = true;
         self.list.retain_mut(|field| {
-            if field.known != Known::COOKIE {
+            if field.known != KnownName::COOKIE {
                 return true;
             }
             field.value = whole;

@@ -40,7 +40,7 @@ pub mod flag {
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct FrameHeader {
     /// Bytes of the payload.
     pub len: usize,
     /// Its type, see [`kind`].
@@ -51,13 +51,13 @@ pub struct Header {
     pub stream: u32,
 }
 
-impl Header {
+impl FrameHeader {
     /// Reads the header at the front of `bytes`; `None` if not all of it is there.
     #[inline]
-    pub fn read(bytes: &[u8]) -> Option<Header> {
+    pub fn read(bytes: &[u8]) -> Option<FrameHeader> {
         let [a, b, c, kind, flags, stream @ ..] = *bytes.first_chunk::<HEADER_BYTES>()?;
         let len = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        Some(Header { len, kind, flags, stream: number(stream) & 0x7fff_ffff })
+        Some(FrameHeader { len, kind, flags, stream: number(stream) & 0x7fff_ffff })
     }
 
     /// The header as it is sent.
@@ -89,7 +89,7 @@ pub(crate) fn number31(bytes: &[u8]) -> u32 {
 
 /// Appends a frame.
 pub fn write(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-    out.extend_from_slice(&Header { len: payload.len(), kind, flags, stream }.bytes());
+    out.extend_from_slice(&FrameHeader { len: payload.len(), kind, flags, stream }.bytes());
     out.extend_from_slice(payload);
 }
 
@@ -127,13 +127,13 @@ mod tests {
 
     #[test]
     fn a_header_comes_back() {
-        let header = Header { len: 0x12_3456, kind: 9, flags: 5, stream: 0x7fff_fffe };
-        assert_eq!(Header::read(&header.bytes()), Some(header));
-        assert_eq!(Header::read(&header.bytes()[..8]), None);
+        let header = FrameHeader { len: 0x12_3456, kind: 9, flags: 5, stream: 0x7fff_fffe };
+        assert_eq!(FrameHeader::read(&header.bytes()), Some(header));
+        assert_eq!(FrameHeader::read(&header.bytes()[..8]), None);
         // the reserved bit is ignored
         let mut bytes = header.bytes();
         bytes[5] |= 0x80;
-        assert_eq!(Header::read(&bytes), Some(header));
+        assert_eq!(FrameHeader::read(&bytes), Some(header));
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! HTTP/2 (RFC 9113) with HPACK (RFC 7541) and priorities (RFC 9218): bytes in, bytes out.
 //!
-//! One [`Connection`] is a state machine for either [`Role`]. It stands between the bytes an engine
-//! received, or a transport has decrypted, and the request path: received bytes go in, [`Event`]s come out;
+//! One [`Connection`] is a state machine for either [`EndpointRole`]. It stands between the bytes an engine
+//! received, or a transport has decrypted, and the request path: received bytes go in, [`Http2Event`]s come out;
 //! heads and bodies are announced, frames come out. It has no socket and no clock, and keeps no bodies:
 //! for a piece of a body it makes the header of the frame that carries it.
 //!
 //! ```text
-//!  bytes ──► frame ──► HPACK ──► Fields ──► Event: Request, Data, Trailers, Reset …
-//!                │                                                            │ caller
-//!        windows, budgets                                                     ▼
-//!  bytes ◄── control frames ◄── flush      HEADERS ◄── head     DATA header ◄── next, data
+//!  bytes ──► frame ──► HPACK ──► DecodedFields ──► Http2Event: Request, Data …
+//!                │                                                  │ caller
+//!        windows, budgets                                           ▼
+//!  bytes ◄── control frames ◄── flush   HEADERS ◄── head  DATA header ◄── next, data
 //! ```
 //!
 //! | module | what it does |
@@ -32,11 +32,11 @@
 //!
 //! ```
 //! use forebay_http2::hpack::encode;
-//! use forebay_http2::{Connection, Event, Fields, Limits, Part};
+//! use forebay_http2::{Connection, Http2Event, DecodedFields, Http2Limits, MessagePart};
 //!
 //! let (mut client, mut server) =
-//!     (Connection::client(Limits::default()), Connection::server(Limits::default()));
-//! let (mut fields, mut to_server, mut to_client) = (Fields::default(), Vec::new(), Vec::new());
+//!     (Connection::client(Http2Limits::default()), Connection::server(Http2Limits::default()));
+//! let (mut fields, mut to_server, mut to_client) = (DecodedFields::default(), Vec::new(), Vec::new());
 //!
 //! let get = |block: &mut Vec<u8>| {
 //!     for (name, value) in [(":method", "GET"), (":scheme", "https"), (":path", "/")] {
@@ -46,20 +46,20 @@
 //! let stream = client.open(&mut to_server, true, false, get).unwrap();
 //!
 //! let received = server.receive(&to_server, &mut fields, 0);
-//! assert_eq!(received.event, Some(Event::Request { stream, ends: true }));
+//! assert_eq!(received.event, Some(Http2Event::Request { stream, ends: true }));
 //! assert_eq!(fields.path(), b"/");
 //!
-//! server.head(&mut to_client, stream, Part::Head, |block| encode::status(block, 200));
+//! server.head(&mut to_client, stream, MessagePart::Head, |block| encode::status(block, 200));
 //! let body = b"hello";
 //! let header = server.data(stream, body.len() as u32, true).unwrap();
 //! to_client.extend_from_slice(&header);
 //! to_client.extend_from_slice(body);
 //!
 //! let received = client.receive(&to_client, &mut fields, 0);
-//! assert_eq!(received.event, Some(Event::Response { stream, ends: false }));
+//! assert_eq!(received.event, Some(Http2Event::Response { stream, ends: false }));
 //! assert_eq!(fields.status(), 200);
 //! let received = client.receive(&to_client[received.used..], &mut fields, 0);
-//! assert_eq!(received.event, Some(Event::Data { stream, bytes: body, ends: true }));
+//! assert_eq!(received.event, Some(Http2Event::Data { stream, bytes: body, ends: true }));
 //! ```
 #![forbid(unsafe_code)]
 
@@ -78,7 +78,9 @@ pub mod settings;
 mod stream;
 
 pub use by_id::ById;
-pub use connection::{Connection, Event, Limits, Part, Received, Role, Turn};
+pub use connection::{
+    Connection, EndpointRole, Http2Event, Http2Limits, MessagePart, ReceiveProgress, SendTurn,
+};
 pub use error::{ErrorCode, Fault};
-pub use fields::{Field, FieldLimits, Fields, Message};
+pub use fields::{DecodedFields, Field, FieldLimits, MessageKind};
 pub use priority::Priority;

@@ -29,13 +29,13 @@ const NOWHERE: u16 = u16::MAX;
 
 /// The streams that are ready to send, by their places.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct SendHeap {
     heap: Vec<(SendKey, u16)>,
     /// Where in the heap a place is.
     places: Vec<u16>,
 }
 
-impl Order {
+impl SendHeap {
     /// The one that goes first.
     #[inline]
     pub(crate) fn first(&self) -> Option<(SendKey, u16)> {
@@ -81,8 +81,8 @@ impl Order {
     }
 
     pub(crate) const fn most_heap_bytes(streams: usize) -> usize {
-        let room = streams.next_power_of_two() + 4;
-        room * (size_of::<(SendKey, u16)>() + size_of::<u16>())
+        let capacity = streams.next_power_of_two() + 4;
+        capacity * (size_of::<(SendKey, u16)>() + size_of::<u16>())
     }
 
     /// Moves what is at `at` to where it belongs.
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_least_is_first_whatever_happens() {
         let mut random = fastrand::Rng::with_seed(5);
-        let (mut order, mut model) = (Order::default(), BTreeMap::new());
+        let (mut order, mut model) = (SendHeap::default(), BTreeMap::new());
         for _ in 0..20_000 {
             let place = random.u16(..60);
             if random.u8(..3) == 0 {
@@ -155,6 +155,6 @@ mod tests {
             assert_eq!(order.first(), least);
             assert_eq!(order.contains(place), model.contains_key(&place));
         }
-        assert!(order.heap_bytes() <= Order::most_heap_bytes(60));
+        assert!(order.heap_bytes() <= SendHeap::most_heap_bytes(60));
     }
 }

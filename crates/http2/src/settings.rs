@@ -102,7 +102,7 @@ impl PeerSettings {
 /// Appends a SETTINGS frame.
 pub fn write(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
     let header =
-        frame::Header { len: settings.len() * 6, kind: kind::SETTINGS, flags: 0, stream: 0 };
+        frame::FrameHeader { len: settings.len() * 6, kind: kind::SETTINGS, flags: 0, stream: 0 };
     out.extend_from_slice(&header.bytes());
     for (id, value) in settings {
         out.extend_from_slice(&id.to_be_bytes());

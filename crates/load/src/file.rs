@@ -3,9 +3,9 @@
 //! A group's keys are those of [`crate::setting`]; values may be text, numbers, true or false, or for
 //! `header` a list of texts.
 
-use crate::plan::Plan;
-use crate::setting::{Draft, SettingError};
-use crate::target::{Target, TargetError};
+use crate::plan::LoadPlan;
+use crate::setting::{GroupDraft, SettingError};
+use crate::target::{LoadTarget, TargetError};
 use crate::units;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ impl From<SettingError> for What {
 ///
 /// # Errors
 /// The first thing that is wrong with it.
-pub fn read(file: &Path, base: Option<&Target>) -> Result<Plan, FileError> {
+pub fn read(file: &Path, base: Option<&LoadTarget>) -> Result<LoadPlan, FileError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| FileError::Unreadable(file.to_owned(), error))?;
     parse(&text, base).map_err(|(byte, what)| {
@@ -114,10 +114,10 @@ pub fn read(file: &Path, base: Option<&Target>) -> Result<Plan, FileError> {
     })
 }
 
-fn parse(text: &str, base: Option<&Target>) -> Result<Plan, Wrong> {
+fn parse(text: &str, base: Option<&LoadTarget>) -> Result<LoadPlan, Wrong> {
     let document = Document::parse(text)
         .map_err(|error| (error.span().map_or(0, |span| span.start), error.message().into()))?;
-    let mut plan = Plan::default();
+    let mut plan = LoadPlan::default();
     let mut url = base.cloned();
     let at = |item: &Item| item.span().map_or(0, |span| span.start);
     // [run] first, wherever it stands: it may hold the URL of the groups.
@@ -145,7 +145,11 @@ fn parse(text: &str, base: Option<&Target>) -> Result<Plan, Wrong> {
     Ok(plan)
 }
 
-fn read_run(table: &dyn TableLike, plan: &mut Plan, url: &mut Option<Target>) -> Result<(), Wrong> {
+fn read_run(
+    table: &dyn TableLike,
+    plan: &mut LoadPlan,
+    url: &mut Option<LoadTarget>,
+) -> Result<(), Wrong> {
     for (key, item) in table.iter() {
         let at = item.span().map_or(0, |span| span.start);
         let text = item
@@ -156,7 +160,7 @@ fn read_run(table: &dyn TableLike, plan: &mut Plan, url: &mut Option<Target>) ->
         let time = || units::duration(&text).map_err(not);
         let number = || text.parse::<u64>().map_err(|_| not("a number"));
         match key {
-            "url" => *url = Some(Target::parse(&text).map_err(|error| (at, error.into()))?),
+            "url" => *url = Some(LoadTarget::parse(&text).map_err(|error| (at, error.into()))?),
             "duration" => plan.duration = time()?,
             "warmup" => plan.warmup = time()?,
             "drain" => plan.drain = time()?,
@@ -174,12 +178,12 @@ fn read_run(table: &dyn TableLike, plan: &mut Plan, url: &mut Option<Target>) ->
 
 fn read_group(
     table: &toml_edit::Table,
-    base: Option<&Target>,
+    base: Option<&LoadTarget>,
     begin: usize,
-) -> Result<Draft, Wrong> {
+) -> Result<GroupDraft, Wrong> {
     let name = table.get("name").and_then(Item::as_str);
     let name = name.ok_or((begin, "a group needs a name".into()))?;
-    let mut draft = Draft::new(name, base);
+    let mut draft = GroupDraft::new(name, base);
     for (key, item) in table.iter().filter(|(key, _)| *key != "name") {
         let at = item.span().map_or(begin, |span| span.start);
         let wrong = || (at, What::from(format!("{key}: expected text, a number, true or false")));
@@ -223,7 +227,7 @@ fn place_of(error: &SettingError, table: &toml_edit::Table, begin: usize) -> usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Load;
+    use crate::plan::LoadModel;
     use std::time::Duration;
 
     #[test]
@@ -238,7 +242,7 @@ mod tests {
         assert_eq!((plan.duration, plan.seed), (Duration::from_secs(3), 7));
         assert_eq!(plan.groups[0].mix.entries()[0].path.as_ref(), "/buy");
         assert_eq!(plan.groups[0].headers, ["A: b", "C: d"]);
-        assert!(matches!(plan.groups[1].load, Load::Closed { connections: 20, .. }));
+        assert!(matches!(plan.groups[1].load, LoadModel::Closed { connections: 20, .. }));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Adds up what the threads counted: per group over the measured time, and per interval.
 
-use crate::plan::Plan;
-use crate::run::{GroupProgress, Progress};
-use crate::tally::{Tally, Times};
+use crate::plan::LoadPlan;
+use crate::run::{GroupProgress, RunProgress};
+use crate::tally::{GroupTally, TimeHistogram};
 use crate::worker::Interval;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ const SHORTEST_NS: u64 = 1_000_000;
 
 /// One interval of a group in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
+pub struct IntervalPoint {
     /// Its end, seconds after the start of the measured time.
     pub at_s: f64,
     /// Requests due per second.
@@ -35,20 +35,20 @@ pub struct Point {
 /// One group's sums.
 pub(crate) struct GroupLedger {
     /// The measured time.
-    pub(crate) measured: Tally,
+    pub(crate) measured: GroupTally,
     /// What came in the drain after it.
-    pub(crate) drained: Tally,
-    pub(crate) series: Vec<Point>,
+    pub(crate) drained: GroupTally,
+    pub(crate) series: Vec<IntervalPoint>,
 }
 
 /// All sums of a run.
 pub(crate) struct Ledger<'p> {
-    plan: &'p Plan,
+    plan: &'p LoadPlan,
     timeline: &'p [u64],
     /// The first interval that counts.
     first: usize,
     pub(crate) groups: Vec<GroupLedger>,
-    pub(crate) lateness: Times,
+    pub(crate) lateness: TimeHistogram,
     /// Intervals that not all threads have closed yet.
     open: BTreeMap<usize, Open>,
 }
@@ -59,26 +59,29 @@ struct Open {
     threads: usize,
     /// The latest of their ends, after the start.
     end_ns: u64,
-    tallies: Vec<Tally>,
+    tallies: Vec<GroupTally>,
 }
 
 impl<'p> Ledger<'p> {
-    pub(crate) fn new(plan: &'p Plan, timeline: &'p [u64]) -> Ledger<'p> {
+    pub(crate) fn new(plan: &'p LoadPlan, timeline: &'p [u64]) -> Ledger<'p> {
         let warmup_ns = plan.warmup.as_nanos() as u64;
-        let group =
-            |_| GroupLedger { measured: Tally::new(), drained: Tally::new(), series: Vec::new() };
+        let group = |_| GroupLedger {
+            measured: GroupTally::new(),
+            drained: GroupTally::new(),
+            series: Vec::new(),
+        };
         Ledger {
             plan,
             timeline,
             first: timeline.iter().filter(|end| **end <= warmup_ns).count(),
             groups: plan.groups.iter().map(group).collect(),
-            lateness: Times::new(),
+            lateness: TimeHistogram::new(),
             open: BTreeMap::new(),
         }
     }
 
     /// Takes a thread's interval in; says how things stand when it was the last thread's.
-    pub(crate) fn take(&mut self, interval: Interval) -> Option<Progress> {
+    pub(crate) fn take(&mut self, interval: Interval) -> Option<RunProgress> {
         let index = interval.index;
         if (self.first..self.timeline.len()).contains(&index) {
             self.lateness.add(&interval.lateness);
@@ -86,7 +89,7 @@ impl<'p> Ledger<'p> {
         let mut open = self.open.remove(&index).unwrap_or_else(|| Open {
             threads: 0,
             end_ns: 0,
-            tallies: vec![Tally::new(); self.groups.len()],
+            tallies: vec![GroupTally::new(); self.groups.len()],
         });
         open.threads += 1;
         open.end_ns = open.end_ns.max(interval.end_ns);
@@ -131,20 +134,21 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    fn progress(&self, index: usize, open: &Open) -> Progress {
+    fn progress(&self, index: usize, open: &Open) -> RunProgress {
         let Open { end_ns, tallies, .. } = open;
         let length_s = self.length_s(index, *end_ns);
         let groups = self.plan.groups.iter().zip(tallies).zip(&self.groups);
-        let line = |((group, tally), sums): ((&crate::plan::Group, &Tally), &GroupLedger)| {
-            let failed = sums.measured.counts.failures.iter().sum::<u64>();
-            GroupProgress {
-                name: group.name.clone(),
-                rate: tally.counts.answered as f64 / length_s,
-                p99_us: latency(tally).quantile_us(0.99),
-                failed: failed + tally.counts.failures.iter().sum::<u64>(),
-            }
-        };
-        Progress {
+        let line =
+            |((group, tally), sums): ((&crate::plan::ClientGroup, &GroupTally), &GroupLedger)| {
+                let failed = sums.measured.counts.failures.iter().sum::<u64>();
+                GroupProgress {
+                    name: group.name.clone(),
+                    rate: tally.counts.answered as f64 / length_s,
+                    p99_us: latency(tally).quantile_us(0.99),
+                    failed: failed + tally.counts.failures.iter().sum::<u64>(),
+                }
+            };
+        RunProgress {
             elapsed: Duration::from_nanos(*end_ns),
             total: (!self.plan.is_counted()).then(|| self.plan.warmup + self.plan.duration),
             groups: groups.map(line).collect(),
@@ -153,13 +157,13 @@ impl<'p> Ledger<'p> {
 }
 
 /// Times from the intended start; in a closed loop it is the actual one.
-pub(crate) fn latency(tally: &Tally) -> &Times {
+pub(crate) fn latency(tally: &GroupTally) -> &TimeHistogram {
     if tally.intended.count() > 0 { &tally.intended } else { &tally.actual }
 }
 
-fn point(tally: &Tally, at_s: f64, length_s: f64) -> Point {
+fn point(tally: &GroupTally, at_s: f64, length_s: f64) -> IntervalPoint {
     let (counts, times) = (&tally.counts, latency(tally));
-    Point {
+    IntervalPoint {
         at_s,
         offered: counts.offered as f64 / length_s,
         answered: counts.answered as f64 / length_s,

@@ -1,6 +1,6 @@
 //! The load generator: it makes the load it was asked for, and says so when it could not.
 //!
-//! A [`Plan`] names groups of clients; [`run()`] performs it and returns a [`Report`]. A group is
+//! A [`LoadPlan`] names groups of clients; [`run()`] performs it and returns a [`Report`]. A group is
 //! a *closed* loop (N clients, each waits for its answer) or an *open* one (requests are due at
 //! their times, whatever the answers do). Latency counts from the time a request was due, so a
 //! target that stalls cannot hide it by keeping the generator waiting; and the generator watches
@@ -20,17 +20,17 @@
 //! | [`report`] | results: JSON, table, HTML, comparison, expectations |
 //! | [`units`] | durations, sizes and rates as people write them |
 //!
-//! TLS is [`forebay_tls::Client`], HTTP/2 is [`forebay_http2::Connection`]: the server's own, seen from
+//! TLS is [`forebay_tls::TlsClient`], HTTP/2 is [`forebay_http2::Connection`]: the server's own, seen from
 //! the other end. That they are right is shown by others' servers and clients, not by this one. It
 //! deliberately has no HTTP/3, no early data and no async runtime, and it follows no redirects.
 //!
 //! ```no_run
-//! use forebay_load::{Draft, Plan, Target, run};
+//! use forebay_load::{GroupDraft, LoadPlan, LoadTarget, run};
 //! use std::sync::atomic::AtomicBool;
 //!
-//! let target = Target::parse("http://127.0.0.1:8080/")?;
-//! let group = Draft::parse("gold:rate=200/s,url=/buy", Some(&target)).unwrap().finish().unwrap();
-//! let plan = Plan { groups: vec![group], ..Plan::default() };
+//! let target = LoadTarget::parse("http://127.0.0.1:8080/")?;
+//! let group = GroupDraft::parse("gold:rate=200/s,url=/buy", Some(&target)).unwrap().finish().unwrap();
+//! let plan = LoadPlan { groups: vec![group], ..LoadPlan::default() };
 //! let report = run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
 //! println!("{}", report.to_table());
 //! # Ok::<(), forebay_load::TargetError>(())
@@ -54,9 +54,9 @@ mod timers;
 pub mod units;
 mod worker;
 
-pub use plan::{Group, Load, Plan};
+pub use plan::{ClientGroup, LoadModel, LoadPlan};
 pub use report::Report;
-pub use run::{Progress, RunError, run};
-pub use setting::Draft;
-pub use tally::Failure;
-pub use target::{Target, TargetError};
+pub use run::{LoadError, RunProgress, run};
+pub use setting::GroupDraft;
+pub use tally::RequestFailure;
+pub use target::{LoadTarget, TargetError};

@@ -2,7 +2,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::mix::Mix;
-use crate::target::{Target, host};
+use crate::target::{LoadTarget, host};
 use forebay_http2::by_id::MOST_STREAMS;
 use forebay_tls::Versions;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct LoadPlan {
     /// How long it is measured; the warm-up comes before it.
     pub duration: Duration,
     /// How long load is made before anything counts.
@@ -31,12 +31,12 @@ pub struct Plan {
     /// Everything random follows from it.
     pub seed: u64,
     /// The groups of clients that make the load; at least one.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ClientGroup>,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
+impl Default for LoadPlan {
+    fn default() -> LoadPlan {
+        LoadPlan {
             duration: Duration::from_secs(10),
             warmup: Duration::ZERO,
             drain: Duration::from_secs(5),
@@ -52,13 +52,13 @@ impl Default for Plan {
 
 /// Clients that do the same.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub struct ClientGroup {
     /// Its name in every result.
     pub name: String,
     /// Which server it asks.
-    pub target: Target,
+    pub target: LoadTarget,
     /// Closed or open loop.
-    pub load: Load,
+    pub load: LoadModel,
     /// What it asks for.
     pub mix: Mix,
     /// The method, if one was asked for; answers to `HEAD` have no body.
@@ -70,15 +70,15 @@ pub struct Group {
     /// How many requests it makes in the measured time, and then it is over; `None`: any number.
     pub requests: Option<u64>,
     /// The version of its requests.
-    pub version: Version,
+    pub version: StatedVersion,
     /// How many requests a connection carries.
-    pub per_connection: PerConnection,
+    pub per_connection: RequestsPerConnection,
     /// Requests under way at once on one connection of HTTP/1.
     pub pipeline: u32,
     /// Requests under way at once on one connection of HTTP/2, where the server takes as many.
     pub streams: u32,
     /// How TLS is spoken, where the target's URL is `https`.
-    pub tls: Tls,
+    pub tls: TlsSettings,
     /// When it begins, after the start of the run (warm-up included).
     pub from: Duration,
     /// When it makes no new requests any more; `None`: at the end of the run.
@@ -96,7 +96,7 @@ pub struct Group {
     /// Where its connections come from.
     pub source: ClientAddresses,
     /// What a good answer looks like.
-    pub check: Check,
+    pub check: ResponseCheck,
     /// How long a connection stays open and silent after its last request.
     pub hold: Duration,
     /// How long a closed-loop client waits after a failure before it tries again.
@@ -105,7 +105,7 @@ pub struct Group {
 
 /// How requests come about.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Load {
+pub enum LoadModel {
     /// Clients that ask, wait for the answer, think, and ask again.
     Closed {
         /// Their number; each has one connection at a time.
@@ -116,7 +116,7 @@ pub enum Load {
         ramp: Duration,
     },
     /// Requests that are due at their times, whatever the answers do. With
-    /// [`PerConnection::Unlimited`] an arrival is a request on any free connection; otherwise it
+    /// [`RequestsPerConnection::Unlimited`] an arrival is a request on any free connection; otherwise it
     /// is a new connection with its requests one after the other, as httperf has it.
     Open {
         /// When they are due.
@@ -128,7 +128,7 @@ pub enum Load {
 
 /// The version a request states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum StatedVersion {
     /// HTTP/1.0; a connection that is kept asks for it with `Connection: keep-alive`.
     Http10,
     /// HTTP/1.1.
@@ -139,7 +139,7 @@ pub enum Version {
 
 /// How TLS is spoken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
+pub struct TlsSettings {
     /// Whether any certificate is taken.
     pub insecure: bool,
     /// The certificates of the authorities that are trusted, in PEM; `None`: those of this machine.
@@ -153,9 +153,9 @@ pub struct Tls {
     pub post_quantum: bool,
 }
 
-impl Default for Tls {
-    fn default() -> Tls {
-        Tls {
+impl Default for TlsSettings {
+    fn default() -> TlsSettings {
+        TlsSettings {
             insecure: false,
             roots: None,
             versions: Versions::Both,
@@ -167,7 +167,7 @@ impl Default for Tls {
 
 /// How many requests a connection carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PerConnection {
+pub enum RequestsPerConnection {
     /// As many as the server allows.
     Unlimited,
     /// Exactly so many; the last one says `Connection: close`.
@@ -188,7 +188,7 @@ pub struct ClientAddresses {
 
 /// What a good answer looks like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Check {
+pub struct ResponseCheck {
     /// The status; `None`: any below 400.
     pub status: Option<u16>,
     /// Bytes of the body; `None`: what the mix says, or any.
@@ -209,12 +209,12 @@ pub enum BodyCheck {
     Same,
 }
 
-impl Group {
+impl ClientGroup {
     /// One client that asks for the target's path over and over.
-    pub fn new(name: &str, target: Target) -> Group {
-        Group {
+    pub fn new(name: &str, target: LoadTarget) -> ClientGroup {
+        ClientGroup {
             name: name.to_owned(),
-            load: Load::Closed {
+            load: LoadModel::Closed {
                 connections: 1,
                 think: Duration::ZERO..=Duration::ZERO,
                 ramp: Duration::ZERO,
@@ -225,11 +225,11 @@ impl Group {
             headers: Vec::new(),
             body: None,
             requests: None,
-            version: Version::Http11,
-            per_connection: PerConnection::Unlimited,
+            version: StatedVersion::Http11,
+            per_connection: RequestsPerConnection::Unlimited,
             pipeline: 1,
             streams: 1,
-            tls: Tls::default(),
+            tls: TlsSettings::default(),
             from: Duration::ZERO,
             until: None,
             timeout: Duration::from_secs(10),
@@ -238,7 +238,7 @@ impl Group {
             receive: None,
             receive_buffer_bytes: None,
             source: ClientAddresses::default(),
-            check: Check::default(),
+            check: ResponseCheck::default(),
             hold: Duration::ZERO,
             pause: Duration::from_millis(10),
         }
@@ -268,23 +268,25 @@ impl Group {
 
     /// The most requests under way at once on one connection.
     pub(crate) fn at_once(&self) -> usize {
-        (if self.version == Version::Http2 { self.streams } else { self.pipeline }) as usize
+        (if self.version == StatedVersion::Http2 { self.streams } else { self.pipeline }) as usize
     }
 
     /// Whether its load is open.
     pub fn is_open(&self) -> bool {
-        matches!(self.load, Load::Open { .. })
+        matches!(self.load, LoadModel::Open { .. })
     }
 
     /// The most connections it has open at once.
     pub fn connections(&self) -> u32 {
         match self.load {
-            Load::Closed { connections, .. } | Load::Open { connections, .. } => connections,
+            LoadModel::Closed { connections, .. } | LoadModel::Open { connections, .. } => {
+                connections
+            }
         }
     }
 
     /// When it is active, as nanoseconds after the start of the run.
-    pub(crate) fn active_ns(&self, plan: &Plan) -> (u64, u64) {
+    pub(crate) fn active_ns(&self, plan: &LoadPlan) -> (u64, u64) {
         let end = plan.warmup + plan.duration;
         let until = self.until.map_or(end, |until| until.min(end));
         (self.from.as_nanos() as u64, until.as_nanos() as u64)
@@ -361,7 +363,7 @@ impl std::fmt::Display for PlanError {
     }
 }
 
-impl Plan {
+impl LoadPlan {
     /// Whether it can be run.
     ///
     /// # Errors
@@ -387,7 +389,7 @@ impl Plan {
             if group.connections() == 0 {
                 return Err(PlanError::NoConnection(group.name.clone()));
             }
-            if let Load::Closed { ramp, .. } = &group.load
+            if let LoadModel::Closed { ramp, .. } = &group.load
                 && ramp.as_nanos() as u64 > until_ns - from_ns
             {
                 let (group, what) = (group.name.clone(), RAMP_TOO_LONG);
@@ -401,7 +403,7 @@ impl Plan {
     }
 }
 
-impl Plan {
+impl LoadPlan {
     /// Whether it is over once so many requests have been made.
     pub(crate) fn is_counted(&self) -> bool {
         !self.groups.is_empty() && self.groups.iter().all(|group| group.requests.is_some())
@@ -419,9 +421,9 @@ const OF_CONNECTIONS: [&str; 5] =
 /// More requests than this in one write are of no use.
 const MOST_PIPELINED: u32 = 1024;
 
-impl Group {
+impl ClientGroup {
     fn conflict(&self) -> Option<&'static str> {
-        let unlimited = self.per_connection == PerConnection::Unlimited;
+        let unlimited = self.per_connection == RequestsPerConnection::Unlimited;
         if self.receive.is_some() && self.pipeline > 1 {
             return Some("a paced connection cannot pipeline: `receive` excludes `pipeline`");
         }
@@ -438,14 +440,14 @@ impl Group {
             return Some("`pipeline` is at most 1024");
         }
         let least = self.pipeline.min(self.streams);
-        if least == 0 || self.per_connection == PerConnection::Exactly(0) {
+        if least == 0 || self.per_connection == RequestsPerConnection::Exactly(0) {
             return Some("`pipeline`, `streams` and `per_connection` are at least 1");
         }
         None
     }
 
     fn conflict_of_versions(&self) -> Option<&'static str> {
-        if !self.target.is_tls && self.tls != Tls::default() {
+        if !self.target.is_tls && self.tls != TlsSettings::default() {
             return Some(
                 "`ca`, `insecure`, `tls`, `resume` and `post_quantum` need an https:// URL",
             );
@@ -453,14 +455,14 @@ impl Group {
         if self.tls.insecure && self.tls.roots.is_some() {
             return Some("`insecure` takes any certificate, and excludes `ca`");
         }
-        if self.version != Version::Http2 {
+        if self.version != StatedVersion::Http2 {
             let what = "`streams` needs HTTP/2: `http=2`, or --http2";
             return (self.streams > 1).then_some(what);
         }
         if self.pipeline > 1 {
             return Some("HTTP/2 has `streams` where HTTP/1 has a `pipeline`");
         }
-        if self.per_connection == PerConnection::Specweb99 {
+        if self.per_connection == RequestsPerConnection::Specweb99 {
             return Some(
                 "SPECweb99's connections are of HTTP/1: `http=2` needs another `per_connection`",
             );

@@ -1,12 +1,12 @@
 //! Requests as bytes: put together once per group, appended to a buffer per request.
 
 use crate::mix::MixPath;
-use crate::plan::{Group, Version};
+use crate::plan::{ClientGroup, StatedVersion};
 use forebay_http2::hpack::encode;
 
 /// The parts around the path, for one group.
 #[derive(Clone, Debug)]
-pub(crate) struct Template {
+pub(crate) struct RequestTemplate {
     prefix: Vec<u8>,
     /// What follows the path in HTTP/1.1, on a connection that is kept and on its last request.
     modern: Ends,
@@ -20,8 +20,8 @@ struct Ends {
     last: Vec<u8>,
 }
 
-impl Template {
-    pub(crate) fn new(group: &Group) -> Template {
+impl RequestTemplate {
+    pub(crate) fn new(group: &ClientGroup) -> RequestTemplate {
         let end = |version: &str, connection: &str| {
             let mut end = format!(" HTTP/{version}\r\n");
             // a host that is given stands for a virtual host of the target
@@ -41,7 +41,7 @@ impl Template {
             end.extend_from_slice(group.body.as_deref().unwrap_or_default());
             end
         };
-        Template {
+        RequestTemplate {
             prefix: format!("{} ", group.method()).into_bytes(),
             modern: Ends { keep: end("1.1", ""), last: end("1.1", "Connection: close\r\n") },
             old: Ends { keep: end("1.0", "Connection: keep-alive\r\n"), last: end("1.0", "") },
@@ -50,8 +50,8 @@ impl Template {
 
     /// Appends one request. `last`: it asks for the connection to be closed.
     #[inline]
-    pub(crate) fn append(&self, to: &mut Vec<u8>, path: &str, version: Version, last: bool) {
-        let ends = if version == Version::Http11 { &self.modern } else { &self.old };
+    pub(crate) fn append(&self, to: &mut Vec<u8>, path: &str, version: StatedVersion, last: bool) {
+        let ends = if version == StatedVersion::Http11 { &self.modern } else { &self.old };
         to.extend_from_slice(&self.prefix);
         to.extend_from_slice(path.as_bytes());
         to.extend_from_slice(if last { &ends.last } else { &ends.keep });
@@ -69,9 +69,9 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     /// Those of a group; none if it speaks another version.
-    pub(crate) fn new(group: &Group) -> Blocks {
+    pub(crate) fn new(group: &ClientGroup) -> Blocks {
         let mut blocks = Blocks::default();
-        if group.version != Version::Http2 {
+        if group.version != StatedVersion::Http2 {
             return blocks;
         }
         let before = [
@@ -125,35 +125,35 @@ fn is_host(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Target;
+    use crate::target::LoadTarget;
 
     #[test]
     fn a_request_has_its_lines() {
-        let mut group = Group::new("a", Target::parse("http://127.0.0.1:81/").unwrap());
+        let mut group = ClientGroup::new("a", LoadTarget::parse("http://127.0.0.1:81/").unwrap());
         group.headers.push("Cookie: tier=gold".to_owned());
-        let template = Template::new(&group);
+        let template = RequestTemplate::new(&group);
         let text = |version, last| {
             let mut bytes = Vec::new();
             template.append(&mut bytes, "/a", version, last);
             String::from_utf8(bytes).unwrap()
         };
         let lines = "Host: 127.0.0.1:81\r\nCookie: tier=gold\r\n";
-        assert_eq!(text(Version::Http11, false), format!("GET /a HTTP/1.1\r\n{lines}\r\n"));
+        assert_eq!(text(StatedVersion::Http11, false), format!("GET /a HTTP/1.1\r\n{lines}\r\n"));
         assert_eq!(
-            text(Version::Http11, true),
+            text(StatedVersion::Http11, true),
             format!("GET /a HTTP/1.1\r\n{lines}Connection: close\r\n\r\n")
         );
         assert_eq!(
-            text(Version::Http10, false),
+            text(StatedVersion::Http10, false),
             format!("GET /a HTTP/1.0\r\n{lines}Connection: keep-alive\r\n\r\n")
         );
-        assert_eq!(text(Version::Http10, true), format!("GET /a HTTP/1.0\r\n{lines}\r\n"));
+        assert_eq!(text(StatedVersion::Http10, true), format!("GET /a HTTP/1.0\r\n{lines}\r\n"));
     }
 
     #[test]
     fn fields_of_http_2_are_those_of_the_lines() {
-        let mut group = Group::new("a", Target::parse("https://127.0.0.1:81/x").unwrap());
-        group.version = Version::Http2;
+        let mut group = ClientGroup::new("a", LoadTarget::parse("https://127.0.0.1:81/x").unwrap());
+        group.version = StatedVersion::Http2;
         group.headers = ["Cookie: tier=gold", "hOST: a.example"].map(str::to_owned).to_vec();
         group.body = Some(b"x=1".to_vec());
         let (mut bytes, mut same, mut expected) = (Vec::new(), Vec::new(), Vec::new());
@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn a_body_comes_with_its_length_and_a_method() {
-        let mut group = Group::new("a", Target::parse("http://127.0.0.1:81/").unwrap());
+        let mut group = ClientGroup::new("a", LoadTarget::parse("http://127.0.0.1:81/").unwrap());
         group.body = Some(b"x=1".to_vec());
-        let text = |group: &Group| {
+        let text = |group: &ClientGroup| {
             let mut bytes = Vec::new();
-            Template::new(group).append(&mut bytes, "/a", Version::Http11, false);
+            RequestTemplate::new(group).append(&mut bytes, "/a", StatedVersion::Http11, false);
             String::from_utf8(bytes).unwrap()
         };
         let rest = "/a HTTP/1.1\r\nHost: 127.0.0.1:81\r\nContent-Length: 3\r\n\r\nx=1";

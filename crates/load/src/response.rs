@@ -12,7 +12,7 @@ const HEAD_LIMIT_BYTES: usize = 64 * 1024;
 
 /// What one piece of input brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
+pub(crate) enum ResponseProgress {
     /// All of it was used, and the answer goes on.
     More,
     /// The answer ended after so many bytes of the piece.
@@ -23,7 +23,7 @@ pub(crate) enum Read {
 
 /// An answer that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct FinishedResponse {
     pub(crate) status: u16,
     /// Whether the connection can carry another one.
     pub(crate) keep: bool,
@@ -87,11 +87,15 @@ impl AnswerReader {
         self.state == ResponseState::Head && self.partial.is_empty()
     }
 
-    /// The answer that [`Read::Done`] told of; the next one begins.
-    pub(crate) fn take(&mut self) -> Answer {
+    /// The answer that [`ResponseProgress::Done`] told of; the next one begins.
+    pub(crate) fn take(&mut self) -> FinishedResponse {
         let crc32 = self.crc32.as_ref().map(|crc32| crc32.as_ref().clone().finalize());
-        let answer =
-            Answer { status: self.status, keep: self.keep, body_bytes: self.body_bytes, crc32 };
+        let answer = FinishedResponse {
+            status: self.status,
+            keep: self.keep,
+            body_bytes: self.body_bytes,
+            crc32,
+        };
         self.next();
         answer
     }
@@ -107,7 +111,7 @@ impl AnswerReader {
     }
 
     /// Reads a piece. `bodyless`: the request was HEAD.
-    pub(crate) fn read(&mut self, input: &[u8], bodyless: bool) -> Read {
+    pub(crate) fn read(&mut self, input: &[u8], bodyless: bool) -> ResponseProgress {
         let mut used = 0;
         while used < input.len() {
             let rest = &input[used..];
@@ -127,12 +131,12 @@ impl AnswerReader {
                 Progressed::Used(count) => used += count,
                 Progressed::Done(count) => {
                     self.state = ResponseState::Head;
-                    return Read::Done(used + count);
+                    return ResponseProgress::Done(used + count);
                 }
-                Progressed::Malformed => return Read::Malformed,
+                Progressed::Malformed => return ResponseProgress::Malformed,
             }
         }
-        Read::More
+        ResponseProgress::More
     }
 
     fn body(&mut self, bytes: &[u8]) {

@@ -2,25 +2,25 @@
 
 use super::*;
 
-fn answer(status: u16, keep: bool, body: &[u8]) -> Answer {
+fn answer(status: u16, keep: bool, body: &[u8]) -> FinishedResponse {
     let crc32 = Some(crc32fast::hash(body));
-    Answer { status, keep, body_bytes: body.len() as u64, crc32 }
+    FinishedResponse { status, keep, body_bytes: body.len() as u64, crc32 }
 }
 
 /// Feeds the pieces; the answers and what is left of the last one's end.
-fn feed(pieces: &[&[u8]], bodyless: bool) -> Option<Vec<Answer>> {
+fn feed(pieces: &[&[u8]], bodyless: bool) -> Option<Vec<FinishedResponse>> {
     let mut reader = AnswerReader::new(true);
     let mut answers = Vec::new();
     for piece in pieces {
         let mut piece = *piece;
         loop {
             match reader.read(piece, bodyless) {
-                Read::More => break,
-                Read::Done(used) => {
+                ResponseProgress::More => break,
+                ResponseProgress::Done(used) => {
                     answers.push(reader.take());
                     piece = &piece[used..];
                 }
-                Read::Malformed => return None,
+                ResponseProgress::Malformed => return None,
             }
         }
     }
@@ -30,7 +30,7 @@ fn feed(pieces: &[&[u8]], bodyless: bool) -> Option<Vec<Answer>> {
     Some(answers)
 }
 
-fn reads(input: &[u8], expected: &[Answer]) {
+fn reads(input: &[u8], expected: &[FinishedResponse]) {
     let text = String::from_utf8_lossy(input);
     assert_eq!(feed(&[input], false).unwrap(), expected, "whole: {text}");
     let bytes: Vec<_> = input.chunks(1).collect();
@@ -78,7 +78,7 @@ fn old_connections_are_kept_when_both_say_so() {
 fn some_answers_have_no_body() {
     reads(
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
-        &[answer(304, false, b"")].map(|a| Answer { keep: true, ..a }),
+        &[answer(304, false, b"")].map(|a| FinishedResponse { keep: true, ..a }),
     );
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n";
     assert_eq!(feed(&[head], true).unwrap(), [answer(200, true, b"")]);

@@ -1,11 +1,11 @@
 //! Running a plan: threads are started together, their counts are added up as they come in.
 
 use crate::ledger::Ledger;
-use crate::plan::{Group, Plan, PlanError, Version};
+use crate::plan::{ClientGroup, LoadPlan, PlanError, StatedVersion};
 use crate::report::Report;
-use crate::worker::{Finished, Interval, RunState, Worker};
+use crate::worker::{Finished, Interval, LoadWorker, RunState};
 use forebay_sys::{clock, process};
-use forebay_tls::{Client, Roots, Terms, Trust};
+use forebay_tls::{Roots, TlsClient, TlsClientSettings, Trust};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, channel};
@@ -14,7 +14,7 @@ use std::{fmt, io, thread};
 
 /// Why a run did not take place.
 #[derive(Debug)]
-pub enum RunError {
+pub enum LoadError {
     /// The plan cannot be run.
     Plan(PlanError),
     /// The clients of a group cannot speak TLS: its name, and why not.
@@ -25,26 +25,26 @@ pub enum RunError {
     Panicked,
 }
 
-impl fmt::Display for RunError {
+impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RunError::Plan(error) => error.fmt(f),
-            RunError::Tls(group, why) => write!(f, "{group}: {why}"),
-            RunError::Thread(error) => write!(f, "the generator could not run: {error}"),
-            RunError::Panicked => write!(f, "a thread of the generator has panicked"),
+            LoadError::Plan(error) => error.fmt(f),
+            LoadError::Tls(group, why) => write!(f, "{group}: {why}"),
+            LoadError::Thread(error) => write!(f, "the generator could not run: {error}"),
+            LoadError::Panicked => write!(f, "a thread of the generator has panicked"),
         }
     }
 }
 
-impl From<PlanError> for RunError {
-    fn from(error: PlanError) -> RunError {
-        RunError::Plan(error)
+impl From<PlanError> for LoadError {
+    fn from(error: PlanError) -> LoadError {
+        LoadError::Plan(error)
     }
 }
 
 /// How things stand after an interval.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub struct RunProgress {
     /// Time since the start.
     pub elapsed: Duration,
     /// Warm-up and measured time together; `None` if it ends after so many requests.
@@ -81,10 +81,10 @@ const TLS_LEAD_NS: u64 = 100_000_000;
 /// When the plan cannot be run or a thread fails. What goes wrong with requests is no error but a
 /// part of the report.
 pub fn run(
-    plan: &Plan,
+    plan: &LoadPlan,
     stop: &AtomicBool,
-    observe: &mut dyn FnMut(&Progress),
-) -> Result<Report, RunError> {
+    observe: &mut dyn FnMut(&RunProgress),
+) -> Result<Report, LoadError> {
     plan.check()?;
     check_descriptors(plan)?;
     check_sources(plan)?;
@@ -108,24 +108,24 @@ pub fn run(
         let mut threads = Vec::with_capacity(plan.threads);
         for index in 0..plan.threads {
             let (shared, sender) = (&shared, sender.clone());
-            let body = move || Worker::new(shared, index, sender)?.run();
+            let body = move || LoadWorker::new(shared, index, sender)?.run();
             let builder = thread::Builder::new().name(format!("load-{index}"));
-            threads.push(builder.spawn_scoped(scope, body).map_err(RunError::Thread)?);
+            threads.push(builder.spawn_scoped(scope, body).map_err(LoadError::Thread)?);
         }
         drop(sender);
         collect(&receiver, &mut ledger, observe);
         let join = |thread: thread::ScopedJoinHandle<'_, io::Result<Finished>>| {
-            thread.join().map_err(|_| RunError::Panicked)?.map_err(RunError::Thread)
+            thread.join().map_err(|_| LoadError::Panicked)?.map_err(LoadError::Thread)
         };
-        threads.into_iter().map(join).collect::<Result<Vec<_>, RunError>>()
+        threads.into_iter().map(join).collect::<Result<Vec<_>, LoadError>>()
     })?;
     Ok(Report::new(plan, &ledger, &finished))
 }
 
 /// How the clients of each group speak TLS, if they do.
-fn tls_clients(plan: &Plan) -> Result<Vec<Option<Client>>, RunError> {
-    let client = |group: &Group| {
-        let failed = |why: String| RunError::Tls(group.name.clone(), why);
+fn tls_clients(plan: &LoadPlan) -> Result<Vec<Option<TlsClient>>, LoadError> {
+    let client = |group: &ClientGroup| {
+        let failed = |why: String| LoadError::Tls(group.name.clone(), why);
         let own = || Roots::of_certificates(rustls_native_certs::load_native_certs().certs);
         let trust = match &group.tls.roots {
             _ if group.tls.insecure => Some(Trust::Anybody),
@@ -133,15 +133,15 @@ fn tls_clients(plan: &Plan) -> Result<Vec<Option<Client>>, RunError> {
             None => own().map(Trust::Roots),
         };
         let trust = trust.ok_or_else(|| failed(NO_ROOTS.to_owned()))?;
-        let terms = Terms {
+        let terms = TlsClientSettings {
             trust,
             versions: group.tls.versions,
-            is_for_http2: group.version == Version::Http2,
+            is_for_http2: group.version == StatedVersion::Http2,
             resumes: group.tls.resume,
             is_post_quantum: group.tls.post_quantum,
         };
         let name = group.server_name();
-        Client::new(&terms, name).map_err(|error| failed(format!("{name}: {error}")))
+        TlsClient::new(&terms, name).map_err(|error| failed(format!("{name}: {error}")))
     };
     let clients = plan.groups.iter().map(|group| match group.target.is_tls {
         true => client(group).map(Some),
@@ -155,7 +155,7 @@ const NO_ROOTS: &str = "this machine has no certificates of trusted authorities;
     `ca`, or take any certificate with `insecure`";
 
 /// Takes intervals in until all threads have ended.
-fn collect(from: &Receiver<Interval>, to: &mut Ledger<'_>, observe: &mut dyn FnMut(&Progress)) {
+fn collect(from: &Receiver<Interval>, to: &mut Ledger<'_>, observe: &mut dyn FnMut(&RunProgress)) {
     for interval in from {
         if let Some(progress) = to.take(interval) {
             observe(&progress);
@@ -164,8 +164,8 @@ fn collect(from: &Receiver<Interval>, to: &mut Ledger<'_>, observe: &mut dyn FnM
     to.close_open();
 }
 
-fn check_descriptors(plan: &Plan) -> Result<(), RunError> {
-    let limit = process::raise_descriptor_limit().map_err(RunError::Thread)?;
+fn check_descriptors(plan: &LoadPlan) -> Result<(), LoadError> {
+    let limit = process::raise_descriptor_limit().map_err(LoadError::Thread)?;
     // An open loop's number is a bound it may never reach; it reports when it does.
     let closed = plan.groups.iter().filter(|group| !group.is_open());
     let needed = closed.map(|group| u64::from(group.connections())).sum::<u64>();
@@ -176,7 +176,7 @@ fn check_descriptors(plan: &Plan) -> Result<(), RunError> {
 }
 
 /// Whether connections can come from the addresses that are named.
-fn check_sources(plan: &Plan) -> Result<(), PlanError> {
+fn check_sources(plan: &LoadPlan) -> Result<(), PlanError> {
     for group in &plan.groups {
         let target = group.target.address;
         for &address in &group.source.addresses {
@@ -190,8 +190,8 @@ fn check_sources(plan: &Plan) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn check_cores(plan: &Plan) -> Result<(), RunError> {
-    let allowed = process::allowed_cores().map_err(RunError::Thread)?;
+fn check_cores(plan: &LoadPlan) -> Result<(), LoadError> {
+    let allowed = process::allowed_cores().map_err(LoadError::Thread)?;
     match plan.cores.iter().find(|core| !allowed.contains(core)) {
         Some(&core) => Err(PlanError::Core { core, allowed }.into()),
         None => Ok(()),
@@ -199,7 +199,7 @@ fn check_cores(plan: &Plan) -> Result<(), RunError> {
 }
 
 /// The ends of all intervals, ns after the start.
-fn timeline(plan: &Plan) -> Vec<u64> {
+fn timeline(plan: &LoadPlan) -> Vec<u64> {
     let step = interval(plan).as_nanos() as u64;
     let (warmup, end) =
         (plan.warmup.as_nanos() as u64, (plan.warmup + plan.duration).as_nanos() as u64);
@@ -216,7 +216,7 @@ fn timeline(plan: &Plan) -> Vec<u64> {
 const COUNTED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The length of an interval: a round one that gives at most 150.
-pub(crate) fn interval(plan: &Plan) -> Duration {
+pub(crate) fn interval(plan: &LoadPlan) -> Duration {
     const ROUND_MS: [u64; 9] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
     let least = plan.duration / 150;
     let round = ROUND_MS.into_iter().map(Duration::from_millis).find(|round| *round >= least);
@@ -233,11 +233,15 @@ mod tests {
     #[test]
     fn the_timeline_has_the_warmup_and_the_end() {
         let ms = |ms| Duration::from_millis(ms);
-        let plan =
-            Plan { warmup: ms(250), duration: ms(310), interval: Some(ms(100)), ..Plan::default() };
+        let plan = LoadPlan {
+            warmup: ms(250),
+            duration: ms(310),
+            interval: Some(ms(100)),
+            ..LoadPlan::default()
+        };
         let ends: Vec<_> = timeline(&plan).iter().map(|ns| ns / 1_000_000).collect();
         assert_eq!(ends, [100, 200, 250, 350, 450, 550, 560]);
-        let hour = Plan { duration: Duration::from_secs(3600), ..Plan::default() };
+        let hour = LoadPlan { duration: Duration::from_secs(3600), ..LoadPlan::default() };
         assert_eq!(timeline(&hour).len(), 120);
     }
 }

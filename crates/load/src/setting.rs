@@ -3,8 +3,8 @@
 use crate::arrivals::{Arrivals, Bursts, RateStep, TraceError, read_trace};
 use crate::fileset;
 use crate::mix::{Mix, MixError};
-use crate::plan::{BodyCheck, Group, Load, PerConnection, Version};
-use crate::target::{Target, TargetError};
+use crate::plan::{BodyCheck, ClientGroup, LoadModel, RequestsPerConnection, StatedVersion};
+use crate::target::{LoadTarget, TargetError};
 use crate::units;
 use forebay_tls::{Roots, Versions};
 use std::fmt;
@@ -14,10 +14,10 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A key, what it takes, and what it means.
-pub type Row = (&'static str, &'static str, &'static str);
+pub type SettingRow = (&'static str, &'static str, &'static str);
 
 /// Every setting of a group.
-pub const SETTINGS: &[Row] = &[
+pub const SETTINGS: &[SettingRow] = &[
     ("connections", "N", "closed loop: so many clients; with a rate: the most connections at once"),
     ("think", "TIME or FROM-TO", "closed loop: pause between answer and next request"),
     ("ramp", "TIME", "closed loop: the clients begin spread over this time"),
@@ -129,25 +129,25 @@ impl SettingError {
     }
 }
 
-/// A group that is being put together; [`finish`](Draft::finish) makes it one.
+/// A group that is being put together; [`finish`](GroupDraft::finish) makes it one.
 #[derive(Clone, Debug)]
-pub struct Draft {
-    group: Option<Group>,
+pub struct GroupDraft {
+    group: Option<ClientGroup>,
     name: String,
     connections: Option<u32>,
     think: Option<RangeInclusive<Duration>>,
     ramp: Option<Duration>,
     arrivals: Arrivals,
     set: Option<Mix>,
-    per_connection: Option<PerConnection>,
+    per_connection: Option<RequestsPerConnection>,
     settings: Vec<(String, String)>,
 }
 
-impl Draft {
+impl GroupDraft {
     /// A group with this name; `base` is the URL for all groups, if there is one.
-    pub fn new(name: &str, base: Option<&Target>) -> Draft {
-        Draft {
-            group: base.map(|target| Group::new(name, target.clone())),
+    pub fn new(name: &str, base: Option<&LoadTarget>) -> GroupDraft {
+        GroupDraft {
+            group: base.map(|target| ClientGroup::new(name, target.clone())),
             name: name.to_owned(),
             connections: None,
             think: None,
@@ -163,9 +163,9 @@ impl Draft {
     ///
     /// # Errors
     /// The first part that is wrong.
-    pub fn parse(text: &str, base: Option<&Target>) -> Result<Draft, SettingError> {
+    pub fn parse(text: &str, base: Option<&LoadTarget>) -> Result<GroupDraft, SettingError> {
         let (name, settings) = text.split_once(':').unwrap_or((text, ""));
-        let mut draft = Draft::new(name, base);
+        let mut draft = GroupDraft::new(name, base);
         let settings = settings.replace("\\,", "\0");
         for part in settings.split(',').filter(|part| !part.is_empty()) {
             let part = part.replace('\0', ",");
@@ -184,7 +184,7 @@ impl Draft {
     ///
     /// # Errors
     /// The first setting that is wrong, or the lack of a URL.
-    pub fn finish(mut self) -> Result<Group, SettingError> {
+    pub fn finish(mut self) -> Result<ClientGroup, SettingError> {
         let sound = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
         if self.name.is_empty() || !self.name.chars().all(sound) {
             return Err(SettingError::Name(self.name));
@@ -205,7 +205,7 @@ impl Draft {
             group.per_connection = per_connection;
         }
         if !open {
-            group.load = Load::Closed {
+            group.load = LoadModel::Closed {
                 connections: self.connections.unwrap_or(1),
                 think: self.think.unwrap_or(Duration::ZERO..=Duration::ZERO),
                 ramp: self.ramp.unwrap_or_default(),
@@ -219,7 +219,7 @@ impl Draft {
             return Err(SettingError::BothLoops("ramp"));
         }
         let connections = self.connections.unwrap_or(OPEN_CONNECTIONS);
-        group.load = Load::Open { arrivals: self.arrivals, connections };
+        group.load = LoadModel::Open { arrivals: self.arrivals, connections };
         Ok(group)
     }
 
@@ -271,8 +271,8 @@ impl Draft {
             group.mix = Mix::one(value);
             group.target.path = value.to_owned();
         } else {
-            let target = Target::parse(value).map_err(SettingError::Target)?;
-            self.group = Some(Group::new(&self.name, target));
+            let target = LoadTarget::parse(value).map_err(SettingError::Target)?;
+            self.group = Some(ClientGroup::new(&self.name, target));
         }
         Ok(())
     }
@@ -285,7 +285,8 @@ impl Draft {
             Some(("specweb99", connections)) => {
                 let directories = fileset::specweb99_directories(count(connections)?);
                 self.set = Some(fileset::specweb99_mix(base, directories));
-                self.per_connection = self.per_connection.or(Some(PerConnection::Specweb99));
+                self.per_connection =
+                    self.per_connection.or(Some(RequestsPerConnection::Specweb99));
             }
             _ => return Err(EXPECTED),
         }
@@ -303,7 +304,7 @@ fn unknown(key: &str) -> SettingError {
 }
 
 /// The settings that are one field of a group each.
-fn plain(group: &mut Group, key: &str, value: &str) -> Result<(), &'static str> {
+fn plain(group: &mut ClientGroup, key: &str, value: &str) -> Result<(), &'static str> {
     match key {
         "pause" => group.pause = units::duration(value)?,
         "requests" => {
@@ -315,9 +316,9 @@ fn plain(group: &mut Group, key: &str, value: &str) -> Result<(), &'static str> 
         "header" => group.headers.push(header(value)?),
         "http" => {
             group.version = match value {
-                "1.0" => Version::Http10,
-                "1.1" => Version::Http11,
-                "2" => Version::Http2,
+                "1.0" => StatedVersion::Http10,
+                "1.1" => StatedVersion::Http11,
+                "2" => StatedVersion::Http2,
                 _ => return Err("1.0, 1.1 or 2"),
             }
         }
@@ -418,11 +419,11 @@ fn bursts(value: &str) -> Result<Bursts, &'static str> {
     if bursts.least <= bursts.most && bursts.most <= 1_000_000 { Ok(bursts) } else { Err(EXPECTED) }
 }
 
-fn per_connection(value: &str) -> Result<PerConnection, &'static str> {
+fn per_connection(value: &str) -> Result<RequestsPerConnection, &'static str> {
     match value {
-        "unlimited" => Ok(PerConnection::Unlimited),
-        "specweb99" => Ok(PerConnection::Specweb99),
-        number => Ok(PerConnection::Exactly(count(number)?)),
+        "unlimited" => Ok(RequestsPerConnection::Unlimited),
+        "specweb99" => Ok(RequestsPerConnection::Specweb99),
+        number => Ok(RequestsPerConnection::Exactly(count(number)?)),
     }
 }
 
@@ -450,11 +451,11 @@ fn ports(value: &str) -> Result<RangeInclusive<u16>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
+    use crate::plan::LoadPlan;
 
-    fn group(text: &str) -> Result<Group, SettingError> {
-        let base = Target::parse("http://127.0.0.1:81/base").unwrap();
-        Draft::parse(text, Some(&base)).and_then(Draft::finish)
+    fn group(text: &str) -> Result<ClientGroup, SettingError> {
+        let base = LoadTarget::parse("http://127.0.0.1:81/base").unwrap();
+        GroupDraft::parse(text, Some(&base)).and_then(GroupDraft::finish)
     }
 
     #[test]
@@ -470,20 +471,20 @@ mod tests {
     #[test]
     fn a_rate_opens_the_loop() {
         let open = group("gold:rate=200/s,arrivals=poisson,bursts=50-80@2/s,url=/buy").unwrap();
-        let Load::Open { arrivals, connections } = open.load else { panic!("{open:?}") };
+        let LoadModel::Open { arrivals, connections } = open.load else { panic!("{open:?}") };
         assert!(arrivals.poisson && connections == OPEN_CONNECTIONS);
         assert_eq!(arrivals.bursts, Some(Bursts { rate: 2.0, least: 50, most: 80 }));
         assert_eq!(arrivals.mean_rate(Duration::from_secs(1)), 330.0);
         let closed = group("b:connections=7,think=1s-2s,arrivals=poisson").unwrap();
-        assert!(matches!(closed.load, Load::Closed { connections: 7, .. }));
+        assert!(matches!(closed.load, LoadModel::Closed { connections: 7, .. }));
         assert!(matches!(group("c:rate=5,ramp=1s"), Err(SettingError::BothLoops("ramp"))));
     }
 
     #[test]
     fn versions_and_tls_are_of_the_group() {
         let of = |url: &str, text: &str| {
-            Draft::parse(&format!("a:{text}"), Some(&Target::parse(url).unwrap()))
-                .and_then(Draft::finish)
+            GroupDraft::parse(&format!("a:{text}"), Some(&LoadTarget::parse(url).unwrap()))
+                .and_then(GroupDraft::finish)
                 .unwrap()
         };
         let group = of(
@@ -491,13 +492,13 @@ mod tests {
             "http=2,streams=8,insecure=true,tls=1.2,resume=false,post_quantum=false,header=Host: a.example:8",
         );
         let tls = &group.tls;
-        assert_eq!((group.version, group.streams, group.at_once()), (Version::Http2, 8, 8));
+        assert_eq!((group.version, group.streams, group.at_once()), (StatedVersion::Http2, 8, 8));
         assert!(
             tls.insecure && !tls.resume && !tls.post_quantum && tls.versions == Versions::Only12
         );
         assert_eq!((group.authority(), group.server_name()), ("a.example:8", "a.example"));
         let said = |url: &str, text: &str| {
-            let plan = Plan { groups: vec![of(url, text)], ..Plan::default() };
+            let plan = LoadPlan { groups: vec![of(url, text)], ..LoadPlan::default() };
             plan.check().map_or_else(|error| error.to_string(), |()| String::new())
         };
         let (plain, tls) = ("http://127.0.0.1/", "https://127.0.0.1/");
@@ -533,7 +534,7 @@ mod tests {
         let group = group("a:set=specweb99:10,url=/files/,per_connection=1").unwrap();
         assert_eq!(&*group.mix.entries()[0].path, "/files/file_set/dir00000/class0_1");
         assert_eq!(group.mix.entries().len(), 31 * 36);
-        assert_eq!(group.per_connection, PerConnection::Exactly(1));
+        assert_eq!(group.per_connection, RequestsPerConnection::Exactly(1));
     }
 
     #[test]
@@ -559,6 +560,6 @@ mod tests {
             let error = group(text).unwrap_err().to_string();
             assert!(error.starts_with(said), "{text}: {error}");
         }
-        assert!(matches!(Draft::new("a", None).finish(), Err(SettingError::NoTarget)));
+        assert!(matches!(GroupDraft::new("a", None).finish(), Err(SettingError::NoTarget)));
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted: one [`Tally`] per group, thread and interval; sums of them make every result.
+//! What is counted: one [`GroupTally`] per group, thread and interval; sums of them make every result.
 
 use forebay_tls::client::Agreed;
 use hdrhistogram::Histogram;
@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 /// How a request, or the connection it needed, can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Failure {
+pub enum RequestFailure {
     /// The connection was refused: a RST answered the SYN.
     Refused,
     /// The connection could not be made for another reason: no route, unreachable.
@@ -45,80 +45,80 @@ pub enum Failure {
     Protocol,
 }
 
-impl Failure {
+impl RequestFailure {
     /// All of them.
-    pub const ALL: [Failure; 18] = [
-        Failure::Refused,
-        Failure::Unreachable,
-        Failure::ConnectTimeout,
-        Failure::Reset,
-        Failure::Closed,
-        Failure::Short,
-        Failure::Timeout,
-        Failure::Malformed,
-        Failure::WrongBody,
-        Failure::Status,
-        Failure::Unfinished,
-        Failure::Unsent,
-        Failure::Exhausted,
-        Failure::Handshake,
-        Failure::StreamReset,
-        Failure::StreamRefused,
-        Failure::GoAway,
-        Failure::Protocol,
+    pub const ALL: [RequestFailure; 18] = [
+        RequestFailure::Refused,
+        RequestFailure::Unreachable,
+        RequestFailure::ConnectTimeout,
+        RequestFailure::Reset,
+        RequestFailure::Closed,
+        RequestFailure::Short,
+        RequestFailure::Timeout,
+        RequestFailure::Malformed,
+        RequestFailure::WrongBody,
+        RequestFailure::Status,
+        RequestFailure::Unfinished,
+        RequestFailure::Unsent,
+        RequestFailure::Exhausted,
+        RequestFailure::Handshake,
+        RequestFailure::StreamReset,
+        RequestFailure::StreamRefused,
+        RequestFailure::GoAway,
+        RequestFailure::Protocol,
     ];
 
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
-            Failure::Refused => "refused",
-            Failure::Unreachable => "unreachable",
-            Failure::ConnectTimeout => "connect_timeout",
-            Failure::Reset => "reset",
-            Failure::Closed => "closed",
-            Failure::Short => "short",
-            Failure::Timeout => "timeout",
-            Failure::Malformed => "malformed",
-            Failure::WrongBody => "wrong_body",
-            Failure::Status => "status",
-            Failure::Unfinished => "unfinished",
-            Failure::Unsent => "unsent",
-            Failure::Exhausted => "exhausted",
-            Failure::Handshake => "handshake",
-            Failure::StreamReset => "stream_reset",
-            Failure::StreamRefused => "stream_refused",
-            Failure::GoAway => "goaway",
-            Failure::Protocol => "protocol",
+            RequestFailure::Refused => "refused",
+            RequestFailure::Unreachable => "unreachable",
+            RequestFailure::ConnectTimeout => "connect_timeout",
+            RequestFailure::Reset => "reset",
+            RequestFailure::Closed => "closed",
+            RequestFailure::Short => "short",
+            RequestFailure::Timeout => "timeout",
+            RequestFailure::Malformed => "malformed",
+            RequestFailure::WrongBody => "wrong_body",
+            RequestFailure::Status => "status",
+            RequestFailure::Unfinished => "unfinished",
+            RequestFailure::Unsent => "unsent",
+            RequestFailure::Exhausted => "exhausted",
+            RequestFailure::Handshake => "handshake",
+            RequestFailure::StreamReset => "stream_reset",
+            RequestFailure::StreamRefused => "stream_refused",
+            RequestFailure::GoAway => "goaway",
+            RequestFailure::Protocol => "protocol",
         }
     }
 
     /// What happened, in words.
     fn words(self) -> &'static str {
         match self {
-            Failure::Refused => "connection refused",
-            Failure::Unreachable => "unreachable",
-            Failure::ConnectTimeout => "no connection in time",
-            Failure::Reset => "connection reset",
-            Failure::Closed => "connection closed",
-            Failure::Short => "answer cut short",
-            Failure::Timeout => "no answer in time",
-            Failure::Malformed => "malformed answer",
-            Failure::WrongBody => "wrong body",
-            Failure::Status => "wrong status",
-            Failure::Unfinished => "unfinished",
-            Failure::Unsent => "unsent",
-            Failure::Exhausted => "no port or descriptor left here",
-            Failure::Handshake => "no TLS handshake",
-            Failure::StreamReset => "stream reset",
-            Failure::StreamRefused => "stream refused",
-            Failure::GoAway => "server has said goodbye",
-            Failure::Protocol => "rules of HTTP/2 broken",
+            RequestFailure::Refused => "connection refused",
+            RequestFailure::Unreachable => "unreachable",
+            RequestFailure::ConnectTimeout => "no connection in time",
+            RequestFailure::Reset => "connection reset",
+            RequestFailure::Closed => "connection closed",
+            RequestFailure::Short => "answer cut short",
+            RequestFailure::Timeout => "no answer in time",
+            RequestFailure::Malformed => "malformed answer",
+            RequestFailure::WrongBody => "wrong body",
+            RequestFailure::Status => "wrong status",
+            RequestFailure::Unfinished => "unfinished",
+            RequestFailure::Unsent => "unsent",
+            RequestFailure::Exhausted => "no port or descriptor left here",
+            RequestFailure::Handshake => "no TLS handshake",
+            RequestFailure::StreamReset => "stream reset",
+            RequestFailure::StreamRefused => "stream refused",
+            RequestFailure::GoAway => "server has said goodbye",
+            RequestFailure::Protocol => "rules of HTTP/2 broken",
         }
     }
 
     /// What happened, for people; `kind` is its name in results.
     pub(crate) fn in_words(kind: &str) -> String {
-        let failure = Failure::ALL.into_iter().find(|failure| failure.name() == kind);
+        let failure = RequestFailure::ALL.into_iter().find(|failure| failure.name() == kind);
         failure.map_or_else(|| kind.to_owned(), |failure| failure.words().to_owned())
     }
 }
@@ -158,7 +158,7 @@ pub(crate) struct RequestCounts {
     pub(crate) waited: u64,
     /// Requests of a closed loop that the end of the run cut off.
     pub(crate) cut: u64,
-    pub(crate) failures: [u64; Failure::ALL.len()],
+    pub(crate) failures: [u64; RequestFailure::ALL.len()],
 }
 
 impl RequestCounts {
@@ -191,18 +191,18 @@ impl RequestCounts {
 
 /// Times in nanoseconds, kept to three significant digits, up to an hour.
 #[derive(Clone, Debug)]
-pub(crate) struct Times(Histogram<u64>);
+pub(crate) struct TimeHistogram(Histogram<u64>);
 
 /// Below this, values of a histogram are no longer told apart, ns.
 const FINEST_NS: u64 = 128;
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-impl Times {
-    pub(crate) fn new() -> Times {
+impl TimeHistogram {
+    pub(crate) fn new() -> TimeHistogram {
         let histogram = Histogram::new_with_bounds(FINEST_NS, LONGEST_NS, 3);
         // The bounds are constants that satisfy the constructor's conditions.
         #[allow(clippy::unwrap_used, reason = "checked by every test that makes one")]
-        Times(histogram.unwrap())
+        TimeHistogram(histogram.unwrap())
     }
 
     #[inline]
@@ -210,7 +210,7 @@ impl Times {
         self.0.saturating_record(ns);
     }
 
-    pub(crate) fn add(&mut self, other: &Times) {
+    pub(crate) fn add(&mut self, other: &TimeHistogram) {
         // The only failure is a value out of bounds, and both have the same.
         let _ = self.0.add(&other.0);
     }
@@ -243,34 +243,34 @@ impl Times {
 
 /// Everything about one group in one interval.
 #[derive(Clone, Debug)]
-pub(crate) struct Tally {
+pub(crate) struct GroupTally {
     pub(crate) counts: RequestCounts,
     /// From the intended start; in a closed loop there is only the actual one and this is empty.
-    pub(crate) intended: Times,
+    pub(crate) intended: TimeHistogram,
     /// From the actual start: the send, or the connect where the request needed one.
-    pub(crate) actual: Times,
+    pub(crate) actual: TimeHistogram,
     /// From connect to established.
-    pub(crate) connect: Times,
+    pub(crate) connect: TimeHistogram,
     /// From established to the end of the handshake of TLS; `None` without any.
-    pub(crate) handshake: Option<Times>,
+    pub(crate) handshake: Option<TimeHistogram>,
     /// Answers by status.
     pub(crate) statuses: Vec<(u16, u64)>,
     /// Handshakes by what was agreed on.
     pub(crate) agreed: Vec<(Agreed, u64)>,
     /// Failures of which more is known than their kind.
-    pub(crate) reasons: Vec<(Failure, String, u64)>,
+    pub(crate) reasons: Vec<(RequestFailure, String, u64)>,
 }
 
 /// Different reasons that are kept; a server could make up any number.
 const MOST_REASONS: usize = 32;
 
-impl Tally {
-    pub(crate) fn new() -> Tally {
-        Tally {
+impl GroupTally {
+    pub(crate) fn new() -> GroupTally {
+        GroupTally {
             counts: RequestCounts::default(),
-            intended: Times::new(),
-            actual: Times::new(),
-            connect: Times::new(),
+            intended: TimeHistogram::new(),
+            actual: TimeHistogram::new(),
+            connect: TimeHistogram::new(),
             handshake: None,
             statuses: Vec::new(),
             agreed: Vec::new(),
@@ -283,7 +283,7 @@ impl Tally {
         let count = if agreed.resumed { &mut self.counts.resumed } else { &mut self.counts.full };
         *count += 1;
         self.agree(Agreed { resumed: false, ..agreed }, 1);
-        self.handshake.get_or_insert_with(Times::new).record(took_ns);
+        self.handshake.get_or_insert_with(TimeHistogram::new).record(took_ns);
     }
 
     fn agree(&mut self, agreed: Agreed, count: u64) {
@@ -294,10 +294,11 @@ impl Tally {
     }
 
     /// Why so many requests have failed.
-    pub(crate) fn explain(&mut self, failure: Failure, why: &str, count: u64) {
+    pub(crate) fn explain(&mut self, failure: RequestFailure, why: &str, count: u64) {
         let is_full = self.reasons.len() >= MOST_REASONS;
-        let same =
-            |(kind, known, _): &&mut (Failure, String, u64)| *kind == failure && known == why;
+        let same = |(kind, known, _): &&mut (RequestFailure, String, u64)| {
+            *kind == failure && known == why
+        };
         match self.reasons.iter_mut().find(same) {
             Some((_, _, sum)) => *sum += count,
             None if is_full => {}
@@ -306,7 +307,7 @@ impl Tally {
     }
 
     #[inline]
-    pub(crate) fn fail(&mut self, failure: Failure) {
+    pub(crate) fn fail(&mut self, failure: RequestFailure) {
         self.counts.failures[failure as usize] += 1;
     }
 
@@ -319,13 +320,13 @@ impl Tally {
         }
     }
 
-    pub(crate) fn add(&mut self, other: &Tally) {
+    pub(crate) fn add(&mut self, other: &GroupTally) {
         self.counts.add(&other.counts);
         self.intended.add(&other.intended);
         self.actual.add(&other.actual);
         self.connect.add(&other.connect);
         if let Some(times) = &other.handshake {
-            self.handshake.get_or_insert_with(Times::new).add(times);
+            self.handshake.get_or_insert_with(TimeHistogram::new).add(times);
         }
         other.agreed.iter().for_each(|(agreed, count)| self.agree(*agreed, *count));
         for (failure, why, count) in &other.reasons {
@@ -360,19 +361,19 @@ mod tests {
 
     #[test]
     fn failures_stand_at_their_place() {
-        for (place, failure) in Failure::ALL.iter().enumerate() {
+        for (place, failure) in RequestFailure::ALL.iter().enumerate() {
             assert_eq!(*failure as usize, place);
         }
     }
 
     #[test]
     fn times_keep_three_digits() {
-        let mut times = Times::new();
+        let mut times = TimeHistogram::new();
         (1..=1000).for_each(|ms| times.record(ms * 1_000_000));
         assert!((times.quantile_us(0.5) / 500_000.0 - 1.0).abs() < 2e-3);
         assert!((times.quantile_us(0.99) / 990_000.0 - 1.0).abs() < 2e-3);
         assert!((times.max_us() / 1e6 - 1.0).abs() < 2e-3);
-        let mut short = Times::new();
+        let mut short = TimeHistogram::new();
         short.record(20_000);
         assert!((short.quantile_us(0.5) - 20.0).abs() < 0.1);
         short.record(u64::MAX);

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 /// A server, and the path that is asked for when nothing else is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct LoadTarget {
     /// Where to connect to.
     pub address: SocketAddr,
     /// Whether TLS is spoken there.
@@ -58,12 +58,12 @@ impl TargetError {
     }
 }
 
-impl Target {
+impl LoadTarget {
     /// Takes `http[s]://host[:port][/path]` apart and resolves the host; the first address counts.
     ///
     /// # Errors
     /// When it is no such URL or the name has no address.
-    pub fn parse(url: &str) -> Result<Target, TargetError> {
+    pub fn parse(url: &str) -> Result<LoadTarget, TargetError> {
         let (is_tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),
             (_, Some(rest)) => (true, rest),
@@ -91,7 +91,7 @@ impl Target {
         let mut addresses =
             (host, port).to_socket_addrs().map_err(|_| TargetError::Unresolved(host.to_owned()))?;
         let address = addresses.next().ok_or_else(|| TargetError::Unresolved(host.to_owned()))?;
-        Ok(Target { address, is_tls, authority: authority.to_owned(), path })
+        Ok(LoadTarget { address, is_tls, authority: authority.to_owned(), path })
     }
 
     /// How its URL begins.
@@ -117,13 +117,13 @@ mod tests {
 
     #[test]
     fn a_url_is_taken_apart() {
-        let target = Target::parse("http://127.0.0.1:8080/a?b=c").unwrap();
+        let target = LoadTarget::parse("http://127.0.0.1:8080/a?b=c").unwrap();
         assert_eq!(target.address, "127.0.0.1:8080".parse().unwrap());
         assert_eq!((&*target.authority, &*target.path), ("127.0.0.1:8080", "/a?b=c"));
-        let target = Target::parse("http://[::1]").unwrap();
+        let target = LoadTarget::parse("http://[::1]").unwrap();
         assert_eq!(target.address, "[::1]:80".parse().unwrap());
         assert_eq!(target.path, "/");
-        let target = Target::parse("https://[::1]").unwrap();
+        let target = LoadTarget::parse("https://[::1]").unwrap();
         assert_eq!(target.address, "[::1]:443".parse().unwrap());
         assert!(target.is_tls && host(&target.authority) == "::1");
         assert_eq!(
@@ -134,14 +134,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_loaded_is_said() {
-        assert!(matches!(Target::parse("ftp://a/"), Err(TargetError::Scheme(_))));
-        let said = Target::parse("127.0.0.1:80/a").unwrap_err().to_string();
+        assert!(matches!(LoadTarget::parse("ftp://a/"), Err(TargetError::Scheme(_))));
+        let said = LoadTarget::parse("127.0.0.1:80/a").unwrap_err().to_string();
         assert!(said.ends_with(", did you mean http://127.0.0.1:80/a?"), "{said}");
-        assert!(matches!(Target::parse("http:///"), Err(TargetError::Authority(_))));
-        assert!(matches!(Target::parse("http://a:b/"), Err(TargetError::Authority(_))));
-        let said = Target::parse("http://127.0.0.1/a b").unwrap_err().to_string();
+        assert!(matches!(LoadTarget::parse("http:///"), Err(TargetError::Authority(_))));
+        assert!(matches!(LoadTarget::parse("http://a:b/"), Err(TargetError::Authority(_))));
+        let said = LoadTarget::parse("http://127.0.0.1/a b").unwrap_err().to_string();
         assert_eq!(said, "http://127.0.0.1/a b: a URL has no blanks, write %20");
-        let said = Target::parse("http://127.0.0.1/\u{e9}").unwrap_err().to_string();
+        let said = LoadTarget::parse("http://127.0.0.1/\u{e9}").unwrap_err().to_string();
         assert!(said.ends_with("a URL has no '\u{e9}', write %C3%A9"), "{said}");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A text that is not what its setting takes.
-pub type Expected = &'static str;
+pub type UnitError = &'static str;
 
 /// The longest duration, seconds. Sums of a few still fit in nanoseconds.
 const YEAR_S: f64 = 366.0 * 86_400.0;
@@ -17,10 +17,10 @@ fn number(text: &str) -> Option<(f64, &str)> {
 }
 
 /// What a duration looks like.
-const A_DURATION: Expected = "a duration such as 15ms, 1.5s or 2m";
+const A_DURATION: UnitError = "a duration such as 15ms, 1.5s or 2m";
 
 /// What was expected instead of `text`, and what is probably meant by it.
-pub fn not(text: &str, expected: Expected) -> String {
+pub fn not(text: &str, expected: UnitError) -> String {
     match duration(&format!("{text}s")) {
         Ok(_) if expected == A_DURATION => format!("expected {expected}, did you mean {text}s?"),
         _ => format!("expected {expected}"),
@@ -31,8 +31,8 @@ pub fn not(text: &str, expected: Expected) -> String {
 ///
 /// # Errors
 /// What was expected instead.
-pub fn duration(text: &str) -> Result<Duration, Expected> {
-    const EXPECTED: Expected = A_DURATION;
+pub fn duration(text: &str) -> Result<Duration, UnitError> {
+    const EXPECTED: UnitError = A_DURATION;
     let (number, unit) = number(text).ok_or(EXPECTED)?;
     let seconds = match unit {
         "us" | "µs" => number / 1e6,
@@ -53,8 +53,8 @@ pub fn duration(text: &str) -> Result<Duration, Expected> {
 ///
 /// # Errors
 /// What was expected instead.
-pub fn size(text: &str) -> Result<u64, Expected> {
-    const EXPECTED: Expected = "a size such as 512, 8KB or 64KiB";
+pub fn size(text: &str) -> Result<u64, UnitError> {
+    const EXPECTED: UnitError = "a size such as 512, 8KB or 64KiB";
     let (number, unit) = number(text).ok_or(EXPECTED)?;
     let factor = match unit {
         "" | "B" => 1.0,
@@ -73,8 +73,8 @@ pub fn size(text: &str) -> Result<u64, Expected> {
 ///
 /// # Errors
 /// What was expected instead.
-pub fn rate(text: &str) -> Result<f64, Expected> {
-    const EXPECTED: Expected = "a rate such as 200/s, more than 0";
+pub fn rate(text: &str) -> Result<f64, UnitError> {
+    const EXPECTED: UnitError = "a rate such as 200/s, more than 0";
     let (number, unit) = number(text).ok_or(EXPECTED)?;
     let per_second = match unit {
         "" | "/s" => number,
@@ -88,8 +88,8 @@ pub fn rate(text: &str) -> Result<f64, Expected> {
 ///
 /// # Errors
 /// What was expected instead.
-pub fn bytes_per_second(text: &str) -> Result<f64, Expected> {
-    const EXPECTED: Expected = "a line rate such as 400kbit/s or 50KB/s";
+pub fn bytes_per_second(text: &str) -> Result<f64, UnitError> {
+    const EXPECTED: UnitError = "a line rate such as 400kbit/s or 50KB/s";
     let (number, unit) = number(text).ok_or(EXPECTED)?;
     let factor = match unit {
         "bit/s" => 1.0 / 8.0,

@@ -44,7 +44,7 @@ impl RefusedAt {
 
 /// Why something is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum RefusalReason {
     /// A rule says so, whatever the load.
     Action,
     /// Too many connections in a time.
@@ -63,41 +63,42 @@ pub enum Reason {
     Expired,
 }
 
-impl Reason {
+impl RefusalReason {
     /// All, in order.
-    pub const ALL: [Reason; 8] = [
-        Reason::Action,
-        Reason::Connections,
-        Reason::Requests,
-        Reason::InFlight,
-        Reason::Queue,
-        Reason::Ignored,
-        Reason::Agent,
-        Reason::Expired,
+    pub const ALL: [RefusalReason; 8] = [
+        RefusalReason::Action,
+        RefusalReason::Connections,
+        RefusalReason::Requests,
+        RefusalReason::InFlight,
+        RefusalReason::Queue,
+        RefusalReason::Ignored,
+        RefusalReason::Agent,
+        RefusalReason::Expired,
     ];
 
     /// Whether it can be the reason at this place.
     pub fn is_at(self, place: RefusedAt) -> bool {
         match self {
-            Reason::Action | Reason::Agent => true,
-            Reason::Connections | Reason::Ignored => place == RefusedAt::Accept,
-            Reason::Requests | Reason::InFlight | Reason::Queue | Reason::Expired => {
-                place == RefusedAt::Request
-            }
+            RefusalReason::Action | RefusalReason::Agent => true,
+            RefusalReason::Connections | RefusalReason::Ignored => place == RefusedAt::Accept,
+            RefusalReason::Requests
+            | RefusalReason::InFlight
+            | RefusalReason::Queue
+            | RefusalReason::Expired => place == RefusedAt::Request,
         }
     }
 
     /// As a label.
     pub fn as_str(self) -> &'static str {
         match self {
-            Reason::Action => "action",
-            Reason::Connections => "connections",
-            Reason::Requests => "requests",
-            Reason::InFlight => "in_flight",
-            Reason::Queue => "queue",
-            Reason::Ignored => "ignored",
-            Reason::Agent => "agent",
-            Reason::Expired => "expired",
+            RefusalReason::Action => "action",
+            RefusalReason::Connections => "connections",
+            RefusalReason::Requests => "requests",
+            RefusalReason::InFlight => "in_flight",
+            RefusalReason::Queue => "queue",
+            RefusalReason::Ignored => "ignored",
+            RefusalReason::Agent => "agent",
+            RefusalReason::Expired => "expired",
         }
     }
 }
@@ -148,7 +149,7 @@ pub struct ClassTotals {
     /// Those whose connection ended before.
     pub cut: u64,
     /// What was refused, by place and reason.
-    pub refused: [[u64; Reason::ALL.len()]; RefusedAt::ALL.len()],
+    pub refused: [[u64; RefusalReason::ALL.len()]; RefusedAt::ALL.len()],
     /// Requests that an application was to answer and has not, by what their clients were told. They are
     /// among those answered, or refused where the class had to give way.
     pub unanswered: [u64; Unanswered::ALL.len()],
@@ -264,19 +265,19 @@ impl ClassNames {
 /// The ledger of one class and one writer.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Row {
+pub(crate) struct ClassRow {
     connections: AtomicU64,
     offered: AtomicU64,
     answered: AtomicU64,
     cut: AtomicU64,
-    refused: [[AtomicU64; Reason::ALL.len()]; RefusedAt::ALL.len()],
+    refused: [[AtomicU64; RefusalReason::ALL.len()]; RefusedAt::ALL.len()],
     unanswered: [AtomicU64; Unanswered::ALL.len()],
     delays: [AtomicU64; DELAYS],
     delay_ns: AtomicU64,
     worked_ns: AtomicU64,
 }
 
-impl Row {
+impl ClassRow {
     /// Requests answered and requests refused.
     #[inline]
     fn ends(&self) -> (u64, u64) {
@@ -287,11 +288,11 @@ impl Row {
 
 /// The rows of one writer; made when the first is written to.
 #[derive(Debug, Default)]
-pub(crate) struct Rows(OnceLock<Box<[Row; MOST_CLASSES]>>);
+pub(crate) struct ClassRows(OnceLock<Box<[ClassRow; MOST_CLASSES]>>);
 
-impl Rows {
+impl ClassRows {
     #[inline]
-    fn row(&self, slot: ClassSlot) -> &Row {
+    fn row(&self, slot: ClassSlot) -> &ClassRow {
         &self.0.get_or_init(Box::default)[slot.index()]
     }
 
@@ -327,7 +328,7 @@ pub enum ClassEvent {
     /// An admitted request's connection ended before.
     Cut,
     /// A connection or request was refused.
-    Refused(RefusedAt, Reason),
+    Refused(RefusedAt, RefusalReason),
     /// An application has not answered, and the client was told this. The request ends as well.
     Unanswered(Unanswered),
 }
@@ -402,8 +403,8 @@ mod tests {
         let gold = ClassSlot(1);
         one.enter(gold, ClassEvent::Connection);
         (0..3).for_each(|_| one.enter(gold, ClassEvent::Offered));
-        one.enter(gold, ClassEvent::Refused(RefusedAt::Request, Reason::Agent));
-        one.enter(gold, ClassEvent::Refused(RefusedAt::Accept, Reason::Ignored));
+        one.enter(gold, ClassEvent::Refused(RefusedAt::Request, RefusalReason::Agent));
+        one.enter(gold, ClassEvent::Refused(RefusedAt::Accept, RefusalReason::Ignored));
         two.enter(gold, ClassEvent::Answered);
         // told beside what has become of it
         two.enter(gold, ClassEvent::Unanswered(Unanswered::Late));
@@ -425,7 +426,7 @@ mod tests {
     #[test]
     fn a_turn_that_only_refuses_is_no_worker_time() {
         let (local, gold) = (Local::default(), ClassSlot(1));
-        let refused = ClassEvent::Refused(RefusedAt::Request, Reason::Agent);
+        let refused = ClassEvent::Refused(RefusedAt::Request, RefusalReason::Agent);
         let turn = |events: &[ClassEvent], ns| {
             let turn = local.begin_turn(gold);
             events.iter().for_each(|event| local.enter(gold, *event));

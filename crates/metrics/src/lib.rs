@@ -31,8 +31,8 @@ pub mod statuses;
 pub mod stopwatch;
 
 pub use classes::{
-    ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, Reason, RefusedAt,
-    Unanswered,
+    ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, RefusalReason,
+    RefusedAt, Unanswered,
 };
 pub use firewall::FirewallFigures;
 pub use gate::{GateFigures, GateRule};

@@ -2,7 +2,7 @@
 
 use crate::classes::{self, ClassSlot, ClassTotals, MOST_CLASSES};
 use crate::schema::{Activity, Counter};
-use crate::sites::{Rows, SiteSlot, SiteTotals};
+use crate::sites::{SiteRows, SiteSlot, SiteTotals};
 use crate::statuses::{self, AnswerTotals};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Local {
     counters: [AtomicU64; Counter::ALL.len()],
     activities: [Timed; Activity::ALL.len()],
-    sites: Rows,
-    classes: classes::Rows,
-    answers: statuses::Rows,
+    sites: SiteRows,
+    classes: classes::ClassRows,
+    answers: statuses::StatusRows,
 }
 
 #[derive(Debug, Default)]
@@ -30,9 +30,9 @@ impl Default for Local {
         Local {
             counters: [const { AtomicU64::new(0) }; Counter::ALL.len()],
             activities: std::array::from_fn(|_| Timed::default()),
-            sites: Rows::default(),
-            classes: classes::Rows::default(),
-            answers: statuses::Rows::default(),
+            sites: SiteRows::default(),
+            classes: classes::ClassRows::default(),
+            answers: statuses::StatusRows::default(),
         }
     }
 }
@@ -70,7 +70,7 @@ impl Local {
         bump(&self.sites.row(site).body_bytes, bytes);
     }
 
-    pub(crate) fn classes(&self) -> &classes::Rows {
+    pub(crate) fn classes(&self) -> &classes::ClassRows {
         &self.classes
     }
 

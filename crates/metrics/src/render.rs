@@ -1,7 +1,9 @@
 //! What was counted, as Prometheus text and as JSON. Both follow the schema: a new counter, gauge
 //! or activity appears in both by itself.
 
-use crate::classes::{ClassLimits, ClassTotals, DELAY_BOUNDS_US, Reason, RefusedAt, Unanswered};
+use crate::classes::{
+    ClassLimits, ClassTotals, DELAY_BOUNDS_US, RefusalReason, RefusedAt, Unanswered,
+};
 use crate::firewall::{self, FirewallFigures};
 use crate::gate::{self, GateFigures};
 use crate::statuses::DURATION_BOUNDS_US;
@@ -372,10 +374,10 @@ fn limits(text: &mut String, snapshot: &Snapshot) {
 }
 
 /// How often each class was refused where and why, as far as that can be.
-fn refusals(totals: &ClassTotals) -> impl Iterator<Item = (RefusedAt, Reason, u64)> {
+fn refusals(totals: &ClassTotals) -> impl Iterator<Item = (RefusedAt, RefusalReason, u64)> {
     let refused = totals.refused;
     RefusedAt::ALL.into_iter().flat_map(move |place| {
-        Reason::ALL
+        RefusalReason::ALL
             .into_iter()
             .filter(move |reason| reason.is_at(place))
             .map(move |reason| (place, reason, refused[place as usize][reason as usize]))
@@ -575,9 +577,10 @@ mod tests {
         for event in [ClassEvent::Connection, ClassEvent::Offered, ClassEvent::Answered] {
             local.enter(slots[0], event);
         }
-        for (place, reason) in
-            [(RefusedAt::Accept, Reason::Ignored), (RefusedAt::Request, Reason::Agent)]
-        {
+        for (place, reason) in [
+            (RefusedAt::Accept, RefusalReason::Ignored),
+            (RefusedAt::Request, RefusalReason::Agent),
+        ] {
             local.enter(slots[1], ClassEvent::Refused(place, reason));
         }
         local.waited(slots[1], 3_000_000);

@@ -84,9 +84,9 @@ const GROUP: usize = 8;
 
 /// The rows of one writer.
 #[derive(Debug, Default)]
-pub(crate) struct Rows([OnceLock<Box<[SiteRow; GROUP]>>; SiteSlot::COUNT.div_ceil(GROUP)]);
+pub(crate) struct SiteRows([OnceLock<Box<[SiteRow; GROUP]>>; SiteSlot::COUNT.div_ceil(GROUP)]);
 
-impl Rows {
+impl SiteRows {
     #[inline]
     pub(crate) fn row(&self, slot: SiteSlot) -> &SiteRow {
         let group = &self.0[slot.index() / GROUP];

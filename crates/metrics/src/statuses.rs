@@ -32,15 +32,15 @@ static PLACES: [u8; 500] = {
 
 /// What one writer has counted.
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub(crate) struct StatusRows {
     statuses: [AtomicU64; COUNT],
     durations: [AtomicU64; DURATION_BOUNDS_US.len() + 1],
     duration_ns: AtomicU64,
 }
 
-impl Default for Rows {
-    fn default() -> Rows {
-        Rows {
+impl Default for StatusRows {
+    fn default() -> StatusRows {
+        StatusRows {
             statuses: [const { AtomicU64::new(0) }; COUNT],
             durations: [const { AtomicU64::new(0) }; DURATION_BOUNDS_US.len() + 1],
             duration_ns: AtomicU64::new(0),
@@ -48,7 +48,7 @@ impl Default for Rows {
     }
 }
 
-impl Rows {
+impl StatusRows {
     #[inline]
     pub(crate) fn answered(&self, status: u16) {
         let place = PLACES.get(usize::from(status.wrapping_sub(100))).copied().unwrap_or_default();
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn statuses_and_durations_are_counted() {
-        let (rows, mut totals) = (Rows::default(), AnswerTotals::default());
+        let (rows, mut totals) = (StatusRows::default(), AnswerTotals::default());
         for status in [200, 404, 404, 503, 511, 418, 299, 99, 600] {
             rows.answered(status);
         }

@@ -11,7 +11,7 @@ use forebay_policy::class::Class;
 use forebay_policy::decision::Decisions;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{InFlight, Limit, Over, Per, Rule};
-use forebay_policy::{Charge, Paces, Policy, State};
+use forebay_policy::{ChargeOutcome, Paces, Policy, State};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
@@ -80,5 +80,5 @@ fn measure(state: &State, decisions: &Decisions, count: u32) {
 /// Not inlined, so that callgrind can count what happens in it.
 #[inline(never)]
 fn charge(state: &State, decisions: &Decisions, client: IpAddr, now_ns: u64) -> bool {
-    matches!(black_box(state.charge_request(decisions, client, now_ns)), Charge::Admit(_))
+    matches!(black_box(state.charge_request(decisions, client, now_ns)), ChargeOutcome::Admit(_))
 }

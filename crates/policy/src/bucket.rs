@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// What a bucket allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct BucketTerms {
     /// Between two events on average, at least 1 ns.
     pub interval_ns: u64,
     /// How much too early an event may come: `(burst − 1)·interval`.
@@ -28,23 +28,23 @@ pub struct Terms {
     pub most_wait_ns: u64,
 }
 
-impl Terms {
+impl BucketTerms {
     /// `burst` events at once, then one in each interval. 0 counts as 1.
-    pub fn new(interval_ns: u64, burst: u32) -> Terms {
+    pub fn new(interval_ns: u64, burst: u32) -> BucketTerms {
         let interval_ns = interval_ns.max(1);
         let tolerance_ns = interval_ns.saturating_mul(u64::from(burst.max(1)) - 1);
-        Terms { interval_ns, tolerance_ns, most_wait_ns: 0 }
+        BucketTerms { interval_ns, tolerance_ns, most_wait_ns: 0 }
     }
 
     /// Those of a limit. Where at most `most` wait at once, the last of them waits `most` intervals,
     /// so that counting them is counting time.
-    pub fn of(limit: &Limit) -> Terms {
-        Terms::of_interval(limit, limit.rate.interval_ns())
+    pub fn of(limit: &Limit) -> BucketTerms {
+        BucketTerms::of_interval(limit, limit.rate.interval_ns())
     }
 
     /// The same at another rate.
-    pub(crate) fn of_interval(limit: &Limit, interval_ns: u64) -> Terms {
-        let terms = Terms::new(interval_ns, limit.burst);
+    pub(crate) fn of_interval(limit: &Limit, interval_ns: u64) -> BucketTerms {
+        let terms = BucketTerms::new(interval_ns, limit.burst);
         let most_wait_ns = match limit.over {
             Over::Queue { deadline_ms, most } => {
                 let deadline_ns = u64::from(deadline_ms) * 1_000_000;
@@ -52,7 +52,7 @@ impl Terms {
             }
             Over::Reject { .. } | Over::Reset | Over::Drop => 0,
         };
-        Terms { most_wait_ns, ..terms }
+        BucketTerms { most_wait_ns, ..terms }
     }
 
     /// How far ahead of the time the word can be.
@@ -66,7 +66,7 @@ impl Terms {
 /// # Errors
 /// It is not admitted, and after how many nanoseconds it would be; nothing was charged.
 #[inline]
-pub fn charge(word: &AtomicU64, now_ns: u64, terms: &Terms) -> Result<u64, u64> {
+pub fn charge(word: &AtomicU64, now_ns: u64, terms: &BucketTerms) -> Result<u64, u64> {
     let mut arrival = word.load(Relaxed);
     loop {
         let wait_ns = arrival.saturating_sub(terms.tolerance_ns).saturating_sub(now_ns);
@@ -85,13 +85,13 @@ pub fn charge(word: &AtomicU64, now_ns: u64, terms: &Terms) -> Result<u64, u64> 
 /// Exact if less than an interval has passed since; later, the bucket might get back what it had
 /// regained by itself, so it must not be called later.
 #[inline]
-pub fn refund(word: &AtomicU64, terms: &Terms) {
+pub fn refund(word: &AtomicU64, terms: &BucketTerms) {
     let give_back = |arrival: u64| Some(arrival.saturating_sub(terms.interval_ns));
     let _ = word.fetch_update(Relaxed, Relaxed, give_back);
 }
 
 /// How many events would be admitted at once, without waiting.
-pub fn available(word: &AtomicU64, now_ns: u64, terms: &Terms) -> u32 {
+pub fn available(word: &AtomicU64, now_ns: u64, terms: &BucketTerms) -> u32 {
     let used_ns = word.load(Relaxed).saturating_sub(now_ns);
     let free_ns = (terms.tolerance_ns.saturating_add(terms.interval_ns)).saturating_sub(used_ns);
     u32::try_from(free_ns / terms.interval_ns).unwrap_or(u32::MAX)
@@ -99,7 +99,7 @@ pub fn available(word: &AtomicU64, now_ns: u64, terms: &Terms) -> u32 {
 
 /// Lowers a word that was charged by other terms to what these terms can have made of it, so that
 /// no request waits longer than they say.
-pub(crate) fn fit(word: u64, now_ns: u64, terms: &Terms) -> u64 {
+pub(crate) fn fit(word: u64, now_ns: u64, terms: &BucketTerms) -> u64 {
     word.min(now_ns.saturating_add(terms.most_ahead_ns()))
 }
 
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_burst_then_the_rate() {
-        let (word, terms) = (AtomicU64::new(0), Terms::new(100, 3));
+        let (word, terms) = (AtomicU64::new(0), BucketTerms::new(100, 3));
         let now = 1_000_000;
         assert_eq!(available(&word, now, &terms), 3);
         assert_eq!([(); 3].map(|()| charge(&word, now, &terms)), [Ok(0); 3]);
@@ -152,7 +152,7 @@ mod tests {
     fn who_queues_is_told_when_it_is_his_turn() {
         let over = Over::Queue { deadline_ms: 35, most: 100 };
         let limit = Limit { over, ..Limit::new(Rate::per_second(100), 1) };
-        let (word, terms) = (AtomicU64::new(0), Terms::of(&limit));
+        let (word, terms) = (AtomicU64::new(0), BucketTerms::of(&limit));
         const MS: u64 = 1_000_000;
         let now = 1000 * MS;
         let waits = [(); 5].map(|()| charge(&word, now, &terms));
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(charge(&word, now + 5 * MS, &terms), Ok(35 * MS));
         // two places
         let over = Over::Queue { deadline_ms: 35, most: 2 };
-        let terms = Terms::of(&Limit { over, ..limit });
+        let terms = BucketTerms::of(&Limit { over, ..limit });
         let word = AtomicU64::new(0);
         let waits = [(); 4].map(|()| charge(&word, now, &terms));
         assert_eq!(waits, [Ok(0), Ok(10 * MS), Ok(20 * MS), Err(10 * MS)]);
@@ -171,7 +171,7 @@ mod tests {
         fn the_same_as_counting_tokens(
             interval in 1u64..50, burst in 1u32..8, steps in prop::collection::vec(0u64..80, 0..80),
         ) {
-            let (word, terms) = (AtomicU64::new(0), Terms::new(interval, burst));
+            let (word, terms) = (AtomicU64::new(0), BucketTerms::new(interval, burst));
             // in parts of a token, so that nothing is rounded
             let (mut tokens, mut now) = (u64::from(burst) * interval, 1_000_000);
             for step in steps {
@@ -194,7 +194,7 @@ mod tests {
             events in prop::collection::vec((0u64..60, any::<bool>()), 0..80),
         ) {
             let word = AtomicU64::new(0);
-            let terms = Terms { most_wait_ns, ..Terms::new(interval, burst) };
+            let terms = BucketTerms { most_wait_ns, ..BucketTerms::new(interval, burst) };
             let (mut now, mut begun) = (1_000_000, Vec::new());
             for (step, is_refunded) in events {
                 now += step;
@@ -219,7 +219,7 @@ mod tests {
         fn a_word_of_other_terms_is_made_to_fit(
             old in 1u64..1_000_000, interval in 1u64..1000, burst in 1u32..8,
         ) {
-            let (old, terms) = (Terms::new(old, 3), Terms::new(interval, burst));
+            let (old, terms) = (BucketTerms::new(old, 3), BucketTerms::new(interval, burst));
             let (word, now) = (AtomicU64::new(0), 1_000_000);
             while charge(&word, now, &old).is_ok() {}
             word.store(fit(word.load(Relaxed), now, &terms), Relaxed);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn threads_that_charge_at_once_get_no_more() {
-        let terms = Terms { most_wait_ns: 300, ..Terms::new(50, 7) };
+        let terms = BucketTerms { most_wait_ns: 300, ..BucketTerms::new(50, 7) };
         let (word, clock) = (AtomicU64::new(0), AtomicU64::new(1_000_000));
         let begun = Mutex::new(Vec::new());
         std::thread::scope(|scope| {

@@ -1,8 +1,8 @@
 //! Whether classes and rules make sense together.
 
 use crate::class::{Class, MOST_CLASSES};
-use crate::condition::Condition;
-use crate::error::{At, Fault, PolicyError};
+use crate::condition::ConditionKind;
+use crate::error::{At, PolicyError, PolicyFault};
 use crate::rate::Rate;
 use crate::rule::{Action, Bounds, InFlight, Limit, MOST_IGNORE_MS, MOST_METRICS, Over, Per, Rule};
 
@@ -16,7 +16,7 @@ const MOST_REFILL_OF_CLIENT_S: u64 = 86_400;
 /// The same for other buckets: a year.
 const MOST_REFILL_S: u64 = 366 * 86_400;
 
-type Wrong = (&'static str, Fault);
+type Wrong = (&'static str, PolicyFault);
 
 pub(crate) fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError> {
     for (number, class) in classes.iter().enumerate() {
@@ -28,12 +28,12 @@ pub(crate) fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError
     for (number, rule) in rules.iter().enumerate() {
         let at = |(key, fault)| PolicyError { at: At::Rule(number), key, fault };
         if !names.insert(&*rule.name) {
-            return Err(at(("name", Fault::SameName)));
+            return Err(at(("name", PolicyFault::SameName)));
         }
         check_rule(rule, classes).map_err(at)?;
         metrics += usize::from(rule.metric);
         if metrics > MOST_METRICS {
-            return Err(at(("metric", Fault::TooManyMetrics)));
+            return Err(at(("metric", PolicyFault::TooManyMetrics)));
         }
     }
     Ok(())
@@ -41,28 +41,28 @@ pub(crate) fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError
 
 fn check_class(class: &Class, before: &[Class]) -> Result<(), Wrong> {
     if class.name.is_empty() {
-        return Err(("name", Fault::NoName));
+        return Err(("name", PolicyFault::NoName));
     }
     if before.len() == MOST_CLASSES {
-        return Err(("", Fault::TooManyClasses));
+        return Err(("", PolicyFault::TooManyClasses));
     }
     if before.iter().any(|other| other.name == class.name) {
-        return Err(("name", Fault::SameName));
+        return Err(("name", PolicyFault::SameName));
     }
     if let Some(other) = before.iter().find(|other| other.priority == class.priority) {
-        return Err(("priority", Fault::SamePriority { other: other.name.clone() }));
+        return Err(("priority", PolicyFault::SamePriority { other: other.name.clone() }));
     }
     let default = before.iter().find(|other| other.default && class.default);
     if let Some(other) = default {
-        return Err(("default", Fault::SecondDefault { other: other.name.clone() }));
+        return Err(("default", PolicyFault::SecondDefault { other: other.name.clone() }));
     }
     if !(0.0..=1.0).contains(&class.share) {
-        return Err(("share", Fault::Share));
+        return Err(("share", PolicyFault::Share));
     }
     let sum = class.share + before.iter().map(|other| other.share).sum::<f64>();
     // three shares of a third add up to a little more than one
     if sum > 1.0 + 1e-9 {
-        return Err(("share", Fault::Shares { sum }));
+        return Err(("share", PolicyFault::Shares { sum }));
     }
     if let Some(most) = class.requests_per_connection {
         check_range("requests_per_connection", most, 1, u32::MAX)?;
@@ -74,7 +74,7 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
     let Rule { class, connections, requests, in_flight, requests_per_connection, action, .. } =
         rule;
     if rule.name.is_empty() {
-        return Err(("name", Fault::NoName));
+        return Err(("name", PolicyFault::NoName));
     }
     let says_something = class.is_some()
         || connections.is_some()
@@ -83,14 +83,14 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
         || requests_per_connection.is_some()
         || action.is_some();
     if !says_something && !rule.stop {
-        return Err(("", Fault::SaysNothing));
+        return Err(("", PolicyFault::SaysNothing));
     }
     if let Some(class) = class {
         check_name_of_class(class, classes)?;
     }
     if let Some(limit) = connections {
         if let Some(condition) = needs_request(rule) {
-            return Err(("connections", Fault::NeedsRequest { condition }));
+            return Err(("connections", PolicyFault::NeedsRequest { condition }));
         }
         cannot_queue("connections", limit.over)?;
         check_limit("connections", limit)?;
@@ -104,7 +104,7 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
     if let Some(InFlight { most, per, over }) = in_flight {
         check_range("in_flight", *most, 1, u32::MAX >> 1)?;
         if matches!((per, over), (Per::Client, Over::Queue { .. })) {
-            return Err(("in_flight", Fault::QueueOfClient));
+            return Err(("in_flight", PolicyFault::QueueOfClient));
         }
         check_over("in_flight", *over)?;
     }
@@ -125,13 +125,14 @@ fn check_name_of_class(name: &str, classes: &[Class]) -> Result<(), Wrong> {
         return Ok(());
     }
     let near = crate::near::nearest(name, known()).map(str::to_owned);
-    Err(("class", Fault::UnknownClass { name: name.to_owned(), near }))
+    Err(("class", PolicyFault::UnknownClass { name: name.to_owned(), near }))
 }
 
 /// The first condition of a rule that cannot be tried before there is a request.
-fn needs_request(rule: &Rule) -> Option<Condition> {
-    let is_of_request = |one: &Condition| !matches!(one, Condition::Client | Condition::Local);
-    let mut asked = Condition::ALL.into_iter().filter(is_of_request);
+fn needs_request(rule: &Rule) -> Option<ConditionKind> {
+    let is_of_request =
+        |one: &ConditionKind| !matches!(one, ConditionKind::Client | ConditionKind::Local);
+    let mut asked = ConditionKind::ALL.into_iter().filter(is_of_request);
     asked.find(|one| one.is_asked(&rule.conditions))
 }
 
@@ -145,7 +146,7 @@ fn check_limit(key: &'static str, limit: &Limit) -> Result<(), Wrong> {
     let takes_s = u128::from(rate.interval_ns()) * u128::from(burst) / 1_000_000_000;
     let takes_s = u64::try_from(takes_s).unwrap_or(u64::MAX);
     if takes_s > most_s {
-        return Err((key, Fault::Refill { rate, takes_s, most_s }));
+        return Err((key, PolicyFault::Refill { rate, takes_s, most_s }));
     }
     if let Some(ignore_ms) = ignore_ms {
         check_range(key, ignore_ms, 1, MOST_IGNORE_MS)?;
@@ -155,19 +156,19 @@ fn check_limit(key: &'static str, limit: &Limit) -> Result<(), Wrong> {
 
 fn check_bounds(bounds: &Bounds, requests: Option<&Limit>) -> Result<(), Wrong> {
     let movable = requests.filter(|limit| limit.per == Per::Rule && !limit.rate.is_unlimited());
-    let Some(limit) = movable else { return Err(("requests", Fault::NothingToMove)) };
+    let Some(limit) = movable else { return Err(("requests", PolicyFault::NothingToMove)) };
     let Bounds { least, most } = *bounds;
     // longer intervals are lower rates; an unlimited one has none
     let intervals = [least, limit.rate, most].map(Rate::interval_ns);
     if !intervals.is_sorted_by(|lower, higher| lower >= higher) || intervals.contains(&0) {
-        return Err(("requests", Fault::Bounds { bounds: *bounds, rate: limit.rate }));
+        return Err(("requests", PolicyFault::Bounds { bounds: *bounds, rate: limit.rate }));
     }
     check_limit("requests", &Limit { rate: least, ..*limit })
 }
 
 fn cannot_queue(key: &'static str, over: Over) -> Result<(), Wrong> {
     match over {
-        Over::Queue { .. } => Err((key, Fault::CannotQueue)),
+        Over::Queue { .. } => Err((key, PolicyFault::CannotQueue)),
         Over::Reject { .. } | Over::Reset | Over::Drop => Ok(()),
     }
 }
@@ -188,13 +189,13 @@ fn check_range(key: &'static str, found: u32, least: u32, most: u32) -> Result<(
         return Ok(());
     }
     let (found, least, most) = (found.into(), least.into(), most.into());
-    Err((key, Fault::Range { found, least, most }))
+    Err((key, PolicyFault::Range { found, least, most }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::Field;
+    use crate::field::FieldCondition;
     use crate::rule::Conditions;
 
     fn classes() -> Vec<Class> {
@@ -289,7 +290,7 @@ mod tests {
             (of_rule(|r| r.class = Some("x".into())), "rule 1: class: there is no class \"x\""),
             (
                 of_rule(|r| {
-                    let cookie = vec![Field::parse("a").unwrap()];
+                    let cookie = vec![FieldCondition::parse("a").unwrap()];
                     r.conditions = Conditions { cookie, ..Conditions::default() };
                     r.connections = Some(limit());
                 }),

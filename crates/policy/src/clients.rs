@@ -15,7 +15,7 @@
 //! 1 in 16 million. After 52 days a word's time begins anew: to a client that comes back after just so
 //! long, and whose word was not taken since, it says what it said then.
 
-use crate::bucket::Terms;
+use crate::bucket::BucketTerms;
 use forebay_http::client::ClientKey;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -48,7 +48,7 @@ struct Set([AtomicU64; WAYS]);
 
 /// What is kept for clients.
 #[derive(Debug)]
-pub(crate) struct Clients {
+pub(crate) struct ClientTable {
     secret: RandomState,
     buckets: Box<[Set]>,
     counts: Box<[Set]>,
@@ -58,22 +58,22 @@ pub(crate) struct Clients {
 
 /// Whose, and for what: a hash with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key(u64);
+pub(crate) struct ClientHash(u64);
 
 /// A place in the counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientSlot(u32);
 
-impl Default for Clients {
-    fn default() -> Clients {
-        Clients::new(WORDS)
+impl Default for ClientTable {
+    fn default() -> ClientTable {
+        ClientTable::new(WORDS)
     }
 }
 
-impl Clients {
+impl ClientTable {
     /// No tables, for a policy that keeps nothing for clients. Nothing may be asked of it.
-    pub(crate) fn none() -> Clients {
-        Clients::new(0)
+    pub(crate) fn none() -> ClientTable {
+        ClientTable::new(0)
     }
 
     /// Whether there are tables.
@@ -82,9 +82,9 @@ impl Clients {
     }
 
     /// Tables of so many words, a power of two and at least eight.
-    fn new(words: usize) -> Clients {
+    fn new(words: usize) -> ClientTable {
         let sets = || (0..words / WAYS).map(|_| Set::default()).collect();
-        Clients {
+        ClientTable {
             secret: RandomState::new(),
             buckets: sets(),
             counts: sets(),
@@ -95,8 +95,8 @@ impl Clients {
 
     /// The key of the client with this address. `of` says for what.
     #[inline]
-    pub(crate) fn key(&self, of: u64, client: IpAddr) -> Key {
-        Key(self.secret.hash_one((of, ClientKey::of(client).as_u64())))
+    pub(crate) fn key(&self, of: u64, client: IpAddr) -> ClientHash {
+        ClientHash(self.secret.hash_one((of, ClientKey::of(client).as_u64())))
     }
 
     /// An event of a client, as [`bucket::charge`](crate::bucket::charge) has it.
@@ -104,7 +104,12 @@ impl Clients {
     /// # Errors
     /// It is not admitted, and after how many nanoseconds it would be.
     #[inline]
-    pub(crate) fn charge(&self, key: Key, now_ns: u64, terms: &Terms) -> Result<u64, u64> {
+    pub(crate) fn charge(
+        &self,
+        key: ClientHash,
+        now_ns: u64,
+        terms: &BucketTerms,
+    ) -> Result<u64, u64> {
         let terms = Units::of(terms);
         let now = now_ns >> UNIT_BITS;
         let ways = self.set(&self.buckets, key);
@@ -134,8 +139,8 @@ impl Clients {
         }
     }
 
-    /// Takes back what [`charge`](Clients::charge) has just done.
-    pub(crate) fn refund(&self, key: Key, now_ns: u64, terms: &Terms) {
+    /// Takes back what [`charge`](ClientTable::charge) has just done.
+    pub(crate) fn refund(&self, key: ClientHash, now_ns: u64, terms: &BucketTerms) {
         let terms = Units::of(terms);
         let now = now_ns >> UNIT_BITS;
         let ways = self.set(&self.buckets, key);
@@ -150,7 +155,7 @@ impl Clients {
 
     /// Ignores a client for so long, if it is not ignored for longer already. No client is ignored for
     /// longer than `most_ns`: a word further ahead lies in the past.
-    pub(crate) fn ignore(&self, key: Key, now_ns: u64, for_ns: u64, most_ns: u64) {
+    pub(crate) fn ignore(&self, key: ClientHash, now_ns: u64, for_ns: u64, most_ns: u64) {
         let now = now_ns >> UNIT_BITS;
         let ways = self.set(&self.buckets, key);
         loop {
@@ -179,7 +184,7 @@ impl Clients {
 
     /// For how much longer a client is ignored, 0 if it is not; no client is for longer than `most_ns`.
     #[inline]
-    pub(crate) fn ignored_ns(&self, key: Key, now_ns: u64, most_ns: u64) -> u64 {
+    pub(crate) fn ignored_ns(&self, key: ClientHash, now_ns: u64, most_ns: u64) -> u64 {
         let word = find_bucket(self.set(&self.buckets, key), key);
         let (now, most) = (now_ns >> UNIT_BITS, most_ignored(most_ns));
         word.map_or(0, |(_, word)| ahead(word, now, most) << UNIT_BITS)
@@ -190,7 +195,7 @@ impl Clients {
     /// # Errors
     /// There are as many already. `Ok(None)` if it could not be counted.
     #[inline]
-    pub(crate) fn enter(&self, key: Key, most: u32) -> Result<Option<ClientSlot>, ()> {
+    pub(crate) fn enter(&self, key: ClientHash, most: u32) -> Result<Option<ClientSlot>, ()> {
         let most = u64::from(most).min(COUNT_MASK);
         let set = self.set_of(key);
         let ways = &self.counts[set].0;
@@ -221,7 +226,7 @@ impl Clients {
         }
     }
 
-    /// One less. The client slot is one that [`enter`](Clients::enter) gave, each only once: while it is
+    /// One less. The client slot is one that [`enter`](ClientTable::enter) gave, each only once: while it is
     /// taken, its count is above zero and its word is no other client's.
     #[inline]
     pub(crate) fn leave(&self, client_slot: ClientSlot) {
@@ -246,13 +251,13 @@ impl Clients {
     }
 
     #[inline]
-    fn set<'c>(&self, sets: &'c [Set], key: Key) -> &'c [AtomicU64; WAYS] {
+    fn set<'c>(&self, sets: &'c [Set], key: ClientHash) -> &'c [AtomicU64; WAYS] {
         &sets[self.set_of(key)].0
     }
 
     /// The set by the upper half of the hash, whose word by the lower.
     #[inline]
-    fn set_of(&self, key: Key) -> usize {
+    fn set_of(&self, key: ClientHash) -> usize {
         (key.0 >> 40) as usize & (self.buckets.len() - 1)
     }
 
@@ -274,7 +279,7 @@ struct Units {
 
 impl Units {
     #[inline]
-    fn of(terms: &Terms) -> Units {
+    fn of(terms: &BucketTerms) -> Units {
         let interval = units(terms.interval_ns);
         let tolerance = terms.tolerance_ns / terms.interval_ns * interval;
         let most_wait = terms.most_wait_ns >> UNIT_BITS;
@@ -296,7 +301,7 @@ fn units(ns: u64) -> u64 {
 }
 
 #[inline]
-fn bucket_word(key: Key, arrival: u64) -> u64 {
+fn bucket_word(key: ClientHash, arrival: u64) -> u64 {
     key.0 << TIME_BITS | arrival & TIME_MASK
 }
 
@@ -308,7 +313,7 @@ fn ahead(word: u64, now: u64, most: u64) -> u64 {
 }
 
 #[inline]
-fn find_bucket(ways: &[AtomicU64; WAYS], key: Key) -> Option<(usize, u64)> {
+fn find_bucket(ways: &[AtomicU64; WAYS], key: ClientHash) -> Option<(usize, u64)> {
     let words = ways.iter().map(|word| word.load(Relaxed)).enumerate();
     let tag = key.0 << TIME_BITS;
     words.into_iter().find(|(_, word)| word & !TIME_MASK == tag)

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// A kind of condition. The order is that in which they are tried: what costs least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Condition {
+pub enum ConditionKind {
     /// The method.
     Method,
     /// The address and port that the client has reached.
@@ -32,53 +32,53 @@ pub enum Condition {
     Cookie,
 }
 
-impl Condition {
+impl ConditionKind {
     /// All of them.
-    pub const ALL: [Condition; 11] = [
-        Condition::Method,
-        Condition::Local,
-        Condition::Client,
-        Condition::Site,
-        Condition::Type,
-        Condition::Path,
-        Condition::Query,
-        Condition::Certificate,
-        Condition::Identity,
-        Condition::Header,
-        Condition::Cookie,
+    pub const ALL: [ConditionKind; 11] = [
+        ConditionKind::Method,
+        ConditionKind::Local,
+        ConditionKind::Client,
+        ConditionKind::Site,
+        ConditionKind::Type,
+        ConditionKind::Path,
+        ConditionKind::Query,
+        ConditionKind::Certificate,
+        ConditionKind::Identity,
+        ConditionKind::Header,
+        ConditionKind::Cookie,
     ];
 
     /// The key for it in a configuration.
     pub fn as_str(self) -> &'static str {
         match self {
-            Condition::Method => "method",
-            Condition::Local => "local",
-            Condition::Client => "client",
-            Condition::Site => "site",
-            Condition::Type => "file_type",
-            Condition::Path => "path",
-            Condition::Query => "query",
-            Condition::Certificate => "certificate",
-            Condition::Identity => "identity",
-            Condition::Header => "header",
-            Condition::Cookie => "cookie",
+            ConditionKind::Method => "method",
+            ConditionKind::Local => "local",
+            ConditionKind::Client => "client",
+            ConditionKind::Site => "site",
+            ConditionKind::Type => "file_type",
+            ConditionKind::Path => "path",
+            ConditionKind::Query => "query",
+            ConditionKind::Certificate => "certificate",
+            ConditionKind::Identity => "identity",
+            ConditionKind::Header => "header",
+            ConditionKind::Cookie => "cookie",
         }
     }
 
     /// Whether a rule asks for it.
     pub fn is_asked(self, conditions: &Conditions) -> bool {
         match self {
-            Condition::Method => !conditions.method.is_empty(),
-            Condition::Local => !conditions.local.is_empty(),
-            Condition::Client => !conditions.client.is_empty(),
-            Condition::Site => !conditions.site.is_empty(),
-            Condition::Type => !conditions.file_type.is_empty(),
-            Condition::Path => !conditions.path.is_empty(),
-            Condition::Query => !conditions.query.is_empty(),
-            Condition::Certificate => !conditions.certificate.is_empty(),
-            Condition::Identity => !conditions.identity.is_empty(),
-            Condition::Header => !conditions.header.is_empty(),
-            Condition::Cookie => !conditions.cookie.is_empty(),
+            ConditionKind::Method => !conditions.method.is_empty(),
+            ConditionKind::Local => !conditions.local.is_empty(),
+            ConditionKind::Client => !conditions.client.is_empty(),
+            ConditionKind::Site => !conditions.site.is_empty(),
+            ConditionKind::Type => !conditions.file_type.is_empty(),
+            ConditionKind::Path => !conditions.path.is_empty(),
+            ConditionKind::Query => !conditions.query.is_empty(),
+            ConditionKind::Certificate => !conditions.certificate.is_empty(),
+            ConditionKind::Identity => !conditions.identity.is_empty(),
+            ConditionKind::Header => !conditions.header.is_empty(),
+            ConditionKind::Cookie => !conditions.cookie.is_empty(),
         }
     }
 
@@ -89,26 +89,26 @@ impl Condition {
     {
         let RequestFacts { ends, host, method, path, query, certificate, identity, fields } = facts;
         match self {
-            Condition::Method => conditions.method.iter().any(|one| one.as_str() == *method),
-            Condition::Local => conditions.local.iter().any(|one| one.holds(ends.local)),
-            Condition::Client => conditions.client.iter().any(|one| one.holds(ends.client)),
-            Condition::Site => conditions.site.iter().any(|one| one.matches(host)),
-            Condition::Type => conditions.file_type.iter().any(|one| one.matches(path)),
-            Condition::Path => {
+            ConditionKind::Method => conditions.method.iter().any(|one| one.as_str() == *method),
+            ConditionKind::Local => conditions.local.iter().any(|one| one.holds(ends.local)),
+            ConditionKind::Client => conditions.client.iter().any(|one| one.holds(ends.client)),
+            ConditionKind::Site => conditions.site.iter().any(|one| one.matches(host)),
+            ConditionKind::Type => conditions.file_type.iter().any(|one| one.matches(path)),
+            ConditionKind::Path => {
                 let fits = |path| conditions.path.iter().any(|one| one.matches(path));
                 fits(path) || original(path).is_some_and(fits)
             }
-            Condition::Query => conditions.query.iter().any(|one| one.matches(query)),
-            Condition::Certificate => certificate.as_ref().is_some_and(|certificate| {
+            ConditionKind::Query => conditions.query.iter().any(|one| one.matches(query)),
+            ConditionKind::Certificate => certificate.as_ref().is_some_and(|certificate| {
                 conditions.certificate.iter().any(|one| one.matches(certificate))
             }),
-            Condition::Identity => {
+            ConditionKind::Identity => {
                 identity.is_some_and(|name| conditions.identity.iter().any(|one| one.matches(name)))
             }
-            Condition::Header => fields.clone().any(|(name, value)| {
+            ConditionKind::Header => fields.clone().any(|(name, value)| {
                 conditions.header.iter().any(|one| one.matches_header(name, value))
             }),
-            Condition::Cookie => fields
+            ConditionKind::Cookie => fields
                 .clone()
                 .filter(|(name, _)| name.eq_ignore_ascii_case("cookie"))
                 .any(|(_, value)| conditions.cookie.iter().any(|one| one.matches_cookies(value))),
@@ -116,7 +116,7 @@ impl Condition {
     }
 }
 
-impl fmt::Display for Condition {
+impl fmt::Display for ConditionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -128,15 +128,15 @@ pub(crate) struct ConditionSet(u16);
 
 impl ConditionSet {
     pub(crate) fn of(conditions: &Conditions) -> ConditionSet {
-        let asked = Condition::ALL.into_iter().filter(|one| one.is_asked(conditions));
+        let asked = ConditionKind::ALL.into_iter().filter(|one| one.is_asked(conditions));
         ConditionSet(asked.fold(0, |set, one| set | 1 << one as u8))
     }
 
-    pub(crate) fn without(self, condition: Condition) -> ConditionSet {
+    pub(crate) fn without(self, condition: ConditionKind) -> ConditionSet {
         ConditionSet(self.0 & !(1 << condition as u8))
     }
 
-    pub(crate) fn has(self, condition: Condition) -> bool {
+    pub(crate) fn has(self, condition: ConditionKind) -> bool {
         self.0 & 1 << condition as u8 != 0
     }
 
@@ -151,8 +151,8 @@ impl ConditionSet {
 
     /// The first of them.
     #[inline]
-    pub(crate) fn first(self) -> Option<Condition> {
-        Condition::ALL.get(self.0.trailing_zeros() as usize).copied()
+    pub(crate) fn first(self) -> Option<ConditionKind> {
+        ConditionKind::ALL.get(self.0.trailing_zeros() as usize).copied()
     }
 
     /// Those of them that do not hold.
@@ -164,8 +164,8 @@ impl ConditionSet {
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        let holds = |one: &Condition| self.has(*one) && one.holds(conditions, facts);
-        Condition::ALL.into_iter().filter(holds).fold(self, ConditionSet::without)
+        let holds = |one: &ConditionKind| self.has(*one) && one.holds(conditions, facts);
+        ConditionKind::ALL.into_iter().filter(holds).fold(self, ConditionSet::without)
     }
 
     /// The first of them that does not hold.
@@ -174,7 +174,7 @@ impl ConditionSet {
         self,
         conditions: &Conditions,
         facts: &RequestFacts<'f, F>,
-    ) -> Option<Condition>
+    ) -> Option<ConditionKind>
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {

@@ -1,6 +1,6 @@
 //! What was decided.
 
-pub use forebay_metrics::{Reason, RefusedAt};
+pub use forebay_metrics::{RefusalReason, RefusedAt};
 
 /// Which rule decides what: numbers of rules in the order they were written, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Decisions {
 
 /// What becomes of that which is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum RefusalAnswer {
     /// An error.
     Reject {
         /// Its status.
@@ -39,13 +39,13 @@ pub enum Answer {
 
 /// A refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct PolicyRefusal {
     /// Its class, as its place in the order.
     pub rank: u8,
     /// The rule that refused; `None` if no rule did.
     pub rule: Option<u32>,
     /// Why.
-    pub reason: Reason,
+    pub reason: RefusalReason,
     /// What the client gets.
-    pub answer: Answer,
+    pub answer: RefusalAnswer,
 }

@@ -1,6 +1,6 @@
 //! Addresses and ports as conditions: voigt's four-tuple is two of them.
 
-use crate::networks::Network;
+use crate::networks::NetworkPrefix;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -71,7 +71,7 @@ pub enum Addresses {
 /// Addresses that begin with the same bits. IPv4 addresses are those of `::ffff:0:0/96`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
-    pub(crate) network: Network,
+    pub(crate) network: NetworkPrefix,
     is_v4: bool,
 }
 
@@ -115,8 +115,8 @@ impl Range {
     /// The smallest network around it.
     fn around(self) -> Prefix {
         let len = (self.first ^ self.last).leading_zeros() as u8;
-        let bits = self.first & Network::mask(len);
-        Prefix { network: Network { bits, len }, is_v4: self.is_v4 }
+        let bits = self.first & NetworkPrefix::mask(len);
+        Prefix { network: NetworkPrefix { bits, len }, is_v4: self.is_v4 }
     }
 }
 
@@ -301,7 +301,7 @@ fn parse_prefix(text: &str) -> Result<Prefix, EndpointError> {
         IpAddr::V6(address) => (address.to_bits(), len >= V4_LEN && bits_of(address.into()).1),
     };
     let whole_len = if address.is_ipv4() { len + V4_LEN } else { len };
-    let kept = bits & Network::mask(whole_len);
+    let kept = bits & NetworkPrefix::mask(whole_len);
     if kept != bits {
         let meant = match address {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(kept as u32)),
@@ -309,7 +309,7 @@ fn parse_prefix(text: &str) -> Result<Prefix, EndpointError> {
         };
         return Err(EndpointError::Bits { meant, len });
     }
-    Ok(Prefix { network: Network { bits, len: whole_len }, is_v4 })
+    Ok(Prefix { network: NetworkPrefix { bits, len: whole_len }, is_v4 })
 }
 
 /// Why a text is not a set of addresses and ports.
@@ -499,9 +499,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_network_holds_its_own_addresses(bits: u128, len in 0u8..=128, other: u128, port: u16) {
-            let meant = Ipv6Addr::from_bits(bits & Network::mask(len));
+            let meant = Ipv6Addr::from_bits(bits & NetworkPrefix::mask(len));
             let endpoint = Endpoint::parse(&format!("[{meant}]/{len}")).unwrap();
-            let other = Ipv6Addr::from_bits(other & !Network::mask(len) | bits & Network::mask(len));
+            let other = Ipv6Addr::from_bits(other & !NetworkPrefix::mask(len) | bits & NetworkPrefix::mask(len));
             prop_assume!(other.to_ipv4_mapped().is_none());
             prop_assert!(endpoint.holds(SocketAddr::from((other, port))));
         }

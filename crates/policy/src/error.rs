@@ -1,7 +1,7 @@
 //! Why classes and rules are not a policy.
 
 use crate::class::MOST_CLASSES;
-use crate::condition::Condition;
+use crate::condition::ConditionKind;
 use crate::matcher::RegexError;
 use crate::rate::Rate;
 use crate::rule::{Bounds, MOST_METRICS};
@@ -15,7 +15,7 @@ pub struct PolicyError {
     /// Under which key of a configuration; empty if it is the whole.
     pub key: &'static str,
     /// What it is.
-    pub fault: Fault,
+    pub fault: PolicyFault,
 }
 
 /// A class or a rule, by its place in the list that was given.
@@ -29,7 +29,7 @@ pub enum At {
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
+pub enum PolicyFault {
     /// It has no name.
     NoName,
     /// It has the name of an earlier one.
@@ -65,7 +65,7 @@ pub enum Fault {
     /// A limit on connections in a rule that asks for more than addresses.
     NeedsRequest {
         /// The first condition that needs a request.
-        condition: Condition,
+        condition: ConditionKind,
     },
     /// A number that is out of its range.
     Range {
@@ -105,68 +105,68 @@ pub enum Fault {
     Regex(RegexError),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for PolicyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::NoName => f.write_str("a name is needed"),
-            Fault::SameName => f.write_str("an earlier one has this name"),
-            Fault::TooManyClasses => write!(f, "there are at most {MOST_CLASSES} classes"),
-            Fault::SamePriority { other } => {
+            PolicyFault::NoName => f.write_str("a name is needed"),
+            PolicyFault::SameName => f.write_str("an earlier one has this name"),
+            PolicyFault::TooManyClasses => write!(f, "there are at most {MOST_CLASSES} classes"),
+            PolicyFault::SamePriority { other } => {
                 write!(f, "class {other:?} has this priority; each class has its own")
             }
-            Fault::SecondDefault { other } => write!(f, "class {other:?} is the default already"),
-            Fault::Share => f.write_str("a share lies between 0 and 1"),
-            Fault::Shares { sum } => {
+            PolicyFault::SecondDefault { other } => write!(f, "class {other:?} is the default already"),
+            PolicyFault::Share => f.write_str("a share lies between 0 and 1"),
+            PolicyFault::Shares { sum } => {
                 write!(f, "the shares of the classes make {:.0}% together", sum * 100.0)
             }
-            Fault::SaysNothing => f.write_str(
+            PolicyFault::SaysNothing => f.write_str(
                 "the rule says nothing; it needs one of class, connections, requests, in_flight, \
                  action or stop",
             ),
-            Fault::UnknownClass { name, near: None } => write!(f, "there is no class {name:?}"),
-            Fault::UnknownClass { name, near: Some(near) } => {
+            PolicyFault::UnknownClass { name, near: None } => write!(f, "there is no class {name:?}"),
+            PolicyFault::UnknownClass { name, near: Some(near) } => {
                 write!(f, "there is no class {name:?}; did you mean {near:?}?")
             }
-            Fault::NeedsRequest { condition } => write!(
+            PolicyFault::NeedsRequest { condition } => write!(
                 f,
                 "connections are counted before there is a request, and this rule asks for \
                  \"{condition}\"; only client and local can go with it"
             ),
-            Fault::Range { found, least, most } => {
+            PolicyFault::Range { found, least, most } => {
                 write!(f, "{found} is not between {least} and {most}")
             }
-            Fault::Refill { rate, takes_s, most_s } => write!(
+            PolicyFault::Refill { rate, takes_s, most_s } => write!(
                 f,
                 "at {rate} it takes {takes_s} s until the whole burst can be used again; at most \
                  {most_s} s are possible"
             ),
-            Fault::CannotQueue => f.write_str(
+            PolicyFault::CannotQueue => f.write_str(
                 "only requests can queue; connections can be rejected, reset or dropped",
             ),
-            Fault::QueueOfClient => f.write_str(
+            PolicyFault::QueueOfClient => f.write_str(
                 "requests at once queue only where all clients share the limit, without per = \"client\"",
             ),
-            Fault::Bounds { bounds: Bounds { least, most }, .. }
+            PolicyFault::Bounds { bounds: Bounds { least, most }, .. }
                 if least.is_unlimited() || most.is_unlimited() =>
             {
                 f.write_str("rate_min and rate_max must be rates: leave out the one that is \"unlimited\"")
             }
-            Fault::Bounds { bounds: Bounds { least, .. }, rate }
+            PolicyFault::Bounds { bounds: Bounds { least, .. }, rate }
                 if least.interval_ns() < rate.interval_ns() =>
             {
                 write!(f, "rate_min, {least}, is above the rate, {rate}")
             }
-            Fault::Bounds { bounds: Bounds { most, .. }, rate } => {
+            PolicyFault::Bounds { bounds: Bounds { most, .. }, rate } => {
                 write!(f, "rate_max, {most}, is below the rate, {rate}")
             }
-            Fault::NothingToMove => f.write_str(
+            PolicyFault::NothingToMove => f.write_str(
                 "rate_min and rate_max are for a rate that all clients share, without per = \"client\", \
                  and that is not \"unlimited\"",
             ),
-            Fault::TooManyMetrics => {
+            PolicyFault::TooManyMetrics => {
                 write!(f, "at most {MOST_METRICS} rules have metrics of their own")
             }
-            Fault::Regex(error) => error.fmt(f),
+            PolicyFault::Regex(error) => error.fmt(f),
         }
     }
 }

@@ -1,19 +1,19 @@
 //! Why it is so: for each rule, what it decides, or what stands in its way; of many rules those that
 //! matter.
 
-use crate::condition::{Condition, ConditionSet};
+use crate::condition::{ConditionKind, ConditionSet};
 use crate::decision::Decisions;
 use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::policy::{Policy, bare};
 use crate::rule::{Degree, Rule, When};
-use crate::search::{FirstRules, IndexedRule, Marks, Phase, Slots};
+use crate::search::{FirstRules, IndexedRule, JudgePhase, Marks, Slots};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 
 /// A setting of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Setting {
+pub enum RuleSetting {
     /// The class.
     Class,
     /// The limit on connections.
@@ -28,58 +28,58 @@ pub enum Setting {
     Action,
 }
 
-impl Setting {
+impl RuleSetting {
     /// All of them.
-    pub const ALL: [Setting; 6] = [
-        Setting::Class,
-        Setting::Connections,
-        Setting::Requests,
-        Setting::InFlight,
-        Setting::PerConnection,
-        Setting::Action,
+    pub const ALL: [RuleSetting; 6] = [
+        RuleSetting::Class,
+        RuleSetting::Connections,
+        RuleSetting::Requests,
+        RuleSetting::InFlight,
+        RuleSetting::PerConnection,
+        RuleSetting::Action,
     ];
 
     /// The key for it in a configuration.
     pub fn as_str(self) -> &'static str {
         match self {
-            Setting::Class => "class",
-            Setting::Connections => "connections",
-            Setting::Requests => "requests",
-            Setting::InFlight => "in_flight",
-            Setting::PerConnection => "requests_per_connection",
-            Setting::Action => "action",
+            RuleSetting::Class => "class",
+            RuleSetting::Connections => "connections",
+            RuleSetting::Requests => "requests",
+            RuleSetting::InFlight => "in_flight",
+            RuleSetting::PerConnection => "requests_per_connection",
+            RuleSetting::Action => "action",
         }
     }
 
     /// The rule that decides it.
     pub fn rule(self, decisions: &Decisions) -> Option<u32> {
         match self {
-            Setting::Class => decisions.class,
-            Setting::Connections => decisions.connections,
-            Setting::Requests => decisions.requests,
-            Setting::InFlight => decisions.in_flight,
-            Setting::PerConnection => decisions.per_connection,
-            Setting::Action => decisions.action,
+            RuleSetting::Class => decisions.class,
+            RuleSetting::Connections => decisions.connections,
+            RuleSetting::Requests => decisions.requests,
+            RuleSetting::InFlight => decisions.in_flight,
+            RuleSetting::PerConnection => decisions.per_connection,
+            RuleSetting::Action => decisions.action,
         }
     }
 
     fn is_named(self, rule: &Rule) -> bool {
         match self {
-            Setting::Class => rule.class.is_some(),
-            Setting::Connections => rule.connections.is_some(),
-            Setting::Requests => rule.requests.is_some(),
-            Setting::InFlight => rule.in_flight.is_some(),
-            Setting::PerConnection => rule.requests_per_connection.is_some(),
-            Setting::Action => rule.action.is_some(),
+            RuleSetting::Class => rule.class.is_some(),
+            RuleSetting::Connections => rule.connections.is_some(),
+            RuleSetting::Requests => rule.requests.is_some(),
+            RuleSetting::InFlight => rule.in_flight.is_some(),
+            RuleSetting::PerConnection => rule.requests_per_connection.is_some(),
+            RuleSetting::Action => rule.action.is_some(),
         }
     }
 
-    fn counts(self, phase: Phase) -> bool {
+    fn counts(self, phase: JudgePhase) -> bool {
         match self {
-            Setting::Class | Setting::Action => true,
-            Setting::Connections => phase == Phase::Connection,
-            Setting::Requests | Setting::InFlight | Setting::PerConnection => {
-                phase == Phase::Request
+            RuleSetting::Class | RuleSetting::Action => true,
+            RuleSetting::Connections => phase == JudgePhase::Connection,
+            RuleSetting::Requests | RuleSetting::InFlight | RuleSetting::PerConnection => {
+                phase == JudgePhase::Request
             }
         }
     }
@@ -98,7 +98,7 @@ pub enum RuleOutcome {
     /// This condition, the first of those that do not, does not hold.
     Fails {
         /// Which one.
-        condition: Condition,
+        condition: ConditionKind,
         /// It is the only one that does not, and there are others.
         nearly: bool,
     },
@@ -114,7 +114,7 @@ const MOST_NEAR: usize = 20;
 pub struct Explanation<'p> {
     policy: &'p Policy,
     /// Which phase.
-    pub phase: Phase,
+    pub phase: JudgePhase,
     /// What is decided; the same as without an explanation.
     pub decisions: Decisions,
     /// What became of each rule.
@@ -128,7 +128,7 @@ impl Policy {
         ends: &ConnectionFacts,
         degree: impl Into<Degree>,
     ) -> Explanation<'_> {
-        self.explain(Phase::Connection, &bare(*ends), degree.into())
+        self.explain(JudgePhase::Connection, &bare(*ends), degree.into())
     }
 
     /// Judges a request and says why, rule by rule.
@@ -140,12 +140,12 @@ impl Policy {
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        self.explain(Phase::Request, facts, degree.into())
+        self.explain(JudgePhase::Request, facts, degree.into())
     }
 
     fn explain<'f, F>(
         &self,
-        phase: Phase,
+        phase: JudgePhase,
         facts: &RequestFacts<'f, F>,
         degree: Degree,
     ) -> Explanation<'_>
@@ -158,7 +158,7 @@ impl Policy {
         for (number, rule) in (0..).zip(self.rules()) {
             let asked = ConditionSet::of(&rule.conditions);
             let failing = asked.failing(&rule.conditions, facts);
-            let outcome = if phase == Phase::Connection && !rule.is_for_connections() {
+            let outcome = if phase == JudgePhase::Connection && !rule.is_for_connections() {
                 RuleOutcome::NoRequest
             } else if let Some(condition) = failing.first() {
                 RuleOutcome::Fails { condition, nearly: failing.len() == 1 && asked.len() > 1 }
@@ -181,8 +181,8 @@ impl Policy {
 
 impl Explanation<'_> {
     /// The settings that a rule decides.
-    pub fn decides(&self, rule: u32) -> impl Iterator<Item = Setting> {
-        Setting::ALL.into_iter().filter(move |one| one.rule(&self.decisions) == Some(rule))
+    pub fn decides(&self, rule: u32) -> impl Iterator<Item = RuleSetting> {
+        RuleSetting::ALL.into_iter().filter(move |one| one.rule(&self.decisions) == Some(rule))
     }
 
     /// The same in fewer lines: of the rules only those that match, those that would if it were not for
@@ -199,7 +199,7 @@ impl Explanation<'_> {
             RuleOutcome::Fails { condition, nearly: true } => Some((Reverse(*condition), number)),
             _ => None,
         });
-        let mut near: Vec<(Reverse<Condition>, u32)> = near.collect();
+        let mut near: Vec<(Reverse<ConditionKind>, u32)> = near.collect();
         near.sort_unstable();
         near.into_iter().map(|(_, number)| number).take(MOST_NEAR).collect()
     }
@@ -219,7 +219,7 @@ impl Explanation<'_> {
             Some(rule) => writeln!(f, "class        {class}, by rule {:?}", self.name(rule))?,
             None => writeln!(f, "class        {class}, the default")?,
         }
-        for setting in Setting::ALL.into_iter().skip(1).filter(|one| one.counts(self.phase)) {
+        for setting in RuleSetting::ALL.into_iter().skip(1).filter(|one| one.counts(self.phase)) {
             let key = setting.as_str();
             let rule = setting
                 .rule(&self.decisions)
@@ -230,7 +230,7 @@ impl Explanation<'_> {
                     writeln!(f, "{key:<12} {says}, by rule {:?}", rule.name)?;
                 }
                 // rare, and longer than the others
-                None if setting == Setting::PerConnection => {}
+                None if setting == RuleSetting::PerConnection => {}
                 None => writeln!(f, "{key:<12} none")?,
             }
         }
@@ -248,7 +248,7 @@ impl Explanation<'_> {
             RuleOutcome::NoRequest => writeln!(f, "asks for a request"),
             RuleOutcome::Behind(by) => writeln!(f, "not looked at: {:?} stops", self.name(by)),
             RuleOutcome::Matches => {
-                let decided: Vec<_> = self.decides(number).map(Setting::as_str).collect();
+                let decided: Vec<_> = self.decides(number).map(RuleSetting::as_str).collect();
                 match &*decided {
                     [] => write!(f, "matches, decides nothing")?,
                     decided => write!(f, "matches, decides {}", decided.join(", "))?,
@@ -263,7 +263,7 @@ impl Explanation<'_> {
     fn taken(&self, number: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(rule) = self.policy.rules().get(number as usize) else { return Ok(()) };
         let named =
-            Setting::ALL.into_iter().filter(|one| one.is_named(rule) && one.counts(self.phase));
+            RuleSetting::ALL.into_iter().filter(|one| one.is_named(rule) && one.counts(self.phase));
         for setting in named {
             if let Some(by) = setting.rule(&self.decisions).filter(|by| *by != number) {
                 write!(f, "; {} is decided by {:?}", setting.as_str(), self.name(by))?;

@@ -10,7 +10,7 @@ use std::fmt;
 /// Case counts in values, unless it is told to be ignored, and in names of cookies, not in names of
 /// header fields.
 #[derive(Clone, Debug)]
-pub struct Field {
+pub struct FieldCondition {
     text: Box<str>,
     name: Box<str>,
     /// `None` if any will do.
@@ -18,44 +18,47 @@ pub struct Field {
     ignores_case: bool,
 }
 
-impl Field {
+impl FieldCondition {
     /// Reads a name, or a name and a value with `=` between them.
     ///
     /// # Errors
-    /// [`FieldError`] for anything else.
-    pub fn parse(text: &str) -> Result<Field, FieldError> {
+    /// [`FieldConditionError`] for anything else.
+    pub fn parse(text: &str) -> Result<FieldCondition, FieldConditionError> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
         };
         if name.is_empty() {
-            return Err(FieldError::Name);
+            return Err(FieldConditionError::Name);
         }
         if let Some((at, character)) = name.char_indices().find(|(_, c)| !is_token(*c)) {
-            return Err(FieldError::Character { character, at: place(text, at) });
+            return Err(FieldConditionError::Character { character, at: place(text, at) });
         }
         let value = value.unwrap_or_default();
         let is_wrong = |c: char| c.is_control() && c != '\t';
         if let Some((at, character)) = value.char_indices().find(|(_, c)| is_wrong(*c)) {
-            return Err(FieldError::Character { character, at: place(text, name.len() + 1 + at) });
+            return Err(FieldConditionError::Character {
+                character,
+                at: place(text, name.len() + 1 + at),
+            });
         }
         if value.trim() != value {
-            return Err(FieldError::Blank);
+            return Err(FieldConditionError::Blank);
         }
         let has_value = text[name.len()..].starts_with('=');
         let value = has_value.then(|| Matcher::parse(value)).transpose();
-        let value = value.map_err(FieldError::Regex)?;
-        Ok(Field { text: text.into(), name: name.into(), value, ignores_case: false })
+        let value = value.map_err(FieldConditionError::Regex)?;
+        Ok(FieldCondition { text: text.into(), name: name.into(), value, ignores_case: false })
     }
 
     /// The same, where capitals in the value do not count.
     ///
     /// # Errors
     /// It takes too much memory.
-    pub fn ignoring_case(&self) -> Result<Field, RegexError> {
+    pub fn ignoring_case(&self) -> Result<FieldCondition, RegexError> {
         let value = self.text.split_once('=').map(|(_, value)| value);
         let value = value.map(Matcher::parse_ignoring_case).transpose()?;
-        Ok(Field { value, ignores_case: true, ..self.clone() })
+        Ok(FieldCondition { value, ignores_case: true, ..self.clone() })
     }
 
     /// As it was written.
@@ -90,15 +93,15 @@ impl Field {
     }
 }
 
-impl PartialEq for Field {
-    fn eq(&self, other: &Field) -> bool {
+impl PartialEq for FieldCondition {
+    fn eq(&self, other: &FieldCondition) -> bool {
         (&self.text, self.ignores_case) == (&other.text, other.ignores_case)
     }
 }
 
-impl Eq for Field {}
+impl Eq for FieldCondition {}
 
-impl fmt::Display for Field {
+impl fmt::Display for FieldCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -106,7 +109,7 @@ impl fmt::Display for Field {
 
 /// Why a text is not a condition for fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FieldError {
+pub enum FieldConditionError {
     /// There is no name.
     Name,
     /// A character that is in no name or value.
@@ -122,20 +125,22 @@ pub enum FieldError {
     Regex(RegexError),
 }
 
-impl fmt::Display for FieldError {
+impl fmt::Display for FieldConditionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FieldError::Name => f.write_str("a name stands first, as in name or name=value"),
-            FieldError::Character { character, at } => {
+            FieldConditionError::Name => {
+                f.write_str("a name stands first, as in name or name=value")
+            }
+            FieldConditionError::Character { character, at } => {
                 write!(f, "{character:?} at character {at} cannot be in a name or value")
             }
-            FieldError::Blank => f.write_str("a value has no blanks around it"),
-            FieldError::Regex(error) => error.fmt(f),
+            FieldConditionError::Blank => f.write_str("a value has no blanks around it"),
+            FieldConditionError::Regex(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for FieldError {}
+impl std::error::Error for FieldConditionError {}
 
 #[cfg(test)]
 mod tests {
@@ -157,10 +162,10 @@ mod tests {
             ("X=", "x", "y", false),
             ("X=a=b", "x", "a=b", true),
         ] {
-            let found = Field::parse(field).unwrap();
+            let found = FieldCondition::parse(field).unwrap();
             assert_eq!(found.matches_header(name, value.as_bytes()), expected, "{field} {value}");
         }
-        let folded = Field::parse("User-Agent=*Bot*").unwrap().ignoring_case().unwrap();
+        let folded = FieldCondition::parse("User-Agent=*Bot*").unwrap().ignoring_case().unwrap();
         assert!(folded.matches_header("user-agent", b"AhrefsbOT/1"));
     }
 
@@ -179,20 +184,23 @@ mod tests {
             ("tier", "tier", true),
             ("tier", "", false),
         ] {
-            let found = Field::parse(field).unwrap();
+            let found = FieldCondition::parse(field).unwrap();
             assert_eq!(found.matches_cookies(value.as_bytes()), expected, "{field} {value}");
         }
     }
 
     #[test]
     fn what_is_wrong_is_said() {
-        assert_eq!(Field::parse(""), Err(FieldError::Name));
-        assert_eq!(Field::parse("=a"), Err(FieldError::Name));
-        assert_eq!(Field::parse("a b=c"), Err(FieldError::Character { character: ' ', at: 2 }));
+        assert_eq!(FieldCondition::parse(""), Err(FieldConditionError::Name));
+        assert_eq!(FieldCondition::parse("=a"), Err(FieldConditionError::Name));
         assert_eq!(
-            Field::parse("a=\u{7}"),
-            Err(FieldError::Character { character: '\u{7}', at: 3 })
+            FieldCondition::parse("a b=c"),
+            Err(FieldConditionError::Character { character: ' ', at: 2 })
         );
-        assert_eq!(Field::parse("a= b"), Err(FieldError::Blank));
+        assert_eq!(
+            FieldCondition::parse("a=\u{7}"),
+            Err(FieldConditionError::Character { character: '\u{7}', at: 3 })
+        );
+        assert_eq!(FieldCondition::parse("a= b"), Err(FieldConditionError::Blank));
     }
 }

@@ -4,11 +4,11 @@
 //! stand there plainly. From that it tells the class of the first request, or that it cannot tell. It is
 //! never wrong: whatever the rest of the request says, the rules give the same class.
 
-use crate::condition::Condition;
+use crate::condition::ConditionKind;
 use crate::facts::ConnectionFacts;
 use crate::policy::Policy;
 use crate::rule::{Conditions, Degree, Rule};
-use crate::search::Phase;
+use crate::search::JudgePhase;
 
 /// So many bytes of the segment are looked at.
 pub const MOST_READ: usize = 384;
@@ -126,7 +126,7 @@ impl Alternatives {
 
 /// What of a rule's conditions can be told from a first segment, addresses aside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct SegmentConditions {
     /// Methods, if it asks for any.
     pub methods: Option<Alternatives>,
     /// Paths, if it asks for any.
@@ -137,19 +137,19 @@ pub struct Terms {
     pub needs_more: bool,
 }
 
-impl Terms {
+impl SegmentConditions {
     /// Those of a rule.
-    pub fn of(rule: &Rule) -> Terms {
+    pub fn of(rule: &Rule) -> SegmentConditions {
         let conditions = &rule.conditions;
         let others = [
-            Condition::Type,
-            Condition::Query,
-            Condition::Certificate,
-            Condition::Identity,
-            Condition::Header,
-            Condition::Cookie,
+            ConditionKind::Type,
+            ConditionKind::Query,
+            ConditionKind::Certificate,
+            ConditionKind::Identity,
+            ConditionKind::Header,
+            ConditionKind::Cookie,
         ];
-        Terms {
+        SegmentConditions {
             methods: asked(&conditions.method, |method| {
                 Some((method.as_str().as_bytes(), false, MOST_METHOD))
             }),
@@ -219,13 +219,13 @@ impl Policy {
         let mut by_address = None;
         for (rule, rank) in self.rules().iter().zip(self.ranks()) {
             let says = rule.class.is_some() || rule.stop;
-            if !says || degree < rule.when.from(Phase::Request) {
+            if !says || degree < rule.when.from(JudgePhase::Request) {
                 continue;
             }
             if !are_its_ends(&rule.conditions, ends) {
                 continue;
             }
-            match Terms::of(rule).hold(first) {
+            match SegmentConditions::of(rule).hold(first) {
                 Holds::No => continue,
                 Holds::CannotTell => return None,
                 Holds::Yes => {}

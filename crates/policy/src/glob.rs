@@ -61,13 +61,13 @@ impl Glob {
     }
 
     /// The pairs of bytes that are in every text that fits.
-    pub(crate) fn pairs(&self) -> Pairs {
+    pub(crate) fn pairs(&self) -> BytePairs {
         let middle = self.rest.iter().flat_map(|rest| rest.middle.iter().map(Finder::needle));
         let last = self.rest.iter().map(|rest| &*rest.last);
         let pieces = [&*self.first].into_iter().chain(middle).chain(last);
         // what is longer than all texts that are looked at says nothing
         let pieces = pieces.filter(|piece| piece.len() <= LONG_BYTES);
-        pieces.map(Pairs::of).fold(Pairs::default(), Pairs::with)
+        pieces.map(BytePairs::of).fold(BytePairs::default(), BytePairs::with)
     }
 }
 
@@ -77,31 +77,31 @@ const LONG_BYTES: usize = 256;
 /// Which pairs of neighbouring bytes a text has, each hashed to one of 64 bits. It tells cheaply
 /// that a text does not fit; a long one would have nearly all bits, and must be looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pairs(u64);
+pub(crate) struct BytePairs(u64);
 
-impl Pairs {
+impl BytePairs {
     #[inline]
-    pub(crate) fn of(text: &[u8]) -> Pairs {
+    pub(crate) fn of(text: &[u8]) -> BytePairs {
         if text.len() > LONG_BYTES {
-            return Pairs(u64::MAX);
+            return BytePairs(u64::MAX);
         }
         // an odd factor that lets each byte reach every bit of the place
         let place = |pair: &[u8]| (u32::from(pair[0]) * 37 + u32::from(pair[1]) * 101) % 64;
-        Pairs(text.windows(2).fold(0, |set, pair| set | 1 << place(pair)))
+        BytePairs(text.windows(2).fold(0, |set, pair| set | 1 << place(pair)))
     }
 
-    fn with(self, other: Pairs) -> Pairs {
-        Pairs(self.0 | other.0)
+    fn with(self, other: BytePairs) -> BytePairs {
+        BytePairs(self.0 | other.0)
     }
 
     /// What both have.
-    pub(crate) fn both(self, other: Pairs) -> Pairs {
-        Pairs(self.0 & other.0)
+    pub(crate) fn both(self, other: BytePairs) -> BytePairs {
+        BytePairs(self.0 & other.0)
     }
 
     /// Whether it has all that `needed` has.
     #[inline]
-    pub(crate) fn has(self, needed: Pairs) -> bool {
+    pub(crate) fn has(self, needed: BytePairs) -> bool {
         needed.0 & !self.0 == 0
     }
 
@@ -146,7 +146,7 @@ mod tests {
             prop_assert_eq!(glob.matches(text.as_bytes()), expected);
             if expected {
                 prop_assert!(text.as_bytes().starts_with(glob.prefix()));
-                prop_assert!(Pairs::of(text.as_bytes()).has(glob.pairs()));
+                prop_assert!(BytePairs::of(text.as_bytes()).has(glob.pairs()));
             }
             if glob.is_prefix() {
                 prop_assert_eq!(text.as_bytes().starts_with(glob.prefix()), expected);

@@ -10,14 +10,14 @@
 //! Where more than one way is open, the one is taken in which the rule shares its place with the
 //! fewest others. What a place proves is not tried again.
 
-use crate::condition::{Condition, ConditionSet};
+use crate::condition::{ConditionKind, ConditionSet};
 use crate::endpoint::{Endpoint, bits_of, is_unix};
 use crate::facts::RequestFacts;
-use crate::glob::{Glob, Pairs};
-use crate::networks::{Network, Networks};
+use crate::glob::{BytePairs, Glob};
+use crate::networks::{NetworkPrefix, Networks};
 use crate::pattern::{MOST_HOST_BYTES, PathPattern, SitePattern, original};
 use crate::rule::{Degree, Rule};
-use crate::search::{FirstRules, IndexedRule, Marks, Phase, Slots};
+use crate::search::{FirstRules, IndexedRule, JudgePhase, Marks, Slots};
 use crate::trie::Trie;
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ pub(crate) struct Index {
     free: Entries,
     /// For each of the free rules the pairs of bytes that a path must have to match it; nothing
     /// where no rule asks for any.
-    pairs: Box<[Pairs]>,
+    pairs: Box<[BytePairs]>,
     wanted: Slots,
     is_empty: bool,
 }
@@ -51,8 +51,8 @@ pub(crate) struct Index {
 enum FilingKey {
     /// A host (`None` for all), whether it is a wildcard, and what the path begins with.
     Path(Option<Box<[u8]>>, bool, Box<[u8]>),
-    Client(Network),
-    Local(Network),
+    Client(NetworkPrefix),
+    Local(NetworkPrefix),
     Free,
 }
 
@@ -66,9 +66,9 @@ struct Filing {
 
 impl Index {
     /// Files all rules that count in this phase.
-    pub(crate) fn new(rules: &[Rule], phase: Phase) -> Index {
+    pub(crate) fn new(rules: &[Rule], phase: JudgePhase) -> Index {
         let counts = |(_, rule): &&(u32, &Rule)| {
-            let is_of_phase = phase == Phase::Request || rule.is_for_connections();
+            let is_of_phase = phase == JudgePhase::Request || rule.is_for_connections();
             is_of_phase && (rule.stop || !Slots::of(rule, phase).is_empty())
         };
         let all: Vec<(u32, &Rule)> = (0..).zip(rules).collect();
@@ -92,7 +92,7 @@ impl Index {
         }
         let is_empty = by_filing_key.is_empty();
         let index = Index::arrange(by_filing_key);
-        let pairs: Box<[Pairs]> =
+        let pairs: Box<[BytePairs]> =
             index.free.iter().map(|entry| pairs(all[entry.rule as usize].1)).collect();
         let pairs = if pairs.iter().all(|one| one.is_empty()) { Box::default() } else { pairs };
         Index { wanted, is_empty, pairs, ..index }
@@ -194,11 +194,11 @@ where
     }
 
     #[inline]
-    fn among_free(&mut self, entries: &[IndexedRule], pairs: &[Pairs]) {
+    fn among_free(&mut self, entries: &[IndexedRule], pairs: &[BytePairs]) {
         if pairs.is_empty() {
             return self.among(entries, usize::MAX);
         }
-        let path = Pairs::of(self.facts.path);
+        let path = BytePairs::of(self.facts.path);
         for (entry, needed) in entries.iter().zip(pairs) {
             if path.has(*needed) {
                 self.among(std::slice::from_ref(entry), usize::MAX);
@@ -240,10 +240,10 @@ where
 }
 
 /// The pairs of bytes that every path has that matches the rule.
-fn pairs(rule: &Rule) -> Pairs {
-    let of = |path: &PathPattern| path.glob().map_or_else(Pairs::default, Glob::pairs);
+fn pairs(rule: &Rule) -> BytePairs {
+    let of = |path: &PathPattern| path.glob().map_or_else(BytePairs::default, Glob::pairs);
     let all = rule.conditions.path.iter().map(of);
-    all.reduce(Pairs::both).unwrap_or_default()
+    all.reduce(BytePairs::both).unwrap_or_default()
 }
 
 fn free(rule: &Rule) -> Filing {
@@ -258,8 +258,8 @@ fn free(rule: &Rule) -> Filing {
 fn ways(rule: &Rule) -> Vec<Vec<Filing>> {
     let ways = [
         by_path(rule),
-        by_network(rule, Condition::Client, &rule.conditions.client, FilingKey::Client),
-        by_network(rule, Condition::Local, &rule.conditions.local, FilingKey::Local),
+        by_network(rule, ConditionKind::Client, &rule.conditions.client, FilingKey::Client),
+        by_network(rule, ConditionKind::Local, &rule.conditions.local, FilingKey::Local),
     ];
     ways.into_iter().flatten().collect()
 }
@@ -271,12 +271,12 @@ fn by_path(rule: &Rule) -> Option<Vec<Filing>> {
             sites.iter().map(SitePattern::key).map(|(key, is)| (Some(key.into()), is)).collect()
         }
     };
-    let asked = ConditionSet::of(&rule.conditions).without(Condition::Site);
+    let asked = ConditionSet::of(&rule.conditions).without(ConditionKind::Site);
     let paths: Vec<(Box<[u8]>, ConditionSet, bool)> = match &*rule.conditions.path {
         [] => vec![(Box::default(), asked, false)],
         paths => {
             let globs = paths.iter().map(PathPattern::glob);
-            let proven = asked.without(Condition::Path);
+            let proven = asked.without(ConditionKind::Path);
             let filed = globs.map(|glob| {
                 let Some(glob) = glob else { return (Box::default(), asked, false) };
                 let is_proven = glob.is_prefix() || glob.is_exact();
@@ -303,9 +303,9 @@ fn by_path(rule: &Rule) -> Option<Vec<Filing>> {
 
 fn by_network(
     rule: &Rule,
-    condition: Condition,
+    condition: ConditionKind,
     endpoints: &[Endpoint],
-    filing_key: impl Fn(Network) -> FilingKey,
+    filing_key: impl Fn(NetworkPrefix) -> FilingKey,
 ) -> Option<Vec<Filing>> {
     let asked = ConditionSet::of(&rule.conditions);
     let proven = asked.without(condition);

@@ -37,7 +37,7 @@
 //! queue, orders nothing (`forebay_control::ranked` does) and counts nothing for people.
 //!
 //! ```
-//! use forebay_policy::{Charge, Policy, State};
+//! use forebay_policy::{ChargeOutcome, Policy, State};
 //! use forebay_policy::class::Class;
 //! use forebay_policy::endpoint::Endpoint;
 //! use forebay_policy::facts::ConnectionFacts;
@@ -67,8 +67,8 @@
 //! assert_eq!(decisions.rank, 0);
 //! // a burst of five, all at the time 0
 //! let charge = || state.charge_connection(&decisions, partner.client.ip(), 0);
-//! assert!((0..5).all(|_| matches!(charge(), Charge::Admit(_))));
-//! assert!(matches!(charge(), Charge::Refuse(_)));
+//! assert!((0..5).all(|_| matches!(charge(), ChargeOutcome::Admit(_))));
+//! assert!(matches!(charge(), ChargeOutcome::Refuse(_)));
 //! ```
 #![forbid(unsafe_code)]
 
@@ -104,15 +104,15 @@ mod text;
 mod trace;
 mod trie;
 
-pub use error::{At, Fault, PolicyError};
-pub use explain::{Brief, Explanation, RuleOutcome, Setting};
+pub use error::{At, PolicyError, PolicyFault};
+pub use explain::{Brief, Explanation, RuleOutcome, RuleSetting};
 pub use glob::Glob;
 pub use matcher::RegexError;
-pub use meter::{InFlightGuard, Standing};
-pub use policy::{Needs, Policy};
-pub use search::Phase;
+pub use meter::{ConnectionCounts, InFlightGuard};
+pub use policy::{FactsNeeded, Policy};
+pub use search::JudgePhase;
 
-pub use state::{Admitted, Charge, ClientsReport, Paces, State};
+pub use state::{ChargeOutcome, ChargedWork, ClientsReport, Paces, State};
 pub use trace::MostRefused;
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.

@@ -1,7 +1,7 @@
 //! What is charged for each rule: its buckets and its count, or those of its clients.
 
-use crate::bucket::{self, Terms};
-use crate::clients::{ClientSlot, Clients, Key};
+use crate::bucket::{self, BucketTerms};
+use crate::clients::{ClientHash, ClientSlot, ClientTable};
 use crate::rule::{Bounds, InFlight, Limit, Over, Per, Rule};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::IpAddr;
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// What is charged for one rule.
 #[derive(Debug, Default)]
-pub(crate) struct Meters {
+pub(crate) struct RuleMeters {
     pub(crate) connections: Option<Rated>,
     pub(crate) requests: Option<Rated>,
-    pub(crate) in_flight: Option<Tally>,
-    pub(crate) per_connection: Option<PerConnection>,
+    pub(crate) in_flight: Option<InFlightMeter>,
+    pub(crate) per_connection: Option<PerConnectionLimit>,
 }
 
 /// A limit on how often.
 #[derive(Debug)]
 pub(crate) struct Rated {
     pub(crate) limit: Limit,
-    terms: Terms,
+    terms: BucketTerms,
     bucket: Bucket,
     /// What its rate has been moved to, if it can be.
     moved: Option<Arc<Moved>>,
@@ -80,7 +80,7 @@ pub(crate) type Words<'w> = dyn FnMut(&str) -> Option<&'static AtomicU64> + 'w;
 
 /// A limit on how many at once.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct InFlightMeter {
     pub(crate) limit: InFlight,
     count: Count,
 }
@@ -91,15 +91,15 @@ enum Count {
     Client(u64),
 }
 
-impl Meters {
+impl RuleMeters {
     /// Those of a rule; `before` are those of the rule that had its name until now. `words` gives
     /// the bucket for connections its word.
     pub(crate) fn new(
         rule: &Rule,
-        before: Option<&Meters>,
+        before: Option<&RuleMeters>,
         now_ns: u64,
         words: &mut Words<'_>,
-    ) -> Meters {
+    ) -> RuleMeters {
         let rated = |setting, limit: &Option<Limit>, before: Option<&Option<Rated>>, given| {
             let before = before.and_then(Option::as_ref);
             let limit = limit.filter(|limit| !limit.rate.is_unlimited());
@@ -111,12 +111,12 @@ impl Meters {
             .is_some_and(|limit| limit.per == Per::Rule && !limit.rate.is_unlimited());
         let given = if is_shared { words(&rule.name) } else { None };
         let connections = before.map(|before| &before.connections);
-        Meters {
+        RuleMeters {
             connections: rated(1, &rule.connections, connections, given),
             requests: rated(2, &rule.requests, before.map(|before| &before.requests), None)
                 .map(|rated| rated.bounded(rule.bounds, before)),
-            in_flight: rule.in_flight.map(|limit| Tally::new(&rule.name, limit, tally)),
-            per_connection: PerConnection::new(4, &rule.name, rule.requests_per_connection),
+            in_flight: rule.in_flight.map(|limit| InFlightMeter::new(&rule.name, limit, tally)),
+            per_connection: PerConnectionLimit::new(4, &rule.name, rule.requests_per_connection),
         }
     }
 
@@ -125,7 +125,7 @@ impl Meters {
         let mut limits = [&rule.connections, &rule.requests].into_iter().flatten();
         limits.any(|limit| limit.per == Per::Client)
             || rule.in_flight.is_some_and(|limit| limit.per == Per::Client)
-            || Meters::ignored_ns(rule) > 0
+            || RuleMeters::ignored_ns(rule) > 0
     }
 
     /// How long clients are ignored after a refusal, in nanoseconds; 0 if they are not.
@@ -150,7 +150,7 @@ impl Rated {
         now_ns: u64,
         given: Option<&'static AtomicU64>,
     ) -> Rated {
-        let terms = Terms::of(&limit);
+        let terms = BucketTerms::of(&limit);
         let before = before.and_then(|before| match &before.bucket {
             Bucket::Rule(word) => Some((word, before.terms)),
             Bucket::Client(_) => None,
@@ -182,7 +182,7 @@ impl Rated {
 
     /// The same with a rate that can be moved. What an agent has made of it goes on under the same
     /// terms, and with the same bucket.
-    fn bounded(mut self, bounds: Option<Bounds>, before: Option<&Meters>) -> Rated {
+    fn bounded(mut self, bounds: Option<Bounds>, before: Option<&RuleMeters>) -> Rated {
         let Some(bounds) = bounds else { return self };
         let before = before.and_then(|before| before.requests.as_ref());
         let same = before.filter(|before| before.terms == self.terms);
@@ -199,10 +199,10 @@ impl Rated {
 
     /// What its bucket allows now.
     #[inline]
-    fn terms(&self) -> Terms {
+    fn terms(&self) -> BucketTerms {
         match &self.moved {
             None => self.terms,
-            Some(moved) => Terms::of_interval(&self.limit, moved.interval_ns.load(Relaxed)),
+            Some(moved) => BucketTerms::of_interval(&self.limit, moved.interval_ns.load(Relaxed)),
         }
     }
 
@@ -240,7 +240,7 @@ impl Rated {
     #[inline]
     pub(crate) fn charge(
         &self,
-        clients: &Clients,
+        clients: &ClientTable,
         client: IpAddr,
         now_ns: u64,
     ) -> Result<u64, u64> {
@@ -252,7 +252,7 @@ impl Rated {
         }
     }
 
-    pub(crate) fn refund(&self, clients: &Clients, client: IpAddr, now_ns: u64) {
+    pub(crate) fn refund(&self, clients: &ClientTable, client: IpAddr, now_ns: u64) {
         match &self.bucket {
             Bucket::Rule(word) => bucket::refund(word.get(), &self.terms()),
             Bucket::Client(number) => {
@@ -270,21 +270,25 @@ impl Rated {
     }
 }
 
-impl Tally {
-    fn new(name: &str, limit: InFlight, before: Option<&Tally>) -> Tally {
+impl InFlightMeter {
+    fn new(name: &str, limit: InFlight, before: Option<&InFlightMeter>) -> InFlightMeter {
         let count = match (limit.per, before) {
             (Per::Client, _) => Count::Client(number((name, 3_u8))),
-            (Per::Rule, Some(Tally { count: Count::Rule(count), .. })) => {
+            (Per::Rule, Some(InFlightMeter { count: Count::Rule(count), .. })) => {
                 Count::Rule(Arc::clone(count))
             }
             (Per::Rule, _) => Count::Rule(Arc::default()),
         };
-        Tally { limit, count }
+        InFlightMeter { limit, count }
     }
 
     /// Counts one more, until the ticket is dropped.
     #[inline]
-    pub(crate) fn enter(&self, clients: &Arc<Clients>, client: IpAddr) -> Option<InFlightGuard> {
+    pub(crate) fn enter(
+        &self,
+        clients: &Arc<ClientTable>,
+        client: IpAddr,
+    ) -> Option<InFlightGuard> {
         match &self.count {
             Count::Rule(count) => {
                 let more = |now: u32| (now < self.limit.most).then_some(now + 1);
@@ -292,7 +296,7 @@ impl Tally {
                 Some(InFlightGuard(Some(Held::Rule(Arc::clone(count)))))
             }
             Count::Client(number) => {
-                let key: Key = clients.key(*number, client);
+                let key: ClientHash = clients.key(*number, client);
                 let client_slot = clients.enter(key, self.limit.most).ok()?;
                 Some(InFlightGuard(
                     client_slot.map(|client_slot| Held::Client(Arc::clone(clients), client_slot)),
@@ -319,16 +323,16 @@ impl Tally {
 
 /// After how many requests a connection ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PerConnection {
+pub(crate) struct PerConnectionLimit {
     most: u32,
     /// Under which number a connection counts them.
     number: u64,
 }
 
-impl PerConnection {
+impl PerConnectionLimit {
     /// That of the rule or class with this name, each of its kind.
-    pub(crate) fn new(kind: u8, name: &str, most: Option<u32>) -> Option<PerConnection> {
-        most.map(|most| PerConnection { most, number: number((name, kind)) })
+    pub(crate) fn new(kind: u8, name: &str, most: Option<u32>) -> Option<PerConnectionLimit> {
+        most.map(|most| PerConnectionLimit { most, number: number((name, kind)) })
     }
 }
 
@@ -338,7 +342,7 @@ const MOST_COUNTED: usize = 32;
 /// What a connection has asked for so far, as far as a rule or a class counts that: kept with it from
 /// one request to the next. It takes memory only where something is counted.
 #[derive(Debug, Default)]
-pub struct Standing(Option<Box<Counts>>);
+pub struct ConnectionCounts(Option<Box<Counts>>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -346,9 +350,9 @@ struct Counts {
     asked: Vec<(u64, u32)>,
 }
 
-impl Standing {
+impl ConnectionCounts {
     /// Counts one more, and says whether it is the last of the connection.
-    pub(crate) fn count(&mut self, limit: &PerConnection) -> bool {
+    pub(crate) fn count(&mut self, limit: &PerConnectionLimit) -> bool {
         let asked = &mut self.0.get_or_insert_default().asked;
         let count = match asked.iter().position(|(number, _)| *number == limit.number) {
             Some(at) => {
@@ -374,7 +378,7 @@ pub struct InFlightGuard(Option<Held>);
 #[derive(Debug)]
 enum Held {
     Rule(Arc<CacheLine<AtomicU32>>),
-    Client(Arc<Clients>, ClientSlot),
+    Client(Arc<ClientTable>, ClientSlot),
 }
 
 impl InFlightGuard {

@@ -5,12 +5,12 @@
 
 /// Addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Network {
+pub(crate) struct NetworkPrefix {
     pub(crate) bits: u128,
     pub(crate) len: u8,
 }
 
-impl Network {
+impl NetworkPrefix {
     /// The bits that count.
     #[inline]
     pub(crate) fn mask(len: u8) -> u128 {
@@ -19,10 +19,10 @@ impl Network {
 
     #[inline]
     pub(crate) fn holds(self, address: u128) -> bool {
-        address & Network::mask(self.len) == self.bits
+        address & NetworkPrefix::mask(self.len) == self.bits
     }
 
-    fn surrounds(self, inner: Network) -> bool {
+    fn surrounds(self, inner: NetworkPrefix) -> bool {
         self.len <= inner.len && self.holds(inner.bits)
     }
 }
@@ -48,9 +48,9 @@ impl<V> Default for Networks<V> {
 
 impl<V> Networks<V> {
     /// No network may be there twice.
-    pub(crate) fn new(mut pairs: Vec<(Network, V)>) -> Networks<V> {
+    pub(crate) fn new(mut pairs: Vec<(NetworkPrefix, V)>) -> Networks<V> {
         pairs.sort_unstable_by_key(|(network, _)| *network);
-        let (networks, values): (Vec<Network>, Vec<V>) = pairs.into_iter().unzip();
+        let (networks, values): (Vec<NetworkPrefix>, Vec<V>) = pairs.into_iter().unzip();
         let mut around = Vec::with_capacity(networks.len());
         let mut open: Vec<u32> = Vec::new();
         for (number, network) in (0..).zip(&networks) {
@@ -76,7 +76,7 @@ impl<V> Networks<V> {
         let after = self.begins.partition_point(|begin| *begin <= address);
         let mut next = after.wrapping_sub(1);
         while let (Some(bits), Some(len)) = (self.begins.get(next), self.lens.get(next)) {
-            if (Network { bits: *bits, len: *len }).holds(address) {
+            if (NetworkPrefix { bits: *bits, len: *len }).holds(address) {
                 show(&self.values[next]);
             }
             next = self.around[next] as usize;
@@ -97,11 +97,11 @@ mod tests {
             others: Vec<u128>,
         ) {
             let network = |(bits, len): &(u128, u8)| {
-                Network { bits: bits & Network::mask(*len), len: *len }
+                NetworkPrefix { bits: bits & NetworkPrefix::mask(*len), len: *len }
             };
-            let sets: BTreeSet<Network> = sets.iter().map(network).collect();
+            let sets: BTreeSet<NetworkPrefix> = sets.iter().map(network).collect();
             let networks = Networks::new(sets.iter().map(|set| (*set, *set)).collect());
-            let ends = sets.iter().flat_map(|set| [set.bits, set.bits | !Network::mask(set.len)]);
+            let ends = sets.iter().flat_map(|set| [set.bits, set.bits | !NetworkPrefix::mask(set.len)]);
             for address in ends.chain(others) {
                 let mut found = Vec::new();
                 networks.holding(address, |set| found.push(*set));

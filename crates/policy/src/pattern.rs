@@ -21,8 +21,8 @@ impl SitePattern {
     /// Reads a name or an address; an IPv6 address stands in brackets. Case does not matter.
     ///
     /// # Errors
-    /// [`PatternError`] for anything else, a port above all.
-    pub fn parse(text: &str) -> Result<SitePattern, PatternError> {
+    /// [`ConditionTextError`] for anything else, a port above all.
+    pub fn parse(text: &str) -> Result<SitePattern, ConditionTextError> {
         let name = text.to_ascii_lowercase();
         let (name, is_wildcard) = match name.strip_prefix("*.") {
             Some(name) => (name, true),
@@ -67,33 +67,33 @@ impl PartialEq for SitePattern {
 
 impl Eq for SitePattern {}
 
-fn check_address(name: &str) -> Result<(), PatternError> {
+fn check_address(name: &str) -> Result<(), ConditionTextError> {
     let Some((address, rest)) = name[1..].split_once(']') else {
-        return Err(PatternError::HostAddress);
+        return Err(ConditionTextError::HostAddress);
     };
     if rest.starts_with(':') {
-        return Err(PatternError::HostPort);
+        return Err(ConditionTextError::HostPort);
     }
     match address.parse::<std::net::Ipv6Addr>() {
         Ok(_) if rest.is_empty() => Ok(()),
-        _ => Err(PatternError::HostAddress),
+        _ => Err(ConditionTextError::HostAddress),
     }
 }
 
-fn check_name(text: &str, name: &str) -> Result<(), PatternError> {
+fn check_name(text: &str, name: &str) -> Result<(), ConditionTextError> {
     let is_wrong = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let offset = text.len() - name.len();
     match name.char_indices().find(|(_, c)| is_wrong(c)) {
-        Some((_, '*')) => return Err(PatternError::HostStar),
-        Some((_, ':')) => return Err(PatternError::HostPort),
+        Some((_, '*')) => return Err(ConditionTextError::HostStar),
+        Some((_, ':')) => return Err(ConditionTextError::HostPort),
         Some((at, character)) => {
-            return Err(PatternError::Character { character, at: place(text, offset + at) });
+            return Err(ConditionTextError::Character { character, at: place(text, offset + at) });
         }
         None => {}
     }
     let is_bad = |label: &str| label.is_empty() || label.len() > 63;
     if name.len() > MOST_HOST_BYTES || name.split('.').any(is_bad) {
-        return Err(PatternError::HostLabel);
+        return Err(ConditionTextError::HostLabel);
     }
     Ok(())
 }
@@ -113,22 +113,22 @@ impl PathPattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// [`PatternError`] for what could not match any path.
-    pub fn parse(text: &str) -> Result<PathPattern, PatternError> {
-        let matcher = Matcher::parse(text).map_err(PatternError::Regex)?;
+    /// [`ConditionTextError`] for what could not match any path.
+    pub fn parse(text: &str) -> Result<PathPattern, ConditionTextError> {
+        let matcher = Matcher::parse(text).map_err(ConditionTextError::Regex)?;
         let pattern = PathPattern { text: text.into(), matcher, ignores_case: false };
         if Matcher::is_regex(text) {
             return Ok(pattern);
         }
         if !text.starts_with(['/', '*']) {
-            return Err(PatternError::PathStart);
+            return Err(ConditionTextError::PathStart);
         }
         let is_wrong = |c: char| c.is_control() || matches!(c, '\\' | '?' | '#');
         if let Some((at, character)) = text.char_indices().find(|(_, c)| is_wrong(*c)) {
-            return Err(PatternError::Character { character, at: place(text, at) });
+            return Err(ConditionTextError::Character { character, at: place(text, at) });
         }
         if let Some(at) = detour(text) {
-            return Err(PatternError::PathDetour { at: place(text, at) });
+            return Err(ConditionTextError::PathDetour { at: place(text, at) });
         }
         Ok(pattern)
     }
@@ -191,19 +191,19 @@ impl Eq for PathPattern {}
 
 /// A method, such as `GET`. Case counts (RFC 9110 §9.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Method(Box<str>);
+pub struct MethodPattern(Box<str>);
 
-impl Method {
+impl MethodPattern {
     /// Reads a token.
     ///
     /// # Errors
-    /// [`PatternError::Method`] for anything else, and for small letters: no method in use has any.
-    pub fn parse(text: &str) -> Result<Method, PatternError> {
+    /// [`ConditionTextError::Method`] for anything else, and for small letters: no method in use has any.
+    pub fn parse(text: &str) -> Result<MethodPattern, ConditionTextError> {
         let is_good = |c: char| is_token(c) && !c.is_ascii_lowercase();
         if text.is_empty() || !text.chars().all(is_good) {
-            return Err(PatternError::Method);
+            return Err(ConditionTextError::Method);
         }
-        Ok(Method(text.into()))
+        Ok(MethodPattern(text.into()))
     }
 
     /// The method.
@@ -220,16 +220,16 @@ impl FileType {
     /// Reads an extension without its dot.
     ///
     /// # Errors
-    /// [`PatternError`] for anything else.
-    pub fn parse(text: &str) -> Result<FileType, PatternError> {
+    /// [`ConditionTextError`] for anything else.
+    pub fn parse(text: &str) -> Result<FileType, ConditionTextError> {
         if text.starts_with('.') {
-            return Err(PatternError::TypeDot);
+            return Err(ConditionTextError::TypeDot);
         }
         let is_wrong = |c: char| c.is_control() || matches!(c, '.' | '/' | '*' | '\\' | '?' | '#');
         match text.char_indices().find(|(_, c)| is_wrong(*c)) {
-            _ if text.is_empty() => Err(PatternError::TypeDot),
+            _ if text.is_empty() => Err(ConditionTextError::TypeDot),
             Some((at, character)) => {
-                Err(PatternError::Character { character, at: place(text, at) })
+                Err(ConditionTextError::Character { character, at: place(text, at) })
             }
             None => Ok(FileType(text.into())),
         }
@@ -262,11 +262,11 @@ macro_rules! display {
         }
     )*};
 }
-display!(SitePattern, PathPattern, Method, FileType);
+display!(SitePattern, PathPattern, MethodPattern, FileType);
 
 /// Why a text is not a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PatternError {
+pub enum ConditionTextError {
     /// A character that is in nothing the pattern is held against.
     Character {
         /// The character.
@@ -297,41 +297,43 @@ pub enum PatternError {
     Regex(RegexError),
 }
 
-impl fmt::Display for PatternError {
+impl fmt::Display for ConditionTextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PatternError::Character { character, at } => {
+            ConditionTextError::Character { character, at } => {
                 write!(f, "{character:?} at character {at} never matches")
             }
-            PatternError::HostStar => {
+            ConditionTextError::HostStar => {
                 f.write_str("a star stands only for the first label, as in *.example.com")
             }
-            PatternError::HostPort => {
+            ConditionTextError::HostPort => {
                 f.write_str("a host has no port here; \"local\" is the condition for ports")
             }
-            PatternError::HostLabel => f.write_str(
+            ConditionTextError::HostLabel => f.write_str(
                 "a host name has 1 to 63 characters between its dots, none at its end, and at \
                  most 253 in all",
             ),
-            PatternError::HostAddress => f.write_str("an IPv6 address is written [::1]"),
-            PatternError::PathStart => {
+            ConditionTextError::HostAddress => f.write_str("an IPv6 address is written [::1]"),
+            ConditionTextError::PathStart => {
                 f.write_str("a path pattern begins with / or *, a regular expression with ~")
             }
-            PatternError::PathDetour { at } => write!(
+            ConditionTextError::PathDetour { at } => write!(
                 f,
                 "no path has what begins at character {at}; slashes are merged and dots resolved \
                  before rules are applied"
             ),
-            PatternError::Method => f.write_str("a method is a word in capitals, such as GET"),
-            PatternError::TypeDot => {
+            ConditionTextError::Method => {
+                f.write_str("a method is a word in capitals, such as GET")
+            }
+            ConditionTextError::TypeDot => {
                 f.write_str("a file type is what stands behind the last dot, such as php")
             }
-            PatternError::Regex(error) => error.fmt(f),
+            ConditionTextError::Regex(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for PatternError {}
+impl std::error::Error for ConditionTextError {}
 
 #[cfg(test)]
 mod tests {
@@ -355,14 +357,14 @@ mod tests {
             assert_eq!(site.to_string(), pattern);
         }
         for (text, error) in [
-            ("", PatternError::HostLabel),
-            ("a..b", PatternError::HostLabel),
-            ("*", PatternError::HostStar),
-            ("a.*", PatternError::HostStar),
-            ("a:80", PatternError::HostPort),
-            ("[::1]:80", PatternError::HostPort),
-            ("[::g]", PatternError::HostAddress),
-            ("*.a/b", PatternError::Character { character: '/', at: 4 }),
+            ("", ConditionTextError::HostLabel),
+            ("a..b", ConditionTextError::HostLabel),
+            ("*", ConditionTextError::HostStar),
+            ("a.*", ConditionTextError::HostStar),
+            ("a:80", ConditionTextError::HostPort),
+            ("[::1]:80", ConditionTextError::HostPort),
+            ("[::g]", ConditionTextError::HostAddress),
+            ("*.a/b", ConditionTextError::Character { character: '/', at: 4 }),
         ] {
             assert_eq!(SitePattern::parse(text), Err(error), "{text}");
         }
@@ -392,14 +394,14 @@ mod tests {
             assert_eq!(found.matches(path.as_bytes()), expected, "{pattern} {path}");
         }
         for (text, error) in [
-            ("", PatternError::PathStart),
-            ("a", PatternError::PathStart),
-            ("/a?b", PatternError::Character { character: '?', at: 3 }),
-            ("/ä\\", PatternError::Character { character: '\\', at: 3 }),
-            ("/a//b", PatternError::PathDetour { at: 3 }),
-            ("/a/../b", PatternError::PathDetour { at: 3 }),
-            ("/a/..", PatternError::PathDetour { at: 3 }),
-            ("*/.", PatternError::PathDetour { at: 2 }),
+            ("", ConditionTextError::PathStart),
+            ("a", ConditionTextError::PathStart),
+            ("/a?b", ConditionTextError::Character { character: '?', at: 3 }),
+            ("/ä\\", ConditionTextError::Character { character: '\\', at: 3 }),
+            ("/a//b", ConditionTextError::PathDetour { at: 3 }),
+            ("/a/../b", ConditionTextError::PathDetour { at: 3 }),
+            ("/a/..", ConditionTextError::PathDetour { at: 3 }),
+            ("*/.", ConditionTextError::PathDetour { at: 2 }),
         ] {
             assert_eq!(PathPattern::parse(text), Err(error), "{text}");
         }
@@ -437,14 +439,14 @@ mod tests {
             assert_eq!(found.matches(path.as_bytes()), expected, "{pattern} {path}");
             assert_eq!(found.to_string(), pattern);
         }
-        assert!(matches!(PathPattern::parse("~("), Err(PatternError::Regex(_))));
+        assert!(matches!(PathPattern::parse("~("), Err(ConditionTextError::Regex(_))));
     }
 
     #[test]
     fn methods_and_types() {
-        assert_eq!(Method::parse("M-SEARCH").unwrap().as_str(), "M-SEARCH");
+        assert_eq!(MethodPattern::parse("M-SEARCH").unwrap().as_str(), "M-SEARCH");
         for text in ["", "get", "GET ", "G/T"] {
-            assert_eq!(Method::parse(text), Err(PatternError::Method), "{text}");
+            assert_eq!(MethodPattern::parse(text), Err(ConditionTextError::Method), "{text}");
         }
         for (path, expected) in [
             ("/a.php", true),
@@ -463,9 +465,9 @@ mod tests {
                 "{path}"
             );
         }
-        assert_eq!(FileType::parse(".php"), Err(PatternError::TypeDot));
-        assert_eq!(FileType::parse(""), Err(PatternError::TypeDot));
-        let slash = PatternError::Character { character: '/', at: 2 };
+        assert_eq!(FileType::parse(".php"), Err(ConditionTextError::TypeDot));
+        assert_eq!(FileType::parse(""), Err(ConditionTextError::TypeDot));
+        let slash = ConditionTextError::Character { character: '/', at: 2 };
         assert_eq!(FileType::parse("a/b"), Err(slash));
     }
 }

@@ -1,13 +1,13 @@
 //! Classes and rules, compiled: which rule decides about a connection or a request.
 
 use crate::class::Class;
-use crate::condition::{Condition, ConditionSet};
+use crate::condition::{ConditionKind, ConditionSet};
 use crate::decision::Decisions;
-use crate::error::{At, Fault, PolicyError};
+use crate::error::{At, PolicyError, PolicyFault};
 use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::index::Index;
 use crate::rule::{Degree, Rule};
-use crate::search::{DecisionKind, FirstRules, Phase};
+use crate::search::{DecisionKind, FirstRules, JudgePhase};
 use std::collections::HashMap;
 use std::iter::Empty;
 
@@ -31,7 +31,7 @@ pub struct Policy {
 
 /// What must be known for a policy to judge; the rest may be left empty in the facts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct FactsNeeded {
     /// Whether any rule counts when a connection comes.
     pub connections: bool,
     /// Whether any rule counts when a request is there.
@@ -102,8 +102,8 @@ impl Policy {
                 .zip(&rules)
                 .map(|(number, rule)| (rule.name.as_str().into(), number))
                 .collect(),
-            connections: Index::new(&rules, Phase::Connection),
-            requests: Index::new(&rules, Phase::Request),
+            connections: Index::new(&rules, JudgePhase::Connection),
+            requests: Index::new(&rules, JudgePhase::Request),
             classes: classes.into(),
             default_rank,
             rules: rules.into(),
@@ -136,19 +136,19 @@ impl Policy {
     }
 
     /// What must be known to judge.
-    pub fn needs(&self) -> Needs {
+    pub fn needs(&self) -> FactsNeeded {
         let asked: Vec<ConditionSet> =
             self.rules.iter().map(|rule| ConditionSet::of(&rule.conditions)).collect();
         let asks = |condition| asked.iter().any(|asked| asked.has(condition));
-        Needs {
+        FactsNeeded {
             connections: !self.connections.is_empty(),
             requests: !self.requests.is_empty(),
-            local: asks(Condition::Local),
-            host: asks(Condition::Site),
-            path: asks(Condition::Path) || asks(Condition::Type),
-            query: asks(Condition::Query),
-            identity: asks(Condition::Identity),
-            fields: asks(Condition::Header) || asks(Condition::Cookie),
+            local: asks(ConditionKind::Local),
+            host: asks(ConditionKind::Site),
+            path: asks(ConditionKind::Path) || asks(ConditionKind::Type),
+            query: asks(ConditionKind::Query),
+            identity: asks(ConditionKind::Identity),
+            fields: asks(ConditionKind::Header) || asks(ConditionKind::Cookie),
         }
     }
 
@@ -202,7 +202,7 @@ impl Policy {
 fn folded((number, rule): (usize, Rule)) -> Result<Rule, PolicyError> {
     let conditions = rule.conditions.folded().map_err(|(condition, error)| {
         let (at, key) = (At::Rule(number), condition.as_str());
-        PolicyError { at, key, fault: Fault::Regex(error) }
+        PolicyError { at, key, fault: PolicyFault::Regex(error) }
     })?;
     Ok(Rule { conditions, ..rule })
 }

@@ -1,15 +1,15 @@
 //! Rules: which requests they are for, and what they say.
 
 use crate::certificate::CertificatePattern;
-use crate::condition::Condition;
+use crate::condition::ConditionKind;
 use crate::endpoint::Endpoint;
-use crate::field::Field;
+use crate::field::FieldCondition;
 use crate::identity::IdentityPattern;
 use crate::matcher::RegexError;
-use crate::pattern::{FileType, Method, PathPattern, SitePattern};
+use crate::pattern::{FileType, MethodPattern, PathPattern, SitePattern};
 use crate::query::Parameter;
 use crate::rate::Rate;
-use crate::search::Phase;
+use crate::search::JudgePhase;
 
 /// One rule. Its settings are those that are `Some`; of all rules that match, the first that has a
 /// setting decides it.
@@ -132,11 +132,11 @@ impl When {
     }
 
     /// The lowest degree at which it counts in this phase.
-    pub fn from(self, phase: Phase) -> Degree {
+    pub fn from(self, phase: JudgePhase) -> Degree {
         match (self, phase) {
             (When::Always, _) => Degree::NORMAL,
-            (When::Overload, Phase::Request) => Degree::HEADER_CONTROL,
-            (When::Overload, Phase::Connection) => Degree::SYN_POLICING,
+            (When::Overload, JudgePhase::Request) => Degree::HEADER_CONTROL,
+            (When::Overload, JudgePhase::Connection) => Degree::SYN_POLICING,
             (When::From(degree), _) => degree,
         }
     }
@@ -153,7 +153,7 @@ pub struct Conditions {
     /// The host it asks for.
     pub site: Vec<SitePattern>,
     /// The method.
-    pub method: Vec<Method>,
+    pub method: Vec<MethodPattern>,
     /// The path, or that of the file that it is a compressed form of.
     pub path: Vec<PathPattern>,
     /// A parameter of the query.
@@ -165,9 +165,9 @@ pub struct Conditions {
     /// The identity that the client has proven.
     pub identity: Vec<IdentityPattern>,
     /// The fields of the head: any line of it.
-    pub header: Vec<Field>,
+    pub header: Vec<FieldCondition>,
     /// Its cookies.
-    pub cookie: Vec<Field>,
+    pub cookie: Vec<FieldCondition>,
     /// Capitals do not count in path, query and values of fields and cookies.
     pub ignore_case: bool,
 }
@@ -177,22 +177,22 @@ impl Conditions {
     ///
     /// # Errors
     /// Which patterns take too much memory then.
-    pub fn folded(mut self) -> Result<Conditions, (Condition, RegexError)> {
+    pub fn folded(mut self) -> Result<Conditions, (ConditionKind, RegexError)> {
         if !self.ignore_case {
             return Ok(self);
         }
         let of = |condition| move |error| (condition, error);
         for path in &mut self.path {
-            *path = path.ignoring_case().map_err(of(Condition::Path))?;
+            *path = path.ignoring_case().map_err(of(ConditionKind::Path))?;
         }
         for query in &mut self.query {
-            *query = query.ignoring_case().map_err(of(Condition::Query))?;
+            *query = query.ignoring_case().map_err(of(ConditionKind::Query))?;
         }
         for header in &mut self.header {
-            *header = header.ignoring_case().map_err(of(Condition::Header))?;
+            *header = header.ignoring_case().map_err(of(ConditionKind::Header))?;
         }
         for cookie in &mut self.cookie {
-            *cookie = cookie.ignoring_case().map_err(of(Condition::Cookie))?;
+            *cookie = cookie.ignoring_case().map_err(of(ConditionKind::Cookie))?;
         }
         Ok(self)
     }

@@ -23,7 +23,7 @@ const SLOTS: usize = 7;
 
 /// A phase of judging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum JudgePhase {
     /// Once, when a connection comes, by rules that ask for addresses only.
     Connection,
     /// For each request, by all rules.
@@ -36,11 +36,11 @@ pub(crate) struct Slots(u8);
 
 impl Slots {
     /// What `rule` decides in this phase.
-    pub(crate) fn of(rule: &Rule, phase: Phase) -> Slots {
+    pub(crate) fn of(rule: &Rule, phase: JudgePhase) -> Slots {
         let by_address = rule.is_for_connections();
         let class =
             if by_address { DecisionKind::ClassByAddress } else { DecisionKind::ClassByRequest };
-        let is_request = phase == Phase::Request;
+        let is_request = phase == JudgePhase::Request;
         let named = [
             (class, rule.class.is_some()),
             (DecisionKind::Connections, rule.connections.is_some() && !is_request),

@@ -5,11 +5,13 @@
 //! action, the number at once, the rule's limit, the agent's. What was charged before a refusal is
 //! given back.
 
-use crate::bucket::{self, Terms};
+use crate::bucket::{self, BucketTerms};
 use crate::class::Class;
-use crate::clients::Clients;
-use crate::decision::{Answer, Decisions, Reason, Refused};
-use crate::meter::{CacheLine, InFlightGuard, Meters, PerConnection, Rated, Standing};
+use crate::clients::ClientTable;
+use crate::decision::{Decisions, PolicyRefusal, RefusalAnswer, RefusalReason};
+use crate::meter::{
+    CacheLine, ConnectionCounts, InFlightGuard, PerConnectionLimit, Rated, RuleMeters,
+};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per};
 use crate::trace::{MostRefused, Traces};
@@ -30,15 +32,15 @@ const IGNORED: u64 = 0;
 pub struct State {
     policy: Arc<Policy>,
     /// By the number of the rule.
-    meters: Box<[Meters]>,
+    meters: Box<[RuleMeters]>,
     traces: Traces,
     /// By rank.
     classes: Box<[Arc<ClassMeter>]>,
     /// By rank: after how many of its requests a connection ends.
-    class_requests: Box<[Option<PerConnection>]>,
+    class_requests: Box<[Option<PerConnectionLimit>]>,
     /// Whether any rule or class says that.
     counts_requests: bool,
-    clients: Arc<Clients>,
+    clients: Arc<ClientTable>,
     /// The longest time for which a rule has clients ignored, in nanoseconds; 0 if none does.
     most_ignored_ns: u64,
 }
@@ -60,16 +62,16 @@ struct Paced {
 
 /// What became of a connection or a request.
 #[derive(Debug)]
-pub enum Charge {
+pub enum ChargeOutcome {
     /// It is served.
-    Admit(Admitted),
+    Admit(ChargedWork),
     /// It is not.
-    Refuse(Refused),
+    Refuse(PolicyRefusal),
 }
 
 /// Something that is served.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct ChargedWork {
     /// Its class, as its place in the order.
     pub rank: u8,
     /// How long it must wait for its turn, in nanoseconds; 0 for not at all.
@@ -121,24 +123,24 @@ impl State {
     ) -> State {
         let meters = policy.rules().iter().map(|rule| {
             let before = before.and_then(|before| before.meters_of(&rule.name));
-            Meters::new(rule, before, now_ns, words)
+            RuleMeters::new(rule, before, now_ns, words)
         });
         let classes = policy.classes().iter().map(|class| {
             let before = before.and_then(|before| before.class_of(&class.name));
             before.cloned().unwrap_or_default()
         });
-        let needs_clients = policy.rules().iter().any(Meters::needs_clients);
+        let needs_clients = policy.rules().iter().any(RuleMeters::needs_clients);
         let clients = match before {
             Some(before) if before.clients.is_there() || !needs_clients => {
                 Arc::clone(&before.clients)
             }
-            _ if needs_clients => Arc::new(Clients::default()),
-            _ => Arc::new(Clients::none()),
+            _ if needs_clients => Arc::new(ClientTable::default()),
+            _ => Arc::new(ClientTable::none()),
         };
-        let most_ignored_ns = policy.rules().iter().map(Meters::ignored_ns).max().unwrap_or(0);
-        let (meters, classes): (Box<[Meters]>, _) = (meters.collect(), classes.collect());
+        let most_ignored_ns = policy.rules().iter().map(RuleMeters::ignored_ns).max().unwrap_or(0);
+        let (meters, classes): (Box<[RuleMeters]>, _) = (meters.collect(), classes.collect());
         let of_class =
-            |class: &Class| PerConnection::new(5, &class.name, class.requests_per_connection);
+            |class: &Class| PerConnectionLimit::new(5, &class.name, class.requests_per_connection);
         let class_requests: Box<[_]> = policy.classes().iter().map(of_class).collect();
         let counts_requests = class_requests.iter().any(Option::is_some)
             || meters.iter().any(|meters| meters.per_connection.is_some());
@@ -163,7 +165,12 @@ impl State {
     /// Charges a connection for what [`Policy::connection`] decided. It takes no lock and allocates
     /// nothing.
     #[inline]
-    pub fn charge_connection(&self, decisions: &Decisions, client: IpAddr, now_ns: u64) -> Charge {
+    pub fn charge_connection(
+        &self,
+        decisions: &Decisions,
+        client: IpAddr,
+        now_ns: u64,
+    ) -> ChargeOutcome {
         self.charge_arrived(decisions, client, now_ns, |_| false)
     }
 
@@ -177,14 +184,17 @@ impl State {
         client: IpAddr,
         now_ns: u64,
         is_charged: impl FnOnce(u32) -> bool,
-    ) -> Charge {
+    ) -> ChargeOutcome {
         let rank = decisions.rank;
         if let Some(refused) = self.act(decisions) {
             return self.refuse(refused, client);
         }
         if self.is_ignored(client, now_ns) {
-            let reason = Reason::Ignored;
-            return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop }, client);
+            let reason = RefusalReason::Ignored;
+            return self.refuse(
+                PolicyRefusal { rank, rule: None, reason, answer: RefusalAnswer::Drop },
+                client,
+            );
         }
         let rated = self.rated(decisions.connections, |meters| &meters.connections);
         if let Some((rule, rated)) = rated
@@ -192,24 +202,32 @@ impl State {
             && let Err(retry_ns) = rated.charge(&self.clients, client, now_ns)
         {
             self.ignore(rated, client, now_ns);
-            let reason = Reason::Connections;
+            let reason = RefusalReason::Connections;
             let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
-            return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
+            return self.refuse(PolicyRefusal { rank, rule: Some(rule), reason, answer }, client);
         }
         if self.pace(rank, Paces::Connections, now_ns).is_err() {
             if let Some((_, rated)) = rated {
                 rated.refund(&self.clients, client, now_ns);
             }
-            let reason = Reason::Agent;
-            return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop }, client);
+            let reason = RefusalReason::Agent;
+            return self.refuse(
+                PolicyRefusal { rank, rule: None, reason, answer: RefusalAnswer::Drop },
+                client,
+            );
         }
         let ticket = InFlightGuard::default();
-        Charge::Admit(Admitted { rank, wait_ns: 0, queued_by: None, ticket })
+        ChargeOutcome::Admit(ChargedWork { rank, wait_ns: 0, queued_by: None, ticket })
     }
 
     /// Charges a request for what [`Policy::request`] decided. It takes no lock and allocates nothing.
     #[inline]
-    pub fn charge_request(&self, decisions: &Decisions, client: IpAddr, now_ns: u64) -> Charge {
+    pub fn charge_request(
+        &self,
+        decisions: &Decisions,
+        client: IpAddr,
+        now_ns: u64,
+    ) -> ChargeOutcome {
         let rank = decisions.rank;
         if let Some(refused) = self.act(decisions) {
             return self.refuse(refused, client);
@@ -225,8 +243,9 @@ impl State {
                 ticket = counted;
             } else {
                 let answer = answer(tally.limit.over, tally.limit.per, 0);
-                let reason = Reason::InFlight;
-                return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
+                let reason = RefusalReason::InFlight;
+                return self
+                    .refuse(PolicyRefusal { rank, rule: Some(rule), reason, answer }, client);
             }
         }
         let rated = self.rated(decisions.requests, |meters| &meters.requests);
@@ -237,9 +256,11 @@ impl State {
                 Err(retry_ns) => {
                     self.ignore(rated, client, now_ns);
                     let is_queue = matches!(rated.limit.over, Over::Queue { .. });
-                    let reason = if is_queue { Reason::Queue } else { Reason::Requests };
+                    let reason =
+                        if is_queue { RefusalReason::Queue } else { RefusalReason::Requests };
                     let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
-                    return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
+                    return self
+                        .refuse(PolicyRefusal { rank, rule: Some(rule), reason, answer }, client);
                 }
             }
         }
@@ -247,17 +268,19 @@ impl State {
             if let Some((_, rated)) = rated {
                 rated.refund(&self.clients, client, now_ns);
             }
-            let answer = Answer::Reject { status: 503, retry_after_s: seconds(retry_ns) };
-            return self
-                .refuse(Refused { rank, rule: None, reason: Reason::Agent, answer }, client);
+            let answer = RefusalAnswer::Reject { status: 503, retry_after_s: seconds(retry_ns) };
+            return self.refuse(
+                PolicyRefusal { rank, rule: None, reason: RefusalReason::Agent, answer },
+                client,
+            );
         }
-        Charge::Admit(Admitted { rank, wait_ns, queued_by, ticket })
+        ChargeOutcome::Admit(ChargedWork { rank, wait_ns, queued_by, ticket })
     }
 
     /// Counts a request that was admitted for its connection, and says whether it is its last: its rule
     /// or its class has had enough of them. Counts go on under another state.
     #[inline]
-    pub fn is_last(&self, decisions: &Decisions, standing: &mut Standing) -> bool {
+    pub fn is_last(&self, decisions: &Decisions, counts: &mut ConnectionCounts) -> bool {
         if !self.counts_requests {
             return false;
         }
@@ -267,7 +290,7 @@ impl State {
         let limits = [of_rule, of_class.and_then(Option::as_ref)];
         let mut is_last = false;
         for limit in limits.into_iter().flatten() {
-            is_last |= standing.count(limit);
+            is_last |= counts.count(limit);
         }
         is_last
     }
@@ -324,7 +347,7 @@ impl State {
     }
 
     /// How many requests a rule counts now; `None` if it does not count them, or those of each client, or
-    /// if they [wait](Admitted::queued_by) for it.
+    /// if they [wait](ChargedWork::queued_by) for it.
     pub fn in_flight(&self, rule: u32) -> Option<u32> {
         self.meters.get(rule as usize)?.in_flight.as_ref()?.count()
     }
@@ -383,32 +406,32 @@ impl State {
     }
 
     #[inline]
-    fn refuse(&self, refused: Refused, client: IpAddr) -> Charge {
+    fn refuse(&self, refused: PolicyRefusal, client: IpAddr) -> ChargeOutcome {
         if let Some(rule) = refused.rule {
             self.traces.refuse(rule, client);
         }
-        Charge::Refuse(refused)
+        ChargeOutcome::Refuse(refused)
     }
 
     /// What a rule's action says.
     #[inline]
-    fn act(&self, decisions: &Decisions) -> Option<Refused> {
+    fn act(&self, decisions: &Decisions) -> Option<PolicyRefusal> {
         let rule = decisions.action?;
         let answer = match self.policy.rules().get(rule as usize)?.action? {
             Action::Allow => return None,
-            Action::Reject(status) => Answer::Reject { status, retry_after_s: 0 },
-            Action::Reset => Answer::Reset,
-            Action::Drop => Answer::Drop,
+            Action::Reject(status) => RefusalAnswer::Reject { status, retry_after_s: 0 },
+            Action::Reset => RefusalAnswer::Reset,
+            Action::Drop => RefusalAnswer::Drop,
         };
-        let (rank, reason) = (decisions.rank, Reason::Action);
-        Some(Refused { rank, rule: Some(rule), reason, answer })
+        let (rank, reason) = (decisions.rank, RefusalReason::Action);
+        Some(PolicyRefusal { rank, rule: Some(rule), reason, answer })
     }
 
     #[inline]
     fn rated(
         &self,
         rule: Option<u32>,
-        of: impl Fn(&Meters) -> &Option<Rated>,
+        of: impl Fn(&RuleMeters) -> &Option<Rated>,
     ) -> Option<(u32, &Rated)> {
         let rule = rule?;
         Some((rule, of(self.meters.get(rule as usize)?).as_ref()?))
@@ -439,7 +462,7 @@ impl State {
         }
     }
 
-    fn meters_of(&self, name: &str) -> Option<&Meters> {
+    fn meters_of(&self, name: &str) -> Option<&RuleMeters> {
         let number = self.policy.rule(name)?;
         self.meters.get(number as usize)
     }
@@ -462,23 +485,23 @@ impl ClassMeter {
 
 impl Paced {
     #[inline]
-    fn terms(&self) -> Option<Terms> {
+    fn terms(&self) -> Option<BucketTerms> {
         let interval_ns = self.interval_ns.load(Relaxed);
         let tolerance_ns = CLASS_TOLERANCE_NS.saturating_sub(interval_ns);
-        (interval_ns != 0).then_some(Terms { interval_ns, tolerance_ns, most_wait_ns: 0 })
+        (interval_ns != 0).then_some(BucketTerms { interval_ns, tolerance_ns, most_wait_ns: 0 })
     }
 }
 
 /// What the client gets. It is not known when one of the requests at once ends; a second is as good as
 /// anything.
-fn answer(over: Over, per: Per, retry_ns: u64) -> Answer {
+fn answer(over: Over, per: Per, retry_ns: u64) -> RefusalAnswer {
     let stated = match over {
         Over::Reject { status } => status,
         Over::Queue { .. } => None,
-        Over::Reset => return Answer::Reset,
-        Over::Drop => return Answer::Drop,
+        Over::Reset => return RefusalAnswer::Reset,
+        Over::Drop => return RefusalAnswer::Drop,
     };
-    Answer::Reject { status: per.status(stated), retry_after_s: seconds(retry_ns) }
+    RefusalAnswer::Reject { status: per.status(stated), retry_after_s: seconds(retry_ns) }
 }
 
 /// Rounded up, at least 1.

@@ -4,7 +4,7 @@
 //! send a reset; it cannot answer with an error, and it keeps nothing for each client. Where a decision
 //! needs that, it cannot tell, and leaves the connection to those who can.
 
-use crate::bucket::Terms;
+use crate::bucket::BucketTerms;
 use crate::facts::ConnectionFacts;
 use crate::policy::Policy;
 use crate::rule::{Action, Degree, Limit, Over, Per, Rule};
@@ -53,10 +53,10 @@ pub fn acts(rule: &Rule) -> Result<Option<Refusing>, NeedsMore> {
 ///
 /// # Errors
 /// Each client has a bucket of its own, or gets an error with a status.
-pub fn limits(limit: &Limit) -> Result<(Terms, Refusing), NeedsMore> {
+pub fn limits(limit: &Limit) -> Result<(BucketTerms, Refusing), NeedsMore> {
     match (limit.per, limit.over) {
-        (Per::Rule, Over::Drop) => Ok((Terms::of(limit), Refusing::Drop)),
-        (Per::Rule, Over::Reset) => Ok((Terms::of(limit), Refusing::Reset)),
+        (Per::Rule, Over::Drop) => Ok((BucketTerms::of(limit), Refusing::Drop)),
+        (Per::Rule, Over::Reset) => Ok((BucketTerms::of(limit), Refusing::Reset)),
         _ => Err(NeedsMore),
     }
 }

@@ -1,22 +1,22 @@
 //! What a rule says, as people write it.
 
-use crate::explain::Setting;
+use crate::explain::RuleSetting;
 use crate::rule::{Action, Bounds, InFlight, Limit, Over, Per, Rule};
 use std::fmt;
 
 /// What a setting of a rule says, in the form of a configuration; empty if the rule does not name it.
-pub(crate) fn setting(rule: &Rule, setting: Setting) -> String {
+pub(crate) fn setting(rule: &Rule, setting: RuleSetting) -> String {
     let limit = |limit: &Option<Limit>| limit.as_ref().map(Limit::to_string);
     let text = match setting {
-        Setting::Class => rule.class.clone(),
-        Setting::Connections => limit(&rule.connections),
-        Setting::Requests => rule.bounds.map_or_else(
+        RuleSetting::Class => rule.class.clone(),
+        RuleSetting::Connections => limit(&rule.connections),
+        RuleSetting::Requests => rule.bounds.map_or_else(
             || limit(&rule.requests),
             |bounds| limit(&rule.requests).map(|said| format!("{said}, moved {bounds}")),
         ),
-        Setting::InFlight => rule.in_flight.as_ref().map(InFlight::to_string),
-        Setting::PerConnection => rule.requests_per_connection.map(|most| most.to_string()),
-        Setting::Action => rule.action.as_ref().map(Action::to_string),
+        RuleSetting::InFlight => rule.in_flight.as_ref().map(InFlight::to_string),
+        RuleSetting::PerConnection => rule.requests_per_connection.map(|most| most.to_string()),
+        RuleSetting::Action => rule.action.as_ref().map(Action::to_string),
     };
     text.unwrap_or_default()
 }

@@ -10,7 +10,7 @@
     reason = "it prints what it measures"
 )]
 
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_server::identity::{Keys, Remembered, Verifier, token};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -38,8 +38,8 @@ fn main() {
         let text =
             format!("GET / HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\nCookie: {cookie}\r\n\r\n");
         let mut lines = Lines::new();
-        let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-        let Ok(Parsed::Complete(head)) = parsed else { panic!("{parsed:?}") };
+        let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+        let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{parsed:?}") };
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut runs: Vec<f64> = (0..RUNS)
             .map(|_| {

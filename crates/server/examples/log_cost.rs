@@ -3,11 +3,11 @@
 //! instructions run it under `valgrind --tool=callgrind --toggle-collect='log_cost::record'`.
 
 use forebay_conn::{Peer, Request, Stages};
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
-use forebay_server::config::{self, Access, LogFormat};
+use forebay_server::config::{self, AccessLog, LogFormat};
 use forebay_server::log::choice::Member;
-use forebay_server::log::{Entry, LogSettings, Logger, Logs};
+use forebay_server::log::{LogEntry, LogSettings, Logger, Logs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const REQUEST: &[u8] = b"GET /assets/app.3f9c.js?v=12 HTTP/1.1\r\nHost: www.exam
 #[inline(never)]
 fn record(logger: &mut Logger, request: &Request<'_>) {
     let complete_ns = logger.tick();
-    let entry = Entry {
+    let entry = LogEntry {
         site: Some(0),
         client: request.peer.address().ip(),
         user: None,
@@ -44,17 +44,19 @@ fn main() {
         "common" => LogFormat::Common,
         _ => LogFormat::Combined,
     };
-    let access = if word == "off" { Access::Off } else { Access::File("/dev/null".into()) };
+    let access = if word == "off" { AccessLog::Off } else { AccessLog::File("/dev/null".into()) };
     let fields = Member::ALL.to_vec();
-    let log = config::Log { access, format, sample: 1, fields, ..config::Log::default() };
+    let log =
+        config::LogConfig { access, format, sample: 1, fields, ..config::LogConfig::default() };
     let site = LogSettings::new("www".to_owned(), &log);
-    let logs = match Logs::open(&config::Log::default(), &[site], false, None) {
+    let logs = match Logs::open(&config::LogConfig::default(), &[site], false, None) {
         Ok(logs) => logs,
         Err(error) => return eprintln!("{error}"),
     };
     let mut logger = logs.logger(Arc::default());
-    let mut room = Lines::new();
-    let Ok(Parsed::Complete(head)) = Head::parse(REQUEST, &mut room, &Limits::default()) else {
+    let mut lines = Lines::new();
+    let Ok(ParsedHead::Complete(head)) = Head::parse(REQUEST, &mut lines, &HeadLimits::default())
+    else {
         return;
     };
     let peer = Peer::new(([192, 0, 2, 17], 4711).into(), ([192, 0, 2, 1], 80).into());

@@ -2,13 +2,16 @@
 //! them.
 //!
 //! What the thread gets are files, taken over as those are that an operator changes. Requests and
-//! handshakes of the authority are answered from [`Plan`].
+//! handshakes of the authority are answered from [`AcmePlan`].
 
 use crate::config::Config;
-use crate::live::Live;
+use crate::live::LiveSnapshot;
 use crate::run::say;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use forebay_acme::{Answers, Authority, ChallengeKind, Event, Keeper, Names, Storage, Wanted, Why};
+use forebay_acme::{
+    Authority, CertificateEvent, CertificateKeeper, ChallengeAnswers, ChallengeKind, Names,
+    Storage, WantedCertificate, Why,
+};
 use forebay_metrics::{Counter, Local};
 use forebay_tls::{Pair, PairError, Roots};
 use rcgen::{CertificateParams, KeyPair};
@@ -29,22 +32,26 @@ pub(crate) const ROOTS: [&str; 4] =
     ["/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];
 
 /// What is wanted, and from which authority.
-pub struct Plan {
+pub struct AcmePlan {
     authority: Authority,
-    wanted: Vec<Wanted>,
+    wanted: Vec<WantedCertificate>,
     /// By site, in the order of the configuration: whether it wants one.
     sites: Vec<bool>,
     /// What the authority is answered.
-    pub(crate) answers: Arc<Answers>,
+    pub(crate) answers: Arc<ChallengeAnswers>,
 }
 
-impl Plan {
+impl AcmePlan {
     /// What `config` wants; `None` if that is nothing. What authorities are answered is as it was `before`.
     ///
     /// # Errors
     /// When it is not known which authorities to trust.
-    pub fn new(config: &Config, before: Option<&Plan>) -> Result<Option<Arc<Plan>>, NoRoots> {
-        let wanted: Vec<Wanted> = config.sites.iter().filter_map(|site| site.wanted()).collect();
+    pub fn new(
+        config: &Config,
+        before: Option<&AcmePlan>,
+    ) -> Result<Option<Arc<AcmePlan>>, NoRoots> {
+        let wanted: Vec<WantedCertificate> =
+            config.sites.iter().filter_map(|site| site.wanted()).collect();
         if wanted.is_empty() {
             return Ok(None);
         }
@@ -64,7 +71,7 @@ impl Plan {
         };
         let sites = config.sites.iter().map(|site| site.has_acme()).collect();
         let answers = before.map_or_else(Arc::default, |before| Arc::clone(&before.answers));
-        Ok(Some(Arc::new(Plan { authority, wanted, sites, answers })))
+        Ok(Some(Arc::new(AcmePlan { authority, wanted, sites, answers })))
     }
 
     /// The answer to a request for `path` of a site, by its place in the configuration, if an authority has
@@ -112,14 +119,14 @@ fn roots(ca: Option<&Path>) -> Result<Roots, NoRoots> {
 
 /// Where a site's certificate comes from.
 #[derive(Clone)]
-pub(crate) struct Source {
+pub(crate) struct CertificateSource {
     storage: Storage,
     names: Names,
 }
 
-impl Source {
-    pub(crate) fn new(config: &Config, wanted: Wanted) -> Source {
-        Source { storage: config.acme.files(), names: wanted.names }
+impl CertificateSource {
+    pub(crate) fn new(config: &Config, wanted: WantedCertificate) -> CertificateSource {
+        CertificateSource { storage: config.acme.files(), names: wanted.names }
     }
 
     /// Its file.
@@ -174,7 +181,7 @@ impl Running {
 /// # Errors
 /// Lack of threads.
 pub fn start(
-    live: Arc<Live>,
+    live: Arc<LiveSnapshot>,
     metrics: Arc<Local>,
     tell: impl Fn() + Send + 'static,
 ) -> io::Result<Running> {
@@ -184,17 +191,17 @@ pub fn start(
     Ok(Running(to_thread))
 }
 
-fn keep(live: &Live, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) {
-    let mut keeper = Keeper::default();
+fn keep(live: &LiveSnapshot, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) {
+    let mut keeper = CertificateKeeper::default();
     let mut at_once = false;
     loop {
         let plan = live.get().certificates.acme().cloned();
         let pause = match plan.as_deref() {
             None => Duration::MAX,
-            Some(Plan { authority, wanted, answers, .. }) => {
+            Some(AcmePlan { authority, wanted, answers, .. }) => {
                 keeper.round(authority, wanted, answers, at_once, &mut |event| {
                     note(&event, metrics);
-                    if let Event::Issued { .. } = event {
+                    if let CertificateEvent::Issued { .. } = event {
                         tell();
                     }
                 })
@@ -209,13 +216,13 @@ fn keep(live: &Live, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) 
 }
 
 /// Says and then counts what has happened: the line of what was counted is there.
-fn note(event: &Event<'_>, metrics: &Local) {
+fn note(event: &CertificateEvent<'_>, metrics: &Local) {
     match event {
-        Event::Issued { site, .. } => {
+        CertificateEvent::Issued { site, .. } => {
             say(format_args!("acme: there is a new certificate for the site {site:?}"));
             metrics.add(Counter::AcmeIssued, 1);
         }
-        Event::Failed { site, failure, again } => {
+        CertificateEvent::Failed { site, failure, again } => {
             say(format_args!(
                 "acme: no certificate for the site {site:?}: {failure}; tried again in {}",
                 words(*again)

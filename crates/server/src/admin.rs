@@ -19,18 +19,18 @@
 
 use crate::certificates::OfAdmin;
 use crate::engines::{self, Apart, ReadyThread};
-use crate::job::{Done, Job};
+use crate::job::{ServerJob, ServerJobDone};
 use crate::listen::TLS;
-use crate::live::Live;
+use crate::live::LiveSnapshot;
 use crate::plan::AdminPlan;
 use crate::status::Status;
 use forebay_conn::handler::body::NoLine;
 use forebay_conn::{
-    Admission, Admitted, Bodies, Handler, Hooks, Http1, Journal, Listening, NoBody, NoRelay,
-    Outcome, Parts, Peer, Process, Rank, Refusal, Reply, Request, Verdict,
+    Admission, Admitted, Bodies, Handler, HandlerTypes, Hooks, Http1, Journal, Listening, NoBody,
+    NoRelay, Peer, Process, ProcessOutcome, Rank, Refusal, Reply, Request, Verdict,
 };
 use forebay_engine::accept::Listener;
-use forebay_engine::control::{Control, Order};
+use forebay_engine::control::{EngineControl, LoopOrder};
 use forebay_http::head::{Head, Method};
 use forebay_http::status;
 use forebay_metrics::{Snapshot, render};
@@ -44,14 +44,14 @@ use std::thread::JoinHandle;
 
 /// The admin listener, ready to run.
 pub struct AdminListener {
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     task: ReadyThread,
 }
 
 /// The running admin listener.
 #[derive(Debug)]
 pub struct RunningAdmin {
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     thread: JoinHandle<()>,
 }
 
@@ -63,14 +63,14 @@ impl AdminListener {
     pub fn new(
         listeners: Vec<Listener>,
         plan: &AdminPlan,
-        live: Arc<Live>,
+        live: Arc<LiveSnapshot>,
         status: Arc<Status>,
     ) -> io::Result<AdminListener> {
-        let control = Arc::new(Control::new(1)?);
+        let control = Arc::new(EngineControl::new(1)?);
         let draining = Arc::clone(&status);
         let readiness = Arc::new(move || draining.accepts());
         let source = Arc::new(move || status.snapshot());
-        let handler = Admin {
+        let handler = AdminService {
             source,
             readiness,
             allowed: plan.allow.clone(),
@@ -100,31 +100,31 @@ impl AdminListener {
 impl RunningAdmin {
     /// It has a successor: what it has accepted it answers, and then it ends.
     pub fn leave(self) {
-        self.control.give(Order::Drain);
+        self.control.give(LoopOrder::Drain);
     }
 
     /// Ends it at once.
     pub fn stop(self) {
-        self.control.give(Order::Stop);
+        self.control.give(LoopOrder::Stop);
         // a panic was told
         let _ = self.thread.join();
     }
 }
 
 /// Takes a snapshot; called for each request of a document, so it must be cheap and not block.
-pub type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;
+pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 
 /// Says whether clients are accepted.
-pub type Readiness = Arc<dyn Fn() -> bool + Send + Sync>;
+pub type ReadinessCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Says which certificates and tokens are in force.
 pub type Certified = Arc<dyn Fn() -> Arc<OfAdmin> + Send + Sync>;
 
 /// Answers clients that are `allowed`, `with_token` those that bring one, with what `source` and
 /// `readiness` say.
-pub struct Admin {
-    source: Source,
-    readiness: Readiness,
+pub struct AdminService {
+    source: SnapshotSource,
+    readiness: ReadinessCheck,
     allowed: Vec<Network>,
     /// Whatever the tokens in force are: without any, no client brings one.
     with_token: bool,
@@ -141,7 +141,7 @@ const INDEX: &str = "This is forebay's admin listener. It can be read, not writt
     /metrics  counters for Prometheus\n/status   the same as JSON, with time per activity\n\
     /healthz  200 while the process answers\n/readyz   200 while it accepts clients, 503 while it drains\n";
 
-impl Admin {
+impl AdminService {
     /// Whether the request has what it needs to be answered.
     fn is_authorised(&self, head: &Head<'_>) -> bool {
         !self.with_token
@@ -209,17 +209,17 @@ fn answer(reply: &mut Reply<'_, NoBody>, head_only: bool, status: u16, fields: &
 }
 
 /// Every answer is short enough to be copied. Jobs are for handshakes alone.
-impl Parts for Admin {
+impl HandlerTypes for AdminService {
     type Body = NoBody;
-    type Job = Job;
+    type Job = ServerJob;
     type Relay = NoRelay;
     type Line = NoLine;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
-impl Handler for Admin {
-    type Protocol = Http1<Admin>;
+impl Handler for AdminService {
+    type Protocol = Http1<AdminService>;
     type Transport = Channel;
 
     fn transport(&mut self, listening: Listening) -> Channel {
@@ -230,7 +230,7 @@ impl Handler for Admin {
     }
 }
 
-impl Admission for Admin {
+impl Admission for AdminService {
     fn admit(&mut self, peer: &Peer) -> Verdict<()> {
         let client = peer.remote.ip();
         match self.allowed.iter().any(|network| network.contains(client)) {
@@ -239,18 +239,18 @@ impl Admission for Admin {
         }
     }
 }
-impl Bodies for Admin {}
-impl Journal for Admin {}
-impl Hooks for Admin {}
+impl Bodies for AdminService {}
+impl Journal for AdminService {}
+impl Hooks for AdminService {}
 
-impl Process for Admin {
+impl Process for AdminService {
     fn process(
         &mut self,
         request: &Request<'_>,
         (): &mut (),
-        _: Option<Done>,
+        _: Option<ServerJobDone>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<ServerJob> {
         let head = request.head;
         let head_only = head.method == Method::Head;
         let plain = format!("Content-Type: {TEXT}\r\n");
@@ -271,7 +271,7 @@ impl Process for Admin {
             let body = "There are /, /metrics, /status, /healthz and /readyz.\n";
             answer(reply, head_only, 404, &plain, body);
         }
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, NoBody>) {
@@ -284,7 +284,7 @@ impl Process for Admin {
 mod tests {
     use super::*;
     use forebay_conn::{Out, Secured};
-    use forebay_http::head::{Limits, Lines, Parsed};
+    use forebay_http::head::{HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
     use forebay_metrics::{Gauge, Info};
     use std::net::SocketAddr;
@@ -298,13 +298,13 @@ mod tests {
         ask_by(&peer, &mut admin(accepts, &[]), request)
     }
 
-    fn admin(accepts: bool, allowed: &[&str]) -> Admin {
-        let source: Source = Arc::new(|| Snapshot {
+    fn admin(accepts: bool, allowed: &[&str]) -> AdminService {
+        let source: SnapshotSource = Arc::new(|| Snapshot {
             gauges: vec![(Gauge::Connections, 3)],
             info: Info { version: "0.1.0".to_owned(), ..Info::default() },
             ..Snapshot::default()
         });
-        Admin {
+        AdminService {
             source,
             readiness: Arc::new(move || accepts),
             allowed: allowed.iter().map(|text| Network::parse(text).unwrap()).collect(),
@@ -313,17 +313,17 @@ mod tests {
         }
     }
 
-    fn ask_by(peer: &Peer, admin: &mut Admin, request: &str) -> String {
+    fn ask_by(peer: &Peer, admin: &mut AdminService, request: &str) -> String {
         let mut lines = Lines::new();
-        let parsed = Head::parse(request.as_bytes(), &mut lines, &Limits::default()).unwrap();
-        let Parsed::Complete(head) = parsed else { panic!("the head is incomplete") };
+        let parsed = Head::parse(request.as_bytes(), &mut lines, &HeadLimits::default()).unwrap();
+        let ParsedHead::Complete(head) = parsed else { panic!("the head is incomplete") };
         let mut out = Out::default();
         let date = forebay_http::date::format(0);
         let mut reply = Reply::new(&mut out, &date, true);
         let path = NormalPath::default();
         let request = Request::new(&head, peer, &path);
         let outcome = admin.process(&request, &mut (), None, &mut reply);
-        assert!(matches!(outcome, Outcome::Replied));
+        assert!(matches!(outcome, ProcessOutcome::Replied));
         String::from_utf8(out.bytes.clone()).unwrap()
     }
 
@@ -433,7 +433,7 @@ mod tests {
     fn without_a_token_only_probes_are_answered() {
         let peer = Peer::new("127.0.0.1:4711".parse().unwrap(), "127.0.0.1:9090".parse().unwrap());
         // that none is in force lets no client in
-        let mut admin = Admin { with_token: true, ..admin(true, &[]) };
+        let mut admin = AdminService { with_token: true, ..admin(true, &[]) };
         let mut ask = |method: &str, path: &str, host: &str| {
             let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
             ask_by(&peer, &mut admin, &request)

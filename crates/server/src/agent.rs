@@ -14,13 +14,13 @@ mod seen;
 mod tests;
 mod upstreams;
 
-use crate::live::Live;
+use crate::live::LiveSnapshot;
 use crate::policy::{InForce, Window};
 use crate::run::say;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::rules::Movable;
 use forebay_control::agent::{Agent, Class, Decision, Feedback, Limits, Observation, Settings};
-use forebay_engine::control::Control;
+use forebay_engine::control::EngineControl;
 use forebay_metrics::{ClassLimits, Gauge, Totals};
 use forebay_policy::Paces;
 use forebay_policy::rule::Bounds;
@@ -55,9 +55,9 @@ struct AgentState {
 
 /// What the thread is started with.
 #[derive(Clone)]
-pub struct Parts {
+pub struct AgentParts {
     /// Where the policy in force is found.
-    pub live: Arc<Live>,
+    pub live: Arc<LiveSnapshot>,
     /// Adds up what all loops have counted.
     pub totals: Arc<dyn Fn() -> Totals + Send + Sync>,
     /// Cores that may be used.
@@ -66,14 +66,14 @@ pub struct Parts {
 
 /// What the agent does now.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Now {
+pub struct AgentReport {
     /// What it has said last.
     pub decision: Decision,
     /// Work offered, as a multiple of what the machine can do.
     pub load: f64,
 }
 
-impl Now {
+impl AgentReport {
     /// As gauges.
     pub fn gauges(&self) -> [(Gauge, u64); 9] {
         let cause = |cause: &str| u64::from(self.decision.cause.name() == cause);
@@ -115,15 +115,15 @@ impl AgentLoop {
     }
 
     /// Asks how late the loops of this engine come, from now on and for as long as it lives.
-    pub fn watch(&self, control: &Arc<Control>) {
+    pub fn watch(&self, control: &Arc<EngineControl>) {
         self.lock().sampler.watch(control);
     }
 
     /// What the agent does now; `None` if it is not asked.
-    pub fn now(&self) -> Option<Now> {
+    pub fn now(&self) -> Option<AgentReport> {
         let state = self.lock();
         let agent = state.agent.as_ref().filter(|_| state.is_running)?;
-        Some(Now { decision: state.decision.clone(), load: agent.load() })
+        Some(AgentReport { decision: state.decision.clone(), load: agent.load() })
     }
 
     /// The agent's decisions of the last minute, each with what followed, the oldest first.
@@ -138,7 +138,7 @@ impl AgentLoop {
     ///
     /// # Errors
     /// Lack of threads.
-    pub fn keep_up(self: &Arc<Self>, parts: &Parts) -> io::Result<()> {
+    pub fn keep_up(self: &Arc<Self>, parts: &AgentParts) -> io::Result<()> {
         let mut state = self.lock();
         if state.is_running || !parts.live.get().policy.wants_agent_loop() {
             return Ok(());
@@ -155,7 +155,7 @@ impl AgentLoop {
     }
 
     /// Asks once. `false` if that is not wanted any more.
-    fn tick(&self, parts: &Parts) -> bool {
+    fn tick(&self, parts: &AgentParts) -> bool {
         let mut state = self.lock();
         // before the policy: a newer one is then taken over at the next tick
         let generation = parts.live.generation();
@@ -262,7 +262,7 @@ fn set_rate(policy: &InForce, rank: u8, of: Paces, per_s: Option<f64>, now_ns: u
 }
 
 /// Whatever ends the thread: nothing stays limited by what is not adapted any more.
-struct Lifted<'s>(&'s AgentLoop, &'s Live);
+struct Lifted<'s>(&'s AgentLoop, &'s LiveSnapshot);
 
 impl Drop for Lifted<'_> {
     fn drop(&mut self) {

@@ -5,7 +5,7 @@
 
 use crate::client::{TrustedProxies, client_of};
 use crate::isolated::{Next, Role};
-use crate::live::Live;
+use crate::live::LiveSnapshot;
 use crate::log;
 use crate::log::request_id;
 use crate::run::say;
@@ -15,24 +15,24 @@ use forebay_engine::worker;
 use forebay_http::client::ClientKey;
 use forebay_http::field::FieldName;
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Method, Name, Target, Tunnel};
+use forebay_http::head::{Head, Method, Name, RequestTarget, Tunnel};
 use forebay_http::response;
-use forebay_metrics::Reason;
+use forebay_metrics::RefusalReason;
 use forebay_site::Destination;
 use forebay_upstream::application::Application;
 use forebay_upstream::balance::hash;
-use forebay_upstream::exchange::{Ask, Exchange, Failed, Lateness, Log};
+use forebay_upstream::exchange::{ApplicationRequest, Exchange, Failed, Lateness, ScriptLog};
 use forebay_upstream::fastcgi::{self, Params};
 use forebay_upstream::group::Unavailable;
-use forebay_upstream::health::Condition;
+use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::pings::Pings;
-use forebay_upstream::pool::Pool;
-use forebay_upstream::queue::Standing;
-use forebay_upstream::request::{self, From, Written};
-use forebay_upstream::retry::Failure;
-use forebay_upstream::settings::{self, Key, ProxyProtocol};
+use forebay_upstream::pool::ConnectionPool;
+use forebay_upstream::queue::RequestOwner;
+use forebay_upstream::request::{self, From, WrittenHead};
+use forebay_upstream::retry::AttemptFailure;
+use forebay_upstream::settings::{self, BalanceKey, ProxyProtocol};
 use forebay_upstream::stage::{self, Origin};
-use forebay_upstream::target::Refused;
+use forebay_upstream::target::TargetRefusal;
 use forebay_upstream::upkeep::Upkeep;
 use forebay_upstream::upstreams::{self, Upstreams};
 use std::borrow::Cow;
@@ -52,7 +52,7 @@ pub struct Applications {
     /// The fields that servers which decide give requests, by site: what clients say in these is dropped.
     given: Vec<Vec<FieldName>>,
     /// Their upstreams, each once, with what is decided about them.
-    upstreams: Vec<(Arc<Upstreams>, settings::Group)>,
+    upstreams: Vec<(Arc<Upstreams>, settings::GroupSettings)>,
     /// One is told which address its clients have reached.
     tell_local: bool,
     /// One takes other protocols.
@@ -67,20 +67,20 @@ impl Applications {
     /// Those that these settings name, by site and route, and the shares of the classes. Of `before`
     /// upstreams are kept that stay at their addresses. May wait for a name service.
     pub fn new(
-        sites: &[Vec<settings::Application>],
+        sites: &[Vec<settings::ApplicationSettings>],
         shares: &Arc<[f64]>,
         before: Option<&Applications>,
         now_ms: u64,
     ) -> Applications {
         let next = before.and_then(|before| before.next.clone());
         let mut all = Applications { shares: Arc::clone(shares), next, ..Applications::default() };
-        let mut application = |settings: &settings::Application| {
+        let mut application = |settings: &settings::ApplicationSettings| {
             let upstreams = all.upstreams_of(settings, before, now_ms);
             Application::new(settings.clone(), upstreams)
         };
-        let told = |one: &settings::Application| match one {
-            settings::Application::Proxy(proxy) => proxy.proxy_protocol.is_some(),
-            settings::Application::FastCgi(_) => true,
+        let told = |one: &settings::ApplicationSettings| match one {
+            settings::ApplicationSettings::Proxy(proxy) => proxy.proxy_protocol.is_some(),
+            settings::ApplicationSettings::FastCgi(_) => true,
         };
         let tell_local = sites.iter().flatten().any(told);
         let given = sites.iter().map(|routes| given_by(routes)).collect();
@@ -115,7 +115,7 @@ impl Applications {
     /// Those of a route: the same as another's that says the same of them.
     fn upstreams_of(
         &mut self,
-        settings: &settings::Application,
+        settings: &settings::ApplicationSettings,
         before: Option<&Applications>,
         now_ms: u64,
     ) -> Arc<Upstreams> {
@@ -149,8 +149,8 @@ impl Applications {
             }
             // one that somebody has taken out stays out, whatever is beside it now
             for (member, one) in upstreams.seen().iter().enumerate() {
-                let is_out = |seen: upstreams::Seen| {
-                    seen.label == one.label && seen.condition == Condition::Draining
+                let is_out = |seen: upstreams::UpstreamReport| {
+                    seen.label == one.label && seen.condition == UpstreamCondition::Draining
                 };
                 let mut others = before.upstreams().filter(|other| other.speak_as(upstreams));
                 if others.any(|other| other.seen().into_iter().any(is_out)) {
@@ -209,7 +209,7 @@ impl Applications {
 }
 
 /// The fields that servers which decide give requests of a site with these routes.
-fn given_by(routes: &[settings::Application]) -> Vec<FieldName> {
+fn given_by(routes: &[settings::ApplicationSettings]) -> Vec<FieldName> {
     let authorities = routes.iter().filter_map(|one| one.proxy()?.authority.as_ref());
     authorities.flat_map(|one| &one.copy).cloned().collect()
 }
@@ -225,7 +225,7 @@ pub struct Hidden<'h> {
 
 impl Hidden<'_> {
     /// Has those dropped that are not given.
-    fn drop_from(self, given: &mut Cow<'_, [request::Given]>) {
+    fn drop_from(self, given: &mut Cow<'_, [request::FieldOverride]>) {
         for name in self.fields {
             if !given.iter().any(|(known, _)| name.is(known)) {
                 given.to_mut().push((name.as_str().into(), None));
@@ -238,7 +238,7 @@ impl Hidden<'_> {
 ///
 /// # Errors
 /// Lack of threads.
-pub fn keep_up(live: Arc<Live>) -> io::Result<()> {
+pub fn keep_up(live: Arc<LiveSnapshot>) -> io::Result<()> {
     let run = move || {
         let mut upkeep = Upkeep::default();
         loop {
@@ -284,7 +284,7 @@ pub fn ask_stage(
     standpoint: Standpoint<'_>,
     applications: &Applications,
     knows_no_rules: bool,
-) -> Result<Ask, Refused> {
+) -> Result<ApplicationRequest, TargetRefusal> {
     let Request { head, peer, .. } = *request;
     let is_believed = standpoint.trusted.are_believed(peer);
     let made = request_id::text(id);
@@ -301,32 +301,23 @@ pub fn ask_stage(
     // what is asked of the server as a whole has no path
     let judged = request.path().ok().filter(|_| knows_no_rules && head.path.starts_with(b"/"));
     let (written, copy) = stage::write(head, judged.as_deref(), &origin, &mut text)?;
-    let (preface, copy) = (Vec::new(), Some(copy));
-    Ok(Ask {
-        may_ask: Ok(()),
-        method: head.method,
-        key: hash(head.target),
-        standing: Standing::default(),
-        preface,
-        head: text,
-        written,
-        copy,
-        log: None,
-    })
+    let (method, key, owner) = (head.method, hash(head.target), RequestOwner::default());
+    let ask = ApplicationRequest::new(method, key, owner, text, written);
+    Ok(ApplicationRequest { copy: Some(copy), ..ask })
 }
 
 /// Connections that wait for their next request: a loop's own, or those that threads share.
 #[derive(Debug)]
 pub enum Pools {
     /// Of this loop.
-    Own(Pool),
+    Own(ConnectionPool),
     /// Of all threads.
-    Shared(Arc<Mutex<Pool>>),
+    Shared(Arc<Mutex<ConnectionPool>>),
 }
 
 impl Pools {
     /// Does something with them.
-    pub fn with<R>(&mut self, act: impl FnOnce(&mut Pool) -> R) -> R {
+    pub fn with<R>(&mut self, act: impl FnOnce(&mut ConnectionPool) -> R) -> R {
         match self {
             Pools::Own(pool) => act(pool),
             Pools::Shared(pool) => act(&mut lock(pool)),
@@ -347,17 +338,17 @@ impl Pools {
     }
 }
 
-fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
+fn lock(pool: &Mutex<ConnectionPool>) -> MutexGuard<'_, ConnectionPool> {
     pool.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What an exchange must remember for its answer.
-pub struct Asked {
+pub struct ExchangeTag {
     /// Whose it is.
     pub destination: Destination,
     /// Under what number it is known in logs.
     pub id: u128,
-    /// The rule of the site that asks, if an [authority](settings::Authority) is asked.
+    /// The rule of the site that asks, if an [authority](settings::ForwardAuthSettings) is asked.
     pub rule: Option<u16>,
 }
 
@@ -369,7 +360,7 @@ pub const NO_TUNNEL: &str = "There is no such tunnel here";
 /// Why an application is not asked.
 pub enum Unasked {
     /// Its request would not be the one that was judged.
-    Refused(Refused),
+    Refused(TargetRefusal),
     /// The body of the request is larger than it may be.
     TooLarge,
     /// Content and applications are replaced together: this one has no script to run.
@@ -391,7 +382,7 @@ impl Unasked {
 }
 
 /// Whether an application may be asked for another protocol.
-fn takes_tunnels(application: &settings::Application) -> bool {
+fn takes_tunnels(application: &settings::ApplicationSettings) -> bool {
     application.proxy().is_some_and(|proxy| proxy.request.upgrade)
 }
 
@@ -402,23 +393,23 @@ fn takes_tunnels(application: &settings::Application) -> bool {
 pub fn ask(
     application: &Application,
     request: &Request<'_>,
-    asked: &Asked,
+    asked: &ExchangeTag,
     rank: Rank,
     standpoint: Standpoint<'_>,
     hidden: Hidden<'_>,
-) -> Result<Ask, Unasked> {
+) -> Result<ApplicationRequest, Unasked> {
     let Request { head, peer, .. } = *request;
     let local = standpoint.local_of(peer, head);
     let from = from(peer, head, standpoint.trusted, local);
     let Ok(judged) = request.path() else {
-        return Err(Unasked::Refused(Refused::Ambiguous("The path cannot be read")));
+        return Err(Unasked::Refused(TargetRefusal::Ambiguous("The path cannot be read")));
     };
     let rewritten = asked.destination.rewritten.as_deref();
     let most_bytes = application.settings().bodies().most_bytes;
     if matches!(head.framing, Framing::Sized(length) if length > most_bytes) {
         return Err(Unasked::TooLarge);
     }
-    let Asked { destination, id, .. } = asked;
+    let ExchangeTag { destination, id, .. } = asked;
     let mut given = Cow::Borrowed(request.passed.map_or(&[][..], |passed| &passed.given[..]));
     match standpoint.tunnel_of(head) {
         None => {}
@@ -430,12 +421,13 @@ pub fn ask(
     }
     hidden.drop_from(&mut given);
     let (given, hidden) = (&*given, hidden.cookie);
-    let asked = request::Request { head, judged: &judged, rewritten, from, id: *id, hidden, given };
+    let asked =
+        request::UpstreamRequest { head, judged: &judged, rewritten, from, id: *id, hidden, given };
     let key = key(&application.settings().group().key, head, from.client);
-    let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
+    let owner = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let mut text = Vec::with_capacity(1024);
     match application.settings() {
-        settings::Application::Proxy(settings) => {
+        settings::ApplicationSettings::Proxy(settings) => {
             // where each is told its own name, it is put in when it is known who is asked
             let authority = application.authority(0);
             let written = request::write(&asked, authority, &settings.request, &mut text)
@@ -443,20 +435,10 @@ pub fn ask(
             let client = source_of(peer, from.client);
             let preface = settings.proxy_protocol.map(|way| preface(way, client, local));
             let preface = preface.unwrap_or_default();
-            let method = head.method;
-            Ok(Ask {
-                may_ask: Ok(()),
-                method,
-                key,
-                standing,
-                preface,
-                head: text,
-                written,
-                copy: None,
-                log: None,
-            })
+            let ask = ApplicationRequest::new(head.method, key, owner, text, written);
+            Ok(ApplicationRequest { preface, ..ask })
         }
-        settings::Application::FastCgi(settings) => {
+        settings::ApplicationSettings::FastCgi(settings) => {
             let Some(script) = &destination.script else { return Err(Unasked::NoScript) };
             let body_bytes = match head.framing {
                 Framing::None => Some(0),
@@ -465,7 +447,7 @@ pub fn ask(
             };
             let params = Params {
                 request: asked,
-                script: fastcgi::Script {
+                script: fastcgi::ScriptPath {
                     name: &script.name,
                     path_info: &script.path_info,
                     file: script.file.as_deref(),
@@ -476,26 +458,18 @@ pub fn ask(
                 user: None,
             };
             fastcgi::write(&params, &settings.request, &mut text).map_err(Unasked::Refused)?;
-            let written = Written {
+            let written = WrittenHead {
                 framing: head.framing,
                 expects_continue: head.expects_continue && body_bytes != Some(0),
-                asked: response::Asked { is_head: head.method == Method::Head, upgrade: false },
+                asked: response::ResponseContext {
+                    is_head: head.method == Method::Head,
+                    upgrade: false,
+                },
                 id: 0..0,
             };
-            let log = log_of(&script.name, *id);
-            let preface = Vec::new();
-            let (method, log) = (head.method, Some(log));
-            Ok(Ask {
-                may_ask: Ok(()),
-                method,
-                key,
-                standing,
-                preface,
-                head: text,
-                written,
-                copy: None,
-                log,
-            })
+            let log = Some(log_of(&script.name, *id));
+            let ask = ApplicationRequest::new(head.method, key, owner, text, written);
+            Ok(ApplicationRequest { log, ..ask })
         }
     }
 }
@@ -505,51 +479,48 @@ pub fn ask(
 /// # Errors
 /// Why it is not asked.
 pub fn ask_authority(
-    authority: &settings::Authority,
+    authority: &settings::ForwardAuthSettings,
     application: &Application,
     request: &Request<'_>,
     id: u128,
     rank: Rank,
     standpoint: Standpoint<'_>,
     hidden: Hidden<'_>,
-) -> Result<Ask, Unasked> {
+) -> Result<ApplicationRequest, Unasked> {
     let Request { head, peer, .. } = *request;
     let local = standpoint.local_of(peer, head);
     let from = from(peer, head, standpoint.trusted, local);
-    let field = |name: &str, value: &[u8]| -> request::Given { (name.into(), Some(value.into())) };
+    let field =
+        |name: &str, value: &[u8]| -> request::FieldOverride { (name.into(), Some(value.into())) };
     let mut given = Cow::Owned(vec![
         field("X-Forwarded-Method", head.method_text.as_bytes()),
         field("X-Forwarded-Uri", head.target),
     ]);
     hidden.drop_from(&mut given);
     let hidden = hidden.cookie;
-    let target = Target { path: &authority.path, query: authority.query.as_deref() };
+    let target = RequestTarget { path: &authority.path, query: authority.query.as_deref() };
     let key = key(&application.settings().group().key, head, from.client);
-    let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
+    let owner = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let head = head.redirected(Method::Get, target);
     let (judged, rewritten) = (&*authority.path, Some(&*authority.path));
-    let asked =
-        request::Request { head: &head, judged, rewritten, from, id, hidden, given: &given };
+    let asked = request::UpstreamRequest {
+        head: &head,
+        judged,
+        rewritten,
+        from,
+        id,
+        hidden,
+        given: &given,
+    };
     let Some(proxy) = application.settings().proxy() else { return Err(Unasked::NoScript) };
     let mut text = Vec::with_capacity(1024);
     let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
         .map_err(Unasked::Refused)?;
-    let (method, preface) = (Method::Get, Vec::new());
-    Ok(Ask {
-        may_ask: Ok(()),
-        method,
-        key,
-        standing,
-        preface,
-        head: text,
-        written,
-        copy: None,
-        log: None,
-    })
+    Ok(ApplicationRequest::new(Method::Get, key, owner, text, written))
 }
 
 /// What a script says goes to the log, with its request.
-fn log_of(script: &[u8], request: u128) -> Log {
+fn log_of(script: &[u8], request: u128) -> ScriptLog {
     let script: Box<[u8]> = script.into();
     Box::new(move |said| log::scripts::log(&script, request, said))
 }
@@ -594,15 +565,15 @@ impl Standpoint<'_> {
 }
 
 /// What a request is balanced by.
-fn key(key: &Key, head: &Head<'_>, client: IpAddr) -> u64 {
+fn key(key: &BalanceKey, head: &Head<'_>, client: IpAddr) -> u64 {
     let of_client = || match client {
         IpAddr::V4(ip) => hash(&ip.octets()),
         IpAddr::V6(ip) => hash(&ip.octets()),
     };
     match key {
-        Key::Client => of_client(),
-        Key::Url => hash(head.target),
-        Key::Cookie(name) => {
+        BalanceKey::Client => of_client(),
+        BalanceKey::Url => hash(head.target),
+        BalanceKey::Cookie(name) => {
             let cookies =
                 head.values(Name::Cookie).flat_map(|value| value.split(|&byte| byte == b';'));
             let mut found = cookies.filter_map(|cookie| {
@@ -668,19 +639,21 @@ pub fn failed(failed: Failed) -> (u16, &'static str) {
         Failed::Asked(failure, late) => (failure, late == Lateness::Late),
     };
     match (failure, late) {
-        (Failure::Connect, true) => (504, "The application could not be reached in time"),
-        (_, true) | (Failure::Silent | Failure::Frozen, _) => {
+        (AttemptFailure::Connect, true) => (504, "The application could not be reached in time"),
+        (_, true) | (AttemptFailure::Silent | AttemptFailure::Frozen, _) => {
             (504, "The application did not answer in time")
         }
-        (Failure::Connect, false) => (502, "The application cannot be reached"),
-        (Failure::Unwritten | Failure::Closed | Failure::Returned, _) => {
+        (AttemptFailure::Connect, false) => (502, "The application cannot be reached"),
+        (AttemptFailure::Unwritten | AttemptFailure::Closed | AttemptFailure::Returned, _) => {
             (502, "The application has closed the connection without an answer")
         }
-        (Failure::Overloaded, _) => (503, "The application has no room for more requests"),
-        (Failure::Resources, _) => {
+        (AttemptFailure::Overloaded, _) => (503, "The application has no room for more requests"),
+        (AttemptFailure::Resources, _) => {
             (503, "The server has no room for a connection to the application")
         }
-        (Failure::Malformed, _) => (502, "The answer of the application cannot be understood"),
+        (AttemptFailure::Malformed, _) => {
+            (502, "The answer of the application cannot be understood")
+        }
     }
 }
 
@@ -697,14 +670,14 @@ fn unasked(unavailable: Unavailable) -> &'static str {
 }
 
 /// What the log says of a request that an application was asked for.
-pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::Relayed<'_> {
+pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::LoggedUpstream<'_> {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (times, attempts) = (exchange.times(), exchange.attempts());
     let upstream = match attempts {
         0 => "",
         _ => exchange.application().label(exchange.upstream()),
     };
-    log::line::Relayed {
+    log::line::LoggedUpstream {
         upstream,
         status: exchange.status(),
         error: exchange.failure().map(Failed::word),
@@ -719,16 +692,17 @@ pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::Relayed<'_> {
 
 /// The same of one that has answered, to be kept: something else is sent in the place of its answer.
 pub fn summary<T>(exchange: &Exchange<T>) -> Answerer {
-    let log::line::Relayed { upstream, status, attempts, queue_us, connect_us, head_us, .. } =
-        said_of(exchange);
+    let log::line::LoggedUpstream {
+        upstream, status, attempts, queue_us, connect_us, head_us, ..
+    } = said_of(exchange);
     let (name, status) = (upstream.into(), status.unwrap_or_default());
     Answerer { name, status, attempts, queue_us, connect_us, head_us }
 }
 
 /// What the log says of it.
-pub fn before(answerer: &Answerer) -> log::line::Relayed<'_> {
+pub fn before(answerer: &Answerer) -> log::line::LoggedUpstream<'_> {
     let Answerer { name, status, attempts, queue_us, connect_us, head_us } = answerer;
-    log::line::Relayed {
+    log::line::LoggedUpstream {
         upstream: name,
         status: Some(*status),
         error: None,
@@ -744,11 +718,11 @@ pub fn before(answerer: &Answerer) -> log::line::Relayed<'_> {
 
 /// Whether a class is counted as refused, for which reason, and when its client may come back, in
 /// seconds.
-pub fn refused(unavailable: Unavailable) -> (Option<Reason>, u32) {
+pub fn refused(unavailable: Unavailable) -> (Option<RefusalReason>, u32) {
     match unavailable {
-        Unavailable::Full | Unavailable::Threads => (Some(Reason::Queue), 1),
-        Unavailable::Late => (Some(Reason::Expired), 1),
-        Unavailable::Limited { retry_after_s } => (Some(Reason::Agent), retry_after_s),
+        Unavailable::Full | Unavailable::Threads => (Some(RefusalReason::Queue), 1),
+        Unavailable::Late => (Some(RefusalReason::Expired), 1),
+        Unavailable::Limited { retry_after_s } => (Some(RefusalReason::Agent), retry_after_s),
         Unavailable::Down => (None, 1),
     }
 }
@@ -756,7 +730,7 @@ pub fn refused(unavailable: Unavailable) -> (Option<Reason>, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_conn::proxy::{Parsed, parse};
+    use forebay_conn::proxy::{ParsedProxyHeader, parse};
 
     #[test]
     fn connections_begin_with_whom_they_are_for() {
@@ -779,7 +753,7 @@ mod tests {
             let bytes = made(ProxyProtocol::V2, peer);
             let client = stated.then_some(peer.remote);
             let len = bytes.len();
-            assert_eq!(parse(&bytes), Ok(Parsed::Complete { client, len }));
+            assert_eq!(parse(&bytes), Ok(ParsedProxyHeader::Complete { client, len }));
         }
     }
 }

@@ -15,11 +15,11 @@ pub mod watch;
 pub(crate) use clients::{authorities, revoked};
 pub use error::CertificateError;
 pub(crate) use held::pairs;
-use held::{Files, Held, HeldFile, Stamps, read, read_keys, read_tokens};
+use held::{CertificateFiles, HeldCertificate, HeldFile, Stamps, read, read_keys, read_tokens};
 pub use tokens::{Tokens, TokensError};
 
 use crate::acme;
-use crate::config::{Clients as ClientFiles, Config, KeyPairs};
+use crate::config::{ClientCertificates as ClientFiles, Config, KeyPairs};
 use crate::identity::{Keys, Verifier};
 use clients::Demand;
 use forebay_conn::Secured;
@@ -48,15 +48,15 @@ pub struct Certificates {
     /// asks for certificates.
     demands: Vec<Demand>,
     /// Each site that has certificates.
-    sites: Vec<Held>,
+    sites: Vec<HeldCertificate>,
     /// Those of the admin listener.
-    held_by_admin: Option<Held>,
+    held_by_admin: Option<HeldCertificate>,
     tokens: Option<HeldFile<Tokens>>,
     keys: Option<HeldFile<Keys>>,
     /// How identities of clients are found; `None` where there are none.
     pub verifier: Option<Verifier>,
     /// What is wanted by ACME.
-    acme: Option<Arc<acme::Plan>>,
+    acme: Option<Arc<acme::AcmePlan>>,
 }
 
 /// What the admin listener goes by.
@@ -139,22 +139,22 @@ impl Certificates {
     /// # Errors
     /// The first thing that is wrong.
     pub fn open(config: &Config, before: &Certificates) -> Result<Certificates, CertificateError> {
-        let acme = acme::Plan::new(config, before.acme.as_deref());
+        let acme = acme::AcmePlan::new(config, before.acme.as_deref());
         let acme = acme.map_err(CertificateError::Roots)?;
-        let before: HashMap<&Owner, &Held> =
+        let before: HashMap<&Owner, &HeldCertificate> =
             before.held().map(|held| (&held.owner, held)).collect();
         let open = |owner, files, with_http2| {
             let before = before.get(&owner).copied();
-            Held::open(owner, files, before, with_http2)
+            HeldCertificate::open(owner, files, before, with_http2)
         };
         let sites = config.sites.iter().filter(|site| site.has_certificate()).map(|site| {
             let owner = Owner::Site(site.name().to_string());
-            let acme = site.wanted().map(|wanted| acme::Source::new(config, wanted));
+            let acme = site.wanted().map(|wanted| acme::CertificateSource::new(config, wanted));
             let pairs = match &acme {
                 None => site.tls.pairs.clone(),
                 Some(acme) => KeyPairs { certificates: vec![acme.file()], keys: Vec::new() },
             };
-            let files = Files { pairs, clients: site.tls.clients.clone(), acme };
+            let files = CertificateFiles { pairs, clients: site.tls.clients.clone(), acme };
             open(owner, files, config.limits.streams > 0)
         });
         let sites = sites.collect::<Result<_, _>>()?;
@@ -162,7 +162,11 @@ impl Certificates {
         // it speaks HTTP/1
         let admin = admin.map(|pairs| {
             let clients = ClientFiles::default();
-            open(Owner::Admin, Files { pairs: pairs.clone(), clients, acme: None }, false)
+            open(
+                Owner::Admin,
+                CertificateFiles { pairs: pairs.clone(), clients, acme: None },
+                false,
+            )
         });
         let admin = admin.transpose()?;
         let tokens = config.admin.token_file.as_deref();
@@ -176,11 +180,11 @@ impl Certificates {
     /// the admin listener has.
     fn of(
         config: &Config,
-        sites: Vec<Held>,
-        held_by_admin: Option<Held>,
+        sites: Vec<HeldCertificate>,
+        held_by_admin: Option<HeldCertificate>,
         tokens: Option<HeldFile<Tokens>>,
         keys: Option<HeldFile<Keys>>,
-        acme: Option<Arc<acme::Plan>>,
+        acme: Option<Arc<acme::AcmePlan>>,
     ) -> Certificates {
         let with_pairs = config.sites.iter().filter(|site| site.has_certificate());
         let all = || with_pairs.clone().zip(&sites);
@@ -190,11 +194,11 @@ impl Certificates {
         if let Some(acme) = &acme {
             identities = identities.with_proofs(&acme.answers.proofs);
         }
-        for (site, Held { identity, .. }) in all() {
+        for (site, HeldCertificate { identity, .. }) in all() {
             site.hosts.iter().for_each(|host| identities.add(&host.to_string(), identity));
         }
         // a name that no site has for itself: any site that has a certificate for it
-        for Held { identity, .. } in &sites {
+        for HeldCertificate { identity, .. } in &sites {
             let names = identity.pairs().iter().flat_map(|pair| &pair.names);
             names.for_each(|name| identities.add(name, identity));
         }
@@ -224,7 +228,7 @@ impl Certificates {
 
     /// What is wanted by ACME.
     #[inline]
-    pub fn acme(&self) -> Option<&Arc<acme::Plan>> {
+    pub fn acme(&self) -> Option<&Arc<acme::AcmePlan>> {
         self.acme.as_ref()
     }
 
@@ -261,7 +265,7 @@ impl Certificates {
     /// A site with wrong files keeps what it has; see [`Renewed::errors`].
     pub fn renewed(&self, config: &Config) -> Renewed {
         let (mut taken, mut errors) = (Vec::new(), Vec::new());
-        let mut renew = |held: &Held| {
+        let mut renew = |held: &HeldCertificate| {
             if held.stamps_now() == held.stamps {
                 return held.clone();
             }
@@ -287,7 +291,7 @@ impl Certificates {
     }
 
     /// All certificates, by owner.
-    fn held(&self) -> impl Iterator<Item = &Held> {
+    fn held(&self) -> impl Iterator<Item = &HeldCertificate> {
         self.sites.iter().chain(&self.held_by_admin)
     }
 
@@ -314,7 +318,7 @@ impl Certificates {
     fn stamps_now(&self) -> Stamps {
         let others = self.tokens.iter().map(HeldFile::stamp_now);
         let others = others.chain(self.keys.iter().map(HeldFile::stamp_now));
-        self.held().flat_map(Held::stamps_now).chain(others).collect()
+        self.held().flat_map(HeldCertificate::stamps_now).chain(others).collect()
     }
 
     /// Hosts that no certificate is for which clients would be shown, and what becomes of those that ask for
@@ -380,7 +384,7 @@ impl Certificates {
     pub fn expiries(&self) -> Vec<Expiry> {
         let mut expiries = Vec::new();
         let mut told = HashSet::new();
-        for Held { owner, files, identity, is_temporary, .. } in self.held() {
+        for HeldCertificate { owner, files, identity, is_temporary, .. } in self.held() {
             for (certificate, pair) in files.pairs.certificates.iter().zip(identity.pairs()) {
                 if told.insert(certificate) {
                     let (owner, certificate) = (owner.clone(), certificate.clone());

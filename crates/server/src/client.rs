@@ -51,14 +51,14 @@ impl TrustedProxies {
 ///
 /// ```
 /// use forebay_conn::Peer;
-/// use forebay_http::head::{Head, Limits, Lines, Parsed};
+/// use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 /// use forebay_server::client::{TrustedProxies, client_of};
 /// use forebay_site::rules::Network;
 ///
 /// let trusted = TrustedProxies::new(vec![Network::parse("10.0.0.0/8").unwrap()]);
 /// let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1.1.1.1, 192.0.2.7, 10.0.0.2\r\n\r\n";
 /// let mut lines = Lines::new();
-/// let Ok(Parsed::Complete(head)) = Head::parse(bytes, &mut lines, &Limits::default()) else {
+/// let Ok(ParsedHead::Complete(head)) = Head::parse(bytes, &mut lines, &HeadLimits::default()) else {
 ///     panic!("the head is whole");
 /// };
 /// let from = |ip: &str| Peer::new((ip.parse::<std::net::IpAddr>().unwrap(), 4711).into(), Peer::UNIX);
@@ -114,7 +114,7 @@ fn read(element: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_http::head::{Limits, Lines, Parsed};
+    use forebay_http::head::{HeadLimits, Lines, ParsedHead};
     use proptest::prelude::*;
 
     fn proxies(networks: &[&str]) -> TrustedProxies {
@@ -134,8 +134,8 @@ mod tests {
         values.iter().for_each(|value| text += &format!("x-forwarded-FOR: {value}\r\n"));
         text += "\r\n";
         let mut lines = Lines::new();
-        match Head::parse(text.as_bytes(), &mut lines, &Limits::default()) {
-            Ok(Parsed::Complete(head)) => client_of(peer, &head, trusted).to_string(),
+        match Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default()) {
+            Ok(ParsedHead::Complete(head)) => client_of(peer, &head, trusted).to_string(),
             other => panic!("{other:?} of {text}"),
         }
     }

@@ -91,34 +91,35 @@ pub mod written;
 
 pub use account::Account;
 pub use acme::Acme;
-pub use address::{AdminListen, Endpoint, Listen};
+pub use address::{AdminListen, Listen, ListenEndpoint};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    Access, Action, AskClients, By, Confine, ControlSocket, FieldValue, FirewallMode, GateCharge,
-    GateMode, KeepAliveLaw, LogFormat, Over, Per, Refuse, Switch, When,
+    AccessLog, ActionChoice, AskClients, By, Confine, ControlSocketChoice, FirewallMode,
+    GateCharge, GateMode, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice, PerChoice,
+    Refuse, Switch, WhenChoice,
 };
-pub use class::{Class, ClassName};
-pub use draft::Draft;
-pub use fastcgi::FastCgi;
+pub use class::{ClassConfig, ClassName};
+pub use draft::ConfigDraft;
+pub use fastcgi::FastCgiConfig;
 pub use firewall::TableName;
 pub use forward_auth::ForwardAuth;
 pub use identity::{CookieName, IdentitySettings};
 pub use isolated::{Isolated, StageAddress};
-pub use listener::Listener;
+pub use listener::ListenerConfig;
 pub(crate) use load::{at_odds, classes_and_rules, open_regular, rules_at_odds};
 pub use load::{check, control_socket_of, load, load_and_warn, load_copy, parse};
 pub use optional::Optional;
 pub use per_stage::PerStage;
 pub use problem::{Problem, Wrong};
-pub use proxy::Proxy;
+pub use proxy::ProxyConfig;
 pub use remarks::Depth;
-pub use rule::{Rule, RuleName};
-pub use site::Site;
-pub use units::{Percent, Rate, Size};
-pub use value::Count;
+pub use rule::{RuleConfig, RuleName};
+pub use site::SiteConfig;
+pub use units::{ByteRate, Percent, Size};
+pub use value::AutoCount;
 
 use crate::isolated::Place;
-use crate::log::choice::{Condition, Member};
+use crate::log::choice::{LogCondition, Member};
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
 use forebay_site::rules::Network;
@@ -130,13 +131,13 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Where connections are accepted, and by what; at least one.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<ListenerConfig>,
     /// What is served; at least one, and at most one without hosts.
-    pub sites: Vec<Site>,
+    pub sites: Vec<SiteConfig>,
     /// `[[class]]`, in the order of the file; empty means one class for everything
-    pub classes: Vec<Class>,
+    pub classes: Vec<ClassConfig>,
     /// `[[rule]]`, in the order of the file
-    pub rules: Vec<Rule>,
+    pub rules: Vec<RuleConfig>,
     /// `agent`
     pub agent: Switch,
     /// `gate`
@@ -147,7 +148,7 @@ pub struct Config {
     pub firewall: FirewallSettings,
     /// For requests that belong to no site: the log of the only site, or, if there are several, what
     /// the top level says.
-    pub log: Log,
+    pub log: LogConfig,
     /// `server_header`
     pub server_header: bool,
     /// `sample`: every so many requests one is timed; 0 is never
@@ -163,27 +164,27 @@ pub struct Config {
     /// `group`
     pub group: Option<Account>,
     /// `timeouts.*`
-    pub timeouts: Timeouts,
+    pub timeouts: TimeoutsConfig,
     /// `keep_alive.*`
-    pub keep_alive: KeepAlive,
+    pub keep_alive: KeepAliveConfig,
     /// `limits.*`
-    pub limits: Limits,
+    pub limits: LimitsConfig,
     /// `cache.*`
-    pub cache: Cache,
+    pub cache: CacheConfig,
     /// `acme.*`
     pub acme: Acme,
     /// `admin.*`
-    pub admin: Admin,
+    pub admin: AdminConfig,
     /// `identity.*`
     pub identity: IdentitySettings,
     /// `control.*`
-    pub control: Control,
+    pub control: ControlConfig,
     /// `sandbox.*`
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxConfig,
     /// `helpers.*`
-    pub helpers: Helpers,
+    pub helpers: HelpersConfig,
     /// `pipeline.*`
-    pub pipeline: Pipeline,
+    pub pipeline: PipelineConfig,
     /// `isolated.*`
     pub isolated: Isolated,
     /// Which stage this process is, with the engine isolated; no file says it.
@@ -192,7 +193,7 @@ pub struct Config {
 
 /// How long is waited for what.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Timeouts {
+pub struct TimeoutsConfig {
     /// `timeouts.head`
     pub head: Duration,
     /// `timeouts.body`
@@ -209,7 +210,7 @@ pub struct Timeouts {
 
 /// How long idle connections are kept.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct KeepAlive {
+pub struct KeepAliveConfig {
     /// `keep_alive.law`
     pub law: KeepAliveLaw,
     /// `keep_alive.threshold`, in percent of load
@@ -222,7 +223,7 @@ pub struct KeepAlive {
 
 /// How much a client may ask for.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Limits {
+pub struct LimitsConfig {
     /// `limits.head_bytes`
     pub head_bytes: Size,
     /// `limits.head_lines`
@@ -232,20 +233,20 @@ pub struct Limits {
     /// `limits.body_bytes`
     pub body_bytes: Size,
     /// `limits.connections`; `auto` is what the descriptor limit allows
-    pub connections: Count,
+    pub connections: AutoCount,
     /// `limits.connections_per_client`; `auto` is half of `connections`
-    pub connections_per_client: Count,
+    pub connections_per_client: AutoCount,
     /// `limits.requests_per_connection`; 0 is no limit
     pub requests_per_connection: u64,
     /// `limits.streams`; 0 is no HTTP/2
     pub streams: u64,
     /// `limits.send_rate`; 0 is no minimum
-    pub send_rate: Rate,
+    pub send_rate: ByteRate,
 }
 
 /// What is kept in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cache {
+pub struct CacheConfig {
     /// `cache.bytes`; 0 is no data cache
     pub bytes: Optional<Size>,
     /// `cache.in_flight`
@@ -262,13 +263,13 @@ pub struct Cache {
 
 /// The access log.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Log {
+pub struct LogConfig {
     /// `log.access`
-    pub access: Access,
+    pub access: AccessLog,
     /// `log.format`
     pub format: LogFormat,
     /// `log.if`
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<LogCondition>,
     /// `log.sample`
     pub sample: u64,
     /// `log.sample_refused`
@@ -279,7 +280,7 @@ pub struct Log {
 
 /// The admin listener.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Admin {
+pub struct AdminConfig {
     /// `admin.listen`
     pub listen: AdminListen,
     /// `admin.allow`
@@ -313,7 +314,7 @@ impl KeyPairs {
 
 /// Certificates of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Clients {
+pub struct ClientCertificates {
     /// `tls.client`
     pub asked: AskClients,
     /// `tls.client_ca`
@@ -322,7 +323,7 @@ pub struct Clients {
     pub revoked: Vec<PathBuf>,
 }
 
-impl Clients {
+impl ClientCertificates {
     /// The files that are read: none where clients are not asked.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let is_read = self.asked != AskClients::Off;
@@ -332,7 +333,7 @@ impl Clients {
 
 /// Threads for work that may block.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Helpers {
+pub struct HelpersConfig {
     /// `helpers.threads`, for all loops together
     pub threads: u64,
     /// `helpers.reserve`
@@ -343,7 +344,7 @@ pub struct Helpers {
 
 /// What only the engine `pipeline` is told.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Pipeline {
+pub struct PipelineConfig {
     /// `pipeline.fuse`
     pub fuse: Fuse,
     /// `pipeline.by`
@@ -353,7 +354,7 @@ pub struct Pipeline {
     /// `pipeline.delay`
     pub delay: Duration,
     /// `pipeline.threads`, of all phases together; `auto` is 16 per core, at least 64
-    pub threads: Count,
+    pub threads: AutoCount,
     /// `pipeline.transfer`
     pub transfer: u64,
     /// `pipeline.accept`
@@ -374,9 +375,9 @@ pub struct Pipeline {
 
 /// The socket that commands come by.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Control {
+pub struct ControlConfig {
     /// `control.socket`
-    pub socket: ControlSocket,
+    pub socket: ControlSocketChoice,
 }
 
 /// What the machine's firewall does for the server.
@@ -399,7 +400,7 @@ impl FirewallSettings {
 
 /// What the kernel keeps the server from.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sandbox {
+pub struct SandboxConfig {
     /// `sandbox.landlock`
     pub landlock: Confine,
     /// `sandbox.seccomp`
@@ -411,6 +412,6 @@ pub struct Sandbox {
 impl Default for Config {
     /// Every setting at its default, with the default listener and one site. That has no root.
     fn default() -> Config {
-        Draft::new().resolve()
+        ConfigDraft::new().resolve()
     }
 }

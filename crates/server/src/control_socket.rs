@@ -11,7 +11,7 @@
 mod session;
 
 use crate::config::{self, Config};
-use crate::policy_command::agents::Change;
+use crate::policy_command::agents::PolicyChange;
 use crate::run::RunError;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use foldhash::fast::FixedState;
@@ -34,11 +34,11 @@ use std::time::{Duration, Instant};
 /// `/run/forebay` for root, else `$XDG_RUNTIME_DIR/forebay`, else a directory of the user's own in
 /// the directory for temporary files. The name comes from the file's path, so that several servers
 /// have several sockets.
-pub fn path(setting: &config::ControlSocket, file: &Path) -> Option<PathBuf> {
+pub fn path(setting: &config::ControlSocketChoice, file: &Path) -> Option<PathBuf> {
     match setting {
-        config::ControlSocket::Off => return None,
-        config::ControlSocket::At(path) => return Some(path.clone()),
-        config::ControlSocket::Auto => {}
+        config::ControlSocketChoice::Off => return None,
+        config::ControlSocketChoice::At(path) => return Some(path.clone()),
+        config::ControlSocketChoice::Auto => {}
     }
     let absolute = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let hash = FixedState::default().hash_one(absolute.as_os_str());
@@ -61,7 +61,7 @@ pub(crate) fn open(
 ) -> Result<Option<ControlSocket>, RunError> {
     let at = file.and_then(|file| path(&config.control.socket, file));
     let open = |path: PathBuf| {
-        if config.control.socket == config::ControlSocket::Auto {
+        if config.control.socket == config::ControlSocketChoice::Auto {
             remove_dead(&path);
         }
         ControlSocket::open(&path).map_err(|error| RunError::ControlSocket { path, error })
@@ -88,7 +88,7 @@ pub struct CommandRequest {
     /// The command.
     pub command: String,
     /// In its place: what a program wants of the rules that are its own, under its name.
-    pub change: Option<(String, Change)>,
+    pub change: Option<(String, PolicyChange)>,
     /// Takes one answer.
     pub reply: Sender<CommandAnswer>,
 }
@@ -124,7 +124,7 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at `path`; what is asked waits until [`serve`](ControlSocket::serve). The directory is
+    /// Listens at `path`; what is asked waits until [`serve`](ControlSocketChoice::serve). The directory is
     /// made if it is missing.
     ///
     /// # Errors

@@ -1,16 +1,16 @@
 //! What a request waits for as for another server: an exchange with an application, or a place among the
 //! requests at once of its rule.
 
-use crate::passing::Passing;
+use crate::passing::PassingExchange;
 use crate::policy::at_once::PlaceWait;
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use std::os::fd::BorrowedFd;
 
 /// What a request waits for.
 pub enum Detour {
     /// An application, which answers it.
-    Application(Passing),
+    Application(PassingExchange),
     /// A place; then the request is processed again.
     Place(WaitsForPlace),
 }
@@ -48,9 +48,9 @@ impl Relay for Detour {
     }
 
     /// Nothing of a body is taken before there is a place.
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         match self {
-            Detour::Application(passing) => passing.room(),
+            Detour::Application(passing) => passing.capacity(),
             Detour::Place(_) => 0,
         }
     }
@@ -85,11 +85,11 @@ impl Relay for Detour {
         matches!(self, Detour::Application(passing) if passing.aborts_on_close())
     }
 
-    fn advance(&mut self, now_ms: u64) -> Next {
+    fn advance(&mut self, now_ms: u64) -> RelayNext {
         match self {
             Detour::Application(passing) => passing.advance(now_ms),
-            Detour::Place(waits) if waits.is_late || waits.wait.is_told() => Next::Answer,
-            Detour::Place(_) => Next::Wait,
+            Detour::Place(waits) if waits.is_late || waits.wait.is_told() => RelayNext::Answer,
+            Detour::Place(_) => RelayNext::Wait,
         }
     }
 
@@ -120,10 +120,10 @@ impl Relay for Detour {
         }
     }
 
-    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         match self {
             Detour::Application(passing) => passing.read(out, most, now_ms),
-            Detour::Place(_) => Given::End,
+            Detour::Place(_) => RelayRead::End,
         }
     }
 

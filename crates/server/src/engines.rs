@@ -8,27 +8,27 @@
 use crate::agent::{self, AgentLoop};
 use crate::applications::Pools;
 use crate::handler::FastLane;
-use crate::job::Job;
+use crate::job::ServerJob;
 use crate::listen::Socket;
-use crate::live::Live;
+use crate::live::LiveSnapshot;
 use crate::plan::{GroupPlan, Plan};
 use crate::policy::WindowPoint;
 use crate::upstream_threads::{ThreadShare, UpstreamThreads};
 use forebay_conn::Handler;
 use forebay_engine::Engine;
-use forebay_engine::admission::Admission;
-use forebay_engine::control::{Control, Ended, Order};
+use forebay_engine::admission::ConnectionAdmission;
+use forebay_engine::control::{Ended, EngineControl, LoopOrder};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
-use forebay_engine::helpers::{Helpers, Threads};
+use forebay_engine::helpers::{HelperThreads, Helpers};
 use forebay_engine::pipeline::{self, Fuse, Pipeline, PipelineGauges};
 use forebay_engine::ranks::Ranks;
-use forebay_engine::settings::{self, Settings};
+use forebay_engine::settings::{self, EngineSettings};
 use forebay_engine::{pool, stock, threads, worker};
 use forebay_metrics::{ClassNames, ClassSlot, ClassTotals, Gauge, Local, Totals};
 use forebay_policy::Policy;
 use forebay_sys::process;
-use forebay_upstream::pool::Pool;
+use forebay_upstream::pool::ConnectionPool;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -126,20 +126,20 @@ impl PipelineGaugesPool {
 #[derive(Clone)]
 pub struct Common {
     /// What handlers serve from.
-    pub live: Arc<Live>,
+    pub live: Arc<LiveSnapshot>,
     /// The count of connections.
-    pub admission: Arc<Admission>,
+    pub admission: Arc<ConnectionAdmission>,
     /// Where the counters are kept.
     pub register: Arc<Register>,
     /// Threads for jobs.
-    pub helpers: Helpers<Job>,
+    pub helpers: Helpers<ServerJob>,
     /// The order of service, whose shares and ledgers may change.
     pub ranks: Ranks,
     /// What the controllers of pipelines show.
     pub pipeline_gauges_pool: Arc<PipelineGaugesPool>,
     /// Connections to applications that wait for their next request, of threads that serve one client
     /// each.
-    pub idle: Arc<Mutex<Pool>>,
+    pub idle: Arc<Mutex<ConnectionPool>>,
     /// What the agent does.
     pub agent_loop: Arc<AgentLoop>,
 }
@@ -182,17 +182,17 @@ impl ReadyThread {
 /// A group that is ready to run.
 pub struct Prepared {
     plan: GroupPlan,
-    control: Arc<Control>,
-    settings: Arc<settings::Live>,
+    control: Arc<EngineControl>,
+    settings: Arc<settings::LiveSettings>,
     tasks: Vec<ReadyThread>,
 }
 
 /// A running group.
-pub struct Group {
+pub struct WorkerGroup {
     /// What it was made for.
     pub plan: GroupPlan,
-    control: Arc<Control>,
-    settings: Arc<settings::Live>,
+    control: Arc<EngineControl>,
+    settings: Arc<settings::LiveSettings>,
     threads: Vec<JoinHandle<()>>,
     /// Threads that have not told how they ended.
     running: usize,
@@ -205,12 +205,12 @@ impl Common {
     /// Lack of descriptors.
     pub fn prepare(&self, plan: GroupPlan, by_loop: Vec<Vec<Socket>>) -> io::Result<Prepared> {
         let threads = if plan.engine.keeps_threads() { plan.workers } else { 0 };
-        let control = Arc::new(Control::new(by_loop.len())?.with_threads(threads));
+        let control = Arc::new(EngineControl::new(by_loop.len())?.with_threads(threads));
         // the others have no loops whose turn says something about what waits
         if !plan.engine.has_thread_each() {
             self.agent_loop.watch(&control);
         }
-        let settings = Arc::new(settings::Live::new(plan.settings.clone()));
+        let settings = Arc::new(settings::LiveSettings::new(plan.settings.clone()));
         let proxy_protocol = plan.proxy_protocol;
         let as_planned = |socket| Socket { proxy_protocol, ..socket };
         let mut by_loop = by_loop
@@ -255,11 +255,11 @@ impl Common {
         &self,
         index: usize,
         listeners: Vec<Socket>,
-        settings: &Arc<settings::Live>,
-        control: &Arc<Control>,
-    ) -> event::Parts<FastLane, Helpers<Job>> {
+        settings: &Arc<settings::LiveSettings>,
+        control: &Arc<EngineControl>,
+    ) -> event::LoopParts<FastLane, Helpers<ServerJob>> {
         let metrics = self.register.worker();
-        event::Parts {
+        event::LoopParts {
             listeners,
             handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP, WindowPoint::Job),
             settings: Arc::clone(settings),
@@ -276,9 +276,9 @@ impl Common {
         &self,
         plan: &GroupPlan,
         of_loop: Option<Vec<Socket>>,
-        settings: &Arc<settings::Live>,
-        control: &Arc<Control>,
-    ) -> stock::Parts<FastLane> {
+        settings: &Arc<settings::LiveSettings>,
+        control: &Arc<EngineControl>,
+    ) -> stock::StockParts<FastLane> {
         let common = self.clone();
         let (all, tunnels) = plan.upstream_threads;
         let threads = Arc::new(UpstreamThreads::new(all, tunnels));
@@ -290,7 +290,7 @@ impl Common {
             let handler = common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, window_point);
             (handler.with_thread(ThreadShare::new(Arc::clone(&threads))), metrics)
         };
-        stock::Parts {
+        stock::StockParts {
             listeners: of_loop.unwrap_or_default(),
             make: Box::new(make),
             settings: Arc::clone(settings),
@@ -308,9 +308,9 @@ impl Common {
         &self,
         plan: &GroupPlan,
         listener_sets: Vec<Vec<Socket>>,
-        settings: &Arc<settings::Live>,
-        control: &Arc<Control>,
-    ) -> pipeline::Parts<FastLane> {
+        settings: &Arc<settings::LiveSettings>,
+        control: &Arc<EngineControl>,
+    ) -> pipeline::PipelineParts<FastLane> {
         let common = self.clone();
         let (paths, window_point) = match plan.pipeline.fuse {
             Fuse::Auto => (PATHS_OF_A_LOOP, WindowPoint::Job),
@@ -321,7 +321,7 @@ impl Common {
             (common.handler(Arc::clone(&metrics), paths, window_point), metrics)
         };
         let register = Arc::clone(&self.register);
-        pipeline::Parts {
+        pipeline::PipelineParts {
             listener_sets,
             make: Box::new(make),
             count: Box::new(move || register.worker()),
@@ -352,7 +352,7 @@ impl Common {
     /// Lack of threads.
     pub fn keep_agent_loop(&self) -> io::Result<()> {
         let register = Arc::clone(&self.register);
-        self.agent_loop.keep_up(&agent::Parts {
+        self.agent_loop.keep_up(&agent::AgentParts {
             live: Arc::clone(&self.live),
             totals: Arc::new(move || register.totals()),
             cores: process::usable_cores().try_into().unwrap_or(u32::MAX),
@@ -362,7 +362,7 @@ impl Common {
     fn handler(&self, metrics: Arc<Local>, paths: usize, window_point: WindowPoint) -> FastLane {
         // sockets of a loop are reported to it, and to no other
         let pools = match paths {
-            PATHS_OF_A_LOOP => Pools::Own(Pool::default()),
+            PATHS_OF_A_LOOP => Pools::Own(ConnectionPool::default()),
             _ => Pools::Shared(Arc::clone(&self.idle)),
         };
         FastLane::new(&self.live, metrics, paths, window_point, pools, worker::read_clocks())
@@ -383,43 +383,46 @@ impl Prepared {
     ///
     /// # Errors
     /// Lack of threads.
-    pub fn start(self, tell: impl Fn(ThreadEnd) + Clone + Send + 'static) -> io::Result<Group> {
+    pub fn start(
+        self,
+        tell: impl Fn(ThreadEnd) + Clone + Send + 'static,
+    ) -> io::Result<WorkerGroup> {
         let Prepared { plan, control, settings, tasks } = self;
         let mut threads = Vec::with_capacity(tasks.len());
         for task in tasks {
             match task.spawn(tell.clone()) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    control.give(Order::Retire);
+                    control.give(LoopOrder::Retire);
                     return Err(error);
                 }
             }
         }
-        Ok(Group { plan, control, settings, running: threads.len(), threads })
+        Ok(WorkerGroup { plan, control, settings, running: threads.len(), threads })
     }
 }
 
-impl Group {
+impl WorkerGroup {
     /// Others have the listeners, and other rules: the next answer on each connection is its last.
     pub fn answer_once_more(&mut self) {
         let mut settings = self.plan.settings.clone();
         settings.limits.requests = 1;
         self.set(settings);
-        self.give(Order::Retire);
+        self.give(LoopOrder::Retire);
     }
 
     /// Gives all its workers an order.
-    pub fn give(&self, order: Order) {
+    pub fn give(&self, order: LoopOrder) {
         self.control.give(order);
     }
 
-    /// Whether it turns: see [`Control::heartbeats_since`].
+    /// Whether it turns: see [`EngineControl::heartbeats_since`].
     pub fn turns_since(&self, since_ms: u64) -> bool {
         self.control.heartbeats_since(since_ms)
     }
 
     /// Timeouts and bounds from now on.
-    pub fn set(&mut self, settings: Settings) {
+    pub fn set(&mut self, settings: EngineSettings) {
         self.plan.settings = settings.clone();
         self.settings.replace(settings);
     }
@@ -458,7 +461,7 @@ pub fn prepare_apart<H>(
     name: &str,
     listeners: Vec<Socket>,
     handler: H,
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     Apart { connections, lingering, computing }: Apart,
 ) -> io::Result<ReadyThread>
 where
@@ -466,17 +469,17 @@ where
     H::Body: Send,
     H::Protocol: Send,
 {
-    let (threads, ranks) = (Threads { blocking: 0, computing }, Ranks::default());
+    let (threads, ranks) = (HelperThreads { blocking: 0, computing }, Ranks::default());
     let counters = (0..threads.most(&ranks)).map(|_| Local::default()).collect();
-    let event_loop = EventLoop::new(event::Parts {
+    let event_loop = EventLoop::new(event::LoopParts {
         handler,
         listeners,
-        settings: Arc::new(settings::Live::new(Settings {
+        settings: Arc::new(settings::LiveSettings::new(EngineSettings {
             sample: 0,
             lingering,
-            ..Settings::default()
+            ..EngineSettings::default()
         })),
-        admission: Admission::new(connections, connections),
+        admission: ConnectionAdmission::new(connections, connections),
         helpers: Helpers::new(counters, threads, &ranks, 0)?,
         ranks,
         control,

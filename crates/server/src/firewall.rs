@@ -23,12 +23,12 @@ pub mod ruleset;
 
 use crate::config::{FirewallMode, FirewallSettings};
 use crate::run::say;
-use bans::{Bans, Batch};
+use bans::{BanBatch, Bans};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use forebay_metrics::FirewallFigures;
 use forebay_policy::Policy;
 use forebay_sys::{clock, privileges};
-use helper::{Answer, Message};
+use helper::{HelperMessage, HelperReply};
 use ruleset::Ruleset;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -89,7 +89,7 @@ enum Order {
 
 /// Has the firewall changed. It is made with all rights, and its thread begins once they are given up.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct FirewallKeeper {
     firewall: Arc<Firewall>,
     clients: Receiver<Client>,
     orders: Receiver<Order>,
@@ -127,7 +127,7 @@ pub fn open(
     settings: &FirewallSettings,
     listeners: &[SocketAddr],
     policy: &Policy,
-) -> Result<Option<Keeper>, String> {
+) -> Result<Option<FirewallKeeper>, String> {
     if settings.mode == FirewallMode::Off {
         return Ok(None);
     }
@@ -145,7 +145,7 @@ fn begin(
     settings: &FirewallSettings,
     listeners: &[SocketAddr],
     policy: &Policy,
-) -> Result<Keeper, String> {
+) -> Result<FirewallKeeper, String> {
     if let Some(lack) = lack() {
         return Err(lack);
     }
@@ -155,7 +155,7 @@ fn begin(
     let rules = rules(settings, listeners, policy);
     let mut helper =
         Helper::start().map_err(|error| format!("cannot start its helper: {error}"))?;
-    helper.ask(&Message::Install(rules.clone(), Vec::new()))?;
+    helper.ask(&HelperMessage::Install(rules.clone(), Vec::new()))?;
     let (clients, told) = bounded(QUEUE);
     let (orders, ordered) = unbounded();
     let figures = FirewallFigures {
@@ -173,7 +173,7 @@ fn begin(
         figures: Mutex::new(figures),
     });
     let (bans, most_ns) = (Bans::new(settings.clients), u64::MAX);
-    Ok(Keeper {
+    Ok(FirewallKeeper {
         firewall,
         clients: told,
         orders: ordered,
@@ -262,7 +262,7 @@ impl Firewall {
     }
 }
 
-impl Keeper {
+impl FirewallKeeper {
     /// What clients are told to.
     pub fn firewall(&self) -> Arc<Firewall> {
         Arc::clone(&self.firewall)
@@ -307,7 +307,7 @@ impl Keeper {
             if !curious.is_empty() {
                 if self.is_made {
                     // if it fails, the next to change the table says so
-                    let _ = self.ask(&Message::Count);
+                    let _ = self.ask(&HelperMessage::Count);
                 }
                 self.publish();
                 for tell in curious {
@@ -338,13 +338,13 @@ impl Keeper {
 
     /// Tells the firewall of some of those it is to drop.
     fn tell_clients(&mut self) {
-        let Batch { fresh, again } = self.bans.take(BATCH, clock::monotonic_ns());
+        let BanBatch { fresh, again } = self.bans.take(BATCH, clock::monotonic_ns());
         let count = (fresh.len() + again.len()) as u64;
         if count == 0 || !self.is_made {
             // a client that is not told of now comes again, or is told of with the whole table
             return;
         }
-        match self.ask(&Message::Ban(fresh, again)) {
+        match self.ask(&HelperMessage::Ban(fresh, again)) {
             Ok(()) => self.told += count,
             Err(why) => self.make(Some(&why)),
         }
@@ -365,7 +365,7 @@ impl Keeper {
     fn renew(&mut self) {
         match self.is_made {
             true => {
-                if let Err(why) = self.ask(&Message::Renew) {
+                if let Err(why) = self.ask(&HelperMessage::Renew) {
                     self.make(Some(&why));
                 }
             }
@@ -378,7 +378,7 @@ impl Keeper {
     fn make(&mut self, why: Option<&str>) {
         let now_ns = clock::monotonic_ns();
         let clients = self.bans.take_all(self.most_ns, now_ns);
-        let made = self.ask(&Message::Install(self.rules.clone(), clients));
+        let made = self.ask(&HelperMessage::Install(self.rules.clone(), clients));
         let was_made = std::mem::replace(&mut self.is_made, made.is_ok());
         let table = &self.rules.table;
         let trouble = match (made, why) {
@@ -399,7 +399,7 @@ impl Keeper {
         self.trouble = trouble;
     }
 
-    fn ask(&mut self, message: &Message) -> Result<(), String> {
+    fn ask(&mut self, message: &HelperMessage) -> Result<(), String> {
         let [clients, listed] = self.helper.ask(message)?;
         let mut figures = lock(&self.firewall.figures);
         (figures.dropped_clients, figures.dropped_listed) = (clients, listed);
@@ -434,8 +434,8 @@ impl Helper {
     }
 
     /// Has it do something, and says what was counted since the start.
-    fn ask(&mut self, message: &Message) -> Result<[u64; 2], String> {
-        let mut ask = || -> io::Result<Answer> {
+    fn ask(&mut self, message: &HelperMessage) -> Result<[u64; 2], String> {
+        let mut ask = || -> io::Result<HelperReply> {
             let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
             let mut text = serde_json::to_vec(message)?;
             text.push(b'\n');
@@ -447,8 +447,8 @@ impl Helper {
             Ok(serde_json::from_str(&line)?)
         };
         match ask() {
-            Ok(Answer::Done(counted)) => Ok(counted),
-            Ok(Answer::Failed(why)) => Err(why),
+            Ok(HelperReply::Done(counted)) => Ok(counted),
+            Ok(HelperReply::Failed(why)) => Err(why),
             Err(_) => {
                 self.input = None;
                 Err("its helper has ended; only a restart of the server begins another".to_owned())

@@ -8,7 +8,7 @@
 //! reached.
 
 use crate::config::{GateCharge, GateMode};
-use crate::listen::{Address, Listeners};
+use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
 use crate::run::say;
 use forebay_metrics::GateFigures;
@@ -93,8 +93,8 @@ pub fn listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
         open.addresses(&wanted)
     });
     let tcp = addresses.filter_map(|address| match address {
-        Address::Tcp(address) => Some(address),
-        Address::Unix(_) => None,
+        ListenAddress::Tcp(address) => Some(address),
+        ListenAddress::Unix(_) => None,
     });
     tcp.collect()
 }

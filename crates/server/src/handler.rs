@@ -3,42 +3,43 @@
 
 use crate::acme;
 use crate::applications::{
-    Applications, Asked, Hidden, NO_TUNNEL, Pools, Standpoint, ask, ask_authority, ask_stage,
+    Applications, ExchangeTag, Hidden, NO_TUNNEL, Pools, Standpoint, ask, ask_authority, ask_stage,
     before, failed, refused, said_of, summary,
 };
 use crate::certificates::{Certificates, OTHER_CONNECTION};
 use crate::client::{TrustedProxies, client_of};
 use crate::detour::{Detour, WaitsForPlace};
 use crate::isolated::Role;
-use crate::job::{Done, Job};
+use crate::job::{ServerJob, ServerJobDone};
 use crate::listen::TLS;
-use crate::live::{Live, ServingSnapshot};
+use crate::live::{LiveSnapshot, ServingSnapshot};
 use crate::log::request_id::RequestIds;
-use crate::log::{Entry, Line, Logger};
-use crate::passing::Passing;
+use crate::log::{LogEntry, Logger, PendingLine};
+use crate::passing::PassingExchange;
 use crate::policy::at_once;
-use crate::policy::{Judge, Known, Standing, Ticket, WindowPoint};
+use crate::policy::{ConnectionRecord, Judge, JudgeContext, Ticket, WindowPoint};
 use crate::upstream_threads::ThreadShare;
 use crate::websocket;
-use forebay_conn::handler::body::Read;
-use forebay_conn::handler::relay::Given;
+use forebay_conn::handler::body::BodyRead;
+use forebay_conn::handler::relay::RelayRead;
 use forebay_conn::{
-    Admission, Admitted, Answered, Bodies, Decision, GivenUp, Handler, Hooks, Http, Job as _,
-    Journal, Kind, Limits, Listening, Now, Outcome, Parts, Passed, Peer, Piece, Process, Rank,
-    Refusal, Relay, Relayed, Reply, Request, Sent, Settled, Stages, Verdict,
+    Admission, Admitted, Answered, Bodies, BodyDecision, ConnectionLimits, GivenUp, Handler,
+    HandlerTypes, Hooks, Http, InternalRedirect, Job as _, JobKind, Journal, Listening, Passed,
+    Peer, Piece, Process, ProcessOutcome, Rank, Refusal, Relay, Relayed, Reply, Request, Settled,
+    Stages, TurnTime, Verdict,
 };
 use forebay_control::versioned::Reader;
-use forebay_http::head::{Head, Method, Target};
+use forebay_http::head::{Head, Method, RequestTarget};
 use forebay_http::path::NormalPath;
 use forebay_http::response::Response;
 use forebay_http::status::reason;
 use forebay_metrics::{Counter, Local, Unanswered};
-use forebay_site::{Body, Destination, Files, Routed, Site, host_of};
+use forebay_site::{Body, Destination, FilesLocation, Routed, Site, host_of};
 use forebay_sys::clock;
 use forebay_tls::Channel;
 use forebay_upstream::exchange::{Exchange, Failed};
 use forebay_upstream::group::Unavailable;
-use forebay_upstream::link::Reason;
+use forebay_upstream::link::LinkFailure;
 use forebay_upstream::response::{self, Moved};
 use forebay_upstream::settings::Errors;
 use forebay_upstream::stage;
@@ -81,18 +82,18 @@ pub struct FastLane {
     metrics: Arc<Local>,
     /// Paths the site finds without asking the shared cache.
     paths: usize,
-    now: Now,
+    now: TurnTime,
 }
 
 impl FastLane {
     /// Serves the snapshot in force. The loop's own table has room for about `paths` paths.
     pub fn new(
-        live: &Arc<Live>,
+        live: &Arc<LiveSnapshot>,
         metrics: Arc<Local>,
         paths: usize,
         window_point: WindowPoint,
         pools: Pools,
-        now: Now,
+        now: TurnTime,
     ) -> FastLane {
         let (live, snapshot) = live.reader();
         let site = Site::new(Arc::clone(&snapshot.content), Arc::clone(&metrics), now, paths);
@@ -156,8 +157,8 @@ impl FastLane {
 const NO_PLACE: Refusal = Refusal { status: 503, retry_after_s: 1 };
 
 /// An exchange has begun for this request.
-fn applied(exchange: Box<Exchange<Asked>>) -> Box<Detour> {
-    Box::new(Detour::Application(Passing::new(exchange)))
+fn applied(exchange: Box<Exchange<ExchangeTag>>) -> Box<Detour> {
+    Box::new(Detour::Application(PassingExchange::new(exchange)))
 }
 
 /// Writes the first line of a head over what is there.
@@ -174,7 +175,7 @@ fn is_passed_on(request: &Request<'_>) -> bool {
 
 /// Why the answer to a request for a tunnel is none that its client may get, if that is so: a 2xx would mean
 /// that there is one (RFC 8441 §4).
-fn refuses_tunnel(relay: &Exchange<Asked>, status: u16) -> Option<&'static str> {
+fn refuses_tunnel(relay: &Exchange<ExchangeTag>, status: u16) -> Option<&'static str> {
     match status {
         101 => {
             let id = relay.tag.id;
@@ -188,24 +189,24 @@ fn refuses_tunnel(relay: &Exchange<Asked>, status: u16) -> Option<&'static str> 
 }
 
 /// What a client is told of a request that no instance of the next stage has answered.
-fn unanswered(reason: Reason) -> &'static str {
+fn unanswered(reason: LinkFailure) -> &'static str {
     match reason {
-        Reason::Unknown => {
+        LinkFailure::Unknown => {
             "A process of the server has ended, and it is not known whether it has done this"
         }
-        Reason::Exhausted => "No process of the server has answered",
-        Reason::Quarantined => "Processes of the server have ended while they did this",
+        LinkFailure::Exhausted => "No process of the server has answered",
+        LinkFailure::Quarantined => "Processes of the server have ended while they did this",
     }
 }
 
-impl Parts for FastLane {
+impl HandlerTypes for FastLane {
     type Body = Body;
-    type Job = Job;
+    type Job = ServerJob;
     type Relay = Detour;
-    type Line = Line;
+    type Line = PendingLine;
     /// `None` where there is no policy.
     type Ticket = Option<Ticket>;
-    type Standing = Standing;
+    type Record = ConnectionRecord;
 }
 
 impl Handler for FastLane {
@@ -220,7 +221,7 @@ impl Handler for FastLane {
         }
     }
 
-    fn protocol(&mut self, transport: &Channel, limits: &Limits) -> Http<FastLane> {
+    fn protocol(&mut self, transport: &Channel, limits: &ConnectionLimits) -> Http<FastLane> {
         if transport.is_for_http2() { Http::two(limits) } else { Http::default() }
     }
 }
@@ -247,7 +248,7 @@ impl Admission for FastLane {
     fn verdict(
         &mut self,
         request: &Request<'_>,
-        standing: &mut Standing,
+        record: &mut ConnectionRecord,
     ) -> Verdict<Option<Ticket>> {
         self.keep_up();
         match &mut self.judge {
@@ -256,8 +257,8 @@ impl Admission for FastLane {
                 let verifier = self.certificates.verifier.as_ref();
                 let (trusted, unix_ms) = (&*self.trusted, self.now.unix_ms);
                 let bare = if judge.asks_path() { self.site.bare_path(request) } else { None };
-                let known = Known { trusted, verifier, unix_ms, bare_path: bare.as_deref() };
-                judge.request(request, standing, known, clock::monotonic_ns())
+                let known = JudgeContext { trusted, verifier, unix_ms, bare_path: bare.as_deref() };
+                judge.request(request, record, known, clock::monotonic_ns())
             }
         }
     }
@@ -283,17 +284,17 @@ impl Process for FastLane {
         &mut self,
         request: &Request<'_>,
         _: &mut Option<Ticket>,
-        _: Option<Done>,
-    ) -> Decision<Job> {
+        _: Option<ServerJobDone>,
+    ) -> BodyDecision<ServerJob> {
         if let Some(next) = self.applications.next_stage()
             && is_passed_on(request)
         {
-            return Decision::Stream(next.settings().bodies().most_bytes);
+            return BodyDecision::Stream(next.settings().bodies().most_bytes);
         }
         match self.site.may_be_for_application(request) {
             // applications have limits of their own, and nothing is kept here
-            true => Decision::Stream(u64::MAX),
-            false => Decision::Here,
+            true => BodyDecision::Stream(u64::MAX),
+            false => BodyDecision::Here,
         }
     }
 
@@ -302,9 +303,9 @@ impl Process for FastLane {
         &mut self,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<Done>,
+        done: Option<ServerJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
@@ -312,14 +313,14 @@ impl Process for FastLane {
             if let Some(ticket) = ticket {
                 ticket.end();
             }
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
         if let Some((status, reason)) = self.wrong_way(request) {
             if let Some(ticket) = ticket {
                 ticket.end();
             }
             self.refuse(status, reason, reply);
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
         if let Some(ticket) = ticket
             && ticket.needs_place()
@@ -328,15 +329,15 @@ impl Process for FastLane {
             return outcome;
         }
         if let Some(role) = self.applications.role() {
-            let waited_ms = done.as_ref().map_or(0, Done::waited_ms);
-            let done = done.and_then(Done::of_site);
+            let waited_ms = done.as_ref().map_or(0, ServerJobDone::waited_ms);
+            let done = done.and_then(ServerJobDone::of_site);
             self.tell_delay(request, waited_ms, reply);
             return match self.process_stage(role, request, ticket, done, reply) {
-                Outcome::Job(job) => Outcome::Job(job.timed()),
+                ProcessOutcome::Job(job) => ProcessOutcome::Job(job.timed()),
                 other => other,
             };
         }
-        let done = done.and_then(Done::of_site);
+        let done = done.and_then(ServerJobDone::of_site);
         self.process_here(request, ticket, done, reply)
     }
 
@@ -351,7 +352,7 @@ impl Process for FastLane {
         ticket: &mut Option<Ticket>,
         detour: &mut Detour,
         reply: &mut Reply<'_, Body>,
-    ) -> Relayed<Job> {
+    ) -> Relayed<ServerJob> {
         let passing = match detour {
             Detour::Application(passing) => passing,
             Detour::Place(waits) => {
@@ -482,9 +483,9 @@ impl FastLane {
         &mut self,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<forebay_site::Done>,
+        done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         if let Some(sent) = request.passed.and_then(|passed| passed.sent.as_ref()) {
             return self.send_instead(sent, request, ticket, done, reply);
         }
@@ -496,14 +497,14 @@ impl FastLane {
                     ticket.end();
                 }
                 self.refuse(501, NO_TUNNEL, reply);
-                return Outcome::Replied;
+                return ProcessOutcome::Replied;
             }
             Routed::Here(done) => done,
             Routed::Replied => {
                 if let Some(ticket) = ticket {
                     ticket.end();
                 }
-                return Outcome::Replied;
+                return ProcessOutcome::Replied;
             }
             Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
             Routed::To(destination) => {
@@ -519,21 +520,21 @@ impl FastLane {
         &mut self,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<forebay_site::Done>,
+        done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         match site.process(request, client, done, reply) {
-            Outcome::Replied => {
+            ProcessOutcome::Replied => {
                 if let Some(ticket) = ticket {
                     ticket.end();
                 }
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
-            Outcome::HandOver => Outcome::HandOver,
-            Outcome::Relay(none) => match *none {},
-            Outcome::Job(work) => self.needs_worker(work, request, ticket, reply),
+            ProcessOutcome::HandOver => ProcessOutcome::HandOver,
+            ProcessOutcome::Relay(none) => match *none {},
+            ProcessOutcome::Job(work) => self.needs_worker(work, request, ticket, reply),
         }
     }
 
@@ -544,18 +545,18 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Ticket,
         reply: &mut Reply<'_, Body>,
-    ) -> Option<Outcome<Job, Detour>> {
+    ) -> Option<ProcessOutcome<ServerJob, Detour>> {
         match ticket.ask_for_place(self.now.monotonic_ms) {
             Ok(None) => None,
             Ok(Some(wait)) => {
                 // until it is processed again it is no work
                 ticket.end();
-                Some(Outcome::Relay(Box::new(Detour::Place(WaitsForPlace::new(wait)))))
+                Some(ProcessOutcome::Relay(Box::new(Detour::Place(WaitsForPlace::new(wait)))))
             }
             Err(at_once::NoPlace) => {
                 ticket.end();
                 self.turn_away_queued(request, ticket, reply);
-                Some(Outcome::Replied)
+                Some(ProcessOutcome::Replied)
             }
         }
     }
@@ -568,7 +569,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         wait: &mut at_once::PlaceWait,
         reply: &mut Reply<'_, Body>,
-    ) -> Relayed<Job> {
+    ) -> Relayed<ServerJob> {
         match (wait.take(), ticket) {
             (Ok(place), ticket) => {
                 if let Some(ticket) = ticket {
@@ -605,9 +606,9 @@ impl FastLane {
         role: Role,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<forebay_site::Done>,
+        done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         let is_replied = match role {
             _ if !is_passed_on(request) => return self.process_here(request, ticket, done, reply),
             Role::Receive => self.site.secures(request, reply),
@@ -633,7 +634,7 @@ impl FastLane {
         if let Some(ticket) = ticket {
             ticket.end();
         }
-        if is_replied { Outcome::Replied } else { self.pass_on(request, reply) }
+        if is_replied { ProcessOutcome::Replied } else { self.pass_on(request, reply) }
     }
 
     /// What this process believes of those it stands behind.
@@ -655,36 +656,36 @@ impl FastLane {
         &mut self,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         let id = self.ids.number();
         let site = self.site.site_of(request);
         let destination = Destination { site: site.unwrap_or(u32::MAX), ..Destination::default() };
         let repeats = self.applications.repeats_idempotent(site);
         let Some(next) = self.applications.next_stage().map(Arc::clone) else {
             self.refuse(502, "There is no next stage", reply);
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         };
-        let knows_no_rules = self.site.files() == Files::Elsewhere;
+        let knows_no_rules = self.site.files() == FilesLocation::Elsewhere;
         let ask = ask_stage(request, id, self.standpoint(), &self.applications, knows_no_rules);
         let mut ask = match ask {
             Ok(ask) => ask,
             Err(refused) => {
                 self.refuse(refused.status(), refused.reason(), reply);
-                return Outcome::Replied;
+                return ProcessOutcome::Replied;
             }
         };
         if let Some(copy) = &mut ask.copy {
             copy.repeats_idempotent = repeats;
         }
-        let asked = Asked { destination, id, rule: None };
+        let asked = ExchangeTag { destination, id, rule: None };
         let now_ms = self.now.monotonic_ms;
         match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
-            Ok(exchange) => Outcome::Relay(applied(exchange)),
+            Ok(exchange) => ProcessOutcome::Relay(applied(exchange)),
             Err(unavailable) => {
                 self.metrics.add(Counter::UpstreamUnavailable, 1);
                 let (status, text) = failed(Failed::Unasked(unavailable));
                 self.refuse(status, text, reply);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
         }
     }
@@ -694,9 +695,9 @@ impl FastLane {
     fn relayed_stage(
         &mut self,
         request: &Request<'_>,
-        passing: &mut Passing,
+        passing: &mut PassingExchange,
         reply: &mut Reply<'_, Body>,
-    ) -> Relayed<Job> {
+    ) -> Relayed<ServerJob> {
         let relay = &passing.exchange;
         if let Some(failure) = relay.failure() {
             let (status, text) = match relay.reason() {
@@ -704,7 +705,7 @@ impl FastLane {
                 None if failure == Failed::TooLarge => (413, "the request body is too large"),
                 None => failed(failure),
             };
-            let is_unknown = relay.reason() == Some(Reason::Unknown);
+            let is_unknown = relay.reason() == Some(LinkFailure::Unknown);
             let count = |counter| self.metrics.add(counter, 1);
             count(if is_unknown { Counter::LinkUnknown } else { Counter::UpstreamFailed });
             self.refuse(status, text, reply);
@@ -749,18 +750,18 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         if let Some(ticket) = ticket {
             ticket.end();
         }
         // one that was asked about before keeps its number
         let known = request.passed.and_then(|passed| passed.id);
         let id = known.unwrap_or_else(|| self.ids.number());
-        let asked = Asked { destination: destination.clone(), id, rule };
+        let asked = ExchangeTag { destination: destination.clone(), id, rule };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         };
         let application = Arc::clone(application);
         let now_ms = self.now.monotonic_ms;
@@ -794,17 +795,17 @@ impl FastLane {
                 match self.pools.with(begin) {
                     // one that cannot be asked is an exchange, too, so that the log has its line
                     Ok(exchange) => {
-                        let passing = Passing::new(exchange).keeping(held);
-                        return Outcome::Relay(Box::new(Detour::Application(passing)));
+                        let passing = PassingExchange::new(exchange).keeping(held);
+                        return ProcessOutcome::Relay(Box::new(Detour::Application(passing)));
                     }
                     Err(unavailable) => failed(Failed::Unasked(unavailable)),
                 }
             }
         };
-        let refused = Asked { destination, id, rule: None };
+        let refused = ExchangeTag { destination, id, rule: None };
         match self.refuse_for(&refused, request, status, text, reply) {
-            Relayed::Job(job, _) => Outcome::Job(job),
-            _ => Outcome::Replied,
+            Relayed::Job(job, _) => ProcessOutcome::Job(job),
+            _ => ProcessOutcome::Replied,
         }
     }
 
@@ -813,8 +814,8 @@ impl FastLane {
         &mut self,
         rule: u16,
         request: &Request<'_>,
-        relay: &mut Exchange<Asked>,
-    ) -> Relayed<Job> {
+        relay: &mut Exchange<ExchangeTag>,
+    ) -> Relayed<ServerJob> {
         let mut passed = request.passed.cloned().unwrap_or_default();
         passed.allowed.push(rule);
         passed.id = Some(relay.tag.id);
@@ -834,7 +835,10 @@ impl FastLane {
 
     /// What an application wants to be sent instead of its answer, if it may say that at all; or why it is
     /// not.
-    fn sent_instead(&self, relay: &Exchange<Asked>) -> Option<Result<Sent, &'static str>> {
+    fn sent_instead(
+        &self,
+        relay: &Exchange<ExchangeTag>,
+    ) -> Option<Result<InternalRedirect, &'static str>> {
         let destination = &relay.tag.destination;
         if !self.site.sends(destination) {
             return None;
@@ -853,7 +857,7 @@ impl FastLane {
             let end = target.iter().position(|&b| b == b'?');
             let (path, query) = target.split_at(end.unwrap_or(target.len()));
             let query = query.strip_prefix(b"?").map(Into::into);
-            Some(Sent { path: path.into(), query, fields: fields.into(), by })
+            Some(InternalRedirect { path: path.into(), query, fields: fields.into(), by })
         });
         let sent = sent.flatten()?;
         let may_be = self.site.may_send(destination, &sent.path);
@@ -861,11 +865,11 @@ impl FastLane {
     }
 
     /// Nothing more is needed of an exchange. What little there is besides is not waited for.
-    fn give_back(&mut self, relay: &mut Exchange<Asked>) {
+    fn give_back(&mut self, relay: &mut Exchange<ExchangeTag>) {
         let mut dropped = Vec::new();
         let mut drop_some = || relay.read(&mut dropped, DROPPED_BYTES, self.now.monotonic_ms);
         for _ in 0..4 {
-            if !matches!(drop_some(), Given::Bytes(_)) {
+            if !matches!(drop_some(), RelayRead::Bytes(_)) {
                 break;
             }
         }
@@ -876,19 +880,19 @@ impl FastLane {
     #[cold]
     fn send_instead(
         &mut self,
-        sent: &Sent,
+        sent: &InternalRedirect,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<forebay_site::Done>,
+        done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         let method = match request.head.method {
             Method::Head => Method::Head,
             _ => Method::Get,
         };
         let head = request
             .head
-            .redirected(method, Target { path: &sent.path, query: sent.query.as_deref() });
+            .redirected(method, RequestTarget { path: &sent.path, query: sent.query.as_deref() });
         let path = NormalPath::default();
         let request = Request::new(&head, request.peer, &path).with(request.passed);
         reply.instead = Some(Arc::clone(&sent.fields));
@@ -912,30 +916,30 @@ impl FastLane {
     /// Answers in the place of an application.
     fn refuse_for(
         &mut self,
-        asked: &Asked,
+        asked: &ExchangeTag,
         request: &Request<'_>,
         status: u16,
         text: &'static str,
         reply: &mut Reply<'_, Body>,
-    ) -> Relayed<Job> {
+    ) -> Relayed<ServerJob> {
         self.refuse_with(asked, request, status, text, Vec::new(), reply)
     }
 
     /// The same, with these fields.
     fn refuse_with(
         &mut self,
-        asked: &Asked,
+        asked: &ExchangeTag,
         request: &Request<'_>,
         status: u16,
         text: &'static str,
         fields: Vec<(&'static str, Vec<u8>)>,
         reply: &mut Reply<'_, Body>,
-    ) -> Relayed<Job> {
+    ) -> Relayed<ServerJob> {
         match self.site.refuse_for(&asked.destination, request, status, text, fields, reply) {
-            Outcome::Job(work) => {
+            ProcessOutcome::Job(work) => {
                 let given = request.passed.cloned().unwrap_or_default();
                 let passed = Passed { id: Some(asked.id), ..given };
-                Relayed::Job(Job::uncounted(work), Box::new(passed))
+                Relayed::Job(ServerJob::uncounted(work), Box::new(passed))
             }
             _ => Relayed::Own,
         }
@@ -946,7 +950,7 @@ impl FastLane {
     #[inline]
     fn answers_authority(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
         let Some(plan) = self.certificates.acme() else { return false };
-        if !acme::Plan::is_for(request.head.path)
+        if !acme::AcmePlan::is_for(request.head.path)
             || !matches!(request.head.method, Method::Get | Method::Head)
             || request.head.tunnel.is_some()
         {
@@ -979,24 +983,24 @@ impl FastLane {
     /// A request cannot be answered without a worker: it gets one, unless its class has had enough.
     fn needs_worker(
         &mut self,
-        work: forebay_site::Job,
+        work: forebay_site::SiteJob,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job, Detour> {
+    ) -> ProcessOutcome<ServerJob, Detour> {
         if let Some((site, rule)) = work.asks() {
             let authority = self.site.authority(site, rule);
             return self.relay(authority, Some(rule), request, ticket, reply);
         }
-        let (Some(judge), Some(ticket), Kind::Computes) = (&mut self.judge, ticket, work.kind())
+        let (Some(judge), Some(ticket), JobKind::Computes) = (&mut self.judge, ticket, work.kind())
         else {
-            return Outcome::Job(Job::uncounted(work));
+            return ProcessOutcome::Job(ServerJob::uncounted(work));
         };
         match judge.needs_worker(ticket) {
-            Ok(pass) => Outcome::Job(Job::counted(work, pass)),
+            Ok(pass) => ProcessOutcome::Job(ServerJob::counted(work, pass)),
             Err(refusal) => {
                 self.site.turn_away(refusal, Some(request), reply);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
         }
     }
@@ -1017,8 +1021,8 @@ impl Bodies for FastLane {
         self.site.advance(body, count);
     }
 
-    fn read(&self, body: &mut Body, room: &mut [u8]) -> Read {
-        self.site.read(body, room)
+    fn read(&self, body: &mut Body, buffer: &mut [u8]) -> BodyRead {
+        self.site.read(body, buffer)
     }
 
     fn is_intact(&self, body: &Body) -> bool {
@@ -1033,8 +1037,8 @@ impl Bodies for FastLane {
         self.site.warm_bytes(body)
     }
 
-    fn warm(&mut self, body: &Body) -> Option<Job> {
-        self.site.warm(body).map(Job::uncounted)
+    fn warm(&mut self, body: &Body) -> Option<ServerJob> {
+        self.site.warm(body).map(ServerJob::uncounted)
     }
 }
 
@@ -1045,7 +1049,7 @@ impl Journal for FastLane {
     }
 
     #[inline]
-    fn line(&mut self, answered: &Answered<'_, Option<Ticket>>) -> Option<Line> {
+    fn line(&mut self, answered: &Answered<'_, Option<Ticket>>) -> Option<PendingLine> {
         let Answered { peer, request, ticket, status, stages } = *answered;
         let ticket = ticket.and_then(Option::as_ref);
         Some(self.begin_line(peer, request, ticket, None, Some(status), stages))
@@ -1055,7 +1059,7 @@ impl Journal for FastLane {
         &mut self,
         answered: &Answered<'_, Option<Ticket>>,
         relay: &Detour,
-    ) -> Option<Line> {
+    ) -> Option<PendingLine> {
         let Answered { peer, request, ticket, status, stages } = *answered;
         let ticket = ticket.and_then(Option::as_ref);
         Some(self.begin_line(peer, request, ticket, Some(relay), Some(status), stages))
@@ -1067,7 +1071,7 @@ impl Journal for FastLane {
         self.logger.log(line, 0);
     }
 
-    fn cut_off(&mut self, line: &mut Line, relay: &Detour) {
+    fn cut_off(&mut self, line: &mut PendingLine, relay: &Detour) {
         let Detour::Application(passing) = relay else { return };
         if let Some(error) = passing.exchange.cut_off()
             && !passing.exchange.application().is_stage()
@@ -1077,13 +1081,13 @@ impl Journal for FastLane {
     }
 
     #[inline]
-    fn log(&mut self, line: Line, body_bytes: u64) {
+    fn log(&mut self, line: PendingLine, body_bytes: u64) {
         self.logger.log(line, body_bytes);
     }
 }
 
 /// The exchange with an application, or with the next stage.
-fn exchange_of(detour: &Detour) -> Option<&Exchange<Asked>> {
+fn exchange_of(detour: &Detour) -> Option<&Exchange<ExchangeTag>> {
     match detour {
         Detour::Application(passing) => Some(&passing.exchange),
         Detour::Place(_) => None,
@@ -1108,7 +1112,7 @@ impl FastLane {
         relay: Option<&Detour>,
         status: Option<u16>,
         stages: Stages,
-    ) -> Line {
+    ) -> PendingLine {
         let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
         if !self.logger.writes(site) {
             return self.logger.count(site, request.is_some(), status, stages);
@@ -1131,7 +1135,7 @@ impl FastLane {
         // what is sent instead of an application's answer is its answer, too
         let sent = || passed?.sent.as_ref();
         let relayed = asked.or_else(|| sent().map(|sent| before(&sent.by)));
-        let entry = Entry {
+        let entry = LogEntry {
             site,
             client,
             user,
@@ -1151,7 +1155,7 @@ impl FastLane {
 /// Nothing is handed over until there is a general lane.
 impl Hooks for FastLane {
     #[inline]
-    fn turn(&mut self, now: Now) {
+    fn turn(&mut self, now: TurnTime) {
         self.now = now;
         self.keep_up();
         self.site.turn(now);

@@ -13,13 +13,13 @@ pub mod keys;
 pub mod token;
 
 pub use keys::{Keys, KeysError};
-pub use token::{Bound, Rejected};
+pub use token::{Rejected, TokenNetwork};
 
 use forebay_http::head::{Head, Name};
 use forebay_metrics::Counter;
 use std::net::IpAddr;
 use std::sync::Arc;
-use token::Verified;
+use token::VerifiedToken;
 
 /// How identities are found.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct Verifier {
 
 /// What a request has brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Brought {
+pub enum PresentedToken {
     /// No token.
     #[default]
     Nothing,
@@ -43,26 +43,26 @@ pub enum Brought {
     Rejected(Rejected),
 }
 
-impl Brought {
+impl PresentedToken {
     /// Its name in logs and metrics; nothing if there was no token.
     pub fn name(self) -> Option<&'static str> {
         match self {
-            Brought::Nothing => None,
-            Brought::Accepted => Some("accepted"),
-            Brought::Rejected(why) => Some(why.name()),
+            PresentedToken::Nothing => None,
+            PresentedToken::Accepted => Some("accepted"),
+            PresentedToken::Rejected(why) => Some(why.name()),
         }
     }
 
     /// What counts it.
     pub fn counter(self) -> Option<Counter> {
         match self {
-            Brought::Nothing => None,
-            Brought::Accepted => Some(Counter::TokenAccepted),
-            Brought::Rejected(Rejected::Malformed) => Some(Counter::TokenMalformed),
-            Brought::Rejected(Rejected::UnknownKey) => Some(Counter::TokenUnknownKey),
-            Brought::Rejected(Rejected::Forged) => Some(Counter::TokenForged),
-            Brought::Rejected(Rejected::Expired) => Some(Counter::TokenExpired),
-            Brought::Rejected(Rejected::Elsewhere) => Some(Counter::TokenElsewhere),
+            PresentedToken::Nothing => None,
+            PresentedToken::Accepted => Some(Counter::TokenAccepted),
+            PresentedToken::Rejected(Rejected::Malformed) => Some(Counter::TokenMalformed),
+            PresentedToken::Rejected(Rejected::UnknownKey) => Some(Counter::TokenUnknownKey),
+            PresentedToken::Rejected(Rejected::Forged) => Some(Counter::TokenForged),
+            PresentedToken::Rejected(Rejected::Expired) => Some(Counter::TokenExpired),
+            PresentedToken::Rejected(Rejected::Elsewhere) => Some(Counter::TokenElsewhere),
         }
     }
 }
@@ -77,7 +77,7 @@ struct Last {
     keys: u64,
     token: Box<[u8]>,
     /// What was found; times and networks are looked at for each request.
-    found: Result<Verified, Rejected>,
+    found: Result<VerifiedToken, Rejected>,
 }
 
 impl Verifier {
@@ -99,17 +99,17 @@ impl Verifier {
         client: IpAddr,
         now_s: u64,
         remembered: &'r mut Remembered,
-    ) -> (Option<&'r str>, Brought) {
+    ) -> (Option<&'r str>, PresentedToken) {
         let mut pairs = head.values(Name::Cookie).flat_map(pairs);
         let is_ours = |(name, _): &(&[u8], &[u8])| *name == self.cookie.as_bytes();
-        let Some((_, token)) = pairs.find(is_ours) else { return (None, Brought::Nothing) };
+        let Some((_, token)) = pairs.find(is_ours) else { return (None, PresentedToken::Nothing) };
         let found = match self.verified(token, remembered) {
             Ok(verified) => verified.holds(client, now_s).map(|()| verified.name()),
             Err(why) => Err(why),
         };
         match found {
-            Ok(name) => (Some(name), Brought::Accepted),
-            Err(why) => (None, Brought::Rejected(why)),
+            Ok(name) => (Some(name), PresentedToken::Accepted),
+            Err(why) => (None, PresentedToken::Rejected(why)),
         }
     }
 
@@ -117,7 +117,7 @@ impl Verifier {
         &self,
         token: &[u8],
         remembered: &'r mut Remembered,
-    ) -> Result<&'r Verified, Rejected> {
+    ) -> Result<&'r VerifiedToken, Rejected> {
         let number = self.keys.number();
         let is_known = |last: &Last| last.keys == number && *last.token == *token;
         if !remembered.0.as_deref().is_some_and(is_known) {
@@ -147,7 +147,7 @@ fn pairs(value: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_http::head::{Limits, Lines, Parsed};
+    use forebay_http::head::{HeadLimits, Lines, ParsedHead};
 
     const NOW_S: u64 = 1_800_000_000;
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
@@ -169,11 +169,11 @@ mod tests {
         verifier: &Verifier,
         fields: &str,
         remembered: &mut Remembered,
-    ) -> (Option<String>, Brought) {
+    ) -> (Option<String>, PresentedToken) {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let mut lines = Lines::new();
-        let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-        let Ok(Parsed::Complete(head)) = parsed else { panic!("{fields:?}") };
+        let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+        let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{fields:?}") };
         let (name, brought) = verifier.identify(&head, CLIENT, NOW_S, remembered);
         (name.map(str::to_owned), brought)
     }
@@ -198,9 +198,12 @@ mod tests {
         ] {
             let (name, brought) = asked(&verifier, &fields, &mut Remembered::default());
             assert_eq!(name.as_deref(), expected, "{fields}");
-            assert_eq!(brought == Brought::Accepted, expected.is_some(), "{fields}");
+            assert_eq!(brought == PresentedToken::Accepted, expected.is_some(), "{fields}");
         }
-        assert_eq!(asked(&verifier, "", &mut Remembered::default()), (None, Brought::Nothing));
+        assert_eq!(
+            asked(&verifier, "", &mut Remembered::default()),
+            (None, PresentedToken::Nothing)
+        );
     }
 
     #[test]
@@ -208,7 +211,7 @@ mod tests {
         let verifier = verifier();
         let mut remembered = Remembered::default();
         let gold = format!("Cookie: id={}\r\n", token(&verifier, "gold"));
-        let accepted = (Some("gold".to_owned()), Brought::Accepted);
+        let accepted = (Some("gold".to_owned()), PresentedToken::Accepted);
         assert_eq!(asked(&verifier, &gold, &mut remembered), accepted);
         let first = remembered.0.as_ref().map(|last| last.token.as_ptr());
         assert_eq!(asked(&verifier, &gold, &mut remembered), accepted);
@@ -216,13 +219,13 @@ mod tests {
         // one bit of another, and one that is none
         let forged = gold.replace("gold", "bold");
         let (_, brought) = asked(&verifier, &forged, &mut remembered);
-        assert_eq!(brought, Brought::Rejected(Rejected::Forged));
+        assert_eq!(brought, PresentedToken::Rejected(Rejected::Forged));
         let (_, brought) = asked(&verifier, "Cookie: id=x\r\n", &mut remembered);
-        assert_eq!(brought, Brought::Rejected(Rejected::Malformed));
+        assert_eq!(brought, PresentedToken::Rejected(Rejected::Malformed));
         assert_eq!(asked(&verifier, &gold, &mut remembered), accepted);
         // the key is gone
         let other = Verifier::new("id", false, &keys("k2 0123456789abcdef0123456789abcdef\n"));
         let (_, brought) = asked(&other, &gold, &mut remembered);
-        assert_eq!(brought, Brought::Rejected(Rejected::UnknownKey));
+        assert_eq!(brought, PresentedToken::Rejected(Rejected::UnknownKey));
     }
 }

@@ -1,13 +1,13 @@
 //! Work for helper threads: of the site, counted in the window of its request's class, or a handshake.
 
 use crate::policy::Pass;
-use forebay_conn::Kind;
+use forebay_conn::JobKind;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::clock;
 use forebay_tls::{Handshake, Handshaken, Shakes};
 
 /// Work for a helper thread.
-pub struct Job {
+pub struct ServerJob {
     work: Work,
     /// When it was asked for, in nanoseconds of the monotonic clock; 0 if nobody wants to know how long it waits.
     asked_ns: u64,
@@ -16,65 +16,65 @@ pub struct Job {
 }
 
 enum Work {
-    Site(forebay_site::Job),
+    Site(forebay_site::SiteJob),
     Handshake(Box<Handshake>),
 }
 
 /// What has come of it.
-pub enum Done {
+pub enum ServerJobDone {
     /// Of work of the site, and how long that has waited for a thread, if it was to be known.
-    Site(forebay_site::Done, u64),
+    Site(forebay_site::SiteJobDone, u64),
     /// Of a handshake.
     Handshake(Handshaken),
 }
 
-impl Job {
+impl ServerJob {
     /// Work that no window counts.
-    pub(crate) fn uncounted(work: forebay_site::Job) -> Job {
-        Job::counted(work, None)
+    pub(crate) fn uncounted(work: forebay_site::SiteJob) -> ServerJob {
+        ServerJob::counted(work, None)
     }
 
     /// Work that is finished when it was done, or dropped.
-    pub(crate) fn counted(work: forebay_site::Job, pass: Option<Pass>) -> Job {
-        Job { work: Work::Site(work), asked_ns: 0, pass }
+    pub(crate) fn counted(work: forebay_site::SiteJob, pass: Option<Pass>) -> ServerJob {
+        ServerJob { work: Work::Site(work), asked_ns: 0, pass }
     }
 
     /// It is to be known how long it waits from now on.
-    pub(crate) fn timed(self) -> Job {
-        Job { asked_ns: clock::monotonic_ns(), ..self }
+    pub(crate) fn timed(self) -> ServerJob {
+        ServerJob { asked_ns: clock::monotonic_ns(), ..self }
     }
 }
 
-impl Done {
+impl ServerJobDone {
     /// What has come of work of the site.
-    pub(crate) fn of_site(self) -> Option<forebay_site::Done> {
+    pub(crate) fn of_site(self) -> Option<forebay_site::SiteJobDone> {
         match self {
-            Done::Site(done, _) => Some(done),
-            Done::Handshake(_) => None,
+            ServerJobDone::Site(done, _) => Some(done),
+            ServerJobDone::Handshake(_) => None,
         }
     }
 
     /// How long it has waited for a thread, in milliseconds.
     pub(crate) fn waited_ms(&self) -> u64 {
         match self {
-            Done::Site(_, waited_ns) => waited_ns / 1_000_000,
-            Done::Handshake(_) => 0,
+            ServerJobDone::Site(_, waited_ns) => waited_ns / 1_000_000,
+            ServerJobDone::Handshake(_) => 0,
         }
     }
 }
 
-impl forebay_conn::Job for Job {
-    type Done = Done;
+impl forebay_conn::Job for ServerJob {
+    type Done = ServerJobDone;
 
-    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> Done {
-        let Job { work, asked_ns, pass } = self;
+    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> ServerJobDone {
+        let ServerJob { work, asked_ns, pass } = self;
         let waited_ns = match asked_ns {
             0 => 0,
             asked_ns => clock::monotonic_ns().saturating_sub(asked_ns),
         };
         let work = || match work {
-            Work::Site(work) => Done::Site(work.run(metrics, watch), waited_ns),
-            Work::Handshake(handshake) => Done::Handshake(handshake.run()),
+            Work::Site(work) => ServerJobDone::Site(work.run(metrics, watch), waited_ns),
+            Work::Handshake(handshake) => ServerJobDone::Handshake(handshake.run()),
         };
         match pass {
             None => work(),
@@ -90,23 +90,23 @@ impl forebay_conn::Job for Job {
         }
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> JobKind {
         match &self.work {
             Work::Site(work) => work.kind(),
-            Work::Handshake(_) => Kind::Computes,
+            Work::Handshake(_) => JobKind::Computes,
         }
     }
 }
 
-impl Shakes for Job {
-    fn handshake(handshake: Handshake) -> Job {
-        Job { work: Work::Handshake(Box::new(handshake)), asked_ns: 0, pass: None }
+impl Shakes for ServerJob {
+    fn handshake(handshake: Handshake) -> ServerJob {
+        ServerJob { work: Work::Handshake(Box::new(handshake)), asked_ns: 0, pass: None }
     }
 
-    fn handshaken(done: Done) -> Option<Handshaken> {
+    fn handshaken(done: ServerJobDone) -> Option<Handshaken> {
         match done {
-            Done::Handshake(handshaken) => Some(handshaken),
-            Done::Site(..) => None,
+            ServerJobDone::Handshake(handshaken) => Some(handshaken),
+            ServerJobDone::Site(..) => None,
         }
     }
 }

@@ -9,13 +9,13 @@
 mod address;
 mod of_class;
 
-pub use address::{Address, ListenError};
+pub use address::{ListenAddress, ListenError};
 pub use of_class::OfClasses;
 
-use crate::config::{Endpoint, Listen};
+use crate::config::{Listen, ListenEndpoint};
 use address::has_no_ipv6;
 use forebay_conn::{Listening, Rank};
-use forebay_sys::inherited::{self, Bound, Inherited};
+use forebay_sys::inherited::{self, Inherited, InheritedAddress};
 use forebay_sys::socket::{self, ListenOptions, OpenSteps};
 use forebay_sys::unix::{self, SocketFile};
 use of_class::SocketsOfClasses;
@@ -43,9 +43,9 @@ pub type Socket = forebay_engine::accept::Listener;
 #[derive(Debug)]
 struct Listener {
     /// What was asked for.
-    wanted: Address,
+    wanted: ListenAddress,
     /// What it is bound to; a port 0 is resolved.
-    address: Address,
+    address: ListenAddress,
     /// Where it comes from.
     origin: Origin,
     /// One for each loop and those of loops there were before, or one for all.
@@ -129,7 +129,7 @@ impl Listeners {
         wanted: &[Listen],
         loops: usize,
     ) -> Result<Vec<Vec<Socket>>, ListenError> {
-        let plain = |listen: &Listen| Endpoint { listen: listen.clone(), tls: false };
+        let plain = |listen: &Listen| ListenEndpoint { listen: listen.clone(), tls: false };
         let wanted: Vec<_> = wanted.iter().map(plain).collect();
         self.take_endpoints(&wanted, loops)
     }
@@ -140,7 +140,7 @@ impl Listeners {
     /// As [`take`](Listeners::take).
     pub fn take_endpoints(
         &mut self,
-        wanted: &[Endpoint],
+        wanted: &[ListenEndpoint],
         loops: usize,
     ) -> Result<Vec<Vec<Socket>>, ListenError> {
         self.take_ranked(wanted, loops, 0)
@@ -153,14 +153,14 @@ impl Listeners {
     /// As [`take`](Listeners::take).
     pub fn take_ranked(
         &mut self,
-        wanted: &[Endpoint],
+        wanted: &[ListenEndpoint],
         loops: usize,
         ranks: usize,
     ) -> Result<Vec<Vec<Socket>>, ListenError> {
         let mut by_loop: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
-        for Endpoint { listen, tls } in wanted {
+        for ListenEndpoint { listen, tls } in wanted {
             let mut given: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
-            match Address::try_from(listen) {
+            match ListenAddress::try_from(listen) {
                 Ok(address) => self.share_out(address, &mut given)?,
                 Err(port) => self.share_out_all(port, &mut given)?,
             }
@@ -175,19 +175,22 @@ impl Listeners {
     }
 
     /// What a person can click on or give to curl, for each socket that is open for these.
-    pub fn urls<'l>(&'l self, wanted: &'l [Endpoint]) -> impl Iterator<Item = String> + use<'l> {
+    pub fn urls<'l>(
+        &'l self,
+        wanted: &'l [ListenEndpoint],
+    ) -> impl Iterator<Item = String> + use<'l> {
         self.bound(wanted).map(|(address, tls)| with_scheme(address.url(), tls))
     }
 
     /// What a browser on this machine can open.
-    pub fn local_url(&self, wanted: &[Endpoint]) -> Option<String> {
+    pub fn local_url(&self, wanted: &[ListenEndpoint]) -> Option<String> {
         self.bound(wanted).find_map(|(address, tls)| Some(with_scheme(address.local_url()?, tls)))
     }
 
     fn bound<'l>(
         &'l self,
-        wanted: &'l [Endpoint],
-    ) -> impl Iterator<Item = (Address, bool)> + use<'l> {
+        wanted: &'l [ListenEndpoint],
+    ) -> impl Iterator<Item = (ListenAddress, bool)> + use<'l> {
         wanted.iter().flat_map(|endpoint| {
             let addresses = self.addresses(std::slice::from_ref(&endpoint.listen));
             addresses.into_iter().map(|address| (address, endpoint.tls))
@@ -197,7 +200,7 @@ impl Listeners {
     /// A port of all addresses.
     fn share_out_all(&mut self, port: u16, by_loop: &mut [Vec<Socket>]) -> Result<(), ListenError> {
         let [v4, v6] = all_addresses(port);
-        let is_for_both = |bound: &Bound| matches!(bound, Bound::Internet { address, with_ipv4: true } if Address::Tcp(*address) == v6);
+        let is_for_both = |bound: &InheritedAddress| matches!(bound, InheritedAddress::Internet { address, with_ipv4: true } if ListenAddress::Tcp(*address) == v6);
         let is_open = |open: &Listener| {
             open.address == v6 && matches!(open.origin, Origin::Inherited { with_ipv4: true, .. })
         };
@@ -217,7 +220,7 @@ impl Listeners {
 
     fn share_out(
         &mut self,
-        wanted: Address,
+        wanted: ListenAddress,
         by_loop: &mut [Vec<Socket>],
     ) -> Result<(), ListenError> {
         let in_the_way = |error| ListenError::Bind { address: wanted.clone(), error };
@@ -238,24 +241,24 @@ impl Listeners {
     }
 
     /// The open sockets for an address.
-    fn find(&self, wanted: &Address) -> Option<usize> {
+    fn find(&self, wanted: &ListenAddress) -> Option<usize> {
         self.open.iter().position(|open| {
             let is_gone = open.left.is_some() && matches!(open.origin, Origin::File(_));
             !is_gone && (open.wanted == *wanted || open.address == *wanted)
         })
     }
 
-    fn take_inherited(&mut self, wanted: &Address) -> Option<Listener> {
+    fn take_inherited(&mut self, wanted: &ListenAddress) -> Option<Listener> {
         let is_wanted = |passed: &Inherited| match (address_of(&passed.bound), wanted) {
             // whatever port it has
-            (Some(Address::Tcp(bound)), Address::Tcp(asked)) if asked.port() == 0 => {
+            (Some(ListenAddress::Tcp(bound)), ListenAddress::Tcp(asked)) if asked.port() == 0 => {
                 bound.ip() == asked.ip()
             }
             (bound, wanted) => bound.as_ref() == Some(wanted),
         };
         let passed = self.inherited.swap_remove(self.inherited.iter().position(is_wanted)?);
         let address = address_of(&passed.bound).unwrap_or_else(|| wanted.clone());
-        let with_ipv4 = matches!(passed.bound, Bound::Internet { with_ipv4: true, .. });
+        let with_ipv4 = matches!(passed.bound, InheritedAddress::Internet { with_ipv4: true, .. });
         Some(Listener {
             wanted: wanted.clone(),
             address,
@@ -267,14 +270,14 @@ impl Listeners {
         })
     }
 
-    fn bind(&self, wanted: &Address) -> io::Result<Listener> {
+    fn bind(&self, wanted: &ListenAddress) -> io::Result<Listener> {
         let (address, origin, sockets) = match wanted {
-            Address::Unix(path) => {
+            ListenAddress::Unix(path) => {
                 let (socket, file) = unix::listen(path, BACKLOG)?;
                 (wanted.clone(), Origin::File(file), vec![socket])
             }
-            Address::Tcp(address) => {
-                (Address::Tcp(self.probe(*address)?), Origin::Bound, Vec::new())
+            ListenAddress::Tcp(address) => {
+                (ListenAddress::Tcp(self.probe(*address)?), Origin::Bound, Vec::new())
             }
         };
         let of_classes = SocketsOfClasses::default();
@@ -326,7 +329,7 @@ impl Listeners {
     }
 
     /// The addresses sockets are bound to for `wanted`.
-    pub fn addresses(&self, wanted: &[Listen]) -> Vec<Address> {
+    pub fn addresses(&self, wanted: &[Listen]) -> Vec<ListenAddress> {
         let bound = self.open.iter().filter(|open| open.left.is_none() && open.is_wanted(wanted));
         bound.map(|open| open.address.clone()).collect()
     }
@@ -394,10 +397,10 @@ impl Listeners {
 
 impl Listener {
     fn is_wanted(&self, wanted: &[Listen]) -> bool {
-        wanted.iter().any(|listen| match Address::try_from(listen) {
+        wanted.iter().any(|listen| match ListenAddress::try_from(listen) {
             Ok(address) => address == self.wanted || address == self.address,
             // with port 0, IPv6 was asked for with the port that IPv4 got
-            Err(0) => matches!(&self.wanted, Address::Tcp(at) if at.ip().is_unspecified()),
+            Err(0) => matches!(&self.wanted, ListenAddress::Tcp(at) if at.ip().is_unspecified()),
             Err(port) => all_addresses(port).contains(&self.address),
         })
     }
@@ -412,7 +415,7 @@ impl Listener {
         if self.left.take().is_some() {
             self.sockets.iter().try_for_each(socket::welcome_new)?;
         }
-        if let (Origin::Bound, Address::Tcp(address)) = (&self.origin, &self.address) {
+        if let (Origin::Bound, ListenAddress::Tcp(address)) = (&self.origin, &self.address) {
             while self.sockets.len() < by_loop.len() {
                 let options = ListenOptions { backlog: BACKLOG, reuse_port: true };
                 let socket = socket::listen_timed(*address, options, &mut times.lock())?;
@@ -455,16 +458,16 @@ impl Listener {
 }
 
 /// A port of all addresses, of IPv4 and of IPv6.
-fn all_addresses(port: u16) -> [Address; 2] {
+fn all_addresses(port: u16) -> [ListenAddress; 2] {
     [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
-        .map(|ip| Address::from((ip, port)))
+        .map(|ip| ListenAddress::from((ip, port)))
 }
 
-fn address_of(bound: &Bound) -> Option<Address> {
+fn address_of(bound: &InheritedAddress) -> Option<ListenAddress> {
     match bound {
-        Bound::Internet { address, .. } => Some(Address::Tcp(*address)),
-        Bound::Path(path) => Some(Address::Unix(path.clone())),
-        Bound::Otherwise => None,
+        InheritedAddress::Internet { address, .. } => Some(ListenAddress::Tcp(*address)),
+        InheritedAddress::Path(path) => Some(ListenAddress::Unix(path.clone())),
+        InheritedAddress::Otherwise => None,
     }
 }
 

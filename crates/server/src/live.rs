@@ -29,4 +29,4 @@ pub struct ServingSnapshot {
 }
 
 /// The snapshot in force.
-pub type Live = Versioned<Arc<ServingSnapshot>>;
+pub type LiveSnapshot = Versioned<Arc<ServingSnapshot>>;

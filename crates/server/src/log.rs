@@ -43,10 +43,10 @@ pub mod stamp;
 pub mod text;
 pub mod writer;
 
-pub use logger::{Entry, Line, Logger};
+pub use logger::{LogEntry, Logger, PendingLine};
 
-use crate::config::{self, Access, LogFormat};
-use choice::{Choice, Members};
+use crate::config::{self, AccessLog, LogFormat};
+use choice::{LogChoice, Members};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use forebay_metrics::{Local, SiteNames, SiteSlot, SiteTotals, Totals};
 use sink::Sink;
@@ -67,21 +67,21 @@ pub struct LogSettings {
     /// The site's name.
     pub site: String,
     /// Where its lines go.
-    pub access: Access,
+    pub access: AccessLog,
     /// How they are written.
     pub format: LogFormat,
     /// Which requests have one.
-    pub choice: Choice,
+    pub choice: LogChoice,
     /// What JSON lines have.
     pub members: Members,
 }
 
 impl LogSettings {
     /// What `log` says of a site with this name, which is empty for what belongs to none.
-    pub fn new(site: String, log: &config::Log) -> LogSettings {
-        let config::Log { access, format, conditions, sample, sample_refused, fields } =
+    pub fn new(site: String, log: &config::LogConfig) -> LogSettings {
+        let config::LogConfig { access, format, conditions, sample, sample_refused, fields } =
             log.clone();
-        let choice = Choice { conditions, sample, sample_refused };
+        let choice = LogChoice { conditions, sample, sample_refused };
         LogSettings { site, access, format, choice, members: Members::of(&fields) }
     }
 }
@@ -90,9 +90,9 @@ impl LogSettings {
 #[derive(Debug)]
 pub struct Logs {
     /// By the site's place in the configuration.
-    sites: Vec<Target>,
+    sites: Vec<LogTarget>,
     /// For what belongs to no site.
-    common: Target,
+    common: LogTarget,
     /// Each file once.
     sinks: Vec<Arc<Sink>>,
     /// Where the counters of each site are.
@@ -107,11 +107,11 @@ pub struct Logs {
 
 /// Where the lines of one site go.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct LogTarget {
     /// A place in [`Logs::sinks`]; `None` if nothing is logged.
     pub(crate) sink: Option<u32>,
     pub(crate) format: LogFormat,
-    pub(crate) choice: Choice,
+    pub(crate) choice: LogChoice,
     pub(crate) members: Members,
     pub(crate) slot: SiteSlot,
     pub(crate) site: String,
@@ -119,18 +119,18 @@ pub(crate) struct Target {
 
 /// Lines on their way to the writer.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct LineBatch {
     /// Whose sinks the parts mean; `None` only while the batch is empty.
     pub(crate) logs: Option<Arc<Logs>>,
     /// Whole lines.
     pub(crate) bytes: Vec<u8>,
     /// Which of them go where.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<SinkLines>,
 }
 
 /// Lines of one batch that stand together and go to the same sink.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct SinkLines {
     pub(crate) sink: u32,
     /// Where they end; they begin where the part before ends.
     pub(crate) end: u32,
@@ -139,8 +139,8 @@ pub(crate) struct Part {
 
 /// What the writer is sent.
 #[derive(Debug)]
-pub(crate) enum Message {
-    Lines(Batch),
+pub(crate) enum WriterMessage {
+    Lines(LineBatch),
     /// Nothing but a reason to look at the flags in [`SharedSinks`].
     Look,
     /// The last message.
@@ -169,8 +169,8 @@ impl SharedSinks {
 
 #[derive(Clone, Debug)]
 struct Running {
-    to_writer: Sender<Message>,
-    emptied: Receiver<Batch>,
+    to_writer: Sender<WriterMessage>,
+    emptied: Receiver<LineBatch>,
     shared: Arc<SharedSinks>,
     /// Disconnected when the writer has ended.
     ended: Receiver<()>,
@@ -247,13 +247,13 @@ impl Logs {
     /// When a file cannot be opened: better no server, or no reload, than one that logs nowhere
     /// unnoticed. The previous logs are as they were.
     pub fn open(
-        common: &config::Log,
+        common: &config::LogConfig,
         sites: &[LogSettings],
         durations: bool,
         previous: Option<(&Logs, &Totals)>,
     ) -> Result<Arc<Logs>, LogError> {
         let mut running = previous.and_then(|(logs, _)| logs.running.clone());
-        let is_off = |access: &Access| *access == Access::Off;
+        let is_off = |access: &AccessLog| *access == AccessLog::Off;
         if running.is_none() && !(is_off(&common.access) && sites.iter().all(|s| is_off(&s.access)))
         {
             running = Some(Running::start()?);
@@ -275,7 +275,7 @@ impl Logs {
                 _ => None,
             };
             let choice = choice.unwrap_or_default();
-            targets.push(Target { sink, format, choice, members, slot, site });
+            targets.push(LogTarget { sink, format, choice, members, slot, site });
         }
         if let Some(running) = &running {
             let mut open = running.shared.sinks();
@@ -302,7 +302,7 @@ impl Logs {
         Logger::new(Arc::clone(self), metrics)
     }
 
-    pub(crate) fn target(&self, site: Option<usize>) -> &Target {
+    pub(crate) fn target(&self, site: Option<usize>) -> &LogTarget {
         site.and_then(|at| self.sites.get(at)).unwrap_or(&self.common)
     }
 
@@ -321,11 +321,13 @@ impl Logs {
     /// Hands lines over. Returns the batch to go on with: an empty one, or the same if the writer
     /// is behind and the batch is smaller than `kept_bytes`. Otherwise its lines are counted as
     /// dropped.
-    pub(crate) fn send(&self, batch: Batch, kept_bytes: usize) -> Batch {
+    pub(crate) fn send(&self, batch: LineBatch, kept_bytes: usize) -> LineBatch {
         let Some(running) = &self.running else { return batch };
-        match running.to_writer.try_send(Message::Lines(batch)) {
+        match running.to_writer.try_send(WriterMessage::Lines(batch)) {
             Ok(()) => running.emptied.try_recv().unwrap_or_default(),
-            Err(TrySendError::Full(Message::Lines(batch))) if batch.bytes.len() < kept_bytes => {
+            Err(TrySendError::Full(WriterMessage::Lines(batch)))
+                if batch.bytes.len() < kept_bytes =>
+            {
                 batch
             }
             Err(error) => dropped(error.into_inner()),
@@ -333,9 +335,9 @@ impl Logs {
     }
 
     /// As [`send`](Logs::send), but waits for room.
-    pub(crate) fn send_last(&self, batch: Batch, within: Duration) {
+    pub(crate) fn send_last(&self, batch: LineBatch, within: Duration) {
         let Some(running) = &self.running else { return };
-        if let Err(error) = running.to_writer.send_timeout(Message::Lines(batch), within) {
+        if let Err(error) = running.to_writer.send_timeout(WriterMessage::Lines(batch), within) {
             dropped(error.into_inner());
         }
     }
@@ -364,7 +366,7 @@ impl Logs {
         if let Some(running) = &self.running {
             running.shared.reopen.store(true, Ordering::Release);
             // a full channel has a batch in it, before which the flag is looked at as well
-            let _ = running.to_writer.try_send(Message::Look);
+            let _ = running.to_writer.try_send(WriterMessage::Look);
         }
     }
 
@@ -373,7 +375,7 @@ impl Logs {
     pub fn close(&self, within: Duration) -> bool {
         let Some(running) = &self.running else { return true };
         let deadline = Instant::now() + within;
-        if running.to_writer.send_timeout(Message::Close, within).is_err() {
+        if running.to_writer.send_timeout(WriterMessage::Close, within).is_err() {
             return false;
         }
         let left = deadline.saturating_duration_since(Instant::now());
@@ -387,7 +389,7 @@ impl Drop for Logs {
         self.sinks.clear();
         if let Some(running) = &self.running {
             running.shared.look.store(true, Ordering::Release);
-            let _ = running.to_writer.try_send(Message::Look);
+            let _ = running.to_writer.try_send(WriterMessage::Look);
         }
     }
 }
@@ -399,7 +401,7 @@ fn open_sink(
     shared: &SharedSinks,
     sinks: &mut Vec<Arc<Sink>>,
 ) -> Result<Option<u32>, LogError> {
-    if settings.access == Access::Off {
+    if settings.access == AccessLog::Off {
         return Ok(None);
     }
     let is_it = |sink: &&Arc<Sink>| *sink.access() == settings.access;
@@ -419,8 +421,8 @@ fn open_sink(
 }
 
 /// Counts the lines of a batch that is not taken; returns it empty.
-fn dropped(message: Message) -> Batch {
-    let Message::Lines(mut batch) = message else { return Batch::default() };
+fn dropped(message: WriterMessage) -> LineBatch {
+    let WriterMessage::Lines(mut batch) = message else { return LineBatch::default() };
     if let Some(logs) = batch.logs.take() {
         batch.parts.iter().for_each(|part| logs.sink(part.sink).drop_lines(part.lines.into()));
     }
@@ -428,7 +430,7 @@ fn dropped(message: Message) -> Batch {
     batch
 }
 
-impl Batch {
+impl LineBatch {
     pub(crate) fn clear(&mut self) {
         self.logs = None;
         self.bytes.clear();

@@ -2,9 +2,9 @@
 //! it may be received before the client takes it, so that the application is done with it, and it may be
 //! compressed.
 
-use crate::applications::Asked;
-use crate::upstream_threads::Held;
-use forebay_conn::handler::relay::{Given, Next};
+use crate::applications::ExchangeTag;
+use crate::upstream_threads::HeldThread;
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::coding::Coding;
 use forebay_site::Recoder;
@@ -15,13 +15,13 @@ use std::os::fd::BorrowedFd;
 const RECEIVE_BYTES: usize = 16 * 1024;
 
 /// An exchange, and what becomes of the body of its answer.
-pub struct Passing {
+pub struct PassingExchange {
     /// The exchange itself.
-    pub exchange: Box<Exchange<Asked>>,
+    pub exchange: Box<Exchange<ExchangeTag>>,
     buffer: Buffer,
     coder: Option<Box<Coder>>,
     /// It may keep its thread, where each connection keeps one.
-    _thread: Option<Held>,
+    _thread: Option<HeldThread>,
 }
 
 /// What was received before the client has taken it.
@@ -33,7 +33,7 @@ struct Buffer {
     /// So much may be in it; with 0 nothing is.
     most: usize,
     /// Nothing more comes, which is told when all of it is used.
-    end: Option<Given>,
+    end: Option<RelayRead>,
 }
 
 /// What compresses the body; `None` if there was no memory for it.
@@ -47,15 +47,15 @@ struct Coder {
     is_over: bool,
 }
 
-impl Passing {
+impl PassingExchange {
     /// Of an exchange whose answer is passed on as it comes.
-    pub fn new(exchange: Box<Exchange<Asked>>) -> Passing {
-        Passing { exchange, buffer: Buffer::default(), coder: None, _thread: None }
+    pub fn new(exchange: Box<Exchange<ExchangeTag>>) -> PassingExchange {
+        PassingExchange { exchange, buffer: Buffer::default(), coder: None, _thread: None }
     }
 
     /// With what lets it keep its thread.
-    pub fn keeping(self, thread: Option<Held>) -> Passing {
-        Passing { _thread: thread, ..self }
+    pub fn keeping(self, thread: Option<HeldThread>) -> PassingExchange {
+        PassingExchange { _thread: thread, ..self }
     }
 
     /// The answer is there: so much of it may be received before the client takes it, and it goes on in this
@@ -76,13 +76,13 @@ impl Passing {
             if *at > 0 {
                 bytes.drain(..std::mem::take(at));
             }
-            let room = (*most - bytes.len()).min(RECEIVE_BYTES);
-            match self.exchange.read(bytes, room, now_ms) {
-                Given::Bytes(_) => {}
-                Given::Nothing => return,
+            let most_now = (*most - bytes.len()).min(RECEIVE_BYTES);
+            match self.exchange.read(bytes, most_now, now_ms) {
+                RelayRead::Bytes(_) => {}
+                RelayRead::Nothing => return,
                 over => *end = Some(over),
             }
-            if *end == Some(Given::End) {
+            if *end == Some(RelayRead::End) {
                 // others need not wait for this client
                 self.exchange.leave();
             }
@@ -90,7 +90,7 @@ impl Passing {
     }
 
     /// The next bytes as the application has sent them.
-    fn pull(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+    fn pull(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         let Buffer { bytes, at, end, .. } = &mut self.buffer;
         let count = (bytes.len() - *at).min(most);
         if count > 0 {
@@ -99,7 +99,7 @@ impl Passing {
             if *at == bytes.len() {
                 (*bytes, *at) = (Vec::new(), 0);
             }
-            return Given::Bytes(count);
+            return RelayRead::Bytes(count);
         }
         match end {
             Some(end) => *end,
@@ -108,7 +108,7 @@ impl Passing {
     }
 }
 
-impl Relay for Passing {
+impl Relay for PassingExchange {
     fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         self.exchange.socket()
     }
@@ -117,8 +117,8 @@ impl Relay for Passing {
         self.exchange.ready();
     }
 
-    fn room(&self) -> usize {
-        if self.takes_body() { self.exchange.room() } else { 0 }
+    fn capacity(&self) -> usize {
+        if self.takes_body() { self.exchange.capacity() } else { 0 }
     }
 
     /// A server that only decides is not given the body.
@@ -138,7 +138,7 @@ impl Relay for Passing {
         self.exchange.cut();
     }
 
-    fn advance(&mut self, now_ms: u64) -> Next {
+    fn advance(&mut self, now_ms: u64) -> RelayNext {
         let next = self.exchange.advance(now_ms);
         self.fill(now_ms);
         next
@@ -160,7 +160,7 @@ impl Relay for Passing {
         self.exchange.resume(now_ms);
     }
 
-    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         let Some(mut coder) = self.coder.take() else { return self.pull(out, most, now_ms) };
         let given = coder.read(out, most, |plain| self.pull(plain, RECEIVE_BYTES, now_ms));
         self.coder = Some(coder);
@@ -198,45 +198,45 @@ impl Coder {
         &mut self,
         out: &mut Vec<u8>,
         most: usize,
-        mut pull: impl FnMut(&mut Vec<u8>) -> Given,
-    ) -> Given {
-        let Some(recoder) = &mut self.recoder else { return Given::Broken };
+        mut pull: impl FnMut(&mut Vec<u8>) -> RelayRead,
+    ) -> RelayRead {
+        let Some(recoder) = &mut self.recoder else { return RelayRead::Broken };
         let mut plain = Vec::new();
         loop {
             let count = (self.made.len() - self.at).min(most);
             if count > 0 {
                 out.extend_from_slice(&self.made[self.at..self.at + count]);
                 self.at += count;
-                return Given::Bytes(count);
+                return RelayRead::Bytes(count);
             }
             self.made.clear();
             self.at = 0;
             if self.is_over {
-                return Given::End;
+                return RelayRead::End;
             }
             plain.clear();
             let done = match pull(&mut plain) {
-                Given::Bytes(_) => {
+                RelayRead::Bytes(_) => {
                     self.is_behind = true;
                     recoder.write(&plain, &mut self.made)
                 }
-                Given::Nothing if self.is_behind => {
+                RelayRead::Nothing if self.is_behind => {
                     self.is_behind = false;
                     recoder.flush(&mut self.made)
                 }
-                Given::Nothing => {
+                RelayRead::Nothing => {
                     // what waits for long takes no memory
                     self.made = Vec::new();
-                    return Given::Nothing;
+                    return RelayRead::Nothing;
                 }
-                Given::End => {
+                RelayRead::End => {
                     self.is_over = true;
                     recoder.finish(&mut self.made)
                 }
-                Given::Broken => return Given::Broken,
+                RelayRead::Broken => return RelayRead::Broken,
             };
             if done.is_err() {
-                return Given::Broken;
+                return RelayRead::Broken;
             }
         }
     }
@@ -255,25 +255,25 @@ mod tests {
         let mut parts =
             vec![None, None, Some(vec![b'a'; 5000]), None, None, Some(b"begin".to_vec())];
         let mut pull = |out: &mut Vec<u8>| match parts.pop() {
-            None => Given::End,
-            Some(None) => Given::Nothing,
+            None => RelayRead::End,
+            Some(None) => RelayRead::Nothing,
             Some(Some(part)) => {
                 out.extend_from_slice(&part);
-                Given::Bytes(part.len())
+                RelayRead::Bytes(part.len())
             }
         };
         let mut said = Vec::new();
         for _ in 0..2 {
             let before = said.len();
             let mut given = coder.read(&mut said, 7, &mut pull);
-            while matches!(given, Given::Bytes(1..=7)) {
+            while matches!(given, RelayRead::Bytes(1..=7)) {
                 given = coder.read(&mut said, 7, &mut pull);
             }
-            assert_eq!(given, Given::Nothing);
+            assert_eq!(given, RelayRead::Nothing);
             assert!(said.len() > before, "what was received has gone on");
         }
-        while matches!(coder.read(&mut said, 100, &mut pull), Given::Bytes(_)) {}
-        assert_eq!(coder.read(&mut said, 100, &mut pull), Given::End);
+        while matches!(coder.read(&mut said, 100, &mut pull), RelayRead::Bytes(_)) {}
+        assert_eq!(coder.read(&mut said, 100, &mut pull), RelayRead::End);
         // the bytes of gzip, and how many were compressed
         assert_eq!(
             (&said[..2], &said[said.len() - 4..]),

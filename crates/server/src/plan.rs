@@ -2,22 +2,24 @@
 //! to decide.
 
 use crate::config::choice::Switch;
-use crate::config::proxy::Proxy;
-use crate::config::{self, By, Class, Config, Endpoint, KeepAliveLaw, Listener, Site};
+use crate::config::proxy::ProxyConfig;
+use crate::config::{
+    self, By, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
+};
 use crate::isolated;
-use forebay_conn::Limits;
+use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_engine::Engine;
-use forebay_engine::helpers::Threads;
+use forebay_engine::helpers::HelperThreads;
 use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::ranks;
-use forebay_engine::settings::{Settings, Timeouts};
+use forebay_engine::settings::{EngineSettings, Timeouts};
 use forebay_http::head;
 use forebay_policy::{Policy, PolicyError};
 use forebay_site::rules::Network;
 use forebay_sys::{memory, process};
-use forebay_upstream::settings::Application;
+use forebay_upstream::settings::ApplicationSettings;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -64,7 +66,7 @@ fn directories(config: &Config) -> u64 {
 #[derive(Clone, Debug)]
 pub struct GroupPlan {
     /// Where it accepts.
-    pub listen: Vec<Endpoint>,
+    pub listen: Vec<ListenEndpoint>,
     /// The engine.
     pub engine: Engine,
     /// Its loops, its threads, or how many threads it may have at once.
@@ -80,9 +82,9 @@ pub struct GroupPlan {
     /// Whether connections begin with what a proxy states about its client.
     pub proxy_protocol: bool,
     /// What the engine keeps to.
-    pub settings: Settings,
+    pub settings: EngineSettings,
     /// What it keeps to if it is a pipeline.
-    pub pipeline: pipeline::Settings,
+    pub pipeline: pipeline::PipelineSettings,
 }
 
 impl GroupPlan {
@@ -102,7 +104,7 @@ impl GroupPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdminPlan {
     /// Where it accepts.
-    pub listen: Vec<Endpoint>,
+    pub listen: Vec<ListenEndpoint>,
     /// Which clients it answers.
     pub allow: Vec<Network>,
     /// Whether they must bring a token.
@@ -115,7 +117,7 @@ pub struct AdminPlan {
 
 impl AdminPlan {
     fn new(config: &Config, descriptors: u64) -> Option<AdminPlan> {
-        let config::Admin { listen, allow, token_file, .. } = &config.admin;
+        let config::AdminConfig { listen, allow, token_file, .. } = &config.admin;
         (!listen.0.is_empty()).then(|| AdminPlan {
             listen: listen.0.clone(),
             allow: allow.clone(),
@@ -143,9 +145,9 @@ pub struct Plan {
     /// The engines. No two share an address.
     pub groups: Vec<GroupPlan>,
     /// What the content is.
-    pub site: forebay_site::Settings,
+    pub site: forebay_site::ContentSettings,
     /// The applications behind: of each site, of each route.
-    pub applications: Vec<Vec<Application>>,
+    pub applications: Vec<Vec<ApplicationSettings>>,
     /// Classes and rules.
     pub policy: Arc<Policy>,
     /// Whether the agent limits its classes.
@@ -157,16 +159,16 @@ pub struct Plan {
     /// Connections at once from one client.
     pub connections_per_client: usize,
     /// Helper threads at most.
-    pub helpers: Threads,
+    pub helpers: HelperThreads,
     /// The order of service.
-    pub ranks: ranks::Settings,
+    pub ranks: ranks::OrderSettings,
     /// How long a drain may take.
     pub drain: Duration,
 }
 
 /// What there is to be used.
 #[derive(Clone, Copy, Debug)]
-pub struct Machine {
+pub struct MachineResources {
     /// Cores.
     pub cores: usize,
     /// Bytes of memory.
@@ -175,13 +177,13 @@ pub struct Machine {
     pub descriptors: u64,
 }
 
-impl Machine {
+impl MachineResources {
     /// Of this machine, what this process may have.
     ///
     /// # Errors
     /// When the limit of descriptors cannot be raised.
-    pub fn here() -> io::Result<Machine> {
-        Ok(Machine {
+    pub fn here() -> io::Result<MachineResources> {
+        Ok(MachineResources {
             cores: process::usable_cores(),
             memory_bytes: memory::usable(),
             descriptors: process::raise_descriptor_limit()?,
@@ -194,8 +196,8 @@ impl Plan {
     ///
     /// # Errors
     /// What is wrong with its classes and rules; nothing if they were checked.
-    pub fn new(config: &Config, machine: &Machine) -> Result<Plan, PolicyError> {
-        let &Machine { cores, memory_bytes, descriptors } = machine;
+    pub fn new(config: &Config, machine: &MachineResources) -> Result<Plan, PolicyError> {
+        let &MachineResources { cores, memory_bytes, descriptors } = machine;
         // files must leave most descriptors to clients
         let open_files = config.cache.open_files.min(descriptors / 4);
         // refused connections that linger are not counted among those admitted
@@ -225,7 +227,7 @@ impl Plan {
             with_workers().map(|(listener, workers)| listener_sets(config, listener, *workers));
         let lingering = as_usize(lingering) / loops.sum::<usize>().max(1);
         let groups = with_workers().map(|(listener, workers)| {
-            let pipeline = pipeline::Settings {
+            let pipeline = pipeline::PipelineSettings {
                 fuse: config.pipeline.fuse,
                 is_fixed: config.pipeline.by == By::Fixed,
                 allocation: allocation(config, *workers, cores),
@@ -246,21 +248,21 @@ impl Plan {
             admin,
             connections: as_usize(connections),
             connections_per_client: as_usize(per_client),
-            helpers: Threads { blocking: as_usize(config.helpers.threads), computing: cores },
+            helpers: HelperThreads { blocking: as_usize(config.helpers.threads), computing: cores },
             drain: config.timeouts.drain,
         })
     }
 }
 
 /// The applications behind, as the content numbers their routes.
-fn applications(config: &Config) -> Vec<Vec<Application>> {
-    config.sites.iter().map(Site::applications).collect()
+fn applications(config: &Config) -> Vec<Vec<ApplicationSettings>> {
+    config.sites.iter().map(SiteConfig::applications).collect()
 }
 
 /// The order of service.
-fn ranks(config: &Config, policy: &Policy) -> ranks::Settings {
+fn ranks(config: &Config, policy: &Policy) -> ranks::OrderSettings {
     let (helpers, classes) = (&config.helpers, policy.classes());
-    ranks::Settings {
+    ranks::OrderSettings {
         shares: classes.iter().map(|class| class.share).collect(),
         // until it is known which ledgers there are
         slots: Arc::new([]),
@@ -271,7 +273,7 @@ fn ranks(config: &Config, policy: &Policy) -> ranks::Settings {
 }
 
 /// Loops, threads, or most threads of a listener.
-fn workers(listener: &Listener, cores: usize, memory_bytes: u64) -> usize {
+fn workers(listener: &ListenerConfig, cores: usize, memory_bytes: u64) -> usize {
     let fit = memory_bytes / THREADS_SHARE / THREAD_BYTES;
     let (auto, most) = match listener.engine {
         Engine::Event | Engine::Fibers | Engine::Pipeline | Engine::Isolated => {
@@ -284,14 +286,14 @@ fn workers(listener: &Listener, cores: usize, memory_bytes: u64) -> usize {
 }
 
 /// Threads that requests for applications may keep, and tunnels of them.
-fn upstream_threads(listener: &Listener, workers: usize) -> (usize, usize) {
+fn upstream_threads(listener: &ListenerConfig, workers: usize) -> (usize, usize) {
     let all = as_usize(listener.upstream_threads.or((workers - workers / 4) as u64)).min(workers);
     let tunnels = as_usize(listener.tunnel_threads.or((workers / 2).max(1) as u64)).min(all);
     (all, tunnels)
 }
 
 /// How many of the workers accept for themselves.
-fn listener_sets(config: &Config, listener: &Listener, workers: usize) -> usize {
+fn listener_sets(config: &Config, listener: &ListenerConfig, workers: usize) -> usize {
     match listener.engine {
         Engine::Event | Engine::Fibers | Engine::Isolated => workers,
         Engine::Pipeline if config.pipeline.fuse == Fuse::Auto => workers,
@@ -304,10 +306,10 @@ fn listener_sets(config: &Config, listener: &Listener, workers: usize) -> usize 
 
 fn group(
     config: &Config,
-    listener: &Listener,
+    listener: &ListenerConfig,
     workers: usize,
     lingering: usize,
-    pipeline: pipeline::Settings,
+    pipeline: pipeline::PipelineSettings,
 ) -> GroupPlan {
     // a thread that lingers serves no client, and one client alone may be refused all the time
     let most_lingering =
@@ -322,8 +324,8 @@ fn group(
         upstream_threads: upstream_threads(listener, workers),
         proxy_protocol: listener.proxy_protocol,
         pipeline,
-        settings: Settings {
-            limits: Limits { tunnels: takes_tunnels(config), ..limits(config) },
+        settings: EngineSettings {
+            limits: ConnectionLimits { tunnels: takes_tunnels(config), ..limits(config) },
             timeouts: timeouts(config),
             lingering: lingering.min(most_lingering),
             sample: config.sample.try_into().unwrap_or(u32::MAX),
@@ -334,9 +336,9 @@ fn group(
             turn_handshakes: match listener.engine.has_thread_each() {
                 // it keeps no other thread busy
                 true => u32::MAX,
-                false => Settings::default().turn_handshakes,
+                false => EngineSettings::default().turn_handshakes,
             },
-            ..Settings::default()
+            ..EngineSettings::default()
         },
     }
 }
@@ -364,14 +366,14 @@ fn allocation(config: &Config, workers: usize, cores: usize) -> allocation::Sett
     }
 }
 
-fn limits(config: &Config) -> Limits {
+fn limits(config: &Config) -> ConnectionLimits {
     let limits = &config.limits;
     let requests = match limits.requests_per_connection {
         0 => u32::MAX,
         most => most.try_into().unwrap_or(u32::MAX),
     };
-    Limits {
-        head: head::Limits {
+    ConnectionLimits {
+        head: head::HeadLimits {
             head_bytes: as_usize(limits.head_bytes.0),
             head_lines: as_usize(limits.head_lines),
             target_bytes: as_usize(limits.target_bytes.0),
@@ -385,7 +387,7 @@ fn limits(config: &Config) -> Limits {
 
 /// Whether clients are told that streams of HTTP/2 may become tunnels.
 fn takes_tunnels(config: &Config) -> bool {
-    config.sites.iter().flat_map(|site| &site.proxies).any(Proxy::upgrades)
+    config.sites.iter().flat_map(|site| &site.proxies).any(ProxyConfig::upgrades)
 }
 
 fn timeouts(config: &Config) -> Timeouts {
@@ -401,7 +403,7 @@ fn timeouts(config: &Config) -> Timeouts {
 }
 
 /// The law of a class, or that of all. A floor above the full time is no floor.
-fn keep_alive(config: &Config, class: Option<&Class>) -> Option<KeepAlive> {
+fn keep_alive(config: &Config, class: Option<&ClassConfig>) -> Option<KeepAlive> {
     let (all, own) = (&config.keep_alive, class.map(|class| &class.keep_alive));
     let shape = match own.and_then(|own| own.law.0).unwrap_or(all.law) {
         KeepAliveLaw::Linear => Shape::Linear,
@@ -428,7 +430,7 @@ fn keep_alive_by_rank(config: &Config) -> Arc<[KeepAlive]> {
 }
 
 /// The port to which clients come for TLS: the usual one if it is among them.
-fn tls_port(listeners: &[Listener]) -> Option<u16> {
+fn tls_port(listeners: &[ListenerConfig]) -> Option<u16> {
     let endpoints = listeners.iter().flat_map(|listener| &listener.listen);
     let ports = endpoints.filter(|endpoint| endpoint.tls);
     let mut ports = ports.filter_map(|endpoint| endpoint.listen.port()).peekable();
@@ -436,12 +438,18 @@ fn tls_port(listeners: &[Listener]) -> Option<u16> {
     ports.find(|port| *port == 443).or(first)
 }
 
-fn site(config: &Config, open_files: u64, pipes: u64, memory_bytes: u64) -> forebay_site::Settings {
+fn site(
+    config: &Config,
+    open_files: u64,
+    pipes: u64,
+    memory_bytes: u64,
+) -> forebay_site::ContentSettings {
     let of_cache = MOST_CACHE_BYTES.min(memory_bytes / CACHE_SHARE);
     let in_flight = memory_bytes / IN_FLIGHT_SHARE;
     let port = tls_port(&config.listeners);
     let sites = config.sites.iter().map(|site| site.settings(port)).collect();
-    let mut settings = forebay_site::Settings { sites, ..forebay_site::Settings::new("") };
+    let mut settings =
+        forebay_site::ContentSettings { sites, ..forebay_site::ContentSettings::new("") };
     settings.server_header = config.server_header;
     settings.files = isolated::files(config);
     settings.cache.bytes = config.cache.bytes.0.map_or(of_cache, |size| size.0);
@@ -465,16 +473,17 @@ fn as_usize(number: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Count, Listen, Optional, Size};
+    use crate::config::{AutoCount, Listen, Optional, Size};
 
-    fn machine(descriptors: u64) -> Machine {
-        Machine { cores: 2, memory_bytes: 8 << 30, descriptors }
+    fn machine(descriptors: u64) -> MachineResources {
+        MachineResources { cores: 2, memory_bytes: 8 << 30, descriptors }
     }
 
     #[test]
     fn bodies_leave_most_of_a_small_memory_to_others() {
         let cache = |memory_bytes, config: &Config| {
-            let plan = Plan::new(config, &Machine { memory_bytes, ..machine(1000) }).unwrap();
+            let plan =
+                Plan::new(config, &MachineResources { memory_bytes, ..machine(1000) }).unwrap();
             (plan.site.cache.bytes >> 20, plan.site.cache.in_flight_bytes >> 20)
         };
         let mut config = Config::default();
@@ -489,14 +498,15 @@ mod tests {
     fn threads_leave_half_of_the_memory_to_others() {
         let mut config = Config::default();
         config.listeners =
-            vec![Listener { engine: Engine::Threads, ..config.listeners[0].clone() }];
+            vec![ListenerConfig { engine: Engine::Threads, ..config.listeners[0].clone() }];
         let threads = |config: &Config, memory_bytes| {
-            let plan = Plan::new(config, &Machine { memory_bytes, ..machine(1000) }).unwrap();
+            let plan =
+                Plan::new(config, &MachineResources { memory_bytes, ..machine(1000) }).unwrap();
             plan.groups[0].workers
         };
         assert_eq!(threads(&config, 8 << 30), 1024);
         assert_eq!(threads(&config, 96 << 20), 512);
-        config.listeners[0].workers = Count::Fixed(10_000);
+        config.listeners[0].workers = AutoCount::Fixed(10_000);
         assert_eq!([8 << 30, 96 << 20, 0].map(|bytes| threads(&config, bytes)), [10_000, 512, 1]);
     }
 
@@ -512,8 +522,10 @@ mod tests {
     fn directories_have_descriptors_of_their_own() {
         let connections = |roots: usize| {
             let site = Config::default().sites.remove(0);
-            let site =
-                |at| Site { root: Some(format!("/srv/{}", at % roots).into()), ..site.clone() };
+            let site = |at| SiteConfig {
+                root: Some(format!("/srv/{}", at % roots).into()),
+                ..site.clone()
+            };
             let sites = (0..3000).map(site).collect();
             let config = Config { sites, ..Config::default() };
             Plan::new(&config, &machine(20_000)).unwrap().connections
@@ -531,7 +543,7 @@ mod tests {
         };
         let (without, none) = connections(&config, 20_000);
         assert_eq!(none, None);
-        config.admin.listen.0 = vec![Endpoint { listen: Listen::All(9090), tls: false }];
+        config.admin.listen.0 = vec![ListenEndpoint { listen: Listen::All(9090), tls: false }];
         assert_eq!(connections(&config, 20_000), (without - 64 - 8 - 2, Some((64, 8))));
         assert_eq!(connections(&config, 100).1, Some((4, 1)));
     }
@@ -539,7 +551,7 @@ mod tests {
     #[test]
     fn what_is_configured_is_not_overruled() {
         let mut config = Config::default();
-        config.limits.connections = Count::Fixed(7);
+        config.limits.connections = AutoCount::Fixed(7);
         config.limits.requests_per_connection = 0;
         let plan = Plan::new(&config, &machine(20_000)).unwrap();
         assert_eq!((plan.connections, plan.connections_per_client), (7, 3));

@@ -19,7 +19,7 @@ pub mod history;
 pub mod set;
 pub mod show;
 
-pub use counts::Counts;
+pub use counts::CountsReport;
 pub use explain::{ExplainError, Question};
 pub use set::SetError;
 pub use show::Which;
@@ -32,7 +32,7 @@ use forebay_metrics::Totals;
 use forebay_sys::clock;
 
 /// What a server knows that is asked.
-pub struct Known<'k> {
+pub struct CommandContext<'k> {
     /// The configuration in force.
     pub config: &'k Config,
     /// Its classes and rules.
@@ -42,12 +42,12 @@ pub struct Known<'k> {
     /// What the agent does.
     pub agent_loop: &'k AgentLoop,
     /// How many connections there are, and may be.
-    pub bounds: Bounds,
+    pub bounds: ConnectionBounds,
 }
 
 /// How many connections there are, and may be.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct ConnectionBounds {
     /// Open now.
     pub open: usize,
     /// The most at once.
@@ -57,8 +57,8 @@ pub struct Bounds {
 }
 
 /// Answers what follows `policy `.
-pub fn answer(question: &str, known: &Known<'_>) -> CommandAnswer {
-    let Known { config, in_force, totals, agent_loop, bounds: _ } = known;
+pub fn answer(question: &str, known: &CommandContext<'_>) -> CommandAnswer {
+    let CommandContext { config, in_force, totals, agent_loop, bounds: _ } = known;
     let good = |text| CommandAnswer { code: 0, text };
     let unknown = || CommandAnswer::unknown(&format!("policy {question}"));
     match question.split_once(' ').unwrap_or((question, "")) {
@@ -66,7 +66,7 @@ pub fn answer(question: &str, known: &Known<'_>) -> CommandAnswer {
             let shown = |which| good(show::show(known, &which));
             Which::parse(which).map_or_else(unknown, shown)
         }
-        ("counts", "") => good(Counts::now(in_force, totals).to_string()),
+        ("counts", "") => good(CountsReport::now(in_force, totals).to_string()),
         ("stats", "") => good(counts::stats(in_force, totals)),
         ("history", "") => {
             let now_ns = clock::monotonic_ns();

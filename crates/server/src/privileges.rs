@@ -3,9 +3,9 @@
 //! What only root can do is done first: sockets are bound, and log files that are not there yet are
 //! made, and given to that user.
 
-use crate::config::{Access, Account, Config, GateMode, Site};
+use crate::config::{AccessLog, Account, Config, GateMode, SiteConfig};
 use crate::listen::Listeners;
-use forebay_sys::privileges::{self, Kept, User};
+use forebay_sys::privileges::{self, Kept, SystemUser};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown, lchown};
@@ -128,7 +128,7 @@ pub fn drop_to_user(
 ///
 /// # Errors
 /// [`PrivilegeError`] if there is no such user, or it may not.
-pub(crate) fn another(config: &Config) -> Result<Option<User>, PrivilegeError> {
+pub(crate) fn another(config: &Config) -> Result<Option<SystemUser>, PrivilegeError> {
     let Some(account) = &config.user else { return Ok(None) };
     let user = user_of(account, config.group.as_ref())?;
     if (user.user, user.group) == privileges::current() {
@@ -144,7 +144,10 @@ pub(crate) fn another(config: &Config) -> Result<Option<User>, PrivilegeError> {
 ///
 /// # Errors
 /// [`PrivilegeError`] if this machine does not know them.
-pub(crate) fn user_of(user: &Account, group: Option<&Account>) -> Result<User, PrivilegeError> {
+pub(crate) fn user_of(
+    user: &Account,
+    group: Option<&Account>,
+) -> Result<SystemUser, PrivilegeError> {
     let name = user.as_str();
     let found = privileges::user(name).map_err(refused)?;
     let group = match group {
@@ -153,12 +156,12 @@ pub(crate) fn user_of(user: &Account, group: Option<&Account>) -> Result<User, P
     };
     match (found, name.parse(), group) {
         (Some(user), _, None) => Ok(user),
-        (Some(User { user, mut groups, group: own }), _, Some(group)) => {
+        (Some(SystemUser { user, mut groups, group: own }), _, Some(group)) => {
             groups.retain(|other| *other != own);
             groups.push(group);
-            Ok(User { user, group, groups })
+            Ok(SystemUser { user, group, groups })
         }
-        (None, Ok(user), Some(group)) => Ok(User { user, group, groups: vec![group] }),
+        (None, Ok(user), Some(group)) => Ok(SystemUser { user, group, groups: vec![group] }),
         (None, Ok(user), None) => Err(PrivilegeError::GroupMissing { user: u32::to_string(&user) }),
         (None, Err(_), _) => Err(PrivilegeError::NoUser { name: name.to_owned() }),
     }
@@ -176,14 +179,14 @@ fn group_of(group: &Account) -> Result<u32, PrivilegeError> {
 pub(crate) fn logs(config: &Config) -> impl Iterator<Item = &Path> {
     let sites = config.sites.iter().map(|site| &site.log);
     sites.chain(slice::from_ref(&config.log)).filter_map(|log| match &log.access {
-        Access::File(path) => Some(path.as_path()),
-        Access::Off | Access::Stdout => None,
+        AccessLog::File(path) => Some(path.as_path()),
+        AccessLog::Off | AccessLog::Stdout => None,
     })
 }
 
 /// Makes a log file and gives it to the user. One that is there already keeps its owner: what lies in
 /// a directory that others may write to is not ours to give away.
-fn make_log(path: &Path, user: &User) -> io::Result<()> {
+fn make_log(path: &Path, user: &SystemUser) -> io::Result<()> {
     let made = OpenOptions::new().append(true).create_new(true).mode(0o640).open(path);
     match made {
         Ok(file) => give(&file, user),
@@ -196,8 +199,8 @@ fn make_log(path: &Path, user: &User) -> io::Result<()> {
 
 /// Makes the directory of certificates by ACME, with those above it that are missing, and gives what it makes
 /// to the user.
-fn make_storage(config: &Config, user: Option<&User>) -> Result<(), PrivilegeError> {
-    if !config.sites.iter().any(Site::has_acme) {
+fn make_storage(config: &Config, user: Option<&SystemUser>) -> Result<(), PrivilegeError> {
+    if !config.sites.iter().any(SiteConfig::has_acme) {
         return Ok(());
     }
     let storage = config.acme.files();
@@ -214,6 +217,6 @@ fn make_storage(config: &Config, user: Option<&User>) -> Result<(), PrivilegeErr
     Ok(())
 }
 
-fn give(file: &File, user: &User) -> io::Result<()> {
+fn give(file: &File, user: &SystemUser) -> io::Result<()> {
     fchown(file, Some(user.user), Some(user.group))
 }

@@ -14,10 +14,10 @@ use crate::gate::{self, Enforced};
 use crate::isolated;
 use crate::listen::{ListenError, Listeners};
 use crate::log::{LogError, LogSettings, Logs};
-use crate::plan::{GroupPlan, Machine, Plan};
+use crate::plan::{GroupPlan, MachineResources, Plan};
 use crate::policy_command::{SetError, agents, set};
 use crate::run::say;
-use crate::sandbox::{Needs, Outside, Sandbox};
+use crate::sandbox::{Outside, Sandbox, SandboxNeeds};
 use crate::status::Status;
 use forebay_engine::worker;
 use forebay_metrics::Totals;
@@ -52,7 +52,7 @@ pub struct Current {
 }
 
 /// Everything a new configuration needs, ready to be put in force.
-pub struct Next {
+pub struct NextConfiguration {
     /// The new configuration.
     pub config: Config,
     /// What it comes to.
@@ -72,7 +72,7 @@ pub struct Next {
     /// Groups that begin.
     pub begun: Vec<Prepared>,
     /// The admin listener, if it is another one.
-    pub admin: Change<Option<AdminListener>>,
+    pub admin: ChangeTo<Option<AdminListener>>,
     /// What was changed, in lines, if it was not the file that was read.
     pub said: String,
     /// What the file says and hardly means.
@@ -80,7 +80,7 @@ pub struct Next {
 }
 
 /// Whether something changes.
-pub enum Change<T> {
+pub enum ChangeTo<T> {
     /// It stays.
     None,
     /// This comes instead.
@@ -174,7 +174,7 @@ impl std::error::Error for ReloadError {}
 ///
 /// # Errors
 /// What is in the way.
-pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
+pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, ReloadError> {
     let read = config::load_and_warn(file, Depth::Text);
     let (config, warnings) = read.map_err(ReloadError::Configuration)?;
     if isolated::is_wanted(&config) {
@@ -185,7 +185,7 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let (config, said) = agents::carry(&current.config, config);
     let said = said.map(|said| said + "\n").unwrap_or_default();
     let next = prepare_config(config, certificates, said, file, current)?;
-    Ok(Next { warnings, ..next })
+    Ok(NextConfiguration { warnings, ..next })
 }
 
 /// Prepares what runs now, but for a change of what a program has added.
@@ -194,10 +194,10 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
 /// What is in the way.
 pub fn change_of(
     owner: &str,
-    change: &agents::Change,
+    change: &agents::PolicyChange,
     file: &Path,
     current: &Current,
-) -> Result<Next, ReloadError> {
+) -> Result<NextConfiguration, ReloadError> {
     let changed = agents::apply(&current.config, owner, change);
     let (config, said) =
         changed.map_err(|why| ReloadError::Agent { owner: owner.to_owned(), why })?;
@@ -209,7 +209,11 @@ pub fn change_of(
 ///
 /// # Errors
 /// What is in the way.
-pub fn change(assignments: &[String], file: &Path, current: &Current) -> Result<Next, ReloadError> {
+pub fn change(
+    assignments: &[String],
+    file: &Path,
+    current: &Current,
+) -> Result<NextConfiguration, ReloadError> {
     let (config, said) = set::apply(&current.config, assignments).map_err(ReloadError::Set)?;
     prepare_config(config, Arc::clone(&current.certificates), said, file, current)
 }
@@ -218,7 +222,7 @@ pub fn change(assignments: &[String], file: &Path, current: &Current) -> Result<
 ///
 /// # Errors
 /// What is wrong with them, if there is nothing to be taken over.
-pub fn renew(current: &Current) -> Result<Next, ReloadError> {
+pub fn renew(current: &Current) -> Result<NextConfiguration, ReloadError> {
     let Renewed { certificates, taken, errors } = current.certificates.renewed(&current.config);
     let is_new = !taken.is_empty();
     let taken = taken.iter().map(|what| format!("{what} are taken over"));
@@ -227,7 +231,7 @@ pub fn renew(current: &Current) -> Result<Next, ReloadError> {
     if !is_new {
         return Err(ReloadError::Renewal(said));
     }
-    Ok(Next {
+    Ok(NextConfiguration {
         config: current.config.clone(),
         plan: current.plan.clone(),
         content: Arc::clone(&current.content),
@@ -237,7 +241,7 @@ pub fn renew(current: &Current) -> Result<Next, ReloadError> {
         common: current.common.clone(),
         kept: current.groups.clone(),
         begun: Vec::new(),
-        admin: Change::None,
+        admin: ChangeTo::None,
         said,
         warnings: Vec::new(),
     })
@@ -249,11 +253,11 @@ fn prepare_config(
     said: String,
     file: &Path,
     current: &Current,
-) -> Result<Next, ReloadError> {
+) -> Result<NextConfiguration, ReloadError> {
     at_the_start_only(&config, &current.config)?;
-    let needs = Needs::of(&config, Some(file), None);
+    let needs = SandboxNeeds::of(&config, Some(file), None);
     current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
-    let machine = Machine::here().map_err(ReloadError::Resources)?;
+    let machine = MachineResources::here().map_err(ReloadError::Resources)?;
     let plan = Plan::new(&config, &machine);
     let mut plan = plan.map_err(ReloadError::Policy)?;
     plan.ranks.slots = current.common.register.ledgers(&plan.policy);
@@ -290,10 +294,10 @@ fn prepare_config(
     }
     let begun = begin(begun, &plan, &common, current)?;
     let admin = match plan.admin == current.plan.admin {
-        true => Change::None,
-        false => Change::To(admin(&plan, current)?),
+        true => ChangeTo::None,
+        false => ChangeTo::To(admin(&plan, current)?),
     };
-    Ok(Next {
+    Ok(NextConfiguration {
         config,
         plan,
         content,
@@ -314,9 +318,9 @@ fn admin(plan: &Plan, current: &Current) -> Result<Option<AdminListener>, Reload
     let Some(admin) = &plan.admin else { return Ok(None) };
     let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
     let taken = listeners.take_endpoints(&admin.listen, 1).map_err(ReloadError::Listen);
-    let made = taken.and_then(|mut hands| {
+    let made = taken.and_then(|mut sockets| {
         let (live, status) = (Arc::clone(&current.common.live), Arc::clone(&current.status));
-        let made = AdminListener::new(hands.remove(0), admin, live, status);
+        let made = AdminListener::new(sockets.remove(0), admin, live, status);
         made.map_err(ReloadError::Resources)
     });
     if made.is_err() {
@@ -351,7 +355,7 @@ pub fn open_logs(
     config: &Config,
     previous: Option<(&Logs, &Totals)>,
 ) -> Result<Arc<Logs>, LogError> {
-    let settings = |site: &config::Site| LogSettings::new(site.name().to_string(), &site.log);
+    let settings = |site: &config::SiteConfig| LogSettings::new(site.name().to_string(), &site.log);
     let sites: Vec<_> = config.sites.iter().map(settings).collect();
     Logs::open(&config.log, &sites, config.durations, previous)
 }
@@ -367,10 +371,10 @@ fn begin(
     let gate = current.common.live.get().policy.gate.as_ref().map(Enforced::gate);
     let begun = groups.into_iter().map(|group| {
         let classes = gate::classes(gate.as_deref(), plan, &group);
-        let hands = listeners
+        let sockets = listeners
             .take_ranked(&group.listen, group.listener_sets, classes)
             .map_err(ReloadError::Listen)?;
-        common.prepare(group, hands).map_err(ReloadError::Resources)
+        common.prepare(group, sockets).map_err(ReloadError::Resources)
     });
     let begun: Result<Vec<_>, _> = begun.collect();
     let begun = begun.and_then(|begun| match listeners.check_inherited(&wanted(plan)) {

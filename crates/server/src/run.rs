@@ -20,21 +20,21 @@ use crate::applications;
 use crate::certificates;
 use crate::config::Config;
 use crate::control_socket::{CommandAnswer, CommandRequest, ControlSocket};
-use crate::engines::{self, Common, Group, ThreadEnd};
+use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
 use crate::gate;
 use crate::isolated::{self, Role};
 use crate::listen::Listeners;
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
 use crate::policy::InForce;
-use crate::policy_command::{self, Bounds, Known};
-use crate::reload::{Next, ReloadError};
+use crate::policy_command::{self, CommandContext, ConnectionBounds};
+use crate::reload::{NextConfiguration, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::status::Status;
 use crate::upstream_command;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 pub(crate) use error::resources;
-use forebay_engine::control::{Ended, Order};
+use forebay_engine::control::{Ended, LoopOrder};
 use forebay_engine::worker;
 use forebay_sys::{clock, process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -65,7 +65,7 @@ enum Event {
     /// A thread of the group with this number has ended.
     Ended(u64, ThreadEnd),
     Asked(CommandRequest),
-    Prepared(Result<Box<Next>, ReloadError>),
+    Prepared(Result<Box<NextConfiguration>, ReloadError>),
     /// Files of certificates have changed.
     CertificatesChanged,
 }
@@ -97,7 +97,7 @@ struct Server {
     common: Common,
     listeners: Arc<Mutex<Listeners>>,
     /// With their numbers, oldest first, and whether they retire.
-    groups: Vec<(u64, bool, Group)>,
+    groups: Vec<(u64, bool, WorkerGroup)>,
     /// Groups there have been.
     numbered: u64,
     status: Arc<Status>,
@@ -300,7 +300,7 @@ impl Server {
                         Ok(of_loop) => ended = ended + of_loop,
                         Err(reason) => {
                             failure = Some(reason);
-                            self.give_all(Order::Stop);
+                            self.give_all(LoopOrder::Stop);
                         }
                     }
                     self.thread_ended(number);
@@ -347,7 +347,7 @@ impl Server {
                         "{:?} of draining are over, connections still open: {open}: stopping now",
                         self.plan.drain
                     ));
-                    self.give_all(Order::Stop);
+                    self.give_all(LoopOrder::Stop);
                 }
             }
         }
@@ -390,7 +390,7 @@ impl Server {
                 // an authority would find no server here
                 self.acme = None;
                 self.status.drains();
-                self.give_all(Order::Drain);
+                self.give_all(LoopOrder::Drain);
                 // groups that drain hold duplicates and take what is queued; a command that asks how far
                 // they are finds the admin listener, unless that of the next generation answers there
                 if self.config.place.is_some() {
@@ -410,12 +410,12 @@ impl Server {
             Some((_, began)) if began.elapsed() < SAME_SIGNAL => {}
             Some(_) => {
                 say(format_args!("{} again: stopping now", name(signal)));
-                self.give_all(Order::Stop);
+                self.give_all(LoopOrder::Stop);
             }
         }
     }
 
-    fn give_all(&self, order: Order) {
+    fn give_all(&self, order: LoopOrder) {
         self.groups.iter().for_each(|(_, _, group)| group.give(order));
     }
 
@@ -442,9 +442,9 @@ impl Server {
                         let agent_loop = &self.common.agent_loop;
                         let (connections, connections_per_client) = self.common.admission.limits();
                         let open = self.common.admission.open();
-                        let bounds = Bounds { open, connections, connections_per_client };
+                        let bounds = ConnectionBounds { open, connections, connections_per_client };
                         let config = &self.config;
-                        let known = Known { config, in_force, totals, agent_loop, bounds };
+                        let known = CommandContext { config, in_force, totals, agent_loop, bounds };
                         policy_command::answer(question, &known)
                     }
                     None => match other.strip_prefix("upstream ") {

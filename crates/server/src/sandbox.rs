@@ -6,7 +6,7 @@
 //! reload that needs more fails as a whole.
 
 use crate::acme;
-use crate::config::{Config, Confine, Listen, Site};
+use crate::config::{Config, Confine, Listen, SiteConfig};
 use crate::isolated;
 use crate::privileges;
 use landlock::{
@@ -56,12 +56,12 @@ impl What {
 
 /// Everything that a configuration needs to reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Needs(Vec<Need>);
+pub struct SandboxNeeds(Vec<Need>);
 
-impl Needs {
+impl SandboxNeeds {
     /// Of `config`, which was read from `file`; the control socket is at `control`.
-    pub fn of(config: &Config, file: Option<&Path>, control: Option<&Path>) -> Needs {
-        let mut needs = Needs::default();
+    pub fn of(config: &Config, file: Option<&Path>, control: Option<&Path>) -> SandboxNeeds {
+        let mut needs = SandboxNeeds::default();
         if isolated::is_sealed(config) {
             // held back as a spare descriptor
             needs.add("", PathBuf::from("/dev/null"), What::Read);
@@ -89,7 +89,7 @@ impl Needs {
         admin.token_file.iter().for_each(|file| needs.add_file("admin.token_file", file));
         config.identity.keys.iter().for_each(|file| needs.add_file("identity.keys", file));
         // names are looked up as the machine says, which others replace by a rename
-        let with_acme = config.sites.iter().any(Site::has_acme);
+        let with_acme = config.sites.iter().any(SiteConfig::has_acme);
         if with_acme {
             needs.add("acme.storage", config.acme.files().directory().to_owned(), What::Store);
             match &config.acme.ca {
@@ -97,7 +97,7 @@ impl Needs {
                 None => acme::ROOTS.iter().for_each(|at| needs.add("acme", at.into(), What::Read)),
             }
         }
-        if with_acme || config.sites.iter().any(Site::names_upstreams) {
+        if with_acme || config.sites.iter().any(SiteConfig::names_upstreams) {
             needs.add_directory_of("to", Path::new("/etc/hosts"), What::Read);
             if let Ok(target) = std::fs::canonicalize("/etc/resolv.conf") {
                 needs.add_directory_of("to", &target, What::Read);
@@ -166,7 +166,7 @@ impl Needs {
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     /// What may be reached; `None` if everything may.
-    within: Option<Needs>,
+    within: Option<SandboxNeeds>,
 }
 
 /// Something lies outside of what the server may reach.
@@ -209,7 +209,7 @@ impl std::error::Error for SandboxError {}
 ///
 /// # Errors
 /// If it must be and cannot.
-pub fn confine(needs: Needs, setting: Confine) -> Result<Sandbox, SandboxError> {
+pub fn confine(needs: SandboxNeeds, setting: Confine) -> Result<Sandbox, SandboxError> {
     if setting == Confine::Off {
         return Ok(Sandbox { within: None });
     }
@@ -226,7 +226,7 @@ pub fn confine(needs: Needs, setting: Confine) -> Result<Sandbox, SandboxError> 
     }
 }
 
-fn restrict(needs: &Needs) -> Result<RulesetStatus, landlock::RulesetError> {
+fn restrict(needs: &SandboxNeeds) -> Result<RulesetStatus, landlock::RulesetError> {
     let handled = AccessFs::from_all(INTERFACE);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -249,7 +249,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// The first thing that cannot.
-    pub fn allows(&self, needs: &Needs) -> Result<(), Outside> {
+    pub fn allows(&self, needs: &SandboxNeeds) -> Result<(), Outside> {
         let Some(within) = &self.within else { return Ok(()) };
         let is_within = |need: &&Need| {
             let mut known = within.0.iter().filter(|known| known.what == need.what);
@@ -273,8 +273,8 @@ mod tests {
     use std::fs;
     use std::io::ErrorKind;
 
-    fn needs(list: &[(&Path, What)]) -> Needs {
-        let mut needs = Needs::default();
+    fn needs(list: &[(&Path, What)]) -> SandboxNeeds {
+        let mut needs = SandboxNeeds::default();
         list.iter().for_each(|(path, what)| needs.add("test", path.to_path_buf(), *what));
         needs
     }
@@ -316,9 +316,9 @@ mod tests {
         let needs = |to: &str| {
             let text = format!("[[proxy]]\npath = \"/\"\nto = \"{to}\"\n");
             let config = crate::config::parse(&text, "/etc/forebay/forebay.toml").unwrap();
-            Needs::of(&config, None, None)
+            SandboxNeeds::of(&config, None, None)
         };
-        let has_etc = |needs: Needs| {
+        let has_etc = |needs: SandboxNeeds| {
             needs.0.iter().any(|need| need.path == Path::new("/etc") && need.what == What::Read)
         };
         assert!(has_etc(needs("http://app.internal")));
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn without_it_everything_is_allowed() {
-        let sandbox = confine(Needs::default(), Confine::Off).unwrap();
+        let sandbox = confine(SandboxNeeds::default(), Confine::Off).unwrap();
         assert!(!sandbox.is_on());
         assert_eq!(sandbox.allows(&needs(&[(Path::new("/"), What::Read)])), Ok(()));
     }

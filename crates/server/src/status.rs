@@ -2,7 +2,7 @@
 
 use crate::agent;
 use crate::certificates::{Certificates, Expiry, Owner};
-use crate::config::choice::Word;
+use crate::config::choice::Keyword;
 use crate::engines::Common;
 use crate::gate::Enforced;
 use crate::listen::OpenTimes;

@@ -3,9 +3,9 @@
 
 use crate::applications::Applications;
 use crate::control_socket::CommandAnswer;
-use forebay_upstream::health::Condition;
-use forebay_upstream::settings::Address;
-use forebay_upstream::upstreams::{Seen, Upstreams};
+use forebay_upstream::health::UpstreamCondition;
+use forebay_upstream::settings::UpstreamAddress;
+use forebay_upstream::upstreams::{UpstreamReport, Upstreams};
 use std::sync::Arc;
 
 /// Answers `list`, `drain NAME` or `resume NAME`. It is `now_ms` on the clock of upstreams.
@@ -43,24 +43,24 @@ fn list(applications: &Applications, now_ms: u64) -> String {
     rows.iter().map(line).collect()
 }
 
-fn state(condition: Condition, now_ms: u64) -> String {
+fn state(condition: UpstreamCondition, now_ms: u64) -> String {
     let for_s = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1000;
     match condition {
-        Condition::Well => "asked".to_owned(),
-        Condition::Out { since_ms } => format!("left alone for {} s", for_s(since_ms)),
-        Condition::Unwell { since_ms } => format!("checks fail for {} s", for_s(since_ms)),
-        Condition::Failing { since_ms } => {
+        UpstreamCondition::Well => "asked".to_owned(),
+        UpstreamCondition::Out { since_ms } => format!("left alone for {} s", for_s(since_ms)),
+        UpstreamCondition::Unwell { since_ms } => format!("checks fail for {} s", for_s(since_ms)),
+        UpstreamCondition::Failing { since_ms } => {
             format!("fails for {} s, asked: none is well", for_s(since_ms))
         }
-        Condition::Draining => "drained".to_owned(),
+        UpstreamCondition::Draining => "drained".to_owned(),
     }
 }
 
 /// Whether an upstream is meant by a name: as logs call it, or as it stands in the configuration.
-fn is_meant(seen: &Seen, name: &str) -> bool {
+fn is_meant(seen: &UpstreamReport, name: &str) -> bool {
     // browsers and shells put a slash behind an address
     let address = name.strip_suffix('/').unwrap_or(name);
-    let written = || Address::http(address).or_else(|_| Address::fastcgi(name));
+    let written = || UpstreamAddress::http(address).or_else(|_| UpstreamAddress::fastcgi(name));
     seen.label == name
         || seen.label.strip_prefix("unix:") == Some(name)
         || written().is_ok_and(|address| address.to_string() == seen.label)
@@ -68,7 +68,7 @@ fn is_meant(seen: &Seen, name: &str) -> bool {
 
 /// Takes an upstream out, or back in, wherever it is named.
 fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAnswer {
-    let mut found: Vec<(&Arc<Upstreams>, Seen)> = Vec::new();
+    let mut found: Vec<(&Arc<Upstreams>, UpstreamReport)> = Vec::new();
     for upstreams in applications.upstreams() {
         for (member, seen) in upstreams.seen().into_iter().enumerate() {
             if is_meant(&seen, name) {
@@ -77,7 +77,7 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAns
             }
         }
     }
-    let Some((_, Seen { label, .. })) = found.first() else {
+    let Some((_, UpstreamReport { label, .. })) = found.first() else {
         let mut known: Vec<_> =
             applications.upstreams().flat_map(|one| one.seen()).map(|seen| seen.label).collect();
         known.sort();
@@ -99,7 +99,7 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAns
         false => format!("{label} is asked again\n"),
     };
     let is_alone = |upstreams: &&Arc<Upstreams>| {
-        upstreams.seen().iter().all(|seen| seen.condition == Condition::Draining)
+        upstreams.seen().iter().all(|seen| seen.condition == UpstreamCondition::Draining)
     };
     if is_draining && found.iter().map(|(upstreams, _)| *upstreams).any(|one| is_alone(&one)) {
         text.push_str("nobody else answers for it: clients get 503 until it is resumed\n");
@@ -111,14 +111,14 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAns
 mod tests {
     use super::*;
     use crate::config::parse;
-    use crate::plan::{Machine, Plan};
+    use crate::plan::{MachineResources, Plan};
 
     fn applications() -> Applications {
         let text = "root = \"/site\"\n[[proxy]]\npath = \"/a\"\n\
              to = [\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]\nin_flight = 8\n\
              [[fastcgi]]\nto = \"unix:/run/php.sock\"\n";
         let config = parse(text, "/etc/forebay.toml").unwrap();
-        let machine = Machine { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
+        let machine = MachineResources { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
         let plan = Plan::new(&config, &machine).unwrap();
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, 0);
         applications.take_effect(None);

@@ -35,7 +35,7 @@ pub struct ThreadShare {
 
 /// A request may keep its thread as long as this is not dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldThread {
     _all: Arc<Permit>,
     _tunnel: Option<Arc<Permit>>,
 }
@@ -72,10 +72,10 @@ impl ThreadShare {
     ///
     /// # Errors
     /// As many threads are kept as may be.
-    pub fn take(&mut self, is_tunnel: bool) -> Result<Held, Unavailable> {
+    pub fn take(&mut self, is_tunnel: bool) -> Result<HeldThread, Unavailable> {
         let ThreadShare { shared, all, tunnels } = self;
         let tunnel = is_tunnel.then(|| again(tunnels, &shared.tunnels)).transpose()?;
-        Ok(Held { _all: again(all, &shared.all)?, _tunnel: tunnel })
+        Ok(HeldThread { _all: again(all, &shared.all)?, _tunnel: tunnel })
     }
 }
 

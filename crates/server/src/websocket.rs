@@ -40,7 +40,7 @@ pub(crate) fn is_accepted(answer: &Response<'_>, request: u128) -> bool {
 mod tests {
     use super::*;
     use forebay_http::head::Lines;
-    use forebay_http::response::{Asked, Limits, Parsed};
+    use forebay_http::response::{ParsedResponse, ResponseContext, ResponseHeadLimits};
 
     /// RFC 6455 §1.3
     #[test]
@@ -54,9 +54,14 @@ mod tests {
         let is_fine = |fields: &str| {
             let text = format!("HTTP/1.1 101 x\r\nConnection: upgrade\r\n{fields}\r\n");
             let mut lines = Lines::new();
-            let asked = Asked { is_head: false, upgrade: true };
-            match Response::parse(text.as_bytes(), &mut lines, asked, &Limits::default()) {
-                Ok(Parsed::Complete(answer)) => is_accepted(&answer, 1),
+            let asked = ResponseContext { is_head: false, upgrade: true };
+            match Response::parse(
+                text.as_bytes(),
+                &mut lines,
+                asked,
+                &ResponseHeadLimits::default(),
+            ) {
+                Ok(ParsedResponse::Complete(answer)) => is_accepted(&answer, 1),
                 _ => false,
             }
         };

@@ -11,15 +11,15 @@
 //! setup is one of `one` (one site), `hosts` (a hundred sites, asked in turn), `rules` (one site
 //! with twenty rules of each kind that do not match) and `fallback` (a page for all paths).
 
-use forebay_conn::{Job, Now, Out, Outcome, Peer, Refusal, Reply, Request};
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_conn::{Job, Out, Peer, ProcessOutcome, Refusal, Reply, Request, TurnTime};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Local, Off};
 use forebay_site::rules::{
     ErrorPage, FieldName, FieldValue, HeaderRule, Host, Pattern, Redirect, Rewrite, SiteName,
     Template, TryFiles,
 };
-use forebay_site::{Body, Content, Settings, Site, SiteSettings};
+use forebay_site::{Body, Content, ContentSettings, Site, SiteSettings};
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn serve(
     let setups = ["one", "hosts", "rules", "fallback"];
     for name in setups.into_iter().filter(|name| only.is_none_or(|only| only == *name)) {
         let content = Content::open(settings(name, folder)?, |notice| eprintln!("{notice}"))?;
-        let now = Now { monotonic_ms: 1, unix_ms: 1 };
+        let now = TurnTime { monotonic_ms: 1, unix_ms: 1 };
         let mut site = Site::new(content, Arc::default(), now, 4096);
         for few in [1, 16, FILES].into_iter().filter(|few| files.is_none_or(|only| only == *few)) {
             measure(name, &mut site, few, count)?;
@@ -67,7 +67,7 @@ fn serve(
     Ok(())
 }
 
-fn settings(name: &str, folder: &Path) -> Result<Settings, Failure> {
+fn settings(name: &str, folder: &Path) -> Result<ContentSettings, Failure> {
     // whole files are to be sent, and these texts would be compressed
     let errors = vec![ErrorPage::parse("503", "/0.html")?];
     let site = SiteSettings { compress: Vec::new(), errors, ..SiteSettings::new(folder) };
@@ -86,7 +86,7 @@ fn settings(name: &str, folder: &Path) -> Result<Settings, Failure> {
         }
         _ => vec![site],
     };
-    Ok(Settings { sites, ..Settings::new("") })
+    Ok(ContentSettings { sites, ..ContentSettings::new("") })
 }
 
 fn with_rules(mut site: SiteSettings) -> Result<SiteSettings, Failure> {
@@ -145,13 +145,13 @@ fn ask(
     count: usize,
     mut answer: impl FnMut(&Head<'_>, &mut Out<Body>),
 ) -> Result<usize, Failure> {
-    let limits = Limits::default();
+    let limits = HeadLimits::default();
     let mut out: Out<Body> = Out::default();
     let mut bytes = 0;
     for text in requests.iter().cycle().take(count) {
         let mut lines = Lines::new();
         match Head::parse(black_box(text.as_bytes()), &mut lines, &limits) {
-            Ok(Parsed::Complete(head)) => answer(&head, &mut out),
+            Ok(ParsedHead::Complete(head)) => answer(&head, &mut out),
             _ => return Err("a request was not understood".into()),
         }
         bytes += black_box(&out.bytes).len();
@@ -172,7 +172,7 @@ fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
         let mut reply = Reply::new(out, date, true);
         let request = Request::new(head, &peer, &path);
         match site.process(&request, || peer.address().ip(), done.take(), &mut reply) {
-            Outcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
+            ProcessOutcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
             _ => return,
         }
     }

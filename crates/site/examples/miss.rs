@@ -8,11 +8,11 @@
 //! microseconds per request for opening, reading and closing the files alone, and for all that
 //! [`Site::process`] and its job do. Both are measured in turns; medians of the rounds are printed.
 
-use forebay_conn::{Job, Now, Out, Outcome, Peer, Reply, Request};
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_conn::{Job, Out, Peer, ProcessOutcome, Reply, Request, TurnTime};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Local, Off};
-use forebay_site::{Body, Content, Settings, Site};
+use forebay_site::{Body, Content, ContentSettings, Site};
 use std::hint::black_box;
 use std::io::Read;
 use std::path::Path;
@@ -41,10 +41,10 @@ fn measure(folder: &Path, count: usize, bytes: usize) -> Result<(), Failure> {
     }
     // Young files are loaded again when their tags can be strong; let them grow old first.
     std::thread::sleep(std::time::Duration::from_millis(2100));
-    let mut settings = Settings::new(folder);
+    let mut settings = ContentSettings::new(folder);
     settings.cache.bytes = 16 * bytes as u64;
     let content = Content::open(settings, |notice| eprintln!("{notice}"))?;
-    let now = Now { monotonic_ms: 1, unix_ms: 1 };
+    let now = TurnTime { monotonic_ms: 1, unix_ms: 1 };
     let mut site = Site::new(Arc::clone(&content), Arc::default(), now, 4096);
     let texts: Vec<_> =
         (0..FILES).map(|at| format!("GET /{at}.bin HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")).collect();
@@ -76,12 +76,12 @@ fn measure(folder: &Path, count: usize, bytes: usize) -> Result<(), Failure> {
 }
 
 fn ask<'t>(site: &mut Site, texts: impl Iterator<Item = &'t String>) -> Result<(), Failure> {
-    let limits = Limits::default();
+    let limits = HeadLimits::default();
     let mut out: Out<Body> = Out::default();
     for text in texts {
         let mut lines = Lines::new();
         match Head::parse(black_box(text.as_bytes()), &mut lines, &limits) {
-            Ok(Parsed::Complete(head)) => process(site, &head, &mut out),
+            Ok(ParsedHead::Complete(head)) => process(site, &head, &mut out),
             _ => return Err("a request was not understood".into()),
         }
         black_box(&out.bytes);
@@ -102,7 +102,7 @@ fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
         let mut reply = Reply::new(out, date, true);
         let request = Request::new(head, &peer, &path);
         match site.process(&request, || peer.address().ip(), done.take(), &mut reply) {
-            Outcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
+            ProcessOutcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
             _ => return,
         }
     }

@@ -1,12 +1,12 @@
 //! What one entry answers to one request: variant, conditions, ranges.
 
 use crate::bake::length_line;
-use crate::body::{Body, MOST_COPIED_BYTES, Part, Source};
+use crate::body::{Body, BodyPart, BodySource, MOST_COPIED_BYTES};
 use crate::compress::CodingChoice;
-use crate::entry::{Entry, Found, Piece, Redirection, Variant, What};
+use crate::entry::{Entry, Found, LocationPart, Redirection, Variant, What};
 use crate::fields::line;
 use crate::hosts::host_of;
-use crate::pages::Refusal;
+use crate::pages::RefusalPage;
 use crate::rules::Host;
 use crate::vhost::VirtualHost;
 use foldhash::fast::RandomState;
@@ -21,14 +21,14 @@ use std::io::Write;
 use std::net::IpAddr;
 
 /// Everything an answer is made with besides the entry.
-pub(crate) struct Answer<'a> {
+pub(crate) struct AnswerParts<'a> {
     pub(crate) vhost: &'a VirtualHost,
     pub(crate) request: &'a Request<'a>,
     /// Where the entry is; asked only for a body that is not copied.
-    pub(crate) source: Source,
+    pub(crate) source: BodySource,
     pub(crate) boundaries: &'a mut Boundaries,
-    /// Room for a head that is put together.
-    pub(crate) room: &'a mut Vec<u8>,
+    /// Where a head is put together.
+    pub(crate) head_scratch: &'a mut Vec<u8>,
 }
 
 /// What must come before the answer, or in its place.
@@ -40,11 +40,11 @@ pub(crate) enum Instead {
     /// What the query asks for must be done.
     Work,
     /// An error. Boxed, so that an answer without one pays nothing for its size.
-    Refuse(Box<Refusal>),
+    Refuse(Box<RefusalPage>),
 }
 
-/// What stands between the parts of an answer with several ranges: nothing that anyone could guess
-/// and thus put into a file.
+/// What stands between the parts of an answer with several ranges: nothing that the author of a file
+/// could guess and thus put into it.
 #[derive(Default)]
 pub(crate) struct Boundaries {
     seeds: [RandomState; 2],
@@ -59,7 +59,7 @@ impl Boundaries {
     }
 }
 
-impl Answer<'_> {
+impl AnswerParts<'_> {
     /// Writes the answer, or says what must come instead.
     #[inline]
     pub(crate) fn write(self, entry: &Entry, reply: &mut Reply<'_, Body>) -> Result<(), Instead> {
@@ -74,8 +74,8 @@ impl Answer<'_> {
                 }
             },
             What::Redirect(redirection) => {
-                let Answer { vhost, request, room, .. } = self;
-                redirect(redirection, vhost, request, room, reply);
+                let AnswerParts { vhost, request, head_scratch, .. } = self;
+                redirect(redirection, vhost, request, head_scratch, reply);
             }
             // an application has it, and was not asked
             What::Missing | What::Script(_) => self.vhost.pages.missing(reply),
@@ -138,7 +138,12 @@ impl Answer<'_> {
     }
 
     /// Writes the answer of an error that `entry` holds, with more fields.
-    pub(crate) fn write_error(self, entry: &Entry, refusal: &Refusal, reply: &mut Reply<'_, Body>) {
+    pub(crate) fn write_error(
+        self,
+        entry: &Entry,
+        refusal: &RefusalPage,
+        reply: &mut Reply<'_, Body>,
+    ) {
         let What::Found(found) = &entry.what else {
             let header_rules = self.vhost.header_rules(&entry.header_rules);
             return self.vhost.pages.refuse(refusal, header_rules, reply);
@@ -149,14 +154,14 @@ impl Answer<'_> {
             Chosen::Make(_) | Chosen::None => 0,
         };
         let Some(variant) = found.variant(index) else { return };
-        self.room.clear();
-        self.room.extend_from_slice(variant.head());
+        self.head_scratch.clear();
+        self.head_scratch.extend_from_slice(variant.head());
         for (name, value) in &refusal.fields {
             if !has_field(variant.head(), name) {
-                line(self.room, name, value);
+                line(self.head_scratch, name, value);
             }
         }
-        reply.head(found.status, self.room);
+        reply.head(found.status, self.head_scratch);
         self.send(variant, index, Range { start: 0, len: variant.size }, reply);
     }
 
@@ -192,10 +197,10 @@ impl Answer<'_> {
             text.extend_from_slice(variant.type_line());
             content_range(&mut text, *range, variant.size);
             text.extend_from_slice(b"\r\n");
-            parts.push(Part::of_text(text));
-            parts.push(Part::of_variant(*range));
+            parts.push(BodyPart::of_text(text));
+            parts.push(BodyPart::of_variant(*range));
         }
-        parts.push(Part::of_text(format!("\r\n--{boundary}--\r\n").into_bytes()));
+        parts.push(BodyPart::of_text(format!("\r\n--{boundary}--\r\n").into_bytes()));
         let len = parts.iter().map(|part| part.range.len).sum();
         let media_type = format!("Content-Type: multipart/byteranges; boundary={boundary}\r\n");
         let mut head = partial(media_type.as_bytes(), variant);
@@ -206,7 +211,7 @@ impl Answer<'_> {
     }
 }
 
-/// Writes a redirect; `head` is room for its head.
+/// Writes a redirect; its head is put together in `head`.
 pub(crate) fn redirect(
     redirection: &Redirection,
     vhost: &VirtualHost,
@@ -219,15 +224,15 @@ pub(crate) fn redirect(
     head.extend_from_slice(b"Location: ");
     for piece in &redirection.to {
         match piece {
-            Piece::Text(text) => head.extend_from_slice(text),
-            Piece::Host => push_host(head, request, &vhost.settings.hosts),
-            Piece::Path => {
+            LocationPart::Text(text) => head.extend_from_slice(text),
+            LocationPart::Host => push_host(head, request, &vhost.settings.hosts),
+            LocationPart::Path => {
                 // what has no path is not redirected
                 if let Ok(normal) = request.path() {
                     path::encode(&normal, head);
                 }
             }
-            Piece::Query => {
+            LocationPart::Query => {
                 // The query is the client's to keep.
                 if let Some(query) = request.head.query {
                     head.push(b'?');
@@ -243,11 +248,11 @@ pub(crate) fn redirect(
 
 #[cold]
 fn refuse(status: u16, text: &'static str) -> Instead {
-    Instead::Refuse(Box::new(Refusal::new(status, text)))
+    Instead::Refuse(Box::new(RefusalPage::new(status, text)))
 }
 
 fn unsatisfiable(variant: &Variant) -> Instead {
-    let mut refusal = Refusal::new(416, "The file has no bytes there");
+    let mut refusal = RefusalPage::new(416, "The file has no bytes there");
     refusal.fields.push(("Content-Range", format!("bytes */{}", variant.size).into_bytes()));
     Instead::Refuse(Box::new(refusal))
 }

@@ -8,18 +8,18 @@
 use crate::answer;
 use crate::body::Body;
 use crate::content::Content;
-use crate::entry::{Entry, Key, KeyRef, Script, What};
-use crate::fields::Fields;
+use crate::entry::{Entry, EntryKey, KeyRef, Script, What};
+use crate::fields::AnswerFields;
 use crate::guard::{self, Stop};
-use crate::job::{Done, Job, JobResult as Brought};
-use crate::pages::{self, Refusal};
+use crate::job::{JobResult as Brought, SiteJob, SiteJobDone};
+use crate::pages::{self, RefusalPage};
 use crate::recode;
 use crate::route;
 use crate::rules::Route;
-use crate::settings::{Files, SiteSettings};
+use crate::settings::{FilesLocation, SiteSettings};
 use crate::site::Site;
 use crate::vhost::VirtualHost;
-use forebay_conn::{Hsts, Outcome, Reply, Request};
+use forebay_conn::{Hsts, ProcessOutcome, Reply, Request};
 use forebay_http::coding::Coding;
 use forebay_http::head::Method;
 use forebay_http::path::normalise;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// The application a request is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
-    /// The site, by its place in [`Settings::sites`](crate::Settings::sites).
+    /// The site, by its place in [`ContentSettings::sites`](crate::ContentSettings::sites).
     pub site: u32,
     /// The route, by its place in [`SiteSettings::routes`](crate::SiteSettings::routes).
     pub route: u32,
@@ -43,11 +43,11 @@ pub struct Destination {
 /// What becomes of a request before an application could have it.
 pub enum Routed {
     /// It is for no application: [`Site::process`] answers it, with what a job has brought.
-    Here(Option<Done>),
+    Here(Option<SiteJobDone>),
     /// The answer is written.
     Replied,
     /// This must be done first; then it is routed again with the result.
-    Job(Job),
+    Job(SiteJob),
     /// This application answers.
     To(Destination),
 }
@@ -142,7 +142,7 @@ impl Site {
         &mut self,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        done: Option<Done>,
+        done: Option<SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> Routed {
         match self.content.has_routes {
@@ -155,7 +155,7 @@ impl Site {
         &mut self,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        done: Option<Done>,
+        done: Option<SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> Routed {
         let Some(site) =
@@ -226,7 +226,7 @@ impl Site {
         &mut self,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        done: Option<Done>,
+        done: Option<SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> Routed {
         self.credentials.has_passed = false;
@@ -251,8 +251,8 @@ impl Site {
             request.head.method,
             Method::Options | Method::Unknown | Method::Connect | Method::Trace
         ) && !vhost.settings.redirects.is_empty();
-        // nobody behind knows a rule, whatever the method
-        let is_last = self.content.settings().files == Files::Elsewhere;
+        // no stage behind knows a rule, whatever the method
+        let is_last = self.content.settings().files == FilesLocation::Elsewhere;
         let has_path = request.head.path.starts_with(b"/");
         let path = match request.path() {
             Ok(path) if is_read || is_sent || (is_last && has_path) => path,
@@ -264,7 +264,9 @@ impl Site {
         };
         if let Some(guard) = vhost.guard_of(&[&path]) {
             let Site { content, credentials, now_ms, .. } = self;
-            if content.settings().files == Files::Behind && guard.reads_files(&content.realms) {
+            if content.settings().files == FilesLocation::Behind
+                && guard.reads_files(&content.realms)
+            {
                 return Routed::Here(None);
             }
             match guard.check(content, site, request, &client, credentials, *now_ms) {
@@ -295,14 +297,14 @@ impl Site {
             return false;
         }
         let header_rules = self.header_rules_of(site, request);
-        let Site { content, room, .. } = self;
+        let Site { content, head_scratch, .. } = self;
         let vhost = &content.vhosts[site as usize];
         let (settings, pages) = (&vhost.settings, &vhost.pages);
         let Some(to) = route::redirect(settings, pages, vhost.header_rules(&header_rules), path)
         else {
             return false;
         };
-        answer::redirect(&to, vhost, request, room, reply);
+        answer::redirect(&to, vhost, request, head_scratch, reply);
         true
     }
 
@@ -326,7 +328,7 @@ impl Site {
         &mut self,
         site: u32,
         path: &[u8],
-        loaded: Option<(Arc<Entry>, Done)>,
+        loaded: Option<(Arc<Entry>, SiteJobDone)>,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
@@ -336,9 +338,9 @@ impl Site {
             None => match self.known(site, path, request.head.path) {
                 Some(entry) => (entry, None),
                 None => {
-                    let key = Key { site, path: path.into() };
+                    let key = EntryKey { site, path: path.into() };
                     return match self.load(key, request) {
-                        Outcome::Job(job) => Routed::Job(job),
+                        ProcessOutcome::Job(job) => Routed::Job(job),
                         _ => Routed::Here(None),
                     };
                 }
@@ -381,7 +383,7 @@ impl Site {
             Stop::Refuse(refusal) => errors.iter().any(|page| page.status() == refusal.status),
             _ => false,
         };
-        match needs_file && self.content.settings().files == Files::Behind {
+        match needs_file && self.content.settings().files == FilesLocation::Behind {
             true => Routed::Here(None),
             false => self.stopped(stop, site, request, reply),
         }
@@ -396,7 +398,7 @@ impl Site {
     ) -> Routed {
         let header_rules = self.header_rules_of(site, request);
         match self.stop(stop, header_rules, site, request, reply) {
-            Outcome::Job(job) => Routed::Job(job),
+            ProcessOutcome::Job(job) => Routed::Job(job),
             _ => Routed::Replied,
         }
     }
@@ -453,7 +455,7 @@ impl Site {
         head: &mut Vec<u8>,
     ) {
         let Some(vhost) = self.content.vhosts.get(destination.site as usize) else { return };
-        let mut fields = Fields::from(said);
+        let mut fields = AnswerFields::from(said);
         if !fields.has("Server") {
             pages::server(vhost.pages.is_server_named, &mut fields);
         }
@@ -493,8 +495,8 @@ impl Site {
         text: &'static str,
         fields: Vec<(&'static str, Vec<u8>)>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        let mut refusal = Refusal::new(status, text);
+    ) -> ProcessOutcome<SiteJob> {
+        let mut refusal = RefusalPage::new(status, text);
         refusal.fields.retain(|(known, _)| !fields.iter().any(|(name, _)| name == known));
         refusal.fields.extend(fields);
         self.refuse_path(destination.site, request, refusal, reply)

@@ -25,7 +25,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use users::Users;
-use verdict::{SharedVerdicts, Tag, Tagger, Verdict};
+use verdict::{CredentialVerdict, SharedVerdicts, Tag, Tagger};
 use verification_limit::{VerificationLimit, VerificationSlot};
 
 /// Credentials longer than this, decoded or not, are no user's.
@@ -76,11 +76,11 @@ pub(crate) struct Verification {
 }
 
 /// What came of a [`Verification`].
-pub(crate) struct Verified {
+pub(crate) struct VerifiedPassword {
     realm: u32,
     tag: Tag,
     /// `None` if the users could not be read.
-    verdict: Option<Verdict>,
+    verdict: Option<CredentialVerdict>,
 }
 
 impl Realms {
@@ -185,7 +185,7 @@ impl Realms {
     }
 
     /// Takes the outcome into the loop's own table, and says what it means.
-    pub(crate) fn take(&self, verified: &Verified, own: &mut Own) -> AuthDecision {
+    pub(crate) fn take(&self, verified: &VerifiedPassword, own: &mut Own) -> AuthDecision {
         let Some(verdict) = verified.verdict else { return AuthDecision::Broken };
         own.put(verified.tag, verdict);
         pass(verdict.passes)
@@ -198,7 +198,7 @@ fn pass(passes: bool) -> AuthDecision {
 
 impl Verification {
     /// Verifies the credentials, unless another job has done so meanwhile.
-    pub(crate) fn run(self) -> Verified {
+    pub(crate) fn run(self) -> VerifiedPassword {
         let Verification { realms, realm, tag, name, password, asked_ms, .. } = &self;
         let verdict = realms.realm(*realm).and_then(|at| {
             // before the users are asked: a change after this makes the verdict void
@@ -209,11 +209,11 @@ impl Verification {
             let turn = realms.verification_limit.turn();
             let passes = at.users.verify(name, password)?;
             drop(turn);
-            let verdict = Verdict::new(passes, generation, *asked_ms);
+            let verdict = CredentialVerdict::new(passes, generation, *asked_ms);
             realms.shared.put(*tag, verdict);
             Some(verdict)
         });
-        Verified { realm: *realm, tag: *tag, verdict }
+        VerifiedPassword { realm: *realm, tag: *tag, verdict }
     }
 
     /// One user's passwords are tried one after another, and all users share a few lanes: a client that
@@ -225,7 +225,7 @@ impl Verification {
     }
 }
 
-impl Verified {
+impl VerifiedPassword {
     /// The realm they are for.
     pub(crate) fn realm(&self) -> u32 {
         self.realm

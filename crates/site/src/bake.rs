@@ -2,7 +2,7 @@
 
 use crate::disk::DiskFile;
 use crate::entry::{Found, Layout, Variant};
-use crate::fields::{Fields, HeaderRuleSet, line};
+use crate::fields::{AnswerFields, HeaderRuleSet, line};
 use crate::memory_budget::MemoryReservation;
 use crate::pages::{server, status_line};
 use crate::rules::FileMediaType;
@@ -29,7 +29,7 @@ const NO_STAMP: Stamp = Stamp {
 };
 
 /// What all variants of an answer share.
-pub(crate) struct Common<'c> {
+pub(crate) struct CommonHead<'c> {
     pub(crate) status: u16,
     pub(crate) is_server_named: bool,
     pub(crate) cache_control: Option<&'c str>,
@@ -63,8 +63,8 @@ pub(crate) enum BodyAt {
 impl Heads {
     /// The variant whose 200 head is in `ok`.
     pub(crate) fn variant(self, coding: Coding, stamp: &Stamp, body: BodyAt) -> Variant {
-        let (room, file) = match body {
-            BodyAt::Memory(room) => (Some(Box::new(room)), None),
+        let (reservation, file) = match body {
+            BodyAt::Memory(reservation) => (Some(Box::new(reservation)), None),
             BodyAt::Disk(file) => (None, Some(file)),
             BodyAt::Nowhere => (None, None),
         };
@@ -78,12 +78,12 @@ impl Heads {
             layout: self.layout,
             ready: self.ok.into_boxed_slice(),
             file,
-            room,
+            reservation,
         }
     }
 }
 
-impl<'c> Common<'c> {
+impl<'c> CommonHead<'c> {
     /// Writes the heads of a variant whose file has this stamp.
     pub(crate) fn heads(&self, coding: Coding, stamp: &Stamp) -> Heads {
         let etag = entity_tag(stamp, self.now_ns);
@@ -126,20 +126,20 @@ impl<'c> Common<'c> {
             layout,
             ready: ready.into_boxed_slice(),
             file: None,
-            room: None,
+            reservation: None,
         };
         let (status, encoded) = (self.status, Vec::new());
         Found { status, is_file: false, identity, encoded, on_demand: None }
     }
 
-    fn begin(&self) -> Fields<'c> {
-        let mut fields = Fields::default();
+    fn begin(&self) -> AnswerFields<'c> {
+        let mut fields = AnswerFields::default();
         fields.push("Content-Type", self.content_type.as_bytes());
         server(self.is_server_named, &mut fields);
         fields
     }
 
-    fn end<'f>(&self, mut fields: Fields<'f>, size: u64) -> (Vec<u8>, Layout)
+    fn end<'f>(&self, mut fields: AnswerFields<'f>, size: u64) -> (Vec<u8>, Layout)
     where
         'c: 'f,
     {
@@ -162,13 +162,13 @@ impl<'c> Common<'c> {
         (head, layout)
     }
 
-    fn cache_control(&self, fields: &mut Fields<'c>) {
+    fn cache_control(&self, fields: &mut AnswerFields<'c>) {
         if let Some(value) = self.cache_control {
             fields.push("Cache-Control", value.as_bytes());
         }
     }
 
-    fn vary(&self, fields: &mut Fields<'c>) {
+    fn vary(&self, fields: &mut AnswerFields<'c>) {
         if let Some(name) = self.vary {
             fields.push("Vary", name.as_bytes());
         }
@@ -177,7 +177,7 @@ impl<'c> Common<'c> {
     /// RFC 9110 §15.4.5: of the 200's fields those that tell caches which answer is meant.
     fn not_modified(&self, etag: &[u8]) -> Box<[u8]> {
         let mut head = status_line(304);
-        let mut fields = Fields::default();
+        let mut fields = AnswerFields::default();
         server(self.is_server_named, &mut fields);
         if let Some(value) = self.cache_control {
             fields.push("Cache-Control", value.as_bytes());
@@ -258,8 +258,8 @@ mod tests {
         }
     }
 
-    fn common(varies: bool, now_ns: i64) -> Common<'static> {
-        Common {
+    fn common(varies: bool, now_ns: i64) -> CommonHead<'static> {
+        CommonHead {
             status: 200,
             is_server_named: true,
             cache_control: Some("no-cache"),

@@ -4,7 +4,7 @@ use crate::disk::DiskFile;
 use crate::entry::{Entry, Variant, What};
 use crate::front::{Front, SlotRef};
 use crate::piped::Piped;
-use forebay_conn::handler::body::Read;
+use forebay_conn::handler::body::BodyRead;
 use forebay_conn::{Piece, Reply};
 use forebay_http::range::Range;
 use forebay_sys::pipe;
@@ -21,17 +21,17 @@ pub(crate) const MOST_COPIED_BYTES: u64 = 16 * 1024;
 /// [`Site::hold`](crate::Site::hold) makes it independent of the table.
 #[derive(Debug)]
 pub struct Body {
-    source: Source,
+    source: BodySource,
     /// Which variant of the entry.
     variant: usize,
-    part: Part,
+    part: BodyPart,
     /// What follows, the next one last.
-    rest: Vec<Part>,
+    rest: Vec<BodyPart>,
 }
 
 /// Where the entry is.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum BodySource {
     /// In a slot that does not change before the next request is processed.
     Slot(SlotRef),
     /// Here.
@@ -40,40 +40,40 @@ pub(crate) enum Source {
     Piped(Box<Piped>),
 }
 
-impl Source {
+impl BodySource {
     #[inline]
     pub(crate) fn entry<'s>(&'s self, front: &'s Front) -> Option<&'s Arc<Entry>> {
         match self {
-            Source::Held(entry) => Some(entry),
-            Source::Slot(ticket) => front.entry(*ticket),
-            Source::Piped(_) => None,
+            BodySource::Held(entry) => Some(entry),
+            BodySource::Slot(ticket) => front.entry(*ticket),
+            BodySource::Piped(_) => None,
         }
     }
 }
 
 /// A run of bytes.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct BodyPart {
     /// The bytes it is a run of, if not the variant's.
     pub(crate) text: Option<Box<[u8]>>,
     pub(crate) range: Range,
 }
 
-impl Part {
-    pub(crate) fn of_variant(range: Range) -> Part {
-        Part { text: None, range }
+impl BodyPart {
+    pub(crate) fn of_variant(range: Range) -> BodyPart {
+        BodyPart { text: None, range }
     }
 
-    pub(crate) fn of_text(text: Vec<u8>) -> Part {
+    pub(crate) fn of_text(text: Vec<u8>) -> BodyPart {
         let range = Range { start: 0, len: text.len() as u64 };
-        Part { text: Some(text.into_boxed_slice()), range }
+        BodyPart { text: Some(text.into_boxed_slice()), range }
     }
 }
 
 impl Body {
     /// One run of the variant's bytes.
-    pub(crate) fn run(source: Source, variant: usize, range: Range) -> Body {
-        Body { source, variant, part: Part::of_variant(range), rest: Vec::new() }
+    pub(crate) fn run(source: BodySource, variant: usize, range: Range) -> Body {
+        Body { source, variant, part: BodyPart::of_variant(range), rest: Vec::new() }
     }
 
     /// Sends a text of one answer's own behind the head that was just written.
@@ -81,15 +81,15 @@ impl Body {
         if text.len() as u64 <= MOST_COPIED_BYTES {
             return reply.copy(&text);
         }
-        let (source, part) = (Source::Held(Arc::clone(entry)), Part::of_text(text));
+        let (source, part) = (BodySource::Held(Arc::clone(entry)), BodyPart::of_text(text));
         let len = part.range.len;
         reply.stream(Body::parts(source, 0, vec![part]), len);
     }
 
     /// Several parts, in order.
-    pub(crate) fn parts(source: Source, variant: usize, mut parts: Vec<Part>) -> Body {
+    pub(crate) fn parts(source: BodySource, variant: usize, mut parts: Vec<BodyPart>) -> Body {
         parts.reverse();
-        let none = Part::of_variant(Range::default());
+        let none = BodyPart::of_variant(Range::default());
         let part = parts.pop().unwrap_or(none);
         let mut body = Body { source, variant, part, rest: parts };
         body.skip_empty();
@@ -120,7 +120,7 @@ impl Body {
         if let Some(text) = &self.part.text {
             return slice(text, start, len).map(|bytes| in_memory(bytes, front));
         }
-        if let Source::Piped(piped) = &self.source {
+        if let BodySource::Piped(piped) = &self.source {
             return Some(Piece::Pipe { pipe: piped.filled.end()?, len });
         }
         let variant = self.found(front)?;
@@ -142,32 +142,32 @@ impl Body {
         let count = count.min(self.part.range.len);
         self.part.range.start += count;
         self.part.range.len -= count;
-        if let Source::Piped(piped) = &mut self.source {
+        if let BodySource::Piped(piped) = &mut self.source {
             piped.filled.taken(count);
         }
         self.skip_empty();
     }
 
     /// The bytes that come next, as many as there is room for, taken off the body.
-    pub(crate) fn read(&mut self, front: &Front, room: &mut [u8]) -> Read {
+    pub(crate) fn read(&mut self, front: &Front, buffer: &mut [u8]) -> BodyRead {
         let read = match self.piece(front) {
-            None => Read::End,
+            None => BodyRead::End,
             Some(Piece::Memory(bytes)) => {
-                let count = bytes.len().min(room.len());
-                room[..count].copy_from_slice(&bytes[..count]);
-                Read::Bytes(count)
+                let count = bytes.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&bytes[..count]);
+                BodyRead::Bytes(count)
             }
             Some(Piece::Pipe { pipe, .. }) => {
-                let room = fitted(room, self.part.range.len);
+                let buffer = fitted(buffer, self.part.range.len);
                 // all of it was in the pipe before the head was written
-                pipe::read(pipe, room)
+                pipe::read(pipe, buffer)
                     .ok()
                     .filter(|count| *count > 0)
-                    .map_or(Read::Changed, Read::Bytes)
+                    .map_or(BodyRead::Changed, BodyRead::Bytes)
             }
-            Some(Piece::File { .. }) => self.read_file(front, room),
+            Some(Piece::File { .. }) => self.read_file(front, buffer),
         };
-        if let Read::Bytes(count) = read {
+        if let BodyRead::Bytes(count) = read {
             self.advance(count as u64);
         }
         read
@@ -175,14 +175,14 @@ impl Body {
 
     /// The file is looked at after each reading, not before: what was read is then known to be of the
     /// file that the head was written for, and so is the last byte.
-    fn read_file(&self, front: &Front, room: &mut [u8]) -> Read {
-        let Some((variant, file)) = self.file(front) else { return Read::Changed };
-        match file.read_warm(self.part.range, room) {
-            Ok(0) => Read::Changed,
-            Ok(count) if variant.is_intact() => Read::Bytes(count),
-            Ok(_) => Read::Changed,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Read::Cold,
-            Err(_) => Read::Changed,
+    fn read_file(&self, front: &Front, buffer: &mut [u8]) -> BodyRead {
+        let Some((variant, file)) = self.file(front) else { return BodyRead::Changed };
+        match file.read_warm(self.part.range, buffer) {
+            Ok(0) => BodyRead::Changed,
+            Ok(count) if variant.is_intact() => BodyRead::Bytes(count),
+            Ok(_) => BodyRead::Changed,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => BodyRead::Cold,
+            Err(_) => BodyRead::Changed,
         }
     }
 
@@ -190,18 +190,18 @@ impl Body {
     /// what is in a pipe is not the file's any more.
     pub(crate) fn is_intact(&self, front: &Front) -> bool {
         let is_text_only = self.part.text.is_some() && self.rest.is_empty();
-        let is_piped = matches!(self.source, Source::Piped(_));
+        let is_piped = matches!(self.source, BodySource::Piped(_));
         is_text_only || is_piped || self.found(front).is_some_and(Variant::is_intact)
     }
 
     /// Takes a reference of its own.
     pub(crate) fn hold(&mut self, front: &Front) {
-        if let Source::Slot(ticket) = self.source
+        if let BodySource::Slot(ticket) = self.source
             && let Some(entry) = front.entry(ticket)
         {
-            self.source = Source::Held(Arc::clone(entry));
+            self.source = BodySource::Held(Arc::clone(entry));
         }
-        debug_assert!(!matches!(self.source, Source::Slot(_)), "a body was held too late");
+        debug_assert!(!matches!(self.source, BodySource::Slot(_)), "a body was held too late");
     }
 
     /// How much of the file to be sent next can be sent without waiting for the disk.
@@ -227,10 +227,10 @@ impl Body {
     }
 }
 
-/// The front of `room`, no longer than `len`.
-fn fitted(room: &mut [u8], len: u64) -> &mut [u8] {
-    let len = usize::try_from(len).unwrap_or(usize::MAX).min(room.len());
-    &mut room[..len]
+/// The front of `buffer`, no longer than `len`.
+fn fitted(buffer: &mut [u8], len: u64) -> &mut [u8] {
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
+    &mut buffer[..len]
 }
 
 /// The next of these bytes that are given to the kernel at once.

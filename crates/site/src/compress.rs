@@ -92,7 +92,7 @@ pub(crate) struct OnDemand {
 #[derive(Debug)]
 struct Whole {
     body: Vec<u8>,
-    _room: MemoryReservation,
+    _reservation: MemoryReservation,
 }
 
 /// The memory budget has nothing left to read a file.
@@ -195,13 +195,13 @@ impl OnDemand {
         if self.made.get(place).is_none_or(|slot| slot.get().is_some()) || read.is_some() {
             return Ok(());
         }
-        let Some(room) = memory_budget.take(identity.size) else {
+        let Some(reservation) = memory_budget.take(identity.size) else {
             self.give_up();
             return Err(NoMemory);
         };
         match identity.read_whole() {
             Some(body) => {
-                *read = Some(Whole { body, _room: room });
+                *read = Some(Whole { body, _reservation: reservation });
                 self.is_read.store(true, Relaxed);
             }
             // it cannot be read, or has changed, which the answer will be checked for
@@ -297,7 +297,7 @@ fn recode(identity: &Variant, coding: Coding, body: &[u8]) -> Variant {
         layout,
         ready: ready.into_boxed_slice(),
         file: None,
-        room: None,
+        reservation: None,
     }
 }
 

@@ -8,12 +8,12 @@ use crate::memory_budget::MemoryBudget;
 use crate::pages::Pages;
 use crate::piped::Pipes;
 use crate::read::PageCache;
-use crate::root::{Look, Root, RootDirectory};
-use crate::settings::{Files, Notice, OpenError, Settings, SiteSettings};
+use crate::root::{Root, RootDirectory, RootLook};
+use crate::settings::{ContentSettings, FilesLocation, Notice, OpenError, SiteSettings};
 use crate::store::Store;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
-use crate::watch::{Unread, Untold, Watcher, Way};
+use crate::watch::{FileWatcher, Unread, Untold, Way};
 use crate::work::WorkLimit;
 use std::convert::Infallible;
 use std::mem::discriminant;
@@ -34,7 +34,7 @@ const SWEEP_TICKS: u32 = 60;
 /// A thread of its own waits for changed files. It ends after the last reference is gone: at once if the
 /// content was [retired](Content::retire), within a second if not.
 pub struct Content {
-    pub(crate) settings: Settings,
+    pub(crate) settings: ContentSettings,
     /// Tells this content from every other one of the process.
     pub(crate) number: u64,
     /// In the order of the settings.
@@ -57,7 +57,7 @@ pub struct Content {
     /// Whether nothing is kept any more.
     is_retired: AtomicBool,
     /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
-    watcher: Option<Arc<Watcher>>,
+    watcher: Option<Arc<FileWatcher>>,
     /// Dropped after `watcher`, so that the thread that watches is the last to have that: the kernel may
     /// take seconds to end watching, and the thread that lets go of the content last serves others.
     _alive: Sender<Infallible>,
@@ -69,7 +69,7 @@ pub struct Content {
 
 /// Figures as they are now, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct CacheFigures {
     /// Bytes held by the cache.
     pub bytes: u64,
     /// Answers held by the cache.
@@ -95,7 +95,7 @@ impl Content {
     /// # Errors
     /// [`OpenError`] if a root cannot be entered or no thread can be started.
     pub fn open(
-        settings: Settings,
+        settings: ContentSettings,
         notice: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Arc<Content>, OpenError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -111,8 +111,9 @@ impl Content {
         let store = Store::new(&settings.cache);
         let memory_budget =
             MemoryBudget::new(settings.cache.bytes.saturating_add(settings.cache.in_flight_bytes));
-        let most = if files == Files::Here { settings.cache.watched_directories } else { 0 };
-        let (watcher, trouble) = match (most > 0).then(|| Watcher::new(most)) {
+        let most =
+            if files == FilesLocation::Here { settings.cache.watched_directories } else { 0 };
+        let (watcher, trouble) = match (most > 0).then(|| FileWatcher::new(most)) {
             Some(Ok(watcher)) => (Some(Arc::new(watcher)), None),
             Some(Err(error)) => (None, Some(Notice::CannotWatch { error })),
             None => (None, None),
@@ -142,7 +143,7 @@ impl Content {
             settings,
         });
         trouble.into_iter().for_each(|trouble| content.say_once(trouble));
-        if files == Files::Here {
+        if files == FilesLocation::Here {
             content.look_at_users();
             content.start_watching(watcher, gone)?;
         }
@@ -162,8 +163,8 @@ impl Content {
     }
 
     /// What the cache holds and did.
-    pub fn figures(&self) -> Figures {
-        Figures {
+    pub fn figures(&self) -> CacheFigures {
+        CacheFigures {
             bytes: self.store.bytes(),
             entries: self.store.entries(),
             evictions: self.store.evictions(),
@@ -181,7 +182,7 @@ impl Content {
     }
 
     /// What it was opened with.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ContentSettings {
         &self.settings
     }
 
@@ -205,7 +206,7 @@ impl Content {
 
     fn start_watching(
         self: &Arc<Content>,
-        watcher: Option<Arc<Watcher>>,
+        watcher: Option<Arc<FileWatcher>>,
         gone: Receiver<Infallible>,
     ) -> Result<(), OpenError> {
         self.look_at_roots();
@@ -290,13 +291,13 @@ impl Content {
     fn look_at_root(&self, site: u32, place: &RootDirectory) -> bool {
         let root = place.configured.clone();
         match place.look() {
-            Look::Same | Look::StillMissing => false,
-            Look::Missing(error) => {
+            RootLook::Same | RootLook::StillMissing => false,
+            RootLook::Missing(error) => {
                 self.flush(site, &place.current());
                 (self.notice)(Notice::RootMissing { root, error });
                 false
             }
-            Look::Changed(before) => {
+            RootLook::Changed(before) => {
                 self.flush(site, &before);
                 (self.notice)(Notice::RootChanged { root });
                 true
@@ -326,7 +327,7 @@ impl Content {
     }
 
     /// Applies the changes that happened; whether events were lost.
-    fn take_events(&self, watcher: &Watcher) -> bool {
+    fn take_events(&self, watcher: &FileWatcher) -> bool {
         let mut look = false;
         let is_lost = watcher.take_events(|struck| look = self.strike(struck));
         if is_lost {
@@ -357,13 +358,13 @@ impl Content {
 
     /// What it watches with.
     #[cfg(test)]
-    pub(crate) fn watcher(&self) -> Weak<Watcher> {
+    pub(crate) fn watcher(&self) -> Weak<FileWatcher> {
         self.watcher.as_ref().map_or_else(Weak::new, Arc::downgrade)
     }
 }
 
 /// Waits for changes, until the content is gone or retired.
-fn watch(content: &Weak<Content>, watcher: Option<&Watcher>) {
+fn watch(content: &Weak<Content>, watcher: Option<&FileWatcher>) {
     let mut ticked = Instant::now();
     let (mut ticks, mut suspended_ticks) = (0u32, 0u32);
     loop {

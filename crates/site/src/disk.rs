@@ -73,7 +73,7 @@ impl DiskFile {
     /// [`io::ErrorKind::WouldBlock`] if a job must bring the part into memory first. Where the kernel
     /// does not tell what is in memory, a job reads the part again after its end was read here, not
     /// after each piece of it.
-    pub(crate) fn read_warm(&self, range: Range, room: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read_warm(&self, range: Range, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(part) = self.part(range.start) else { return Ok(0) };
         let (place, read) = (self.place(part), mark(part));
         let known = place.load(Relaxed);
@@ -81,15 +81,15 @@ impl DiskFile {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let len = range.len.min(part.end() - range.start);
-        let len = usize::try_from(len).unwrap_or(usize::MAX).min(room.len());
-        let room = &mut room[..len];
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = &mut buffer[..len];
         let is_unknown = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Unsupported)
         };
-        let (result, next) = match pages::read_resident_at(self.file.as_fd(), room, range.start) {
+        let (result, next) = match pages::read_resident_at(self.file.as_fd(), buffer, range.start) {
             // it was there a moment ago; a job for each try might go on for ever
             Err(error) if is_unknown(&error) && known != read => {
-                let result = file::read_at(self.file.as_fd(), room, range.start);
+                let result = file::read_at(self.file.as_fd(), buffer, range.start);
                 let end = result.as_ref().map_or(0, |count| range.start + *count as u64);
                 let is_kept = error.kind() == io::ErrorKind::Unsupported && end < part.end();
                 (result, if is_kept { known } else { read })
@@ -191,11 +191,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("forebay-disk-read-{}", std::process::id()));
         fs::write(&path, &content).unwrap();
         let file = DiskFile::new(fs::File::open(&path).unwrap().into(), size);
-        let mut room = [0; 16 * 1024];
+        let mut buffer = [0; 16 * 1024];
         let mut read = |start: u64| {
             let range = Range { start, len: size - start };
-            let count = file.read_warm(range, &mut room).map_err(|error| error.kind())?;
-            assert!(room[..count] == content[start as usize..][..count], "{start}");
+            let count = file.read_warm(range, &mut buffer).map_err(|error| error.kind())?;
+            assert!(buffer[..count] == content[start as usize..][..count], "{start}");
             Ok(count)
         };
         let cold = Err(io::ErrorKind::WouldBlock);

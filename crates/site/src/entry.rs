@@ -3,7 +3,7 @@
 use crate::compress::OnDemand;
 use crate::disk::DiskFile;
 use crate::guard::Guard;
-use crate::listing::Shape;
+use crate::listing::ListingFormat;
 use crate::memory_budget::MemoryReservation;
 use crate::pages::Page;
 use forebay_http::coding::Coding;
@@ -20,32 +20,32 @@ const OVERHEAD_BYTES: u64 = 1024;
 /// What the answer depends on: the site and the decoded, dot-free path; or, with a first byte that
 /// no path has, an [`Inner`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct EntryKey {
     pub(crate) site: u32,
     pub(crate) path: Arc<[u8]>,
 }
 
-impl Key {
+impl EntryKey {
     pub(crate) fn asked(&self) -> KeyRef<'_> {
         KeyRef { site: self.site, path: &self.path }
     }
 }
 
-impl Hash for Key {
+impl Hash for EntryKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.asked().hash(state);
     }
 }
 
-/// A [`Key`] that borrows, for looking up.
+/// An [`EntryKey`] that borrows, for looking up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KeyRef<'k> {
     pub(crate) site: u32,
     pub(crate) path: &'k [u8],
 }
 
-impl quick_cache::Equivalent<Key> for KeyRef<'_> {
-    fn equivalent(&self, key: &Key) -> bool {
+impl quick_cache::Equivalent<EntryKey> for KeyRef<'_> {
+    fn equivalent(&self, key: &EntryKey) -> bool {
         *self == key.asked()
     }
 }
@@ -53,7 +53,7 @@ impl quick_cache::Equivalent<Key> for KeyRef<'_> {
 /// Everything about one path.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) key: Key,
+    pub(crate) key: EntryKey,
     pub(crate) what: What,
     /// The header rules of the site that are for this path, by number.
     pub(crate) header_rules: Box<[u16]>,
@@ -81,7 +81,7 @@ pub(crate) enum What {
     /// A file, or what was made like one.
     Found(Found),
     /// What other paths have too.
-    Alias(Alias),
+    Alias(AliasKey),
     /// Whatever work the query asks for.
     Work,
     /// A file that an application runs.
@@ -100,16 +100,16 @@ pub(crate) enum What {
 
 /// Where the answer is: the key of an [`Inner`].
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Alias(Box<[u8]>);
+pub(crate) struct AliasKey(Box<[u8]>);
 
-impl Alias {
-    pub(crate) fn new(inner: &Inner) -> Alias {
-        Alias(inner.key())
+impl AliasKey {
+    pub(crate) fn new(inner: &Inner) -> AliasKey {
+        AliasKey(inner.key())
     }
 
     /// Appends the key for a client, which is asked for the shape of a list only if it is one.
     #[inline]
-    pub(crate) fn push_key(&self, shape: impl FnOnce() -> Shape, key: &mut Vec<u8>) {
+    pub(crate) fn push_key(&self, shape: impl FnOnce() -> ListingFormat, key: &mut Vec<u8>) {
         let start = key.len();
         key.extend_from_slice(&self.0);
         if let Some(kind) = key.get_mut(start + 1).filter(|kind| **kind != InnerKind::File.number())
@@ -141,12 +141,12 @@ pub(crate) struct Redirection {
     /// Up to `Location`.
     pub(crate) head: Box<[u8]>,
     /// The value of `Location`.
-    pub(crate) to: Box<[Piece]>,
+    pub(crate) to: Box<[LocationPart]>,
 }
 
 /// A part of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum LocationPart {
     Text(Box<[u8]>),
     /// The host that was asked for.
     Host,
@@ -175,7 +175,7 @@ pub(crate) enum InnerKind {
     /// A file or the index of a directory is the answer.
     File,
     /// A directory's files are listed.
-    List(Shape),
+    List(ListingFormat),
 }
 
 impl InnerKind {
@@ -189,7 +189,7 @@ impl InnerKind {
     fn of(number: u8) -> Option<InnerKind> {
         match number.checked_sub(1) {
             None => Some(InnerKind::File),
-            Some(number) => Shape::of(number).map(InnerKind::List),
+            Some(number) => ListingFormat::of(number).map(InnerKind::List),
         }
     }
 }
@@ -279,7 +279,7 @@ pub(crate) struct Variant {
     /// The open file, if it is too large for memory, or if the memory budget was used up.
     pub(crate) file: Option<DiskFile>,
     /// Its body's part of the memory budget, if that was read from a file.
-    pub(crate) room: Option<Box<MemoryReservation>>,
+    pub(crate) reservation: Option<Box<MemoryReservation>>,
 }
 
 /// Where the parts of a 200 head end: status line, `Content-Type`, fields that a 206 has too,
@@ -297,8 +297,8 @@ pub(crate) struct Layout {
 
 impl Drop for Variant {
     fn drop(&mut self) {
-        if let Some(room) = &self.room {
-            room.vacate(std::mem::take(&mut self.ready).into_vec());
+        if let Some(reservation) = &self.reservation {
+            reservation.vacate(std::mem::take(&mut self.ready).into_vec());
         }
     }
 }
@@ -372,7 +372,7 @@ impl Variant {
 
 impl Entry {
     /// An entry that is not fresh until [`freshen`](Entry::freshen) says so.
-    pub(crate) fn new(key: Key, what: What, header_rules: Box<[u16]>) -> Entry {
+    pub(crate) fn new(key: EntryKey, what: What, header_rules: Box<[u16]>) -> Entry {
         let is_on_disk = match &what {
             What::Found(found) => found.variants().any(|variant| variant.file.is_some()),
             _ => false,
@@ -476,7 +476,7 @@ mod tests {
 
     #[test]
     fn an_inner_key_says_all_of_it() {
-        let lists = (0..=u8::MAX).map_while(Shape::of).map(InnerKind::List);
+        let lists = (0..=u8::MAX).map_while(ListingFormat::of).map(InnerKind::List);
         for kind in lists.chain([InnerKind::File]) {
             for header_rules in [&[][..], &[0, 7, 300]] {
                 let path = b"/404.html".to_vec();

@@ -5,15 +5,15 @@ use std::borrow::Cow;
 
 /// Fields in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fields<'f>(Vec<(&'f str, Cow<'f, [u8]>)>);
+pub(crate) struct AnswerFields<'f>(Vec<(&'f str, Cow<'f, [u8]>)>);
 
-impl<'f> From<Vec<(&'f str, Cow<'f, [u8]>)>> for Fields<'f> {
-    fn from(fields: Vec<(&'f str, Cow<'f, [u8]>)>) -> Fields<'f> {
-        Fields(fields)
+impl<'f> From<Vec<(&'f str, Cow<'f, [u8]>)>> for AnswerFields<'f> {
+    fn from(fields: Vec<(&'f str, Cow<'f, [u8]>)>) -> AnswerFields<'f> {
+        AnswerFields(fields)
     }
 }
 
-impl<'f> Fields<'f> {
+impl<'f> AnswerFields<'f> {
     pub(crate) fn push(&mut self, name: &'f str, value: impl Into<Cow<'f, [u8]>>) {
         self.0.push((name, value.into()));
     }
@@ -154,7 +154,7 @@ mod tests {
         ];
         let which = header_rules_of(&rules, 0, b"/a");
         assert_eq!(*which, [0, 2, 3]);
-        let mut fields = Fields::default();
+        let mut fields = AnswerFields::default();
         for (name, value) in [
             ("Content-Type", "text/css; charset=utf-8"),
             ("Server", "Forebay"),
@@ -179,7 +179,7 @@ mod tests {
             ("no-store", Some("no-store")),
             ("no-cache", Some("no-cache")),
         ] {
-            let mut fields = Fields::default();
+            let mut fields = AnswerFields::default();
             fields.push("cache-control", said.as_bytes());
             fields.shorten_for_error();
             assert_eq!(fields.take("Cache-Control").as_deref(), left.map(str::as_bytes), "{said}");
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn the_type_may_be_that_of_another_answer() {
         let rules = [rule(None, Some("image/*"), &[("X-B", "1")], &[])];
-        let mut fields = Fields::default();
+        let mut fields = AnswerFields::default();
         fields.apply(HeaderRuleSet::new(&rules, &[0]), Some("image/png"));
         assert!(fields.take("X-b").is_some());
     }

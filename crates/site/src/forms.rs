@@ -37,7 +37,7 @@ impl Default for Forms {
 
 /// What to expect of a file's forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expected {
+pub(crate) enum ExpectedForms {
     /// Any may be there.
     Any,
     /// The same, but now it is worth reading the directory: [`Forms::learn`] must follow.
@@ -46,12 +46,12 @@ pub(crate) enum Expected {
     These([bool; CODINGS.len()]),
 }
 
-impl Expected {
+impl ExpectedForms {
     /// Whether to look for the form in this coding.
     pub(crate) fn is(self, coding: Coding) -> bool {
         match self {
-            Expected::Any | Expected::ReadFirst => true,
-            Expected::These(these) => {
+            ExpectedForms::Any | ExpectedForms::ReadFirst => true,
+            ExpectedForms::These(these) => {
                 CODINGS.into_iter().zip(these).any(|(at, is)| at == coding && is)
             }
         }
@@ -60,24 +60,24 @@ impl Expected {
 
 impl Forms {
     /// Which forms of the file `name` may be there.
-    pub(crate) fn expected(&mut self, name: &[u8]) -> Expected {
+    pub(crate) fn expected(&mut self, name: &[u8]) -> ExpectedForms {
         match self {
             Forms::Unknown(looks) if *looks < WORTH_READING => {
                 *looks += 1;
-                Expected::Any
+                ExpectedForms::Any
             }
             Forms::Unknown(_) => {
                 *self = Forms::Reading(HashSet::new());
-                Expected::ReadFirst
+                ExpectedForms::ReadFirst
             }
-            Forms::Known(names) if names.is_empty() => Expected::These([false; CODINGS.len()]),
+            Forms::Known(names) if names.is_empty() => ExpectedForms::These([false; CODINGS.len()]),
             Forms::Known(names) => {
                 let is_there = |coding: Coding| {
                     names.contains([name, coding.suffix().as_bytes()].concat().as_slice())
                 };
-                Expected::These(CODINGS.map(is_there))
+                ExpectedForms::These(CODINGS.map(is_there))
             }
-            Forms::Reading(_) | Forms::Unknowable => Expected::Any,
+            Forms::Reading(_) | Forms::Unknowable => ExpectedForms::Any,
         }
     }
 
@@ -95,7 +95,7 @@ impl Forms {
         }
     }
 
-    /// The directory was read after [`Expected::ReadFirst`], and these are all its names; `None` if it
+    /// The directory was read after [`ExpectedForms::ReadFirst`], and these are all its names; `None` if it
     /// could not be read to its end.
     pub(crate) fn learn(&mut self, all: Option<Vec<Vec<u8>>>) {
         let Forms::Reading(came) = self else { return };
@@ -121,14 +121,14 @@ mod tests {
     use super::*;
 
     fn read(forms: &mut Forms, names: &[&str]) {
-        while forms.expected(b"a") == Expected::Any {}
+        while forms.expected(b"a") == ExpectedForms::Any {}
         forms.learn(Some(names.iter().map(|name| name.as_bytes().to_vec()).collect()));
     }
 
     #[test]
     fn a_directory_is_read_once_and_then_told_of() {
         let mut forms = Forms::default();
-        assert_eq!(forms.expected(b"a"), Expected::Any);
+        assert_eq!(forms.expected(b"a"), ExpectedForms::Any);
         forms.may_be_there(b"a.gz");
         read(&mut forms, &["a", "a.zst", "b.br", "c"]);
         let expected = |forms: &mut Forms, name: &str| {
@@ -144,15 +144,15 @@ mod tests {
     #[test]
     fn what_comes_while_it_is_read_is_not_forgotten() {
         let mut forms = Forms::default();
-        while forms.expected(b"a") == Expected::Any {}
-        assert_eq!(forms.expected(b"a"), Expected::Any, "somebody else reads it");
+        while forms.expected(b"a") == ExpectedForms::Any {}
+        assert_eq!(forms.expected(b"a"), ExpectedForms::Any, "somebody else reads it");
         forms.may_be_there(b"a.gz");
         forms.learn(Some(Vec::new()));
-        assert_eq!(forms.expected(b"a"), Expected::These([false, false, true]));
+        assert_eq!(forms.expected(b"a"), ExpectedForms::These([false, false, true]));
         let mut forms = Forms::default();
-        while forms.expected(b"a") == Expected::Any {}
+        while forms.expected(b"a") == ExpectedForms::Any {}
         forms.learn(None);
-        assert_eq!(forms.expected(b"a"), Expected::Any);
+        assert_eq!(forms.expected(b"a"), ExpectedForms::Any);
     }
 
     #[test]

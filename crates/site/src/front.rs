@@ -28,7 +28,7 @@ pub(crate) struct Front {
     /// Sets of [`WAYS`] slots, a power of two of them.
     slots: Box<[FrontSlot]>,
     hasher: RandomState,
-    /// See [`Cache::segment_bytes`](crate::settings::Cache::segment_bytes).
+    /// See [`CacheSettings::segment_bytes`](crate::settings::CacheSettings::segment_bytes).
     segment_bytes: usize,
 }
 
@@ -211,12 +211,13 @@ impl FrontSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{Key, What};
+    use crate::entry::{EntryKey, What};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
     fn entry(path: &[u8]) -> Arc<Entry> {
-        let entry = Entry::new(Key { site: 0, path: path.into() }, What::Missing, Box::default());
+        let entry =
+            Entry::new(EntryKey { site: 0, path: path.into() }, What::Missing, Box::default());
         entry.freshen(u64::MAX);
         Arc::new(entry)
     }

@@ -5,8 +5,8 @@
 //! its watched subdirectories lie, so a change of one name also reaches everything below it.
 
 use crate::entry::Entry;
-use crate::forms::{self, Expected, Forms};
-use forebay_sys::watch::Directory;
+use crate::forms::{self, ExpectedForms, Forms};
+use forebay_sys::watch::WatchId;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -53,9 +53,9 @@ impl Registration {
 /// All watched directories, and what is registered in them.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    nodes: HashMap<Directory, Node>,
+    nodes: HashMap<WatchId, Node>,
     /// The roots of sites, by the root's number.
-    roots: HashMap<u64, Directory>,
+    roots: HashMap<u64, WatchId>,
     /// Names outside of the roots that decide where a root's path leads.
     signposts: Signposts,
     /// Registrations since the last sweep, and how many were left then.
@@ -64,7 +64,7 @@ pub(crate) struct Graph {
 }
 
 /// Names by the directory they are in.
-pub(crate) type Signposts = HashMap<Directory, Vec<Vec<u8>>>;
+pub(crate) type Signposts = HashMap<WatchId, Vec<Vec<u8>>>;
 
 #[derive(Debug, Default)]
 struct Node {
@@ -75,7 +75,7 @@ struct Node {
 #[derive(Debug, Default)]
 struct Name {
     tickets: Vec<Arc<Registration>>,
-    child: Option<Directory>,
+    child: Option<WatchId>,
 }
 
 /// What an event did.
@@ -94,15 +94,15 @@ impl Graph {
     }
 
     /// Adds a watched directory; a known one stays as it is.
-    pub(crate) fn add(&mut self, directory: Directory) {
+    pub(crate) fn add(&mut self, directory: WatchId) {
         self.nodes.entry(directory).or_default();
     }
 
-    pub(crate) fn root(&self, number: u64) -> Option<Directory> {
+    pub(crate) fn root(&self, number: u64) -> Option<WatchId> {
         self.roots.get(&number).copied()
     }
 
-    pub(crate) fn set_root(&mut self, number: u64, directory: Directory) {
+    pub(crate) fn set_root(&mut self, number: u64, directory: WatchId) {
         self.add(directory);
         self.roots.insert(number, directory);
     }
@@ -117,7 +117,7 @@ impl Graph {
     /// More names that decide where the roots' paths lead, until they are [replaced](Graph::set_signposts).
     pub(crate) fn add_signposts(
         &mut self,
-        directory: Directory,
+        directory: WatchId,
         names: impl Iterator<Item = Vec<u8>>,
     ) {
         self.add(directory);
@@ -131,7 +131,7 @@ impl Graph {
     }
 
     /// The watched subdirectory `name` of `directory`.
-    pub(crate) fn child(&self, directory: Directory, name: &[u8]) -> Option<Directory> {
+    pub(crate) fn child(&self, directory: WatchId, name: &[u8]) -> Option<WatchId> {
         self.nodes.get(&directory)?.names.get(name)?.child
     }
 
@@ -139,7 +139,7 @@ impl Graph {
     /// directory is not watched any more.
     pub(crate) fn register(
         &mut self,
-        directory: Directory,
+        directory: WatchId,
         name: &[u8],
         ticket: &Arc<Registration>,
     ) -> bool {
@@ -157,25 +157,25 @@ impl Graph {
 
     /// Which precompressed forms of `name` may be in `directory`, besides. A change of one of them also
     /// voids the tickets of its original.
-    pub(crate) fn expected(&mut self, directory: Directory, name: &[u8]) -> Expected {
+    pub(crate) fn expected(&mut self, directory: WatchId, name: &[u8]) -> ExpectedForms {
         let node = self.nodes.get_mut(&directory);
-        node.map_or(Expected::Any, |node| node.forms.expected(name))
+        node.map_or(ExpectedForms::Any, |node| node.forms.expected(name))
     }
 
-    /// The names in `directory`, read after [`Expected::ReadFirst`]; `None` if that has failed.
-    pub(crate) fn learn(&mut self, directory: Directory, names: Option<Vec<Vec<u8>>>) {
+    /// The names in `directory`, read after [`ExpectedForms::ReadFirst`]; `None` if that has failed.
+    pub(crate) fn learn(&mut self, directory: WatchId, names: Option<Vec<Vec<u8>>>) {
         if let Some(node) = self.nodes.get_mut(&directory) {
             node.forms.learn(names);
         }
     }
 
-    pub(crate) fn contains(&self, directory: Directory) -> bool {
+    pub(crate) fn contains(&self, directory: WatchId) -> bool {
         self.nodes.contains_key(&directory)
     }
 
     /// `name` in `directory` is the watched subdirectory `child`: from now on a change of the name
     /// reaches what is below.
-    pub(crate) fn descend(&mut self, directory: Directory, name: &[u8], child: Directory) {
+    pub(crate) fn descend(&mut self, directory: WatchId, name: &[u8], child: WatchId) {
         self.add(child);
         let names = self.nodes.get_mut(&directory).map(|node| &mut node.names);
         if let Some(at) = names.and_then(|names| names.get_mut(name)) {
@@ -185,12 +185,7 @@ impl Graph {
 
     /// Changes of `name` reach the ticket's answer through the subdirectory, and no longer
     /// directly.
-    pub(crate) fn release(
-        &mut self,
-        directory: Directory,
-        name: &[u8],
-        ticket: &Arc<Registration>,
-    ) {
+    pub(crate) fn release(&mut self, directory: WatchId, name: &[u8], ticket: &Arc<Registration>) {
         let names = self.nodes.get_mut(&directory).map(|node| &mut node.names);
         let Some(at) = names.and_then(|names| names.get_mut(name)) else { return };
         if let Some(last) = at.tickets.iter().rposition(|held| Arc::ptr_eq(held, ticket)) {
@@ -199,7 +194,7 @@ impl Graph {
     }
 
     /// Something happened to `name` in `directory`.
-    pub(crate) fn strike_name(&mut self, directory: Directory, name: &[u8], struck: &mut Struck) {
+    pub(crate) fn strike_name(&mut self, directory: WatchId, name: &[u8], struck: &mut Struck) {
         let signposts = self.signposts.get(&directory);
         struck.roots |= signposts.is_some_and(|names| names.iter().any(|at| at == name));
         let Some(node) = self.nodes.get_mut(&directory) else { return };
@@ -217,14 +212,14 @@ impl Graph {
     }
 
     /// Something happened to `directory` itself.
-    pub(crate) fn strike_directory(&mut self, directory: Directory, struck: &mut Struck) {
+    pub(crate) fn strike_directory(&mut self, directory: WatchId, struck: &mut Struck) {
         struck.roots |= self.roots.values().any(|root| *root == directory);
         struck.roots |= self.signposts.contains_key(&directory);
         self.strike_below(directory, struck);
     }
 
     /// `directory` is not watched any more.
-    pub(crate) fn strike_forgotten(&mut self, directory: Directory, struck: &mut Struck) {
+    pub(crate) fn strike_forgotten(&mut self, directory: WatchId, struck: &mut Struck) {
         self.strike_directory(directory, struck);
         self.nodes.remove(&directory);
         self.roots.retain(|_, root| *root != directory);
@@ -232,7 +227,7 @@ impl Graph {
     }
 
     /// Anything may have happened. Returns what was watched.
-    pub(crate) fn strike_all(&mut self, struck: &mut Struck) -> Vec<Directory> {
+    pub(crate) fn strike_all(&mut self, struck: &mut Struck) -> Vec<WatchId> {
         struck.roots = true;
         for at in self.nodes.values().flat_map(|node| node.names.values()) {
             void(&at.tickets, struck);
@@ -242,7 +237,7 @@ impl Graph {
         watched
     }
 
-    fn strike_below(&mut self, directory: Directory, struck: &mut Struck) {
+    fn strike_below(&mut self, directory: WatchId, struck: &mut Struck) {
         let mut open = vec![directory];
         while let Some(directory) = open.pop() {
             let Some(node) = self.nodes.get_mut(&directory) else { continue };
@@ -261,7 +256,7 @@ impl Graph {
 
     /// Forgets registrations of answers that are gone. Returns directories that need not be
     /// watched any more; they are forgotten too.
-    pub(crate) fn sweep(&mut self) -> Vec<Directory> {
+    pub(crate) fn sweep(&mut self) -> Vec<WatchId> {
         let mut unused = Vec::new();
         loop {
             let empty = self.sweep_once();
@@ -278,8 +273,8 @@ impl Graph {
     }
 
     /// One pass; an emptied directory is noticed by its parent in the next.
-    fn sweep_once(&mut self) -> Vec<Directory> {
-        let known: HashSet<Directory> = self.nodes.keys().copied().collect();
+    fn sweep_once(&mut self) -> Vec<WatchId> {
+        let known: HashSet<WatchId> = self.nodes.keys().copied().collect();
         for node in self.nodes.values_mut() {
             node.names.retain(|_, at| {
                 at.tickets.retain(|ticket| !ticket.is_spent());
@@ -287,8 +282,8 @@ impl Graph {
                 at.child.is_some() || !at.tickets.is_empty()
             });
         }
-        let is_root = |at: &Directory| self.roots.values().any(|root| root == at);
-        let is_kept = |at: &Directory| self.signposts.contains_key(at) || is_root(at);
+        let is_root = |at: &WatchId| self.roots.values().any(|root| root == at);
+        let is_kept = |at: &WatchId| self.signposts.contains_key(at) || is_root(at);
         let empty = self.nodes.iter().filter(|(_, node)| node.names.is_empty());
         empty.map(|(at, _)| *at).filter(|at| !is_kept(at)).collect()
     }

@@ -6,8 +6,8 @@
 
 use crate::auth::{AuthDecision, Own, Realms, Verification};
 use crate::content::Content;
-use crate::names::{Directory, names};
-use crate::pages::Refusal;
+use crate::names::{MountedDirectory, names};
+use crate::pages::RefusalPage;
 use crate::rules::{FieldName, FieldValue, HeaderRule};
 use crate::settings::SiteSettings;
 use forebay_conn::Request;
@@ -35,7 +35,7 @@ pub(crate) struct Guard {
 /// What comes before an answer.
 pub(crate) enum Stop {
     /// The client is refused.
-    Refuse(Refusal),
+    Refuse(RefusalPage),
     /// Its credentials must be verified.
     Verify(Verification),
     /// Another server must be asked, by the rule with this number.
@@ -48,7 +48,7 @@ impl Guard {
     /// `first_realm` on.
     pub(crate) fn of(
         site: &SiteSettings,
-        directories: &[Directory<'_>],
+        directories: &[MountedDirectory<'_>],
         first_realm: u32,
         paths: &[&[u8]],
     ) -> Option<Box<Guard>> {
@@ -103,7 +103,7 @@ impl Guard {
         let vhost = &content.vhosts[site as usize];
         let passed = request.passed;
         if self.is_internal && passed.is_none_or(|passed| passed.sent.is_none()) {
-            return Err(Stop::Refuse(Refusal::of(404)));
+            return Err(Stop::Refuse(RefusalPage::of(404)));
         }
         self.check_with(&vhost.settings, &content.realms, request.head, client(), own, now_ms)?;
         let is_allowed =
@@ -128,7 +128,7 @@ impl Guard {
         let rules = self.access.iter().filter_map(|number| site.access.get(usize::from(*number)));
         if !rules.into_iter().all(|rule| rule.admits(client)) {
             let text = "This is not for clients with your address";
-            return Err(Stop::Refuse(Refusal::new(403, text)));
+            return Err(Stop::Refuse(RefusalPage::new(403, text)));
         }
         for realm in &self.realms {
             stop(realms.decide(*realm, head, own, now_ms, client), realms, *realm)?;
@@ -147,7 +147,7 @@ pub(crate) fn stop(decision: AuthDecision, realms: &Realms, realm: u32) -> Resul
         AuthDecision::Broken => (500, "Nobody can be let in, because nobody is known"),
         AuthDecision::LimitReached(status) => (status, "Too many passwords are being checked"),
     };
-    let mut refusal = Refusal::new(status, text);
+    let mut refusal = RefusalPage::new(status, text);
     match status {
         401 => refusal.fields.push(("WWW-Authenticate", realms.challenge(realm).to_vec())),
         429 | 503 => refusal.fields.push(("Retry-After", RETRY_S.to_vec())),
@@ -176,16 +176,16 @@ pub(crate) fn private_rule(site: &SiteSettings) -> Option<HeaderRule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Access, Auth, Network, Realm, Scope};
+    use crate::rules::{AccessRule, Auth, Network, Realm, Scope};
 
     fn scope(text: &str) -> Scope {
         Scope::parse(text).unwrap()
     }
 
-    fn access(path: &str, allow: &[&str], deny: &[&str]) -> Access {
+    fn access(path: &str, allow: &[&str], deny: &[&str]) -> AccessRule {
         let networks =
             |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
-        Access { path: scope(path), allow: networks(allow), deny: networks(deny) }
+        AccessRule { path: scope(path), allow: networks(allow), deny: networks(deny) }
     }
 
     fn auth(path: &str) -> Auth {

@@ -1,14 +1,14 @@
 //! Work for helper threads: making an answer, and bringing a part of a file into memory.
 
-use crate::auth::{Verification, Verified};
+use crate::auth::{Verification, VerifiedPassword};
 use crate::content::Content;
-use crate::entry::{Entry, Found, Key, What};
+use crate::entry::{Entry, EntryKey, Found, What};
 use crate::load::{Loaded, Want, load};
-use crate::pages::Refusal;
+use crate::pages::RefusalPage;
 use crate::piped::Piped;
 use crate::work::{Effort, WorkSlot, Worked};
 use foldhash::fast::FixedState;
-use forebay_conn::Kind;
+use forebay_conn::JobKind;
 use forebay_metrics::{Activity, Local, Stopwatch};
 use std::hash::BuildHasher;
 use std::num::NonZero;
@@ -18,39 +18,39 @@ use std::sync::{Arc, OnceLock};
 const NO_CONTENT: u64 = u64::MAX;
 
 /// Work that may block.
-pub struct Job(pub(crate) Work);
+pub struct SiteJob(pub(crate) SiteWork);
 
-pub(crate) enum Work {
+pub(crate) enum SiteWork {
     /// Make the answer for a key, and the one it leads to. A refusal comes back as it is: the key
     /// is that of its page.
-    Load { content: Arc<Content>, key: Key, want: Want, refusal: Option<Box<Refusal>> },
+    Load { content: Arc<Content>, key: EntryKey, want: Want, refusal: Option<Box<RefusalPage>> },
     /// Make the variant that belongs in this place, of an answer or of the one it leads to.
     Compress { content: Arc<Content>, entry: Arc<Entry>, inner: Option<Arc<Entry>>, place: usize },
     /// Find out whether credentials are right.
     Verify { content: u64, verification: Box<Verification> },
     /// Do what a query asks for, and answer with the entry.
     Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: WorkSlot },
-    /// Have another server say whether a request may pass, by the rule of the site with this number: whoever
-    /// gets it asks, and it is never run.
+    /// Have another server say whether a request may pass, by the rule of the site with this number: the
+    /// handler that gets it asks, and it is never run.
     Ask { site: u32, rule: u16 },
     /// Read a part of a file that is about to be sent.
     Warm { entry: Arc<Entry>, variant: usize, offset: u64 },
 }
 
-/// What a [`Job`] brings back to [`Site::process`](crate::Site::process).
+/// What a [`SiteJob`] brings back to [`Site::process`](crate::Site::process).
 ///
 /// One pointer, because every hit passes by the place where it would be.
-pub struct Done(pub(crate) Box<Brought>);
+pub struct SiteJobDone(pub(crate) Box<JobOutput>);
 
-pub(crate) struct Brought {
+pub(crate) struct JobOutput {
     /// The content that the job was for, by number.
     pub(crate) content: u64,
     pub(crate) outcome: JobResult,
 }
 
-impl Done {
-    fn new(content: u64, outcome: JobResult) -> Done {
-        Done(Box::new(Brought { content, outcome }))
+impl SiteJobDone {
+    fn new(content: u64, outcome: JobResult) -> SiteJobDone {
+        SiteJobDone(Box::new(JobOutput { content, outcome }))
     }
 }
 
@@ -62,57 +62,57 @@ pub(crate) enum JobResult {
         entry: Arc<Entry>,
         inner: Option<Arc<Entry>>,
         piped: Option<Box<Piped>>,
-        refusal: Option<Box<Refusal>>,
+        refusal: Option<Box<RefusalPage>>,
     },
     /// What was found out about the credentials of the request.
-    Verified(Verified),
+    Verified(VerifiedPassword),
     /// What was done for the entry; `None` if there is not so much memory.
     Worked { entry: Arc<Entry>, worked: Option<Worked> },
     /// A part of a file is in memory.
     Warm,
 }
 
-impl Job {
+impl SiteJob {
     /// If another server is to be asked whether a request may pass: the site, and the number of its rule.
     pub fn asks(&self) -> Option<(u32, u16)> {
         match self.0 {
-            Work::Ask { site, rule } => Some((site, rule)),
+            SiteWork::Ask { site, rule } => Some((site, rule)),
             _ => None,
         }
     }
 }
 
-impl forebay_conn::Job for Job {
-    type Done = Done;
+impl forebay_conn::Job for SiteJob {
+    type Done = SiteJobDone;
 
-    fn run(self, _metrics: &Local, watch: &mut dyn Stopwatch) -> Done {
+    fn run(self, _metrics: &Local, watch: &mut dyn Stopwatch) -> SiteJobDone {
         match self.0 {
-            Work::Load { content, key, want, refusal } => {
+            SiteWork::Load { content, key, want, refusal } => {
                 let Loaded { entry, inner, piped } = load(&content, &key, want, watch);
                 let outcome = JobResult::Loaded { entry, inner, piped, refusal };
-                Done::new(content.number, outcome)
+                SiteJobDone::new(content.number, outcome)
             }
-            Work::Compress { content, entry, inner, place } => {
+            SiteWork::Compress { content, entry, inner, place } => {
                 compress(&content, inner.as_ref().unwrap_or(&entry), place, watch);
                 let outcome = JobResult::Loaded { entry, inner, piped: None, refusal: None };
-                Done::new(content.number, outcome)
+                SiteJobDone::new(content.number, outcome)
             }
-            Work::Verify { content, verification } => {
+            SiteWork::Verify { content, verification } => {
                 let verified = verification.run();
                 watch.lap(Activity::Compute);
-                Done::new(content, JobResult::Verified(verified))
+                SiteJobDone::new(content, JobResult::Verified(verified))
             }
-            Work::Perform { content, entry, effort, place } => {
+            SiteWork::Perform { content, entry, effort, place } => {
                 let worked = effort.make();
                 drop(place);
                 watch.lap(Activity::Compute);
-                Done::new(content, JobResult::Worked { entry, worked })
+                SiteJobDone::new(content, JobResult::Worked { entry, worked })
             }
-            Work::Ask { .. } => Done::new(NO_CONTENT, JobResult::Warm),
-            Work::Warm { entry, variant, offset } => {
+            SiteWork::Ask { .. } => SiteJobDone::new(NO_CONTENT, JobResult::Warm),
+            SiteWork::Warm { entry, variant, offset } => {
                 warm(&entry, variant, offset);
                 watch.lap(Activity::Load);
-                Done::new(NO_CONTENT, JobResult::Warm)
+                SiteJobDone::new(NO_CONTENT, JobResult::Warm)
             }
         }
     }
@@ -122,25 +122,29 @@ impl forebay_conn::Job for Job {
     fn lane(&self) -> u64 {
         let hasher = FixedState::default();
         match &self.0 {
-            Work::Load { key, .. } => hasher.hash_one(key),
-            Work::Compress { entry, inner, .. } => {
+            SiteWork::Load { key, .. } => hasher.hash_one(key),
+            SiteWork::Compress { entry, inner, .. } => {
                 let key = &inner.as_ref().unwrap_or(entry).key;
                 hasher.hash_one(("compress", key))
             }
-            Work::Verify { verification, .. } => verification.lane(),
-            Work::Perform { place, .. } => hasher.hash_one(("work", place.number())),
-            Work::Ask { site, rule } => hasher.hash_one(("ask", site, rule)),
-            Work::Warm { entry, .. } => hasher.hash_one(&entry.key),
+            SiteWork::Verify { verification, .. } => verification.lane(),
+            SiteWork::Perform { place, .. } => hasher.hash_one(("work", place.number())),
+            SiteWork::Ask { site, rule } => hasher.hash_one(("ask", site, rule)),
+            SiteWork::Warm { entry, .. } => hasher.hash_one(&entry.key),
         }
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> JobKind {
         match &self.0 {
-            Work::Compress { entry, inner, .. } if must_read(inner.as_ref().unwrap_or(entry)) => {
-                Kind::Blocks
+            SiteWork::Compress { entry, inner, .. }
+                if must_read(inner.as_ref().unwrap_or(entry)) =>
+            {
+                JobKind::Blocks
             }
-            Work::Compress { .. } | Work::Perform { .. } | Work::Verify { .. } => Kind::Computes,
-            Work::Load { .. } | Work::Ask { .. } | Work::Warm { .. } => Kind::Blocks,
+            SiteWork::Compress { .. } | SiteWork::Perform { .. } | SiteWork::Verify { .. } => {
+                JobKind::Computes
+            }
+            SiteWork::Load { .. } | SiteWork::Ask { .. } | SiteWork::Warm { .. } => JobKind::Blocks,
         }
     }
 }

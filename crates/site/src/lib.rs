@@ -4,12 +4,12 @@
 //! This is the process stage of a request's journey for static content. A [`Site`] belongs to one
 //! loop and answers from its own table without a lock, an allocation or a system call. What is not
 //! there is looked up in the cache that all loops share; what is not there either becomes a
-//! [`Job`] for a helper thread, which asks the file system. Watched directories tell when an
+//! [`SiteJob`] for a helper thread, which asks the file system. Watched directories tell when an
 //! answer is no longer true. Rules are applied when an entry is made, so that a hit pays nothing for
 //! them.
 //!
 //! ```text
-//!  Request ─► Site ─► front (by the path as sent) ─► store (by normalised path) ─► Job ─► look, load
+//!  Request ─► Site ─► front (by the path as sent) ─► store (by normalised path) ─► SiteJob ─► look, load
 //!               │         ▲ dead? look again             ▲ remove                   │ register,
 //!               ▼         └──────── Entry ───────────────┤                          ▼ then read
 //!       Reply or Body                                  watch ◄── inotify ◄── the file system
@@ -36,13 +36,13 @@
 //! It deliberately knows no connection and reads no configuration: settings arrive parsed.
 //!
 //! ```
-//! use forebay_conn::Now;
-//! use forebay_site::{Content, Settings, Site};
+//! use forebay_conn::TurnTime;
+//! use forebay_site::{Content, ContentSettings, Site};
 //! use std::sync::Arc;
 //!
-//! let settings = Settings::new(std::env::temp_dir());
+//! let settings = ContentSettings::new(std::env::temp_dir());
 //! let content = Content::open(settings, |notice| eprintln!("{notice}"))?;
-//! let now = Now { monotonic_ms: 1, unix_ms: 1_795_000_000_000 };
+//! let now = TurnTime { monotonic_ms: 1, unix_ms: 1_795_000_000_000 };
 //! let site = Site::new(Arc::clone(&content), Arc::default(), now, 4096);
 //! assert_eq!(content.figures().entries, 0);
 //! # drop(site);
@@ -95,12 +95,12 @@ mod work;
 pub use application::{Destination, Routed};
 pub use auth::{UsersError, users_errors};
 pub use body::Body;
-pub use content::{Content, Figures};
+pub use content::{CacheFigures, Content};
 pub use entry::Script;
 pub use hosts::host_of;
-pub use job::{Done, Job};
+pub use job::{SiteJob, SiteJobDone};
 pub use recode::Recoder;
 pub use root::root_directories;
 pub use route::route_of;
-pub use settings::{Files, Notice, OpenError, Settings, SiteSettings, ToHttps};
+pub use settings::{ContentSettings, FilesLocation, Notice, OpenError, SiteSettings, ToHttps};
 pub use site::Site;

@@ -16,7 +16,7 @@ const STYLE: &str = include_str!("listing.css");
 
 /// What a list looks like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct ListingFormat {
     /// JSON rather than a page.
     pub(crate) is_json: bool,
     pub(crate) order: SortOrder,
@@ -58,17 +58,17 @@ impl Column {
     }
 }
 
-impl Shape {
+impl ListingFormat {
     /// Shapes are numbered from 0 on.
     pub(crate) fn number(self) -> u8 {
         let SortOrder { by, is_descending } = self.order;
         by as u8 * 4 + u8::from(is_descending) * 2 + u8::from(self.is_json)
     }
 
-    pub(crate) fn of(number: u8) -> Option<Shape> {
+    pub(crate) fn of(number: u8) -> Option<ListingFormat> {
         let by = *Column::ALL.get(usize::from(number / 4))?;
         let (is_descending, is_json) = (number & 2 != 0, number & 1 != 0);
-        Some(Shape { is_json, order: SortOrder { by, is_descending } })
+        Some(ListingFormat { is_json, order: SortOrder { by, is_descending } })
     }
 }
 

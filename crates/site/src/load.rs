@@ -1,19 +1,19 @@
 //! Making one answer from the file system: what is at the path, how it is read, how long it holds.
 
-use crate::bake::{self, BodyAt, Common, WEAK_NS};
+use crate::bake::{self, BodyAt, CommonHead, WEAK_NS};
 use crate::compress::OnDemand;
 use crate::content::{AnswerBuilder, Content};
 use crate::disk::DiskFile;
-use crate::entry::{DEAD, Entry, Found, Key, Variant, What, is_unchanged};
+use crate::entry::{DEAD, Entry, EntryKey, Found, Variant, What, is_unchanged};
 use crate::fields::HeaderRuleSet;
-use crate::listing::{Listing, Shape};
-use crate::look::{Look, Lookup, Resolution, Seen};
+use crate::listing::{Listing, ListingFormat};
+use crate::look::{Look, Lookup, PathContents, Resolution};
 use crate::piped::Piped;
-use crate::read::Read;
+use crate::read::FileAt;
 use crate::vhost::VirtualHost;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
-use forebay_sys::file::{self, Failure, FileKind, Stamp};
+use forebay_sys::file::{self, FileKind, OpenFailure, Stamp};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const ATTEMPTS: u32 = 3;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
     /// What a list should look like.
-    pub(crate) shape: Shape,
+    pub(crate) shape: ListingFormat,
     /// The whole file, whatever it is: neither a part nor only its head, and without conditions.
     pub(crate) wants_all: bool,
     /// When it came, in the loops' milliseconds: the answer is to be as fresh as that.
@@ -48,14 +48,19 @@ pub(crate) struct Loaded {
 }
 
 /// The answer for `key`. May block.
-pub(crate) fn load(content: &Content, key: &Key, want: Want, watch: &mut dyn Stopwatch) -> Loaded {
+pub(crate) fn load(
+    content: &Content,
+    key: &EntryKey,
+    want: Want,
+    watch: &mut dyn Stopwatch,
+) -> Loaded {
     let mut piped = None;
     let entry = load_one(content, key, want, &mut piped, watch);
     let inner = match &entry.what {
         What::Alias(alias) => {
             let mut path = Vec::new();
             alias.push_key(|| want.shape, &mut path);
-            let key = Key { site: key.site, path: path.into() };
+            let key = EntryKey { site: key.site, path: path.into() };
             Some(load_one(content, &key, want, &mut piped, watch))
         }
         _ => None,
@@ -65,7 +70,7 @@ pub(crate) fn load(content: &Content, key: &Key, want: Want, watch: &mut dyn Sto
 
 fn load_one(
     content: &Content,
-    key: &Key,
+    key: &EntryKey,
     want: Want,
     piped: &mut Option<Box<Piped>>,
     watch: &mut dyn Stopwatch,
@@ -124,7 +129,7 @@ fn load_one(
     failed(key)
 }
 
-fn failed(key: &Key) -> Arc<Entry> {
+fn failed(key: &EntryKey) -> Arc<Entry> {
     let entry = Entry::new(key.clone(), What::Failed(503), Box::default());
     entry.kill();
     Arc::new(entry)
@@ -146,10 +151,10 @@ pub(crate) enum Trouble {
 impl From<&io::Error> for Trouble {
     fn from(error: &io::Error) -> Trouble {
         match file::failure(error) {
-            Failure::Nowhere => Trouble::Gone,
-            Failure::Denied => Trouble::Denied,
-            Failure::Shortage => Trouble::Failed(503),
-            Failure::Broken => Trouble::Failed(500),
+            OpenFailure::Nowhere => Trouble::Gone,
+            OpenFailure::Denied => Trouble::Denied,
+            OpenFailure::Shortage => Trouble::Failed(503),
+            OpenFailure::Broken => Trouble::Failed(500),
         }
     }
 }
@@ -175,7 +180,7 @@ struct Reader<'r> {
 
 impl Reader<'_> {
     /// What is at the path; `None` if it changed meanwhile.
-    fn make(&mut self, seen: Seen) -> Option<What> {
+    fn make(&mut self, seen: PathContents) -> Option<What> {
         let outcome = match seen.outcome {
             Resolution::Found => match self.found(&seen.files) {
                 Ok(found) => return Some(What::Found(found)),
@@ -198,7 +203,7 @@ impl Reader<'_> {
         let content_type = bake::content_type(&self.vhost.settings.types, path);
         let present: Vec<Coding> = files.iter().map(|(coding, ..)| *coding).collect();
         let on_demand = self.on_demand(&present, &content_type, stamp.size);
-        let common = Common {
+        let common = CommonHead {
             status: self.order.status,
             is_server_named: self.vhost.pages.is_server_named,
             cache_control: self.vhost.settings.cache_control.as_deref(),
@@ -235,7 +240,7 @@ impl Reader<'_> {
             false => ("text/html; charset=utf-8", listing.html()),
         };
         let on_demand = self.on_demand(&[], content_type, body.len() as u64);
-        let common = Common {
+        let common = CommonHead {
             status: 200,
             is_server_named: vhost.pages.is_server_named,
             cache_control: vhost.settings.cache_control.as_deref(),
@@ -270,7 +275,7 @@ impl Reader<'_> {
 
     fn variant(
         &mut self,
-        common: &Common<'_>,
+        common: &CommonHead<'_>,
         coding: Coding,
         path: &[u8],
         seen: &Stamp,
@@ -283,7 +288,7 @@ impl Reader<'_> {
             return self.on_disk(common, coding, file);
         }
         let Content { page_cache, memory_budget, .. } = self.content;
-        let Some(room) = memory_budget.take(seen.size) else {
+        let Some(reservation) = memory_budget.take(seen.size) else {
             self.is_crowded = true;
             return self.on_disk(common, coding, file);
         };
@@ -300,12 +305,12 @@ impl Reader<'_> {
         }
         let read = read.map_err(|error| Trouble::from(&error))?;
         match read.ok_or(Trouble::Changed)? {
-            Read::Memory { ready, start } => {
+            FileAt::Memory { ready, start } => {
                 (heads.ok, heads.layout.body_start) = (ready, start);
-                Ok(heads.variant(coding, seen, BodyAt::Memory(room)))
+                Ok(heads.variant(coding, seen, BodyAt::Memory(reservation)))
             }
-            Read::Pipe(filled) => {
-                self.piped = Some(Box::new(Piped { filled, _room: room }));
+            FileAt::Pipe(filled) => {
+                self.piped = Some(Box::new(Piped { filled, _reservation: reservation }));
                 Ok(heads.variant(coding, seen, BodyAt::Nowhere))
             }
         }
@@ -314,7 +319,7 @@ impl Reader<'_> {
     /// A file that is sent from the disk.
     fn on_disk(
         &mut self,
-        common: &Common<'_>,
+        common: &CommonHead<'_>,
         coding: Coding,
         file: OwnedFd,
     ) -> Result<Variant, Trouble> {

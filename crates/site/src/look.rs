@@ -1,14 +1,14 @@
 //! What is at a path, by rules and stamps alone: no file is read here.
 
 use crate::content::AnswerBuilder;
-use crate::entry::{Alias, Entry, Inner, InnerKind, Script, Variant, What};
-use crate::forms::{CODINGS, Expected};
+use crate::entry::{AliasKey, Entry, Inner, InnerKind, Script, Variant, What};
+use crate::forms::{CODINGS, ExpectedForms};
 use crate::guard::Guard;
-use crate::listing::Shape;
+use crate::listing::ListingFormat;
 use crate::load::Trouble;
-use crate::pages::Refusal;
+use crate::pages::RefusalPage;
 use crate::route;
-use crate::rules::{Candidate, Captures, Scripts};
+use crate::rules::{Captures, Scripts, TryFile};
 use crate::vhost::VirtualHost;
 use crate::watch::Way;
 use forebay_http::coding::Coding;
@@ -29,7 +29,7 @@ pub(crate) struct Lookup {
 }
 
 /// What is at a path.
-pub(crate) struct Seen {
+pub(crate) struct PathContents {
     pub(crate) outcome: Resolution,
     /// If a file was found: its path in the site, and those of its precompressed siblings.
     pub(crate) files: Vec<(Coding, Vec<u8>, Stamp)>,
@@ -42,7 +42,7 @@ pub(crate) struct Seen {
 pub(crate) enum Resolution {
     Found,
     /// Where other paths lead too.
-    Alias(Alias),
+    Alias(AliasKey),
     /// This directory, which lacks its slash.
     Slash(Vec<u8>),
     /// A directory without an index.
@@ -121,7 +121,11 @@ impl Lookup {
 
     /// The rules about clients for what was seen. None are for the page of an error, which is shown to
     /// clients that may see it.
-    pub(crate) fn guard(&self, vhost: &VirtualHost, seen: Option<&Seen>) -> Option<Box<Guard>> {
+    pub(crate) fn guard(
+        &self,
+        vhost: &VirtualHost,
+        seen: Option<&PathContents>,
+    ) -> Option<Box<Guard>> {
         if self.status != 200 {
             return None;
         }
@@ -132,16 +136,16 @@ impl Lookup {
     }
 
     /// What a list looks like.
-    pub(crate) fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> ListingFormat {
         match self.inner {
             Some(InnerKind::List(shape)) => shape,
-            _ => Shape::default(),
+            _ => ListingFormat::default(),
         }
     }
 
     fn alias(&self, kind: InnerKind, status: u16, path: &[u8]) -> Resolution {
         let (header_rules, path) = (self.header_rules.clone(), path.to_vec());
-        Resolution::Alias(Alias::new(&Inner { kind, status, header_rules, path }))
+        Resolution::Alias(AliasKey::new(&Inner { kind, status, header_rules, path }))
     }
 
     /// What is answered where no file is.
@@ -157,7 +161,7 @@ impl Lookup {
             // the page of an error is not there, so the error is shown without it
             _ if self.status != 200 => self.status,
             Resolution::Unlisted => {
-                let refusal = Refusal::new(404, UNLISTED);
+                let refusal = RefusalPage::new(404, UNLISTED);
                 return What::Page(Box::new(vhost.pages.page(&refusal, header_rules)));
             }
             Resolution::Missing | Resolution::Found | Resolution::Listed(_) => 404,
@@ -167,22 +171,24 @@ impl Lookup {
         match status {
             404 if header_rules.is_empty() => What::Missing,
             403 if header_rules.is_empty() => What::Denied,
-            status => What::Page(Box::new(vhost.pages.page(&Refusal::of(status), header_rules))),
+            status => {
+                What::Page(Box::new(vhost.pages.page(&RefusalPage::of(status), header_rules)))
+            }
         }
     }
 }
 
-impl Seen {
-    fn none(outcome: Resolution) -> Seen {
-        Seen { outcome, files: Vec::new(), places: Vec::new() }
+impl PathContents {
+    fn none(outcome: Resolution) -> PathContents {
+        PathContents { outcome, files: Vec::new(), places: Vec::new() }
     }
 
     /// A script that is there.
-    fn script(vhost: &VirtualHost, route: u32, name: &[u8], path_info: &[u8]) -> Seen {
+    fn script(vhost: &VirtualHost, route: u32, name: &[u8], path_info: &[u8]) -> PathContents {
         let file = vhost.file_in_alias(name);
         let script = Script { route, name: name.into(), path_info: path_info.into(), file };
         let outcome = Resolution::Script(script);
-        Seen { places: vec![name.to_vec()], ..Seen::none(outcome) }
+        PathContents { places: vec![name.to_vec()], ..PathContents::none(outcome) }
     }
 
     /// Whether this is what `entry` was made from.
@@ -209,7 +215,7 @@ impl Seen {
 struct StampAt {
     stamp: Stamp,
     /// Which of its precompressed forms may be there.
-    forms: Expected,
+    forms: ExpectedForms,
 }
 
 /// A look at the file system.
@@ -221,36 +227,36 @@ pub(crate) struct Look<'l, 'c> {
 }
 
 impl Look<'_, '_> {
-    pub(crate) fn see(mut self) -> Seen {
+    pub(crate) fn see(mut self) -> PathContents {
         let order = self.order;
         let seen = match order.inner {
             None => self.at_clients_path(),
             Some(InnerKind::File) => match self.at(&order.path) {
-                Seen {
+                PathContents {
                     outcome: Resolution::Slash(_) | Resolution::Listed(_) | Resolution::Unlisted,
                     ..
-                } => Seen::none(Resolution::Missing),
+                } => PathContents::none(Resolution::Missing),
                 // never its source
-                Seen { outcome: Resolution::Found, files, .. }
+                PathContents { outcome: Resolution::Found, files, .. }
                     if files.first().is_some_and(|(_, file, _)| self.is_source(file)) =>
                 {
-                    Seen::none(Resolution::Missing)
+                    PathContents::none(Resolution::Missing)
                 }
                 seen => seen,
             },
-            Some(InnerKind::List(_)) => Seen::none(Resolution::Listed(order.path.clone())),
+            Some(InnerKind::List(_)) => PathContents::none(Resolution::Listed(order.path.clone())),
         };
-        let Seen { outcome, files, places } = seen;
+        let PathContents { outcome, files, places } = seen;
         let outcome = match outcome {
             Resolution::Listed(path) if order.inner.is_none() => {
-                order.alias(InnerKind::List(Shape::default()), 200, &path)
+                order.alias(InnerKind::List(ListingFormat::default()), 200, &path)
             }
             outcome => order.instead(self.vhost, outcome),
         };
-        Seen { outcome, files, places }
+        PathContents { outcome, files, places }
     }
 
-    fn at_clients_path(&mut self) -> Seen {
+    fn at_clients_path(&mut self) -> PathContents {
         let order = self.order;
         let rewritten = route::rewrite(&self.vhost.settings, &order.path);
         let path = rewritten.as_deref().unwrap_or(&order.path);
@@ -260,7 +266,7 @@ impl Look<'_, '_> {
         }
         let (found_at, seen) = match self.vhost.settings.candidates(&order.path) {
             [] if !route::is_servable(&self.vhost.settings, path) => {
-                (path.to_vec(), Seen::none(Resolution::Missing))
+                (path.to_vec(), PathContents::none(Resolution::Missing))
             }
             [] => (path.to_vec(), self.at(path)),
             candidates => self.try_files(candidates, path),
@@ -271,7 +277,7 @@ impl Look<'_, '_> {
         }
         let mut seen = match seen.outcome {
             Resolution::Found if found_at != order.path => {
-                Seen::none(order.alias(InnerKind::File, 200, &found_at))
+                PathContents::none(order.alias(InnerKind::File, 200, &found_at))
             }
             _ => seen,
         };
@@ -300,37 +306,37 @@ impl Look<'_, '_> {
     }
 
     /// The script that a path names, if its application runs scripts: run, or missing.
-    fn at_script(&mut self, path: &[u8]) -> Option<Seen> {
+    fn at_script(&mut self, path: &[u8]) -> Option<PathContents> {
         let vhost = self.vhost;
         let (route, scripts) = self.scripts_of(path)?;
         let (name, info) = scripts.ending.split(path)?;
         let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
         let (name, info) = (name.to_vec(), info.to_vec());
         if !route::is_servable(&vhost.settings, &name) {
-            return Some(Seen::none(Resolution::Missing));
+            return Some(PathContents::none(Resolution::Missing));
         }
         match self.look_at(&name, false) {
             Ok(at) if at.stamp.kind == FileKind::Regular => {
-                Some(Seen::script(vhost, route, &name, &info))
+                Some(PathContents::script(vhost, route, &name, &info))
             }
             // a directory may have such a name
             Ok(at) if at.stamp.kind == FileKind::Directory => None,
             Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {
                 let fallback = fallback.and_then(|fallback| self.run(route, &fallback));
-                Some(fallback.unwrap_or(Seen::none(Resolution::Missing)))
+                Some(fallback.unwrap_or(PathContents::none(Resolution::Missing)))
             }
-            Err(trouble) => Some(Seen::none(Resolution::of(&trouble))),
+            Err(trouble) => Some(PathContents::none(Resolution::of(&trouble))),
         }
     }
 
     /// The script that answers instead of what was seen, because that is the script itself, or nothing.
-    fn instead_of(&mut self, seen: &Seen, path: &[u8]) -> Option<Seen> {
+    fn instead_of(&mut self, seen: &PathContents, path: &[u8]) -> Option<PathContents> {
         if let (Resolution::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
             if let Some((route, _)) = self.scripts_of(file).filter(|_| self.is_script(file)) {
-                return Some(Seen::script(self.vhost, route, file, b""));
+                return Some(PathContents::script(self.vhost, route, file, b""));
             }
             // no application runs it here, and no client is to read it
-            return self.is_source(file).then(|| Seen::none(Resolution::Missing));
+            return self.is_source(file).then(|| PathContents::none(Resolution::Missing));
         }
         if !matches!(seen.outcome, Resolution::Missing | Resolution::Unlisted) {
             return None;
@@ -342,19 +348,19 @@ impl Look<'_, '_> {
     }
 
     /// A script that is run if it is there.
-    fn run(&mut self, route: u32, name: &[u8]) -> Option<Seen> {
+    fn run(&mut self, route: u32, name: &[u8]) -> Option<PathContents> {
         let is_there = self.look_at(name, false).is_ok_and(|at| at.stamp.kind == FileKind::Regular);
         (is_there && route::is_servable(&self.vhost.settings, name))
-            .then(|| Seen::script(self.vhost, route, name, b""))
+            .then(|| PathContents::script(self.vhost, route, name, b""))
     }
 
     /// The first of the candidates that is there, and its path.
-    fn try_files(&mut self, candidates: &[Candidate], path: &[u8]) -> (Vec<u8>, Seen) {
+    fn try_files(&mut self, candidates: &[TryFile], path: &[u8]) -> (Vec<u8>, PathContents) {
         for candidate in candidates {
             let template = match candidate {
-                Candidate::Path(template) => template,
-                Candidate::Status(status) => {
-                    return (path.to_vec(), Seen::none(Resolution::Refused(*status)));
+                TryFile::Path(template) => template,
+                TryFile::Status(status) => {
+                    return (path.to_vec(), PathContents::none(Resolution::Refused(*status)));
                 }
             };
             let at = route::file_path(template, path, &Captures::default());
@@ -367,16 +373,16 @@ impl Look<'_, '_> {
                 Resolution::Missing | Resolution::Unlisted | Resolution::Slash(_) => {}
                 // links on its page are meant for the address with the slash
                 Resolution::Found | Resolution::Listed(_) if is_with_slash(&at, path) => {
-                    return (path.to_vec(), Seen::none(Resolution::Slash(path.to_vec())));
+                    return (path.to_vec(), PathContents::none(Resolution::Slash(path.to_vec())));
                 }
                 _ => return (at, seen),
             }
         }
-        (path.to_vec(), Seen::none(Resolution::Missing))
+        (path.to_vec(), PathContents::none(Resolution::Missing))
     }
 
     /// What is at a path of the site.
-    fn at(&mut self, path: &[u8]) -> Seen {
+    fn at(&mut self, path: &[u8]) -> PathContents {
         if path.ends_with(b"/") {
             return self.at_directory(path);
         }
@@ -385,15 +391,15 @@ impl Look<'_, '_> {
                 self.with_forms(path, stamp, forms)
             }
             Ok(at) if at.stamp.kind == FileKind::Directory => {
-                Seen::none(Resolution::Slash(path.to_vec()))
+                PathContents::none(Resolution::Slash(path.to_vec()))
             }
             // Devices, FIFOs and sockets are as good as not there.
-            Ok(_) => Seen::none(Resolution::Missing),
-            Err(trouble) => Seen::none(Resolution::of(&trouble)),
+            Ok(_) => PathContents::none(Resolution::Missing),
+            Err(trouble) => PathContents::none(Resolution::of(&trouble)),
         }
     }
 
-    fn at_directory(&mut self, path: &[u8]) -> Seen {
+    fn at_directory(&mut self, path: &[u8]) -> PathContents {
         let vhost = self.vhost;
         for index in &vhost.settings.index {
             let file = [path, index.as_bytes()].concat();
@@ -402,12 +408,12 @@ impl Look<'_, '_> {
                     return self.with_forms(&file, stamp, forms);
                 }
                 Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {}
-                Err(trouble) => return Seen::none(Resolution::of(&trouble)),
+                Err(trouble) => return PathContents::none(Resolution::of(&trouble)),
             }
         }
         let is_there =
             self.look_at(path, false).is_ok_and(|at| at.stamp.kind == FileKind::Directory);
-        Seen::none(match is_there {
+        PathContents::none(match is_there {
             true if vhost.settings.lists(path) => Resolution::Listed(path.to_vec()),
             true => Resolution::Unlisted,
             false => Resolution::Missing,
@@ -420,7 +426,7 @@ impl Look<'_, '_> {
         if let Some(unread) = unread {
             self.builder.read(path, &unread);
         }
-        let forms = forms.unwrap_or(Expected::Any);
+        let forms = forms.unwrap_or(ExpectedForms::Any);
         if let Some(stamp) = stamp {
             self.watch.lap(Activity::Open);
             return Ok(StampAt { stamp, forms });
@@ -435,7 +441,7 @@ impl Look<'_, '_> {
 
     /// A file was found; looks for its precompressed forms where they are to be expected. A form that
     /// is protected better than its file does not stand for it.
-    fn with_forms(&mut self, path: &[u8], stamp: Stamp, forms: Expected) -> Seen {
+    fn with_forms(&mut self, path: &[u8], stamp: Stamp, forms: ExpectedForms) -> PathContents {
         let mut files = vec![(Coding::Identity, path.to_vec(), stamp)];
         if self.vhost.settings.precompressed {
             for coding in CODINGS.into_iter().filter(|coding| forms.is(*coding)) {
@@ -452,7 +458,7 @@ impl Look<'_, '_> {
                 }
             }
         }
-        Seen { files, ..Seen::none(Resolution::Found) }
+        PathContents { files, ..PathContents::none(Resolution::Found) }
     }
 }
 

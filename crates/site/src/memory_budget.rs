@@ -25,7 +25,7 @@ struct BudgetUse {
     spare: Spare,
 }
 
-/// Room for one body, which is given back when this is dropped.
+/// A reservation for one body, which is given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryReservation {
     count: Arc<BudgetUse>,
@@ -39,7 +39,7 @@ impl MemoryBudget {
         MemoryBudget(Arc::new(BudgetUse { most_bytes, bytes, refused, spare }))
     }
 
-    /// Room for a body; `None` if so much is not left.
+    /// Reserves memory for a body; `None` if so much is not left.
     pub(crate) fn take(&self, bytes: u64) -> Option<MemoryReservation> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= self.0.most_bytes);
         if self.0.bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!((memory_budget.bytes(), memory_budget.refused()), (100, 2));
         drop(first);
         assert!(memory_budget.take(61).is_none());
-        assert_eq!(memory_budget.take(60).map(|room| room.bytes), Some(60));
+        assert_eq!(memory_budget.take(60).map(|reservation| reservation.bytes), Some(60));
         drop(second);
         assert_eq!((memory_budget.bytes(), memory_budget.refused()), (0, 3));
     }

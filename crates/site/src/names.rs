@@ -8,7 +8,7 @@
 
 use crate::forms;
 use crate::route;
-use crate::rules::{Candidate, Rewrite, Route, Template, TemplatePart};
+use crate::rules::{Rewrite, Route, Template, TemplatePart, TryFile};
 use crate::settings::SiteSettings;
 use crate::vhost::inside;
 use std::ffi::OsStr;
@@ -16,14 +16,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Beneath which path of the site, and where on the disk, without links.
-pub(crate) type Directory<'p> = (&'p [u8], PathBuf);
+pub(crate) type MountedDirectory<'p> = (&'p [u8], PathBuf);
 
 /// The path itself, and every other that is answered with the file there. `directories` are those of the
 /// site, the ones beneath longer paths first. Rules with regular expressions cannot be followed
 /// backwards.
 pub(crate) fn names(
     site: &SiteSettings,
-    directories: &[Directory<'_>],
+    directories: &[MountedDirectory<'_>],
     path: &[u8],
 ) -> Vec<Vec<u8>> {
     let mut names = of_file(site, directories, path);
@@ -32,9 +32,9 @@ pub(crate) fn names(
         let templates =
             site.try_files.candidates().iter().filter_map(|candidate| match candidate {
                 // it only leads to the address with the slash
-                Candidate::Path(template) if template.as_str() == "$path/" => None,
-                Candidate::Path(template) => Some(template),
-                Candidate::Status(_) => None,
+                TryFile::Path(template) if template.as_str() == "$path/" => None,
+                TryFile::Path(template) => Some(template),
+                TryFile::Status(_) => None,
             });
         templates.flat_map(|template| leading_to(template, name)).collect()
     });
@@ -50,7 +50,7 @@ pub(crate) fn names(
 /// the site have either.
 pub(crate) fn of_file(
     site: &SiteSettings,
-    directories: &[Directory<'_>],
+    directories: &[MountedDirectory<'_>],
     path: &[u8],
 ) -> Vec<Vec<u8>> {
     let mut names = vec![path.to_vec()];
@@ -74,13 +74,13 @@ fn add(names: &mut Vec<Vec<u8>>, more: impl Fn(&[u8]) -> Vec<Vec<u8>>) {
 
 /// The paths of the same file where directories of the site lie within one another. Links within them
 /// are not looked through.
-fn elsewhere(directories: &[Directory<'_>], name: &[u8]) -> Vec<Vec<u8>> {
+fn elsewhere(directories: &[MountedDirectory<'_>], name: &[u8]) -> Vec<Vec<u8>> {
     let mut mounts = directories.iter();
     let found = mounts.find_map(|(beneath, directory)| Some((directory, inside(beneath, name)?)));
     let Some((directory, inside)) = found else { return Vec::new() };
     let file = directory.join(OsStr::from_bytes(inside));
     let slash: &[u8] = if name.ends_with(b"/") { b"/" } else { b"" };
-    let path = |(beneath, directory): &Directory<'_>| {
+    let path = |(beneath, directory): &MountedDirectory<'_>| {
         let below = file.strip_prefix(directory).ok()?.as_os_str().as_bytes();
         let end = if below.is_empty() { b"" } else { slash };
         Some([beneath, b"/".as_slice(), below, end].concat())
@@ -180,7 +180,7 @@ fn captured<'n>(parts: &[TemplatePart], name: &'n [u8]) -> Option<Vec<(u8, &'n [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Ending, Pattern, Scope, Scripts, TryFiles};
+    use crate::rules::{Pattern, Scope, ScriptSuffix, Scripts, TryFiles};
 
     fn rewrite(from: &str, to: &str) -> Rewrite {
         Rewrite::new(Pattern::parse(from).unwrap(), Template::parse(to).unwrap()).unwrap()
@@ -192,7 +192,12 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_with(site: &SiteSettings, directories: &[Directory<'_>], path: &str, others: &[&str]) {
+    fn check_with(
+        site: &SiteSettings,
+        directories: &[MountedDirectory<'_>],
+        path: &str,
+        others: &[&str],
+    ) {
         let names = names(site, directories, path.as_bytes());
         let names: Vec<_> = names.iter().map(|name| std::str::from_utf8(name).unwrap()).collect();
         assert_eq!((names[0], &names[1..]), (path, others));
@@ -208,7 +213,7 @@ mod tests {
         site.precompressed = false;
         check(&site, "/index.html.gz", &[]);
         let scripts = Scripts {
-            ending: Ending::parse(".php").unwrap(),
+            ending: ScriptSuffix::parse(".php").unwrap(),
             index: "index.php".into(),
             fallback: None,
         };

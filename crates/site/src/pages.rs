@@ -1,7 +1,7 @@
 //! Small pages for answers without content: errors and redirects.
 
 use crate::bake::length_line;
-use crate::fields::{Fields, HeaderRuleSet};
+use crate::fields::{AnswerFields, HeaderRuleSet};
 use forebay_conn::Reply;
 use forebay_http::status;
 use std::io::Write;
@@ -16,31 +16,31 @@ const STYLE: &str = include_str!("page.css");
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
 /// Name and value.
-pub(crate) type Field = (&'static str, Vec<u8>);
+pub(crate) type PageField = (&'static str, Vec<u8>);
 
 /// An answer instead of the one that was asked for, with a few words for the client.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct RefusalPage {
     pub(crate) status: u16,
     pub(crate) text: &'static str,
     /// Fields that belong to it.
-    pub(crate) fields: Vec<Field>,
+    pub(crate) fields: Vec<PageField>,
 }
 
-impl Refusal {
+impl RefusalPage {
     /// With the fields that its status always needs.
-    pub(crate) fn new(status: u16, text: &'static str) -> Refusal {
+    pub(crate) fn new(status: u16, text: &'static str) -> RefusalPage {
         let mut fields = Vec::new();
         match status {
             405 => fields.push(("Allow", ALLOWED.to_vec())),
             406 => fields.push(("Vary", b"Accept-Encoding".to_vec())),
             _ => {}
         }
-        Refusal { status, text, fields }
+        RefusalPage { status, text, fields }
     }
 
     /// Nothing is known but the status.
-    pub(crate) fn of(status: u16) -> Refusal {
+    pub(crate) fn of(status: u16) -> RefusalPage {
         let text = match status {
             404 => "There is nothing at this address",
             403 => "This file may not be read",
@@ -50,7 +50,7 @@ impl Refusal {
             400..500 => "The request cannot be answered",
             _ => "The server cannot answer at the moment",
         };
-        Refusal::new(status, text)
+        RefusalPage::new(status, text)
     }
 }
 
@@ -112,7 +112,8 @@ pub(crate) fn status_line(status: u16) -> Vec<u8> {
 
 impl Pages {
     pub(crate) fn new(is_server_named: bool) -> Pages {
-        let page = |status| page(is_server_named, &Refusal::of(status), HeaderRuleSet::default());
+        let page =
+            |status| page(is_server_named, &RefusalPage::of(status), HeaderRuleSet::default());
         Pages {
             is_server_named,
             missing: page(404),
@@ -140,7 +141,7 @@ impl Pages {
             429 => self.limited.write(reply),
             403 => self.denied.write(reply),
             404 => self.missing.write(reply),
-            status => self.refuse(&Refusal::of(status), HeaderRuleSet::default(), reply),
+            status => self.refuse(&RefusalPage::of(status), HeaderRuleSet::default(), reply),
         }
     }
 
@@ -154,7 +155,7 @@ impl Pages {
     /// Any error.
     pub(crate) fn refuse<B>(
         &self,
-        refusal: &Refusal,
+        refusal: &RefusalPage,
         header_rules: HeaderRuleSet<'_>,
         reply: &mut Reply<'_, B>,
     ) {
@@ -162,14 +163,14 @@ impl Pages {
     }
 
     /// The page of any error, to be kept.
-    pub(crate) fn page(&self, refusal: &Refusal, header_rules: HeaderRuleSet<'_>) -> Page {
+    pub(crate) fn page(&self, refusal: &RefusalPage, header_rules: HeaderRuleSet<'_>) -> Page {
         page(self.is_server_named, refusal, header_rules)
     }
 
     /// The page of an error with a body of the site's own.
     pub(crate) fn page_of(
         &self,
-        refusal: &Refusal,
+        refusal: &RefusalPage,
         content_type: &str,
         body: Vec<u8>,
         header_rules: HeaderRuleSet<'_>,
@@ -204,7 +205,7 @@ impl Pages {
 fn html_head(
     is_server_named: bool,
     status: u16,
-    more: &[Field],
+    more: &[PageField],
     header_rules: HeaderRuleSet<'_>,
 ) -> Vec<u8> {
     typed_head(is_server_named, status, "text/html; charset=utf-8", more, header_rules)
@@ -214,11 +215,11 @@ fn typed_head(
     is_server_named: bool,
     status: u16,
     content_type: &str,
-    more: &[Field],
+    more: &[PageField],
     header_rules: HeaderRuleSet<'_>,
 ) -> Vec<u8> {
     let mut head = status_line(status);
-    let mut fields = Fields::default();
+    let mut fields = AnswerFields::default();
     fields.push("Content-Type", content_type.as_bytes());
     server(is_server_named, &mut fields);
     more.iter().for_each(|(name, value)| fields.push(name, value.as_slice()));
@@ -231,14 +232,14 @@ fn typed_head(
 }
 
 /// Names the server, if it is to be named.
-pub(crate) fn server(is_named: bool, fields: &mut Fields<'_>) {
+pub(crate) fn server(is_named: bool, fields: &mut AnswerFields<'_>) {
     if is_named {
         fields.push("Server", b"Forebay".as_slice());
     }
 }
 
-fn page(is_server_named: bool, refusal: &Refusal, header_rules: HeaderRuleSet<'_>) -> Page {
-    let Refusal { status, text, fields } = refusal;
+fn page(is_server_named: bool, refusal: &RefusalPage, header_rules: HeaderRuleSet<'_>) -> Page {
+    let RefusalPage { status, text, fields } = refusal;
     let body = body(*status, text);
     let mut head = html_head(is_server_named, *status, fields, header_rules);
     length_line(&mut head, body.len() as u64);
@@ -247,7 +248,7 @@ fn page(is_server_named: bool, refusal: &Refusal, header_rules: HeaderRuleSet<'_
 
 fn options(is_server_named: bool, header_rules: HeaderRuleSet<'_>) -> Vec<u8> {
     let mut head = status_line(204);
-    let mut fields = Fields::default();
+    let mut fields = AnswerFields::default();
     server(is_server_named, &mut fields);
     fields.apply(header_rules, None);
     fields.push("Allow", ALLOWED);
@@ -263,7 +264,7 @@ mod tests {
     #[test]
     fn a_page_is_for_phones_and_for_the_dark() {
         for status in [400, 401, 403, 404, 405, 416, 421, 429, 500, 503] {
-            let page = page(true, &Refusal::of(status), HeaderRuleSet::default());
+            let page = page(true, &RefusalPage::of(status), HeaderRuleSet::default());
             let text = String::from_utf8(page.body.clone()).unwrap();
             assert!(page.bytes() < 1400, "{} bytes", page.bytes());
             let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in {text}"));

@@ -6,7 +6,7 @@
 //! is empty it serves the next one; a client that leaves takes it along.
 //!
 //! There are only so many pipes, because each costs two descriptors; and they hold only so many bytes,
-//! empty or not, because the kernel counts that against what all programs of a user may have. Who finds
+//! empty or not, because the kernel counts that against what all programs of a user may have. A job that finds
 //! none left reads into memory.
 
 use crate::memory_budget::MemoryReservation;
@@ -40,7 +40,7 @@ struct PipesState {
 
 /// A pipe with bytes that were not taken yet.
 #[derive(Debug)]
-pub(crate) struct Filled {
+pub(crate) struct FilledPipe {
     /// There until it is dropped.
     pipe: Option<Pipe>,
     left: u64,
@@ -50,9 +50,9 @@ pub(crate) struct Filled {
 /// The body of one answer, and its part of the budget.
 #[derive(Debug)]
 pub(crate) struct Piped {
-    pub(crate) filled: Filled,
+    pub(crate) filled: FilledPipe,
     /// Given back with the pipe.
-    pub(crate) _room: MemoryReservation,
+    pub(crate) _reservation: MemoryReservation,
 }
 
 impl Pipes {
@@ -72,12 +72,12 @@ impl Pipes {
     /// A pipe with all of a file, if that has so many bytes. It is to be read around the page cache
     /// ([`read_around`](forebay_sys::pages::read_around)). `None` if there is no pipe for so much left,
     /// or the file cannot be read that way. May block.
-    pub(crate) fn fill(&self, file: BorrowedFd<'_>, size: usize) -> Option<Filled> {
+    pub(crate) fn fill(&self, file: BorrowedFd<'_>, size: usize) -> Option<FilledPipe> {
         let pipe = self.0.take(size.next_multiple_of(AROUND_BYTES))?;
         let count = pipe.fill(file, size);
         let is_whole = count.is_ok_and(|count| count == size);
         // with bytes left it is not used again
-        let filled = Filled { pipe: Some(pipe), left: size as u64, pipes: Arc::clone(&self.0) };
+        let filled = FilledPipe { pipe: Some(pipe), left: size as u64, pipes: Arc::clone(&self.0) };
         is_whole.then_some(filled)
     }
 }
@@ -91,22 +91,22 @@ impl PipePool {
     /// An empty pipe that can hold so many bytes.
     fn take(&self, bytes: usize) -> Option<Pipe> {
         let mut state = self.state();
-        let fits = |pipe: &Pipe| pipe.room() >= bytes;
+        let fits = |pipe: &Pipe| pipe.capacity() >= bytes;
         if let Some(at) = state.spare.iter().rposition(fits) {
             return Some(state.spare.swap_remove(at));
         }
         // what the kernel makes of it, with pages of 4 KiB
-        let room = bytes.next_power_of_two().max(1 << 16);
+        let capacity = bytes.next_power_of_two().max(1 << 16);
         // smaller ones make room for it
-        while !state.has_room(room) {
+        while !state.has_room(capacity) {
             state.close_spare().then_some(())?;
         }
         state.open += 1;
-        state.bytes += room;
+        state.bytes += capacity;
         drop(state);
         let made = Pipe::new(bytes).ok().filter(fits);
         let mut state = self.state();
-        state.bytes = state.bytes - room + made.as_ref().map_or(0, Pipe::room);
+        state.bytes = state.bytes - capacity + made.as_ref().map_or(0, Pipe::capacity);
         state.open -= usize::from(made.is_none());
         made
     }
@@ -125,11 +125,11 @@ impl PipesState {
 
     fn closed(&mut self, pipe: &Pipe) {
         self.open -= 1;
-        self.bytes -= pipe.room();
+        self.bytes -= pipe.capacity();
     }
 }
 
-impl Filled {
+impl FilledPipe {
     /// So many bytes were sent.
     pub(crate) fn taken(&mut self, count: u64) {
         self.left = self.left.saturating_sub(count);
@@ -141,7 +141,7 @@ impl Filled {
     }
 }
 
-impl Drop for Filled {
+impl Drop for FilledPipe {
     fn drop(&mut self) {
         let Some(pipe) = self.pipe.take() else { return };
         let mut state = self.pipes.state();
@@ -156,9 +156,9 @@ impl Drop for Filled {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::{Body, Source};
+    use crate::body::{Body, BodySource};
     use crate::front::Front;
-    use forebay_conn::handler::body::Read;
+    use forebay_conn::handler::body::BodyRead;
     use forebay_http::range::Range;
     use std::os::fd::OwnedFd;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -174,7 +174,7 @@ mod tests {
         file
     }
 
-    fn read(filled: &mut Filled, bytes: u64) {
+    fn read(filled: &mut FilledPipe, bytes: u64) {
         let pipe = filled.end().unwrap().try_clone_to_owned().unwrap();
         let mut pipe = std::fs::File::from(pipe);
         std::io::Read::read_exact(&mut pipe, &mut vec![0; bytes as usize]).unwrap();
@@ -199,15 +199,15 @@ mod tests {
         let memory_budget = crate::memory_budget::MemoryBudget::new(1 << 20);
         for most in [1000, 50_000, 60_000] {
             let filled = pipes.fill(file.as_fd(), 50_000).unwrap();
-            let piped = Piped { filled, _room: memory_budget.take(50_000).unwrap() };
+            let piped = Piped { filled, _reservation: memory_budget.take(50_000).unwrap() };
             let range = Range { start: 0, len: 50_000 };
-            let mut body = Body::run(Source::Piped(Box::new(piped)), 0, range);
-            let (front, mut room, mut read) = (Front::new(4), vec![0; most], 0);
-            while let Read::Bytes(count) = body.read(&front, &mut room) {
-                assert!(count > 0 && room[..count].iter().all(|byte| *byte == 7));
+            let mut body = Body::run(BodySource::Piped(Box::new(piped)), 0, range);
+            let (front, mut buffer, mut read) = (Front::new(4), vec![0; most], 0);
+            while let BodyRead::Bytes(count) = body.read(&front, &mut buffer) {
+                assert!(count > 0 && buffer[..count].iter().all(|byte| *byte == 7));
                 read += count;
             }
-            assert_eq!((read, body.read(&front, &mut room)), (50_000, Read::End));
+            assert_eq!((read, body.read(&front, &mut buffer)), (50_000, BodyRead::End));
             drop(body);
             assert_eq!(pipes.0.state().spare.len(), 1, "it is empty");
         }

@@ -13,7 +13,7 @@
 //! process that owns the file (cachestat), or begins to read what is not there (`RWF_NOWAIT`). That is
 //! why it is sampled; where the kernel tells, what is there is taken from there.
 
-use crate::piped::{Filled, Pipes};
+use crate::piped::{FilledPipe, Pipes};
 use crate::spare::Spare;
 use foldhash::fast::FixedState;
 use forebay_sys::file::Stamp;
@@ -59,7 +59,7 @@ pub(crate) struct PageCache {
 
 /// Where a file is now.
 #[derive(Debug)]
-pub(crate) enum Read {
+pub(crate) enum FileAt {
     /// Here; something may follow it.
     Memory {
         /// The head and the file.
@@ -68,7 +68,7 @@ pub(crate) enum Read {
         start: usize,
     },
     /// On its way to one client.
-    Pipe(Filled),
+    Pipe(FilledPipe),
 }
 
 /// How a file is to be read.
@@ -143,20 +143,20 @@ impl PageCache {
         head: &[u8],
         spare: &Spare,
         pipes: Option<&Pipes>,
-    ) -> io::Result<Option<Read>> {
+    ) -> io::Result<Option<FileAt>> {
         let size = usize::try_from(stamp.size).unwrap_or(usize::MAX);
         if size < LEAST_BYTES {
             let mut ready = Vec::with_capacity(head.len() + size);
             ready.extend_from_slice(head);
             let is_whole = read_on(file, &mut ready, head.len(), size)?;
-            return Ok(is_whole.then_some(Read::Memory { ready, start: head.len() }));
+            return Ok(is_whole.then_some(FileAt::Memory { ready, start: head.len() }));
         }
         let way = self.way(stamp);
         let is_around = way == Way::Around
             && !pages::is_known_resident(file.as_fd(), 0, stamp.size)
             && pages::read_around(file.as_fd(), true).is_ok();
         if is_around && let Some(filled) = pipes.and_then(|pipes| pipes.fill(file.as_fd(), size)) {
-            return Ok(Some(Read::Pipe(filled)));
+            return Ok(Some(FileAt::Pipe(filled)));
         }
         let blocks = size.next_multiple_of(AROUND_BYTES);
         // of few different lengths, so that one piece of memory is as good as another
@@ -185,7 +185,7 @@ impl PageCache {
         let is_whole = read_on(file, &mut ready, start, size)?;
         // full, it need not be made smaller to be kept, which would leave crumbs of memory all over
         ready.resize(ready.capacity(), 0);
-        Ok(is_whole.then_some(Read::Memory { ready, start }))
+        Ok(is_whole.then_some(FileAt::Memory { ready, start }))
     }
 }
 
@@ -284,8 +284,8 @@ mod tests {
                 let read = |stamp: &Stamp| {
                     let read = cache.read(&file, stamp, b"head", &spare, None).unwrap();
                     read.map(|read| match read {
-                        Read::Memory { ready, start } => (ready, start),
-                        Read::Pipe(_) => panic!("there are no pipes"),
+                        FileAt::Memory { ready, start } => (ready, start),
+                        FileAt::Pipe(_) => panic!("there are no pipes"),
                     })
                 };
                 let (bytes, start) = read(&stamp).unwrap();

@@ -191,7 +191,7 @@ impl Recoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_http::head::{Limits, Lines, Parsed};
+    use forebay_http::head::{HeadLimits, Lines, ParsedHead};
     use std::io::Read;
 
     const ALL: [Coding; 3] = [Coding::Br, Coding::Zstd, Coding::Gzip];
@@ -205,8 +205,8 @@ mod tests {
     ) -> (Option<Coding>, String) {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{accept}\r\n");
         let mut lines = Lines::new();
-        let Ok(Parsed::Complete(head)) =
-            Head::parse(text.as_bytes(), &mut lines, &Limits::default())
+        let Ok(ParsedHead::Complete(head)) =
+            Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default())
         else {
             panic!("{text:?}");
         };

@@ -1,16 +1,16 @@
 //! The answers that are not what was asked for: errors, and what a site says of itself.
 
-use crate::answer::Answer;
+use crate::answer::AnswerParts;
 use crate::bake::length_line;
-use crate::body::{Body, Source};
-use crate::entry::{Entry, Inner, InnerKind, Key, KeyRef};
-use crate::fields::Fields;
+use crate::body::{Body, BodySource};
+use crate::entry::{Entry, EntryKey, Inner, InnerKind, KeyRef};
+use crate::fields::AnswerFields;
 use crate::guard::Guard;
-use crate::job::{Job, Work};
+use crate::job::{SiteJob, SiteWork};
 use crate::load::Want;
-use crate::pages::{Refusal, server, status_line};
+use crate::pages::{RefusalPage, server, status_line};
 use crate::site::Site;
-use forebay_conn::{Outcome, Reply, Request};
+use forebay_conn::{ProcessOutcome, Reply, Request};
 use forebay_http::head::Method;
 use forebay_http::path::PathError;
 use forebay_metrics::Counter;
@@ -20,14 +20,14 @@ impl Site {
     /// See [`Process::refuse`](forebay_conn::Process::refuse).
     pub fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
         self.credentials.has_passed = false;
-        self.content.pages.refuse(&Refusal::new(status, reason), Default::default(), reply);
+        self.content.pages.refuse(&RefusalPage::new(status, reason), Default::default(), reply);
     }
 
     /// Answers with a short text that is for this request alone, whatever is at its path.
     #[cold]
     pub fn tell(&mut self, text: &str, reply: &mut Reply<'_, Body>) {
         self.credentials.has_passed = false;
-        let mut fields = Fields::default();
+        let mut fields = AnswerFields::default();
         fields.push("Content-Type", b"application/octet-stream".as_slice());
         fields.push("Cache-Control", b"no-store".as_slice());
         server(self.content.pages.is_server_named, &mut fields);
@@ -65,13 +65,13 @@ impl Site {
         &self,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let text = match request.head.authority {
             b"" => "The request names no host, and no site here is for all hosts",
             _ => "No site here has the host that the request names",
         };
-        self.content.pages.refuse(&Refusal::new(421, text), Default::default(), reply);
-        Outcome::Replied
+        self.content.pages.refuse(&RefusalPage::new(421, text), Default::default(), reply);
+        ProcessOutcome::Replied
     }
 
     pub(crate) fn not_allowed(
@@ -79,10 +79,10 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         // what follows a CONNECT may be meant for the other end of a tunnel
         reply.keep_alive &= request.head.method != Method::Connect;
-        let refusal = Refusal::new(405, "There are only files here; they can be read");
+        let refusal = RefusalPage::new(405, "There are only files here; they can be read");
         self.refuse_path(site, request, refusal, reply)
     }
 
@@ -104,10 +104,10 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let refusal = match error.status() {
-            404 => Refusal::of(404),
-            status => Refusal::new(status, error.reason()),
+            404 => RefusalPage::of(404),
+            status => RefusalPage::new(status, error.reason()),
         };
         self.refuse_with(site, request, refusal, Box::default(), None, reply)
     }
@@ -117,9 +117,9 @@ impl Site {
         &mut self,
         site: u32,
         request: &Request<'_>,
-        refusal: Refusal,
+        refusal: RefusalPage,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let header_rules = self.header_rules_of(site, request);
         self.refuse_with(site, request, refusal, header_rules, None, reply)
     }
@@ -140,42 +140,42 @@ impl Site {
         &mut self,
         site: u32,
         request: &Request<'_>,
-        refusal: Refusal,
+        refusal: RefusalPage,
         header_rules: Box<[u16]>,
         passed: Option<&Guard>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let vhost = self.vhost(site);
         let Some(page) = vhost.error_page(refusal.status, passed) else {
             vhost.pages.refuse(&refusal, vhost.header_rules(&header_rules), reply);
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         };
         let (status, path) = (refusal.status, page.as_bytes().to_vec());
         let path: Arc<[u8]> =
             Inner { kind: InnerKind::File, status, header_rules, path }.key().into();
         if let Some(entry) = self.cached(KeyRef { site, path: &path }) {
             self.write_error(entry, &refusal, site, request, reply);
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
         self.metrics.add(Counter::CacheMisses, 1);
-        let (content, key) = (Arc::clone(&self.content), Key { site, path });
+        let (content, key) = (Arc::clone(&self.content), EntryKey { site, path });
         let refusal = Some(Box::new(refusal));
         let want = Want { shape: Default::default(), wants_all: false, asked_ms: self.now_ms };
-        Outcome::Job(Job(Work::Load { content, key, want, refusal }))
+        ProcessOutcome::Job(SiteJob(SiteWork::Load { content, key, want, refusal }))
     }
 
     pub(crate) fn write_error(
         &mut self,
         entry: Arc<Entry>,
-        refusal: &Refusal,
+        refusal: &RefusalPage,
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) {
-        let Site { content, boundaries, room, .. } = self;
+        let Site { content, boundaries, head_scratch, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return };
-        let source = Source::Held(Arc::clone(&entry));
-        let answer = Answer { vhost, request, source, boundaries, room };
+        let source = BodySource::Held(Arc::clone(&entry));
+        let answer = AnswerParts { vhost, request, source, boundaries, head_scratch };
         answer.write_error(&entry, refusal, reply);
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct RootDirectory {
 
 /// What a look at the root's path found.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum RootLook {
     /// The directory that is being served.
     Same,
     /// Another directory, which is served from now on. The one before is returned.
@@ -85,24 +85,24 @@ impl RootDirectory {
     }
 
     /// Looks where the path leads now.
-    pub(crate) fn look(&self) -> Look {
+    pub(crate) fn look(&self) -> RootLook {
         let current = self.current();
         // where descriptors lack, the root is no less there
         if current.is_at(&self.absolute) {
             self.is_missing.store(false, Relaxed);
-            return Look::Same;
+            return RootLook::Same;
         }
         match Root::open(&self.absolute) {
             Ok(root) if root.is_same(&current) => {
                 self.is_missing.store(false, Relaxed);
-                Look::Same
+                RootLook::Same
             }
             Ok(root) => {
                 self.is_missing.store(false, Relaxed);
-                Look::Changed(self.current.swap(Arc::new(root)))
+                RootLook::Changed(self.current.swap(Arc::new(root)))
             }
-            Err(_) if self.is_missing.swap(true, Relaxed) => Look::StillMissing,
-            Err(error) => Look::Missing(error),
+            Err(_) if self.is_missing.swap(true, Relaxed) => RootLook::StillMissing,
+            Err(error) => RootLook::Missing(error),
         }
     }
 
@@ -201,12 +201,12 @@ mod tests {
         folder.write("b/x", "");
         let path = folder.path().join("a");
         let place = RootDirectory::open(&path).unwrap();
-        assert!(matches!(place.look(), Look::Same));
+        assert!(matches!(place.look(), RootLook::Same));
         std::fs::rename(&path, folder.path().join("c")).unwrap();
-        assert!(matches!(place.look(), Look::Missing(_)));
-        assert!(matches!(place.look(), Look::StillMissing));
+        assert!(matches!(place.look(), RootLook::Missing(_)));
+        assert!(matches!(place.look(), RootLook::StillMissing));
         std::fs::rename(folder.path().join("b"), &path).unwrap();
-        assert!(matches!(place.look(), Look::Changed(_)));
-        assert!(matches!(place.look(), Look::Same));
+        assert!(matches!(place.look(), RootLook::Changed(_)));
+        assert!(matches!(place.look(), RootLook::Same));
     }
 }

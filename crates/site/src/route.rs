@@ -1,6 +1,6 @@
 //! What the rules make of a path, before any file is looked for.
 
-use crate::entry::{Piece, Redirection};
+use crate::entry::{LocationPart, Redirection};
 use crate::fields::HeaderRuleSet;
 use crate::pages::Pages;
 use crate::rules::{Alias, Captures, Reach, Redirect, Template, TemplatePart};
@@ -41,17 +41,17 @@ pub(crate) fn add_slash(
         status: 301,
         is_for_slash: true,
         head: pages.moved_head(301, true, header_rules),
-        to: Box::new([Piece::Text(to.into()), Piece::Query]),
+        to: Box::new([LocationPart::Text(to.into()), LocationPart::Query]),
     }
 }
 
 /// The redirect of clients that do not come through TLS to their own addresses, with https.
 pub(crate) fn to_https(pages: &Pages, header_rules: HeaderRuleSet<'_>, to: ToHttps) -> Redirection {
-    let mut pieces = vec![Piece::Text(b"https://".as_slice().into()), Piece::Host];
+    let mut pieces = vec![LocationPart::Text(b"https://".as_slice().into()), LocationPart::Host];
     if to.port != 443 {
-        pieces.push(Piece::Text(format!(":{}", to.port).into_bytes().into()));
+        pieces.push(LocationPart::Text(format!(":{}", to.port).into_bytes().into()));
     }
-    pieces.extend([Piece::Path, Piece::Query]);
+    pieces.extend([LocationPart::Path, LocationPart::Query]);
     Redirection {
         status: to.status,
         is_for_slash: false,
@@ -142,7 +142,7 @@ enum TargetPlace {
 }
 
 /// The address a redirect leads to.
-fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[Piece]> {
+fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[LocationPart]> {
     let parts = rule.to().parts();
     let begins =
         |start: &str| matches!(parts, [TemplatePart::Text(text), ..] if text.starts_with(start));
@@ -158,15 +158,15 @@ fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[Piece]
             TemplatePart::Text(text) => writer.plain(text),
             TemplatePart::Capture(number) => writer.variable(captures.get(*number)),
             TemplatePart::Path => writer.path(path),
-            TemplatePart::Query => writer.piece(Piece::Query),
-            TemplatePart::Host => writer.piece(Piece::Host),
+            TemplatePart::Query => writer.piece(LocationPart::Query),
+            TemplatePart::Host => writer.piece(LocationPart::Host),
         }
     }
     writer.end()
 }
 
 struct Writer {
-    pieces: Vec<Piece>,
+    pieces: Vec<LocationPart>,
     text: Vec<u8>,
     place: TargetPlace,
     /// The query is still to be added, at the end or before a fragment.
@@ -238,25 +238,25 @@ impl Writer {
 
     fn query(&mut self) {
         if std::mem::take(&mut self.adds_query) {
-            self.piece(Piece::Query);
+            self.piece(LocationPart::Query);
         }
     }
 
-    fn piece(&mut self, piece: Piece) {
+    fn piece(&mut self, piece: LocationPart) {
         if !self.text.is_empty() {
-            self.pieces.push(Piece::Text(std::mem::take(&mut self.text).into()));
+            self.pieces.push(LocationPart::Text(std::mem::take(&mut self.text).into()));
         }
         self.pieces.push(piece);
     }
 
-    fn end(mut self) -> Box<[Piece]> {
+    fn end(mut self) -> Box<[LocationPart]> {
         self.query();
         // a question mark alone says that there is to be no query
         if self.text.ends_with(b"?") {
             self.text.pop();
         }
         if !self.text.is_empty() {
-            self.pieces.push(Piece::Text(self.text.into()));
+            self.pieces.push(LocationPart::Text(self.text.into()));
         }
         self.pieces.into()
     }
@@ -276,11 +276,11 @@ mod tests {
         let rule = Redirect::new(pattern, Template::parse(to).unwrap(), 301).unwrap();
         let captures = rule.pattern().captures(path.as_bytes()).unwrap();
         let pieces = address(&rule, path.as_bytes(), &captures);
-        let text = |piece: &Piece| match piece {
-            Piece::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
-            Piece::Host => "host".to_owned(),
-            Piece::Path => "/p".to_owned(),
-            Piece::Query => "?q".to_owned(),
+        let text = |piece: &LocationPart| match piece {
+            LocationPart::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+            LocationPart::Host => "host".to_owned(),
+            LocationPart::Path => "/p".to_owned(),
+            LocationPart::Query => "?q".to_owned(),
         };
         pieces.iter().map(text).collect()
     }

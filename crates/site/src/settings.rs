@@ -2,8 +2,8 @@
 
 use crate::auth::UsersError;
 use crate::rules::{
-    Access, Alias, Auth, Candidate, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite,
-    Route, Scope, SiteName, TryFiles, Work,
+    AccessRule, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, Route,
+    Scope, SiteName, TryFile, TryFiles, WorkHandler,
 };
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
@@ -14,21 +14,21 @@ use std::time::Duration;
 
 /// Which sites there are, and how their content is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ContentSettings {
     /// The sites. A request goes to the one that has its host, else to the one without hosts, of
     /// which there is at most one. Order has no meaning otherwise.
     pub sites: Vec<SiteSettings>,
     /// Whether answers carry `Server: Forebay`. Default: yes.
     pub server_header: bool,
     /// What is kept between requests.
-    pub cache: Cache,
+    pub cache: CacheSettings,
     /// Where their files are read. Default: here.
-    pub files: Files,
+    pub files: FilesLocation,
 }
 
 /// Where files are read: those that are served, error pages, users of passwords.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Files {
+pub enum FilesLocation {
     /// In this process.
     #[default]
     Here,
@@ -40,11 +40,16 @@ pub enum Files {
     Elsewhere,
 }
 
-impl Settings {
+impl ContentSettings {
     /// One site for all hosts, with the defaults for a directory.
-    pub fn new(root: impl Into<PathBuf>) -> Settings {
+    pub fn new(root: impl Into<PathBuf>) -> ContentSettings {
         let sites = vec![SiteSettings::new(root)];
-        Settings { sites, server_header: true, cache: Cache::default(), files: Files::Here }
+        ContentSettings {
+            sites,
+            server_header: true,
+            cache: CacheSettings::default(),
+            files: FilesLocation::Here,
+        }
     }
 }
 
@@ -72,7 +77,7 @@ pub struct SiteSettings {
     /// client likes best. Default: br, zstd, gzip.
     pub compress: Vec<Coding>,
     /// The largest file or list that is compressed, in bytes. At most a sixteenth of
-    /// [`Cache::bytes`] counts, as what comes of it is kept there. Default: 4 MiB.
+    /// [`CacheSettings::bytes`] counts, as what comes of it is kept there. Default: 4 MiB.
     pub compress_bytes: u64,
     /// The types of files by their endings, before those that are known anyway.
     pub types: Vec<FileMediaType>,
@@ -100,13 +105,13 @@ pub struct SiteSettings {
     /// The first that fits decides.
     pub auth: Vec<Auth>,
     /// All that fit must admit a client.
-    pub access: Vec<Access>,
+    pub access: Vec<AccessRule>,
     /// Paths for which another server is asked whether a request may pass; the first that fits decides.
     pub asks: Vec<Scope>,
     /// Paths that only applications may have sent; clients find nothing there.
     pub internal: Vec<Scope>,
     /// The first that fits decides.
-    pub work: Vec<Work>,
+    pub work: Vec<WorkHandler>,
     /// Which paths applications answer, by the number of each: see [`route_of`](crate::route_of).
     pub routes: Vec<Route>,
 }
@@ -123,7 +128,7 @@ impl SiteSettings {
     }
 
     /// Where a file is looked for if `path` is asked for; without any, only there.
-    pub(crate) fn candidates(&self, path: &[u8]) -> &[Candidate] {
+    pub(crate) fn candidates(&self, path: &[u8]) -> &[TryFile] {
         match self.try_files_except.iter().any(|scope| scope.contains(path)) {
             true => &[],
             false => self.try_files.candidates(),
@@ -177,7 +182,7 @@ pub struct ToHttps {
 
 /// What is kept between requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cache {
+pub struct CacheSettings {
     /// Bytes of answers kept in memory; 0 switches the cache off, then every request goes to the
     /// file system. Default: 256 MiB.
     pub bytes: u64,
@@ -185,14 +190,14 @@ pub struct Cache {
     /// clients. When they are used up, files are sent by sendfile. Default: 256 MiB.
     pub in_flight_bytes: u64,
     /// The largest file kept in memory, in bytes. Larger ones are kept open and sent by sendfile.
-    /// At most a sixteenth of [`bytes`](Cache::bytes) counts. Default: 512 KiB, where sending from
+    /// At most a sixteenth of [`bytes`](CacheSettings::bytes) counts. Default: 512 KiB, where sending from
     /// memory stops being cheaper (`BENCHMARKING.md`).
     pub file_bytes: u64,
     /// Bodies in memory that are longer than this, and at most twice as long, are given to the kernel in two
     /// pieces of about this size. 0: each as a whole. What is cheaper depends on the processor
     /// (`BENCHMARKING.md`). Default: 0.
     pub segment_bytes: u64,
-    /// Files kept open, about; each takes its part of [`bytes`](Cache::bytes). At least 1.
+    /// Files kept open, about; each takes its part of [`bytes`](CacheSettings::bytes). At least 1.
     /// Default: 1024.
     pub open_files: u32,
     /// Pipes in which bodies that are not to be kept wait until they are sent, at most; each takes two
@@ -207,9 +212,9 @@ pub struct Cache {
     pub watched_directories: usize,
 }
 
-impl Default for Cache {
-    fn default() -> Cache {
-        Cache {
+impl Default for CacheSettings {
+    fn default() -> CacheSettings {
+        CacheSettings {
             bytes: 256 << 20,
             in_flight_bytes: 256 << 20,
             file_bytes: 512 << 10,

@@ -2,24 +2,24 @@
 
 mod brought;
 
-use crate::answer::{self, Answer, Boundaries, Instead};
+use crate::answer::{self, AnswerParts, Boundaries, Instead};
 use crate::auth::{self, Own};
-use crate::body::{Body, Source};
+use crate::body::{Body, BodySource};
 use crate::content::Content;
-use crate::entry::{Entry, Key, KeyRef, What};
+use crate::entry::{Entry, EntryKey, KeyRef, What};
 use crate::front::{Front, Hit, SlotRef};
 use crate::guard::Stop;
 use crate::hosts::Memo;
-use crate::job::{Done, Job, Work};
-use crate::listing::{Shape, SortOrder};
+use crate::job::{SiteJob, SiteJobDone, SiteWork};
+use crate::listing::{ListingFormat, SortOrder};
 use crate::load::{Loaded, Want};
-use crate::pages::Refusal;
+use crate::pages::RefusalPage;
 use crate::route;
-use crate::settings::Files;
+use crate::settings::FilesLocation;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
-use forebay_conn::handler::body::Read;
-use forebay_conn::{Now, Outcome, Piece, Reply, Request};
+use forebay_conn::handler::body::BodyRead;
+use forebay_conn::{Piece, ProcessOutcome, Reply, Request, TurnTime};
 use forebay_http::accept;
 use forebay_http::head::{Head, Method, Name};
 use forebay_metrics::{Counter, Local};
@@ -47,8 +47,8 @@ pub struct Site {
     sweep_at_bytes: u64,
     /// Room for the path that an alias leads to.
     path: Vec<u8>,
-    /// Room for heads that are put together.
-    pub(crate) room: Vec<u8>,
+    /// Where heads are put together.
+    pub(crate) head_scratch: Vec<u8>,
     pub(crate) boundaries: Boundaries,
     /// What this loop knows of credentials.
     pub(crate) credentials: Own,
@@ -59,7 +59,7 @@ pub struct Site {
 impl Site {
     /// For one loop or thread, with room for about so many paths in its own table. `metrics` are the loop's own; `now` is its clock, of which every later
     /// [`turn`](Site::turn) tells.
-    pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: Now, paths: usize) -> Site {
+    pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: TurnTime, paths: usize) -> Site {
         let front = Front::new(paths).with_segments(content.settings().cache.segment_bytes);
         Site {
             turned: content.turned(),
@@ -71,7 +71,7 @@ impl Site {
             swept_ms: now.monotonic_ms,
             sweep_at_bytes: 0,
             path: Vec::new(),
-            room: Vec::new(),
+            head_scratch: Vec::new(),
             boundaries: Boundaries::default(),
             credentials: Own::default(),
         }
@@ -87,7 +87,7 @@ impl Site {
         Arc::ptr_eq(&self.content, content)
     }
 
-    /// Which site a request is for, as its place in [`Settings::sites`](crate::Settings::sites);
+    /// Which site a request is for, as its place in [`ContentSettings::sites`](crate::ContentSettings::sites);
     /// `None` if no site has its host.
     #[inline]
     pub fn site_of(&mut self, request: &Request<'_>) -> Option<u32> {
@@ -95,7 +95,7 @@ impl Site {
     }
 
     /// Where files are read.
-    pub fn files(&self) -> Files {
+    pub fn files(&self) -> FilesLocation {
         self.content.settings().files
     }
 
@@ -107,19 +107,19 @@ impl Site {
     }
 
     /// See [`Process::process`](forebay_conn::Process::process). A `done` that comes from other
-    /// content is not looked at. `client` says who asks; only rules about clients go by it.
+    /// content is not looked at. `client` says which address asks; only rules about clients go by it.
     #[inline]
     pub fn process(
         &mut self,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        done: Option<Done>,
+        done: Option<SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         self.credentials.has_passed = false;
         let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
         if self.content.is_about_tls && self.goes_to_https(site, request, reply) {
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
         match request.head.method {
             Method::Get | Method::Head if done.is_none() => self.get(site, request, client, reply),
@@ -127,7 +127,7 @@ impl Site {
         }
     }
 
-    /// What a site says about TLS to those who come through it, and whether that is where others are sent,
+    /// What a site says about TLS to clients that come through it, and whether that is where others are sent,
     /// which is their answer.
     #[cold]
     pub(crate) fn goes_to_https(
@@ -149,12 +149,12 @@ impl Site {
             return false;
         }
         let header_rules = self.header_rules_of(site, request);
-        let dressed = (!header_rules.is_empty()).then(|| {
+        let with_fields = (!header_rules.is_empty()).then(|| {
             let header_rules = vhost.header_rules(&header_rules);
             route::to_https(&vhost.pages, header_rules, to)
         });
-        let redirection = dressed.as_ref().unwrap_or(redirection);
-        answer::redirect(redirection, vhost, request, &mut self.room, reply);
+        let redirection = with_fields.as_ref().unwrap_or(redirection);
+        answer::redirect(redirection, vhost, request, &mut self.head_scratch, reply);
         true
     }
 
@@ -165,9 +165,9 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        done: Option<Done>,
+        done: Option<SiteJobDone>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         if let Some(done) = done.filter(|done| done.0.content == self.content.number) {
             return self.go_on(site, request, client, done, reply);
         }
@@ -181,10 +181,10 @@ impl Site {
             Method::Get | Method::Head => self.get(site, request, client, reply),
             Method::Options => {
                 self.options(site, request, reply);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
             Method::Unknown => {
-                let refusal = Refusal::new(501, "This method is not known here");
+                let refusal = RefusalPage::new(501, "This method is not known here");
                 self.refuse_path(site, request, refusal, reply)
             }
             Method::Connect | Method::Trace => self.not_allowed(site, request, reply),
@@ -201,8 +201,8 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        let Site { content, front, boundaries, room, credentials, now_ms, .. } = self;
+    ) -> ProcessOutcome<SiteJob> {
+        let Site { content, front, boundaries, head_scratch, credentials, now_ms, .. } = self;
         let raw = request.head.path;
         let Some(hit) = front.find(front.front_key(site, raw), site, raw, *now_ms) else {
             return self.search(site, request, client, reply);
@@ -220,11 +220,17 @@ impl Site {
         if tell {
             content.store.touch(entry.key.asked());
         }
-        let answer = Answer { vhost, request, source: Source::Slot(ticket), boundaries, room };
+        let answer = AnswerParts {
+            vhost,
+            request,
+            source: BodySource::Slot(ticket),
+            boundaries,
+            head_scratch,
+        };
         match answer.write(entry, reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
             Err(Instead::Follow) => {
                 self.path.clear();
@@ -248,8 +254,8 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        let Site { content, front, boundaries, room, path, credentials, now_ms, .. } = self;
+    ) -> ProcessOutcome<SiteJob> {
+        let Site { content, front, boundaries, head_scratch, path, credentials, now_ms, .. } = self;
         let hit = front.find(front.front_key(site, path), site, path, *now_ms);
         let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
             (hit.filter(|hit| is_true(hit.entry)), content.vhosts.get(site as usize))
@@ -265,11 +271,17 @@ impl Site {
         if tell {
             content.store.touch(entry.key.asked());
         }
-        let answer = Answer { vhost, request, source: Source::Slot(ticket), boundaries, room };
+        let answer = AnswerParts {
+            vhost,
+            request,
+            source: BodySource::Slot(ticket),
+            boundaries,
+            head_scratch,
+        };
         match answer.write(entry, reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
             Err(instead) => {
                 let inner = Some(Arc::clone(entry));
@@ -290,16 +302,16 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         match stop {
             Stop::Refuse(refusal) => {
                 self.refuse_with(site, request, refusal, header_rules, None, reply)
             }
             Stop::Verify(verification) => {
                 let (content, verification) = (self.content.number, Box::new(verification));
-                Outcome::Job(Job(Work::Verify { content, verification }))
+                ProcessOutcome::Job(SiteJob(SiteWork::Verify { content, verification }))
             }
-            Stop::Ask(rule) => Outcome::Job(Job(Work::Ask { site, rule })),
+            Stop::Ask(rule) => ProcessOutcome::Job(SiteJob(SiteWork::Ask { site, rule })),
         }
     }
 
@@ -313,7 +325,7 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         match instead {
             Instead::Refuse(refusal) => {
                 let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
@@ -321,12 +333,12 @@ impl Site {
             }
             Instead::Make(place) => {
                 let content = Arc::clone(&self.content);
-                Outcome::Job(Job(Work::Compress { content, entry, inner, place }))
+                ProcessOutcome::Job(SiteJob(SiteWork::Compress { content, entry, inner, place }))
             }
             Instead::Work => self.work(entry, site, request, reply),
             // what an alias leads to is never one
             Instead::Follow => {
-                self.refuse_with(site, request, Refusal::of(500), Box::default(), None, reply)
+                self.refuse_with(site, request, RefusalPage::of(500), Box::default(), None, reply)
             }
         }
     }
@@ -339,7 +351,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         // what has no normal path is refused for every client
         if let Ok(path) = request.path()
             && let Some(guard) = self.vhost(site).guard_of(&[&path])
@@ -361,13 +373,13 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let path = match request.path() {
             Ok(path) => path,
             Err(error) => return self.refuse_no_path(error, site, request, reply),
         };
         let Some(entry) = self.cached(KeyRef { site, path: &path }) else {
-            return self.load(Key { site, path: (*path).into() }, request);
+            return self.load(EntryKey { site, path: (*path).into() }, request);
         };
         self.metrics.add(Counter::CacheHits, 1);
         self.metrics.add(Counter::CacheShared, 1);
@@ -384,13 +396,13 @@ impl Site {
         self.content.cached(asked).filter(is_good)
     }
 
-    pub(crate) fn load(&self, key: Key, request: &Request<'_>) -> Outcome<Job> {
+    pub(crate) fn load(&self, key: EntryKey, request: &Request<'_>) -> ProcessOutcome<SiteJob> {
         self.metrics.add(Counter::CacheMisses, 1);
         let content = Arc::clone(&self.content);
         let shape = shape(request.head);
         let wants_all = wants_all(request.head);
         let want = Want { shape, wants_all, asked_ms: self.now_ms };
-        Outcome::Job(Job(Work::Load { content, key, want, refusal: None }))
+        ProcessOutcome::Job(SiteJob(SiteWork::Load { content, key, want, refusal: None }))
     }
 
     /// Answers with what is not in the loop's own table, or was not a moment ago, if the rules about
@@ -403,7 +415,7 @@ impl Site {
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let Loaded { entry, inner, piped } = loaded;
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
         if !is_read && !matches!(entry.what, What::Redirect(_)) {
@@ -432,15 +444,17 @@ impl Site {
         {
             return self.stop(stop, inner.header_rules.clone(), site, request, reply);
         }
-        let Site { content, boundaries, room, .. } = self;
-        let Some(vhost) = content.vhosts.get(site as usize) else { return Outcome::Replied };
+        let Site { content, boundaries, head_scratch, .. } = self;
+        let Some(vhost) = content.vhosts.get(site as usize) else { return ProcessOutcome::Replied };
         let answer_with = inner.as_ref().unwrap_or(&entry);
         let source = match piped {
-            Some(piped) => Source::Piped(piped),
-            None => Source::Held(Arc::clone(answer_with)),
+            Some(piped) => BodySource::Piped(piped),
+            None => BodySource::Held(Arc::clone(answer_with)),
         };
-        match (Answer { vhost, request, source, boundaries, room }).write(answer_with, reply) {
-            Ok(()) => Outcome::Replied,
+        match (AnswerParts { vhost, request, source, boundaries, head_scratch })
+            .write(answer_with, reply)
+        {
+            Ok(()) => ProcessOutcome::Replied,
             Err(instead) => self.answer_instead(instead, entry, inner, site, request, reply),
         }
     }
@@ -488,8 +502,8 @@ impl Site {
     }
 
     /// See [`Bodies::read`](forebay_conn::Bodies::read). Two system calls if the body is a file.
-    pub fn read(&self, body: &mut Body, room: &mut [u8]) -> Read {
-        body.read(&self.front, room)
+    pub fn read(&self, body: &mut Body, buffer: &mut [u8]) -> BodyRead {
+        body.read(&self.front, buffer)
     }
 
     /// See [`Bodies::is_intact`](forebay_conn::Bodies::is_intact). A system call if the body is
@@ -509,9 +523,9 @@ impl Site {
     }
 
     /// See [`Bodies::warm`](forebay_conn::Bodies::warm).
-    pub fn warm(&mut self, body: &Body) -> Option<Job> {
+    pub fn warm(&mut self, body: &Body) -> Option<SiteJob> {
         let (entry, variant, offset) = body.next_place(&self.front)?;
-        Some(Job(Work::Warm { entry: Arc::clone(entry), variant, offset }))
+        Some(SiteJob(SiteWork::Warm { entry: Arc::clone(entry), variant, offset }))
     }
 
     /// See [`Hooks::rest`](forebay_conn::Hooks::rest). What is cached stays with the shared
@@ -522,7 +536,7 @@ impl Site {
 
     /// See [`Hooks::turn`](forebay_conn::Hooks::turn).
     #[inline]
-    pub fn turn(&mut self, now: Now) {
+    pub fn turn(&mut self, now: TurnTime) {
         self.now_ms = now.monotonic_ms;
         let store = &self.content.store;
         if self.now_ms.saturating_sub(self.swept_ms) >= SWEEP_MS
@@ -549,12 +563,12 @@ fn wants_all(head: &Head<'_>) -> bool {
 }
 
 /// What a list should look like for the client.
-fn shape(head: &Head<'_>) -> Shape {
+fn shape(head: &Head<'_>) -> ListingFormat {
     let is_json = accept::prefers(head, "application/json", "text/html");
-    Shape { is_json, order: SortOrder::of(head.query.unwrap_or_default()) }
+    ListingFormat { is_json, order: SortOrder::of(head.query.unwrap_or_default()) }
 }
 
-/// A file that is sent from the disk may have changed a moment ago, before anyone was told. Then
+/// A file that is sent from the disk may have changed a moment ago, before the watcher was told. Then
 /// the head would promise what cannot be kept.
 #[inline]
 fn is_true(entry: &Arc<Entry>) -> bool {

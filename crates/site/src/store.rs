@@ -1,6 +1,6 @@
-//! The cache all loops share: bounded in bytes, looked up by [`Key`].
+//! The cache all loops share: bounded in bytes, looked up by [`EntryKey`].
 
-use crate::entry::{Entry, Key, KeyRef};
+use crate::entry::{Entry, EntryKey, KeyRef};
 use crate::settings;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
@@ -12,7 +12,7 @@ const TYPICAL_BYTES: u64 = 8 * 1024;
 
 /// The shared cache, or nothing if it is switched off.
 pub(crate) struct Store {
-    cache: Option<Cache<Key, Arc<Entry>, Weigh, DefaultHashBuilder, Evictions>>,
+    cache: Option<Cache<EntryKey, Arc<Entry>, Weigh, DefaultHashBuilder, Evictions>>,
     evicted: Arc<Evicted>,
     /// Held while an entry grows, so that it grows by one thing at a time.
     growing: Mutex<()>,
@@ -30,8 +30,8 @@ struct Weigh {
     file_bytes: u64,
 }
 
-impl Weighter<Key, Arc<Entry>> for Weigh {
-    fn weight(&self, _: &Key, entry: &Arc<Entry>) -> u64 {
+impl Weighter<EntryKey, Arc<Entry>> for Weigh {
+    fn weight(&self, _: &EntryKey, entry: &Arc<Entry>) -> u64 {
         entry.weight(self.file_bytes)
     }
 }
@@ -43,11 +43,11 @@ struct Evictions {
     count: Arc<Evicted>,
 }
 
-impl Lifecycle<Key, Arc<Entry>> for Evictions {
+impl Lifecycle<EntryKey, Arc<Entry>> for Evictions {
     /// What was evicted ends when the cache's lock is released.
     type RequestState = Vec<Arc<Entry>>;
 
-    fn on_evict(&self, evicted: &mut Vec<Arc<Entry>>, key: Key, entry: Arc<Entry>) {
+    fn on_evict(&self, evicted: &mut Vec<Arc<Entry>>, key: EntryKey, entry: Arc<Entry>) {
         entry.kill();
         self.count.entries.fetch_add(1, Relaxed);
         self.count.bytes.fetch_add(self.weigh.weight(&key, &entry), Relaxed);
@@ -56,7 +56,7 @@ impl Lifecycle<Key, Arc<Entry>> for Evictions {
 }
 
 impl Store {
-    pub(crate) fn new(settings: &settings::Cache) -> Store {
+    pub(crate) fn new(settings: &settings::CacheSettings) -> Store {
         let evicted: Arc<Evicted> = Arc::default();
         let weigh = Weigh { file_bytes: settings.bytes / u64::from(settings.open_files.max(1)) };
         let items = usize::try_from(settings.bytes / TYPICAL_BYTES).unwrap_or(usize::MAX);
@@ -158,7 +158,7 @@ mod tests {
     use crate::entry::What;
 
     fn entry(path: &str) -> Arc<Entry> {
-        let key = Key { site: 0, path: path.as_bytes().into() };
+        let key = EntryKey { site: 0, path: path.as_bytes().into() };
         let entry = Entry::new(key, What::Missing, Box::default());
         entry.freshen(u64::MAX);
         Arc::new(entry)
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_is_evicted_is_dead() {
-        let store = Store::new(&settings::Cache { bytes: 64 << 10, ..Default::default() });
+        let store = Store::new(&settings::CacheSettings { bytes: 64 << 10, ..Default::default() });
         let entries: Vec<_> = (0..1000).map(|n| entry(&format!("/{n}"))).collect();
         entries.iter().for_each(|entry| store.insert(Arc::clone(entry)));
         assert!(store.bytes() <= 64 << 10);
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_grows_stays_within_the_bound() {
-        let store = Store::new(&settings::Cache { bytes: 1 << 20, ..Default::default() });
+        let store = Store::new(&settings::CacheSettings { bytes: 1 << 20, ..Default::default() });
         let entries: Vec<_> = (0..100).map(|n| entry(&format!("/{n}"))).collect();
         entries.iter().for_each(|entry| store.insert(Arc::clone(entry)));
         let before = store.bytes();
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_not_in_the_store_does_not_come_back() {
-        let store = Store::new(&settings::Cache::default());
+        let store = Store::new(&settings::CacheSettings::default());
         let (gone, dead) = (entry("/a"), entry("/b"));
         store.insert(Arc::clone(&dead));
         dead.kill();
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn only_the_very_entry_is_removed() {
-        let store = Store::new(&settings::Cache::default());
+        let store = Store::new(&settings::CacheSettings::default());
         let (old, new) = (entry("/a"), entry("/a"));
         store.insert(Arc::clone(&old));
         store.insert(Arc::clone(&new));

@@ -1,12 +1,14 @@
 //! A folder of files, and a client of one loop, for tests.
 
-use crate::entry::Key;
-use crate::job::Work;
+use crate::entry::EntryKey;
+use crate::job::SiteWork;
 use crate::load::Want;
-use crate::{Body, Content, Destination, Done, Job, Notice, Routed, Script, Settings, Site};
-use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request, Secured};
+use crate::{
+    Body, Content, ContentSettings, Destination, Notice, Routed, Script, Site, SiteJob, SiteJobDone,
+};
+use forebay_conn::{Job as _, Out, Peer, Piece, ProcessOutcome, Reply, Request, Secured, TurnTime};
 use forebay_http::date::{self, IMF_LEN};
-use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Counter, Local, Off};
 use std::fs;
@@ -105,7 +107,7 @@ pub(crate) struct Client {
     /// Through TLS.
     pub(crate) is_secured: bool,
     /// What a job has brought for the next request.
-    done: Option<Done>,
+    done: Option<SiteJobDone>,
     metrics: Arc<Local>,
     /// Jobs that were done for it.
     jobs: u32,
@@ -113,17 +115,17 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(folder: &Folder) -> Client {
-        Client::with(Settings::new(folder.path()))
+        Client::with(ContentSettings::new(folder.path()))
     }
 
-    pub(crate) fn with(settings: Settings) -> Client {
+    pub(crate) fn with(settings: ContentSettings) -> Client {
         let notices = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&notices);
         let notice = move |notice: Notice| told.lock().unwrap().push(format!("{notice:?}"));
         let content = Content::open(settings, notice).unwrap();
         let metrics = Arc::new(Local::default());
         let now_ms = 1_000_000;
-        let now = Now { monotonic_ms: now_ms, unix_ms: 0 };
+        let now = TurnTime { monotonic_ms: now_ms, unix_ms: 0 };
         let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
         Client {
             content,
@@ -143,7 +145,7 @@ impl Client {
     pub(crate) fn beside(&self) -> Client {
         let (content, notices) = (Arc::clone(&self.content), Arc::clone(&self.notices));
         let metrics = Arc::new(Local::default());
-        let now = Now { monotonic_ms: self.now_ms, unix_ms: 0 };
+        let now = TurnTime { monotonic_ms: self.now_ms, unix_ms: 0 };
         let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
         let host = self.host;
         Client {
@@ -163,7 +165,7 @@ impl Client {
     /// Lets time pass for the loop, not for the file system.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.site.turn(Now { monotonic_ms: self.now_ms, unix_ms: 0 });
+        self.site.turn(TurnTime { monotonic_ms: self.now_ms, unix_ms: 0 });
     }
 
     pub(crate) fn get(&mut self, target: &str) -> Answered {
@@ -206,8 +208,8 @@ impl Client {
     pub(crate) fn begin(&mut self, method: &str, target: &str, fields: &str) -> (Out<Body>, u16) {
         let text = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", self.host);
         let mut lines = Lines::new();
-        let limits = Limits::default();
-        let Parsed::Complete(head) = Head::parse(text.as_bytes(), &mut lines, &limits).unwrap()
+        let limits = HeadLimits::default();
+        let ParsedHead::Complete(head) = Head::parse(text.as_bytes(), &mut lines, &limits).unwrap()
         else {
             panic!("not a whole head: {text}")
         };
@@ -235,7 +237,7 @@ impl Client {
             let mut reply = Reply::new(&mut out, &date, true);
             let outcome = match self.site.route(&request, || self.client, done.take(), &mut reply) {
                 Routed::Replied => break,
-                Routed::Job(job) => Outcome::Job(job),
+                Routed::Job(job) => ProcessOutcome::Job(job),
                 Routed::To(destination) => {
                     self.answer_as_application(&destination, &request, &mut reply);
                     break;
@@ -243,13 +245,13 @@ impl Client {
                 Routed::Here(done) => self.site.process(&request, || self.client, done, &mut reply),
             };
             match outcome {
-                Outcome::Replied => break,
-                Outcome::Job(job) => {
+                ProcessOutcome::Replied => break,
+                ProcessOutcome::Job(job) => {
                     self.jobs += 1;
                     done = Some(run(job));
                 }
-                Outcome::Relay(none) => match *none {},
-                Outcome::HandOver => panic!("nothing is handed over"),
+                ProcessOutcome::Relay(none) => match *none {},
+                ProcessOutcome::HandOver => panic!("nothing is handed over"),
             }
         }
         let status = std::str::from_utf8(&out.bytes[9..12]).unwrap().parse().unwrap();
@@ -289,15 +291,15 @@ impl Client {
     }
 
     /// What a job for this client's content brings.
-    pub(crate) fn job(&self, path: &str) -> Done {
-        let key = Key { site: 0, path: path.as_bytes().into() };
+    pub(crate) fn job(&self, path: &str) -> SiteJobDone {
+        let key = EntryKey { site: 0, path: path.as_bytes().into() };
         let content = Arc::clone(&self.content);
         let want = Want { shape: Default::default(), wants_all: false, asked_ms: self.now_ms };
-        run(Job(Work::Load { content, key, want, refusal: None }))
+        run(SiteJob(SiteWork::Load { content, key, want, refusal: None }))
     }
 
     /// Asks as if the request had waited for a job.
-    pub(crate) fn get_after(&mut self, done: Done, target: &str) -> Answered {
+    pub(crate) fn get_after(&mut self, done: SiteJobDone, target: &str) -> Answered {
         self.done = Some(done);
         self.get(target)
     }
@@ -377,14 +379,14 @@ impl Client {
 pub(crate) fn with_head<T>(fields: &str, f: impl FnOnce(&Head<'_>) -> T) -> T {
     let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     let mut lines = Lines::new();
-    match Head::parse(text.as_bytes(), &mut lines, &Limits::default()).unwrap() {
-        Parsed::Complete(head) => f(&head),
-        Parsed::Partial => panic!("not a whole head: {text}"),
+    match Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default()).unwrap() {
+        ParsedHead::Complete(head) => f(&head),
+        ParsedHead::Partial => panic!("not a whole head: {text}"),
     }
 }
 
 /// Does a job as a helper thread would.
-pub(crate) fn run(job: Job) -> Done {
+pub(crate) fn run(job: SiteJob) -> SiteJobDone {
     job.run(&Local::default(), &mut Off)
 }
 

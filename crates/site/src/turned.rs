@@ -5,7 +5,7 @@
 //! for a disk to be refused.
 
 use crate::bake;
-use crate::pages::{Page, Refusal};
+use crate::pages::{Page, RefusalPage};
 use crate::vhost::VirtualHost;
 use forebay_conn::{Reply, Request};
 use forebay_sys::file::{self, FileKind};
@@ -85,7 +85,7 @@ impl Turned {
 }
 
 fn page(vhost: &VirtualHost, status: u16, texture: &Texture, header_rules: &[u16]) -> Page {
-    let refusal = Refusal::of(status);
+    let refusal = RefusalPage::of(status);
     match texture {
         Some((content_type, body)) => vhost.pages.page_of(
             &refusal,

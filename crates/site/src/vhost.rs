@@ -3,13 +3,13 @@
 use crate::entry::Redirection;
 use crate::fields::{HeaderRuleSet, header_rules_of};
 use crate::guard::{self, Guard};
-use crate::names::{self, Directory};
+use crate::names::{self, MountedDirectory};
 use crate::pages::Pages;
 use crate::root::RootDirectory;
 use crate::route;
 use crate::rules::Alias;
-use crate::settings::{Files, OpenError, SiteSettings};
-use forebay_sys::file::{self, Failure};
+use crate::settings::{FilesLocation, OpenError, SiteSettings};
+use forebay_sys::file::{self, OpenFailure};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -43,7 +43,7 @@ impl Mount {
         let place = RootDirectory::open(to).map_err(failed)?;
         let found = file::find_beneath(place.current().directory.as_fd(), b"");
         found.map_err(|error| match file::failure(&error) {
-            Failure::Denied => failed(error),
+            OpenFailure::Denied => failed(error),
             _ => OpenError::Beneath { error },
         })?;
         Ok(Mount { path: path.as_bytes().into(), place })
@@ -67,7 +67,7 @@ pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
 /// The rules about clients of a site, while its directories stay where they are.
 pub(crate) struct Protection<'v> {
     vhost: &'v VirtualHost,
-    directories: Vec<Directory<'v>>,
+    directories: Vec<MountedDirectory<'v>>,
 }
 
 impl Protection<'_> {
@@ -85,17 +85,17 @@ impl VirtualHost {
         settings: &SiteSettings,
         first_realm: u32,
         is_server_named: bool,
-        files: Files,
+        files: FilesLocation,
     ) -> Result<VirtualHost, OpenError> {
         let root = settings.root.iter().map(|root| ("", root));
         let aliases = settings.aliases.iter().map(|alias| (alias.path().as_str(), &alias.to));
-        let mounts = root.chain(aliases).filter(|_| files == Files::Here);
+        let mounts = root.chain(aliases).filter(|_| files == FilesLocation::Here);
         let mounts = mounts.map(|(path, to)| Mount::open(path, to));
         let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
         // a sort that is stable: of two with one path the first decides
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
         let mut settings = settings.clone();
-        if files == Files::Elsewhere {
+        if files == FilesLocation::Elsewhere {
             settings.errors.clear();
         }
         let private = guard::private_rule(&settings);
@@ -152,7 +152,7 @@ impl VirtualHost {
     }
 
     /// Its directories if there are several, in which one file may have several paths.
-    fn directories(&self) -> Vec<Directory<'_>> {
+    fn directories(&self) -> Vec<MountedDirectory<'_>> {
         let has_others = self.mounts.len() > 1;
         let mounts = self.mounts.iter().filter(|_| has_others);
         mounts.map(|mount| (&*mount.path, mount.place.current().path.clone())).collect()

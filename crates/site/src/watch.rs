@@ -1,11 +1,11 @@
 //! Watching the directories on the way to a file, and telling the graph what changed.
 
-use crate::forms::{Expected, MOST_NAMES};
+use crate::forms::{ExpectedForms, MOST_NAMES};
 use crate::graph::{Graph, Registration, Signposts, Struck};
 use crate::root::Root;
 use crate::settings::Notice;
 use forebay_sys::file::{self, FileKind, Stamp};
-use forebay_sys::watch::{Directory, Event, Interest, Watch};
+use forebay_sys::watch::{Watch, WatchEvent, WatchId, WatchInterest};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
@@ -22,7 +22,7 @@ const BATCH: usize = 1024;
 
 /// The watched directories and what depends on them.
 #[derive(Debug)]
-pub(crate) struct Watcher {
+pub(crate) struct FileWatcher {
     watch: Watch,
     graph: Mutex<Graph>,
     most_directories: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Way {
     /// What is at its end, if that is a file and no link led there.
     pub(crate) stamp: Option<Stamp>,
     /// What to expect of the file's precompressed forms.
-    pub(crate) forms: Option<Expected>,
+    pub(crate) forms: Option<ExpectedForms>,
     /// The directory of the path's last name, if it is to be read.
     pub(crate) unread: Option<Unread>,
 }
@@ -54,15 +54,15 @@ pub(crate) struct Way {
 /// A watched directory that is worth reading.
 #[derive(Debug)]
 pub(crate) struct Unread {
-    directory: Directory,
+    directory: WatchId,
     /// Its path from the root, free of links.
     place: Vec<u8>,
 }
 
-impl Watcher {
-    pub(crate) fn new(most_directories: usize) -> io::Result<Watcher> {
+impl FileWatcher {
+    pub(crate) fn new(most_directories: usize) -> io::Result<FileWatcher> {
         let (graph, is_suspended) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Watcher { watch: Watch::new()?, graph, most_directories, is_suspended })
+        Ok(FileWatcher { watch: Watch::new()?, graph, most_directories, is_suspended })
     }
 
     /// The lock under which tickets change. Nothing that may block is done while it is held.
@@ -87,10 +87,10 @@ impl Watcher {
         let mut is_lost = false;
         let mut graph = self.graph();
         let outcome = self.watch.read(BATCH, |event| match event {
-            Event::Name(directory, name) => graph.strike_name(directory, name, &mut struck),
-            Event::Itself(directory) => graph.strike_directory(directory, &mut struck),
-            Event::Forgotten(directory) => graph.strike_forgotten(directory, &mut struck),
-            Event::Lost => is_lost = true,
+            WatchEvent::Name(directory, name) => graph.strike_name(directory, name, &mut struck),
+            WatchEvent::Itself(directory) => graph.strike_directory(directory, &mut struck),
+            WatchEvent::Forgotten(directory) => graph.strike_forgotten(directory, &mut struck),
+            WatchEvent::Lost => is_lost = true,
         });
         if outcome.is_err() || is_lost {
             is_lost = true;
@@ -133,7 +133,7 @@ impl Watcher {
         }
     }
 
-    fn unwatch(&self, directories: Vec<Directory>) {
+    fn unwatch(&self, directories: Vec<WatchId>) {
         for directory in directories {
             // It may be gone already, which the kernel told or is about to tell.
             let _ = self.watch.remove(directory);
@@ -154,7 +154,7 @@ impl Watcher {
                 continue;
             }
             let mut graph = self.graph();
-            if let Ok(watched) = self.watch.add(directory.as_fd(), Interest::Names) {
+            if let Ok(watched) = self.watch.add(directory.as_fd(), WatchInterest::Names) {
                 graph.add_signposts(watched, names.iter().cloned());
                 signposts.entry(watched).or_default().extend(names);
             }
@@ -207,7 +207,7 @@ impl Watcher {
         {
             // another directory may lie in this place by now; that is not to be watched
             let graph = self.graph();
-            let found = self.watch.add(opened.as_fd(), Interest::Names).ok()?;
+            let found = self.watch.add(opened.as_fd(), WatchInterest::Names).ok()?;
             if found != *directory {
                 if !graph.contains(found) {
                     self.unwatch(vec![found]);
@@ -219,7 +219,7 @@ impl Watcher {
         are_all.then_some(names)
     }
 
-    fn enter_root(&self, root: &Root) -> Result<Directory, Untold> {
+    fn enter_root(&self, root: &Root) -> Result<WatchId, Untold> {
         if let Some(directory) = self.graph().root(root.number) {
             return Ok(directory);
         }
@@ -243,7 +243,7 @@ impl Watcher {
         graph: &mut Graph,
         directory: BorrowedFd<'_>,
         place: &[u8],
-    ) -> Result<Directory, Untold> {
+    ) -> Result<WatchId, Untold> {
         if graph.len() >= self.most_directories {
             self.unwatch(graph.sweep());
         }
@@ -251,7 +251,7 @@ impl Watcher {
             let watched_directories = self.most_directories;
             return Err(Untold::Notice(Notice::TooManyDirectories { watched_directories }));
         }
-        match self.watch.add(directory, Interest::Content) {
+        match self.watch.add(directory, WatchInterest::Content) {
             Ok(directory) => {
                 graph.add(directory);
                 Ok(directory)
@@ -272,16 +272,16 @@ fn display(place: &[u8]) -> PathBuf {
 
 /// One way from the root to a file.
 struct Walk<'w> {
-    watcher: &'w Watcher,
+    watcher: &'w FileWatcher,
     root: &'w Root,
     ticket: &'w Arc<Registration>,
     /// The directories above this one, each with the length of its place.
-    above: Vec<(Directory, usize)>,
-    at: Directory,
+    above: Vec<(WatchId, usize)>,
+    at: WatchId,
     /// Where the way led from one directory into another. The ticket is registered there too until
     /// the walk is over: a change behind its back would leave it in a directory that the path
     /// does not lead to any more.
-    crossed: Vec<(Directory, Vec<u8>)>,
+    crossed: Vec<(WatchId, Vec<u8>)>,
     /// The path of `at` from the root, free of links; empty or ends in a slash.
     place: Vec<u8>,
     /// Links followed.
@@ -293,7 +293,7 @@ struct Walk<'w> {
 
 /// Where one name leads.
 enum Lead {
-    Down(Directory),
+    Down(WatchId),
     Link(Vec<u8>),
     End,
 }
@@ -362,7 +362,7 @@ impl Walk<'_> {
             if is_last && self.with_forms && self.way.forms.is_none() {
                 let forms = graph.expected(self.at, &name);
                 self.way.forms = Some(forms);
-                if forms == Expected::ReadFirst {
+                if forms == ExpectedForms::ReadFirst {
                     let (directory, place) = (self.at, self.place.clone());
                     self.way.unread = Some(Unread { directory, place });
                 }
@@ -372,7 +372,7 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    fn enter(&mut self, directory: Directory, name: &[u8]) {
+    fn enter(&mut self, directory: WatchId, name: &[u8]) {
         self.above.push((self.at, self.place.len()));
         self.at = directory;
         self.place.extend_from_slice(name);

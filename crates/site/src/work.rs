@@ -2,7 +2,7 @@
 //! output its answer costs. It stands for the dynamic part of a site whose cost is known.
 
 use crate::bake::length_line;
-use crate::fields::{Fields, HeaderRuleSet};
+use crate::fields::{AnswerFields, HeaderRuleSet};
 use crate::pages::{server, status_line};
 use forebay_sys::clock;
 use std::hint::black_box;
@@ -120,7 +120,7 @@ impl Worked {
     /// The head of the answer. It says how much CPU time was used (Server-Timing, by the W3C).
     pub(crate) fn head(&self, is_server_named: bool, header_rules: HeaderRuleSet<'_>) -> Vec<u8> {
         let timing = format!("cpu;dur={:.3}", self.cpu_ns as f64 / 1e6);
-        let mut fields = Fields::default();
+        let mut fields = AnswerFields::default();
         fields.push("Content-Type", b"text/plain; charset=utf-8".as_slice());
         server(is_server_named, &mut fields);
         fields.push("Server-Timing", timing.as_bytes());

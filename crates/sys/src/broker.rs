@@ -38,7 +38,7 @@ pub fn is_offered() -> bool {
     inherited::is_named(CONNECTOR)
 }
 
-/// Two ends: the first is [passed](crate::passing::Passing::with_connector) to a process that is started.
+/// Two ends: the first is [passed](crate::passing::PassedSockets::with_connector) to a process that is started.
 ///
 /// # Errors
 /// Lack of descriptors.
@@ -94,12 +94,12 @@ impl Connector {
     }
 
     fn receive(&self) -> io::Result<((u32, u32), Option<OwnedFd>)> {
-        let mut room = [0; MESSAGE_BYTES];
+        let mut buffer = [0; MESSAGE_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
         let received = again(|| {
-            net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut room)], &mut beside, flags)
+            net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut buffer)], &mut beside, flags)
         })?;
         if received.bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -109,7 +109,7 @@ impl Connector {
             _ => None,
         });
         let socket = sockets.next().and_then(|mut sockets| sockets.next());
-        Ok((numbers(room), socket))
+        Ok((numbers(buffer), socket))
     }
 }
 
@@ -117,12 +117,12 @@ impl Broker {
     /// Waits for a question, and answers it with what `connect` makes of its number. Returns whether there
     /// may be another: not if the process that asks has gone.
     pub fn answer(&self, connect: impl FnOnce(u32) -> io::Result<OwnedFd>) -> bool {
-        let mut room = [0; MESSAGE_BYTES];
-        match again(|| net::recv(&self.0, &mut room, RecvFlags::empty())) {
+        let mut buffer = [0; MESSAGE_BYTES];
+        match again(|| net::recv(&self.0, &mut buffer, RecvFlags::empty())) {
             Ok((MESSAGE_BYTES, _)) => {}
             _ => return false,
         }
-        let (asked, number) = numbers(room);
+        let (asked, number) = numbers(buffer);
         let made = connect(number);
         let code = match &made {
             Ok(_) => 0,

@@ -39,7 +39,7 @@ impl Once {
 
 /// What happened on one descriptor.
 #[derive(Clone, Copy, Debug)]
-pub struct Ready {
+pub struct ReadyDescriptor {
     /// The token it was added with.
     pub token: u64,
     /// It can be read, or its peer has shut down writing.
@@ -75,10 +75,10 @@ impl Events {
 
     /// What the last wait reported.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = Ready> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = ReadyDescriptor> + '_ {
         self.0.iter().map(|event| {
             let flags = event.flags;
-            Ready {
+            ReadyDescriptor {
                 token: event.data.u64(),
                 readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
                 writable: flags.contains(epoll::EventFlags::OUT),
@@ -211,8 +211,8 @@ impl Epoll {
             tv_nsec: (timeout_ms % 1000 * 1_000_000) as _,
         };
         events.0.clear();
-        let room = rustix::buffer::spare_capacity(&mut events.0);
-        match epoll::wait(&self.0, room, Some(&timeout)) {
+        let spare = rustix::buffer::spare_capacity(&mut events.0);
+        match epoll::wait(&self.0, spare, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -230,16 +230,16 @@ impl Epoll {
             tv_nsec: (timeout_ns % 1_000_000_000) as _,
         };
         events.0.clear();
-        let room = events.0.spare_capacity_mut();
+        let spare = events.0.spare_capacity_mut();
         // rustix rounds the timeout up to milliseconds and asks the older call.
-        // SAFETY: `room` is writable for as many events as are announced, and rustix's `Event` has
+        // SAFETY: `spare` is writable for as many events as are announced, and rustix's `Event` has
         // the layout of the kernel's; `timeout` outlives the call; no signal mask is passed.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
                 self.0.as_raw_fd(),
-                room.as_mut_ptr(),
-                room.len() as libc::c_int,
+                spare.as_mut_ptr(),
+                spare.len() as libc::c_int,
                 &raw const timeout,
                 std::ptr::null::<libc::sigset_t>(),
                 0usize,

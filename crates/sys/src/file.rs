@@ -43,7 +43,7 @@ pub struct Stamp {
 
 /// What a failure to open or stamp says about the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum OpenFailure {
     /// It leads to nothing, out of the root, or in circles.
     Nowhere,
     /// It leads to something this process may not use.
@@ -55,18 +55,18 @@ pub enum Failure {
 }
 
 /// Sorts the errors of this module by what they mean for the path.
-pub fn failure(error: &io::Error) -> Failure {
+pub fn failure(error: &io::Error) -> OpenFailure {
     match error.raw_os_error().unwrap_or(0) {
         libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ENAMETOOLONG | libc::ELOOP => {
-            Failure::Nowhere
+            OpenFailure::Nowhere
         }
         // Out of the root; NUL in a name; a device or FIFO without its other side.
-        libc::EXDEV | libc::EINVAL | libc::ENXIO | libc::ENODEV => Failure::Nowhere,
-        libc::EACCES | libc::EPERM => Failure::Denied,
-        libc::ENFILE | libc::EMFILE | libc::ENOMEM | libc::EAGAIN => Failure::Shortage,
+        libc::EXDEV | libc::EINVAL | libc::ENXIO | libc::ENODEV => OpenFailure::Nowhere,
+        libc::EACCES | libc::EPERM => OpenFailure::Denied,
+        libc::ENFILE | libc::EMFILE | libc::ENOMEM | libc::EAGAIN => OpenFailure::Shortage,
         // rustix reports a NUL in a name without an errno of the kernel's.
-        0 if error.kind() == io::ErrorKind::InvalidInput => Failure::Nowhere,
-        _ => Failure::Broken,
+        0 if error.kind() == io::ErrorKind::InvalidInput => OpenFailure::Nowhere,
+        _ => OpenFailure::Broken,
     }
 }
 

@@ -26,12 +26,12 @@ pub struct Inherited {
     /// What the service manager calls it (`FileDescriptorName=`); empty if it does not say.
     pub name: String,
     /// Where it listens.
-    pub bound: Bound,
+    pub bound: InheritedAddress,
 }
 
 /// Where a socket listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum InheritedAddress {
     /// At an internet address.
     Internet {
         /// The address.
@@ -67,7 +67,7 @@ pub fn take() -> io::Result<Vec<Inherited>> {
         let socket = adopt(fd)?;
         let name = names.next().unwrap_or_default().to_owned();
         let bound = bound(&socket)?;
-        socket::tune_listener(&socket, matches!(bound, Bound::Internet { .. }))?;
+        socket::tune_listener(&socket, matches!(bound, InheritedAddress::Internet { .. }))?;
         Ok(Inherited { socket, name, bound })
     });
     sockets.collect()
@@ -109,21 +109,21 @@ fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn bound(socket: &OwnedFd) -> io::Result<Bound> {
+fn bound(socket: &OwnedFd) -> io::Result<InheritedAddress> {
     let is_stream = sockopt::socket_acceptconn(socket).unwrap_or(false)
         && sockopt::socket_type(socket)? == rustix::net::SocketType::STREAM;
     if !is_stream {
-        return Ok(Bound::Otherwise);
+        return Ok(InheritedAddress::Otherwise);
     }
     let address: SocketAddrAny = getsockname(socket)?;
     if address.address_family() == AddressFamily::UNIX {
         let address = SocketAddrUnix::try_from(address)?;
         let path = address.path_bytes().map(|path| PathBuf::from(OsStr::from_bytes(path)));
-        return Ok(path.map_or(Bound::Otherwise, Bound::Path));
+        return Ok(path.map_or(InheritedAddress::Otherwise, InheritedAddress::Path));
     }
-    let Ok(address) = SocketAddr::try_from(address) else { return Ok(Bound::Otherwise) };
+    let Ok(address) = SocketAddr::try_from(address) else { return Ok(InheritedAddress::Otherwise) };
     let with_ipv4 = address.is_ipv6()
         && address.ip().is_unspecified()
         && !sockopt::ipv6_v6only(socket).unwrap_or(true);
-    Ok(Bound::Internet { address, with_ipv4 })
+    Ok(InheritedAddress::Internet { address, with_ipv4 })
 }

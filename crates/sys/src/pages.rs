@@ -60,12 +60,12 @@ fn append_with(
     offset: u64,
     flags: i32,
 ) -> io::Result<usize> {
-    let room = buffer.spare_capacity_mut();
-    let len = most.min(room.len());
+    let spare = buffer.spare_capacity_mut();
+    let len = most.min(spare.len());
     if len == 0 {
         return Ok(0);
     }
-    let part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: len };
+    let part = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: len };
     if i64::try_from(offset).is_err() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -274,9 +274,9 @@ mod tests {
                 assert!(present, "{offset} {len}");
             }
         }
-        let mut room = [0; 10];
-        match read_resident_at(file.as_fd(), &mut room, 299_993) {
-            Ok(count) => assert_eq!((count, room), (7, [7, 7, 7, 7, 7, 7, 7, 0, 0, 0])),
+        let mut buffer = [0; 10];
+        match read_resident_at(file.as_fd(), &mut buffer, 299_993) {
+            Ok(count) => assert_eq!((count, buffer), (7, [7, 7, 7, 7, 7, 7, 7, 0, 0, 0])),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported),
         }
         fs::remove_file(path).unwrap();

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
-    room: usize,
+    capacity: usize,
 }
 
 impl Pipe {
@@ -23,14 +23,15 @@ impl Pipe {
     /// `EMFILE`, `ENFILE`; `EPERM` if it may not have so much room (`/proc/sys/fs/pipe-*`).
     pub fn new(bytes: usize) -> io::Result<Pipe> {
         let (read, write) = pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let room = pipe::fcntl_getpipe_size(&write)?;
-        let room = if room < bytes { pipe::fcntl_setpipe_size(&write, bytes)? } else { room };
-        Ok(Pipe { read, write, room })
+        let capacity = pipe::fcntl_getpipe_size(&write)?;
+        let capacity =
+            if capacity < bytes { pipe::fcntl_setpipe_size(&write, bytes)? } else { capacity };
+        Ok(Pipe { read, write, capacity })
     }
 
     /// Bytes that it takes in whole pages.
-    pub fn room(&self) -> usize {
-        self.room
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Puts the first `size` bytes of a file into the empty pipe; fewer if it ends before, or if
@@ -76,9 +77,9 @@ pub fn send(socket: BorrowedFd<'_>, pipe: BorrowedFd<'_>, count: usize) -> Sent 
 ///
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`] if it is empty.
-pub fn read(pipe: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
+pub fn read(pipe: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
-        match rustix::io::read(pipe, &mut *room) {
+        match rustix::io::read(pipe, &mut *buffer) {
             Err(Errno::INTR) => {}
             other => return Ok(other?),
         }
@@ -107,9 +108,9 @@ mod tests {
                     eprintln!("SKIPPED: cannot be read around here");
                     continue;
                 }
-                let room = size.next_multiple_of(AROUND_BYTES);
-                let pipe = Pipe::new(room).unwrap();
-                assert!(pipe.room() >= room);
+                let capacity = size.next_multiple_of(AROUND_BYTES);
+                let pipe = Pipe::new(capacity).unwrap();
+                assert!(pipe.capacity() >= capacity);
                 assert_eq!(pipe.fill(file.as_fd(), size).unwrap(), size);
                 let (ours, mut theirs) = UnixStream::pair().unwrap();
                 ours.set_nonblocking(true).unwrap();
@@ -126,9 +127,9 @@ mod tests {
                 }
                 assert!(come == content, "{size} {is_around}");
                 assert_eq!(send(ours.as_fd(), pipe.as_fd(), 1), Sent::Blocked, "it is empty");
-                assert_eq!(pipe.fill(file.as_fd(), room + 1).unwrap(), size, "and used again");
+                assert_eq!(pipe.fill(file.as_fd(), capacity + 1).unwrap(), size, "and used again");
                 let less = size.saturating_sub(5000);
-                let more = Pipe::new(room).unwrap().fill(file.as_fd(), less).unwrap();
+                let more = Pipe::new(capacity).unwrap().fill(file.as_fd(), less).unwrap();
                 assert!(more >= less && more < less + AROUND_BYTES, "{size} {less} {more}");
             }
         }

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 /// What is waited for on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interest {
+pub enum PollInterest {
     /// Something to read, or the end of the stream.
     Read,
     /// Room to write.
@@ -40,7 +40,7 @@ pub struct Readiness {
 /// # Errors
 /// Lack of memory, or more descriptors than may be open.
 pub fn wait<const N: usize>(
-    descriptors: [(BorrowedFd<'_>, Interest); N],
+    descriptors: [(BorrowedFd<'_>, PollInterest); N],
     timeout_ms: u64,
 ) -> io::Result<[Readiness; N]> {
     let mut set = descriptors.map(watched);
@@ -53,7 +53,7 @@ pub fn wait<const N: usize>(
 /// # Errors
 /// As [`wait`].
 pub fn wait_any(
-    descriptors: &[(BorrowedFd<'_>, Interest)],
+    descriptors: &[(BorrowedFd<'_>, PollInterest)],
     timeout_ms: u64,
 ) -> io::Result<Vec<Readiness>> {
     let mut set: Vec<_> = descriptors.iter().copied().map(watched).collect();
@@ -61,14 +61,14 @@ pub fn wait_any(
     Ok(set.iter().map(readiness).collect())
 }
 
-fn watched((fd, interest): (BorrowedFd<'_>, Interest)) -> PollFd<'_> {
+fn watched((fd, interest): (BorrowedFd<'_>, PollInterest)) -> PollFd<'_> {
     let read = PollFlags::IN | PollFlags::RDHUP;
     let flags = match interest {
-        Interest::Read => read,
-        Interest::Write => PollFlags::OUT,
-        Interest::Both => read | PollFlags::OUT,
-        Interest::PeerEnd => PollFlags::RDHUP,
-        Interest::End => PollFlags::empty(),
+        PollInterest::Read => read,
+        PollInterest::Write => PollFlags::OUT,
+        PollInterest::Both => read | PollFlags::OUT,
+        PollInterest::PeerEnd => PollFlags::RDHUP,
+        PollInterest::End => PollFlags::empty(),
     };
     PollFd::from_borrowed_fd(fd, flags)
 }
@@ -116,20 +116,20 @@ mod tests {
     #[test]
     fn what_is_ready_is_told() {
         let (left, mut right) = UnixStream::pair().unwrap();
-        let fds = [(left.as_fd(), Interest::Read), (right.as_fd(), Interest::Write)];
+        let fds = [(left.as_fd(), PollInterest::Read), (right.as_fd(), PollInterest::Write)];
         let [read, write] = wait(fds, 1000).unwrap();
         assert!(!read.ready && write.ready);
         right.write_all(b"x").unwrap();
         assert_eq!(wait_readable(&[left.as_fd(), right.as_fd()], 1000).unwrap(), [true, false]);
         // what is there to read is not waited for
-        let [end] = wait([(left.as_fd(), Interest::PeerEnd)], 0).unwrap();
+        let [end] = wait([(left.as_fd(), PollInterest::PeerEnd)], 0).unwrap();
         assert!(!end.ready);
         right.shutdown(std::net::Shutdown::Write).unwrap();
-        let ends = [Interest::PeerEnd, Interest::End].map(|end| (left.as_fd(), end));
+        let ends = [PollInterest::PeerEnd, PollInterest::End].map(|end| (left.as_fd(), end));
         let [half, whole] = wait(ends, 1000).unwrap();
         assert!(half.ended && !half.broken && !whole.ready);
         drop(right);
-        let [read] = wait([(left.as_fd(), Interest::Read)], 1000).unwrap();
+        let [read] = wait([(left.as_fd(), PollInterest::Read)], 1000).unwrap();
         assert!(read.ready && read.ended);
     }
 }

@@ -18,7 +18,7 @@ const NOBODY: u32 = 65534;
 
 /// A user or group of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct SystemUser {
     /// The user's number.
     pub user: u32,
     /// The number of the primary group.
@@ -42,7 +42,7 @@ pub fn current() -> (u32, u32) {
 ///
 /// # Errors
 /// What the databases of users say, or a name with a NUL byte.
-pub fn user(name: &str) -> io::Result<Option<User>> {
+pub fn user(name: &str) -> io::Result<Option<SystemUser>> {
     let name = CString::new(name)?;
     let found = look_up(|buffer| {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
@@ -62,7 +62,7 @@ pub fn user(name: &str) -> io::Result<Option<User>> {
         let found = (!result.is_null()).then(|| unsafe { entry.assume_init() });
         (error, found.map(|entry| (entry.pw_uid, entry.pw_gid)))
     })?;
-    Ok(found.map(|(user, group)| User { user, group, groups: groups(&name, group) }))
+    Ok(found.map(|(user, group)| SystemUser { user, group, groups: groups(&name, group) }))
 }
 
 /// The number of the group with this name; `None` if there is none.
@@ -173,7 +173,7 @@ pub fn may_change_firewall() -> bool {
 pub fn keep_firewall_only() -> io::Result<()> {
     let one = CapabilitySet::NET_ADMIN;
     if may_become_another() {
-        let nobody = User { user: NOBODY, group: NOBODY, groups: Vec::new() };
+        let nobody = SystemUser { user: NOBODY, group: NOBODY, groups: Vec::new() };
         become_with(&nobody, one)?;
     }
     let sets = CapabilitySets { effective: one, permitted: one, inheritable: one };
@@ -190,7 +190,7 @@ pub fn keep_firewall_only() -> io::Result<()> {
 pub fn become_nobody(supervisor: Option<u32>) -> io::Result<bool> {
     let is_root = may_become_another();
     if is_root {
-        let nobody = User { user: NOBODY, group: NOBODY, groups: Vec::new() };
+        let nobody = SystemUser { user: NOBODY, group: NOBODY, groups: Vec::new() };
         become_with(&nobody, CapabilitySet::empty())?;
     }
     let none = CapabilitySet::empty();
@@ -213,13 +213,13 @@ pub fn become_nobody(supervisor: Option<u32>) -> io::Result<bool> {
 ///
 /// # Errors
 /// What the kernel says; then the process is half way between two users and must end.
-pub fn become_user(user: &User, kept: Kept) -> io::Result<()> {
+pub fn become_user(user: &SystemUser, kept: Kept) -> io::Result<()> {
     become_with(user, kept.capabilities())?;
     keep_only(kept)
 }
 
 /// Becomes `user`; of root's rights those that are `kept` stay permitted.
-fn become_with(user: &User, kept: CapabilitySet) -> io::Result<()> {
+fn become_with(user: &SystemUser, kept: CapabilitySet) -> io::Result<()> {
     for number in 0..=MOST_CAPABILITIES {
         let one = CapabilitySet::from_bits_retain(1 << number);
         if !kept.contains(one) && thread::capability_is_in_bounding_set(one).unwrap_or(false) {
@@ -279,7 +279,7 @@ mod tests {
         }
         let had = thread::capabilities(None).unwrap().permitted;
         for kept in [Kept::Binding, Kept::BindingAndGate] {
-            let nobody = User { user: 65534, group: 65534, groups: vec![65534] };
+            let nobody = SystemUser { user: 65534, group: 65534, groups: vec![65534] };
             let after = std::thread::spawn(move || {
                 become_user(&nobody, kept).unwrap();
                 gain_nothing().unwrap();

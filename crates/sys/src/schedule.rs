@@ -6,7 +6,7 @@ use std::io::{self, Read};
 /// The scheduler's figures of one thread; any thread of its process may read them while it lives. It
 /// holds no descriptor.
 #[derive(Debug)]
-pub struct Figures(String);
+pub struct SchedulerFigures(String);
 
 /// How a thread has spent its time since it began, in nanoseconds. The rest it slept or waited for
 /// something else.
@@ -18,14 +18,14 @@ pub struct Spent {
     pub runnable_ns: u64,
 }
 
-impl Figures {
+impl SchedulerFigures {
     /// Those of the calling thread.
     ///
     /// # Errors
     /// A kernel without `CONFIG_SCHED_INFO`, no `/proc`, or no permission to open it.
-    pub fn of_this_thread() -> io::Result<Figures> {
+    pub fn of_this_thread() -> io::Result<SchedulerFigures> {
         let thread = rustix::thread::gettid().as_raw_nonzero();
-        let figures = Figures(format!("/proc/self/task/{thread}/schedstat"));
+        let figures = SchedulerFigures(format!("/proc/self/task/{thread}/schedstat"));
         figures.read()?;
         Ok(figures)
     }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn threads_are_known_by_name() {
-        if Figures::of_this_thread().is_err() {
+        if SchedulerFigures::of_this_thread().is_err() {
             return eprintln!("SKIPPED: this kernel has no schedstat");
         }
         let (asked, answered) = (std::sync::mpsc::channel::<()>(), std::sync::mpsc::channel());
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn work_shows_and_sleep_does_not() {
-        let Ok(figures) = Figures::of_this_thread() else {
+        let Ok(figures) = SchedulerFigures::of_this_thread() else {
             return eprintln!("SKIPPED: this kernel has no schedstat");
         };
         let begin_ns = clock::thread_cpu_ns();

@@ -19,36 +19,36 @@ use std::{fmt, io};
 
 /// Why a process cannot be sealed.
 #[derive(Debug)]
-pub enum SealError {
+pub enum SealFailure {
     /// There is no filter for this processor.
     Processor,
     /// The kernel takes no filter.
     Refused(io::Error),
 }
 
-impl fmt::Display for SealError {
+impl fmt::Display for SealFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SealError::Processor => f.write_str("there is no seccomp filter for this processor"),
-            SealError::Refused(error) => {
+            SealFailure::Processor => f.write_str("there is no seccomp filter for this processor"),
+            SealFailure::Refused(error) => {
                 write!(f, "the kernel takes no seccomp filter: {error}")
             }
         }
     }
 }
 
-impl std::error::Error for SealError {}
+impl std::error::Error for SealFailure {}
 
 /// Seals the process, all of its threads and those that they start, for good.
 ///
 /// # Errors
-/// [`SealError`]; then the process may do what it could before.
-pub fn seal() -> Result<(), SealError> {
+/// [`SealFailure`]; then the process may do what it could before.
+pub fn seal() -> Result<(), SealFailure> {
     let processor = TargetArch::try_from(std::env::consts::ARCH);
-    let processor = processor.map_err(|_| SealError::Processor)?;
+    let processor = processor.map_err(|_| SealFailure::Processor)?;
     let compile = |rules, otherwise, then| {
         let filter = SeccompFilter::new(rules, otherwise, then, processor);
-        filter.and_then(BpfProgram::try_from).map_err(|_| SealError::Processor)
+        filter.and_then(BpfProgram::try_from).map_err(|_| SealFailure::Processor)
     };
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let allowed = compile(allowed()?, refused, SeccompAction::Allow)?;
@@ -58,7 +58,7 @@ pub fn seal() -> Result<(), SealError> {
     let unknown = compile(unknown, SeccompAction::Allow, missing)?;
     for filter in [unknown, allowed] {
         apply_filter_all_threads(&filter)
-            .map_err(|error| SealError::Refused(io::Error::other(error)))?;
+            .map_err(|error| SealFailure::Refused(io::Error::other(error)))?;
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ const OLDER: &[libc::c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[libc::c_long] = &[];
 
-fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SealError> {
+fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SealFailure> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         ALWAYS.iter().chain(OLDER).map(|call| (*call, Vec::new())).collect();
     let no_code = || has_bits(2, libc::PROT_EXEC as u64, 0);
@@ -168,8 +168,8 @@ fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SealError> {
     ];
     for (call, conditions) in some {
         let each = conditions.into_iter().map(|condition| {
-            let condition = condition.map_err(|_| SealError::Processor)?;
-            SeccompRule::new(vec![condition]).map_err(|_| SealError::Processor)
+            let condition = condition.map_err(|_| SealFailure::Processor)?;
+            SeccompRule::new(vec![condition]).map_err(|_| SealFailure::Processor)
         });
         rules.insert(call, each.collect::<Result<_, _>>()?);
     }

@@ -304,8 +304,8 @@ pub enum Received {
 
 /// Receives what is there.
 #[inline]
-pub fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
-    match net::recv(socket, room, RecvFlags::empty()) {
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
+    match net::recv(socket, buffer, RecvFlags::empty()) {
         Ok((0, _)) => Received::Ended,
         Ok((count, _)) => Received::Bytes(count),
         Err(Errno::AGAIN | Errno::INTR) => Received::Blocked,

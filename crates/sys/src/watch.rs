@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// Names a watched directory. The same directory always has the same name while it is watched,
 /// whichever path led to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Directory(i32);
+pub struct WatchId(i32);
 
 /// Which changes in a directory are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interest {
+pub enum WatchInterest {
     /// Names that come, go or point elsewhere.
     Names,
     /// These, and changes of the files' content and attributes.
@@ -23,13 +23,13 @@ pub enum Interest {
 
 /// One change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'e> {
+pub enum WatchEvent<'e> {
     /// Something happened to what is called `name` in the directory.
-    Name(Directory, &'e [u8]),
+    Name(WatchId, &'e [u8]),
     /// The directory itself was changed, moved or removed.
-    Itself(Directory),
+    Itself(WatchId),
     /// The directory is no longer watched; nothing will be told of it again.
-    Forgotten(Directory),
+    Forgotten(WatchId),
     /// More happened than the kernel could remember: anything may have changed.
     Lost,
 }
@@ -56,7 +56,7 @@ impl Watch {
     /// # Errors
     /// `ENOSPC` if the user watches too much (`fs.inotify.max_user_watches`), `EACCES` without the
     /// right to read the directory, `ENOTDIR` if it is none.
-    pub fn add(&self, directory: BorrowedFd<'_>, interest: Interest) -> io::Result<Directory> {
+    pub fn add(&self, directory: BorrowedFd<'_>, interest: WatchInterest) -> io::Result<WatchId> {
         let mut what = WatchFlags::ONLYDIR
             | WatchFlags::MASK_ADD
             | WatchFlags::CREATE
@@ -65,20 +65,20 @@ impl Watch {
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVE_SELF
             | WatchFlags::DELETE_SELF;
-        if interest == Interest::Content {
+        if interest == WatchInterest::Content {
             // CLOSE_WRITE also tells of what was written through a memory map, which MODIFY does
             // not, at least when the writer is done.
             what |= WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE | WatchFlags::ATTRIB;
         }
         let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
-        Ok(Directory(inotify::add_watch(&self.inotify, path.as_str(), what)?))
+        Ok(WatchId(inotify::add_watch(&self.inotify, path.as_str(), what)?))
     }
 
     /// Stops watching. What was already told stays in the queue.
     ///
     /// # Errors
     /// `EINVAL` if the directory was not watched.
-    pub fn remove(&self, directory: Directory) -> io::Result<()> {
+    pub fn remove(&self, directory: WatchId) -> io::Result<()> {
         Ok(inotify::remove_watch(&self.inotify, directory.0)?)
     }
 
@@ -102,9 +102,9 @@ impl Watch {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn read(&self, most: usize, mut each: impl FnMut(Event<'_>)) -> io::Result<()> {
-        let mut room = [MaybeUninit::uninit(); 16 * 1024];
-        let mut reader = inotify::Reader::new(self.inotify.as_fd(), &mut room);
+    pub fn read(&self, most: usize, mut each: impl FnMut(WatchEvent<'_>)) -> io::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
+        let mut reader = inotify::Reader::new(self.inotify.as_fd(), &mut buffer);
         let mut count = 0;
         // What is in the buffer was taken out of the queue and must be told.
         while count < most || !reader.is_buffer_empty() {
@@ -114,18 +114,18 @@ impl Watch {
                 Err(Errno::INTR) => continue,
                 event => event?,
             };
-            let directory = Directory(event.wd());
+            let directory = WatchId(event.wd());
             let itself = ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF | ReadFlags::UNMOUNT;
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                each(Event::Lost);
+                each(WatchEvent::Lost);
             } else if event.events().contains(ReadFlags::IGNORED) {
-                each(Event::Forgotten(directory));
+                each(WatchEvent::Forgotten(directory));
             } else if event.events().intersects(itself) {
-                each(Event::Itself(directory));
+                each(WatchEvent::Itself(directory));
             } else if let Some(name) = event.file_name() {
-                each(Event::Name(directory, name.to_bytes()));
+                each(WatchEvent::Name(directory, name.to_bytes()));
             } else {
-                each(Event::Itself(directory));
+                each(WatchEvent::Itself(directory));
             }
         }
         Ok(())
@@ -144,8 +144,8 @@ mod tests {
         fs::create_dir_all(&path).unwrap();
         let fd = crate::file::open_directory(&path).unwrap();
         let watch = Watch::new().unwrap();
-        let directory = watch.add(fd.as_fd(), Interest::Content).unwrap();
-        assert_eq!(watch.add(fd.as_fd(), Interest::Names).unwrap(), directory);
+        let directory = watch.add(fd.as_fd(), WatchInterest::Content).unwrap();
+        assert_eq!(watch.add(fd.as_fd(), WatchInterest::Names).unwrap(), directory);
         assert!(!watch.wait(0).unwrap());
         fs::write(path.join("a"), "1").unwrap();
         fs::remove_file(path.join("a")).unwrap();
@@ -154,8 +154,8 @@ mod tests {
         assert!(watch.wait(5000).unwrap());
         let mut events = Vec::new();
         watch.read(usize::MAX, |event| events.push(format!("{event:?}"))).unwrap();
-        let name = format!("{:?}", Event::Name(directory, b"a"));
+        let name = format!("{:?}", WatchEvent::Name(directory, b"a"));
         assert!(events.iter().filter(|event| **event == name).count() >= 3, "{events:?}");
-        assert_eq!(events.last(), Some(&format!("{:?}", Event::Forgotten(directory))));
+        assert_eq!(events.last(), Some(&format!("{:?}", WatchEvent::Forgotten(directory))));
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::clients;
 use crate::identity::{HTTP_2, Identities, Identity};
-use forebay_conn::transport::{Broken, Failure, Plaintext, Unproven};
+use forebay_conn::transport::{Broken, Plaintext, TransportFailure, Unproven};
 use forebay_conn::{Job, Opening, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
@@ -66,7 +66,7 @@ pub struct Session {
     /// Which identity answers, since that is known.
     identity: Option<Arc<Identity>>,
     /// Why it has failed, if it has.
-    failure: Option<Failure>,
+    failure: Option<TransportFailure>,
 }
 
 enum ChannelState {
@@ -147,7 +147,7 @@ impl Session {
         let Some(identity) = identities.of_hello(&hello, name.as_deref()) else {
             // fatal, unrecognized_name (RFC 6066 §3)
             self.words.extend_from_slice(&[21, 3, 3, 0, 2, 2, 112]);
-            self.failure = Some(Failure::Name);
+            self.failure = Some(TransportFailure::Name);
             return self.fail();
         };
         let is_dear = identity.is_dear(&hello);
@@ -185,11 +185,11 @@ impl Session {
                     while connection.wants_write() && connection.write_tls(&mut self.words).is_ok()
                     {
                     }
-                    self.failure = Some(Failure::Proof);
+                    self.failure = Some(TransportFailure::Proof);
                     return self.fail();
                 }
                 if self.is_past() {
-                    self.failure = Some(Failure::Unproven(Unproven::Expired));
+                    self.failure = Some(TransportFailure::Unproven(Unproven::Expired));
                     return self.fail();
                 }
                 Opening::Open
@@ -214,7 +214,7 @@ impl Session {
 
     fn fail<J: Shakes>(&mut self) -> Opening<J> {
         self.state = ChannelState::Over;
-        self.failure.get_or_insert(Failure::Rules);
+        self.failure.get_or_insert(TransportFailure::Rules);
         Opening::Failed
     }
 
@@ -225,7 +225,7 @@ impl Session {
             // a record of TLS begins with a small number
             if rest.first().is_some_and(u8::is_ascii_alphabetic) {
                 self.words.extend_from_slice(WRONG_PORT);
-                self.failure = Some(Failure::Protocol);
+                self.failure = Some(TransportFailure::Protocol);
                 self.state = ChannelState::Over;
                 return Err(Broken);
             }
@@ -252,8 +252,8 @@ impl Session {
                         Ok(state) => state,
                         Err(error) => {
                             self.failure = match error {
-                                rustls::Error::AlertReceived(_) => Some(Failure::Client),
-                                _ => clients::unproven(&error).map(Failure::Unproven),
+                                rustls::Error::AlertReceived(_) => Some(TransportFailure::Client),
+                                _ => clients::unproven(&error).map(TransportFailure::Unproven),
                             };
                             return Err(Broken);
                         }
@@ -282,7 +282,7 @@ impl<J: Shakes> Transport<J> for Channel {
         session.secured().map(Box::new)
     }
 
-    fn failure(&self) -> Option<Failure> {
+    fn failure(&self) -> Option<TransportFailure> {
         match self {
             Channel::Plain => None,
             Channel::Sealed(session) => session.failure,
@@ -309,16 +309,16 @@ impl<J: Shakes> Transport<J> for Channel {
             session.take(&all)
         };
         if taken.is_err() {
-            session.failure.get_or_insert(Failure::Rules);
+            session.failure.get_or_insert(TransportFailure::Rules);
         }
         taken
     }
 
-    fn read(&mut self, room: &mut [u8]) -> Plaintext {
+    fn read(&mut self, buffer: &mut [u8]) -> Plaintext {
         let Channel::Sealed(session) = self else { return Plaintext::Nothing };
         loop {
             let ChannelState::Up(connection) = &mut session.state else { return Plaintext::End };
-            match connection.reader().read(room) {
+            match connection.reader().read(buffer) {
                 Ok(0) => return Plaintext::End,
                 Ok(count) => return Plaintext::Bytes(count),
                 Err(_) if session.wire.is_empty() => return Plaintext::Nothing,

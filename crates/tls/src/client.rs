@@ -62,7 +62,7 @@ pub enum Versions {
 
 /// What a client asks of its servers.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct TlsClientSettings {
     /// Which authorities it trusts.
     pub trust: Trust,
     /// Which versions it speaks.
@@ -77,7 +77,7 @@ pub struct Terms {
 
 /// A client of one server. It has sessions of its own.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct TlsClient {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
     resumes: bool,
@@ -92,12 +92,12 @@ pub enum ClientError {
     Terms(Error),
 }
 
-impl Client {
+impl TlsClient {
     /// A client of the server with this name, or address without brackets, on these terms.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub fn new(terms: &Terms, name: &str) -> Result<Client, ClientError> {
+    pub fn new(terms: &TlsClientSettings, name: &str) -> Result<TlsClient, ClientError> {
         let name = ServerName::try_from(name.to_owned()).map_err(ClientError::Name)?;
         let versions: &[&SupportedProtocolVersion] = match terms.versions {
             Versions::Both => &[&TLS13, &TLS12],
@@ -121,11 +121,11 @@ impl Client {
         let spoken = if terms.is_for_http2 { HTTP_2 } else { HTTP_1_1 };
         config.alpn_protocols = vec![spoken.to_vec()];
         config.resumption = Resumption::disabled();
-        Ok(Client { config: Arc::new(config), name, resumes: terms.resumes }.another())
+        Ok(TlsClient { config: Arc::new(config), name, resumes: terms.resumes }.another())
     }
 
     /// A client of the same server on the same terms, which has not spoken with it yet.
-    pub fn another(&self) -> Client {
+    pub fn another(&self) -> TlsClient {
         let mut client = self.clone();
         if self.resumes {
             let config = Arc::make_mut(&mut client.config);
@@ -138,9 +138,9 @@ impl Client {
     ///
     /// # Errors
     /// Lack of random numbers.
-    pub fn connect(&self) -> Result<ClientSession, Refusal> {
+    pub fn connect(&self) -> Result<ClientSession, TlsRefusal> {
         let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
-        let connection = connection.map_err(Refusal)?;
+        let connection = connection.map_err(TlsRefusal)?;
         Ok(ClientSession { connection, has_ended: false })
     }
 }
@@ -169,7 +169,7 @@ pub struct ClientSession {
 
 /// Why a connection goes no further.
 #[derive(Debug)]
-pub struct Refusal(Error);
+pub struct TlsRefusal(Error);
 
 impl ClientSession {
     /// Whether the handshake is under way.
@@ -190,7 +190,7 @@ impl ClientSession {
     /// # Errors
     /// The server has broken a rule, is not trusted, or has refused. What is to be
     /// [flushed](ClientSession::flush) then tells it so.
-    pub fn receive(&mut self, wire: &mut &[u8], plain: &mut [u8]) -> Result<usize, Refusal> {
+    pub fn receive(&mut self, wire: &mut &[u8], plain: &mut [u8]) -> Result<usize, TlsRefusal> {
         loop {
             // it fails where there is nothing to read
             if let Ok(count @ 1..) = self.connection.reader().read(plain) {
@@ -200,12 +200,12 @@ impl ClientSession {
                 return Ok(0);
             }
             let taken = self.connection.read_tls(wire);
-            if taken.map_err(|error| Refusal(Error::General(error.to_string())))? == 0 {
+            if taken.map_err(|error| TlsRefusal(Error::General(error.to_string())))? == 0 {
                 // what follows the end of the session is not looked at
                 *wire = &[];
                 return Ok(0);
             }
-            let state = self.connection.process_new_packets().map_err(Refusal)?;
+            let state = self.connection.process_new_packets().map_err(TlsRefusal)?;
             self.has_ended |= state.peer_has_closed();
         }
     }
@@ -262,7 +262,7 @@ impl ClientSession {
     }
 }
 
-impl Refusal {
+impl TlsRefusal {
     /// Whether the server has refused, by an alert.
     pub fn is_by_server(&self) -> bool {
         matches!(self.0, Error::AlertReceived(_))
@@ -270,7 +270,7 @@ impl Refusal {
 }
 
 /// In few words, of which there are not many: times and other numbers are left out.
-impl fmt::Display for Refusal {
+impl fmt::Display for TlsRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use CertificateError as Of;
         match &self.0 {
@@ -302,7 +302,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for TlsRefusal {}
 
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,7 +18,7 @@ use x509_parser::prelude::{
 
 /// What a site asks of its clients.
 #[derive(Debug)]
-pub struct Clients {
+pub struct ClientVerification {
     pub(crate) verifier: Arc<dyn ClientCertVerifier>,
     policy: ClientPolicy,
     /// The policy, and what was revoked: sessions are resumed while this is the same.
@@ -114,7 +114,7 @@ impl Revoked {
     }
 }
 
-impl Clients {
+impl ClientVerification {
     /// Clients whose certificates these authorities have signed, unless they were revoked. If there is a
     /// list, every certificate between the client and an authority must be in the realm of one, and none
     /// of them may have expired.
@@ -125,7 +125,7 @@ impl Clients {
         asked: ClientAuth,
         authorities: &[Authorities],
         revoked: &[Revoked],
-    ) -> Result<Clients, ClientsError> {
+    ) -> Result<ClientVerification, ClientsError> {
         let mut roots = RootCertStore::empty();
         let mut content = vec![match asked {
             ClientAuth::Optional => 1,
@@ -145,7 +145,7 @@ impl Clients {
             ClientAuth::Optional => verifier.allow_unauthenticated(),
             ClientAuth::Required => verifier,
         };
-        Ok(Clients {
+        Ok(ClientVerification {
             verifier: verifier.build().map_err(ClientsError::Unfit)?,
             policy,
             stamp: digest(&content),

@@ -1,6 +1,6 @@
 //! The server's identities, by the name a client asks for.
 
-use crate::clients::Clients;
+use crate::clients::ClientVerification;
 use crate::pair::{Pair, covers};
 use crate::proofs::{ACME_TLS_1, Proofs};
 use forebay_conn::Secured;
@@ -26,7 +26,7 @@ pub struct Identity {
     pub(crate) config: Arc<ServerConfig>,
     pairs: Vec<Pair>,
     pub(crate) names: Arc<[String]>,
-    pub(crate) clients: Option<Arc<Clients>>,
+    pub(crate) clients: Option<Arc<ClientVerification>>,
     /// It shows an authority that a name is ours, and says nothing else.
     pub(crate) is_proof: bool,
 }
@@ -68,7 +68,7 @@ impl ResolvesServerCert for KeyChoice {
 impl Identity {
     /// Of these pairs, the preferred one first. `tickets` seals what clients bring to resume: it must be
     /// shared by those only that may resume each other's sessions, and never by two that ask for other
-    /// certificates of clients ([`Clients::stamp`]). Clients may speak HTTP/2 if `with_http2`; they are
+    /// certificates of clients ([`ClientVerification::stamp`]). Clients may speak HTTP/2 if `with_http2`; they are
     /// asked for certificates if `clients` says so.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Identity {
         pairs: Vec<Pair>,
         tickets: Tickets,
         with_http2: bool,
-        clients: Option<Arc<Clients>>,
+        clients: Option<Arc<ClientVerification>>,
     ) -> Result<Identity, IdentityError> {
         let names: Arc<[String]> =
             pairs.first().ok_or(IdentityError::NoPairs)?.names.clone().into();
@@ -111,7 +111,7 @@ impl Identity {
     }
 
     /// What it asks of its clients.
-    pub fn clients(&self) -> Option<&Arc<Clients>> {
+    pub fn clients(&self) -> Option<&Arc<ClientVerification>> {
         self.clients.as_ref()
     }
 
@@ -135,7 +135,7 @@ impl Identity {
 /// What is agreed with clients that are shown one of `pairs`. Sessions are not resumed.
 fn config(
     pairs: &[Pair],
-    clients: Option<&Clients>,
+    clients: Option<&ClientVerification>,
     spoken: &[&[u8]],
 ) -> Result<ServerConfig, rustls::Error> {
     let choice = KeyChoice(pairs.iter().map(|pair| Arc::clone(&pair.key)).collect());

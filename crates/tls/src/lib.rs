@@ -27,8 +27,10 @@ pub mod pair;
 pub mod proofs;
 
 pub use channel::{Channel, Handshake, Handshaken, Shakes};
-pub use client::{Client, ClientError, ClientSession, Refusal, Roots, Terms, Trust, Versions};
-pub use clients::{Authorities, ClientAuth, Clients, ClientsError, Revoked};
+pub use client::{
+    ClientError, ClientSession, Roots, TlsClient, TlsClientSettings, TlsRefusal, Trust, Versions,
+};
+pub use clients::{Authorities, ClientAuth, ClientVerification, ClientsError, Revoked};
 pub use identity::{Identities, Identity, IdentityError};
 pub use pair::{Pair, PairError};
 pub use proofs::Proofs;

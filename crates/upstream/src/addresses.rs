@@ -3,8 +3,8 @@
 //! A name may have addresses at which nothing listens: `localhost` is `::1` and `127.0.0.1`, and most programs
 //! have only one of them. One that takes no connection is left alone for a while if there are others.
 
-use crate::connection::Connection;
-use crate::settings::Address;
+use crate::connection::UpstreamConnection;
+use crate::settings::UpstreamAddress;
 use forebay_sys::client::{self, ConnectOptions};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,8 +16,8 @@ const SHUN_MS: u64 = 10_000;
 
 /// The addresses of an upstream.
 #[derive(Debug)]
-pub(crate) struct Addresses {
-    address: Address,
+pub(crate) struct UpstreamAddresses {
+    address: UpstreamAddress,
     /// Those of a name, as they were found last.
     found: RwLock<Vec<Found>>,
     /// Each in turn.
@@ -37,15 +37,15 @@ impl Found {
     }
 }
 
-impl Addresses {
+impl UpstreamAddresses {
     /// Of an upstream that is named like this. None is known of a name before it is
-    /// [looked up](Addresses::look_up).
-    pub(crate) fn new(address: Address) -> Addresses {
-        Addresses { address, found: RwLock::default(), next: AtomicUsize::new(0) }
+    /// [looked up](UpstreamAddresses::look_up).
+    pub(crate) fn new(address: UpstreamAddress) -> UpstreamAddresses {
+        UpstreamAddresses { address, found: RwLock::default(), next: AtomicUsize::new(0) }
     }
 
     /// How the upstream is named.
-    pub(crate) fn named(&self) -> &Address {
+    pub(crate) fn named(&self) -> &UpstreamAddress {
         &self.address
     }
 
@@ -55,7 +55,7 @@ impl Addresses {
 
     /// Looks a name up. One that is not found keeps the addresses it had. May wait for a name service.
     pub(crate) fn look_up(&self) {
-        let Address::Name { host, port } = &self.address else { return };
+        let UpstreamAddress::Name { host, port } = &self.address else { return };
         let Ok(now) = (&**host, *port).to_socket_addrs() else { return };
         self.take_over(now.collect());
     }
@@ -77,17 +77,17 @@ impl Addresses {
     ///
     /// # Errors
     /// When no address is known, or no connection can be begun.
-    pub(crate) fn connect(&self, now_ms: u64) -> io::Result<Connection> {
+    pub(crate) fn connect(&self, now_ms: u64) -> io::Result<UpstreamConnection> {
         match &self.address {
-            Address::Socket(address) => {
-                client::connect(*address, ConnectOptions::default()).map(Connection::from)
+            UpstreamAddress::Socket(address) => {
+                client::connect(*address, ConnectOptions::default()).map(UpstreamConnection::from)
             }
-            Address::Unix(path) => client::connect_unix(path).map(Connection::from),
-            Address::Name { .. } => self.connect_by_name(now_ms),
+            UpstreamAddress::Unix(path) => client::connect_unix(path).map(UpstreamConnection::from),
+            UpstreamAddress::Name { .. } => self.connect_by_name(now_ms),
         }
     }
 
-    fn connect_by_name(&self, now_ms: u64) -> io::Result<Connection> {
+    fn connect_by_name(&self, now_ms: u64) -> io::Result<UpstreamConnection> {
         let found = self.found();
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let in_turn = || (0..found.len()).map(|step| &found[(turn + step) % found.len()]);
@@ -95,7 +95,7 @@ impl Addresses {
         let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for one in well.chain(in_turn().take(1)) {
             match client::connect(one.address, ConnectOptions::default()) {
-                Ok(socket) => return Ok(Connection::of_name(socket, one.address)),
+                Ok(socket) => return Ok(UpstreamConnection::of_name(socket, one.address)),
                 Err(error) if client::is_lack(&error) => return Err(error),
                 // no way there, and that is known at once
                 Err(error) => {
@@ -109,7 +109,7 @@ impl Addresses {
 
     /// A connection to one of them has not come about. Says whether there is another that takes connections,
     /// as far as is known.
-    pub(crate) fn refused(&self, connection: &Connection, now_ms: u64) -> bool {
+    pub(crate) fn refused(&self, connection: &UpstreamConnection, now_ms: u64) -> bool {
         let Some(address) = connection.address else { return false };
         let found = self.found();
         if let Some(one) = found.iter().find(|one| one.address == address) {
@@ -119,7 +119,7 @@ impl Addresses {
     }
 
     /// Whether a connection leads to where the upstream is now.
-    pub(crate) fn have(&self, connection: &Connection) -> bool {
+    pub(crate) fn have(&self, connection: &UpstreamConnection) -> bool {
         let is_known = |address| self.found().iter().any(|one| one.address == address);
         connection.address.is_none_or(is_known)
     }
@@ -131,11 +131,11 @@ mod tests {
     use std::net::TcpListener;
 
     /// Addresses of one port: something listens at the first, and nothing at the others.
-    fn name(others: &[u8]) -> (TcpListener, SocketAddr, Addresses) {
+    fn name(others: &[u8]) -> (TcpListener, SocketAddr, UpstreamAddresses) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let good = listener.local_addr().unwrap();
-        let named = Address::Name { host: "app.example".into(), port: good.port() };
-        let addresses = Addresses::new(named);
+        let named = UpstreamAddress::Name { host: "app.example".into(), port: good.port() };
+        let addresses = UpstreamAddresses::new(named);
         let of = |last: u8| SocketAddr::from(([127, 9, 9, last], good.port()));
         addresses.take_over(others.iter().map(|last| of(*last)).chain([good]).collect());
         (listener, good, addresses)
@@ -178,7 +178,7 @@ mod tests {
         addresses.take_over(vec![other]);
         assert!(!addresses.have(&connection));
         // what has no name is where it is
-        let fixed = Addresses::new(Address::Socket(good));
+        let fixed = UpstreamAddresses::new(UpstreamAddress::Socket(good));
         assert!(fixed.have(&fixed.connect(1).unwrap()));
     }
 }

@@ -1,9 +1,9 @@
 //! An application behind: a route's settings, and the upstreams that it shares with others.
 
 use crate::balance::hash;
-use crate::connection::Connection;
+use crate::connection::UpstreamConnection;
 use crate::ends::Ends;
-use crate::group::Member;
+use crate::group::MemberIndex;
 use crate::link::{self, Link};
 use crate::settings;
 use crate::upstreams::Upstreams;
@@ -14,23 +14,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The application of one route.
 #[derive(Debug)]
 pub struct Application {
-    settings: settings::Application,
+    settings: settings::ApplicationSettings,
     upstreams: Arc<Upstreams>,
     /// What becomes of requests, if it is the next stage of this server.
     link: Option<Mutex<Link>>,
     /// Where its supervisor says how its processes end.
     ends: Option<Mutex<Ends>>,
-    /// Who makes connections to it, if this process may not.
+    /// The process that makes connections to it, if this one may not.
     connector: Option<Mutex<Connector>>,
     /// What its link keeps to.
-    link_settings: Option<link::Settings>,
+    link_settings: Option<link::LinkSettings>,
     /// Whether requests go to it over HTTP/2.
     is_http2: bool,
 }
 
 impl Application {
     /// With these upstreams, which are those that the settings name.
-    pub fn new(settings: settings::Application, upstreams: Arc<Upstreams>) -> Arc<Application> {
+    pub fn new(
+        settings: settings::ApplicationSettings,
+        upstreams: Arc<Upstreams>,
+    ) -> Arc<Application> {
         Arc::new(Application {
             settings,
             upstreams,
@@ -46,8 +49,8 @@ impl Application {
     /// what becomes of requests to them. None waits for a place. `is_http2` says how they are asked. `connector`
     /// makes connections to them, if this process may not.
     pub fn of_stage(
-        settings: settings::Application,
-        link: link::Settings,
+        settings: settings::ApplicationSettings,
+        link: link::LinkSettings,
         is_http2: bool,
         ends: Option<Ends>,
         connector: Option<Connector>,
@@ -56,7 +59,7 @@ impl Application {
         let group = settings.group();
         let upstreams = Upstreams::new(group, settings.proxy().is_none(), now_ms);
         let keys = group.to.iter().map(|address| hash(address.to_string().as_bytes())).collect();
-        let link_settings = link::Settings { is_watched: ends.is_some(), ..link };
+        let link_settings = link::LinkSettings { is_watched: ends.is_some(), ..link };
         let link = Mutex::new(Link::new(link_settings, keys, upstreams.number(), now_ms));
         Arc::new(Application {
             settings,
@@ -70,13 +73,17 @@ impl Application {
     }
 
     /// Begins to connect to an upstream, or has another process do so.
-    pub(crate) fn connect(&self, member: Member, now_ms: u64) -> io::Result<Connection> {
+    pub(crate) fn connect(
+        &self,
+        member: MemberIndex,
+        now_ms: u64,
+    ) -> io::Result<UpstreamConnection> {
         let Some(connector) = &self.connector else {
             return self.upstreams.connect(member, now_ms);
         };
         let number = u32::try_from(member).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
         let mut connector = connector.lock().unwrap_or_else(PoisonError::into_inner);
-        connector.connect(number).map(Connection::from)
+        connector.connect(number).map(UpstreamConnection::from)
     }
 
     /// Whether requests go to it over HTTP/2.
@@ -114,22 +121,22 @@ impl Application {
     }
 
     /// What a person has decided about it.
-    pub fn settings(&self) -> &settings::Application {
+    pub fn settings(&self) -> &settings::ApplicationSettings {
         &self.settings
     }
 
-    /// Who answers.
+    /// The upstreams that answer.
     pub fn upstreams(&self) -> &Arc<Upstreams> {
         &self.upstreams
     }
 
     /// What logs call an upstream.
-    pub fn label(&self, member: Member) -> &str {
+    pub fn label(&self, member: MemberIndex) -> &str {
         self.upstreams.label(member)
     }
 
     /// Host and port of an upstream, as a request names them.
-    pub fn authority(&self, member: Member) -> &str {
+    pub fn authority(&self, member: MemberIndex) -> &str {
         self.upstreams.authority(member)
     }
 }

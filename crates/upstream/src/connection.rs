@@ -1,6 +1,6 @@
 //! A connection to an upstream, in either version of HTTP.
 
-use crate::http2::Http2;
+use crate::http2::UpstreamHttp2;
 use forebay_conn::SocketId;
 use forebay_sys::client;
 use forebay_sys::socket::{self, Received, Sent};
@@ -10,50 +10,50 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A connection to an upstream: the same from request to request, for loops that watch it.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct UpstreamConnection {
     socket: OwnedFd,
     /// What loops know it by.
     pub(crate) id: SocketId,
     /// Where it leads, of the addresses that a name has.
     pub(crate) address: Option<SocketAddr>,
-    http2: Option<Box<Http2>>,
+    http2: Option<Box<UpstreamHttp2>>,
 }
 
-impl Connection {
+impl UpstreamConnection {
     /// To one of the addresses of a name.
-    pub(crate) fn of_name(socket: OwnedFd, address: SocketAddr) -> Connection {
-        Connection { address: Some(address), ..Connection::from(socket) }
+    pub(crate) fn of_name(socket: OwnedFd, address: SocketAddr) -> UpstreamConnection {
+        UpstreamConnection { address: Some(address), ..UpstreamConnection::from(socket) }
     }
 }
 
-impl From<OwnedFd> for Connection {
-    fn from(socket: OwnedFd) -> Connection {
-        Connection { socket, id: SocketId::new(), address: None, http2: None }
+impl From<OwnedFd> for UpstreamConnection {
+    fn from(socket: OwnedFd) -> UpstreamConnection {
+        UpstreamConnection { socket, id: SocketId::new(), address: None, http2: None }
     }
 }
 
-/// For who asks something over it once, and no loop.
-impl From<Connection> for OwnedFd {
-    fn from(connection: Connection) -> OwnedFd {
+/// For a thread that asks something over it once, without a loop.
+impl From<UpstreamConnection> for OwnedFd {
+    fn from(connection: UpstreamConnection) -> OwnedFd {
         connection.socket
     }
 }
 
-impl AsFd for Connection {
+impl AsFd for UpstreamConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Connection {
+impl UpstreamConnection {
     /// The same, on which HTTP/2 is spoken from its first byte on.
     #[must_use]
-    pub(crate) fn with_http2(self) -> Connection {
-        Connection { http2: Some(Box::new(Http2::new())), ..self }
+    pub(crate) fn with_http2(self) -> UpstreamConnection {
+        UpstreamConnection { http2: Some(Box::new(UpstreamHttp2::new())), ..self }
     }
 
     /// What HTTP/2 knows beside the bytes, if that is spoken.
-    pub(crate) fn http2(&self) -> Option<&Http2> {
+    pub(crate) fn http2(&self) -> Option<&UpstreamHttp2> {
         self.http2.as_deref()
     }
 

@@ -1,7 +1,7 @@
-//! How processes of the next stage have ended: their supervisor appends to a file what it has seen, and who
-//! asks them reads it when a connection has ended with a request on it.
+//! How processes of the next stage have ended: their supervisor appends to a file what it has seen, and the
+//! stage before reads it when a connection has ended with a request on it.
 
-use crate::group::Member;
+use crate::group::MemberIndex;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -12,18 +12,18 @@ const RECORD_BYTES: usize = 16;
 
 /// A process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct ProcessEnd {
     /// When that was seen, in milliseconds of the monotonic clock.
     pub at_ms: u64,
     /// A number for its stage.
     pub stage: u8,
     /// Which of the instances of the stage, from 0.
-    pub instance: Member,
+    pub instance: MemberIndex,
     /// It has crashed, or the system was out of memory. Else it was told to end.
     pub was_by_itself: bool,
 }
 
-impl End {
+impl ProcessEnd {
     fn record(self) -> [u8; RECORD_BYTES] {
         let mut record = [0; RECORD_BYTES];
         record[..8].copy_from_slice(&self.at_ms.to_le_bytes());
@@ -36,12 +36,12 @@ impl End {
         record
     }
 
-    fn read(record: &[u8; RECORD_BYTES]) -> End {
+    fn read(record: &[u8; RECORD_BYTES]) -> ProcessEnd {
         let [at_ms @ .., _, _, _, _, _, _, _, _] = record;
-        End {
+        ProcessEnd {
             at_ms: u64::from_le_bytes(*at_ms),
             stage: record[8],
-            instance: Member::from(record[9]),
+            instance: MemberIndex::from(record[9]),
             was_by_itself: record[10] != 0,
         }
     }
@@ -76,11 +76,11 @@ impl Ends {
     }
 
     /// What was said since the last time.
-    pub fn look(&mut self, mut tell: impl FnMut(End)) {
+    pub fn look(&mut self, mut tell: impl FnMut(ProcessEnd)) {
         let mut record = [0; RECORD_BYTES];
         while self.file.read_exact_at(&mut record, self.read_bytes).is_ok() {
             self.read_bytes += RECORD_BYTES as u64;
-            let end = End::read(&record);
+            let end = ProcessEnd::read(&record);
             if end.stage == self.stage {
                 tell(end);
             }
@@ -96,15 +96,15 @@ mod tests {
     fn what_one_appends_the_other_reads_once() {
         let path = std::env::temp_dir().join(format!("forebay-ends-{}", std::process::id()));
         let mut file = File::options().append(true).create_new(true).open(&path).unwrap();
-        let end = End { at_ms: 1 << 40, stage: 2, instance: 63, was_by_itself: true };
+        let end = ProcessEnd { at_ms: 1 << 40, stage: 2, instance: 63, was_by_itself: true };
         end.append(&mut file).unwrap();
         let mut ends = Ends::new(File::open(&path).unwrap(), 2).unwrap();
         std::fs::remove_file(&path).unwrap();
         let mut told = Vec::new();
         ends.look(|end| told.push(end));
         assert!(told.is_empty(), "it was before");
-        let other = End { at_ms: 7, was_by_itself: false, ..end };
-        for one in [end, End { stage: 1, ..end }, other] {
+        let other = ProcessEnd { at_ms: 7, was_by_itself: false, ..end };
+        for one in [end, ProcessEnd { stage: 1, ..end }, other] {
             one.append(&mut file).unwrap();
         }
         io::Write::write_all(&mut file, &[0; RECORD_BYTES - 1]).unwrap();

@@ -18,7 +18,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `exchange.rs` | how an exchange begins, how its client drives it, how it ends: on top of all others |
-//! | `exchange/attempts.rs` | whom it is sent to, and to whom else |
+//! | `exchange/attempts.rs` | which upstream it is sent to, and which one next |
 //! | `exchange/sending.rs` | the request on its way |
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
 //! | `exchange/linked.rs`, `exchange/scripted.rs` | what differs for the next stage, and for FastCGI |
@@ -26,17 +26,17 @@
 //! | `exchange/outcome.rs`, `exchange/link_state.rs`, `exchange/script.rs` | parts of that |
 
 use crate::application::Application;
-use crate::connection::Connection;
+use crate::connection::UpstreamConnection;
 use crate::fastcgi;
 use crate::group::Unavailable;
-use crate::pool::Pool;
-use crate::queue::{Asking, Standing};
-use crate::request::Written;
-use crate::response::Reader;
-use crate::retry::Failure;
+use crate::pool::ConnectionPool;
+use crate::queue::{Asking, RequestOwner};
+use crate::request::WrittenHead;
+use crate::response::ResponseReader;
+use crate::retry::AttemptFailure;
 use crate::settings;
 use crate::upstreams;
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::framing::Framing;
 use forebay_http::head::Method;
@@ -57,32 +57,55 @@ mod state;
 
 use link_state::Linked;
 pub use link_state::{ATTEMPT, Copy, DELAY};
-pub use outcome::{Failed, Lateness, Times};
-pub use script::Log;
-use script::{Script, Upload};
+pub use outcome::{ExchangeTimes, Failed, Lateness};
+pub use script::ScriptLog;
+use script::{ScriptAnswer, UploadEncoding};
 pub use state::Exchange;
-use state::{Coming, Phase, UP_BYTES};
+use state::{Coming, ExchangePhase, UP_BYTES};
 
 /// What is asked of an application.
-pub struct Ask {
+pub struct ApplicationRequest {
     /// Whether it is asked at all, or why not.
     pub may_ask: Result<(), Unavailable>,
     /// The method.
     pub method: Method,
     /// The [hash](crate::balance::hash) of what the request is balanced by.
     pub key: u64,
-    /// Whose it is, among those that wait.
-    pub standing: Standing,
+    /// Its rank and client, among those that wait.
+    pub owner: RequestOwner,
     /// What a new connection begins with.
     pub preface: Vec<u8>,
     /// The head of the request, or its beginning for an application that speaks FastCGI.
     pub head: Vec<u8>,
     /// What was written.
-    pub written: Written,
-    /// What is to be known of the copy of a request to the [next stage](Application::of_stage).
+    pub written: WrittenHead,
+    /// What is to be known of the copy of a request to the [next stage](ApplicationSettings::of_stage).
     pub copy: Option<Copy>,
     /// Is told what a script says for the log; of applications that speak FastCGI.
-    pub log: Option<Log>,
+    pub log: Option<ScriptLog>,
+}
+
+impl ApplicationRequest {
+    /// A request that is to be asked: without a preface, to no other stage, with nothing for the log.
+    pub fn new(
+        method: Method,
+        key: u64,
+        owner: RequestOwner,
+        head: Vec<u8>,
+        written: WrittenHead,
+    ) -> ApplicationRequest {
+        ApplicationRequest {
+            may_ask: Ok(()),
+            method,
+            key,
+            owner,
+            preface: Vec::new(),
+            head,
+            written,
+            copy: None,
+            log: None,
+        }
+    }
 }
 
 impl<T> Exchange<T> {
@@ -93,16 +116,17 @@ impl<T> Exchange<T> {
     /// There is no instance of the next stage.
     pub fn begin(
         application: &Arc<Application>,
-        ask: Ask,
+        ask: ApplicationRequest,
         tag: T,
-        pool: &mut Pool,
+        pool: &mut ConnectionPool,
         now_ms: u64,
     ) -> Result<Box<Exchange<T>>, Unavailable> {
-        let Ask { may_ask, method, key, standing, preface, head, written, copy, log } = ask;
+        let ApplicationRequest { may_ask, method, key, owner, preface, head, written, copy, log } =
+            ask;
         let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.needs_http1);
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
-                // who waits to be asked for the body cannot be kept waiting for more
+                // a client that waits to be asked for the body cannot be kept waiting for more
                 let is_withheld = is_http2 && !written.expects_continue;
                 let repeats = link_state::repeats(method, copy.repeats_idempotent);
                 let flight = link.begin(repeats, is_withheld, key, now_ms);
@@ -115,21 +139,21 @@ impl<T> Exchange<T> {
         let instance = linked.as_ref().map(|linked| linked.instance());
         let bodies = application.settings().bodies();
         let spools = match (application.settings(), written.framing) {
-            (settings::Application::Proxy(_), _) | (_, Framing::None) => false,
+            (settings::ApplicationSettings::Proxy(_), _) | (_, Framing::None) => false,
             (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
             (_, Framing::Chunked) => true,
         };
-        let asking = || Asking { standing, key, ..Asking::default() };
+        let asking = || Asking { owner, key, ..Asking::default() };
         let asks = instance.is_none() && !spools;
         let asked = asks.then(|| may_ask.and_then(|()| application.upstreams().ask(asking())));
         let limits = application.settings().limits();
         let script = match application.settings() {
-            settings::Application::Proxy(_) => None,
-            settings::Application::FastCgi(_) => {
-                Some(Box::new(Script::new(written.asked, limits, log)))
+            settings::ApplicationSettings::Proxy(_) => None,
+            settings::ApplicationSettings::FastCgi(_) => {
+                Some(Box::new(ScriptAnswer::new(written.asked, limits, log)))
             }
         };
-        let upload = Upload::new(written.framing, script.is_some(), is_http2);
+        let upload = UploadEncoding::new(written.framing, script.is_some(), is_http2);
         let preface_bytes = preface.len();
         let mut to = head;
         to.splice(..0, preface);
@@ -143,7 +167,7 @@ impl<T> Exchange<T> {
             is_http2,
             method,
             key,
-            standing,
+            owner,
             slot: None,
             wait: None,
             tried: Vec::new(),
@@ -151,7 +175,7 @@ impl<T> Exchange<T> {
             retries: 0,
             is_reused: false,
             connection: None,
-            phase: Phase::Waiting,
+            phase: ExchangePhase::Waiting,
             can_read: false,
             can_write: true,
             to,
@@ -172,7 +196,7 @@ impl<T> Exchange<T> {
             is_too_large: false,
             expects_continue: script.is_some() && written.expects_continue,
             asked: written.asked,
-            reader: Reader::new(written.asked, limits),
+            reader: ResponseReader::new(written.asked, limits),
             script,
             received: Vec::new(),
             at: 0,
@@ -190,7 +214,7 @@ impl<T> Exchange<T> {
             now_ms,
             moved_ms: now_ms,
             whole_ms: None,
-            times: Times { begun_ns: clock::monotonic_ns(), ..Times::default() },
+            times: ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() },
         });
         let mut kept = |member| match preface_bytes {
             0 if is_http2 == application.is_http2() => pool.take(application, member, now_ms),
@@ -202,22 +226,22 @@ impl<T> Exchange<T> {
                 exchange.or_fail(begun);
             }
             (None, None) => match may_ask {
-                Ok(()) => exchange.phase = Phase::Spooling,
+                Ok(()) => exchange.phase = ExchangePhase::Spooling,
                 Err(unavailable) => exchange.give_up(Failed::Unasked(unavailable)),
             },
-            (None, Some(Ok(upstreams::Asked::Begun(slot)))) => {
+            (None, Some(Ok(upstreams::SlotOrWait::Begun(slot)))) => {
                 let connection = kept(slot.member());
                 let begun = exchange.begin_with(slot, connection);
                 exchange.or_fail(begun);
             }
-            (None, Some(Ok(upstreams::Asked::Waits(wait)))) => exchange.wait_for(wait),
+            (None, Some(Ok(upstreams::SlotOrWait::Waits(wait)))) => exchange.wait_for(wait),
             (None, Some(Err(unavailable))) => exchange.give_up(Failed::Unasked(unavailable)),
         }
         Ok(exchange)
     }
 
     /// The attempt has failed: another is begun, if that is safe.
-    fn fail(&mut self, failure: Failure, late: Lateness) {
+    fn fail(&mut self, failure: AttemptFailure, late: Lateness) {
         match self.linked {
             Some(_) => self.fail_link(failure),
             None => self.try_again(failure, late),
@@ -225,7 +249,7 @@ impl<T> Exchange<T> {
     }
 
     /// The same, if it has failed.
-    fn or_fail(&mut self, begun: Result<(), Failure>) {
+    fn or_fail(&mut self, begun: Result<(), AttemptFailure>) {
         if let Err(failure) = begun {
             self.fail(failure, Lateness::InTime);
         }
@@ -239,7 +263,7 @@ impl<T> Exchange<T> {
     }
 
     /// Nothing more comes of it: gives the connection to those that wait, if another request may be sent on it.
-    pub fn give_back(&mut self, pool: &mut Pool) {
+    pub fn give_back(&mut self, pool: &mut ConnectionPool) {
         self.end_script();
         let is_clean = self.head.is_some_and(|head| head.keep_alive)
             && self.coming.is_over()
@@ -259,7 +283,7 @@ impl<T> Exchange<T> {
         let member = self.upstream();
         let left = match self.slot.take() {
             Some(slot) => slot.pass_on(connection),
-            // at the next stage nobody waits
+            // no request waits for a place at the next stage
             None => Some(connection),
         };
         if let Some(connection) = left {
@@ -267,35 +291,35 @@ impl<T> Exchange<T> {
         }
     }
 
-    fn read_body(&mut self, out: &mut Vec<u8>, most: usize) -> Given {
+    fn read_body(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
         match &mut self.coming {
-            Coming::Nothing => Given::End,
+            Coming::Nothing => RelayRead::End,
             Coming::Chunked(_) => self.read_chunks(out, most),
             Coming::OfScript => self.read_script(out, most),
             Coming::All => match self.take(out, most) {
-                Given::Broken => self.broken(),
-                Given::End if self.is_http2 => {
+                RelayRead::Broken => self.broken(),
+                RelayRead::End if self.is_http2 => {
                     self.coming = Coming::Nothing;
-                    Given::End
+                    RelayRead::End
                 }
                 given => given,
             },
             Coming::Sized(left) => {
                 let left = *left;
                 if left == 0 {
-                    return Given::End;
+                    return RelayRead::End;
                 }
                 let most = usize::try_from(left).unwrap_or(usize::MAX).min(most);
                 match self.take(out, most) {
-                    Given::Bytes(count) => {
+                    RelayRead::Bytes(count) => {
                         self.coming = match left - count as u64 {
                             0 => Coming::Nothing,
                             left => Coming::Sized(left),
                         };
-                        Given::Bytes(count)
+                        RelayRead::Bytes(count)
                     }
-                    Given::Nothing => Given::Nothing,
-                    Given::End | Given::Broken => self.broken(),
+                    RelayRead::Nothing => RelayRead::Nothing,
+                    RelayRead::End | RelayRead::Broken => self.broken(),
                 }
             }
         }
@@ -318,19 +342,21 @@ impl<T: Send> Relay for Exchange<T> {
         let has_unsent =
             self.sent < self.to.len() || connection.http2().is_some_and(|http2| http2.has_unsent());
         let has_unsent = has_unsent && !self.is_cut;
-        let reads = self.phase != Phase::Connecting && !self.has_ended;
+        let reads = self.phase != ExchangePhase::Connecting && !self.has_ended;
         let wants = Wants { read: reads && !self.can_read, write: has_unsent && !self.can_write };
         Some((connection.id, connection.as_fd(), wants))
     }
 
     fn ready(&mut self) {
         self.can_write = true;
-        self.can_read = self.phase != Phase::Connecting;
+        self.can_read = self.phase != ExchangePhase::Connecting;
     }
 
-    fn room(&self) -> usize {
-        let takes = !matches!(self.phase, Phase::Waiting | Phase::Resting | Phase::Failed)
-            && !self.is_too_large;
+    fn capacity(&self) -> usize {
+        let takes = !matches!(
+            self.phase,
+            ExchangePhase::Waiting | ExchangePhase::Resting | ExchangePhase::Failed
+        ) && !self.is_too_large;
         let is_open = takes && !self.is_cut && self.shuts.is_none();
         if is_open { UP_BYTES.saturating_sub(self.to.len() - self.sent) } else { 0 }
     }
@@ -344,60 +370,66 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
-        if self.phase == Phase::Spooling {
+        if self.phase == ExchangePhase::Spooling {
             self.upload = None;
             let begun = self.end_spool();
             return self.or_fail(begun);
         }
         match self.upload.take() {
-            Some(Upload::Http(mut encoder)) => _ = encoder.finish(trailers, &mut self.to),
-            Some(Upload::Stdin) => fastcgi::end_of_stdin(&mut self.to),
-            Some(Upload::Plain) => self.note_trailers(trailers),
+            Some(UploadEncoding::Http(mut encoder)) => _ = encoder.finish(trailers, &mut self.to),
+            Some(UploadEncoding::Stdin) => fastcgi::end_of_stdin(&mut self.to),
+            Some(UploadEncoding::Plain) => self.note_trailers(trailers),
             // the end of a tunnel
             None if self.asked.upgrade => self.shuts = Some(false),
             None => {}
         }
     }
 
-    fn advance(&mut self, now_ms: u64) -> Next {
+    fn advance(&mut self, now_ms: u64) -> RelayNext {
         self.now_ms = now_ms;
         if std::mem::take(&mut self.has_expired) {
             match self.phase {
-                Phase::Waiting => {
+                ExchangePhase::Waiting => {
                     self.end_wait();
                     self.give_up(Failed::Unasked(Unavailable::Late));
                 }
-                Phase::Connecting => self.fail(Failure::Connect, Lateness::Late),
-                _ => self.fail(Failure::Silent, Lateness::Late),
+                ExchangePhase::Connecting => self.fail(AttemptFailure::Connect, Lateness::Late),
+                _ => self.fail(AttemptFailure::Silent, Lateness::Late),
             }
         }
         loop {
             let next = match self.phase {
-                Phase::Spooling => {
-                    Ok(Some(if self.asks_for_body() { Next::Interim(100) } else { Next::Wait }))
-                }
-                Phase::Resting => Ok(Some(Next::Wait)),
-                Phase::Waiting => self.look_at_turn(),
-                Phase::Connecting => self.look_at_connection(),
-                Phase::Asking => {
+                ExchangePhase::Spooling => Ok(Some(if self.asks_for_body() {
+                    RelayNext::Interim(100)
+                } else {
+                    RelayNext::Wait
+                })),
+                ExchangePhase::Resting => Ok(Some(RelayNext::Wait)),
+                ExchangePhase::Waiting => self.look_at_turn(),
+                ExchangePhase::Connecting => self.look_at_connection(),
+                ExchangePhase::Asking => {
                     self.send();
                     match self.asks_for_body() {
-                        true => Ok(Some(Next::Interim(100))),
+                        true => Ok(Some(RelayNext::Interim(100))),
                         false => match self.hear() {
                             // what has come has opened the window
-                            Ok(Some(Next::Wait)) if self.may_go_on() => Ok(None),
+                            Ok(Some(RelayNext::Wait)) if self.may_go_on() => Ok(None),
                             heard => heard,
                         },
                     }
                 }
-                Phase::Answered => {
+                ExchangePhase::Answered => {
                     self.send();
-                    Ok(Some(if self.has_told { Next::Wait } else { Next::Answer }))
+                    Ok(Some(if self.has_told { RelayNext::Wait } else { RelayNext::Answer }))
                 }
-                Phase::Failed => Ok(Some(if self.has_told { Next::Wait } else { Next::Answer })),
+                ExchangePhase::Failed => {
+                    Ok(Some(if self.has_told { RelayNext::Wait } else { RelayNext::Answer }))
+                }
             };
             match next {
-                Ok(Some(Next::Wait)) if self.acknowledges_now() => return Next::Interim(102),
+                Ok(Some(RelayNext::Wait)) if self.acknowledges_now() => {
+                    return RelayNext::Interim(102);
+                }
                 Ok(Some(next)) => return next,
                 Ok(None) => {}
                 Err(failure) => self.fail(failure, Lateness::InTime),
@@ -427,15 +459,15 @@ impl<T: Send> Relay for Exchange<T> {
         self.moved_ms = now_ms;
     }
 
-    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         self.now_ms = now_ms;
         if self.is_too_large {
-            return Given::Broken;
+            return RelayRead::Broken;
         }
         match &self.linked {
             None => self.read_body(out, most),
-            Some(linked) if linked.is_broken() => Given::Broken,
-            Some(linked) if linked.is_continuing() => Given::Nothing,
+            Some(linked) if linked.is_broken() => RelayRead::Broken,
+            Some(linked) if linked.is_continuing() => RelayRead::Nothing,
             Some(_) => {
                 let given = self.read_body(out, most);
                 self.link_read(given)
@@ -446,7 +478,7 @@ impl<T: Send> Relay for Exchange<T> {
     fn trailers(&self) -> Vec<(&str, &[u8])> {
         match &self.coming {
             Coming::Chunked(decoder) => decoder.trailers().collect(),
-            _ => match self.connection.as_ref().and_then(Connection::http2) {
+            _ => match self.connection.as_ref().and_then(UpstreamConnection::http2) {
                 Some(http2) => http2.trailers().iter().map(|(n, v)| (&**n, &**v)).collect(),
                 None => Vec::new(),
             },
@@ -460,7 +492,7 @@ impl<T: Send> Relay for Exchange<T> {
     fn awaits(&self) -> Await {
         match (&self.linked, self.phase) {
             (None, _) => self.waits(),
-            (Some(_), Phase::Resting) => Await::Rest,
+            (Some(_), ExchangePhase::Resting) => Await::Rest,
             (Some(_), _) => Await::Link,
         }
     }

@@ -10,6 +10,6 @@ mod answer;
 mod params;
 mod record;
 
-pub use answer::{Error, Piece, Read, Reader};
-pub use params::{Params, Script, Settings, length, write};
+pub use answer::{FastCgiError, FastCgiPiece, FastCgiReader, RecordsRead};
+pub use params::{Params, ScriptPath, ScriptSettings, length, write};
 pub use record::{MOST_CONTENT_BYTES, abort, end_of_stdin, stdin};

@@ -1,19 +1,19 @@
-//! Upstreams that do the same: who is asked, who is not, and how much is under way to each.
+//! Upstreams that do the same: which is asked, which is not, and how much is under way to each.
 //!
-//! It keeps no socket and reads no clock. Whoever shares it between threads locks it for a moment when a
+//! It keeps no socket and reads no clock. Its owner, which threads share, locks it for a moment when a
 //! request begins and when it ends.
 
 use crate::balance::{Balancer, Candidate, WHOLE, hash};
-use crate::health::{Condition, Health, Standing, Told};
+use crate::health::{Health, HealthGrade, Told, UpstreamCondition};
 use crate::retry::Budget;
 use crate::settings;
 
-/// One of them, by its place in [`settings::Group::to`].
-pub type Member = usize;
+/// One of them, by its place in [`settings::GroupSettings::to`].
+pub type MemberIndex = usize;
 
 /// Several upstreams, and what is known of them.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct UpstreamGroup {
     members: Vec<GroupState>,
     balancer: Balancer,
     budget: Budget,
@@ -47,16 +47,16 @@ pub enum Unavailable {
     },
 }
 
-impl Group {
+impl UpstreamGroup {
     /// As the settings say. `seed` is any number; groups with different ones draw differently.
-    pub fn new(settings: &settings::Group, seed: u64, now_ms: u64) -> Group {
-        let settings::Group { max_fails, fail_time, slow_start, check, .. } = settings;
+    pub fn new(settings: &settings::GroupSettings, seed: u64, now_ms: u64) -> UpstreamGroup {
+        let settings::GroupSettings { max_fails, fail_time, slow_start, check, .. } = settings;
         let member = |_| GroupState {
             health: Health::new(*max_fails, *fail_time, *slow_start, check.as_ref(), now_ms),
             in_flight: 0,
         };
         let keys = settings.to.iter().map(|to| hash(to.to_string().as_bytes())).collect();
-        Group {
+        UpstreamGroup {
             members: settings.to.iter().map(member).collect(),
             balancer: Balancer::new(settings.balance, keys, seed),
             budget: Budget::new(settings.retry_permille, now_ms),
@@ -67,8 +67,8 @@ impl Group {
 
     /// Takes over other settings, of the same upstreams; what is known of these, and what is under way,
     /// stays.
-    pub fn set(&mut self, settings: &settings::Group, now_ms: u64) {
-        let settings::Group { max_fails, fail_time, slow_start, check, .. } = settings;
+    pub fn set(&mut self, settings: &settings::GroupSettings, now_ms: u64) {
+        let settings::GroupSettings { max_fails, fail_time, slow_start, check, .. } = settings;
         for one in &mut self.members {
             one.health.set(*max_fails, *fail_time, *slow_start, check.as_ref(), now_ms);
         }
@@ -83,7 +83,7 @@ impl Group {
     /// Why it does not.
     pub fn has_room(&mut self, now_ms: u64) -> Result<(), Unavailable> {
         self.compare(&[], now_ms);
-        let may_be_asked = |one: &GroupState| one.health.standing() != Standing::Draining;
+        let may_be_asked = |one: &GroupState| one.health.grade() != HealthGrade::Draining;
         match self.candidates.iter().any(|one| one.share > 0) {
             true => Ok(()),
             false if self.members.iter().any(may_be_asked) => Err(Unavailable::Full),
@@ -93,16 +93,16 @@ impl Group {
 
     /// The one that is asked now, by the [`hash`] of what the request is balanced by. Those in `tried` are
     /// asked again only if there is no other. It has one more request under way then, which
-    /// [ends](Group::end).
+    /// [ends](UpstreamGroup::end).
     ///
     /// # Errors
     /// Why there is none.
     pub fn begin(
         &mut self,
         key: u64,
-        tried: &[Member],
+        tried: &[MemberIndex],
         now_ms: u64,
-    ) -> Result<Member, Unavailable> {
+    ) -> Result<MemberIndex, Unavailable> {
         if tried.is_empty() {
             self.budget.deposit();
         }
@@ -118,28 +118,28 @@ impl Group {
     }
 
     /// Whether one that was not tried may be asked now.
-    pub fn has_other(&mut self, tried: &[Member], now_ms: u64) -> bool {
+    pub fn has_other(&mut self, tried: &[MemberIndex], now_ms: u64) -> bool {
         self.compare(tried, now_ms);
         self.candidates.iter().any(|one| one.share > 0)
     }
 
-    fn pick(&mut self, key: u64, tried: &[Member], now_ms: u64) -> Option<Member> {
+    fn pick(&mut self, key: u64, tried: &[MemberIndex], now_ms: u64) -> Option<MemberIndex> {
         self.compare(tried, now_ms);
         self.balancer.pick(&self.candidates, key)
     }
 
     /// Finds out what share each has now; none, if it cannot be asked.
-    fn compare(&mut self, tried: &[Member], now_ms: u64) {
+    fn compare(&mut self, tried: &[MemberIndex], now_ms: u64) {
         let best = self.best(tried);
-        let Group { members, candidates, most_in_flight, .. } = self;
+        let UpstreamGroup { members, candidates, most_in_flight, .. } = self;
         candidates.clear();
         candidates.extend(members.iter().enumerate().map(|(at, one)| {
-            let standing = one.health.standing();
+            let grade = one.health.grade();
             let share = match best {
                 // what was asked in vain is not sent to one that is only tried
-                Some(Standing::Well) if !tried.is_empty() && standing != Standing::Well => 0,
-                Some(Standing::Well) => one.health.share(now_ms),
-                _ if Some(standing) == best => WHOLE,
+                Some(HealthGrade::Well) if !tried.is_empty() && grade != HealthGrade::Well => 0,
+                Some(HealthGrade::Well) => one.health.share(now_ms),
+                _ if Some(grade) == best => WHOLE,
                 _ => 0,
             };
             let is_able = one.in_flight < *most_in_flight && !tried.contains(&at);
@@ -148,20 +148,20 @@ impl Group {
     }
 
     /// How those are that are asked: well, if one is. If none is, those that have failed are asked all the same,
-    /// and after them those whose checks fail: they may be better than they seem, and nobody else can answer.
-    fn best(&self, tried: &[Member]) -> Option<Standing> {
-        let standings = || self.members.iter().map(|one| one.health.standing()).enumerate();
-        match standings().any(|(_, standing)| standing == Standing::Well) {
-            true => Some(Standing::Well),
+    /// and after them those whose checks fail: they may be better than they seem, and no other can answer.
+    fn best(&self, tried: &[MemberIndex]) -> Option<HealthGrade> {
+        let grades = || self.members.iter().map(|one| one.health.grade()).enumerate();
+        match grades().any(|(_, grade)| grade == HealthGrade::Well) {
+            true => Some(HealthGrade::Well),
             false => {
-                let untried = standings().filter(|(at, _)| !tried.contains(at));
-                untried.map(|(_, standing)| standing).filter(|s| *s != Standing::Draining).min()
+                let untried = grades().filter(|(at, _)| !tried.contains(at));
+                untried.map(|(_, grade)| grade).filter(|s| *s != HealthGrade::Draining).min()
             }
         }
     }
 
     /// A request to one of them is over.
-    pub fn end(&mut self, member: Member, told: Told, now_ms: u64) {
+    pub fn end(&mut self, member: MemberIndex, told: Told, now_ms: u64) {
         if let Some(one) = self.members.get_mut(member) {
             debug_assert!(one.in_flight > 0, "it was begun");
             one.in_flight = one.in_flight.saturating_sub(1);
@@ -175,7 +175,7 @@ impl Group {
     }
 
     /// Requests under way to one of them.
-    pub fn in_flight(&self, member: Member) -> u32 {
+    pub fn in_flight(&self, member: MemberIndex) -> u32 {
         self.members.get(member).map_or(0, |one| one.in_flight)
     }
 
@@ -188,25 +188,25 @@ impl Group {
     pub fn places(&self) -> Option<u32> {
         let most = self.most_in_flight()?;
         let best = self.best(&[]);
-        let asked = self.members.iter().filter(|one| Some(one.health.standing()) == best).count();
+        let asked = self.members.iter().filter(|one| Some(one.health.grade()) == best).count();
         Some(most.saturating_mul(u32::try_from(asked).unwrap_or(u32::MAX).max(1)))
     }
 
     /// What is to be told of one of them.
-    pub fn condition(&self, member: Member) -> Option<Condition> {
+    pub fn condition(&self, member: MemberIndex) -> Option<UpstreamCondition> {
         let health = &self.members.get(member)?.health;
         Some(match health.condition() {
-            Condition::Out { since_ms } | Condition::Unwell { since_ms }
-                if Some(health.standing()) == self.best(&[]) =>
+            UpstreamCondition::Out { since_ms } | UpstreamCondition::Unwell { since_ms }
+                if Some(health.grade()) == self.best(&[]) =>
             {
-                Condition::Failing { since_ms }
+                UpstreamCondition::Failing { since_ms }
             }
             other => other,
         })
     }
 
     /// Takes one of them out, or back in.
-    pub fn drain(&mut self, member: Member, is_draining: bool, now_ms: u64) {
+    pub fn drain(&mut self, member: MemberIndex, is_draining: bool, now_ms: u64) {
         if let Some(one) = self.members.get_mut(member) {
             one.health.drain(is_draining, now_ms);
         }
@@ -217,13 +217,13 @@ impl Group {
         self.members.iter().filter_map(|one| one.health.next_check_ms()).min()
     }
 
-    /// One that is to be asked so now; the answer must be [told](Group::checked).
-    pub fn begin_check(&mut self, now_ms: u64) -> Option<Member> {
+    /// One that is to be asked so now; the answer must be [told](UpstreamGroup::checked).
+    pub fn begin_check(&mut self, now_ms: u64) -> Option<MemberIndex> {
         self.members.iter_mut().position(|one| one.health.begin_check(now_ms))
     }
 
     /// What came of asking.
-    pub fn checked(&mut self, member: Member, is_good: bool, now_ms: u64) {
+    pub fn checked(&mut self, member: MemberIndex, is_good: bool, now_ms: u64) {
         if let Some(one) = self.members.get_mut(member) {
             one.health.checked(is_good, now_ms);
         }
@@ -233,7 +233,10 @@ impl Group {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::settings::{Address, Balance, Check, KeepAlive, Key, Queue, Timeouts};
+    use crate::settings::{
+        Balance, BalanceKey, HealthCheckSettings, KeepAliveSettings, QueueSettings,
+        UpstreamAddress, UpstreamTimeouts,
+    };
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::time::Duration;
@@ -244,18 +247,18 @@ pub(crate) mod tests {
         count: usize,
         balance: Balance,
         in_flight: Option<u32>,
-    ) -> settings::Group {
+    ) -> settings::GroupSettings {
         let second = Duration::from_secs(1);
-        settings::Group {
+        settings::GroupSettings {
             to: (1..=count)
-                .map(|number| Address::http(&format!("http://10.0.0.{number}")).unwrap())
+                .map(|number| UpstreamAddress::http(&format!("http://10.0.0.{number}")).unwrap())
                 .collect(),
             balance,
-            key: Key::Client,
+            key: BalanceKey::Client,
             in_flight,
-            queue: Queue { requests: 0, time: second },
-            keep_alive: KeepAlive { connections: 1, idle: second },
-            timeouts: Timeouts { connect: second, head: second, silence: second },
+            queue: QueueSettings { requests: 0, time: second },
+            keep_alive: KeepAliveSettings { connections: 1, idle: second },
+            timeouts: UpstreamTimeouts { connect: second, head: second, silence: second },
             retries: 1,
             retry_permille: 200,
             max_fails: 1,
@@ -266,15 +269,15 @@ pub(crate) mod tests {
         }
     }
 
-    fn group(count: usize, balance: Balance, in_flight: Option<u32>) -> Group {
-        Group::new(&settings(count, balance, in_flight), 1, 0)
+    fn group(count: usize, balance: Balance, in_flight: Option<u32>) -> UpstreamGroup {
+        UpstreamGroup::new(&settings(count, balance, in_flight), 1, 0)
     }
 
     const ALL: [Balance; 4] =
         [Balance::Hash, Balance::Least, Balance::RoundRobin, Balance::TwoChoices];
 
     /// Whom 60 requests of different keys are sent to, of which nothing becomes known.
-    fn asked(group: &mut Group, now_ms: u64) -> Vec<Member> {
+    fn asked(group: &mut UpstreamGroup, now_ms: u64) -> Vec<MemberIndex> {
         let ask = |key| {
             let member = group.begin(crate::balance::hash(&[key]), &[], now_ms).unwrap();
             group.end(member, Told::Nothing, now_ms);
@@ -291,16 +294,16 @@ pub(crate) mod tests {
                 group.members[out].health.told(Told::Failed, 0);
                 let asked = asked(&mut group, S);
                 assert!(asked.iter().all(|member| *member > out), "{balance:?}: {asked:?}");
-                assert!(matches!(group.condition(out), Some(Condition::Out { .. })));
+                assert!(matches!(group.condition(out), Some(UpstreamCondition::Out { .. })));
             }
             group.members[3].health.told(Told::Failed, 0);
             let asked = asked(&mut group, S);
             assert!((0..4).all(|at| asked.contains(&at)), "{balance:?}: {asked:?}");
-            assert_eq!(group.condition(0), Some(Condition::Failing { since_ms: 0 }));
+            assert_eq!(group.condition(0), Some(UpstreamCondition::Failing { since_ms: 0 }));
             // the first that answers is asked alone
             group.members[2].health.told(Told::Well, 2 * S);
             assert!(self::asked(&mut group, 2 * S).iter().all(|member| *member == 2));
-            assert_eq!(group.condition(0), Some(Condition::Out { since_ms: 0 }));
+            assert_eq!(group.condition(0), Some(UpstreamCondition::Out { since_ms: 0 }));
             group.drain(2, true, 3 * S);
             assert!(!self::asked(&mut group, 3 * S).contains(&2));
         }
@@ -332,20 +335,24 @@ pub(crate) mod tests {
 
     #[test]
     fn whose_checks_fail_are_asked_last() {
-        let check =
-            Check { path: "/".into(), interval: Duration::from_secs(5), statuses: Vec::new() };
-        let settings = settings::Group { check: Some(check), ..settings(3, Balance::Least, None) };
-        let mut group = Group::new(&settings, 1, 0);
+        let check = HealthCheckSettings {
+            path: "/".into(),
+            interval: Duration::from_secs(5),
+            statuses: Vec::new(),
+        };
+        let settings =
+            settings::GroupSettings { check: Some(check), ..settings(3, Balance::Least, None) };
+        let mut group = UpstreamGroup::new(&settings, 1, 0);
         for _ in 0..3 {
             for at in [0, 1] {
                 group.checked(at, false, 0);
             }
         }
         assert!(asked(&mut group, S).iter().all(|member| *member == 2));
-        assert_eq!(group.condition(0), Some(Condition::Unwell { since_ms: 0 }));
+        assert_eq!(group.condition(0), Some(UpstreamCondition::Unwell { since_ms: 0 }));
         group.members[2].health.told(Told::Failed, 0);
         assert!(asked(&mut group, S).iter().all(|member| *member == 2));
-        assert_eq!(group.condition(2), Some(Condition::Failing { since_ms: 0 }));
+        assert_eq!(group.condition(2), Some(UpstreamCondition::Failing { since_ms: 0 }));
         let other = group.begin(0, &[2], S).unwrap();
         assert_ne!(other, 2, "who has failed the request already");
         group.end(other, Told::Nothing, S);
@@ -354,7 +361,7 @@ pub(crate) mod tests {
         }
         let asked = asked(&mut group, S);
         assert!((0..3).all(|at| asked.contains(&at)), "{asked:?}");
-        assert_eq!(group.condition(0), Some(Condition::Failing { since_ms: 0 }));
+        assert_eq!(group.condition(0), Some(UpstreamCondition::Failing { since_ms: 0 }));
     }
 
     #[test]
@@ -385,10 +392,14 @@ pub(crate) mod tests {
 
     #[test]
     fn each_is_checked_when_its_time_has_come() {
-        let check =
-            Check { path: "/".into(), interval: Duration::from_secs(5), statuses: Vec::new() };
-        let settings = settings::Group { check: Some(check), ..settings(2, Balance::Least, None) };
-        let mut group = Group::new(&settings, 1, 0);
+        let check = HealthCheckSettings {
+            path: "/".into(),
+            interval: Duration::from_secs(5),
+            statuses: Vec::new(),
+        };
+        let settings =
+            settings::GroupSettings { check: Some(check), ..settings(2, Balance::Least, None) };
+        let mut group = UpstreamGroup::new(&settings, 1, 0);
         assert_eq!(group.next_check_ms(), Some(0));
         for turn in 0..3 {
             let now_ms = turn * 5 * S;
@@ -402,7 +413,7 @@ pub(crate) mod tests {
         for _ in 0..4 {
             assert_eq!(group.begin(0, &[], 20 * S), Ok(1));
         }
-        assert_eq!(group.condition(0), Some(Condition::Unwell { since_ms: 10 * S + 1 }));
+        assert_eq!(group.condition(0), Some(UpstreamCondition::Unwell { since_ms: 10 * S + 1 }));
     }
 
     proptest! {
@@ -415,7 +426,7 @@ pub(crate) mod tests {
         ) {
             let balance = ALL[balance];
             let mut group = group(count, balance, Some(most));
-            let mut under_way: VecDeque<Member> = VecDeque::new();
+            let mut under_way: VecDeque<MemberIndex> = VecDeque::new();
             let mut now_ms = 0;
             for (what, pass_ms, key) in steps {
                 now_ms += pass_ms;
@@ -425,10 +436,10 @@ pub(crate) mod tests {
                         // those that are well have no room, or all if none is
                         Err(error) => {
                             prop_assert_eq!(error, Unavailable::Full);
-                            let has_room = |at: &Member| {
+                            let has_room = |at: &MemberIndex| {
                                 let condition = group.condition(*at);
                                 let is_asked = matches!(
-                                    condition, Some(Condition::Well | Condition::Failing { .. })
+                                    condition, Some(UpstreamCondition::Well | UpstreamCondition::Failing { .. })
                                 );
                                 is_asked && group.in_flight(*at) < most
                             };

@@ -12,7 +12,7 @@
 //! Time is in milliseconds of any clock that never goes back.
 
 use crate::balance::WHOLE;
-use crate::settings::Check;
+use crate::settings::HealthCheckSettings;
 use std::time::Duration;
 
 /// The time out grows to so many times the first one.
@@ -74,7 +74,7 @@ struct Checks {
 
 /// How an upstream stands, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum HealthGrade {
     /// As far as is known, it answers.
     Well,
     /// It has failed, and a request may try it now and then.
@@ -87,7 +87,7 @@ pub enum Standing {
 
 /// What is to be told of an upstream that is not asked, or in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum UpstreamCondition {
     /// It is asked.
     Well,
     /// It has failed; the number says since when.
@@ -114,12 +114,12 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 impl Health {
-    /// One that is well as far as anyone knows. If it is checked, then from `now_ms` on.
+    /// An upstream that is well as far as is known. If it is checked, then from `now_ms` on.
     pub fn new(
         max_fails: u32,
         fail_time: Duration,
         slow_start: Duration,
-        check: Option<&Check>,
+        check: Option<&HealthCheckSettings>,
         now_ms: u64,
     ) -> Health {
         let checks = check.map(|check| Checks {
@@ -147,7 +147,7 @@ impl Health {
         max_fails: u32,
         fail_time: Duration,
         slow_start: Duration,
-        check: Option<&Check>,
+        check: Option<&HealthCheckSettings>,
         now_ms: u64,
     ) {
         let next = Health::new(max_fails, fail_time, slow_start, check, now_ms);
@@ -187,12 +187,12 @@ impl Health {
     }
 
     /// How it stands.
-    pub fn standing(&self) -> Standing {
+    pub fn grade(&self) -> HealthGrade {
         match self.condition() {
-            Condition::Well => Standing::Well,
-            Condition::Out { .. } | Condition::Failing { .. } => Standing::Out,
-            Condition::Unwell { .. } => Standing::Unwell,
-            Condition::Draining => Standing::Draining,
+            UpstreamCondition::Well => HealthGrade::Well,
+            UpstreamCondition::Out { .. } | UpstreamCondition::Failing { .. } => HealthGrade::Out,
+            UpstreamCondition::Unwell { .. } => HealthGrade::Unwell,
+            UpstreamCondition::Draining => HealthGrade::Draining,
         }
     }
 
@@ -285,15 +285,17 @@ impl Health {
     }
 
     /// What is to be told of it, as far as it alone is concerned.
-    pub fn condition(&self) -> Condition {
+    pub fn condition(&self) -> UpstreamCondition {
         let since_ms = self.since_ms;
         match self.state {
-            _ if self.is_draining => Condition::Draining,
+            _ if self.is_draining => UpstreamCondition::Draining,
             _ if self.checks.as_ref().is_some_and(|checks| !checks.is_well) => {
-                Condition::Unwell { since_ms }
+                UpstreamCondition::Unwell { since_ms }
             }
-            HealthState::Well(_) => Condition::Well,
-            HealthState::Out { .. } | HealthState::Trial { .. } => Condition::Out { since_ms },
+            HealthState::Well(_) => UpstreamCondition::Well,
+            HealthState::Out { .. } | HealthState::Trial { .. } => {
+                UpstreamCondition::Out { since_ms }
+            }
         }
     }
 }
@@ -319,7 +321,7 @@ mod tests {
         }
         one.told(Told::Nothing, 0);
         one.told(Told::Failed, S);
-        assert_eq!((one.share(S), one.condition()), (0, Condition::Out { since_ms: S }));
+        assert_eq!((one.share(S), one.condition()), (0, UpstreamCondition::Out { since_ms: S }));
         // late failures do not prolong it
         one.told(Told::Failed, 5 * S);
         assert_eq!(one.share(11 * S - 1), 0);
@@ -333,7 +335,7 @@ mod tests {
         assert_eq!(one.share(33 * S), WHOLE, "its client was gone: another may try");
         one.begin(33 * S);
         one.told(Told::Well, 34 * S);
-        assert_eq!((one.share(34 * S), one.condition()), (WHOLE, Condition::Well));
+        assert_eq!((one.share(34 * S), one.condition()), (WHOLE, UpstreamCondition::Well));
         let mut never = health(0, 0);
         (0..100).for_each(|_| never.told(Told::Failed, 0));
         assert_eq!(never.share(0), WHOLE);
@@ -367,16 +369,19 @@ mod tests {
         let shares: Vec<_> = [10, 15, 60, 109, 110].map(|s| one.share(s * S)).into();
         assert_eq!(shares, [20, 50, 500, 990, WHOLE]);
         one.drain(true, 200 * S);
-        assert_eq!((one.share(200 * S), one.condition()), (0, Condition::Draining));
-        assert_eq!(one.standing(), Standing::Draining);
+        assert_eq!((one.share(200 * S), one.condition()), (0, UpstreamCondition::Draining));
+        assert_eq!(one.grade(), HealthGrade::Draining);
         one.drain(false, 300 * S);
         assert_eq!(one.share(350 * S), 500);
     }
 
     #[test]
     fn checks_put_it_out_and_bring_it_back() {
-        let check =
-            Check { path: "/".into(), interval: Duration::from_secs(5), statuses: Vec::new() };
+        let check = HealthCheckSettings {
+            path: "/".into(),
+            interval: Duration::from_secs(5),
+            statuses: Vec::new(),
+        };
         let mut one =
             Health::new(3, Duration::from_secs(10), Duration::ZERO, Some(&check), 100 * S);
         assert_eq!(one.next_check_ms(), Some(100 * S));
@@ -394,11 +399,11 @@ mod tests {
         let shares = asked.map(|is_good| ask(&mut one, is_good));
         let w = WHOLE;
         assert_eq!(shares, [w, w, w, w, w, 0, 0, 0, 0, w]);
-        assert_eq!(one.condition(), Condition::Well);
+        assert_eq!(one.condition(), UpstreamCondition::Well);
         let shares = [false; 3].map(|is_good| ask(&mut one, is_good));
         assert_eq!(shares, [w, w, 0]);
-        assert!(matches!(one.condition(), Condition::Unwell { .. }));
-        assert_eq!(one.standing(), Standing::Unwell);
+        assert!(matches!(one.condition(), UpstreamCondition::Unwell { .. }));
+        assert_eq!(one.grade(), HealthGrade::Unwell);
         // what requests say does not bring it back
         one.told(Told::Well, now_ms);
         assert_eq!(one.share(now_ms), 0);
@@ -437,7 +442,7 @@ mod tests {
             }
             let deadline_ms = now_ms + 10 * S * MOST_TIMES;
             one.told(Told::Nothing, now_ms);
-            while one.condition() != Condition::Well {
+            while one.condition() != UpstreamCondition::Well {
                 prop_assert!(now_ms <= deadline_ms);
                 if one.share(now_ms) > 0 {
                     one.begin(now_ms);

@@ -7,11 +7,13 @@
 //!
 //! One stream at a time, because a connection then has one exchange and one loop, which takes it from a pool
 //! and gives it back as one of HTTP/1.1. Nothing is to be shared out between streams, and what a client
-//! does not take holds up nobody else.
+//! does not take holds up no other client.
 
-use forebay_http2::frame::{HEADER_BYTES, Header, kind};
+use forebay_http2::frame::{FrameHeader, HEADER_BYTES, kind};
 use forebay_http2::hpack::encode;
-use forebay_http2::{Connection, ErrorCode, Event, FieldLimits, Fields, Limits, Part};
+use forebay_http2::{
+    Connection, DecodedFields, ErrorCode, FieldLimits, Http2Event, Http2Limits, MessagePart,
+};
 use forebay_sys::socket::{self, Received, Sent};
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -38,9 +40,9 @@ enum End {
 
 /// A connection as a state machine, and the request that is under way on it.
 #[derive(Debug)]
-pub(crate) struct Http2 {
+pub(crate) struct UpstreamHttp2 {
     machine: Connection,
-    fields: Fields,
+    fields: DecodedFields,
     /// Received; from `at` on not used.
     input: Vec<u8>,
     at: usize,
@@ -55,18 +57,18 @@ pub(crate) struct Http2 {
     trailers: Vec<(Box<str>, Box<[u8]>)>,
 }
 
-impl Http2 {
+impl UpstreamHttp2 {
     /// A connection on which nothing was said.
-    pub(crate) fn new() -> Http2 {
-        let limits = Limits {
+    pub(crate) fn new() -> UpstreamHttp2 {
+        let limits = Http2Limits {
             fields: HEAD,
             stream_window_bytes: WINDOW_BYTES,
             connection_window_bytes: WINDOW_BYTES,
-            ..Limits::default()
+            ..Http2Limits::default()
         };
-        Http2 {
+        UpstreamHttp2 {
             machine: Connection::client(limits),
-            fields: Fields::default(),
+            fields: DecodedFields::default(),
             input: Vec::new(),
             at: 0,
             output: Vec::new(),
@@ -98,7 +100,7 @@ impl Http2 {
         self.sent < self.output.len()
     }
 
-    /// Whether a call of [`send`](Http2::send) without bytes does something.
+    /// Whether a call of [`send`](UpstreamHttp2::send) without bytes does something.
     pub(crate) fn wants_to_send(&self, ends: bool) -> bool {
         let is_open = self.stream.is_none_or(|stream| self.machine.is_open(stream));
         self.has_unsent() || (ends && !self.has_ended && self.end.is_none() && is_open)
@@ -106,7 +108,7 @@ impl Http2 {
 
     /// Whether some of a body may be sent now.
     pub(crate) fn has_room(&self) -> bool {
-        self.stream.is_none_or(|stream| self.machine.room(stream) > 0)
+        self.stream.is_none_or(|stream| self.machine.send_capacity(stream) > 0)
     }
 
     /// The next request begins, if there may be one. What has come meanwhile is looked at: it may be that
@@ -164,7 +166,7 @@ impl Http2 {
         };
         while !self.has_ended {
             let rest = &bytes[used..];
-            let count = rest.len().min(self.machine.room(stream) as usize);
+            let count = rest.len().min(self.machine.send_capacity(stream) as usize);
             let is_last = ends && count == rest.len();
             if count == 0 && !is_last {
                 break;
@@ -187,7 +189,8 @@ impl Http2 {
     pub(crate) fn end_with(&mut self, socket: BorrowedFd<'_>, trailers: &[u8]) {
         let Some(stream) = self.stream.filter(|_| !self.has_ended) else { return };
         self.has_ended = true;
-        self.machine.head(&mut self.output, stream, Part::Last, |block| lines(block, trailers));
+        self.machine
+            .head(&mut self.output, stream, MessagePart::Last, |block| lines(block, trailers));
         self.write(socket);
     }
 
@@ -265,13 +268,13 @@ impl Http2 {
     fn use_input(&mut self, into: &mut Vec<u8>, most: usize, now_ms: u64) {
         while into.len() < most {
             let rest = &self.input[self.at..];
-            let room = most - into.len();
+            let left = most - into.len();
             let mut received =
-                self.machine.receive(&rest[..rest.len().min(room)], &mut self.fields, now_ms);
-            if received.used == 0 && received.event.is_none() && rest.len() > room {
+                self.machine.receive(&rest[..rest.len().min(left)], &mut self.fields, now_ms);
+            if received.used == 0 && received.event.is_none() && rest.len() > left {
                 // the rest of a frame, but not of its body
-                let Some(header) = Header::read(rest) else { break };
-                let len = if header.kind == kind::DATA { room.min(header.len) } else { header.len };
+                let Some(header) = FrameHeader::read(rest) else { break };
+                let len = if header.kind == kind::DATA { left.min(header.len) } else { header.len };
                 let end = rest.len().min(HEADER_BYTES + len);
                 received = self.machine.receive(&rest[..end], &mut self.fields, now_ms);
             }
@@ -279,29 +282,29 @@ impl Http2 {
             match received.event {
                 None if received.used == 0 => break,
                 None => {}
-                Some(Event::Informational { .. }) => head(&self.fields, into),
-                Some(Event::Response { ends, .. }) => {
+                Some(Http2Event::Informational { .. }) => head(&self.fields, into),
+                Some(Http2Event::Response { ends, .. }) => {
                     head(&self.fields, into);
                     self.ends(ends);
                 }
-                Some(Event::Data { stream, bytes, ends }) => {
+                Some(Http2Event::Data { stream, bytes, ends }) => {
                     into.extend_from_slice(bytes);
                     self.machine.consumed(stream, bytes.len());
                     self.ends(ends);
                 }
-                Some(Event::Trailers { .. }) => {
+                Some(Http2Event::Trailers { .. }) => {
                     let text = |name| std::str::from_utf8(name).unwrap_or_default();
                     let fields = self.fields.iter();
                     self.trailers =
                         fields.map(|(name, value)| (text(name).into(), value.into())).collect();
                     self.ends(true);
                 }
-                Some(Event::Reset { code, fault, .. }) => {
+                Some(Http2Event::Reset { code, fault, .. }) => {
                     let is_refused = code == ErrorCode::REFUSED_STREAM && fault.is_none();
                     let end = if is_refused { End::Refused } else { End::Broken };
                     self.end.get_or_insert(end);
                 }
-                Some(Event::Failed(_)) => _ = self.end.get_or_insert(End::Broken),
+                Some(Http2Event::Failed(_)) => _ = self.end.get_or_insert(End::Broken),
                 Some(_) => {}
             }
         }
@@ -319,7 +322,7 @@ impl Http2 {
 }
 
 /// Appends a head in text.
-fn head(fields: &Fields, into: &mut Vec<u8>) {
+fn head(fields: &DecodedFields, into: &mut Vec<u8>) {
     // writing into a vector does not fail
     let _ = write!(into, "HTTP/1.1 {} \r\n", fields.status());
     for (name, value) in fields.iter() {

@@ -9,17 +9,18 @@ use std::os::unix::net::UnixStream;
 struct Stage {
     machine: Connection,
     socket: UnixStream,
-    fields: Fields,
+    fields: DecodedFields,
     input: Vec<u8>,
 }
 
-fn pair() -> (UnixStream, Http2, Stage) {
+fn pair() -> (UnixStream, UpstreamHttp2, Stage) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();
-    let machine = Connection::server(Limits::default());
-    let stage = Stage { machine, socket: theirs, fields: Fields::default(), input: Vec::new() };
-    (ours, Http2::new(), stage)
+    let machine = Connection::server(Http2Limits::default());
+    let stage =
+        Stage { machine, socket: theirs, fields: DecodedFields::default(), input: Vec::new() };
+    (ours, UpstreamHttp2::new(), stage)
 }
 
 /// What has come to a stage.
@@ -33,25 +34,25 @@ enum Came {
 
 impl Stage {
     fn hear(&mut self) -> Vec<Came> {
-        let mut room = [0; 65536];
-        while let Ok(count @ 1..) = self.socket.read(&mut room) {
-            self.input.extend_from_slice(&room[..count]);
+        let mut buffer = [0; 65536];
+        while let Ok(count @ 1..) = self.socket.read(&mut buffer) {
+            self.input.extend_from_slice(&buffer[..count]);
         }
         let (mut came, mut at) = (Vec::new(), 0);
         loop {
             let received = self.machine.receive(&self.input[at..], &mut self.fields, 0);
             at += received.used;
             match received.event {
-                Some(Event::Request { stream, ends }) => {
+                Some(Http2Event::Request { stream, ends }) => {
                     let (path, fields) = (self.fields.path().to_vec(), self.fields.list().len());
                     came.push(Came::Request { stream, path, fields, ends });
                 }
-                Some(Event::Data { stream, bytes, ends }) => {
+                Some(Http2Event::Data { stream, bytes, ends }) => {
                     came.push(Came::Data(bytes.to_vec(), ends));
                     self.machine.consumed(stream, bytes.len());
                 }
-                Some(Event::Trailers { .. }) => came.push(Came::Trailers),
-                Some(Event::Reset { .. }) => came.push(Came::Reset),
+                Some(Http2Event::Trailers { .. }) => came.push(Came::Trailers),
+                Some(Http2Event::Reset { .. }) => came.push(Came::Reset),
                 Some(other) => panic!("{other:?}"),
                 None => break,
             }
@@ -71,7 +72,7 @@ impl Stage {
         self.socket.write_all(bytes).unwrap();
     }
 
-    fn head(&mut self, stream: u32, part: Part, status: u16) {
+    fn head(&mut self, stream: u32, part: MessagePart, status: u16) {
         let mut out = Vec::new();
         assert!(self.machine.head(&mut out, stream, part, |block| {
             encode::status(block, status);
@@ -89,7 +90,7 @@ impl Stage {
 
 const GET: &[u8] = b"GET /a?b HTTP/1.1\r\nHost: x\r\nForebay-Attempt: 1\r\nA: b\r\n\r\n";
 
-fn received(http2: &mut Http2, socket: &UnixStream, most: usize) -> (Received, Vec<u8>) {
+fn received(http2: &mut UpstreamHttp2, socket: &UnixStream, most: usize) -> (Received, Vec<u8>) {
     let mut into = Vec::new();
     let received = http2.receive(socket.as_fd(), &mut into, most, 0);
     (received, into)
@@ -102,10 +103,10 @@ fn a_request_and_its_answer_as_http1_has_them() {
         assert_eq!(http2.send(socket.as_fd(), GET, true), Sent::Bytes(GET.len()));
         let path = b"/a?b".to_vec();
         assert_eq!(stage.hear(), [Came::Request { stream, path, fields: 2, ends: true }]);
-        stage.head(stream, Part::Informational, 102);
+        stage.head(stream, MessagePart::Informational, 102);
         let (_, text) = received(&mut http2, &socket, 1000);
         assert_eq!(text, b"HTTP/1.1 102 \r\nETag: \"x\"\r\n\r\n");
-        stage.head(stream, Part::Head, 200);
+        stage.head(stream, MessagePart::Head, 200);
         stage.data(stream, b"hello", false);
         stage.data(stream, b" you", true);
         let (_, text) = received(&mut http2, &socket, 1000);
@@ -120,7 +121,7 @@ fn no_more_is_given_than_is_wanted() {
     let (socket, mut http2, mut stage) = pair();
     assert_eq!(http2.send(socket.as_fd(), GET, true), Sent::Bytes(GET.len()));
     stage.hear();
-    stage.head(1, Part::Head, 200);
+    stage.head(1, MessagePart::Head, 200);
     let body: Vec<u8> = (0..=255).cycle().take(40_000).collect();
     body.chunks(16_000).for_each(|piece| stage.data(1, piece, false));
     stage.data(1, b"", true);
@@ -199,8 +200,8 @@ fn trailers_go_both_ways() {
     http2.end_with(socket.as_fd(), b"Check: 1\r\n");
     let came = stage.hear();
     assert_eq!(came[1..], [Came::Data(b"body".to_vec(), false), Came::Trailers]);
-    stage.head(1, Part::Head, 200);
-    stage.head(1, Part::Last, 200);
+    stage.head(1, MessagePart::Head, 200);
+    stage.head(1, MessagePart::Last, 200);
     let (_, text) = received(&mut http2, &socket, 1000);
     assert!(text.starts_with(b"HTTP/1.1 200"));
 }
@@ -230,7 +231,7 @@ fn what_has_not_run_is_told_from_what_has_broken_off() {
     let (socket, mut http2, mut stage) = pair();
     http2.send(socket.as_fd(), GET, true);
     stage.hear();
-    stage.head(1, Part::Head, 200);
+    stage.head(1, MessagePart::Head, 200);
     drop(stage);
     assert!(matches!(received(&mut http2, &socket, 1000).0, Received::Bytes(_)));
     assert_eq!(received(&mut http2, &socket, 1000).0, Received::Broken);
@@ -242,7 +243,7 @@ fn an_idle_connection_is_fit_until_its_stage_leaves() {
     let (socket, mut http2, mut stage) = pair();
     http2.send(socket.as_fd(), GET, true);
     stage.hear();
-    stage.head(1, Part::Last, 204);
+    stage.head(1, MessagePart::Last, 204);
     received(&mut http2, &socket, 1000);
     assert!(http2.ends_clean(socket.as_fd()) && http2.is_fit(socket.as_fd(), 0));
     stage.machine.drain();

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`exchange`] | one request and its answer, as the client's connection drives it |
 //! | [`application`] | the application of a route |
-//! | [`upstreams`] | upstreams as routes share them: how they are reached, who waits for one |
+//! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
 //! | [`pool`] | connections that wait for their next request |
 //! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
 //! | [`upkeep`] | checks of upstreams, and names that are looked up again |
@@ -20,7 +20,7 @@
 //! | [`request`] | the head of a request, as an upstream is told it |
 //! | [`response`] | the head of an answer, as the client is told it |
 //! | [`fastcgi`] | the same for applications that speak FastCGI |
-//! | [`places`] | what upstreams may have under way, and who is next: the next two together |
+//! | [`places`] | what upstreams may have under way, and which request is next: the next two together |
 //! | [`queue`] | those that wait, by rank |
 //! | [`group`] | upstreams that do the same, and what is known of them: the next three together |
 //! | [`balance`] | which of them is asked next |
@@ -34,20 +34,20 @@
 //! number of a route. Nor does it read a configuration: settings arrive parsed.
 //!
 //! ```
-//! use forebay_http::head::{Head, Limits, Lines, Parsed};
-//! use forebay_upstream::request::{self, From, Request, Settings};
+//! use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
+//! use forebay_upstream::request::{self, From, RequestSettings, UpstreamRequest};
 //!
 //! let bytes = b"GET /a HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
 //! let mut lines = Lines::new();
-//! let Ok(Parsed::Complete(head)) = Head::parse(bytes, &mut lines, &Limits::default()) else {
+//! let Ok(ParsedHead::Complete(head)) = Head::parse(bytes, &mut lines, &HeadLimits::default()) else {
 //!     unreachable!()
 //! };
 //! let address = [192, 0, 2, 7].into();
 //! let from =
 //!     From { nearest: address, client: address, is_trusted: false, is_secure: false, port: 80 };
-//! let asked = Request { head: &head, judged: b"/a", rewritten: None, from, id: 1, hidden: None, given: &[] };
+//! let asked = UpstreamRequest { head: &head, judged: b"/a", rewritten: None, from, id: 1, hidden: None, given: &[] };
 //! let mut out = Vec::new();
-//! let settings = Settings { remove: Vec::new(), ..Settings::default() };
+//! let settings = RequestSettings { remove: Vec::new(), ..RequestSettings::default() };
 //! request::write(&asked, "10.0.0.1:9000", &settings, &mut out).unwrap();
 //! assert!(out.starts_with(b"GET /a HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 192.0.2.7\r\n"));
 //! ```

@@ -2,7 +2,7 @@
 
 /// What becomes of a client's field on its way to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FieldKind {
     /// It is passed on.
     Plain,
     /// It is about the connection, or written anew.
@@ -44,42 +44,42 @@ const LONGEST: usize = 20;
 
 /// What becomes of a field with this name. An application that hands names on as variables (CGI, WSGI,
 /// Rack) takes `X_Real_IP` for `X-Real-IP`: so does this.
-pub(crate) fn kind(name: &str) -> Kind {
-    let mut room = [0u8; LONGEST];
+pub(crate) fn kind(name: &str) -> FieldKind {
+    let mut buffer = [0u8; LONGEST];
     let len = name.len().min(LONGEST);
     let mut has_underscore = false;
-    for (place, byte) in room.iter_mut().zip(name.bytes()) {
+    for (place, byte) in buffer.iter_mut().zip(name.bytes()) {
         has_underscore |= byte == b'_';
         *place = if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     }
-    let begins = &room[..len];
+    let begins = &buffer[..len];
     let name = if name.len() <= LONGEST { begins } else { b"" };
     use Forwarding as F;
     let kind = match name {
         b"te" | b"host" | b"proxy" | b"expect" | b"upgrade" | b"connection" | b"keep-alive" => {
-            Kind::Own
+            FieldKind::Own
         }
-        b"content-length" | b"transfer-encoding" | b"http2-settings" => Kind::Own,
+        b"content-length" | b"transfer-encoding" | b"http2-settings" => FieldKind::Own,
         // what stages say to one another
-        b"forebay-attempt" | b"forebay-local" | b"forebay-tunnel" => Kind::Own,
-        b"cookie" => Kind::Cookie,
-        b"trailer" => Kind::Trailer,
-        b"max-forwards" => Kind::MaxForwards,
-        b"forwarded" => Kind::Forwarding(F::Forwarded),
-        b"x-real-ip" => Kind::Forwarding(F::RealIp),
-        b"x-request-id" => Kind::Forwarding(F::RequestId),
-        b"x-forwarded-for" => Kind::Forwarding(F::For),
-        b"x-forwarded-proto" => Kind::Forwarding(F::Proto),
-        b"x-forwarded-host" => Kind::Forwarding(F::Host),
-        b"x-forwarded-port" => Kind::Forwarding(F::Port),
+        b"forebay-attempt" | b"forebay-local" | b"forebay-tunnel" => FieldKind::Own,
+        b"cookie" => FieldKind::Cookie,
+        b"trailer" => FieldKind::Trailer,
+        b"max-forwards" => FieldKind::MaxForwards,
+        b"forwarded" => FieldKind::Forwarding(F::Forwarded),
+        b"x-real-ip" => FieldKind::Forwarding(F::RealIp),
+        b"x-request-id" => FieldKind::Forwarding(F::RequestId),
+        b"x-forwarded-for" => FieldKind::Forwarding(F::For),
+        b"x-forwarded-proto" => FieldKind::Forwarding(F::Proto),
+        b"x-forwarded-host" => FieldKind::Forwarding(F::Host),
+        b"x-forwarded-port" => FieldKind::Forwarding(F::Port),
         // some applications believe these more than the target
-        b"x-forwarded" | b"x-original-url" | b"x-rewrite-url" => Kind::Forwarding(F::Other),
-        _ if begins.starts_with(b"x-forwarded-") => Kind::Forwarding(F::Other),
-        _ if begins.starts_with(b"proxy-") => Kind::Own,
-        _ => Kind::Plain,
+        b"x-forwarded" | b"x-original-url" | b"x-rewrite-url" => FieldKind::Forwarding(F::Other),
+        _ if begins.starts_with(b"x-forwarded-") => FieldKind::Forwarding(F::Other),
+        _ if begins.starts_with(b"proxy-") => FieldKind::Own,
+        _ => FieldKind::Plain,
     };
     // not the field itself, only what some take for it
-    if has_underscore && kind != Kind::Plain { Kind::Own } else { kind }
+    if has_underscore && kind != FieldKind::Plain { FieldKind::Own } else { kind }
 }
 
 /// Whether two names are one for an application that hands them on as variables.
@@ -91,13 +91,14 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
 /// Whether a person may set or remove this field of requests: what frames a message, or is about its
 /// connection, is not theirs.
 pub fn is_own(name: &str) -> bool {
-    matches!(kind(name), Kind::Own | Kind::Trailer | Kind::MaxForwards) && !is_same(name, "proxy")
+    matches!(kind(name), FieldKind::Own | FieldKind::Trailer | FieldKind::MaxForwards)
+        && !is_same(name, "proxy")
 }
 
 /// Whether a field says which client a proxy speaks for, or how it calls a request: these are put
 /// together here.
 pub fn is_forwarding(name: &str) -> bool {
-    matches!(kind(name), Kind::Forwarding(_))
+    matches!(kind(name), FieldKind::Forwarding(_))
 }
 
 #[cfg(test)]
@@ -107,24 +108,24 @@ mod tests {
     #[test]
     fn names_are_known_in_any_case() {
         for (name, expected) in [
-            ("Host", Kind::Own),
-            ("TE", Kind::Own),
-            ("pRoXy", Kind::Own),
-            ("Proxy-Authorization", Kind::Own),
-            ("Proxy-Something-Very-Long-Indeed", Kind::Own),
-            ("Transfer-Encoding", Kind::Own),
-            ("Transfer_Encoding", Kind::Own),
-            ("COOKIE", Kind::Cookie),
-            ("X-Forwarded-For", Kind::Forwarding(Forwarding::For)),
-            ("X_Forwarded-For", Kind::Own),
-            ("x-forwarded-anything-at-all-that-is-long", Kind::Forwarding(Forwarding::Other)),
-            ("x_forwarded_anything-at-all-that-is-long", Kind::Own),
-            ("X-Request-ID", Kind::Forwarding(Forwarding::RequestId)),
-            ("X_Custom", Kind::Plain),
-            ("Accept", Kind::Plain),
-            ("Hosts", Kind::Plain),
-            ("Content-Length-Of-Something", Kind::Plain),
-            ("", Kind::Plain),
+            ("Host", FieldKind::Own),
+            ("TE", FieldKind::Own),
+            ("pRoXy", FieldKind::Own),
+            ("Proxy-Authorization", FieldKind::Own),
+            ("Proxy-Something-Very-Long-Indeed", FieldKind::Own),
+            ("Transfer-Encoding", FieldKind::Own),
+            ("Transfer_Encoding", FieldKind::Own),
+            ("COOKIE", FieldKind::Cookie),
+            ("X-Forwarded-For", FieldKind::Forwarding(Forwarding::For)),
+            ("X_Forwarded-For", FieldKind::Own),
+            ("x-forwarded-anything-at-all-that-is-long", FieldKind::Forwarding(Forwarding::Other)),
+            ("x_forwarded_anything-at-all-that-is-long", FieldKind::Own),
+            ("X-Request-ID", FieldKind::Forwarding(Forwarding::RequestId)),
+            ("X_Custom", FieldKind::Plain),
+            ("Accept", FieldKind::Plain),
+            ("Hosts", FieldKind::Plain),
+            ("Content-Length-Of-Something", FieldKind::Plain),
+            ("", FieldKind::Plain),
         ] {
             assert_eq!(kind(name), expected, "{name}");
         }

@@ -4,8 +4,8 @@
 use crate::application::Application;
 use crate::exchange::ATTEMPT;
 use crate::link::Ping;
-use crate::settings::Address;
-use forebay_sys::poll::{self, Interest};
+use crate::settings::UpstreamAddress;
+use forebay_sys::poll::{self, PollInterest};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -74,7 +74,7 @@ impl Pings {
 }
 
 /// Whether a server answers a ping within this time.
-pub fn answers(to: &Address, patience: Duration) -> bool {
+pub fn answers(to: &UpstreamAddress, patience: Duration) -> bool {
     let Ok(socket) = to.connect() else { return false };
     let mut open = Open::new(Ping { instance: 0, number: 0 }, socket);
     let end = Instant::now() + patience;
@@ -103,8 +103,8 @@ impl Open {
         Open { ping, socket: TcpStream::from(socket), has_asked: false, heard: Vec::new() }
     }
 
-    fn waits(&self) -> Interest {
-        if self.has_asked { Interest::Read } else { Interest::Write }
+    fn waits(&self) -> PollInterest {
+        if self.has_asked { PollInterest::Read } else { PollInterest::Write }
     }
 
     /// Whether the answer has come.
@@ -121,11 +121,11 @@ impl Open {
                 Err(error) => return Err(error),
             }
         }
-        let mut room = [0; STATUS_BYTES];
-        match self.socket.read(&mut room) {
+        let mut buffer = [0; STATUS_BYTES];
+        match self.socket.read(&mut buffer) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
-                self.heard.extend_from_slice(&room[..count]);
+                self.heard.extend_from_slice(&buffer[..count]);
                 Ok(self.heard.len() >= STATUS_BYTES && self.heard.starts_with(b"HTTP/1."))
             }
             Err(error) if is_early(&error) => Ok(false),

@@ -11,9 +11,9 @@
 //! It keeps no socket and reads no clock. Threads that share it lock it for a short time when a
 //! request comes and when it ends, and then tell [those](Places::next) of which something is known.
 
-use crate::group::{Group, Member, Unavailable};
+use crate::group::{MemberIndex, Unavailable, UpstreamGroup};
 use crate::health::Told;
-use crate::queue::{Asking, Counts, Id, Queue, Refused};
+use crate::queue::{Asking, QueueCounts, QueueRefusal, UpstreamQueue, WaiterId};
 use crate::settings;
 use forebay_control::ranked::Turn;
 use std::collections::VecDeque;
@@ -21,8 +21,8 @@ use std::collections::VecDeque;
 /// A group of upstreams, and those that wait for one of them. `T` is how one of these is told.
 #[derive(Debug)]
 pub struct Places<T> {
-    group: Group,
-    queue: Queue<T>,
+    group: UpstreamGroup,
+    queue: UpstreamQueue<T>,
     /// Whether each may have so much under way only.
     is_bounded: bool,
     /// For as long may a request wait.
@@ -34,7 +34,7 @@ pub struct Places<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begun {
     /// The upstream that is asked.
-    pub member: Member,
+    pub member: MemberIndex,
     /// When, in nanoseconds.
     since_ns: u64,
     turn: Option<Turn>,
@@ -42,16 +42,16 @@ pub struct Begun {
 
 /// What becomes of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Placement {
     /// It is begun.
     Begun(Begun),
     /// It waits, and is told later.
-    Waits(Id),
+    Waits(WaiterId),
 }
 
 /// The time on two clocks that never go back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
+pub struct Clocks {
     /// In milliseconds: that of health and checks.
     pub ms: u64,
     /// In nanoseconds: how long something waits and takes.
@@ -60,10 +60,10 @@ pub struct Now {
 
 impl<T> Places<T> {
     /// As the settings say. `seed` is any number, and should be secret.
-    pub fn new(settings: &settings::Group, seed: u64, now_ms: u64) -> Places<T> {
+    pub fn new(settings: &settings::GroupSettings, seed: u64, now_ms: u64) -> Places<T> {
         Places {
-            group: Group::new(settings, seed, now_ms),
-            queue: Queue::new(settings.queue.requests as usize, seed),
+            group: UpstreamGroup::new(settings, seed, now_ms),
+            queue: UpstreamQueue::new(settings.queue.requests as usize, seed),
             is_bounded: settings.in_flight.is_some(),
             most_wait_ns: most_wait_ns(settings),
             displaced: VecDeque::new(),
@@ -72,7 +72,7 @@ impl<T> Places<T> {
 
     /// Takes over other settings, of the same upstreams, and other shares of the ranks. What is under way
     /// stays, and what waits stays in its place.
-    pub fn set(&mut self, settings: &settings::Group, shares: &[f64], now_ms: u64) {
+    pub fn set(&mut self, settings: &settings::GroupSettings, shares: &[f64], now_ms: u64) {
         self.group.set(settings, now_ms);
         self.queue.set_shares(shares);
         self.queue.set_most(settings.queue.requests as usize);
@@ -81,12 +81,12 @@ impl<T> Places<T> {
     }
 
     /// The upstreams.
-    pub fn group(&self) -> &Group {
+    pub fn group(&self) -> &UpstreamGroup {
         &self.group
     }
 
     /// The same. What waits is looked at by [`next`](Places::next) afterwards.
-    pub fn group_mut(&mut self) -> &mut Group {
+    pub fn group_mut(&mut self) -> &mut UpstreamGroup {
         &mut self.group
     }
 
@@ -97,9 +97,9 @@ impl<T> Places<T> {
     pub fn ask(
         &mut self,
         asking: Asking,
-        now: Now,
+        now: Clocks,
         item: impl FnOnce() -> Option<T>,
-    ) -> Result<Answer, Unavailable> {
+    ) -> Result<Placement, Unavailable> {
         let again = !asking.tried.is_empty();
         let mut has_other = || self.queue.is_empty() && self.group.has_other(&asking.tried, now.ms);
         if asking.only_others && !has_other() {
@@ -107,19 +107,19 @@ impl<T> Places<T> {
         }
         if !self.is_bounded {
             let member = self.group.begin(asking.key, &asking.tried, now.ms)?;
-            return Ok(Answer::Begun(Begun { member, since_ns: now.ns, turn: None }));
+            return Ok(Placement::Begun(Begun { member, since_ns: now.ns, turn: None }));
         }
         match self.group.has_room(now.ms) {
             Ok(()) if self.queue.is_empty() => {
-                let turn = self.queue.pass(asking.standing, again)?;
+                let turn = self.queue.pass(asking.owner, again)?;
                 let begun = self.begin(&asking, turn, now)?;
-                Ok(Answer::Begun(begun))
+                Ok(Placement::Begun(begun))
             }
             Err(Unavailable::Down) => Err(Unavailable::Down),
             _ => {
                 let (id, displaced) = self.queue.push(asking, now.ns, item)?;
                 self.displaced.extend(displaced.map(|waiting| waiting.item));
-                Ok(Answer::Waits(id))
+                Ok(Placement::Waits(id))
             }
         }
     }
@@ -128,7 +128,7 @@ impl<T> Places<T> {
         &mut self,
         asking: &Asking,
         turn: Option<Turn>,
-        now: Now,
+        now: Clocks,
     ) -> Result<Begun, Unavailable> {
         let begun = self.group.begin(asking.key, &asking.tried, now.ms);
         let begun = begun.map(|member| Begun { member, since_ns: now.ns, turn });
@@ -139,7 +139,7 @@ impl<T> Places<T> {
     }
 
     /// A request that was begun is over.
-    pub fn end(&mut self, begun: Begun, told: Told, now: Now) {
+    pub fn end(&mut self, begun: Begun, told: Told, now: Clocks) {
         self.group.end(begun.member, told, now.ms);
         if let Some(turn) = begun.turn {
             self.queue.ended(turn, now.ns.saturating_sub(begun.since_ns));
@@ -147,12 +147,12 @@ impl<T> Places<T> {
     }
 
     /// One that waits leaves. Says whether it still did: if not, it has been told.
-    pub fn leave(&mut self, id: Id) -> bool {
+    pub fn leave(&mut self, id: WaiterId) -> bool {
         self.queue.remove(id).is_some()
     }
 
     /// The next of those that wait of which something is known: it is begun, or will not be.
-    pub fn next(&mut self, now: Now) -> Option<(T, Result<Begun, Unavailable>)> {
+    pub fn next(&mut self, now: Clocks) -> Option<(T, Result<Begun, Unavailable>)> {
         if let Some(item) = self.displaced.pop_front() {
             return Some((item, Err(Unavailable::Full)));
         }
@@ -160,7 +160,7 @@ impl<T> Places<T> {
             return None;
         }
         let (waiting, turn) = self.queue.pop(now.ns)?;
-        // whoever keeps its time may not have looked yet, and its place is better used
+        // the loop that keeps its time may not have looked yet, and its place is better used
         if now.ns.saturating_sub(waiting.since_ns) > self.most_wait_ns {
             self.queue.ended(turn, 0);
             return Some((waiting.item, Err(Unavailable::Late)));
@@ -186,20 +186,20 @@ impl<T> Places<T> {
     }
 
     /// What was counted of a rank.
-    pub fn counts(&self, rank: u8) -> Counts {
+    pub fn counts(&self, rank: u8) -> QueueCounts {
         self.queue.counts(rank)
     }
 }
 
-fn most_wait_ns(settings: &settings::Group) -> u64 {
+fn most_wait_ns(settings: &settings::GroupSettings) -> u64 {
     u64::try_from(settings.queue.time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl From<Refused> for Unavailable {
-    fn from(refused: Refused) -> Unavailable {
+impl From<QueueRefusal> for Unavailable {
+    fn from(refused: QueueRefusal) -> Unavailable {
         match refused {
-            Refused::Full => Unavailable::Full,
-            Refused::Limited { retry_after_s } => Unavailable::Limited { retry_after_s },
+            QueueRefusal::Full => Unavailable::Full,
+            QueueRefusal::Limited { retry_after_s } => Unavailable::Limited { retry_after_s },
         }
     }
 }
@@ -208,20 +208,23 @@ impl From<Refused> for Unavailable {
 mod tests {
     use super::*;
     use crate::group::tests::settings as group_of;
-    use crate::queue::Standing;
+    use crate::queue::RequestOwner;
     use crate::settings::Balance;
     use proptest::prelude::*;
 
-    fn settings(count: usize, in_flight: Option<u32>, most: u32) -> settings::Group {
+    fn settings(count: usize, in_flight: Option<u32>, most: u32) -> settings::GroupSettings {
         let group = group_of(count, Balance::Least, in_flight);
-        settings::Group { queue: settings::Queue { requests: most, ..group.queue }, ..group }
+        settings::GroupSettings {
+            queue: settings::QueueSettings { requests: most, ..group.queue },
+            ..group
+        }
     }
 
     fn asking(rank: u8) -> Asking {
-        Asking { standing: Standing { rank, client: 1 }, ..Asking::default() }
+        Asking { owner: RequestOwner { rank, client: 1 }, ..Asking::default() }
     }
 
-    const NOW: Now = Now { ms: 0, ns: 0 };
+    const NOW: Clocks = Clocks { ms: 0, ns: 0 };
 
     /// The numbers of those of which something is known now.
     fn told(places: &mut Places<u32>) -> Vec<(u32, Result<Begun, Unavailable>)> {
@@ -231,13 +234,13 @@ mod tests {
     #[test]
     fn places_go_from_one_to_the_next() {
         let mut places = Places::new(&settings(1, Some(1), 10), 1, 0);
-        let Ok(Answer::Begun(begun)) = places.ask(asking(1), NOW, || Some(0)) else {
+        let Ok(Placement::Begun(begun)) = places.ask(asking(1), NOW, || Some(0)) else {
             panic!("there is room")
         };
         let ids: Vec<_> = [(1, 1), (0, 2), (1, 3)]
             .into_iter()
             .map(|(rank, number)| match places.ask(asking(rank), NOW, || Some(number)) {
-                Ok(Answer::Waits(id)) => id,
+                Ok(Placement::Waits(id)) => id,
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -273,10 +276,13 @@ mod tests {
     fn whose_time_is_over_is_not_asked() {
         let group = settings(1, Some(1), 10);
         let time = std::time::Duration::from_millis(100);
-        let group = settings::Group { queue: settings::Queue { time, ..group.queue }, ..group };
+        let group = settings::GroupSettings {
+            queue: settings::QueueSettings { time, ..group.queue },
+            ..group
+        };
         let mut places = Places::new(&group, 1, 0);
-        let at = |ms: u64| Now { ms, ns: ms * 1_000_000 };
-        let Ok(Answer::Begun(begun)) = places.ask(asking(0), at(0), || Some(0)) else {
+        let at = |ms: u64| Clocks { ms, ns: ms * 1_000_000 };
+        let Ok(Placement::Begun(begun)) = places.ask(asking(0), at(0), || Some(0)) else {
             panic!("there is room")
         };
         places.ask(asking(0), at(1), || Some(1)).unwrap();
@@ -294,7 +300,7 @@ mod tests {
         let mut places: Places<u32> = Places::new(&settings(1, None, 10), 1, 0);
         for _ in 0..100 {
             let answer = places.ask(asking(0), NOW, || panic!("nobody waits"));
-            assert!(matches!(answer, Ok(Answer::Begun(_))));
+            assert!(matches!(answer, Ok(Placement::Begun(_))));
         }
         assert_eq!((places.group().in_flight(0), places.group().places()), (100, None));
     }
@@ -309,13 +315,13 @@ mod tests {
         ) {
             let mut places = Places::new(&settings(count, Some(in_flight), most), 1, 0);
             places.set(&settings(count, Some(in_flight), most), &[0.0, 0.2, 0.1], 0);
-            let mut waiting: Vec<(u32, Id)> = Vec::new();
+            let mut waiting: Vec<(u32, WaiterId)> = Vec::new();
             let mut under_way: Vec<Begun> = Vec::new();
             for (number, (what, rank, which)) in (0u32..).zip(steps) {
                 match what {
                     0..3 => match places.ask(asking(rank), NOW, || Some(number)) {
-                        Ok(Answer::Begun(begun)) => under_way.push(begun),
-                        Ok(Answer::Waits(id)) => waiting.push((number, id)),
+                        Ok(Placement::Begun(begun)) => under_way.push(begun),
+                        Ok(Placement::Waits(id)) => waiting.push((number, id)),
                         Err(error) => prop_assert_eq!(error, Unavailable::Full),
                     },
                     3 if !waiting.is_empty() => {
@@ -341,8 +347,8 @@ mod tests {
                 prop_assert!(waiting.len() <= most as usize);
                 let busy: u32 = (0..count).map(|at| places.group().in_flight(at)).sum();
                 prop_assert_eq!(busy as usize, under_way.len());
-                let room = count as u32 * in_flight;
-                prop_assert!(busy <= room && (waiting.is_empty() || busy == room));
+                let all = count as u32 * in_flight;
+                prop_assert!(busy <= all && (waiting.is_empty() || busy == all));
             }
         }
     }

@@ -5,8 +5,8 @@
 //! meanwhile; and all are looked at once in a while, so that none is kept that its upstream has closed.
 
 use crate::application::Application;
-use crate::connection::Connection;
-use crate::group::Member;
+use crate::connection::UpstreamConnection;
+use crate::group::MemberIndex;
 use std::collections::HashMap;
 
 /// How often all are looked at, in milliseconds.
@@ -14,32 +14,32 @@ const LOOK_MS: u64 = 1_000;
 
 /// Idle connections, by application and upstream.
 #[derive(Debug, Default)]
-pub struct Pool {
-    idle: HashMap<(u64, Member), Vec<Idle>>,
+pub struct ConnectionPool {
+    idle: HashMap<(u64, MemberIndex), Vec<Idle>>,
     looked_ms: u64,
 }
 
 #[derive(Debug)]
 struct Idle {
-    connection: Connection,
+    connection: UpstreamConnection,
     until_ms: u64,
 }
 
-impl Pool {
+impl ConnectionPool {
     /// The connection to this upstream that was used last, if there is one that has not ended and
     /// leads to where its name does now.
     pub(crate) fn take(
         &mut self,
         application: &Application,
-        member: Member,
+        member: MemberIndex,
         now_ms: u64,
-    ) -> Option<Connection> {
+    ) -> Option<UpstreamConnection> {
         let upstreams = application.upstreams();
         let idle = self.idle.get_mut(&(upstreams.number(), member))?;
         while let Some(mut last) = idle.pop() {
             let is_current = || upstreams.is_current(member, &last.connection);
             // what is sent to a Unix socket whose other end is gone fails, and has not run
-            let is_fit = |connection: &mut Connection| {
+            let is_fit = |connection: &mut UpstreamConnection| {
                 (application.is_own() && connection.http2().is_none()) || connection.is_fit(now_ms)
             };
             if last.until_ms > now_ms && is_current() && is_fit(&mut last.connection) {
@@ -53,8 +53,8 @@ impl Pool {
     pub(crate) fn keep(
         &mut self,
         application: &Application,
-        member: Member,
-        connection: Connection,
+        member: MemberIndex,
+        connection: UpstreamConnection,
         now_ms: u64,
     ) {
         let settings = application.settings().group().keep_alive;

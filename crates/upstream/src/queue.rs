@@ -10,16 +10,16 @@
 //!
 //! An agent may bound each rank besides, by what is unfinished of it: what waits and what is under way.
 
-use crate::group::Member;
+use crate::group::MemberIndex;
 use forebay_control::ranked::{Key, MOST_RANKS, Ranked, Turn};
 use std::collections::BTreeMap;
 
 /// So many of a rank are looked at for a client that gives way.
 pub const LOOKED_AT: usize = 32;
 
-/// Whose a request is.
+/// The rank and the client of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct RequestOwner {
     /// Served in this order: 0 is first.
     pub rank: u8,
     /// The client, as a number of its own.
@@ -29,26 +29,26 @@ pub struct Standing {
 /// What is asked for: an upstream for a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asking {
-    /// Whose it is.
-    pub standing: Standing,
+    /// Its rank and client.
+    pub owner: RequestOwner,
     /// The [hash](crate::balance::hash) of what the request is balanced by.
     pub key: u64,
     /// Those that were asked before, which are asked again only if there is no other.
-    pub tried: Vec<Member>,
+    pub tried: Vec<MemberIndex>,
     /// It is asked of another now, or of none.
     pub only_others: bool,
 }
 
 /// Names one that waits: those of lower ranks are greater, and so are those that came later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Id {
+pub struct WaiterId {
     rank: u8,
     number: u64,
 }
 
 /// One that waits.
 #[derive(Debug)]
-pub struct Waiting<T> {
+pub struct QueuedRequest<T> {
     /// What it asks for.
     pub asking: Asking,
     /// Since when, in nanoseconds.
@@ -59,7 +59,7 @@ pub struct Waiting<T> {
 
 /// What was counted of a rank since there is this queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct QueueCounts {
     /// Requests that came.
     pub offered: u64,
     /// Those of them that an agent's limit refused.
@@ -78,9 +78,9 @@ pub struct Counts {
 
 /// The queue of a group of upstreams.
 #[derive(Debug)]
-pub struct Queue<T> {
-    order: Ranked<Id>,
-    waiting: BTreeMap<Id, (Key, Waiting<T>)>,
+pub struct UpstreamQueue<T> {
+    order: Ranked<WaiterId>,
+    waiting: BTreeMap<WaiterId, (Key, QueuedRequest<T>)>,
     most: usize,
     next: u64,
     ranks: Vec<Rank>,
@@ -89,7 +89,7 @@ pub struct Queue<T> {
 
 #[derive(Clone, Copy, Debug)]
 struct Rank {
-    counts: Counts,
+    counts: QueueCounts,
     waiting: usize,
     /// As many may be unfinished.
     most: u32,
@@ -98,13 +98,13 @@ struct Rank {
 
 impl Default for Rank {
     fn default() -> Rank {
-        Rank { counts: Counts::default(), waiting: 0, most: u32::MAX, retry_after_s: 0 }
+        Rank { counts: QueueCounts::default(), waiting: 0, most: u32::MAX, retry_after_s: 0 }
     }
 }
 
 /// Why a request does not wait.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum QueueRefusal {
     /// As many wait as may.
     Full,
     /// As much is unfinished of its rank as an agent lets be.
@@ -114,14 +114,14 @@ pub enum Refused {
     },
 }
 
-impl<T> Queue<T> {
+impl<T> UpstreamQueue<T> {
     /// In strict order, for at most `most`. `seed` should be secret.
-    pub fn new(most: usize, seed: u64) -> Queue<T> {
+    pub fn new(most: usize, seed: u64) -> UpstreamQueue<T> {
         // with all ranks there can be, so that classes may come and go while requests wait
         let order = Ranked::new(&[0.0; MOST_RANKS], usize::MAX, seed);
         let order = order.unwrap_or_else(|_| Ranked::single(usize::MAX, seed));
         let shares = [0.0; MOST_RANKS];
-        Queue { order, waiting: BTreeMap::new(), most, next: 0, ranks: Vec::new(), shares }
+        UpstreamQueue { order, waiting: BTreeMap::new(), most, next: 0, ranks: Vec::new(), shares }
     }
 
     /// Each rank is sure of this share of the upstreams' time while it waits, whatever higher ranks want.
@@ -149,8 +149,8 @@ impl<T> Queue<T> {
     }
 
     /// What was counted of a rank.
-    pub fn counts(&self, rank: u8) -> Counts {
-        self.ranks.get(usize::from(rank)).map_or_else(Counts::default, |rank| rank.counts)
+    pub fn counts(&self, rank: u8) -> QueueCounts {
+        self.ranks.get(usize::from(rank)).map_or_else(QueueCounts::default, |rank| rank.counts)
     }
 
     fn rank(&mut self, rank: u8) -> &mut Rank {
@@ -163,7 +163,7 @@ impl<T> Queue<T> {
 
     /// Since when the oldest of a rank waits, in nanoseconds.
     pub fn waits_since(&self, rank: u8) -> Option<u64> {
-        let all = Id { rank, number: 0 }..=Id { rank, number: u64::MAX };
+        let all = WaiterId { rank, number: 0 }..=WaiterId { rank, number: u64::MAX };
         self.waiting.range(all).next().map(|(_, (_, waiting))| waiting.since_ns)
     }
 
@@ -187,28 +187,28 @@ impl<T> Queue<T> {
         asking: Asking,
         since_ns: u64,
         item: impl FnOnce() -> Option<T>,
-    ) -> Result<(Id, Option<Waiting<T>>), Refused> {
-        let Standing { rank, client } = asking.standing;
+    ) -> Result<(WaiterId, Option<QueuedRequest<T>>), QueueRefusal> {
+        let RequestOwner { rank, client } = asking.owner;
         let again = !asking.tried.is_empty();
         let rank = rank.min(MOST_RANKS as u8 - 1);
         let known = self.rank(rank);
         known.counts.offered += 1;
         if known.counts.unfinished >= known.most && !again {
             known.counts.refused += 1;
-            return Err(Refused::Limited { retry_after_s: known.retry_after_s });
+            return Err(QueueRefusal::Limited { retry_after_s: known.retry_after_s });
         }
         let other = match self.waiting.len() < self.most {
             true => None,
             false => {
                 let other = self.below(rank).or_else(|| self.of_a_greater_client(rank, client));
-                Some(other.ok_or(Refused::Full)?)
+                Some(other.ok_or(QueueRefusal::Full)?)
             }
         };
-        let waiting = Waiting { asking, since_ns, item: item().ok_or(Refused::Full)? };
+        let waiting = QueuedRequest { asking, since_ns, item: item().ok_or(QueueRefusal::Full)? };
         let displaced = other.and_then(|other| self.remove(other));
-        let id = Id { rank, number: self.next };
+        let id = WaiterId { rank, number: self.next };
         self.next += 1;
-        let Ok(key) = self.order.push(rank, client, 1, id) else { return Err(Refused::Full) };
+        let Ok(key) = self.order.push(rank, client, 1, id) else { return Err(QueueRefusal::Full) };
         self.waiting.insert(id, (key, waiting));
         let known = self.rank(rank);
         (known.counts.unfinished, known.waiting) = (known.counts.unfinished + 1, known.waiting + 1);
@@ -221,14 +221,14 @@ impl<T> Queue<T> {
     }
 
     /// The last that came of those of a rank.
-    fn of_rank(&self, rank: u8) -> impl Iterator<Item = (Id, u64)> {
-        let all = Id { rank, number: 0 }..=Id { rank, number: u64::MAX };
+    fn of_rank(&self, rank: u8) -> impl Iterator<Item = (WaiterId, u64)> {
+        let all = WaiterId { rank, number: 0 }..=WaiterId { rank, number: u64::MAX };
         let found = self.waiting.range(all).rev();
-        found.map(|(id, (_, waiting))| (*id, waiting.asking.standing.client))
+        found.map(|(id, (_, waiting))| (*id, waiting.asking.owner.client))
     }
 
     /// One of another rank that gives way to this one.
-    fn below(&self, rank: u8) -> Option<Id> {
+    fn below(&self, rank: u8) -> Option<WaiterId> {
         let own = usize::from(rank);
         let is_owed = self.ranks.get(own).is_some_and(|known| known.waiting < self.kept(own));
         let gives_way = |other: &usize| {
@@ -240,7 +240,7 @@ impl<T> Queue<T> {
     }
 
     /// One of the same rank, of a client that has more of the last that came.
-    fn of_a_greater_client(&self, rank: u8, client: u64) -> Option<Id> {
+    fn of_a_greater_client(&self, rank: u8, client: u64) -> Option<WaiterId> {
         let last: Vec<_> = self.of_rank(rank).take(LOOKED_AT).collect();
         let count = |of: u64| last.iter().filter(|(_, client)| *client == of).count();
         let (id, most) =
@@ -249,28 +249,28 @@ impl<T> Queue<T> {
     }
 
     /// A request comes while none waits, and is begun at once: what goes with it until it has
-    /// [ended](Queue::ended).
+    /// [ended](UpstreamQueue::ended).
     ///
     /// # Errors
     /// If an agent's limit refuses it.
-    pub fn pass(&mut self, standing: Standing, again: bool) -> Result<Option<Turn>, Refused> {
+    pub fn pass(&mut self, owner: RequestOwner, again: bool) -> Result<Option<Turn>, QueueRefusal> {
         debug_assert!(self.is_empty());
-        let rank = standing.rank.min(MOST_RANKS as u8 - 1);
+        let rank = owner.rank.min(MOST_RANKS as u8 - 1);
         let known = self.rank(rank);
         known.counts.offered += 1;
         if known.counts.unfinished >= known.most && !again {
             known.counts.refused += 1;
-            return Err(Refused::Limited { retry_after_s: known.retry_after_s });
+            return Err(QueueRefusal::Limited { retry_after_s: known.retry_after_s });
         }
         known.counts.unfinished += 1;
         known.counts.began += 1;
-        let id = Id { rank, number: self.next };
-        let _ = self.order.push(rank, standing.client, 1, id);
+        let id = WaiterId { rank, number: self.next };
+        let _ = self.order.push(rank, owner.client, 1, id);
         Ok(self.order.pop().map(|(_, turn)| turn))
     }
 
     /// The one that is next, which begins at `now_ns`.
-    pub fn pop(&mut self, now_ns: u64) -> Option<(Waiting<T>, Turn)> {
+    pub fn pop(&mut self, now_ns: u64) -> Option<(QueuedRequest<T>, Turn)> {
         let (id, turn) = self.order.pop()?;
         let (_, waiting) = self.waiting.remove(&id)?;
         let known = self.rank(id.rank);
@@ -282,7 +282,7 @@ impl<T> Queue<T> {
     }
 
     /// One that waits does no longer; `None` if it does not wait.
-    pub fn remove(&mut self, id: Id) -> Option<Waiting<T>> {
+    pub fn remove(&mut self, id: WaiterId) -> Option<QueuedRequest<T>> {
         let (key, waiting) = self.waiting.remove(&id)?;
         self.order.remove(key);
         let known = self.rank(id.rank);
@@ -305,31 +305,41 @@ impl<T> Queue<T> {
 mod tests {
     use super::*;
 
-    type Pushed = Result<(Id, Option<Waiting<&'static str>>), Refused>;
+    type Pushed = Result<(WaiterId, Option<QueuedRequest<&'static str>>), QueueRefusal>;
 
-    fn named(queue: &mut Queue<&'static str>, rank: u8, client: u64, item: &'static str) -> Pushed {
-        let asking = Asking { standing: Standing { rank, client }, ..Asking::default() };
+    fn named(
+        queue: &mut UpstreamQueue<&'static str>,
+        rank: u8,
+        client: u64,
+        item: &'static str,
+    ) -> Pushed {
+        let asking = Asking { owner: RequestOwner { rank, client }, ..Asking::default() };
         queue.push(asking, 0, || Some(item))
     }
 
-    fn of(queue: &mut Queue<&'static str>, rank: u8, client: u64) -> Pushed {
+    fn of(queue: &mut UpstreamQueue<&'static str>, rank: u8, client: u64) -> Pushed {
         named(queue, rank, client, "")
     }
 
-    fn again(queue: &mut Queue<&'static str>, rank: u8, client: u64) -> Pushed {
-        let standing = Standing { rank, client };
-        queue.push(Asking { standing, tried: vec![0], ..Asking::default() }, 0, || Some(""))
+    fn again(queue: &mut UpstreamQueue<&'static str>, rank: u8, client: u64) -> Pushed {
+        let owner = RequestOwner { rank, client };
+        queue.push(Asking { owner, tried: vec![0], ..Asking::default() }, 0, || Some(""))
     }
 
-    fn queue(most: usize) -> Queue<&'static str> {
-        Queue::new(most, 0x9e37_79b9_7f4a_7c15)
+    fn queue(most: usize) -> UpstreamQueue<&'static str> {
+        UpstreamQueue::new(most, 0x9e37_79b9_7f4a_7c15)
     }
 
-    fn push(queue: &mut Queue<&'static str>, rank: u8, client: u64, item: &'static str) -> Id {
+    fn push(
+        queue: &mut UpstreamQueue<&'static str>,
+        rank: u8,
+        client: u64,
+        item: &'static str,
+    ) -> WaiterId {
         named(queue, rank, client, item).unwrap().0
     }
 
-    fn order(queue: &mut Queue<&'static str>) -> Vec<&'static str> {
+    fn order(queue: &mut UpstreamQueue<&'static str>) -> Vec<&'static str> {
         std::iter::from_fn(|| {
             let (waiting, turn) = queue.pop(10)?;
             queue.ended(turn, 1);
@@ -367,18 +377,18 @@ mod tests {
         for (rank, item) in [(1, "b1"), (2, "c1"), (2, "c2")] {
             push(&mut queue, rank, u64::from(rank), item);
         }
-        assert_eq!(of(&mut queue, 2, 2).unwrap_err(), Refused::Full);
+        assert_eq!(of(&mut queue, 2, 2).unwrap_err(), QueueRefusal::Full);
         let (_, displaced) = named(&mut queue, 1, 1, "b2").unwrap();
         assert_eq!(displaced.map(|one| one.item), Some("c2"));
         let (_, displaced) = named(&mut queue, 0, 0, "a").unwrap();
         assert_eq!(displaced.map(|one| one.item), Some("c1"));
-        assert_eq!(of(&mut queue, 2, 2).unwrap_err(), Refused::Full);
+        assert_eq!(of(&mut queue, 2, 2).unwrap_err(), QueueRefusal::Full);
         assert_eq!(order(&mut queue), ["a", "b1", "b2"]);
         assert_eq!(queue.counts(2).unfinished, 0);
         let mut none = self::queue(0);
         // nothing is made for one that may not wait
         let refused = none.push(Asking::default(), 0, || panic!("it does not wait"));
-        assert_eq!(refused.unwrap_err(), Refused::Full);
+        assert_eq!(refused.unwrap_err(), QueueRefusal::Full);
     }
 
     #[test]
@@ -390,8 +400,8 @@ mod tests {
             let (_, displaced) = named(&mut queue, 1, 2, "bulk").unwrap();
             assert_eq!(displaced.map(|one| one.item), Some("gold"));
         }
-        assert_eq!(named(&mut queue, 1, 2, "bulk").unwrap_err(), Refused::Full);
-        assert_eq!(named(&mut queue, 0, 1, "gold").unwrap_err(), Refused::Full);
+        assert_eq!(named(&mut queue, 1, 2, "bulk").unwrap_err(), QueueRefusal::Full);
+        assert_eq!(named(&mut queue, 0, 1, "gold").unwrap_err(), QueueRefusal::Full);
         assert_eq!(queue.len(), 4);
     }
 
@@ -404,17 +414,17 @@ mod tests {
             assert_eq!(displaced.map(|one| one.item), Some("many"));
         }
         // each has as many
-        assert_eq!(named(&mut queue, 0, 2, "one").unwrap_err(), Refused::Full);
-        assert_eq!(named(&mut queue, 0, 1, "many").unwrap_err(), Refused::Full);
+        assert_eq!(named(&mut queue, 0, 2, "one").unwrap_err(), QueueRefusal::Full);
+        assert_eq!(named(&mut queue, 0, 1, "many").unwrap_err(), QueueRefusal::Full);
     }
 
     #[test]
     fn an_agent_bounds_what_waits_and_what_is_under_way() {
         let mut queue = queue(10);
         queue.limit(1, Some(2), 7);
-        let turn = queue.pass(Standing { rank: 1, client: 1 }, false).unwrap().unwrap();
+        let turn = queue.pass(RequestOwner { rank: 1, client: 1 }, false).unwrap().unwrap();
         push(&mut queue, 1, 1, "");
-        let limited = Refused::Limited { retry_after_s: 7 };
+        let limited = QueueRefusal::Limited { retry_after_s: 7 };
         assert_eq!(of(&mut queue, 1, 2).unwrap_err(), limited);
         assert!(again(&mut queue, 1, 2).is_ok(), "it has come before");
         push(&mut queue, 0, 1, "");
@@ -435,7 +445,7 @@ mod tests {
             push(&mut queue, rank, 1, item);
         }
         queue.set_most(1);
-        assert_eq!(of(&mut queue, 1, 1).unwrap_err(), Refused::Full);
+        assert_eq!(of(&mut queue, 1, 1).unwrap_err(), QueueRefusal::Full);
         // what a service takes is not known yet, so a rank with a share is due at once
         queue.set_shares(&[0.0, 0.9]);
         assert_eq!(order(&mut queue), ["b", "a1", "a2"]);

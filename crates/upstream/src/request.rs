@@ -5,14 +5,14 @@
 //! trusted.
 
 use crate::cookies;
-use crate::names::{Forwarding, Kind, is_same, kind};
-use crate::target::{self, Ambiguous, Base, Refused};
+use crate::names::{FieldKind, Forwarding, is_same, kind};
+use crate::target::{self, Ambiguous, Base, TargetRefusal};
 use crate::text;
 use forebay_conn::GivenField;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel, Version};
-use forebay_http::response::Asked;
+use forebay_http::response::ResponseContext;
 use std::io::Write;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -31,7 +31,7 @@ const IN_IDS: &[u8] = b"-_.:/+=@";
 
 /// Which host an upstream is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Host {
+pub enum HostSent {
     /// The one that the client has asked for.
     #[default]
     Client,
@@ -43,9 +43,9 @@ pub enum Host {
 
 /// What a person decides about requests to an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct RequestSettings {
     /// Which host it is told.
-    pub host: Host,
+    pub host: HostSent,
     /// What paths begin with that it does not see.
     pub strip: Base,
     /// What paths begin with for it.
@@ -62,17 +62,17 @@ pub struct Settings {
     pub remove: Vec<FieldName>,
 }
 
-impl Settings {
+impl RequestSettings {
     fn changes(&self, name: &str) -> bool {
         let sets = |field: &(FieldName, FieldValue)| is_same(field.0.as_str(), name);
         self.set.iter().any(sets) || self.remove.iter().any(|field| is_same(field.as_str(), name))
     }
 }
 
-/// Who asks, and how the request came here.
+/// Which client asks, and how the request came here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct From {
-    /// Whose connection it is: the peer, or whom a trusted proxy has stated in a PROXY header. `0.0.0.0`
+    /// The connection's client: the peer, or what a trusted proxy has stated in a PROXY header. `0.0.0.0`
     /// is a Unix socket.
     pub nearest: IpAddr,
     /// The client, as trusted proxies tell it.
@@ -87,14 +87,14 @@ pub struct From {
 
 /// A request that is to be passed on.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'r> {
+pub struct UpstreamRequest<'r> {
     /// What the client sent.
     pub head: &'r Head<'r>,
     /// The normal form of its path, which rules went by.
     pub judged: &'r [u8],
     /// The path that a rule has put in its place, decoded and free of detours.
     pub rewritten: Option<&'r [u8]>,
-    /// Who asks.
+    /// The client, and how the request came.
     pub from: From,
     /// Under what number it is known in logs, unless a trusted proxy has given it one: any that is not
     /// guessed and does not come again.
@@ -102,21 +102,21 @@ pub struct Request<'r> {
     /// A cookie that the application is not told of.
     pub hidden: Option<&'r str>,
     /// Fields that stand for the client's: without a value, none does.
-    pub given: &'r [Given],
+    pub given: &'r [FieldOverride],
 }
 
 /// A field that stands for the client's of the same name; without a value it is left out.
-pub type Given = GivenField;
+pub type FieldOverride = GivenField;
 
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenHead {
     /// How the body is framed that is to follow.
     pub framing: Framing,
     /// Whether the body is to wait for `100 Continue`.
     pub expects_continue: bool,
     /// What may come back.
-    pub asked: Asked,
+    pub asked: ResponseContext,
     /// Where in the output the request id stands; empty if there is none.
     pub id: Range<usize>,
 }
@@ -127,11 +127,11 @@ pub struct Written {
 /// # Errors
 /// Why it is not passed on; `out` then holds nothing of it.
 pub fn write(
-    request: &Request<'_>,
+    request: &UpstreamRequest<'_>,
     authority: &str,
-    settings: &Settings,
+    settings: &RequestSettings,
     out: &mut Vec<u8>,
-) -> Result<Written, Refused> {
+) -> Result<WrittenHead, TargetRefusal> {
     let begin = out.len();
     let written = Writer { request, authority, settings, out }.head();
     if written.is_err() {
@@ -141,9 +141,9 @@ pub fn write(
 }
 
 struct Writer<'w> {
-    request: &'w Request<'w>,
+    request: &'w UpstreamRequest<'w>,
     authority: &'w str,
-    settings: &'w Settings,
+    settings: &'w RequestSettings,
     out: &'w mut Vec<u8>,
 }
 
@@ -162,10 +162,10 @@ impl Said {
 }
 
 impl Writer<'_> {
-    fn head(&mut self) -> Result<Written, Refused> {
+    fn head(&mut self) -> Result<WrittenHead, TargetRefusal> {
         let head = self.request.head;
         if matches!(head.method, Method::Connect | Method::Trace) {
-            return Err(Refused::Method);
+            return Err(TargetRefusal::Method);
         }
         self.request_line()?;
         self.host();
@@ -187,12 +187,13 @@ impl Writer<'_> {
         self.framing();
         self.connection(&upgrade);
         self.out.extend_from_slice(b"\r\n");
-        let asked = Asked { is_head: head.method == Method::Head, upgrade: !upgrade.is_empty() };
-        Ok(Written { framing: head.framing, expects_continue, asked, id })
+        let asked =
+            ResponseContext { is_head: head.method == Method::Head, upgrade: !upgrade.is_empty() };
+        Ok(WrittenHead { framing: head.framing, expects_continue, asked, id })
     }
 
-    fn request_line(&mut self) -> Result<(), Refused> {
-        let Request { head, judged, rewritten, .. } = self.request;
+    fn request_line(&mut self) -> Result<(), TargetRefusal> {
+        let UpstreamRequest { head, judged, rewritten, .. } = self.request;
         self.out.extend_from_slice(head.method_text.as_bytes());
         self.out.push(b' ');
         let begin = self.out.len();
@@ -212,10 +213,10 @@ impl Writer<'_> {
     fn host(&mut self) {
         let client = self.request.head.authority;
         let host = match &self.settings.host {
-            Host::Named(name) => name.as_bytes(),
+            HostSent::Named(name) => name.as_bytes(),
             // HTTP/1.0 need not name one
-            Host::Client if !client.is_empty() => client,
-            Host::Client | Host::Upstream => self.authority.as_bytes(),
+            HostSent::Client if !client.is_empty() => client,
+            HostSent::Client | HostSent::Upstream => self.authority.as_bytes(),
         };
         line(self.out, "Host", host);
     }
@@ -229,8 +230,8 @@ impl Writer<'_> {
     }
 
     /// What the client says and may be passed on.
-    fn client_fields(&mut self) -> Result<Said, Refused> {
-        let Request { head, from, given, .. } = self.request;
+    fn client_fields(&mut self) -> Result<Said, TargetRefusal> {
+        let UpstreamRequest { head, from, given, .. } = self.request;
         let is_chunked = head.framing == Framing::Chunked;
         let names_fields = options(head).any(|option| {
             let plain: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
@@ -244,9 +245,9 @@ impl Writer<'_> {
                 continue;
             }
             match kind {
-                Kind::Own => {}
-                Kind::Forwarding(_) if !from.is_trusted => {}
-                Kind::Forwarding(field) => match field {
+                FieldKind::Own => {}
+                FieldKind::Forwarding(_) if !from.is_trusted => {}
+                FieldKind::Forwarding(field) => match field {
                     // put together with what is known here
                     Forwarding::Forwarded | Forwarding::For => said.note(field),
                     Forwarding::RealIp | Forwarding::RequestId => {}
@@ -255,16 +256,16 @@ impl Writer<'_> {
                         line(self.out, name, value);
                     }
                 },
-                Kind::MaxForwards => self.max_forwards(value)?,
-                Kind::Trailer if !is_chunked => {}
+                FieldKind::MaxForwards => self.max_forwards(value)?,
+                FieldKind::Trailer if !is_chunked => {}
                 // what is for this connection only; what is written here is not the client's to remove
                 _ if names_fields && is_named(head, name) => {}
-                Kind::Cookie if has_cookie => {}
-                Kind::Cookie => {
+                FieldKind::Cookie if has_cookie => {}
+                FieldKind::Cookie => {
                     has_cookie = true;
                     self.cookies();
                 }
-                Kind::Plain | Kind::Trailer => line(self.out, name, value),
+                FieldKind::Plain | FieldKind::Trailer => line(self.out, name, value),
             }
         }
         Ok(said)
@@ -273,20 +274,20 @@ impl Writer<'_> {
     /// HTTP/2 sends cookies one by one, and of several fields an application may look at one only
     /// (RFC 9113 §8.2.3).
     fn cookies(&mut self) {
-        let Request { head, hidden, .. } = self.request;
+        let UpstreamRequest { head, hidden, .. } = self.request;
         if let Some(cookies) = cookies::join(head.values(Name::Cookie), *hidden) {
             line(self.out, "Cookie", &cookies);
         }
     }
 
     /// RFC 9110 §7.6.2: only OPTIONS and TRACE have it.
-    fn max_forwards(&mut self, value: &[u8]) -> Result<(), Refused> {
+    fn max_forwards(&mut self, value: &[u8]) -> Result<(), TargetRefusal> {
         if self.request.head.method != Method::Options {
             return Ok(());
         }
         let left = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u32>().ok());
         match left {
-            Some(0) => Err(Refused::LastHop),
+            Some(0) => Err(TargetRefusal::LastHop),
             Some(left) => {
                 line(self.out, "Max-Forwards", (left - 1).to_string().as_bytes());
                 Ok(())
@@ -295,9 +296,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Who asks, and which way the request came. Returns where the request id stands.
+    /// Writes which client asks, and which way the request came. Returns where the request id stands.
     fn forwarding(&mut self, said: Said) -> Range<usize> {
-        let Request { head, from, .. } = self.request;
+        let UpstreamRequest { head, from, .. } = self.request;
         let settings = self.settings;
         let nearest = from.nearest.to_canonical();
         let is_known = !nearest.is_unspecified();
@@ -364,7 +365,7 @@ impl Writer<'_> {
 
     /// An element of `Forwarded` (RFC 7239 §4).
     fn forwarded(&mut self, proto: &str) {
-        let Request { head, from, .. } = self.request;
+        let UpstreamRequest { head, from, .. } = self.request;
         match from.nearest.to_canonical() {
             ip if ip.is_unspecified() => self.out.extend_from_slice(b"for=unknown"),
             IpAddr::V4(ip) => push(self.out, format_args!("for={ip}")),
@@ -384,7 +385,7 @@ impl Writer<'_> {
         if self.settings.changes(REQUEST_ID) {
             return 0..0;
         }
-        let Request { head, from, id, .. } = self.request;
+        let UpstreamRequest { head, from, id, .. } = self.request;
         self.out.extend_from_slice(REQUEST_ID.as_bytes());
         self.out.extend_from_slice(b": ");
         let start = self.out.len();
@@ -445,7 +446,7 @@ pub(crate) fn takes_trailers(head: &Head<'_>) -> bool {
 }
 
 /// The protocols that a client asks for and may have, ready for the field `Upgrade`; empty if there is none.
-/// HTTP/2 without TLS would let requests by that nobody has judged.
+/// HTTP/2 without TLS would let requests by that no rule has judged.
 pub(crate) fn protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Vec<u8> {
     match tunnel {
         Some(Tunnel::WebSocket) => return Tunnel::WebSocket.token().as_bytes().to_vec(),
@@ -469,7 +470,7 @@ pub(crate) fn protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Vec<u8> {
     protocols.join(b", ".as_slice())
 }
 
-/// The request id that a head has, if it has one and that is fit to be one. Whether who has written it is
+/// The request id that a head has, if it has one and that is fit to be one. Whether its writer is
 /// believed, the caller knows.
 pub fn valid_id<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
     let mut ids = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID));

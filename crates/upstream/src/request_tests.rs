@@ -1,7 +1,7 @@
 //! What upstreams are told, and what they are never told.
 
 use super::*;
-use forebay_http::head::{Decoded, FieldSpan, Limits, Lines, Parsed};
+use forebay_http::head::{DecodedHead, FieldSpan, HeadLimits, Lines, ParsedHead};
 use forebay_http::path;
 use proptest::prelude::*;
 
@@ -19,17 +19,26 @@ fn proxy() -> From {
 }
 
 /// What comes of a head of HTTP/1.
-fn told(text: &str, from: From, settings: &Settings) -> Result<(String, Written), Refused> {
+fn told(
+    text: &str,
+    from: From,
+    settings: &RequestSettings,
+) -> Result<(String, WrittenHead), TargetRefusal> {
     let mut lines = Lines::new();
-    let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-    let Ok(Parsed::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
+    let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+    let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
     told_of(&head, from, settings)
 }
 
-fn told_of(head: &Head<'_>, from: From, settings: &Settings) -> Result<(String, Written), Refused> {
+fn told_of(
+    head: &Head<'_>,
+    from: From,
+    settings: &RequestSettings,
+) -> Result<(String, WrittenHead), TargetRefusal> {
     let mut judged = Vec::new();
-    path::normalise(head.path, &mut judged).map_err(|_| Refused::Ambiguous("no normal form"))?;
-    let request = Request {
+    path::normalise(head.path, &mut judged)
+        .map_err(|_| TargetRefusal::Ambiguous("no normal form"))?;
+    let request = UpstreamRequest {
         head,
         judged: &judged,
         rewritten: None,
@@ -45,8 +54,8 @@ fn told_of(head: &Head<'_>, from: From, settings: &Settings) -> Result<(String, 
         Ok(mut written) => {
             // whoever reads it finds a request, and the framing that was promised
             let mut lines = Lines::new();
-            let again = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-            let Ok(Parsed::Complete(again)) = again else { panic!("{text:?}: {again:?}") };
+            let again = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+            let Ok(ParsedHead::Complete(again)) = again else { panic!("{text:?}: {again:?}") };
             assert_eq!((again.len, again.framing), (text.len(), written.framing), "{text}");
             assert_eq!(again.query, head.query);
             written.id = written.id.start.saturating_sub(7)..written.id.end.saturating_sub(7);
@@ -72,7 +81,7 @@ fn a_plain_request_is_passed_on() {
     let (text, written) = told(
         "GET /a%20b?c=%2F%2e HTTP/1.1\r\nHost: shop.example\r\nAccept: */*\r\nX-A:  b \r\n\r\n",
         STRANGER,
-        &Settings::default(),
+        &RequestSettings::default(),
     )
     .unwrap();
     let expected = format!(
@@ -84,7 +93,7 @@ fn a_plain_request_is_passed_on() {
 }
 
 /// The lines of what comes of a head with these field lines besides its host.
-fn fields(lines: &str, from: From, settings: &Settings) -> Vec<String> {
+fn fields(lines: &str, from: From, settings: &RequestSettings) -> Vec<String> {
     let text = format!("POST / HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n");
     let (text, _) = told(&text, from, settings).unwrap();
     let lines = text.trim_end().lines().skip(1);
@@ -93,7 +102,7 @@ fn fields(lines: &str, from: From, settings: &Settings) -> Vec<String> {
 }
 
 fn of_stranger(lines: &str) -> Vec<String> {
-    fields(lines, STRANGER, &Settings::default())
+    fields(lines, STRANGER, &RequestSettings::default())
 }
 
 #[test]
@@ -122,7 +131,7 @@ fn what_is_about_the_connection_is_not_passed_on() {
     }
     let lines = of_stranger("TE: gzip, trailers\r\nConnection: TE\r\n");
     assert_eq!(lines[2..], ["TE: trailers", "Connection: TE"]);
-    let settings = Settings { close: true, ..Settings::default() };
+    let settings = RequestSettings { close: true, ..RequestSettings::default() };
     assert_eq!(fields("", STRANGER, &settings)[2..], ["Connection: close"]);
 }
 
@@ -132,7 +141,7 @@ fn a_client_cannot_remove_what_is_said_about_it() {
         "GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: X-Forwarded-For, X-Real-IP, Via, Host, \
          X-Request-Id, Content-Length\r\n\r\n",
         STRANGER,
-        &Settings::default(),
+        &RequestSettings::default(),
     )
     .unwrap();
     assert_eq!(text, format!("GET / HTTP/1.1\r\nHost: shop.example\r\n{OWN}\r\n"));
@@ -141,7 +150,7 @@ fn a_client_cannot_remove_what_is_said_about_it() {
         "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nConnection: x-forwarded-for, \
          x-forwarded-proto\r\n",
         proxy(),
-        &Settings::default(),
+        &RequestSettings::default(),
     );
     assert!(lines.contains(&"X-Forwarded-For: 192.0.2.7, 10.0.0.1".to_owned()), "{lines:?}");
     assert!(lines.contains(&"X-Forwarded-Proto: https".to_owned()), "{lines:?}");
@@ -165,7 +174,7 @@ fn strangers_say_nothing_about_themselves() {
 #[test]
 fn trusted_proxies_are_believed_and_extended() {
     assert_eq!(
-        fields(CLAIMS, proxy(), &Settings::default()),
+        fields(CLAIMS, proxy(), &RequestSettings::default()),
         [
             "Host: shop.example",
             "X-Forwarded-Proto: https",
@@ -180,7 +189,8 @@ fn trusted_proxies_are_believed_and_extended() {
         ]
     );
     let v6 = From { nearest: "2001:db8::1".parse().unwrap(), is_secure: true, ..proxy() };
-    let lines = fields("Forwarded: for=_a\r\nX-Request-Id: a b\r\n", v6, &Settings::default());
+    let lines =
+        fields("Forwarded: for=_a\r\nX-Request-Id: a b\r\n", v6, &RequestSettings::default());
     assert!(lines.contains(
         &"Forwarded: for=_a, for=\"[2001:db8::1]\";host=\"shop.example\";proto=https".to_owned()
     ));
@@ -193,16 +203,19 @@ fn trusted_proxies_are_believed_and_extended() {
 fn a_unix_socket_has_no_address() {
     let unix = "0.0.0.0".parse().unwrap();
     let from = From { nearest: unix, client: unix, is_trusted: false, is_secure: false, port: 0 };
-    let (text, _) = told("GET / HTTP/1.0\r\n\r\n", from, &Settings::default()).unwrap();
+    let (text, _) = told("GET / HTTP/1.0\r\n\r\n", from, &RequestSettings::default()).unwrap();
     assert_eq!(
         text,
         "GET / HTTP/1.1\r\nHost: 10.0.0.1:9000\r\nX-Forwarded-Proto: http\r\nVia: 1.0 forebay\r\n\
          X-Request-Id: 00000000000000000000000000000abc\r\n\r\n"
     );
     let trusted = From { is_trusted: true, client: "192.0.2.7".parse().unwrap(), ..from };
-    let (text, _) =
-        told("GET / HTTP/1.0\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n", trusted, &Settings::default())
-            .unwrap();
+    let (text, _) = told(
+        "GET / HTTP/1.0\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n",
+        trusted,
+        &RequestSettings::default(),
+    )
+    .unwrap();
     assert!(text.contains("\r\nX-Forwarded-For: 192.0.2.7\r\n"), "{text}");
     assert!(text.contains("\r\nX-Real-IP: 192.0.2.7\r\n"), "{text}");
 }
@@ -211,7 +224,7 @@ fn a_unix_socket_has_no_address() {
 fn bodies_keep_their_framing() {
     let line = |method: &str, lines: &str| {
         let text = format!("{method} / HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n");
-        let (text, written) = told(&text, STRANGER, &Settings::default()).unwrap();
+        let (text, written) = told(&text, STRANGER, &RequestSettings::default()).unwrap();
         let rest = text.split_once(OWN).unwrap().1.trim_end().replace("\r\n", "|");
         (rest, written.framing, written.expects_continue)
     };
@@ -237,7 +250,7 @@ fn bodies_keep_their_framing() {
 
 #[test]
 fn other_protocols_are_asked_for_where_they_may_be() {
-    let settings = Settings { upgrade: true, ..Settings::default() };
+    let settings = RequestSettings { upgrade: true, ..RequestSettings::default() };
     let asks = |lines: &str| {
         let text = format!("GET /ws HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n");
         let (text, written) = told(&text, STRANGER, &settings).unwrap();
@@ -261,23 +274,24 @@ fn other_protocols_are_asked_for_where_they_may_be() {
 
 #[test]
 fn the_host_is_the_clients_or_another() {
-    let host = |host: Host, target: &str| {
+    let host = |host: HostSent, target: &str| {
         let text = format!("GET {target} HTTP/1.1\r\nHost: shop.example:8080\r\n\r\n");
-        let (text, _) = told(&text, STRANGER, &Settings { host, ..Settings::default() }).unwrap();
+        let (text, _) =
+            told(&text, STRANGER, &RequestSettings { host, ..RequestSettings::default() }).unwrap();
         let mut lines = text.lines();
         format!("{} {}", lines.next().unwrap(), lines.next().unwrap())
     };
-    assert_eq!(host(Host::Client, "/"), "GET / HTTP/1.1 Host: shop.example:8080");
-    assert_eq!(host(Host::Upstream, "/"), "GET / HTTP/1.1 Host: 10.0.0.1:9000");
-    assert_eq!(host(Host::Named("app".into()), "/"), "GET / HTTP/1.1 Host: app");
+    assert_eq!(host(HostSent::Client, "/"), "GET / HTTP/1.1 Host: shop.example:8080");
+    assert_eq!(host(HostSent::Upstream, "/"), "GET / HTTP/1.1 Host: 10.0.0.1:9000");
+    assert_eq!(host(HostSent::Named("app".into()), "/"), "GET / HTTP/1.1 Host: app");
     // the target has the last word, and becomes a path
-    assert_eq!(host(Host::Client, "http://a.example?q"), "GET /?q HTTP/1.1 Host: a.example");
+    assert_eq!(host(HostSent::Client, "http://a.example?q"), "GET /?q HTTP/1.1 Host: a.example");
 }
 
 #[test]
 fn fields_are_set_and_removed() {
     let name = |text: &str| FieldName::parse(text).unwrap();
-    let settings = Settings {
+    let settings = RequestSettings {
         set: vec![
             (name("X-User"), FieldValue::parse("nobody").unwrap()),
             (name("X-Forwarded-Proto"), FieldValue::parse("https").unwrap()),
@@ -285,7 +299,7 @@ fn fields_are_set_and_removed() {
         remove: ["Authorization", "Via", "X-Forwarded-Port", "X-Request-Id", "Cookie"]
             .map(name)
             .into(),
-        ..Settings::default()
+        ..RequestSettings::default()
     };
     let text = "GET / HTTP/1.1\r\nHost: a\r\nx-user: root\r\nX_User: root\r\nAuthorization: x\r\n\
                 Cookie: a=b\r\nConnection: X-User\r\n\r\n";
@@ -301,13 +315,13 @@ fn fields_are_set_and_removed() {
 #[test]
 fn some_methods_end_here() {
     for (line, expected) in [
-        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", Refused::Method),
-        ("OPTIONS / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n", Refused::LastHop),
+        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", TargetRefusal::Method),
+        ("OPTIONS / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n", TargetRefusal::LastHop),
     ] {
-        assert_eq!(told(line, STRANGER, &Settings::default()).err(), Some(expected));
+        assert_eq!(told(line, STRANGER, &RequestSettings::default()).err(), Some(expected));
     }
     let text = "OPTIONS / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 3\r\n\r\n";
-    let (text, _) = told(text, STRANGER, &Settings::default()).unwrap();
+    let (text, _) = told(text, STRANGER, &RequestSettings::default()).unwrap();
     assert!(text.contains("\r\nMax-Forwards: 2\r\n"));
 }
 
@@ -316,7 +330,7 @@ fn cookies_of_http2_become_one() {
     let (names, values) = ("cookieaccept", b"a=bc=d*/*");
     let fields =
         [FieldSpan::new(0..6, 0..3), FieldSpan::new(6..12, 6..9), FieldSpan::new(0..6, 3..6)];
-    let decoded = Decoded {
+    let decoded = DecodedHead {
         method: "POST",
         protocol: None,
         target: b"/x?y",
@@ -327,8 +341,8 @@ fn cookies_of_http2_become_one() {
         has_body: true,
         content_length: None,
     };
-    let head = Head::decoded(&decoded, &Limits::default()).unwrap();
-    let (text, written) = told_of(&head, STRANGER, &Settings::default()).unwrap();
+    let head = Head::decoded(&decoded, &HeadLimits::default()).unwrap();
+    let (text, written) = told_of(&head, STRANGER, &RequestSettings::default()).unwrap();
     let own = OWN.replace("1.1 forebay", "2 forebay");
     assert_eq!(
         text,
@@ -344,13 +358,13 @@ fn cookies_of_http2_become_one() {
 fn a_path_that_a_rule_has_made_is_sent() {
     let text = "GET /blog/1?a HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut lines = Lines::new();
-    let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-    let Ok(Parsed::Complete(head)) = parsed else { panic!("{parsed:?}") };
+    let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+    let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{parsed:?}") };
     let mut out = Vec::new();
     let mut send = |made: &[u8]| {
         out.clear();
         let rewritten = Some(made);
-        let request = Request {
+        let request = UpstreamRequest {
             head: &head,
             judged: b"/blog/1",
             rewritten,
@@ -359,13 +373,14 @@ fn a_path_that_a_rule_has_made_is_sent() {
             hidden: None,
             given: &[],
         };
-        let settings = Settings { prefix: Base::parse("/v1").unwrap(), ..Settings::default() };
+        let settings =
+            RequestSettings { prefix: Base::parse("/v1").unwrap(), ..RequestSettings::default() };
         write(&request, "a", &settings, &mut out).map(|_| ())?;
         Ok(String::from_utf8_lossy(&out).lines().next().unwrap().to_owned())
     };
     assert_eq!(send("/app/ü".as_bytes()), Ok("GET /v1/app/%C3%BC?a HTTP/1.1".to_owned()));
     for made in ["/a/../b", "//a", "/a\\b", "a"] {
-        assert!(matches!(send(made.as_bytes()), Err(Refused::Ambiguous(_))), "{made}");
+        assert!(matches!(send(made.as_bytes()), Err(TargetRefusal::Ambiguous(_))), "{made}");
     }
 }
 
@@ -385,10 +400,10 @@ proptest! {
         let lines: String =
             fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let text = format!("POST /a HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
-        let mut room = Lines::new();
-        let parsed = Head::parse(text.as_bytes(), &mut room, &Limits::default());
-        let Ok(Parsed::Complete(head)) = parsed else { return Ok(()) };
-        let settings = Settings { upgrade, ..Settings::default() };
+        let mut lines = Lines::new();
+        let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+        let Ok(ParsedHead::Complete(head)) = parsed else { return Ok(()) };
+        let settings = RequestSettings { upgrade, ..RequestSettings::default() };
         let (text, _) = told_of(&head, STRANGER, &settings).unwrap();
         let values = |name: &str| {
             let lines = text.lines().filter_map(|line| line.split_once(": "));

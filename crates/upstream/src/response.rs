@@ -7,25 +7,27 @@ pub use moved::Moved;
 
 use crate::exchange::DELAY;
 use forebay_http::head::{Lines, Version};
-use forebay_http::response::{Asked, Body, Error, Limits, Parsed, Response};
+use forebay_http::response::{
+    BodyFraming, ParsedResponse, Response, ResponseContext, ResponseError, ResponseHeadLimits,
+};
 use std::borrow::Cow;
 use std::io::Write;
 
-/// Interim answers to one request, at most: someone who sends nothing else would keep it for ever.
+/// Interim answers to one request, at most: an upstream that sends nothing else would keep it for ever.
 const MOST_INTERIM: u8 = 32;
 
 /// Reads the heads that answer one request: any number of interim ones within a bound, then the final
 /// one.
 #[derive(Clone, Debug)]
-pub struct Reader {
-    asked: Asked,
-    limits: Limits,
+pub struct ResponseReader {
+    asked: ResponseContext,
+    limits: ResponseHeadLimits,
     interim: u8,
 }
 
 /// What the bytes held.
 #[derive(Debug)]
-pub enum Read<'h> {
+pub enum HeadRead<'h> {
     /// The beginning of a head; it is to be given again with what follows.
     More,
     /// An answer that another one follows (`100 Continue`, `103 Early Hints`).
@@ -34,10 +36,10 @@ pub enum Read<'h> {
     Final(Response<'h>),
 }
 
-impl Reader {
+impl ResponseReader {
     /// For the answer to a request.
-    pub fn new(asked: Asked, limits: Limits) -> Reader {
-        Reader { asked, limits, interim: 0 }
+    pub fn new(asked: ResponseContext, limits: ResponseHeadLimits) -> ResponseReader {
+        ResponseReader { asked, limits, interim: 0 }
     }
 
     /// Reads the head at the start of `bytes`, which is where the last one ended.
@@ -48,17 +50,17 @@ impl Reader {
         &mut self,
         bytes: &'h [u8],
         lines: &'h mut Lines<'h>,
-    ) -> Result<Read<'h>, Error> {
+    ) -> Result<HeadRead<'h>, ResponseError> {
         match Response::parse(bytes, lines, self.asked, &self.limits)? {
-            Parsed::Partial => Ok(Read::More),
-            Parsed::Complete(head) if head.is_interim() => {
+            ParsedResponse::Partial => Ok(HeadRead::More),
+            ParsedResponse::Complete(head) if head.is_interim() => {
                 self.interim += 1;
                 match self.interim > MOST_INTERIM {
-                    true => Err(Error::Malformed("there are too many interim answers")),
-                    false => Ok(Read::Interim(head)),
+                    true => Err(ResponseError::Malformed("there are too many interim answers")),
+                    false => Ok(HeadRead::Interim(head)),
                 }
             }
-            Parsed::Complete(head) => Ok(Read::Final(head)),
+            ParsedResponse::Complete(head) => Ok(HeadRead::Final(head)),
         }
     }
 }
@@ -94,8 +96,8 @@ pub fn fields<'h>(
             2 if is("te") => continue,
             4 if is("date") => notes.has_date = true,
             6 if is("server") => notes.has_server = true,
-            7 if is("trailer") && response.body != Body::Chunked => continue,
-            7 if is("upgrade") && response.body != Body::Upgraded => continue,
+            7 if is("trailer") && response.body != BodyFraming::Chunked => continue,
+            7 if is("upgrade") && response.body != BodyFraming::Upgraded => continue,
             10 if is("connection") || is("keep-alive") => continue,
             13 if is(DELAY) => continue,
             14 if is("content-length") => continue,
@@ -162,12 +164,14 @@ impl Framed {
     pub fn of(response: &Response<'_>, client: Version) -> Framed {
         match response.body {
             // RFC 9110 §8.6: neither an interim answer nor a 204 may have it
-            Body::None if matches!(response.status, 100..200 | 204) => Framed::None(None),
-            Body::None => Framed::None(response.content_length),
-            Body::Sized(length) => Framed::Sized(length),
-            Body::Chunked | Body::UntilClose if client == Version::Http10 => Framed::UntilClose,
-            Body::Chunked | Body::UntilClose => Framed::Chunked,
-            Body::Upgraded => Framed::Upgraded,
+            BodyFraming::None if matches!(response.status, 100..200 | 204) => Framed::None(None),
+            BodyFraming::None => Framed::None(response.content_length),
+            BodyFraming::Sized(length) => Framed::Sized(length),
+            BodyFraming::Chunked | BodyFraming::UntilClose if client == Version::Http10 => {
+                Framed::UntilClose
+            }
+            BodyFraming::Chunked | BodyFraming::UntilClose => Framed::Chunked,
+            BodyFraming::Upgraded => Framed::Upgraded,
         }
     }
 
@@ -189,16 +193,16 @@ impl Framed {
 mod tests {
     use super::*;
 
-    fn with<R>(text: &str, asked: Asked, act: impl FnOnce(&Response<'_>) -> R) -> R {
+    fn with<R>(text: &str, asked: ResponseContext, act: impl FnOnce(&Response<'_>) -> R) -> R {
         let mut lines = Lines::new();
-        match Response::parse(text.as_bytes(), &mut lines, asked, &Limits::default()) {
-            Ok(Parsed::Complete(head)) => act(&head),
+        match Response::parse(text.as_bytes(), &mut lines, asked, &ResponseHeadLimits::default()) {
+            Ok(ParsedResponse::Complete(head)) => act(&head),
             other => panic!("{text:?}: {other:?}"),
         }
     }
 
     fn passed(lines: &str) -> (Vec<String>, bool, bool) {
-        with(&format!("HTTP/1.1 200 OK\r\n{lines}\r\n"), Asked::default(), |head| {
+        with(&format!("HTTP/1.1 200 OK\r\n{lines}\r\n"), ResponseContext::default(), |head| {
             let mut kept = Vec::new();
             let notes = fields(head, None, |name, value| {
                 kept.push(format!("{name}: {}", String::from_utf8_lossy(&value)));
@@ -225,13 +229,13 @@ mod tests {
     #[test]
     fn what_is_said_to_the_proxy_is_noted() {
         let text = "HTTP/1.1 200 OK\r\nx-accel-redirect: /files/a\r\nX-Accel-Buffering: No\r\n\r\n";
-        with(text, Asked::default(), |head| {
+        with(text, ResponseContext::default(), |head| {
             let notes = fields(head, None, |name, _| panic!("{name}"));
             assert_eq!(notes.accel_redirect, Some(b"/files/a".as_slice()));
             assert_eq!(notes.buffering, Some(false));
         });
         let text = "HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n";
-        with(text, Asked { is_head: false, upgrade: true }, |head| {
+        with(text, ResponseContext { is_head: false, upgrade: true }, |head| {
             let mut kept = Vec::new();
             fields(head, None, |name, _| kept.push(name));
             assert_eq!(kept, ["Upgrade"]);
@@ -241,7 +245,8 @@ mod tests {
     #[test]
     fn each_client_is_told_what_it_understands() {
         use Version::{Http10, Http11};
-        let (get, head) = (Asked::default(), Asked { is_head: true, upgrade: false });
+        let (get, head) =
+            (ResponseContext::default(), ResponseContext { is_head: true, upgrade: false });
         for (text, asked, client, expected, line) in [
             ("200 x\r\nContent-Length: 5", get, Http10, Framed::Sized(5), "Content-Length: 5\r\n"),
             (
@@ -290,33 +295,35 @@ mod tests {
     #[test]
     fn interim_answers_come_first_and_end() {
         let text = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 x\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\n\r\n";
-        let mut reader = Reader::new(Asked::default(), Limits::default());
+        let mut reader =
+            ResponseReader::new(ResponseContext::default(), ResponseHeadLimits::default());
         let mut at = 0;
         let mut statuses = Vec::new();
         loop {
             let mut lines = Lines::new();
             match reader.read(&text[at..], &mut lines).unwrap() {
-                Read::Interim(head) => {
+                HeadRead::Interim(head) => {
                     statuses.push(head.status);
                     at += head.len;
                 }
-                Read::Final(head) => break statuses.push(head.status),
-                Read::More => panic!("it is whole"),
+                HeadRead::Final(head) => break statuses.push(head.status),
+                HeadRead::More => panic!("it is whole"),
             }
         }
         assert_eq!(statuses, [100, 103, 200]);
-        let mut reader = Reader::new(Asked::default(), Limits::default());
+        let mut reader =
+            ResponseReader::new(ResponseContext::default(), ResponseHeadLimits::default());
         let mut count = 0;
         let error = loop {
             let mut lines = Lines::new();
             match reader.read(b"HTTP/1.1 100 Continue\r\n\r\n", &mut lines) {
-                Ok(Read::Interim(_)) => count += 1,
+                Ok(HeadRead::Interim(_)) => count += 1,
                 Ok(other) => panic!("{other:?}"),
                 Err(error) => break error,
             }
         };
         assert_eq!((count, error.reason()), (32, "there are too many interim answers"));
         let mut lines = Lines::new();
-        assert!(matches!(reader.read(b"HTTP/1.1 2", &mut lines), Ok(Read::More)));
+        assert!(matches!(reader.read(b"HTTP/1.1 2", &mut lines), Ok(HeadRead::More)));
     }
 }

@@ -1,7 +1,7 @@
 //! Which requests may be sent again, and how many of all.
 //!
-//! Again is what certainly did not run, or may run twice. Everything else is told to the client: nobody
-//! here can know whether an order was placed.
+//! Again is what certainly did not run, or may run twice. Everything else is told to the client: the
+//! server cannot know whether an order was placed.
 
 use forebay_http::head::Method;
 
@@ -17,7 +17,7 @@ const MOST: u64 = 100;
 
 /// How an attempt has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum AttemptFailure {
     /// There was no connection: refused, unreachable, or none in time.
     Connect,
     /// There was no connection, because this server had no descriptor or no memory for one.
@@ -40,7 +40,7 @@ pub enum Failure {
 
 /// What is left of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum RequestBodyState {
     /// There was none, or all of it is still here.
     Kept,
     /// Some of it was passed on and is gone.
@@ -49,16 +49,19 @@ pub enum Body {
 
 /// Whether the request may be sent again, as far as it alone is concerned. Nothing of an answer may have
 /// been passed on to the client.
-pub fn may_repeat(method: Method, failure: Failure, body: Body) -> bool {
+pub fn may_repeat(method: Method, failure: AttemptFailure, body: RequestBodyState) -> bool {
     // RFC 9110 §9.2.1; a client that has asked for a trace has had it
     let is_safe = matches!(method, Method::Get | Method::Head | Method::Options);
     let is_possible = match failure {
-        Failure::Connect | Failure::Unwritten | Failure::Overloaded | Failure::Returned => true,
-        Failure::Closed | Failure::Malformed | Failure::Frozen => is_safe,
+        AttemptFailure::Connect
+        | AttemptFailure::Unwritten
+        | AttemptFailure::Overloaded
+        | AttemptFailure::Returned => true,
+        AttemptFailure::Closed | AttemptFailure::Malformed | AttemptFailure::Frozen => is_safe,
         // it would lack the same for another upstream
-        Failure::Resources | Failure::Silent => false,
+        AttemptFailure::Resources | AttemptFailure::Silent => false,
     };
-    is_possible && body == Body::Kept
+    is_possible && body == RequestBodyState::Kept
 }
 
 /// How many requests of a group may be sent again: some for each that is sent once, and a few that are
@@ -107,7 +110,7 @@ mod tests {
 
     #[test]
     fn nothing_unsafe_runs_twice() {
-        use Failure::*;
+        use AttemptFailure::*;
         for method in [Method::Get, Method::Head, Method::Options] {
             for (failure, expected) in [
                 (Connect, true),
@@ -119,8 +122,12 @@ mod tests {
                 (Silent, false),
                 (Frozen, true),
             ] {
-                assert_eq!(may_repeat(method, failure, Body::Kept), expected, "{failure:?}");
-                assert!(!may_repeat(method, failure, Body::Gone));
+                assert_eq!(
+                    may_repeat(method, failure, RequestBodyState::Kept),
+                    expected,
+                    "{failure:?}"
+                );
+                assert!(!may_repeat(method, failure, RequestBodyState::Gone));
             }
         }
         for method in [
@@ -142,8 +149,12 @@ mod tests {
                 (Silent, false),
                 (Frozen, false),
             ] {
-                assert_eq!(may_repeat(method, failure, Body::Kept), expected, "{failure:?}");
-                assert!(!may_repeat(method, failure, Body::Gone));
+                assert_eq!(
+                    may_repeat(method, failure, RequestBodyState::Kept),
+                    expected,
+                    "{failure:?}"
+                );
+                assert!(!may_repeat(method, failure, RequestBodyState::Gone));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{fastcgi, request};
 use forebay_http::field::FieldName;
-use forebay_http::response::Limits;
+use forebay_http::response::ResponseHeadLimits;
 use forebay_sys::client::{self, ConnectOptions};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ const MOST_UNIX_BYTES: usize = 107;
 
 /// Where an upstream listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
+pub enum UpstreamAddress {
     /// At this address.
     Socket(SocketAddr),
     /// At the addresses that this name has.
@@ -29,16 +29,18 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-impl Address {
+impl UpstreamAddress {
     /// Begins to connect to it. A name is not looked up.
     ///
     /// # Errors
     /// What the kernel says at once; `AddrNotAvailable` for a name.
     pub fn connect(&self) -> io::Result<OwnedFd> {
         match self {
-            Address::Socket(address) => client::connect(*address, ConnectOptions::default()),
-            Address::Unix(path) => client::connect_unix(path),
-            Address::Name { .. } => Err(io::ErrorKind::AddrNotAvailable.into()),
+            UpstreamAddress::Socket(address) => {
+                client::connect(*address, ConnectOptions::default())
+            }
+            UpstreamAddress::Unix(path) => client::connect_unix(path),
+            UpstreamAddress::Name { .. } => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }
 
@@ -46,9 +48,9 @@ impl Address {
     ///
     /// # Errors
     /// [`AddressError`] for anything else.
-    pub fn http(text: &str) -> Result<Address, AddressError> {
+    pub fn http(text: &str) -> Result<UpstreamAddress, AddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
-            return Address::unix(path);
+            return UpstreamAddress::unix(path);
         }
         let has_scheme = |scheme: &str| {
             text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
@@ -63,40 +65,40 @@ impl Address {
         if authority.contains(['/', '?', '#']) {
             return Err(AddressError::Path);
         }
-        Address::of(authority, Some(80))
+        UpstreamAddress::of(authority, Some(80))
     }
 
     /// Reads `127.0.0.1:9000` or `unix:/run/php/php-fpm.sock`.
     ///
     /// # Errors
     /// [`AddressError`] for anything else.
-    pub fn fastcgi(text: &str) -> Result<Address, AddressError> {
+    pub fn fastcgi(text: &str) -> Result<UpstreamAddress, AddressError> {
         match text.strip_prefix("unix:") {
-            Some(path) => Address::unix(path),
-            None => Address::of(text, None),
+            Some(path) => UpstreamAddress::unix(path),
+            None => UpstreamAddress::of(text, None),
         }
     }
 
-    fn unix(path: &str) -> Result<Address, AddressError> {
+    fn unix(path: &str) -> Result<UpstreamAddress, AddressError> {
         let is_good = !matches!(path, "" | "/" | "//")
             && path.len() <= MOST_UNIX_BYTES
             && !path.contains('\0')
             && !path.starts_with("//");
-        is_good.then(|| Address::Unix(path.into())).ok_or(AddressError::Unix)
+        is_good.then(|| UpstreamAddress::Unix(path.into())).ok_or(AddressError::Unix)
     }
 
-    fn of(authority: &str, port: Option<u16>) -> Result<Address, AddressError> {
+    fn of(authority: &str, port: Option<u16>) -> Result<UpstreamAddress, AddressError> {
         if let Ok(address) = authority.parse::<SocketAddr>() {
             return match address.port() {
                 0 => Err(AddressError::Port),
-                _ => Ok(Address::Socket(address)),
+                _ => Ok(UpstreamAddress::Socket(address)),
             };
         }
         let bare = authority.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Ok(ip) = bare.unwrap_or(authority).parse::<IpAddr>() {
             return match (ip, bare, port) {
                 (IpAddr::V6(_), None, _) => Err(AddressError::Form),
-                (_, _, Some(port)) => Ok(Address::Socket((ip, port).into())),
+                (_, _, Some(port)) => Ok(UpstreamAddress::Socket((ip, port).into())),
                 (_, _, None) => Err(AddressError::Port),
             };
         }
@@ -115,7 +117,7 @@ impl Address {
         // what looks like an address and is none would be looked up as a name
         let is_number = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         match host.len() <= 253 && host.split('.').all(is_label) && !is_number {
-            true => Ok(Address::Name { host: host.to_ascii_lowercase().into(), port }),
+            true => Ok(UpstreamAddress::Name { host: host.to_ascii_lowercase().into(), port }),
             false => Err(AddressError::Form),
         }
     }
@@ -123,18 +125,18 @@ impl Address {
     /// Host and port, as a request would name them; `localhost` behind a Unix socket.
     pub fn authority(&self) -> String {
         match self {
-            Address::Unix(_) => "localhost".to_owned(),
+            UpstreamAddress::Unix(_) => "localhost".to_owned(),
             other => other.to_string(),
         }
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for UpstreamAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Socket(address) => address.fmt(f),
-            Address::Name { host, port } => write!(f, "{host}:{port}"),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            UpstreamAddress::Socket(address) => address.fmt(f),
+            UpstreamAddress::Name { host, port } => write!(f, "{host}:{port}"),
+            UpstreamAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -191,7 +193,7 @@ pub enum Balance {
 
 /// What decides where requests go that are balanced by hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Key {
+pub enum BalanceKey {
     /// The client.
     #[default]
     Client,
@@ -203,7 +205,7 @@ pub enum Key {
 
 /// Idle connections to one upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeepAlive {
+pub struct KeepAliveSettings {
     /// So many at most; 0 keeps none.
     pub connections: u32,
     /// For so long.
@@ -212,7 +214,7 @@ pub struct KeepAlive {
 
 /// Requests that wait while all upstreams have as much under way as they may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queue {
+pub struct QueueSettings {
     /// So many at most; with 0 none does.
     pub requests: u32,
     /// For so long.
@@ -221,7 +223,7 @@ pub struct Queue {
 
 /// How long an upstream may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct UpstreamTimeouts {
     /// Until there is a connection.
     pub connect: Duration,
     /// From the last byte of the request to the last byte of the answer's head.
@@ -232,7 +234,7 @@ pub struct Timeouts {
 
 /// When and how upstreams are asked whether they are well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct HealthCheckSettings {
     /// For this path.
     pub path: Box<str>,
     /// So often.
@@ -252,21 +254,21 @@ pub enum ProxyProtocol {
 
 /// Several upstreams that do the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct GroupSettings {
     /// Where they are; at least one.
-    pub to: Vec<Address>,
+    pub to: Vec<UpstreamAddress>,
     /// Which is asked.
     pub balance: Balance,
     /// By what, if that is by hash.
-    pub key: Key,
+    pub key: BalanceKey,
     /// Requests under way to each, at most.
     pub in_flight: Option<u32>,
     /// Those that wait while all have as many.
-    pub queue: Queue,
+    pub queue: QueueSettings,
     /// Idle connections to each.
-    pub keep_alive: KeepAlive,
+    pub keep_alive: KeepAliveSettings,
     /// How long each may take.
-    pub timeouts: Timeouts,
+    pub timeouts: UpstreamTimeouts,
     /// How often one request is sent again, at most.
     pub retries: u32,
     /// How many requests of all may be sent again, in thousandths.
@@ -278,17 +280,17 @@ pub struct Group {
     /// In so long one that is back gets its whole share.
     pub slow_start: Duration,
     /// Whether they are asked before there are requests for them.
-    pub check: Option<Check>,
+    pub check: Option<HealthCheckSettings>,
     /// Whether a client that has shut down writing has left.
     pub abort_on_close: bool,
 }
 
-impl Group {
+impl GroupSettings {
     /// Whether both have the same upstreams, and know the same of them: what is decided about these is,
     /// and not what is decided about a request. Then they share them.
-    pub fn shares_with(&self, other: &Group) -> bool {
-        let shared = |group: &Group| Group {
-            key: Key::default(),
+    pub fn shares_with(&self, other: &GroupSettings) -> bool {
+        let shared = |group: &GroupSettings| GroupSettings {
+            key: BalanceKey::default(),
             keep_alive: other.keep_alive,
             timeouts: other.timeouts,
             retries: other.retries,
@@ -301,14 +303,14 @@ impl Group {
 
 /// What becomes of the bodies of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bodies {
+pub struct BodySettings {
     /// They may have so many bytes.
     pub most_bytes: u64,
     /// One with so many is collected before an application is asked that speaks FastCGI.
     pub spool_bytes: u64,
 }
 
-/// Who answers where an upstream has answered with an error.
+/// What answers where an upstream has answered with an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Errors {
     /// The upstream.
@@ -320,30 +322,30 @@ pub enum Errors {
 
 /// A route to upstreams that speak HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proxy {
-    /// Who answers.
-    pub group: Group,
+pub struct ProxySettings {
+    /// The upstreams that answer.
+    pub group: GroupSettings,
     /// What they are told.
-    pub request: request::Settings,
+    pub request: request::RequestSettings,
     /// The bodies of requests.
-    pub bodies: Bodies,
+    pub bodies: BodySettings,
     /// Whether addresses and cookies in answers are rewritten to lead back here.
     pub rewrites: bool,
     /// How large the heads of answers may be.
-    pub limits: Limits,
-    /// Whose errors clients see.
+    pub limits: ResponseHeadLimits,
+    /// Which error pages clients see.
     pub errors: Errors,
     /// What is said of the client first.
     pub proxy_protocol: Option<ProxyProtocol>,
     /// So much of an answer is received before its client takes it, in bytes.
     pub buffer_bytes: u64,
     /// It answers no requests, but says which may pass.
-    pub authority: Option<Authority>,
+    pub authority: Option<ForwardAuthSettings>,
 }
 
 /// What is asked of a server that says which requests may pass, and what becomes of its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authority {
+pub struct ForwardAuthSettings {
     /// The path, decoded, and the query that it is asked for.
     pub path: Box<[u8]>,
     /// The query.
@@ -354,16 +356,16 @@ pub struct Authority {
 
 /// A route to upstreams that speak FastCGI.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FastCgi {
-    /// Who answers.
-    pub group: Group,
+pub struct FastCgiSettings {
+    /// The upstreams that answer.
+    pub group: GroupSettings,
     /// What they are told.
-    pub request: fastcgi::Settings,
+    pub request: fastcgi::ScriptSettings,
     /// The bodies of requests.
-    pub bodies: Bodies,
+    pub bodies: BodySettings,
     /// How large the heads of answers may be.
-    pub limits: Limits,
-    /// Whose errors clients see.
+    pub limits: ResponseHeadLimits,
+    /// Which error pages clients see.
     pub errors: Errors,
     /// So much of an answer is received before its client takes it, in bytes.
     pub buffer_bytes: u64,
@@ -371,59 +373,59 @@ pub struct FastCgi {
 
 /// A route to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Application {
+pub enum ApplicationSettings {
     /// One that speaks HTTP.
-    Proxy(Proxy),
+    Proxy(ProxySettings),
     /// One that speaks FastCGI.
-    FastCgi(FastCgi),
+    FastCgi(FastCgiSettings),
 }
 
-impl Application {
-    /// Who answers.
-    pub fn group(&self) -> &Group {
+impl ApplicationSettings {
+    /// The upstreams that answer.
+    pub fn group(&self) -> &GroupSettings {
         match self {
-            Application::Proxy(proxy) => &proxy.group,
-            Application::FastCgi(fastcgi) => &fastcgi.group,
+            ApplicationSettings::Proxy(proxy) => &proxy.group,
+            ApplicationSettings::FastCgi(fastcgi) => &fastcgi.group,
         }
     }
 
     /// How large the heads of answers may be.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> ResponseHeadLimits {
         match self {
-            Application::Proxy(proxy) => proxy.limits,
-            Application::FastCgi(fastcgi) => fastcgi.limits,
+            ApplicationSettings::Proxy(proxy) => proxy.limits,
+            ApplicationSettings::FastCgi(fastcgi) => fastcgi.limits,
         }
     }
 
     /// What becomes of the bodies of requests.
-    pub fn bodies(&self) -> Bodies {
+    pub fn bodies(&self) -> BodySettings {
         match self {
-            Application::Proxy(proxy) => proxy.bodies,
-            Application::FastCgi(fastcgi) => fastcgi.bodies,
+            ApplicationSettings::Proxy(proxy) => proxy.bodies,
+            ApplicationSettings::FastCgi(fastcgi) => fastcgi.bodies,
         }
     }
 
-    /// Whose errors clients see.
+    /// Which error pages clients see.
     pub fn errors(&self) -> Errors {
         match self {
-            Application::Proxy(proxy) => proxy.errors,
-            Application::FastCgi(fastcgi) => fastcgi.errors,
+            ApplicationSettings::Proxy(proxy) => proxy.errors,
+            ApplicationSettings::FastCgi(fastcgi) => fastcgi.errors,
         }
     }
 
     /// So much of an answer is received before its client takes it, in bytes.
     pub fn buffer_bytes(&self) -> u64 {
         match self {
-            Application::Proxy(proxy) => proxy.buffer_bytes,
-            Application::FastCgi(fastcgi) => fastcgi.buffer_bytes,
+            ApplicationSettings::Proxy(proxy) => proxy.buffer_bytes,
+            ApplicationSettings::FastCgi(fastcgi) => fastcgi.buffer_bytes,
         }
     }
 
     /// What one that speaks HTTP has alone.
-    pub fn proxy(&self) -> Option<&Proxy> {
+    pub fn proxy(&self) -> Option<&ProxySettings> {
         match self {
-            Application::Proxy(proxy) => Some(proxy),
-            Application::FastCgi(_) => None,
+            ApplicationSettings::Proxy(proxy) => Some(proxy),
+            ApplicationSettings::FastCgi(_) => None,
         }
     }
 }
@@ -445,7 +447,7 @@ mod tests {
             ("unix:app.sock", "unix:app.sock"),
         ] {
             assert_eq!(
-                Address::http(text).map(|address| address.to_string()).as_deref(),
+                UpstreamAddress::http(text).map(|address| address.to_string()).as_deref(),
                 Ok(expected)
             );
         }
@@ -469,10 +471,10 @@ mod tests {
             ("unix:", Unix),
             ("unix://run/app.sock", Unix),
         ] {
-            assert_eq!(Address::http(text), Err(expected), "{text}");
+            assert_eq!(UpstreamAddress::http(text), Err(expected), "{text}");
             assert!(!expected.to_string().is_empty());
         }
-        assert_eq!(Address::http("unix:/a").unwrap().authority(), "localhost");
+        assert_eq!(UpstreamAddress::http("unix:/a").unwrap().authority(), "localhost");
         for (text, expected) in [
             ("127.0.0.1:9000", Ok("127.0.0.1:9000")),
             ("php:9000", Ok("php:9000")),
@@ -481,7 +483,7 @@ mod tests {
             ("php", Err(Port)),
             ("http://php:9000", Err(Form)),
         ] {
-            let found = Address::fastcgi(text).map(|address| address.to_string());
+            let found = UpstreamAddress::fastcgi(text).map(|address| address.to_string());
             assert_eq!(found.as_deref(), expected.as_deref(), "{text}");
         }
     }

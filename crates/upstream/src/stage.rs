@@ -14,16 +14,16 @@
 //! worked on.
 
 use crate::exchange::{ATTEMPT, Copy};
-use crate::names::{Kind, kind};
-use crate::request::{self, Written};
-use crate::target::{self, Ambiguous, Refused};
+use crate::names::{FieldKind, kind};
+use crate::request::{self, WrittenHead};
+use crate::target::{self, Ambiguous, TargetRefusal};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel};
-use forebay_http::response::Asked;
+use forebay_http::response::ResponseContext;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
-/// Who asks, as the stage that received the request knows it.
+/// Which client asks, as the stage that received the request knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'o> {
     /// The client; unspecified if it is a Unix socket.
@@ -66,7 +66,7 @@ pub fn write(
     judged: Option<&[u8]>,
     origin: &Origin<'_>,
     out: &mut Vec<u8>,
-) -> Result<(Written, Copy), Refused> {
+) -> Result<(WrittenHead, Copy), TargetRefusal> {
     let begin = out.len();
     out.extend_from_slice(head.method_text.as_bytes());
     out.push(b' ');
@@ -87,9 +87,9 @@ pub fn write(
     let mut is_for_whole = head.framing == Framing::None;
     for (name, value) in head.fields() {
         let is_passed = match kind(name) {
-            Kind::Plain | Kind::Cookie | Kind::MaxForwards => true,
-            Kind::Trailer => head.framing == Framing::Chunked,
-            Kind::Own | Kind::Forwarding(_) => false,
+            FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
+            FieldKind::Trailer => head.framing == Framing::Chunked,
+            FieldKind::Own | FieldKind::Forwarding(_) => false,
         };
         if is_passed && !is_named(head, name) {
             is_for_whole &= !["range", "if-range"].iter().any(|one| name.eq_ignore_ascii_case(one));
@@ -141,8 +141,8 @@ pub fn write(
     }
     out.extend_from_slice(b"\r\n");
     let upgrade = !protocols.is_empty();
-    let asked = Asked { is_head: head.method == Method::Head, upgrade };
-    let written = Written { framing: head.framing, expects_continue, asked, id: 0..0 };
+    let asked = ResponseContext { is_head: head.method == Method::Head, upgrade };
+    let written = WrittenHead { framing: head.framing, expects_continue, asked, id: 0..0 };
     let needs_http1 = upgrade || head.authority.is_empty();
     Ok((written, Copy { attempt_at, repeats_idempotent: false, needs_http1, is_for_whole }))
 }
@@ -152,12 +152,12 @@ pub fn is_ping(head: &Head<'_>) -> bool {
     head.path == b"*" && attempt(head) == Some(b"0")
 }
 
-/// Whether who has sent this wants to be told that it is here.
+/// Whether the stage that has sent this wants to be told that it is here.
 pub fn asks_for_acknowledgement(head: &Head<'_>) -> bool {
     attempt(head).is_some()
 }
 
-/// Whether the client came through TLS, as who is believed says.
+/// Whether the client came through TLS, as a stage or proxy that is believed says.
 pub fn is_secure(head: &Head<'_>) -> bool {
     field(head, "X-Forwarded-Proto").is_some_and(|proto| proto.eq_ignore_ascii_case(b"https"))
 }
@@ -201,12 +201,12 @@ fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_http::head::{Limits, Lines, Parsed};
+    use forebay_http::head::{HeadLimits, Lines, ParsedHead};
 
     fn told(text: &str) -> (String, Copy) {
         let mut lines = Lines::new();
-        let Ok(Parsed::Complete(head)) =
-            Head::parse(text.as_bytes(), &mut lines, &Limits::default())
+        let Ok(ParsedHead::Complete(head)) =
+            Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default())
         else {
             panic!("{text}")
         };
@@ -246,8 +246,8 @@ mod tests {
         let asked = |path: &str, judged: &str| {
             let text = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
             let mut lines = Lines::new();
-            let Ok(Parsed::Complete(head)) =
-                Head::parse(text.as_bytes(), &mut lines, &Limits::default())
+            let Ok(ParsedHead::Complete(head)) =
+                Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default())
             else {
                 panic!("{text}")
             };
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(asked("/a/../p%72iv//x?q=/../y", "/priv/x").as_deref(), Ok("/priv/x?q=/../y"));
         assert_eq!(asked("/a%20b", "/a b").as_deref(), Ok("/a%20b"));
         for (path, judged) in [("/priv%2fx", "/priv/x"), ("/..;/x", "/..;/x"), ("/a", "/b")] {
-            assert!(matches!(asked(path, judged), Err(Refused::Ambiguous(_))), "{path}");
+            assert!(matches!(asked(path, judged), Err(TargetRefusal::Ambiguous(_))), "{path}");
         }
     }
 
@@ -300,8 +300,8 @@ mod tests {
     fn pings_are_told_from_what_clients_send() {
         let is = |text: &str| {
             let mut lines = Lines::new();
-            match Head::parse(text.as_bytes(), &mut lines, &Limits::default()) {
-                Ok(Parsed::Complete(head)) => (is_ping(&head), asks_for_acknowledgement(&head)),
+            match Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default()) {
+                Ok(ParsedHead::Complete(head)) => (is_ping(&head), asks_for_acknowledgement(&head)),
                 _ => panic!("{text}"),
             }
         };

@@ -82,7 +82,7 @@ impl std::error::Error for BaseError {}
 
 /// Why an upstream is not asked. All of it is the client's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum TargetRefusal {
     /// The path can be read in more than one way, and that is refused; says how. 400.
     Ambiguous(&'static str),
     /// The method is not for a gateway: CONNECT, TRACE. 405.
@@ -91,29 +91,30 @@ pub enum Refused {
     LastHop,
 }
 
-impl Refused {
+impl TargetRefusal {
     /// The status that answers it.
     pub fn status(self) -> u16 {
         match self {
-            Refused::Ambiguous(_) => 400,
-            Refused::Method => 405,
-            Refused::LastHop => 200,
+            TargetRefusal::Ambiguous(_) => 400,
+            TargetRefusal::Method => 405,
+            TargetRefusal::LastHop => 200,
         }
     }
 
     /// What is wrong, in a few words for the client and the log.
     pub fn reason(self) -> &'static str {
         match self {
-            Refused::Ambiguous(what) => what,
-            Refused::Method => "This method is not passed on",
-            Refused::LastHop => "The request ends here",
+            TargetRefusal::Ambiguous(what) => what,
+            TargetRefusal::Method => "This method is not passed on",
+            TargetRefusal::LastHop => "The request ends here",
         }
     }
 }
 
-const DETOUR: Refused = Refused::Ambiguous("The path has a detour: //, /./ or /../");
-const PARAMETER: Refused = Refused::Ambiguous("The path has a parameter behind dots");
-const NOT_JUDGED: Refused = Refused::Ambiguous("The path can be read in more than one way");
+const DETOUR: TargetRefusal = TargetRefusal::Ambiguous("The path has a detour: //, /./ or /../");
+const PARAMETER: TargetRefusal = TargetRefusal::Ambiguous("The path has a parameter behind dots");
+const NOT_JUDGED: TargetRefusal =
+    TargetRefusal::Ambiguous("The path can be read in more than one way");
 
 /// Appends the path `raw`, as it came, whose normal form `normal` was judged.
 pub(crate) fn push(
@@ -121,7 +122,7 @@ pub(crate) fn push(
     normal: &[u8],
     ambiguous: Ambiguous,
     out: &mut Vec<u8>,
-) -> Result<(), Refused> {
+) -> Result<(), TargetRefusal> {
     if raw.split(|&b| b == b'/').any(has_dots_with_parameter) {
         return Err(PARAMETER);
     }
@@ -162,7 +163,7 @@ pub(crate) fn push(
 }
 
 /// Appends a path that a rule has made, in its normal form.
-pub(crate) fn push_made(made: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
+pub(crate) fn push_made(made: &[u8], out: &mut Vec<u8>) -> Result<(), TargetRefusal> {
     let begin = out.len();
     path::encode(made, out);
     if out[begin..].split(|&b| b == b'/').any(has_dots_with_parameter) {
@@ -172,7 +173,7 @@ pub(crate) fn push_made(made: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
 }
 
 /// Whether what is about to be sent is what was judged.
-fn is_judged(sent: &[u8], normal: &[u8]) -> Result<(), Refused> {
+fn is_judged(sent: &[u8], normal: &[u8]) -> Result<(), TargetRefusal> {
     let mut again = Vec::with_capacity(normal.len());
     match path::normalise(sent, &mut again) {
         Ok(()) if again == normal => Ok(()),
@@ -192,7 +193,7 @@ pub(crate) fn rebase(begin: usize, strip: &Base, prefix: &Base, out: &mut Vec<u8
 }
 
 /// Takes the last segment out again.
-fn up(begin: usize, out: &mut Vec<u8>) -> Result<(), Refused> {
+fn up(begin: usize, out: &mut Vec<u8>) -> Result<(), TargetRefusal> {
     let parent = out[begin..out.len() - 1].iter().rposition(|&b| b == b'/');
     out.truncate(begin + parent.ok_or(NOT_JUDGED)? + 1);
     Ok(())
@@ -261,7 +262,7 @@ mod tests {
         let mut normal = Vec::new();
         path::normalise(raw.as_bytes(), &mut normal).map_err(|error| error.status())?;
         let mut out = b"GET ".to_vec();
-        push(raw.as_bytes(), &normal, ambiguous, &mut out).map_err(Refused::status)?;
+        push(raw.as_bytes(), &normal, ambiguous, &mut out).map_err(TargetRefusal::status)?;
         Ok(String::from_utf8(out[4..].to_vec()).unwrap())
     }
 

@@ -2,10 +2,10 @@
 //! are looked up again. It waits for others, so a thread of its own does it.
 
 use crate::application::Application;
-use crate::group::Member;
-use crate::settings::{self, Check, ProxyProtocol};
+use crate::group::MemberIndex;
+use crate::settings::{self, HealthCheckSettings, ProxyProtocol};
 use forebay_sys::client;
-use forebay_sys::poll::{self, Interest};
+use forebay_sys::poll::{self, PollInterest};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,7 +38,7 @@ impl Upkeep {
             }
             self.looked_up = Some(Instant::now());
         }
-        let due: Vec<(&Application, Member)> =
+        let due: Vec<(&Application, MemberIndex)> =
             applications.iter().flat_map(|one| one.due(now_ms)).take(MOST_AT_A_TIME).collect();
         let begun = Instant::now();
         thread::scope(|scope| {
@@ -60,12 +60,12 @@ impl Upkeep {
 
 impl Application {
     /// Those that are to be asked now.
-    fn due(&self, now_ms: u64) -> impl Iterator<Item = (&Application, Member)> {
+    fn due(&self, now_ms: u64) -> impl Iterator<Item = (&Application, MemberIndex)> {
         std::iter::from_fn(move || Some((self, self.upstreams().begin_check(now_ms)?)))
     }
 
     /// Whether an upstream answers as it should, in time.
-    fn is_well(&self, member: Member, now_ms: u64) -> bool {
+    fn is_well(&self, member: MemberIndex, now_ms: u64) -> bool {
         let group = self.settings().group();
         let Some(check) = &group.check else { return true };
         let socket = loop {
@@ -75,7 +75,7 @@ impl Application {
                 // without descriptors nothing can be told of any upstream
                 Err(error) => return client::is_lack(&error),
             };
-            let connected = wait(&socket, Interest::Write, end)
+            let connected = wait(&socket, PollInterest::Write, end)
                 .and_then(|()| client::connect_result(socket.as_fd()));
             match connected {
                 Ok(()) => break socket,
@@ -83,7 +83,7 @@ impl Application {
                 Err(_) => return false,
             }
         };
-        let settings::Application::Proxy(proxy) = self.settings() else {
+        let settings::ApplicationSettings::Proxy(proxy) = self.settings() else {
             // one that takes connections runs
             return true;
         };
@@ -97,7 +97,7 @@ impl Application {
 }
 
 /// What an upstream is asked.
-fn told(way: Option<ProxyProtocol>, check: &Check, authority: &str) -> Vec<u8> {
+fn told(way: Option<ProxyProtocol>, check: &HealthCheckSettings, authority: &str) -> Vec<u8> {
     let mut told = Vec::new();
     match way {
         None => {}
@@ -123,7 +123,7 @@ fn answer(socket: OwnedFd, told: &[u8], end: Instant) -> io::Result<u16> {
         match socket.write(rest) {
             Ok(count) => rest = &rest[count..],
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(&socket, Interest::Write, end)?;
+                wait(&socket, PollInterest::Write, end)?;
             }
             Err(error) => return Err(error),
         }
@@ -134,7 +134,7 @@ fn answer(socket: OwnedFd, told: &[u8], end: Instant) -> io::Result<u16> {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(&socket, Interest::Read, end)?;
+                wait(&socket, PollInterest::Read, end)?;
             }
             Err(error) => return Err(error),
         }
@@ -145,7 +145,7 @@ fn answer(socket: OwnedFd, told: &[u8], end: Instant) -> io::Result<u16> {
 }
 
 /// Waits until something can be done with a socket.
-fn wait(socket: &impl AsFd, interest: Interest, end: Instant) -> io::Result<()> {
+fn wait(socket: &impl AsFd, interest: PollInterest, end: Instant) -> io::Result<()> {
     let left = end.saturating_duration_since(Instant::now());
     let [readiness] =
         poll::wait([(socket.as_fd(), interest)], left.as_millis().try_into().unwrap_or(u64::MAX))?;

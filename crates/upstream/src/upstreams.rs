@@ -5,14 +5,14 @@
 //! its client (a loop, a thread, a fiber) waits for that, too. It costs a descriptor and four system
 //! calls for each request that waits, and nothing for others.
 
-use crate::addresses::Addresses;
-use crate::connection::Connection;
-use crate::group::{Member, Unavailable};
-use crate::health::{Condition, Told};
+use crate::addresses::UpstreamAddresses;
+use crate::connection::UpstreamConnection;
+use crate::group::{MemberIndex, Unavailable};
+use crate::health::{Told, UpstreamCondition};
 use crate::notices::Notices;
-use crate::places::{Answer, Begun, Now, Places};
-use crate::queue::{Asking, Counts, Id};
-use crate::settings::{self, Address};
+use crate::places::{Begun, Clocks, Placement, Places};
+use crate::queue::{Asking, QueueCounts, WaiterId};
+use crate::settings::{self, UpstreamAddress};
 use forebay_conn::SocketId;
 use forebay_sys::clock;
 use forebay_sys::epoll::Bell;
@@ -40,7 +40,7 @@ struct Upstream {
     label: String,
     /// Host and port, as a request names them.
     authority: String,
-    addresses: Addresses,
+    addresses: UpstreamAddresses,
     /// When the head of an answer of it has come last, by the monotonic clock.
     answered_ns: AtomicU64,
     /// Until when it counts as one that closes connections while a request is on its way.
@@ -61,11 +61,11 @@ struct Waiter {
 #[derive(Debug)]
 struct News {
     begun: Result<Begun, Unavailable>,
-    connection: Mutex<Option<Connection>>,
+    connection: Mutex<Option<UpstreamConnection>>,
 }
 
 impl Waiter {
-    fn tell(&self, begun: Result<Begun, Unavailable>, connection: Option<Connection>) {
+    fn tell(&self, begun: Result<Begun, Unavailable>, connection: Option<UpstreamConnection>) {
         let _ = self.told.set(News { begun, connection: Mutex::new(connection) });
         self.bell.ring();
     }
@@ -73,16 +73,16 @@ impl Waiter {
 
 /// What becomes of a request.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum SlotOrWait {
     /// It is asked.
-    Begun(Slot),
+    Begun(UpstreamSlot),
     /// It waits.
-    Waits(Wait),
+    Waits(QueueWait),
 }
 
 /// A place among what an upstream has under way. Dropped, it is the next one's.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct UpstreamSlot {
     upstreams: Arc<Upstreams>,
     begun: Begun,
     /// What the request has told of the upstream.
@@ -90,9 +90,14 @@ pub(crate) struct Slot {
     is_over: bool,
 }
 
-impl Slot {
-    fn new(upstreams: &Arc<Upstreams>, begun: Begun) -> Slot {
-        Slot { upstreams: Arc::clone(upstreams), begun, told: Told::Nothing, is_over: false }
+impl UpstreamSlot {
+    fn new(upstreams: &Arc<Upstreams>, begun: Begun) -> UpstreamSlot {
+        UpstreamSlot {
+            upstreams: Arc::clone(upstreams),
+            begun,
+            told: Told::Nothing,
+            is_over: false,
+        }
     }
 
     /// The upstream has answered: a head is there.
@@ -110,19 +115,19 @@ impl Slot {
     }
 
     /// The upstream.
-    pub(crate) fn member(&self) -> Member {
+    pub(crate) fn member(&self) -> MemberIndex {
         self.begun.member
     }
 
     /// The request is over, and another may be sent on its connection: the next one does so, if it goes
     /// to the same upstream. Returns the connection if there is none.
-    pub(crate) fn pass_on(mut self, connection: Connection) -> Option<Connection> {
+    pub(crate) fn pass_on(mut self, connection: UpstreamConnection) -> Option<UpstreamConnection> {
         self.is_over = true;
         self.upstreams.end(self.begun, self.told, Some(connection))
     }
 }
 
-impl Drop for Slot {
+impl Drop for UpstreamSlot {
     fn drop(&mut self) {
         if !self.is_over {
             self.upstreams.end(self.begun, self.told, None);
@@ -132,34 +137,36 @@ impl Drop for Slot {
 
 /// A request that waits. Dropped, it does no longer.
 #[derive(Debug)]
-pub(crate) struct Wait {
+pub(crate) struct QueueWait {
     upstreams: Arc<Upstreams>,
     waiter: Arc<Waiter>,
     socket_id: SocketId,
-    id: Id,
+    id: WaiterId,
     is_taken: bool,
 }
 
-impl Wait {
+impl QueueWait {
     /// Becomes readable when it is told.
     pub(crate) fn bell(&self) -> (SocketId, BorrowedFd<'_>) {
         (self.socket_id, self.waiter.bell.as_fd())
     }
 
     /// What it was told, if it was: its place, perhaps with a connection, or that there will be none.
-    pub(crate) fn take(&mut self) -> Option<Result<(Slot, Option<Connection>), Unavailable>> {
+    pub(crate) fn take(
+        &mut self,
+    ) -> Option<Result<(UpstreamSlot, Option<UpstreamConnection>), Unavailable>> {
         let News { begun, connection } = self.waiter.told.get()?;
         if std::mem::replace(&mut self.is_taken, true) {
             return None;
         }
         Some(begun.map(|begun| {
             let connection = connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-            (Slot::new(&self.upstreams, begun), connection)
+            (UpstreamSlot::new(&self.upstreams, begun), connection)
         }))
     }
 }
 
-impl Drop for Wait {
+impl Drop for QueueWait {
     fn drop(&mut self) {
         if self.is_taken || self.upstreams.places().leave(self.id) {
             return;
@@ -171,29 +178,33 @@ impl Drop for Wait {
 
 /// What is to be told of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct UpstreamReport {
     /// What logs call it.
     pub label: String,
     /// Whether it is asked.
-    pub condition: Condition,
+    pub condition: UpstreamCondition,
     /// Requests under way to it.
     pub in_flight: u32,
 }
 
-fn now() -> Now {
-    Now { ms: clock::coarse_ms(), ns: clock::monotonic_ns() }
+fn now() -> Clocks {
+    Clocks { ms: clock::coarse_ms(), ns: clock::monotonic_ns() }
 }
 
 impl Upstreams {
     /// As the settings say. Names are looked up, which may take its time; one that has no address now may
     /// have one [later](Upstreams::look_up).
-    pub fn new(settings: &settings::Group, is_fastcgi: bool, now_ms: u64) -> Arc<Upstreams> {
+    pub fn new(
+        settings: &settings::GroupSettings,
+        is_fastcgi: bool,
+        now_ms: u64,
+    ) -> Arc<Upstreams> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let each = settings.to.iter().map(|address| Upstream {
             label: address.to_string(),
             authority: address.authority(),
-            addresses: Addresses::new(address.clone()),
+            addresses: UpstreamAddresses::new(address.clone()),
             answered_ns: AtomicU64::new(0),
             hasty_until_ms: AtomicU64::new(0),
         });
@@ -206,7 +217,7 @@ impl Upstreams {
     }
 
     /// Takes over other settings, of the same upstreams, and the shares of the classes.
-    pub fn set(&self, settings: &settings::Group, shares: &[f64]) {
+    pub fn set(&self, settings: &settings::GroupSettings, shares: &[f64]) {
         let now = now();
         let mut places = self.places();
         places.set(settings, shares, now.ms);
@@ -214,7 +225,7 @@ impl Upstreams {
     }
 
     /// Whether these are upstreams at those addresses.
-    pub fn are(&self, to: &[Address], is_fastcgi: bool) -> bool {
+    pub fn are(&self, to: &[UpstreamAddress], is_fastcgi: bool) -> bool {
         self.is_fastcgi == is_fastcgi && self.each.iter().map(|one| one.addresses.named()).eq(to)
     }
 
@@ -250,7 +261,7 @@ impl Upstreams {
     ///
     /// # Errors
     /// Why it is not asked.
-    pub(crate) fn ask(self: &Arc<Self>, asking: Asking) -> Result<Asked, Unavailable> {
+    pub(crate) fn ask(self: &Arc<Self>, asking: Asking) -> Result<SlotOrWait, Unavailable> {
         let (now, mut waiter) = (now(), None);
         let mut places = self.places();
         let answer = places.ask(asking, now, || {
@@ -262,14 +273,14 @@ impl Upstreams {
         tell_all(&mut places, now);
         drop(places);
         Ok(match (answer?, waiter) {
-            (Answer::Begun(begun), _) => Asked::Begun(Slot::new(self, begun)),
-            (Answer::Waits(id), Some(waiter)) => {
+            (Placement::Begun(begun), _) => SlotOrWait::Begun(UpstreamSlot::new(self, begun)),
+            (Placement::Waits(id), Some(waiter)) => {
                 let upstreams = Arc::clone(self);
                 let socket_id = SocketId::new();
-                Asked::Waits(Wait { upstreams, waiter, socket_id, id, is_taken: false })
+                SlotOrWait::Waits(QueueWait { upstreams, waiter, socket_id, id, is_taken: false })
             }
             // a request that waits can be told
-            (Answer::Waits(_), None) => return Err(Unavailable::Full),
+            (Placement::Waits(_), None) => return Err(Unavailable::Full),
         })
     }
 
@@ -278,8 +289,8 @@ impl Upstreams {
         &self,
         begun: Begun,
         told: Told,
-        mut connection: Option<Connection>,
-    ) -> Option<Connection> {
+        mut connection: Option<UpstreamConnection>,
+    ) -> Option<UpstreamConnection> {
         let now = now();
         let mut places = self.places();
         places.end(begun, told, now);
@@ -291,12 +302,12 @@ impl Upstreams {
     }
 
     /// When this one has answered a request last, by the monotonic clock; 0 if never.
-    pub(crate) fn last_answer_ns(&self, member: Member) -> u64 {
+    pub(crate) fn last_answer_ns(&self, member: MemberIndex) -> u64 {
         self.each.get(member).map_or(0, |one| one.answered_ns.load(Ordering::Relaxed))
     }
 
     /// This one has closed a connection that had waited, with a request on its way.
-    pub(crate) fn was_hasty(&self, member: Member, now_ms: u64) {
+    pub(crate) fn was_hasty(&self, member: MemberIndex, now_ms: u64) {
         if let Some(one) = self.each.get(member) {
             one.hasty_until_ms.store(now_ms + HASTY_MS, Ordering::Relaxed);
         }
@@ -304,7 +315,7 @@ impl Upstreams {
 
     /// Whether it has done so lately. Then no request that cannot be repeated is sent on a connection that
     /// has waited.
-    pub(crate) fn is_hasty(&self, member: Member, now_ms: u64) -> bool {
+    pub(crate) fn is_hasty(&self, member: MemberIndex, now_ms: u64) -> bool {
         self.each.get(member).is_some_and(|one| now_ms < one.hasty_until_ms.load(Ordering::Relaxed))
     }
 
@@ -322,11 +333,11 @@ impl Upstreams {
     }
 
     /// An upstream that is to be asked whether it is well; the answer is [told](Upstreams::checked).
-    pub(crate) fn begin_check(&self, now_ms: u64) -> Option<Member> {
+    pub(crate) fn begin_check(&self, now_ms: u64) -> Option<MemberIndex> {
         self.places().group_mut().begin_check(now_ms)
     }
 
-    pub(crate) fn checked(&self, member: Member, is_good: bool, now_ms: u64) {
+    pub(crate) fn checked(&self, member: MemberIndex, is_good: bool, now_ms: u64) {
         let mut places = self.places();
         places.group_mut().checked(member, is_good, now_ms);
         tell_all(&mut places, now());
@@ -334,7 +345,7 @@ impl Upstreams {
 
     /// Takes one out, or back in: no request goes to one that is out, and those under way come to their
     /// end.
-    pub fn drain(&self, member: Member, is_draining: bool) {
+    pub fn drain(&self, member: MemberIndex, is_draining: bool) {
         let now = now();
         let mut places = self.places();
         places.group_mut().drain(member, is_draining, now.ms);
@@ -342,12 +353,12 @@ impl Upstreams {
     }
 
     /// What is known of each.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<UpstreamReport> {
         let places = self.places();
         let group = places.group();
-        let each = self.each.iter().enumerate().map(|(member, one)| Seen {
+        let each = self.each.iter().enumerate().map(|(member, one)| UpstreamReport {
             label: one.label.clone(),
-            condition: group.condition(member).unwrap_or(Condition::Well),
+            condition: group.condition(member).unwrap_or(UpstreamCondition::Well),
             in_flight: group.in_flight(member),
         });
         each.collect()
@@ -374,7 +385,7 @@ impl Upstreams {
     }
 
     /// What was counted of a rank.
-    pub fn counts(&self, rank: u8) -> Counts {
+    pub fn counts(&self, rank: u8) -> QueueCounts {
         self.places().counts(rank)
     }
 
@@ -390,34 +401,43 @@ impl Upstreams {
     }
 
     /// What logs call an upstream.
-    pub fn label(&self, member: Member) -> &str {
+    pub fn label(&self, member: MemberIndex) -> &str {
         self.each.get(member).map_or("", |upstream| &upstream.label)
     }
 
     /// Host and port of an upstream, as a request names them.
-    pub fn authority(&self, member: Member) -> &str {
+    pub fn authority(&self, member: MemberIndex) -> &str {
         self.each.get(member).map_or("", |upstream| &upstream.authority)
     }
 
     /// Begins to connect to an upstream.
-    pub(crate) fn connect(&self, member: Member, now_ms: u64) -> io::Result<Connection> {
+    pub(crate) fn connect(
+        &self,
+        member: MemberIndex,
+        now_ms: u64,
+    ) -> io::Result<UpstreamConnection> {
         let unknown = || io::Error::from(io::ErrorKind::AddrNotAvailable);
         self.each.get(member).ok_or_else(unknown)?.addresses.connect(now_ms)
     }
 
     /// This connection has not come about. Says whether the upstream has another address that takes
     /// connections, as far as is known.
-    pub(crate) fn refused(&self, member: Member, connection: &Connection, now_ms: u64) -> bool {
+    pub(crate) fn refused(
+        &self,
+        member: MemberIndex,
+        connection: &UpstreamConnection,
+        now_ms: u64,
+    ) -> bool {
         self.each.get(member).is_some_and(|one| one.addresses.refused(connection, now_ms))
     }
 
     /// Whether a connection that was kept leads to where the upstream is now.
-    pub(crate) fn is_current(&self, member: Member, connection: &Connection) -> bool {
+    pub(crate) fn is_current(&self, member: MemberIndex, connection: &UpstreamConnection) -> bool {
         self.each.get(member).is_some_and(|one| one.addresses.have(connection))
     }
 }
 
-fn tell_all(places: &mut Places<Arc<Waiter>>, now: Now) {
+fn tell_all(places: &mut Places<Arc<Waiter>>, now: Clocks) {
     while let Some((waiter, what)) = places.next(now) {
         waiter.tell(what, None);
     }

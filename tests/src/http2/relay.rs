@@ -4,7 +4,7 @@ use super::Client;
 use crate::faults::crowd::connect_from;
 use crate::server::free_addr;
 use forebay_http::status::reason;
-use forebay_http2::Limits;
+use forebay_http2::Http2Limits;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{self, ErrorKind, Read, Write};
@@ -96,7 +96,7 @@ struct Asked {
 impl Passing {
     fn new(client: TcpStream, server: TcpStream) -> Passing {
         let socket = server.try_clone().unwrap();
-        let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+        let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
         let mut server = Client { takes: false, ..Client::over(server, limits) };
         // as clients do: a server that has heard nothing says no goodbye
         server.flush();

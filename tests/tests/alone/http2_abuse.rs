@@ -10,10 +10,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::ALONE;
-use forebay_http2::budget::{Abuse, Bound};
-use forebay_http2::frame::{self, HEADER_BYTES, Header, PREFACE, flag, kind};
+use forebay_http2::budget::{Abuse, BudgetLimit};
+use forebay_http2::frame::{self, FrameHeader, HEADER_BYTES, PREFACE, flag, kind};
 use forebay_http2::hpack::encode;
-use forebay_http2::{ErrorCode, FieldLimits, Limits};
+use forebay_http2::{ErrorCode, FieldLimits, Http2Limits};
 use forebay_tests::faults::process::resident_kib;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
@@ -43,17 +43,17 @@ struct Flood {
     /// The next unit of it; numbers begin at 0.
     unit: fn(u32, &mut Vec<u8>),
     /// Units that come through.
-    bound: Bound,
+    bound: BudgetLimit,
 }
 
 /// Units that come through where each takes so much of a budget.
-const fn each(budget: Abuse, cost: u32) -> Bound {
-    let Bound { burst, per_s } = budget.bound();
-    Bound { burst: burst / cost, per_s: per_s / cost }
+const fn each(budget: Abuse, cost: u32) -> BudgetLimit {
+    let BudgetLimit { burst, per_s } = budget.bound();
+    BudgetLimit { burst: burst / cost, per_s: per_s / cost }
 }
 
 /// CONTINUATION frames of a head.
-const MOST_CONTINUATIONS: Bound = Bound { burst: 32, per_s: 0 };
+const MOST_CONTINUATIONS: BudgetLimit = BudgetLimit { burst: 32, per_s: 0 };
 
 fn nothing(_: &mut Vec<u8>) {}
 
@@ -113,7 +113,7 @@ const FLOODS: [Flood; 14] = [
         begin: nothing,
         unit: |number, out| ask(out, number, "/small.txt", flag::END_HEADERS, &[]),
         // and those that may
-        bound: Bound { burst: 1000 + 128, per_s: 33 },
+        bound: BudgetLimit { burst: 1000 + 128, per_s: 33 },
     },
     Flood {
         name: "a head without end",
@@ -176,7 +176,7 @@ const FLOODS: [Flood; 14] = [
         },
         unit: |_, out| frame::write_window_update(out, 1, 1),
         // what is looked at together is sent together, which earns a little
-        bound: Bound { burst: 11_000, per_s: 1100 },
+        bound: BudgetLimit { burst: 11_000, per_s: 1100 },
     },
     Flood {
         name: "a small head that is decoded to a large one",
@@ -200,11 +200,11 @@ struct Ending {
 
 /// Notes what the server says on a connection until that ends.
 fn listen(mut stream: TcpStream, ending: &Mutex<Ending>) {
-    let (mut held, mut room) = (Vec::new(), [0; 64 * 1024]);
-    while let Ok(count @ 1..) = stream.read(&mut room) {
-        held.extend_from_slice(&room[..count]);
+    let (mut held, mut buffer) = (Vec::new(), [0; 64 * 1024]);
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        held.extend_from_slice(&buffer[..count]);
         let mut at = 0;
-        while let Some(header) = Header::read(&held[at..])
+        while let Some(header) = FrameHeader::read(&held[at..])
             && held.len() >= at + HEADER_BYTES + header.len
         {
             let payload = &held[at + HEADER_BYTES..][..header.len];
@@ -349,7 +349,7 @@ fn serve(engine: &str, more: &str) -> (Served, Folder) {
 /// What a connection may take: its state, and bodies of requests that nobody has read.
 fn most_bytes_each() -> u64 {
     let fields = FieldLimits { bytes: 64 * 1024, fields: 200 };
-    let limits = Limits { fields, ..Limits::default() };
+    let limits = Http2Limits { fields, ..Http2Limits::default() };
     limits.most_heap_bytes() as u64 + u64::from(limits.connection_window_bytes)
 }
 

@@ -135,9 +135,9 @@ fn name_server(ip: Ipv4Addr) -> SocketAddr {
     let addr = free_addr();
     let (datagrams, streams) = (UdpSocket::bind(addr).unwrap(), TcpListener::bind(addr).unwrap());
     thread::spawn(move || {
-        let mut room = [0; 1500];
-        while let Ok((count, from)) = datagrams.recv_from(&mut room) {
-            let _ = answered(&room[..count], ip).map(|answer| datagrams.send_to(&answer, from));
+        let mut buffer = [0; 1500];
+        while let Ok((count, from)) = datagrams.recv_from(&mut buffer) {
+            let _ = answered(&buffer[..count], ip).map(|answer| datagrams.send_to(&answer, from));
         }
     });
     thread::spawn(move || {

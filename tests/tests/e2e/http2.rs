@@ -3,7 +3,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_http2::{ErrorCode, Limits};
+use forebay_http2::{ErrorCode, Http2Limits};
 use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::http2::{Answer, Client};
@@ -174,7 +174,7 @@ fn requests_are_served_beside_one_another(engine: &str) {
 fn the_most_urgent_answer_goes_first(engine: &str) {
     let folder = site();
     let served = serve(&folder, engine, "");
-    let limits = Limits { stream_window_bytes: 1 << 20, ..Limits::default() };
+    let limits = Http2Limits { stream_window_bytes: 1 << 20, ..Http2Limits::default() };
     let mut client = Client::with(served.addr(), limits);
     // in memory from here on
     for _ in 0..3 {
@@ -227,7 +227,7 @@ fn bodies_are_read_and_bounded(engine: &str) {
 fn a_client_that_takes_nothing_holds_up_only_itself(engine: &str) {
     let folder = site();
     let served = serve(&folder, engine, "timeouts.send_window = \"1h\"\n");
-    let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+    let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
     let mut client = Client::with(served.addr(), limits);
     client.takes = false;
     let slow = client.ask("/large.bin");
@@ -246,7 +246,7 @@ fn a_window_that_stays_closed_costs_only_its_request(engine: &str) {
     let lines = "timeouts.send_window = \"1s\"\n[[class]]\nname = \"all\"\npriority = 0\n\
         [[rule]]\nname = \"none\"\npath = \"/none\"\naction = \"reject\"\n";
     let served = serve(&folder, engine, lines);
-    let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+    let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
     let mut client = Client::with(served.addr(), limits);
     client.takes = false;
     let slow = client.ask("/large.bin");
@@ -320,7 +320,7 @@ fn who_leaves_is_not_waited_for(engine: &str) {
         [[class]]\nname = \"all\"\npriority = 0\n\
         [[rule]]\nname = \"none\"\npath = \"/none\"\naction = \"reject\"\n";
     let served = serve(&folder, engine, lines);
-    let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+    let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
     let mut client = Client::with(served.addr(), limits);
     client.takes = false;
     let slow = client.ask("/large.bin");
@@ -340,7 +340,7 @@ fn a_drain_finishes_what_was_asked(engine: &str) {
     let lines = "timeouts.send_window = \"1h\"\ntimeouts.idle = \"1h\"\n";
     let options = Options::new(folder.join("site")).engine(engine).config(lines);
     let mut server = Server::start(&options);
-    let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+    let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
     let mut client = Client::with(server.addr(), limits);
     client.takes = false;
     let slow = client.ask("/large.bin");
@@ -377,7 +377,7 @@ fn a_drain_does_not_wait_for_a_client_that_says_nothing(engine: &str) {
 fn a_connection_whose_window_stays_closed_ends_with_a_goodbye(engine: &str) {
     let folder = site();
     let served = serve(&folder, engine, "timeouts.send_window = \"1s\"\n");
-    let limits = Limits { connection_window_bytes: 65_535, ..Limits::default() };
+    let limits = Http2Limits { connection_window_bytes: 65_535, ..Http2Limits::default() };
     let mut client = Client::with(served.addr(), limits);
     client.takes = false;
     let slow = client.ask("/large.bin");

@@ -287,10 +287,10 @@ impl Client {
     }
 
     fn more(&mut self) -> bool {
-        let mut room = vec![0; 64 * 1024];
-        match self.stream.read(&mut room) {
+        let mut buffer = vec![0; 64 * 1024];
+        match self.stream.read(&mut buffer) {
             Ok(count @ 1..) => {
-                self.received.extend_from_slice(&room[..count]);
+                self.received.extend_from_slice(&buffer[..count]);
                 true
             }
             Ok(0) => false,

@@ -2,7 +2,7 @@
 //! HTTP/1.1: what becomes tunnels, what does not, how tunnels end, and that nothing in them changes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use forebay_http2::{ErrorCode, Limits};
+use forebay_http2::{ErrorCode, Http2Limits};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::http2::Client;
@@ -264,7 +264,7 @@ fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
     }
     drop(client);
     // the client: it gives no window back
-    let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+    let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
     let mut client = Client::with(server.addr(), limits);
     client.takes = false;
     let stream = begin(&mut client, "/ws/raw");

@@ -2,8 +2,8 @@
 
 use super::error::CalibrateError;
 use super::progress::Bar;
-use super::server::Server;
-use forebay_load::{Group, Load, Plan, Target};
+use super::server::ServerProcess;
+use forebay_load::{ClientGroup, LoadModel, LoadPlan, LoadTarget};
 use forebay_sys::schedule::Spent;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,12 +62,17 @@ impl Bench {
     }
 
     /// A group that asks a server for one path over so many connections.
-    pub(super) fn group(&self, server: &Server, path: &str, connections: u32) -> Group {
+    pub(super) fn group(
+        &self,
+        server: &ServerProcess,
+        path: &str,
+        connections: u32,
+    ) -> ClientGroup {
         let (address, path) = (server.address(), format!("/{path}"));
-        let target = Target { address, is_tls: false, authority: address.to_string(), path };
-        let mut group = Group::new("calibrate", target);
+        let target = LoadTarget { address, is_tls: false, authority: address.to_string(), path };
+        let mut group = ClientGroup::new("calibrate", target);
         let (think, ramp) = (Duration::ZERO..=Duration::ZERO, Duration::ZERO);
-        group.load = Load::Closed { connections, think, ramp };
+        group.load = LoadModel::Closed { connections, think, ramp };
         group
     }
 
@@ -75,14 +80,14 @@ impl Bench {
     /// is called ten times a second while it lasts.
     pub(super) fn measure(
         &self,
-        server: &Server,
-        group: Group,
+        server: &ServerProcess,
+        group: ClientGroup,
         length: Length,
         each: &mut dyn FnMut(),
     ) -> Result<Measured, CalibrateError> {
         self.check()?;
         let warmup = Duration::from_millis(length.warmup_ms);
-        let plan = Plan {
+        let plan = LoadPlan {
             duration: Duration::from_millis(length.ms),
             warmup,
             drain: Duration::from_secs(2),
@@ -90,7 +95,7 @@ impl Bench {
             threads: self.client_cores.len().max(1),
             cores: self.client_cores.clone(),
             groups: vec![group],
-            ..Plan::default()
+            ..LoadPlan::default()
         };
         let mut marks: Vec<(Instant, Spent)> = Vec::new();
         let mut failed = None;

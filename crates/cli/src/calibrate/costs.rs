@@ -2,13 +2,13 @@
 
 use super::bench::{Bench, Length, Measured};
 use super::error::CalibrateError;
-use super::server::Server;
+use super::server::ServerProcess;
 use forebay_control::regression::{self, Fit, FitError, Run};
 use std::fmt::Write;
 
 /// One size at one concurrency.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Point {
+pub(super) struct CostPoint {
     pub(super) bytes: u64,
     pub(super) connections: u32,
     pub(super) measured: Measured,
@@ -17,18 +17,18 @@ pub(super) struct Point {
 /// Measures every size with every number of connections.
 pub(super) fn measure(
     bench: &Bench,
-    server: &Server,
+    server: &ServerProcess,
     sizes: &[u64],
     connections: &[u32],
     length: Length,
-) -> Result<Vec<Point>, CalibrateError> {
+) -> Result<Vec<CostPoint>, CalibrateError> {
     let mut points = Vec::new();
     for &connections in connections {
         for &bytes in sizes {
             bench.bar.say(&format!("c1, c2: {bytes} bytes over {connections} connections"));
             let group = bench.group(server, &file_name(bytes), connections);
             let measured = bench.measure(server, group, length, &mut || {})?;
-            points.push(Point { bytes, connections, measured });
+            points.push(CostPoint { bytes, connections, measured });
         }
     }
     Ok(points)
@@ -46,10 +46,10 @@ pub(super) fn text_name(bytes: u64) -> String {
 
 /// The regression over all points. A server that used only part of its core, because the client had no
 /// more to ask, counts as one that did as much more as it had left: `U` is 1 for each.
-pub(super) fn fit(points: &[Point]) -> Result<Fit, FitError> {
+pub(super) fn fit(points: &[CostPoint]) -> Result<Fit, FitError> {
     let runs: Vec<Run> = points
         .iter()
-        .map(|Point { measured, .. }| Run {
+        .map(|CostPoint { measured, .. }| Run {
             requests_per_s: measured.requests_per_s / measured.used,
             bytes_per_s: measured.bytes_per_s / measured.used,
         })
@@ -58,12 +58,12 @@ pub(super) fn fit(points: &[Point]) -> Result<Fit, FitError> {
 }
 
 /// The points and what the fit makes of them, for people.
-pub(super) fn table(points: &[Point], fit: &Fit) -> String {
+pub(super) fn table(points: &[CostPoint], fit: &Fit) -> String {
     let mut text = format!(
         "{:>9} {:>6} {:>10} {:>9} {:>6} {:>9} {:>9}\n",
         "bytes", "conns", "W /s", "R MB/s", "used", "µs each", "c1 + c2·x"
     );
-    for Point { bytes, connections, measured } in points {
+    for CostPoint { bytes, connections, measured } in points {
         let each = measured.bytes_per_s / measured.requests_per_s;
         // writing to a string does not fail
         let _ = writeln!(
@@ -83,12 +83,12 @@ pub(super) fn table(points: &[Point], fit: &Fit) -> String {
 mod tests {
     use super::*;
 
-    fn point(bytes: u64, used: f64) -> Point {
+    fn point(bytes: u64, used: f64) -> CostPoint {
         // 5 µs and 0.1 ns per byte, on a core that is used in part
         let requests_per_s = used / (5e-6 + 1e-10 * bytes as f64);
         let bytes_per_s = requests_per_s * bytes as f64;
         let measured = Measured { requests_per_s, bytes_per_s, used, held_up: 0.0 };
-        Point { bytes, connections: 16, measured }
+        CostPoint { bytes, connections: 16, measured }
     }
 
     #[test]

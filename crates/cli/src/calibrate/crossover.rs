@@ -5,7 +5,7 @@
 use super::bench::{Bench, Length};
 use super::costs::file_name;
 use super::error::CalibrateError;
-use super::server::Server;
+use super::server::ServerProcess;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const CONNECTIONS: u32 = 32;
 
 /// Processor time per answer of one size, µs, pair by pair.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Pairs {
+pub(super) struct MeasuredPairs {
     pub(super) bytes: u64,
     /// Of the first server, and of the second.
     pub(super) pairs: Vec<(f64, f64)>,
@@ -23,7 +23,7 @@ pub(super) struct Pairs {
 /// Servers that are compared, and what they are called.
 pub(super) struct Compared<'s, const N: usize> {
     pub(super) names: [&'static str; N],
-    pub(super) servers: [&'s Server; N],
+    pub(super) servers: [&'s ServerProcess; N],
 }
 
 /// Processor time per answer of one size, µs: in each round every server once.
@@ -34,16 +34,20 @@ pub(super) struct Rounds<const N: usize> {
 }
 
 /// Two of the servers.
-pub(super) fn pairs<const N: usize>(all: &[Rounds<N>], first: usize, second: usize) -> Vec<Pairs> {
+pub(super) fn pairs<const N: usize>(
+    all: &[Rounds<N>],
+    first: usize,
+    second: usize,
+) -> Vec<MeasuredPairs> {
     let of = |round: &[f64; N]| (round[first], round[second]);
-    let pairs = |of_size: &Rounds<N>| Pairs {
+    let pairs = |of_size: &Rounds<N>| MeasuredPairs {
         bytes: of_size.bytes,
         pairs: of_size.rounds.iter().map(of).collect(),
     };
     all.iter().map(pairs).collect()
 }
 
-impl Pairs {
+impl MeasuredPairs {
     /// The median of the first divided by the second, each ratio made within a pair.
     pub(super) fn ratio(&self) -> f64 {
         median(self.pairs.iter().map(|(first, second)| first / second))
@@ -100,15 +104,15 @@ pub(super) fn first_difference(
 }
 
 /// How much the first costs compared with the second over all sizes: the geometric mean.
-pub(super) fn mean(all: &[Pairs]) -> f64 {
+pub(super) fn mean(all: &[MeasuredPairs]) -> f64 {
     let sum: f64 = all.iter().map(|pairs| pairs.ratio().ln()).sum();
     (sum / all.len().max(1) as f64).exp()
 }
 
 /// How much the first costs compared with the second over all sizes, in each round: logarithms.
-pub(super) fn by_round(all: &[Pairs]) -> Vec<f64> {
+pub(super) fn by_round(all: &[MeasuredPairs]) -> Vec<f64> {
     let rounds = all.iter().map(|pairs| pairs.pairs.len()).min().unwrap_or(0);
-    let log = |pairs: &Pairs, round: usize| {
+    let log = |pairs: &MeasuredPairs, round: usize| {
         let (first, second) = pairs.pairs[round];
         (first / second).ln()
     };
@@ -129,7 +133,7 @@ pub(super) fn mean_and_margin(figures: &[f64]) -> (f64, f64) {
 
 /// The mean, and between which figures it lies with a probability of 95 %, as far as the pairs of a round
 /// tell: each round has one of every size.
-pub(super) fn interval(all: &[Pairs]) -> [f64; 3] {
+pub(super) fn interval(all: &[MeasuredPairs]) -> [f64; 3] {
     let (mean, margin) = mean_and_margin(&by_round(all));
     [mean, mean - margin, mean + margin].map(f64::exp)
 }
@@ -144,7 +148,7 @@ const LEAST_GAIN: f64 = 0.05;
 /// cost, summed as logarithms so that large sizes do not decide alone. One size that noise has turned
 /// around does not move it. The line stays at `preset` unless another one gains [`LEAST_GAIN`], and is
 /// never below the smallest size: of what is smaller nothing is known.
-pub(super) fn file_bytes(all: &[Pairs], preset: u64) -> u64 {
+pub(super) fn file_bytes(all: &[MeasuredPairs], preset: u64) -> u64 {
     let smallest = all.first().map_or(preset, |pairs| pairs.bytes);
     let (mut sum, mut best, mut of_preset) = (0.0, (0.0, smallest), 0.0);
     for pairs in all {
@@ -160,7 +164,7 @@ pub(super) fn file_bytes(all: &[Pairs], preset: u64) -> u64 {
 }
 
 /// The pairs for people.
-pub(super) fn table(all: &[Pairs], names: [&str; 2]) -> String {
+pub(super) fn table(all: &[MeasuredPairs], names: [&str; 2]) -> String {
     let [one, other] = names.map(|name| format!("{name} µs"));
     let mut text = format!("{:>9} {one:>13} {other:>13} {:>6}\n", "bytes", "ratio");
     for pairs in all {
@@ -192,8 +196,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use super::*;
 
-    fn of(ratios: &[f64]) -> Vec<Pairs> {
-        let pairs = |(at, ratio): (usize, &f64)| Pairs {
+    fn of(ratios: &[f64]) -> Vec<MeasuredPairs> {
+        let pairs = |(at, ratio): (usize, &f64)| MeasuredPairs {
             bytes: 1 << (10 + at),
             pairs: vec![(10.0 * ratio, 10.0), (20.0 * ratio, 20.0)],
         };
@@ -228,17 +232,17 @@ mod tests {
         let [mean, low, high] = interval(&of(&[0.5, 2.0]));
         assert!([mean, low, high].iter().all(|figure| (figure - 1.0).abs() < 1e-9));
         let pairs = vec![(1.0, 1.0), (1.1, 1.0), (1.0, 1.1)];
-        let [mean, low, high] = interval(&[Pairs { bytes: 1, pairs }]);
+        let [mean, low, high] = interval(&[MeasuredPairs { bytes: 1, pairs }]);
         assert!((mean - 1.0).abs() < 1e-9 && (low * high - 1.0).abs() < 1e-9);
         // 4.30 standard errors of three logarithms, 0 and twice 0.0953
         assert!((high.ln() - 4.30 * 0.0953 / 3f64.sqrt()).abs() < 1e-4, "{high}");
-        let one = Pairs { bytes: 1, pairs: vec![(1.0, 1.0)] };
+        let one = MeasuredPairs { bytes: 1, pairs: vec![(1.0, 1.0)] };
         assert_eq!(interval(&[one])[2], f64::INFINITY);
     }
 
     #[test]
     fn ratios_are_made_within_pairs() {
-        let pairs = Pairs { bytes: 1, pairs: vec![(1.0, 2.0), (30.0, 40.0), (5.0, 4.0)] };
+        let pairs = MeasuredPairs { bytes: 1, pairs: vec![(1.0, 2.0), (30.0, 40.0), (5.0, 4.0)] };
         assert!((pairs.ratio() - 0.75).abs() < 1e-12);
         assert!(table(&[pairs], ["one", "other"]).contains("  0.75"));
     }

@@ -1,7 +1,7 @@
 //! Why there is no calibration.
 
 use forebay_control::regression::FitError;
-use forebay_load::RunError;
+use forebay_load::LoadError;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub(crate) enum CalibrateError {
         said: String,
     },
     /// The load could not be made.
-    Load(RunError),
+    Load(LoadError),
     /// Requests failed that should not.
     Failed {
         /// How many.

@@ -4,7 +4,7 @@
 //! under a load that shifts for long enough to tell it from its neighbour by more than the noise, and
 //! there are hundreds. In the simulation all meet the same arrivals, and nothing else runs.
 
-use super::phases::Times;
+use super::phases::PhaseTimes;
 use forebay_control::allocation::{Law, PHASES, Phase, Settings};
 use forebay_control::simulation::{Simulation, Work};
 
@@ -47,15 +47,18 @@ impl Grid {
 }
 
 /// A load that shifts between hot files, cold files and slow receivers.
-pub(super) fn shifting(hot: Times, cold: Times, cores: u32) -> [Work; 6] {
+pub(super) fn shifting(hot: PhaseTimes, cold: PhaseTimes, cores: u32) -> [Work; 6] {
     let cores = f64::from(cores.max(1));
     // so that six tenths of the cores at most are used
-    let most_per_s = |times: &Times| {
+    let most_per_s = |times: &PhaseTimes| {
         let cpu_ns: u64 = times.cpu_ns.iter().sum();
         (0.6 * cores * 1e9 / cpu_ns.max(1) as f64).min(MOST_PER_S)
     };
-    let work =
-        |times: Times, per_s| Work { per_s, cpu_ns: times.cpu_ns, blocked_ns: times.blocked_ns };
+    let work = |times: PhaseTimes, per_s| Work {
+        per_s,
+        cpu_ns: times.cpu_ns,
+        blocked_ns: times.blocked_ns,
+    };
     let longest_ns =
         Phase::ALL.map(|phase| cold.cpu_ns[phase.index()] + cold.blocked_ns[phase.index()]);
     let longest_ns = longest_ns.into_iter().max().unwrap_or(0).max(1) as f64;
@@ -137,9 +140,10 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    const HOT: Times = Times { cpu_ns: [0, 20_000, 20_000, 20_000], blocked_ns: [0; PHASES] };
-    const COLD: Times =
-        Times { cpu_ns: [0, 20_000, 60_000, 20_000], blocked_ns: [0, 0, 5_000_000, 0] };
+    const HOT: PhaseTimes =
+        PhaseTimes { cpu_ns: [0, 20_000, 20_000, 20_000], blocked_ns: [0; PHASES] };
+    const COLD: PhaseTimes =
+        PhaseTimes { cpu_ns: [0, 20_000, 60_000, 20_000], blocked_ns: [0, 0, 5_000_000, 0] };
 
     #[test]
     fn the_load_keeps_threads_busy_and_leaves_cores() {
@@ -152,7 +156,9 @@ mod tests {
         let busy = load[1].per_s * (COLD.cpu_ns[process] + COLD.blocked_ns[process]) as f64 * 1e-9;
         assert!((busy - READERS).abs() < 1e-6, "{busy}");
         // times that were not measured are no division by zero
-        assert!(shifting(Times::default(), Times::default(), 0).iter().all(|w| w.per_s > 0.0));
+        assert!(
+            shifting(PhaseTimes::default(), PhaseTimes::default(), 0).iter().all(|w| w.per_s > 0.0)
+        );
     }
 
     #[test]

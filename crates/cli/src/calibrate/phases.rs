@@ -7,11 +7,11 @@
 use super::bench::{Bench, Length};
 use super::costs::file_name;
 use super::error::CalibrateError;
-use super::server::Server;
+use super::server::ServerProcess;
 use forebay_control::allocation::{PHASES, Phase};
-use forebay_load::Load;
+use forebay_load::LoadModel;
 use forebay_load::arrivals::{Arrivals, TraceLine};
-use forebay_load::plan::PerConnection;
+use forebay_load::plan::RequestsPerConnection;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const COLD_PER_S: u64 = 200;
 
 /// What a request takes in each phase, by [`Phase::index`], nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Times {
+pub(super) struct PhaseTimes {
     pub(super) cpu_ns: [u64; PHASES],
     pub(super) blocked_ns: [u64; PHASES],
 }
@@ -39,12 +39,16 @@ pub(super) fn cold_name(number: u64) -> String {
 
 /// A hot file of 1 KiB, asked for over and over on one connection; and, for what accepting takes, on a new
 /// connection each time.
-pub(super) fn hot(bench: &Bench, server: &Server, length: Length) -> Result<Times, CalibrateError> {
+pub(super) fn hot(
+    bench: &Bench,
+    server: &ServerProcess,
+    length: Length,
+) -> Result<PhaseTimes, CalibrateError> {
     bench.bar.say("phases: a hot file");
     let mut group = bench.group(server, &file_name(1024), 1);
     let kept = times(bench, server, group.clone(), length)?;
     bench.bar.say("phases: connections");
-    group.per_connection = PerConnection::Exactly(1);
+    group.per_connection = RequestsPerConnection::Exactly(1);
     let fresh = times(bench, server, group, length)?;
     let accept = Phase::Accept.index();
     let mut hot = kept;
@@ -56,10 +60,10 @@ pub(super) fn hot(bench: &Bench, server: &Server, length: Length) -> Result<Time
 /// Files that are not in memory, each asked for once.
 pub(super) fn cold(
     bench: &Bench,
-    server: &Server,
+    server: &ServerProcess,
     root: &Path,
     length: Length,
-) -> Result<Times, CalibrateError> {
+) -> Result<PhaseTimes, CalibrateError> {
     bench.bar.say("phases: cold files");
     forget(root, cold_files(length))?;
     let mut group = bench.group(server, "", 1);
@@ -69,7 +73,7 @@ pub(super) fn cold(
     };
     let trace = (0..cold_files(length)).map(line).collect();
     let arrivals = Arrivals { trace: Some(trace), ..Arrivals::default() };
-    group.load = Load::Open { arrivals, connections: 16 };
+    group.load = LoadModel::Open { arrivals, connections: 16 };
     times(bench, server, group, length)
 }
 
@@ -88,10 +92,10 @@ fn forget(root: &Path, count: u64) -> Result<(), CalibrateError> {
 /// Runs the load and divides what each phase spent by the requests.
 fn times(
     bench: &Bench,
-    server: &Server,
-    group: forebay_load::Group,
+    server: &ServerProcess,
+    group: forebay_load::ClientGroup,
     length: Length,
-) -> Result<Times, CalibrateError> {
+) -> Result<PhaseTimes, CalibrateError> {
     let mut seen = Seen::default();
     let mut failed = None;
     let measured = bench.measure(server, group, length, &mut || match server.threads() {
@@ -140,8 +144,8 @@ impl Seen {
     }
 
     /// Per request.
-    fn times(&self, requests: f64) -> Times {
-        let mut times = Times::default();
+    fn times(&self, requests: f64) -> PhaseTimes {
+        let mut times = PhaseTimes::default();
         let Some((first, last)) = self.run_ns else { return times };
         for index in 0..PHASES {
             let cpu_ns = last[index].saturating_sub(first[index]) as f64 / requests.max(1.0);
@@ -170,7 +174,7 @@ mod tests {
                        forebay_pipeline_blocked_percent{phase=\"process\"} 80\n\
                        forebay_pipeline_busy_threads_percent{phase=\"send\"} 10\n";
         let mut seen = Seen::default();
-        assert_eq!(seen.times(10.0), Times::default());
+        assert_eq!(seen.times(10.0), PhaseTimes::default());
         seen.mark([0, 100, 1_000, 10], metrics);
         seen.mark([0, 600, 3_000, 510], metrics);
         let times = seen.times(10.0);

@@ -21,13 +21,13 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// A server under way.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct ServerProcess {
     child: Child,
     clients: SocketAddr,
     admin: SocketAddr,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts `forebay run` on `core` for the files of `root`, with `lines` of configuration besides,
     /// and waits until it listens. `name` is that of its files in `root`'s folder.
     pub(super) fn start(
@@ -36,7 +36,7 @@ impl Server {
         lines: &str,
         core: usize,
         stop: &AtomicBool,
-    ) -> Result<Server, CalibrateError> {
+    ) -> Result<ServerProcess, CalibrateError> {
         let folder = root.parent().unwrap_or(root);
         let (file, said) = (folder.join(format!("{name}.toml")), folder.join(name));
         let (clients, admin) = free_addresses()?;
@@ -55,7 +55,7 @@ impl Server {
         command.process_group(0);
         let child = process::spawn_on_core(core, &mut command);
         let child = child.map_err(CalibrateError::io("cannot run", OWN))?;
-        let mut server = Server { child, clients, admin };
+        let mut server = ServerProcess { child, clients, admin };
         server.wait(&said, stop)?;
         Ok(server)
     }
@@ -131,7 +131,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // it writes nothing that could be left half done
         let _ = self.child.kill();

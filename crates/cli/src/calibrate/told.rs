@@ -1,7 +1,7 @@
 //! What was found, as a file and for people.
 
 use super::bench::{Bench, Measured};
-use super::costs::{self, Point};
+use super::costs::{self, CostPoint};
 use super::{BY_FILE, Calibrate, Found, GIVEN, Held, IN_PIECES, NOISE, crossover, is_good};
 use forebay_control::utilisation::Costs;
 use forebay_http::date;
@@ -178,7 +178,7 @@ pub(super) fn remarks(out: &Path, found: &Found, bench: &Bench) -> String {
 }
 
 fn used(found: &Found) -> impl Iterator<Item = f64> {
-    found.points.iter().map(|Point { measured: Measured { used, .. }, .. }| *used)
+    found.points.iter().map(|CostPoint { measured: Measured { used, .. }, .. }| *used)
 }
 
 fn least_used(found: &Found) -> f64 {

@@ -1,7 +1,7 @@
 //! How things stand while load is made, on standard error: a live line on a terminal, and if asked
 //! for, a line per second elsewhere.
 
-use forebay_load::Progress;
+use forebay_load::RunProgress;
 use forebay_load::units::{show_count, show_us};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write, stderr};
@@ -11,7 +11,7 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// What is shown.
-pub(crate) enum Live {
+pub(crate) enum ProgressDisplay {
     /// The line on a terminal.
     Line(ProgressBar),
     /// Lines that stay; the next one when so much time has passed.
@@ -20,21 +20,25 @@ pub(crate) enum Live {
     Nothing,
 }
 
-impl Live {
+impl ProgressDisplay {
     /// `is_wanted`: also where standard error is no terminal.
-    pub(crate) fn new(is_wanted: bool) -> Live {
+    pub(crate) fn new(is_wanted: bool) -> ProgressDisplay {
         if !stderr().is_terminal() {
-            return if is_wanted { Live::Lines(PERIOD) } else { Live::Nothing };
+            return if is_wanted {
+                ProgressDisplay::Lines(PERIOD)
+            } else {
+                ProgressDisplay::Nothing
+            };
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
         let style = ProgressStyle::with_template("{bar:12} {prefix}  {wide_msg}");
-        style.map_or(Live::Nothing, |style| Live::Line(bar.with_style(style)))
+        style.map_or(ProgressDisplay::Nothing, |style| ProgressDisplay::Line(bar.with_style(style)))
     }
 
     /// Shows how things stand.
-    pub(crate) fn show(&mut self, progress: &Progress) {
+    pub(crate) fn show(&mut self, progress: &RunProgress) {
         match self {
-            Live::Line(bar) => {
+            ProgressDisplay::Line(bar) => {
                 if let Some(total) = progress.total {
                     bar.set_length(total.as_millis() as u64);
                     bar.set_position(progress.elapsed.as_millis() as u64);
@@ -42,24 +46,24 @@ impl Live {
                 bar.set_prefix(time(progress));
                 bar.set_message(groups(progress));
             }
-            Live::Lines(next) if progress.elapsed >= *next => {
+            ProgressDisplay::Lines(next) if progress.elapsed >= *next => {
                 *next = progress.elapsed + PERIOD;
                 // there is nowhere left to tell it if this fails
                 let _ = writeln!(stderr(), "{}  {}", time(progress), groups(progress));
             }
-            Live::Lines(_) | Live::Nothing => {}
+            ProgressDisplay::Lines(_) | ProgressDisplay::Nothing => {}
         }
     }
 
     /// Removes the line, so that the result stands alone.
     pub(crate) fn end(&mut self) {
-        if let Live::Line(bar) = self {
+        if let ProgressDisplay::Line(bar) = self {
             bar.finish_and_clear();
         }
     }
 }
 
-fn time(progress: &Progress) -> String {
+fn time(progress: &RunProgress) -> String {
     let elapsed = progress.elapsed.as_secs_f64();
     match progress.total {
         Some(total) => format!("{elapsed:.0}/{:.0} s", total.as_secs_f64()),
@@ -67,7 +71,7 @@ fn time(progress: &Progress) -> String {
     }
 }
 
-fn groups(progress: &Progress) -> String {
+fn groups(progress: &RunProgress) -> String {
     let groups = progress.groups.iter().map(|group| {
         let (rate, p99) = (show_count(group.rate), show_us(group.p99_us));
         format!("{} {rate}/s p99 {p99} failed {}", group.name, group.failed)

@@ -1,13 +1,13 @@
 //! The role that decides which clients are served: verdicts at accept and after each head, order, and
 //! the end of each request it was asked about.
 
-use super::Parts;
+use super::HandlerTypes;
 use crate::peer::Peer;
 use crate::request::Request;
 use std::net::IpAddr;
 
 /// Decides about connections and requests.
-pub trait Admission: Parts {
+pub trait Admission: HandlerTypes {
     /// Whether this peer is a proxy whose word about its clients counts. Asked right after accept.
     fn trusts(&mut self, _peer: &Peer) -> bool {
         false
@@ -26,11 +26,11 @@ pub trait Admission: Parts {
     }
 
     /// Whether a request is admitted. Asked once after every head, before its body is waited for and
-    /// before anything else is done for it. `standing` is that of its connection.
+    /// before anything else is done for it. `record` is that of its connection.
     fn verdict(
         &mut self,
         _request: &Request<'_>,
-        _standing: &mut Self::Standing,
+        _standing: &mut Self::Record,
     ) -> Verdict<Self::Ticket> {
         Verdict::Admit(Admitted::at_once(Rank::FIRST, Self::Ticket::default()))
     }
@@ -68,7 +68,7 @@ pub enum Verdict<T> {
 pub struct Admitted<T> {
     /// In this order relative to others.
     pub rank: Rank,
-    /// Whose turn it takes; `None` if the connection's client asks.
+    /// The client whose turn it takes; `None` if that is the connection's.
     pub client: Option<IpAddr>,
     /// Not before so many milliseconds have passed. Connections never wait.
     pub wait_ms: u32,

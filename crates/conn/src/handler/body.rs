@@ -1,11 +1,11 @@
 //! The role that knows the bytes of answers: where the next ones are, and whether they are still true.
 
-use super::{NoJob, Parts};
+use super::{HandlerTypes, NoJob};
 use std::os::fd::BorrowedFd;
 
 /// Says where the bytes of a body are. The defaults are those of a handler that has none: all its
 /// answers are copied into [`Out`](crate::Out).
-pub trait Bodies: Parts {
+pub trait Bodies: HandlerTypes {
     /// The next bytes of `body`; `None` when all were [`advance`](Bodies::advance)d over.
     fn piece<'b>(&'b self, _body: &'b Self::Body) -> Option<Piece<'b>> {
         None
@@ -23,22 +23,22 @@ pub trait Bodies: Parts {
     /// `count` bytes of the current piece were sent.
     fn advance(&self, _body: &mut Self::Body, _count: u64) {}
 
-    /// Copies the next bytes of `body` into `room`, for a transport or a protocol that cannot leave
+    /// Copies the next bytes of `body` into `buffer`, for a transport or a protocol that cannot leave
     /// them to the kernel, and [`advance`](Bodies::advance)s over them. Never waits for a disk, and
     /// tells when the file has changed.
-    fn read(&self, body: &mut Self::Body, room: &mut [u8]) -> Read {
+    fn read(&self, body: &mut Self::Body, buffer: &mut [u8]) -> BodyRead {
         let count = match self.piece(body) {
-            None => return Read::End,
+            None => return BodyRead::End,
             Some(Piece::Memory(bytes)) => {
-                let count = bytes.len().min(room.len());
-                room[..count].copy_from_slice(&bytes[..count]);
+                let count = bytes.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&bytes[..count]);
                 count
             }
             // a handler with files has a `read` of its own
-            Some(Piece::File { .. } | Piece::Pipe { .. }) => return Read::Changed,
+            Some(Piece::File { .. } | Piece::Pipe { .. }) => return BodyRead::Changed,
         };
         self.advance(body, count as u64);
-        Read::Bytes(count)
+        BodyRead::Bytes(count)
     }
 
     /// Whether the file behind the current piece is still the one the head was written for. Asked
@@ -90,7 +90,7 @@ pub enum Piece<'b> {
 
 /// What became of [`Bodies::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum BodyRead {
     /// So many bytes were copied, at least one.
     Bytes(usize),
     /// The next bytes are not in memory: [`Bodies::warm`].

@@ -1,12 +1,12 @@
 //! The role that lives on a loop: its turns and rests, and connections that leave for another process.
 
-use super::Parts;
+use super::HandlerTypes;
 use crate::peer::Peer;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// What a loop tells its handler besides requests.
-pub trait Hooks: Parts {
+pub trait Hooks: HandlerTypes {
     /// A request that another process answers leaves with its socket and all bytes read so far. From
     /// then on its ticket is that process's, or the handler's, to settle.
     ///
@@ -22,7 +22,7 @@ pub trait Hooks: Parts {
 
     /// Called at the beginning of each turn of the loop, and at least twice a second while there is one:
     /// this is the time now; flush logs, sweep caches.
-    fn turn(&mut self, _now: Now) {}
+    fn turn(&mut self, _now: TurnTime) {}
 
     /// How long a loop that has nothing more to do should rest before it looks for news, so that it finds
     /// several at once; `None`, not at all. Asked once per turn.
@@ -50,7 +50,7 @@ pub struct HandedOver<T> {
 
 /// The time, read once per turn of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Now {
+pub struct TurnTime {
     /// Milliseconds of a clock that never goes back.
     pub monotonic_ms: u64,
     /// Milliseconds since 1970.

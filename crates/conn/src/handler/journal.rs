@@ -1,11 +1,11 @@
 //! The role that times requests and logs them.
 
-use super::Parts;
+use super::HandlerTypes;
 use crate::peer::Peer;
 use crate::request::Request;
 
 /// Begins and ends log lines. The defaults write nothing and read no clock.
-pub trait Journal: Parts {
+pub trait Journal: HandlerTypes {
     /// Nanoseconds of a clock that never goes back, if the handler wants to know how long the stages
     /// of a request take; else 0. Asked twice or three times for each request.
     fn tick(&mut self) -> u64 {

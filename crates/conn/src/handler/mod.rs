@@ -20,17 +20,17 @@ pub mod relay;
 
 pub use admission::{Admission, Admitted, Rank, Refusal, Settled, Verdict};
 pub use body::{Bodies, NoBody, Piece};
-pub use hooks::{HandedOver, Hooks, Now};
+pub use hooks::{HandedOver, Hooks, TurnTime};
 pub use journal::{Answered, GivenUp, Journal, Stages};
-pub use process::{Decision, Job, Kind, NoJob, Outcome, Process};
+pub use process::{BodyDecision, Job, JobKind, NoJob, Process, ProcessOutcome};
 pub use relay::{NoRelay, Relay, Relayed};
 
 use crate::protocol::Protocol;
-use crate::step::Limits;
+use crate::step::ConnectionLimits;
 use crate::transport::Transport;
 
 /// The types that the roles of a handler have in common.
-pub trait Parts: Sized {
+pub trait HandlerTypes: Sized {
     /// The part of an answer that is not copied into [`Out`](crate::Out): a large cached body, a
     /// file. The engine asks for it [`piece`](Bodies::piece) by piece.
     type Body: Send;
@@ -44,7 +44,7 @@ pub trait Parts: Sized {
     /// [`Admission::settle`].
     type Ticket: Send + Default;
     /// What is known of a connection from one of its requests to the next. Most have nothing to remember.
-    type Standing: Send + Default;
+    type Record: Send + Default;
 }
 
 /// The process stage and all that belongs to it: decides which requests are admitted and what is answered.
@@ -64,7 +64,11 @@ pub trait Handler: Admission + Process + Bodies + Journal + Hooks {
     }
 
     /// What is spoken on a connection whose transport is open, with these bounds.
-    fn protocol(&mut self, _transport: &Self::Transport, _limits: &Limits) -> Self::Protocol {
+    fn protocol(
+        &mut self,
+        _transport: &Self::Transport,
+        _limits: &ConnectionLimits,
+    ) -> Self::Protocol {
         Self::Protocol::default()
     }
 }

@@ -1,13 +1,13 @@
 //! The role that knows what the answer is.
 
-use super::{NoRelay, Parts, Refusal, Relayed};
+use super::{HandlerTypes, NoRelay, Refusal, Relayed};
 use crate::reply::Reply;
 use crate::request::Request;
 use forebay_http::head::Head;
 use forebay_metrics::{Local, Stopwatch};
 
 /// Answers requests.
-pub trait Process: Parts {
+pub trait Process: HandlerTypes {
     /// What answers a request that has a body: this handler, another process, an application. Asked when
     /// its head is there and it was admitted, before any of the body is read and before `100 Continue`
     /// is sent; again with the result of a job.
@@ -16,8 +16,8 @@ pub trait Process: Parts {
         _request: &Request<'_>,
         _ticket: &mut Self::Ticket,
         _done: Option<<Self::Job as Job>::Done>,
-    ) -> Decision<Self::Job> {
-        Decision::Here
+    ) -> BodyDecision<Self::Job> {
+        BodyDecision::Here
     }
 
     /// Answers `request` by writing into `reply`, or says what must happen first.
@@ -30,7 +30,7 @@ pub trait Process: Parts {
         ticket: &mut Self::Ticket,
         done: Option<<Self::Job as Job>::Done>,
         reply: &mut Reply<'_, Self::Body>,
-    ) -> Outcome<Self::Job, Self::Relay>;
+    ) -> ProcessOutcome<Self::Job, Self::Relay>;
 
     /// Answers `request` by what an exchange has brought: its head is there, or it has failed.
     fn relayed(
@@ -72,13 +72,13 @@ pub trait Process: Parts {
 
 /// What answers a request, and so what becomes of its body.
 #[derive(Debug)]
-pub enum Decision<J> {
+pub enum BodyDecision<J> {
     /// This handler does: the body is discarded, then the request is [processed](Process::process).
     Here,
     /// This must be done first; then decide again with the result.
     Job(J),
     /// Another server does, or the body is not needed: the request goes on at once, and its body of at most
-    /// so many bytes, framing included, stays in the socket. An [exchange](Outcome::Relay) takes it as it
+    /// so many bytes, framing included, stays in the socket. An [exchange](ProcessOutcome::Relay) takes it as it
     /// comes; with any other answer the connection ends, unless all of the body is there.
     Stream(u64),
     /// Another process does. The body stays in the socket, which goes there with all that was received;
@@ -88,7 +88,7 @@ pub enum Decision<J> {
 
 /// What [`Process::process`] decided.
 #[derive(Debug)]
-pub enum Outcome<J, R = NoRelay> {
+pub enum ProcessOutcome<J, R = NoRelay> {
     /// The answer is written.
     Replied,
     /// This must be done first; then process the request again with the result.
@@ -112,14 +112,14 @@ pub trait Job: Send + 'static {
     fn lane(&self) -> u64;
 
     /// What it uses up.
-    fn kind(&self) -> Kind {
-        Kind::Blocks
+    fn kind(&self) -> JobKind {
+        JobKind::Blocks
     }
 }
 
 /// What a [`Job`] uses up, which decides how many may run at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum JobKind {
     /// It waits for devices: many may.
     Blocks,
     /// It computes: more at a time than there are cores only slow each other down.

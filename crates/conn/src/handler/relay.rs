@@ -7,9 +7,9 @@
 //!
 //! | asked | while |
 //! |---|---|
-//! | [`room`](Relay::room), [`give`](Relay::give), [`finish`](Relay::finish) | the client sends the body of its request |
+//! | [`capacity`](Relay::capacity), [`give`](Relay::give), [`finish`](Relay::finish) | the client sends the body of its request |
 //! | [`advance`](Relay::advance) | there is no answer; and while the body of the request is passed on |
-//! | [`Process::relayed`](super::Process::relayed) | once, when it has said [`Next::Answer`] |
+//! | [`Process::relayed`](super::Process::relayed) | once, when it has said [`RelayNext::Answer`] |
 //! | [`length`](Relay::length), [`read`](Relay::read), [`trailers`](Relay::trailers) | the body of the answer is passed on |
 //! | [`Process::release`](super::Process::release) | once, when both sides have got everything |
 //!
@@ -29,12 +29,12 @@ pub trait Relay: Send {
     fn ready(&mut self);
 
     /// How many bytes of the request's body it takes now; none once it is known that they are not wanted.
-    fn room(&self) -> usize;
+    fn capacity(&self) -> usize;
 
     /// Whether the body of the request is for it, and not for another that follows it.
     fn takes_body(&self) -> bool;
 
-    /// The next bytes of the request's body: at most as many as there is [room](Relay::room) for.
+    /// The next bytes of the request's body: at most as many as there is [capacity](Relay::capacity) for.
     fn give(&mut self, bytes: &[u8]);
 
     /// The request's body is whole, and these were its trailers; or the client's end of a tunnel has come. Not
@@ -47,7 +47,7 @@ pub trait Relay: Send {
 
     /// Goes as far as its sockets allow with what it was given, and as far as the head of the answer. It is
     /// `now_ms` on a clock that never goes back.
-    fn advance(&mut self, now_ms: u64) -> Next;
+    fn advance(&mut self, now_ms: u64) -> RelayNext;
 
     /// The sender of the request wants to be told that it is here
     /// ([`acknowledges`](super::Process::acknowledges)). Says whether the exchange does that, by an interim answer
@@ -68,7 +68,7 @@ pub trait Relay: Send {
     fn resume(&mut self, now_ms: u64);
 
     /// Appends at most `most` of the next bytes of the answer's body, at least one.
-    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given;
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead;
 
     /// What followed the body of the answer.
     fn trailers(&self) -> Vec<(&str, &[u8])> {
@@ -93,13 +93,13 @@ pub trait Relay: Send {
     }
 
     /// The time for what was waited for is over, and it was not the client's to give. Nothing was answered
-    /// yet: it goes on elsewhere, or [`advance`](Relay::advance) says [`Next::Answer`] now.
+    /// yet: it goes on elsewhere, or [`advance`](Relay::advance) says [`RelayNext::Answer`] now.
     fn expire(&mut self);
 }
 
 /// What the client is told next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RelayNext {
     /// Nothing before something has happened.
     Wait,
     /// An interim answer with this status, other than 101: see [`Relay::interim`].
@@ -110,7 +110,7 @@ pub enum Next {
 
 /// What [`Relay::read`] has given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum RelayRead {
     /// So many bytes, at least one.
     Bytes(usize),
     /// Nothing before something has happened.
@@ -159,7 +159,7 @@ impl Relay for NoRelay {
 
     fn ready(&mut self) {}
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         match *self {}
     }
 
@@ -167,7 +167,7 @@ impl Relay for NoRelay {
 
     fn finish<'t>(&mut self, _: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {}
 
-    fn advance(&mut self, _: u64) -> Next {
+    fn advance(&mut self, _: u64) -> RelayNext {
         match *self {}
     }
 
@@ -177,7 +177,7 @@ impl Relay for NoRelay {
 
     fn resume(&mut self, _: u64) {}
 
-    fn read(&mut self, _: &mut Vec<u8>, _: usize, _: u64) -> Given {
+    fn read(&mut self, _: &mut Vec<u8>, _: usize, _: u64) -> RelayRead {
         match *self {}
     }
 

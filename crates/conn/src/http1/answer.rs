@@ -1,14 +1,14 @@
 //! Decision, order, process: what answers a request, when, and with what.
 
 use super::receive::{ask_for_body, discarding};
-use super::relay::{Relaying, passing};
+use super::relay::{Http1Relaying, passing};
 use super::{Answer, Http1, Owned, RequestState, Stage, last, may_be_outdated};
-use crate::handler::{Decision, Handler, Job, Outcome, Stages};
+use crate::handler::{BodyDecision, Handler, Job, ProcessOutcome, Stages};
 use crate::input::Input;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::step::{Closing, Context, Event, Step};
-use forebay_http::body::Decoder;
+use crate::step::{Closing, Context, RequestEvent, Step};
+use forebay_http::body::BodyDecoder;
 use forebay_http::framing::Framing;
 use forebay_http::head::Head;
 use forebay_metrics::{Activity, Stopwatch};
@@ -27,17 +27,23 @@ impl<H: Handler> Http1<H> {
             Stage::Body(_) => return self.discard(cx, input),
             Stage::Relay(_) => return self.relay(cx, input),
             Stage::Deciding(None) => match cx.event.take() {
-                Some(Event::Done(of, done)) if of == id => self.decide(cx, input, done),
-                Some(Event::Failed(of)) if of == id => return Some(Step::Close(Closing::Reset)),
+                Some(RequestEvent::Done(of, done)) if of == id => self.decide(cx, input, done),
+                Some(RequestEvent::Failed(of)) if of == id => {
+                    return Some(Step::Close(Closing::Reset));
+                }
                 _ => return Some(Step::Wait),
             },
             Stage::Job(None) => match cx.event.take() {
-                Some(Event::Done(of, done)) if of == id => self.answer_kept(cx, input, Some(done)),
-                Some(Event::Failed(of)) if of == id => return Some(Step::Close(Closing::Reset)),
+                Some(RequestEvent::Done(of, done)) if of == id => {
+                    self.answer_kept(cx, input, Some(done))
+                }
+                Some(RequestEvent::Failed(of)) if of == id => {
+                    return Some(Step::Close(Closing::Reset));
+                }
                 _ => return Some(Step::Wait),
             },
             Stage::Early(wait_ms) => match cx.event.take() {
-                Some(Event::Due(of)) if of == id => kept.stage = Stage::Whole,
+                Some(RequestEvent::Due(of)) if of == id => kept.stage = Stage::Whole,
                 _ => return Some(Step::NotBefore(id, *wait_ms)),
             },
             // what was answered before goes out before anything that may take long
@@ -70,9 +76,9 @@ impl<H: Handler> Http1<H> {
             handler.decide(request, &mut grant.ticket, Some(done))
         });
         kept.stage = match decision {
-            Decision::Job(job) => Stage::Deciding(Some(job)),
-            Decision::HandOver => Stage::HandOver,
-            Decision::Stream(most) => match passing(framing, most, &cx.limits.head) {
+            BodyDecision::Job(job) => Stage::Deciding(Some(job)),
+            BodyDecision::HandOver => Stage::HandOver,
+            BodyDecision::Stream(most) => match passing(framing, most, &cx.limits.head) {
                 Ok(body) => {
                     kept.body = Some(body);
                     match kept.grant.wait_ms {
@@ -85,7 +91,7 @@ impl<H: Handler> Http1<H> {
                     return self.refuse_kept(cx, &mut kept, Owned::Ticket, status, reason);
                 }
             },
-            Decision::Here => match discarding(cx, framing) {
+            BodyDecision::Here => match discarding(cx, framing) {
                 Ok(decoder) => {
                     ask_for_body(cx, &kept.head.view(), !input.is_empty());
                     Stage::Body(decoder)
@@ -134,7 +140,9 @@ impl<H: Handler> Http1<H> {
             }
             Answer::Job(job) => Stage::Job(Some(job)),
             Answer::HandOver => Stage::HandOver,
-            Answer::Relay(relay) => Stage::Relay(Box::new(Relaying::new(relay, kept.body.take()))),
+            Answer::Relay(relay) => {
+                Stage::Relay(Box::new(Http1Relaying::new(relay, kept.body.take())))
+            }
         };
         let is_late = matches!(kept.stage, Stage::HandOver)
             && framing != Framing::None
@@ -163,10 +171,10 @@ impl<H: Handler> Http1<H> {
         reply.answers(request.head);
         reply.timeout_s = cx.announce.of(self.rank);
         match cx.handler.process(request, ticket, done, &mut reply) {
-            Outcome::Replied => {}
-            Outcome::Job(job) => return Answer::Job(job),
-            Outcome::HandOver => return Answer::HandOver,
-            Outcome::Relay(relay) => return Answer::Relay(relay),
+            ProcessOutcome::Replied => {}
+            ProcessOutcome::Job(job) => return Answer::Job(job),
+            ProcessOutcome::HandOver => return Answer::HandOver,
+            ProcessOutcome::Relay(relay) => return Answer::Relay(relay),
         }
         cx.watch.lap(Activity::Process);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
@@ -187,7 +195,7 @@ impl<H: Handler> Http1<H> {
 }
 
 /// How many bytes of the input are this body, if all of it is there.
-fn whole_body(body: &Decoder, input: &Input) -> Option<usize> {
+fn whole_body(body: &BodyDecoder, input: &Input) -> Option<usize> {
     let mut body = body.clone();
     body.skip(input.bytes()).ok().filter(|_| body.is_done())
 }

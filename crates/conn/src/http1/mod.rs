@@ -1,24 +1,24 @@
 //! HTTP/1 on one connection: requests one after another, each through the four stages.
 //!
 //! A request that can be answered at once borrows the received bytes and leaves nothing behind. One that
-//! must wait is kept as an [`Exchange`], with all it owns; what it waits for is its `Stage`.
+//! must wait is kept as a [`KeptRequest`], with all it owns; what it waits for is its `Stage`.
 
 mod answer;
 mod receive;
 mod refuse;
 mod relay;
 
-use crate::handler::{GivenUp, Handler, Parts, Piece, Rank, Relay, Settled};
+use crate::handler::{GivenUp, Handler, HandlerTypes, Piece, Rank, Relay, Settled};
 use crate::input::Input;
 use crate::peer::Peer;
 use crate::protocol::{Awaited, Protocol, SocketId, Wants};
-use crate::request::{Exchange, Request, RequestId};
+use crate::request::{KeptRequest, Request, RequestId};
 use crate::step::{Await, Closing, Context, Step};
-use forebay_http::body::Decoder;
+use forebay_http::body::BodyDecoder;
 use forebay_http::path::NormalPath;
 use forebay_metrics::Stopwatch;
 use receive::{is_head, whole};
-use relay::Relaying;
+use relay::Http1Relaying;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
@@ -37,10 +37,10 @@ pub struct Http1<H: Handler> {
     /// Received and not yet used, while another connection has the loop's buffer.
     held: Vec<u8>,
     sending: Sending<H>,
-    /// The order of the last request, and whose it was if a proxy's connection brings those of many.
+    /// The rank of the last request, and its client if a proxy's connection brings those of many.
     rank: Rank,
     client: Option<IpAddr>,
-    standing: H::Standing,
+    record: H::Record,
     /// Policy has had enough of its requests.
     is_last: bool,
     served: u32,
@@ -61,7 +61,7 @@ enum RequestState<H: Handler> {
 }
 
 /// A request that is kept.
-type Kept<H> = Box<Exchange<<H as Parts>::Ticket, Stage<H>>>;
+type Kept<H> = Box<KeptRequest<<H as HandlerTypes>::Ticket, Stage<H>>>;
 
 /// The beginning of a head.
 #[derive(Clone, Copy, Default)]
@@ -73,12 +73,12 @@ struct Partial {
 }
 
 /// What a request that is kept waits for.
-enum Stage<H: Parts> {
-    /// For this job, which is to be started, or which is running if it is gone: then it is known who
+enum Stage<H: HandlerTypes> {
+    /// For this job, which is to be started, or which is running if it is gone: then it is known what
     /// answers. Until then nothing of the body is received.
     Deciding(Option<H::Job>),
     /// For its body, which is discarded.
-    Body(Decoder),
+    Body(BodyDecoder),
     /// Until it may be answered, in so many milliseconds.
     Early(u32),
     /// For nothing but the server from here on: it is to be enqueued.
@@ -90,7 +90,7 @@ enum Stage<H: Parts> {
     /// To be handed over.
     HandOver,
     /// For another server, which answers it.
-    Relay(Box<Relaying<H>>),
+    Relay(Box<Http1Relaying<H>>),
 }
 
 /// What is left of the last answer written, until that is sent.
@@ -103,7 +103,7 @@ struct Sending<H: Handler> {
 }
 
 /// How an attempt to answer one request ended.
-enum Answer<H: Parts> {
+enum Answer<H: HandlerTypes> {
     /// Written; the connection is kept.
     Next,
     /// Written; the connection ends with it.
@@ -143,7 +143,7 @@ impl<H: Handler> Default for Http1<H> {
             sending: Sending { line: None, ticket: None, body_sent_bytes: 0, request: None },
             rank: Rank::FIRST,
             client: None,
-            standing: H::Standing::default(),
+            record: H::Record::default(),
             is_last: false,
             served: 0,
             announced_s: 0,
@@ -344,11 +344,11 @@ impl<H: Handler> Protocol<H> for Http1<H> {
     }
 
     fn left(&self) -> u64 {
-        self.relaying().map_or(0, Relaying::left)
+        self.relaying().map_or(0, Http1Relaying::left)
     }
 
     fn aborts_on_close(&self) -> bool {
-        self.relaying().is_some_and(Relaying::aborts_on_close)
+        self.relaying().is_some_and(Http1Relaying::aborts_on_close)
     }
 
     fn deadline_ms(&self, _: Awaited) -> u64 {
@@ -370,7 +370,7 @@ impl<H: Handler> Protocol<H> for Http1<H> {
     }
 
     #[inline]
-    fn standing(&self, _: RequestId) -> (Rank, Option<IpAddr>) {
+    fn rank_and_client(&self, _: RequestId) -> (Rank, Option<IpAddr>) {
         (self.rank, self.client)
     }
 

@@ -1,17 +1,17 @@
 //! Receive and verdict: a head is found and judged, and its body discarded.
 
-use super::relay::{Relaying, passing};
+use super::relay::{Http1Relaying, passing};
 use super::{
     Answer, Http1, Kept, Owned, Partial, RequestState, Stage, Unserved, last, may_be_outdated,
 };
-use crate::handler::{Admitted, Decision, Handler, Stages, Verdict};
+use crate::handler::{Admitted, BodyDecision, Handler, Stages, Verdict};
 use crate::input::Input;
 use crate::protocol::Protocol;
-use crate::request::{Exchange, Grant, Request, RequestId};
+use crate::request::{Grant, KeptRequest, Request, RequestId};
 use crate::step::{Closing, Context, Step};
-use forebay_http::body::{BodyError, Decoder, Trailers};
+use forebay_http::body::{BodyDecoder, BodyError, Trailers};
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Lines, Parsed};
+use forebay_http::head::{Head, Lines, ParsedHead};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 impl<H: Handler> Http1<H> {
@@ -38,12 +38,12 @@ impl<H: Handler> Http1<H> {
         let mut lines = Lines::new();
         // borrowed: a head is large enough to be noticed where it is moved
         let used = match &Head::parse(input.bytes(), &mut lines, &cx.limits.head) {
-            Ok(Parsed::Partial) => {
+            Ok(ParsedHead::Partial) => {
                 let begun_ns = if begun_ns == 0 { cx.handler.tick() } else { begun_ns };
                 self.state = RequestState::Head(Partial { searched: input.len(), begun_ns });
                 return Some(Step::Receive);
             }
-            Ok(Parsed::Complete(head)) => {
+            Ok(ParsedHead::Complete(head)) => {
                 cx.watch.lap(Activity::Parse);
                 self.complete(cx, head, input, begun_ns);
                 head.len
@@ -73,7 +73,7 @@ impl<H: Handler> Http1<H> {
         let stages = whole(cx, begun_ns);
         // the request before this one is over
         self.sent(cx.handler);
-        let verdict = cx.handler.verdict(&request, &mut self.standing);
+        let verdict = cx.handler.verdict(&request, &mut self.record);
         let Admitted { rank, client, wait_ms, is_last, mut ticket } = match verdict {
             Verdict::Admit(admitted) => admitted,
             Verdict::Refuse(refusal, ticket) => {
@@ -86,7 +86,7 @@ impl<H: Handler> Http1<H> {
         let grant = |ticket| Grant { rank, client, wait_ms, ticket };
         if head.framing != Framing::None {
             return match cx.handler.decide(&request, &mut ticket, None) {
-                Decision::Job(job) => self.keep(
+                BodyDecision::Job(job) => self.keep(
                     cx,
                     &request,
                     input,
@@ -94,10 +94,10 @@ impl<H: Handler> Http1<H> {
                     grant(ticket),
                     Stage::Deciding(Some(job)),
                 ),
-                Decision::HandOver => {
+                BodyDecision::HandOver => {
                     self.keep(cx, &request, input, stages, grant(ticket), Stage::HandOver)
                 }
-                Decision::Stream(most) => match passing(head.framing, most, &cx.limits.head) {
+                BodyDecision::Stream(most) => match passing(head.framing, most, &cx.limits.head) {
                     Ok(body) => {
                         let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
                         self.keep(cx, &request, input, stages, grant(ticket), stage);
@@ -111,7 +111,7 @@ impl<H: Handler> Http1<H> {
                         self.refuse(cx, unserved, stages, status, reason);
                     }
                 },
-                Decision::Here => match discarding(cx, head.framing) {
+                BodyDecision::Here => match discarding(cx, head.framing) {
                     Ok(decoder) => {
                         ask_for_body(cx, head, input.len() > head.len);
                         self.keep(cx, &request, input, stages, grant(ticket), Stage::Body(decoder));
@@ -149,7 +149,7 @@ impl<H: Handler> Http1<H> {
                 self.keep(cx, &request, input, stages, grant(ticket), Stage::HandOver)
             }
             Answer::Relay(relay) => {
-                let stage = Stage::Relay(Box::new(Relaying::new(relay, None)));
+                let stage = Stage::Relay(Box::new(Http1Relaying::new(relay, None)));
                 self.keep(cx, &request, input, stages, grant(ticket), stage);
             }
         }
@@ -186,7 +186,7 @@ impl<H: Handler> Http1<H> {
         stage: Stage<H>,
     ) -> Kept<H> {
         let id = RequestId(self.served);
-        Box::new(Exchange::keep(id, request, input.bytes(), grant, stages, stage))
+        Box::new(KeptRequest::keep(id, request, input.bytes(), grant, stages, stage))
     }
 
     /// Discards the body of the request that is kept.
@@ -232,8 +232,8 @@ pub(super) fn whole<H: Handler, S>(cx: &mut Context<'_, H, S>, begun_ns: u64) ->
 pub(super) fn discarding<H: Handler, S>(
     cx: &Context<'_, H, S>,
     framing: Framing,
-) -> Result<Decoder, BodyError> {
-    Decoder::new(framing, cx.limits.body_bytes, Trailers::Discard, &cx.limits.head)
+) -> Result<BodyDecoder, BodyError> {
+    BodyDecoder::new(framing, cx.limits.body_bytes, Trailers::Discard, &cx.limits.head)
 }
 
 /// The body is wanted: a client that waits for that is told so, unless it has begun already.

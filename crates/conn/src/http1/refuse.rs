@@ -4,7 +4,7 @@ use super::{Http1, Owned, RequestState, Stage, Unserved};
 use crate::handler::{Answered, Handler, Refusal, Settled, Stages};
 use crate::protocol::Protocol;
 use crate::reply::Reply;
-use crate::request::{Exchange, Request};
+use crate::request::{KeptRequest, Request};
 use crate::step::{Closing, Context};
 use forebay_http::head::Method;
 use forebay_metrics::{Counter, Stopwatch};
@@ -89,7 +89,7 @@ impl<H: Handler> Http1<H> {
     pub(super) fn refuse_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
-        kept: &mut Exchange<H::Ticket, Stage<H>>,
+        kept: &mut KeptRequest<H::Ticket, Stage<H>>,
         owned: impl FnOnce(H::Ticket) -> Owned<H::Ticket>,
         status: u16,
         reason: &'static str,

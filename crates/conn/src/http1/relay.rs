@@ -4,12 +4,12 @@
 //! with the answer, unless all of it is there. An answer that breaks off resets the connection.
 
 use super::{Http1, Owned, RequestState, Stage, last};
-use crate::handler::relay::{Given, Next, Relay, Relayed};
-use crate::handler::{Answered, Handler, Parts, Settled};
+use crate::handler::relay::{Relay, RelayNext, RelayRead, Relayed};
+use crate::handler::{Answered, Handler, HandlerTypes, Settled};
 use crate::input::Input;
 use crate::reply::{Reply, has_body};
-use crate::step::{Closing, Context, Event, Step};
-use forebay_http::body::{BodyError, Decoder, Encoder, Trailers};
+use crate::step::{Closing, Context, RequestEvent, Step};
+use forebay_http::body::{BodyDecoder, BodyError, Encoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Head, Method, Version};
 use forebay_http::owned::OwnedHead;
@@ -19,10 +19,10 @@ use forebay_metrics::{Activity, Counter, Stopwatch};
 const OUT_BYTES: usize = 64 * 1024;
 
 /// An exchange with another server, and how far its client is.
-pub(super) struct Relaying<H: Parts> {
+pub(super) struct Http1Relaying<H: HandlerTypes> {
     relay: Box<H::Relay>,
     /// Finds the end of the request's body; `None` once that was found.
-    upload: Option<Box<Decoder>>,
+    upload: Option<Box<BodyDecoder>>,
     /// Some of that body has come: its client does not wait to be asked for it.
     has_begun: bool,
     told: Told,
@@ -61,17 +61,20 @@ enum Far {
 pub(super) fn passing(
     framing: Framing,
     most: u64,
-    limits: &head::Limits,
-) -> Result<Box<Decoder>, BodyError> {
-    Decoder::new(framing, most, Trailers::Keep, limits).map(Box::new)
+    limits: &head::HeadLimits,
+) -> Result<Box<BodyDecoder>, BodyError> {
+    BodyDecoder::new(framing, most, Trailers::Keep, limits).map(Box::new)
 }
 
-impl<H: Parts> Relaying<H> {
+impl<H: HandlerTypes> Http1Relaying<H> {
     /// Of a request with this body, of which nothing was taken.
-    pub(super) fn new(relay: Box<H::Relay>, mut upload: Option<Box<Decoder>>) -> Relaying<H> {
+    pub(super) fn new(
+        relay: Box<H::Relay>,
+        mut upload: Option<Box<BodyDecoder>>,
+    ) -> Http1Relaying<H> {
         upload.take_if(|decoder| decoder.is_done());
         let told = Told::Nothing;
-        Relaying { relay, upload, has_begun: false, told, line: None, body_bytes: 0 }
+        Http1Relaying { relay, upload, has_begun: false, told, line: None, body_bytes: 0 }
     }
 
     pub(super) fn relay(&self) -> &H::Relay {
@@ -89,7 +92,7 @@ impl<H: Parts> Relaying<H> {
             Told::Switch { client_ended, .. } => !client_ended,
             Told::Nothing | Told::Head { .. } => self.upload.is_some(),
         };
-        is_open && self.relay.room() > 0
+        is_open && self.relay.capacity() > 0
     }
 
     /// Bytes of the answer that are to come, if that is known.
@@ -110,7 +113,7 @@ impl<H: Parts> Relaying<H> {
             && !input.is_empty()
         {
             self.has_begun = true;
-            let count = self.relay.room().min(input.len());
+            let count = self.relay.capacity().min(input.len());
             if count == 0 {
                 break;
             }
@@ -162,15 +165,17 @@ impl<H: Parts> Relaying<H> {
             if let Err(error) = self.upload(input) {
                 return Far::Unread(error);
             }
-            let room = self.relay.room();
+            let before = self.relay.capacity();
             match self.relay.advance(cx.now_ms) {
-                Next::Answer if is_blocked => return Far::Waits,
-                Next::Answer => return Far::Answers,
-                Next::Interim(status) => self.interim(status, &head.view(), cx),
+                RelayNext::Answer if is_blocked => return Far::Waits,
+                RelayNext::Answer => return Far::Answers,
+                RelayNext::Interim(status) => self.interim(status, &head.view(), cx),
                 // some of it was taken, and there is more
-                Next::Wait
-                    if self.upload.is_some() && !input.is_empty() && self.relay.room() > room => {}
-                Next::Wait => return Far::Waits,
+                RelayNext::Wait
+                    if self.upload.is_some()
+                        && !input.is_empty()
+                        && self.relay.capacity() > before => {}
+                RelayNext::Wait => return Far::Waits,
             }
         }
     }
@@ -184,11 +189,11 @@ impl<H: Parts> Relaying<H> {
                 return Far::Waits;
             }
             let read = |out: &mut Vec<u8>, most| self.relay.read(out, most, cx.now_ms);
-            match encoder.write_with(&mut cx.out.bytes, most, read).unwrap_or(Given::End) {
-                Given::Bytes(count) => self.body_bytes += count as u64,
-                Given::Nothing => return Far::Waits,
-                Given::Broken => return Far::Breaks,
-                Given::End => {
+            match encoder.write_with(&mut cx.out.bytes, most, read).unwrap_or(RelayRead::End) {
+                RelayRead::Bytes(count) => self.body_bytes += count as u64,
+                RelayRead::Nothing => return Far::Waits,
+                RelayRead::Broken => return Far::Breaks,
+                RelayRead::End => {
                     let is_whole = encoder.finish(self.relay.trailers(), &mut cx.out.bytes).is_ok();
                     return if is_whole { Far::Over } else { Far::Breaks };
                 }
@@ -208,7 +213,7 @@ impl<H: Parts> Relaying<H> {
             return Far::Waits;
         };
         loop {
-            let count = self.relay.room().min(input.len());
+            let count = self.relay.capacity().min(input.len());
             self.relay.give(&input.bytes()[..count]);
             input.consume(count);
             if input_ended && input.is_empty() && !std::mem::replace(client_ended, true) {
@@ -222,11 +227,11 @@ impl<H: Parts> Relaying<H> {
         while !is_blocked && cx.out.bytes.len() < OUT_BYTES {
             let most = OUT_BYTES - cx.out.bytes.len();
             match self.relay.read(&mut cx.out.bytes, most, cx.now_ms) {
-                Given::Bytes(count) => self.body_bytes += count as u64,
-                Given::Nothing => break,
-                Given::Broken => return Far::Breaks,
-                Given::End if *server_ended || !cx.out.is_empty() => break,
-                Given::End => {
+                RelayRead::Bytes(count) => self.body_bytes += count as u64,
+                RelayRead::Nothing => break,
+                RelayRead::Broken => return Far::Breaks,
+                RelayRead::End if *server_ended || !cx.out.is_empty() => break,
+                RelayRead::End => {
                     *server_ended = true;
                     return Far::Ends;
                 }
@@ -240,7 +245,7 @@ impl<H: Parts> Relaying<H> {
 impl<H: Handler> Http1<H> {
     /// Whether another server answers the request that is under way.
     #[inline]
-    pub(super) fn relaying(&self) -> Option<&Relaying<H>> {
+    pub(super) fn relaying(&self) -> Option<&Http1Relaying<H>> {
         match &self.state {
             RequestState::Kept(kept) => match &kept.stage {
                 Stage::Relay(relaying) => Some(relaying),
@@ -267,7 +272,7 @@ impl<H: Handler> Http1<H> {
         if was_held && !is_blocked {
             relaying.relay.resume(cx.now_ms);
         }
-        if let Some(Event::Socket(of)) = cx.event.take()
+        if let Some(RequestEvent::Socket(of)) = cx.event.take()
             && of == id
         {
             relaying.relay.ready();
@@ -423,7 +428,7 @@ impl<H: Handler> Http1<H> {
 
     /// The body of the request cannot be read.
     fn refuse_upload<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, error: BodyError) {
-        if self.relaying().is_some_and(Relaying::is_answered) {
+        if self.relaying().is_some_and(Http1Relaying::is_answered) {
             return self.break_relay(cx);
         }
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
@@ -462,15 +467,15 @@ impl<H: Handler> Http1<H> {
         }
         relaying.relay.expire();
         match relaying.relay.advance(cx.now_ms) {
-            Next::Answer => self.answer_relayed(cx, input),
+            RelayNext::Answer => self.answer_relayed(cx, input),
             // it goes on elsewhere
-            Next::Wait | Next::Interim(_) => {}
+            RelayNext::Wait | RelayNext::Interim(_) => {}
         }
         None
     }
 }
 
-impl<H: Parts> Relaying<H> {
+impl<H: HandlerTypes> Http1Relaying<H> {
     /// Of what was passed on of the answer, the last `count` bytes were not sent.
     pub(super) fn not_sent(&mut self, count: u64) {
         self.body_bytes = self.body_bytes.saturating_sub(count);

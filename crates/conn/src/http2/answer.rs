@@ -3,19 +3,19 @@
 use super::send::Sending;
 use super::{DoneOf, Http2, Leaving, Live, MOST_ATTEMPTS, Phase, Stage};
 use crate::handler::{
-    Answered, Handler, Job, Outcome, Parts, Piece, Refusal, Relay, Settled, Stages,
+    Answered, Handler, HandlerTypes, Job, Piece, ProcessOutcome, Refusal, Relay, Settled, Stages,
 };
 use crate::reply::Reply;
-use crate::request::{Exchange, Grant, Request, RequestId};
+use crate::request::{Grant, KeptRequest, Request, RequestId};
 use crate::step::Context;
 use forebay_http2::frame::HEADER_BYTES;
-use forebay_http2::{ErrorCode, Part};
+use forebay_http2::{ErrorCode, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// How an attempt to answer ended.
-enum Answer<H: Parts> {
+enum Answer<H: HandlerTypes> {
     /// The answer stands in [`Out`](crate::Out), and its frames have no headers.
-    Written(Page),
+    Written(AnswerSpan),
     Job(H::Job),
     /// This is to be done first; then it is processed anew.
     Again(H::Job),
@@ -25,7 +25,7 @@ enum Answer<H: Parts> {
 
 /// An answer without its frames' headers: where it stands in [`Out`](crate::Out).
 #[derive(Clone, Copy)]
-pub(super) struct Page {
+pub(super) struct AnswerSpan {
     start: usize,
     /// Where its head ends.
     pub(super) head_end: usize,
@@ -34,15 +34,15 @@ pub(super) struct Page {
     body_bytes: u64,
 }
 
-impl Page {
-    pub(super) fn of<B>(start: usize, reply: &Reply<'_, B>) -> Page {
+impl AnswerSpan {
+    pub(super) fn of<B>(start: usize, reply: &Reply<'_, B>) -> AnswerSpan {
         let (status, body_bytes) = (reply.status(), reply.body_bytes());
-        Page { start, head_end: reply.head_end, status, body_bytes }
+        AnswerSpan { start, head_end: reply.head_end, status, body_bytes }
     }
 }
 
 /// A request that is being answered.
-pub(super) struct Asked<'r, T> {
+pub(super) struct RequestUnderWay<'r, T> {
     stream: u32,
     /// More of its body may come.
     is_open: bool,
@@ -54,16 +54,16 @@ pub(super) struct Asked<'r, T> {
     is_settled: bool,
 }
 
-impl<'r, T> Asked<'r, T> {
+impl<'r, T> RequestUnderWay<'r, T> {
     pub(super) fn new(
         stream: u32,
         is_open: bool,
         request: &'r Request<'r>,
         stages: Stages,
         grant: Grant<T>,
-    ) -> Asked<'r, T> {
+    ) -> RequestUnderWay<'r, T> {
         let (request, grant) = (Some(request), Some(grant));
-        Asked { stream, is_open, request, stages, grant, is_settled: false }
+        RequestUnderWay { stream, is_open, request, stages, grant, is_settled: false }
     }
 }
 
@@ -72,7 +72,7 @@ impl<H: Handler> Http2<H> {
     pub(super) fn answer<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
-        mut asked: Asked<'_, H::Ticket>,
+        mut asked: RequestUnderWay<'_, H::Ticket>,
     ) {
         let (Some(request), Some(grant)) = (asked.request, &mut asked.grant) else { return };
         let mut relayed = None;
@@ -89,14 +89,16 @@ impl<H: Handler> Http2<H> {
                 Stage::Ready
             }
         };
-        let Asked { stream, is_open, stages, grant: Some(grant), .. } = asked else { return };
+        let RequestUnderWay { stream, is_open, stages, grant: Some(grant), .. } = asked else {
+            return;
+        };
         let is_left = |relay: &mut Option<Box<H::Relay>>| {
             relay.as_mut().is_some_and(|relay| relay.acknowledge())
         };
         if cx.handler.acknowledges(request.head) && !is_left(&mut relayed) {
             self.acknowledge(cx, stream);
         }
-        let mut kept = Exchange::keep(RequestId(stream), request, b"", grant, stages, stage);
+        let mut kept = KeptRequest::keep(RequestId(stream), request, b"", grant, stages, stage);
         kept.withdrawn = u8::from(matches!(kept.stage, Stage::Again(_)));
         let phase = Phase::Asked(Box::new(kept));
         self.live.insert(stream, Live { is_open, phase, upload: None });
@@ -138,7 +140,7 @@ impl<H: Handler> Http2<H> {
         &mut self,
         cx: &mut Context<'_, H, S>,
         stream: u32,
-        page: Page,
+        page: AnswerSpan,
         is_settled: bool,
     ) {
         let Some(Live { is_open, phase: Phase::Asked(mut kept), upload }) =
@@ -152,8 +154,8 @@ impl<H: Handler> Http2<H> {
         kept.with(cx.peer, cx.path, |request, grant, _| {
             let ticket = std::mem::take(&mut grant.ticket);
             let grant = Grant { ticket, ..*grant };
-            let asked = Asked::new(stream, is_open, request, stages, grant);
-            self.respond(cx, Asked { is_settled, ..asked }, page, None);
+            let asked = RequestUnderWay::new(stream, is_open, request, stages, grant);
+            self.respond(cx, RequestUnderWay { is_settled, ..asked }, page, None);
         });
     }
 
@@ -161,8 +163,8 @@ impl<H: Handler> Http2<H> {
     pub(super) fn respond_own<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
-        asked: Asked<'_, H::Ticket>,
-        page: Page,
+        asked: RequestUnderWay<'_, H::Ticket>,
+        page: AnswerSpan,
         relay: &H::Relay,
     ) {
         self.respond(cx, asked, page, Some(relay));
@@ -173,11 +175,11 @@ impl<H: Handler> Http2<H> {
     fn respond<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
-        asked: Asked<'_, H::Ticket>,
-        page: Page,
+        asked: RequestUnderWay<'_, H::Ticket>,
+        page: AnswerSpan,
         relay: Option<&H::Relay>,
     ) {
-        let Asked { stream, is_open, request, stages, grant, is_settled } = asked;
+        let RequestUnderWay { stream, is_open, request, stages, grant, is_settled } = asked;
         self.served += 1;
         cx.budget = cx.budget.saturating_sub(1);
         cx.metrics.add(Counter::of_status(page.status), 1);
@@ -192,7 +194,7 @@ impl<H: Handler> Http2<H> {
         let ticket = grant.map(|grant| grant.ticket).filter(|_| !is_settled);
 
         let mut body = cx.out.body.take();
-        let part = if page.body_bytes == 0 { Part::Last } else { Part::Head };
+        let part = if page.body_bytes == 0 { MessagePart::Last } else { MessagePart::Head };
         let out = &mut cx.out.bytes;
         let place = page.start..page.head_end;
         let Some(head_end) = self.machine.head_at(out, stream, part, place) else {
@@ -202,7 +204,7 @@ impl<H: Handler> Http2<H> {
         };
         let body_start = head_end + HEADER_BYTES;
         let copied = out.len().saturating_sub(body_start);
-        let is_short = body.is_none() && self.machine.room(stream) as usize >= copied;
+        let is_short = body.is_none() && self.machine.send_capacity(stream) as usize >= copied;
         if page.body_bytes == 0 {
             out.truncate(head_end);
         } else if is_short && let Some(header) = self.machine.data(stream, copied as u32, true) {
@@ -239,7 +241,7 @@ impl<H: Handler> Http2<H> {
     pub(super) fn turn_away<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
-        asked: Asked<'_, H::Ticket>,
+        asked: RequestUnderWay<'_, H::Ticket>,
         refusal: Refusal,
     ) {
         let request = asked.request;
@@ -301,7 +303,7 @@ impl<H: Handler> Http2<H> {
         stream: u32,
         status: u16,
         reason: &'static str,
-    ) -> Option<Page> {
+    ) -> Option<AnswerSpan> {
         let kept = self.live.get_mut(stream).and_then(Live::kept)?;
         Some(kept.with(cx.peer, cx.path, |request, _, _| {
             write(cx, Some(request), |handler, reply| handler.refuse(status, reason, reply))
@@ -320,8 +322,14 @@ impl<H: Handler> Http2<H> {
         let page = write(cx, None, |handler, reply| handler.refuse(status, reason, reply));
         let complete_ns = cx.handler.tick();
         let stages = Stages { begun_ns: complete_ns, complete_ns };
-        let asked =
-            Asked { stream, is_open, request: None, stages, grant: None, is_settled: false };
+        let asked = RequestUnderWay {
+            stream,
+            is_open,
+            request: None,
+            stages,
+            grant: None,
+            is_settled: false,
+        };
         self.respond(cx, asked, page, None);
     }
 }
@@ -330,8 +338,8 @@ impl<H: Handler> Http2<H> {
 pub(super) fn write<H: Handler, S>(
     cx: &mut Context<'_, H, S>,
     request: Option<&Request<'_>>,
-    answer: impl FnOnce(&mut H, &mut Reply<'_, <H as Parts>::Body>),
-) -> Page {
+    answer: impl FnOnce(&mut H, &mut Reply<'_, <H as HandlerTypes>::Body>),
+) -> AnswerSpan {
     let start = cx.out.bytes.len();
     let mut reply = Reply::new(cx.out, cx.date, true);
     reply.is_http2 = true;
@@ -339,7 +347,7 @@ pub(super) fn write<H: Handler, S>(
         reply.answers(request.head);
     }
     answer(cx.handler, &mut reply);
-    Page::of(start, &reply)
+    AnswerSpan::of(start, &reply)
 }
 
 /// The handler's answer to an admitted request, to which `attempts` answers were thrown away before. One
@@ -359,13 +367,13 @@ fn process<H: Handler, S: Stopwatch>(
         reply.is_http2 = true;
         reply.answers(request.head);
         match cx.handler.process(request, ticket, done.take(), &mut reply) {
-            Outcome::Replied => {}
-            Outcome::Job(job) => return Answer::Job(job),
-            Outcome::HandOver => return Answer::HandOver,
-            Outcome::Relay(relay) => return Answer::Relay(relay),
+            ProcessOutcome::Replied => {}
+            ProcessOutcome::Job(job) => return Answer::Job(job),
+            ProcessOutcome::HandOver => return Answer::HandOver,
+            ProcessOutcome::Relay(relay) => return Answer::Relay(relay),
         }
         cx.watch.lap(Activity::Process);
-        let page = Page::of(start, &reply);
+        let page = AnswerSpan::of(start, &reply);
         let body = cx.out.body.as_ref();
         let file = body.filter(|body| matches!(cx.handler.piece(body), Some(Piece::File { .. })));
         let Some(body) = file.filter(|_| attempt <= MOST_ATTEMPTS) else {

@@ -1,28 +1,28 @@
 //! Heads between the two versions: decoded fields as a [`Head`], and a head in text as a field block.
 
-use forebay_http::head::{Decoded, Error, FieldSpan, Head, Limits};
-use forebay_http2::hpack::{Known, encode};
-use forebay_http2::{Field, Fields};
+use forebay_http::head::{DecodedHead, FieldSpan, Head, HeadError, HeadLimits};
+use forebay_http2::hpack::{KnownName, encode};
+use forebay_http2::{DecodedFields, Field};
 use std::ops::Range;
 
-/// Room for one head. A loop, thread or fiber owns one and lends it to every connection.
+/// The memory for one head. A loop, thread or fiber owns one and lends it to every connection.
 #[derive(Debug, Default)]
 pub struct HeadBuffer {
     /// Made when the first head comes; gone while it is judged.
     pub(super) head: Option<Box<HeadParts>>,
 }
 
-/// Room for one head.
+/// The memory for one head.
 #[derive(Debug, Default)]
 pub(super) struct HeadParts {
-    pub(super) fields: Fields,
+    pub(super) fields: DecodedFields,
     /// Where they stand.
     spans: Vec<FieldSpan>,
 }
 
 impl HeadParts {
     /// The head that was received last. `ends` if it has no body.
-    pub(super) fn head(&mut self, ends: bool, limits: &Limits) -> Result<Head<'_>, Error> {
+    pub(super) fn head(&mut self, ends: bool, limits: &HeadLimits) -> Result<Head<'_>, HeadError> {
         let span = |field: &Field| {
             let (name, value) = (field.name, field.value);
             FieldSpan::new(name.start..name.end, value.start..value.end)
@@ -30,7 +30,7 @@ impl HeadParts {
         self.spans.clear();
         self.spans.extend(self.fields.list().iter().map(span));
         let fields = &self.fields;
-        let parts = Decoded {
+        let parts = DecodedHead {
             method: std::str::from_utf8(fields.method()).unwrap_or_default(),
             protocol: fields.protocol(),
             target: fields.path(),
@@ -67,13 +67,13 @@ pub(crate) fn encode_head(block: &mut Vec<u8>, status: u16, text: &[u8]) {
 
 /// Writes fields in text, but for those that are about the connection (RFC 9113 §8.2.2).
 pub(crate) fn encode_lines(block: &mut Vec<u8>, text: &[u8]) {
-    let mut room = [0; 64];
+    let mut buffer = [0; 64];
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let line = line.trim_ascii_end();
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii_start());
         let long;
-        let lower = match room.get_mut(..name.len()) {
+        let lower = match buffer.get_mut(..name.len()) {
             Some(lower) => {
                 lower.copy_from_slice(name);
                 lower.make_ascii_lowercase();
@@ -84,7 +84,7 @@ pub(crate) fn encode_lines(block: &mut Vec<u8>, text: &[u8]) {
                 &long
             }
         };
-        let known = Known::of(lower);
+        let known = KnownName::of(lower);
         if known.is_of_connection() {
             continue;
         }
@@ -138,9 +138,9 @@ mod tests {
         encode_head(&mut block, 200, text);
         let mut expected = Vec::new();
         encode::status(&mut expected, 200);
-        encode::plain(&mut expected, Known::of(b"content-length"), b"5");
+        encode::plain(&mut expected, KnownName::of(b"content-length"), b"5");
         encode::field(&mut expected, b"x-own", b"a b");
-        encode::plain(&mut expected, Known::of(b"date"), b"now");
+        encode::plain(&mut expected, KnownName::of(b"date"), b"now");
         assert_eq!(block, expected);
     }
 }

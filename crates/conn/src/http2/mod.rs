@@ -13,17 +13,17 @@ mod send;
 pub use head::{HeadBuffer, bake};
 pub(crate) use head::{encode_head, encode_lines};
 
-use crate::handler::{GivenUp, Handler, Job, Parts, Rank, Relay, Settled};
+use crate::handler::{GivenUp, Handler, HandlerTypes, Job, Rank, Relay, Settled};
 use crate::input::Input;
 use crate::peer::Peer;
 use crate::protocol::{Awaited, Protocol, SocketId, Wants};
-use crate::request::{Exchange, RequestId};
-use crate::step::{Await, Closing, Context, Event, Limits, Step};
+use crate::request::{KeptRequest, RequestId};
+use crate::step::{Await, Closing, ConnectionLimits, Context, RequestEvent, Step};
 use forebay_http::path::NormalPath;
 use forebay_http2::error::Fault;
 use forebay_http2::{ById, Connection, ErrorCode, FieldLimits};
 use forebay_metrics::Stopwatch;
-use relay::{Relaying, Upload};
+use relay::{Http2Relaying, Http2Upload};
 use send::Sending;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -55,7 +55,7 @@ pub(crate) fn is_preface(bytes: &[u8]) -> bool {
 }
 
 /// What a job of this handler brings.
-type DoneOf<H> = <<H as Parts>::Job as Job>::Done;
+type DoneOf<H> = <<H as HandlerTypes>::Job as Job>::Done;
 
 /// One connection as a state machine. The number of a request is that of its stream.
 pub struct Http2<H: Handler> {
@@ -67,10 +67,10 @@ pub struct Http2<H: Handler> {
     asking: VecDeque<u32>,
     /// Answers in [`Out`](crate::Out) to their last byte.
     leaving: Vec<Leaving<H>>,
-    /// The order of the last request, and whose it was.
+    /// The rank of the last request, and its client.
     rank: Rank,
     client: Option<IpAddr>,
-    standing: H::Standing,
+    record: H::Record,
     served: u32,
     /// Bytes of bodies that were written since [`Protocol::taken`] asked.
     body_bytes: u64,
@@ -92,11 +92,11 @@ struct Live<H: Handler> {
     is_open: bool,
     phase: Phase<H>,
     /// Its body, if that is to be passed on and is not yet.
-    upload: Option<Box<Upload>>,
+    upload: Option<Box<Http2Upload>>,
 }
 
 /// A request that is kept.
-type Kept<H> = Box<Exchange<<H as Parts>::Ticket, Stage<<H as Parts>::Job>>>;
+type Kept<H> = Box<KeptRequest<<H as HandlerTypes>::Ticket, Stage<<H as HandlerTypes>::Job>>>;
 
 enum Phase<H: Handler> {
     /// It is not answered.
@@ -104,12 +104,12 @@ enum Phase<H: Handler> {
     /// Its answer is not written to its end.
     Answered(Box<Sending<H>>),
     /// Another server answers it.
-    Relaying(Box<Relaying<H>>),
+    Relaying(Box<Http2Relaying<H>>),
 }
 
 /// What a request that is not answered waits for.
 enum Stage<J> {
-    /// For this job, which is to be started, or which is running if it is gone: then it is known who
+    /// For this job, which is to be started, or which is running if it is gone: then it is known what
     /// answers.
     Deciding(Option<J>),
     /// For its body, of which so many bytes were discarded.
@@ -129,7 +129,7 @@ enum Stage<J> {
 }
 
 /// What is left of an answer that is written.
-struct Leaving<H: Parts> {
+struct Leaving<H: HandlerTypes> {
     line: Option<H::Line>,
     ticket: Option<H::Ticket>,
     body_bytes: u64,
@@ -175,7 +175,7 @@ impl<H: Handler> Live<H> {
     }
 
     /// The body of its request, if that is to be passed on and is not yet.
-    fn upload(&mut self) -> Option<&mut Upload> {
+    fn upload(&mut self) -> Option<&mut Http2Upload> {
         match &mut self.phase {
             Phase::Relaying(relaying) => relaying.upload.as_deref_mut(),
             Phase::Asked(_) => self.upload.as_deref_mut(),
@@ -193,13 +193,13 @@ impl<H: Handler> Live<H> {
 
 impl<H: Handler> Http2<H> {
     /// A connection of which nothing was received.
-    pub fn new(limits: &Limits, rank: Rank) -> Http2<H> {
+    pub fn new(limits: &ConnectionLimits, rank: Rank) -> Http2<H> {
         let fields = FieldLimits { bytes: limits.head.head_bytes, fields: limits.head.head_lines };
-        let limits = forebay_http2::Limits {
+        let limits = forebay_http2::Http2Limits {
             fields,
             streams: limits.streams,
             extended_connect: limits.tunnels,
-            ..forebay_http2::Limits::default()
+            ..forebay_http2::Http2Limits::default()
         };
         Http2 {
             machine: Connection::server(limits),
@@ -209,7 +209,7 @@ impl<H: Handler> Http2<H> {
             leaving: Vec::new(),
             rank,
             client: None,
-            standing: H::Standing::default(),
+            record: H::Record::default(),
             served: 0,
             body_bytes: 0,
             relays: 0,
@@ -279,13 +279,17 @@ impl<H: Handler> Http2<H> {
     }
 
     /// Something has happened to a request, if that is still there.
-    fn happened<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, event: Event<DoneOf<H>>) {
-        let (Event::Done(RequestId(stream), _)
-        | Event::Failed(RequestId(stream))
-        | Event::Called(RequestId(stream))
-        | Event::Due(RequestId(stream))
-        | Event::Socket(RequestId(stream))) = event;
-        if let Event::Socket(_) = event {
+    fn happened<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        event: RequestEvent<DoneOf<H>>,
+    ) {
+        let (RequestEvent::Done(RequestId(stream), _)
+        | RequestEvent::Failed(RequestId(stream))
+        | RequestEvent::Called(RequestId(stream))
+        | RequestEvent::Due(RequestId(stream))
+        | RequestEvent::Socket(RequestId(stream))) = event;
+        if let RequestEvent::Socket(_) = event {
             return self.socket_ready(cx, stream);
         }
         let Some(live) = self.live.get_mut(stream) else { return };
@@ -294,7 +298,7 @@ impl<H: Handler> Http2<H> {
             Phase::Asked(kept) => kept,
             Phase::Answered(sending) => {
                 return match event {
-                    Event::Done(..) => {
+                    RequestEvent::Done(..) => {
                         sending.is_warming = false;
                         self.machine.offer(stream);
                     }
@@ -303,16 +307,19 @@ impl<H: Handler> Http2<H> {
             }
         };
         match (event, &kept.stage) {
-            (Event::Done(_, done), Stage::Deciding(None)) => self.decide(cx, stream, done),
-            (Event::Done(_, done), Stage::Job(None)) => self.answer_kept(cx, stream, Some(done)),
-            (Event::Done(..), Stage::Again(None)) | (Event::Called(_), Stage::Ready) => {
+            (RequestEvent::Done(_, done), Stage::Deciding(None)) => self.decide(cx, stream, done),
+            (RequestEvent::Done(_, done), Stage::Job(None)) => {
+                self.answer_kept(cx, stream, Some(done))
+            }
+            (RequestEvent::Done(..), Stage::Again(None))
+            | (RequestEvent::Called(_), Stage::Ready) => {
                 self.answer_kept(cx, stream, None);
             }
-            (Event::Due(_), Stage::Early(_)) => {
+            (RequestEvent::Due(_), Stage::Early(_)) => {
                 kept.stage = Stage::Whole;
                 self.asking.push_back(stream);
             }
-            (Event::Failed(_), _) => {
+            (RequestEvent::Failed(_), _) => {
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
             }
             _ => {}
@@ -361,7 +368,7 @@ fn give_up<H: Handler>(handler: &mut H, peer: &Peer, live: Live<H>) {
         Phase::Asked(kept) => (Some(kept), None),
         Phase::Relaying(mut relaying) => {
             let is_told = Http2::abandon_relay(handler, &mut relaying);
-            let Relaying { kept, relay, .. } = *relaying;
+            let Http2Relaying { kept, relay, .. } = *relaying;
             ((!is_told).then_some(kept), Some(relay))
         }
         Phase::Answered(sending) => {
@@ -604,7 +611,7 @@ impl<H: Handler> Protocol<H> for Http2<H> {
         self.relays > 0
     }
 
-    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
+    fn rank_and_client(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
         match self.live.get(id.0).map(|live| &live.phase) {
             Some(Phase::Asked(kept)) => (kept.grant.rank, kept.grant.client),
             Some(Phase::Answered(sending)) => (sending.rank, sending.client),

@@ -1,14 +1,14 @@
 //! Receive and verdict: what has come, whose request it is, and whether it is served.
 
-use super::answer::Asked;
+use super::answer::RequestUnderWay;
 use super::relay::Trailing;
-use super::{DoneOf, Http2, Live, MOST_RESETS, Phase, Stage, Upload};
-use crate::handler::{Admitted, Decision, Handler, Settled, Stages, Verdict};
+use super::{DoneOf, Http2, Http2Upload, Live, MOST_RESETS, Phase, Stage};
+use crate::handler::{Admitted, BodyDecision, Handler, Settled, Stages, Verdict};
 use crate::input::Input;
-use crate::request::{Exchange, Grant, Request, RequestId};
+use crate::request::{Grant, KeptRequest, Request, RequestId};
 use crate::step::{Closing, Context, Step};
 use forebay_http2::hpack::encode;
-use forebay_http2::{ErrorCode, Event, Part};
+use forebay_http2::{ErrorCode, Http2Event, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// What has come, without the bytes.
@@ -55,26 +55,26 @@ impl<H: Handler> Http2<H> {
         if cx.budget == 0 {
             return Some(Step::Yield);
         }
-        let fields = &mut cx.room.head.get_or_insert_default().fields;
+        let fields = &mut cx.head_buffer.head.get_or_insert_default().fields;
         let received = self.machine.receive(input.bytes(), fields, cx.now_ms);
         let used = received.used;
         let came = match received.event {
-            Some(Event::Request { stream, ends }) => Came::Request { stream, ends },
-            Some(Event::TooLarge { stream, ends }) => Came::TooLarge { stream, ends },
-            Some(Event::Data { stream, bytes, ends }) => {
+            Some(Http2Event::Request { stream, ends }) => Came::Request { stream, ends },
+            Some(Http2Event::TooLarge { stream, ends }) => Came::TooLarge { stream, ends },
+            Some(Http2Event::Data { stream, bytes, ends }) => {
                 match self.receive_upload(stream, bytes, ends) {
                     Some(fits) => Came::Upload(stream, fits),
                     // the bytes are discarded
                     None => Came::Body(stream, bytes.len(), ends),
                 }
             }
-            Some(Event::Trailers { stream }) => match self.receive_trailers(stream, fields) {
+            Some(Http2Event::Trailers { stream }) => match self.receive_trailers(stream, fields) {
                 Trailing::PassedOn => Came::Upload(stream, true),
                 Trailing::Dropped => Came::Body(stream, 0, true),
                 Trailing::Misplaced => Came::Misused(stream),
             },
-            Some(Event::Reset { stream, .. }) => Came::Reset(stream),
-            Some(Event::Failed(_)) => Came::Failed,
+            Some(Http2Event::Reset { stream, .. }) => Came::Reset(stream),
+            Some(Http2Event::Failed(_)) => Came::Failed,
             Some(_) => Came::Nothing,
             None => Came::Part,
         };
@@ -130,17 +130,17 @@ impl<H: Handler> Http2<H> {
 
     /// A whole head is there: it is judged, and answered if it need not wait.
     fn judge<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, ends: bool) {
-        let Some(mut room) = cx.room.head.take() else { return };
+        let Some(mut head_buffer) = cx.head_buffer.head.take() else { return };
         let path = cx.path;
         path.forget();
-        match room.head(ends, &cx.limits.head) {
+        match head_buffer.head(ends, &cx.limits.head) {
             Ok(head) => {
                 let request = Request::new(&head, cx.peer, path);
                 self.judge_request(cx, stream, ends, &request);
             }
             Err(error) => self.refuse_unread(cx, stream, !ends, error.status(), error.reason()),
         }
-        cx.room.head = Some(room);
+        cx.head_buffer.head = Some(head_buffer);
     }
 
     fn judge_request<S: Stopwatch>(
@@ -152,12 +152,12 @@ impl<H: Handler> Http2<H> {
     ) {
         let complete_ns = cx.handler.tick();
         let stages = Stages { begun_ns: complete_ns, complete_ns };
-        let verdict = cx.handler.verdict(request, &mut self.standing);
+        let verdict = cx.handler.verdict(request, &mut self.record);
         let Admitted { rank, client, wait_ms, is_last, mut ticket } = match verdict {
             Verdict::Admit(admitted) => admitted,
             Verdict::Refuse(refusal, ticket) => {
                 let grant = Grant { rank: self.rank, client: None, wait_ms: 0, ticket };
-                let asked = Asked::new(stream, !ends, request, stages, grant);
+                let asked = RequestUnderWay::new(stream, !ends, request, stages, grant);
                 return self.turn_away(cx, asked, refusal);
             }
             Verdict::Reset => return self.reset_by_policy(stream),
@@ -174,7 +174,7 @@ impl<H: Handler> Http2<H> {
         }
         let keep = |conn: &mut Self, ticket, stage| {
             let grant = Grant { rank, client, wait_ms, ticket };
-            let kept = Exchange::keep(RequestId(stream), request, b"", grant, stages, stage);
+            let kept = KeptRequest::keep(RequestId(stream), request, b"", grant, stages, stage);
             let phase = Phase::Asked(Box::new(kept));
             conn.live.insert(stream, Live { is_open: !ends, phase, upload: None });
             conn.asking.push_back(stream);
@@ -186,13 +186,13 @@ impl<H: Handler> Http2<H> {
         }
         if !ends {
             return match cx.handler.decide(request, &mut ticket, None) {
-                Decision::Job(job) => {
+                BodyDecision::Job(job) => {
                     keep(self, ticket, Stage::Deciding(Some(job)));
                     // until it is known whether it is wanted
                     self.expect_upload(stream, u64::MAX);
                 }
-                Decision::HandOver => self.hand_back(cx, stream, ticket),
-                Decision::Stream(most) => {
+                BodyDecision::HandOver => self.hand_back(cx, stream, ticket),
+                BodyDecision::Stream(most) => {
                     let stage = match wait_ms {
                         _ if acknowledges && !request.head.expects_continue => Stage::Begin,
                         0 => Stage::Whole,
@@ -201,7 +201,7 @@ impl<H: Handler> Http2<H> {
                     keep(self, ticket, stage);
                     self.expect_upload(stream, most);
                 }
-                Decision::Here => {
+                BodyDecision::Here => {
                     keep(self, ticket, Stage::Body(0));
                     self.ask_for_body(cx, stream, request.head.expects_continue);
                 }
@@ -215,7 +215,7 @@ impl<H: Handler> Http2<H> {
         }
         let enqueued = cx.handler.enqueue(&mut ticket);
         let grant = Grant { rank, client, wait_ms, ticket };
-        let asked = Asked::new(stream, false, request, stages, grant);
+        let asked = RequestUnderWay::new(stream, false, request, stages, grant);
         match enqueued {
             Ok(()) => self.answer(cx, asked),
             Err(refusal) => self.turn_away(cx, asked, refusal),
@@ -225,7 +225,7 @@ impl<H: Handler> Http2<H> {
     /// The stage before is told that the request is here.
     #[cold]
     pub(super) fn acknowledge<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
-        self.machine.head(&mut cx.out.bytes, stream, Part::Informational, |block| {
+        self.machine.head(&mut cx.out.bytes, stream, MessagePart::Informational, |block| {
             encode::status(block, 102);
         });
         cx.metrics.add(Counter::Status1xx, 1);
@@ -247,7 +247,7 @@ impl<H: Handler> Http2<H> {
     /// The body is wanted: a client that waits for that is told so.
     fn ask_for_body<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, expects: bool) {
         if expects {
-            self.machine.head(&mut cx.out.bytes, stream, Part::Informational, |block| {
+            self.machine.head(&mut cx.out.bytes, stream, MessagePart::Informational, |block| {
                 encode::status(block, 100);
             });
             cx.metrics.add(Counter::Status1xx, 1);
@@ -270,11 +270,11 @@ impl<H: Handler> Http2<H> {
             (decision, request.head.expects_continue)
         });
         match decision {
-            Decision::Job(job) => {
+            BodyDecision::Job(job) => {
                 kept.stage = Stage::Deciding(Some(job));
                 self.asking.push_back(stream);
             }
-            Decision::Stream(most) => {
+            BodyDecision::Stream(most) => {
                 kept.stage = match kept.grant.wait_ms {
                     0 => Stage::Whole,
                     wait_ms => Stage::Early(wait_ms),
@@ -284,10 +284,10 @@ impl<H: Handler> Http2<H> {
                     self.refuse_upload(cx, stream);
                 }
             }
-            Decision::HandOver => {
+            BodyDecision::HandOver => {
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);
             }
-            Decision::Here => {
+            BodyDecision::Here => {
                 // what came meanwhile is discarded
                 let upload = live.upload.take();
                 let count = upload.as_ref().map_or(0, |upload| upload.bytes.len());
@@ -307,14 +307,14 @@ impl<H: Handler> Http2<H> {
     /// The body of a request is kept until it is passed on, as far as its window goes.
     fn expect_upload(&mut self, stream: u32, most: u64) {
         if let Some(live) = self.live.get_mut(stream) {
-            live.upload = Some(Box::new(Upload::new(most)));
+            live.upload = Some(Box::new(Http2Upload::new(most)));
         }
     }
 
     /// What the client says into a tunnel is kept until there is one, as far as its window goes.
     fn expect_tunnel(&mut self, stream: u32, ends: bool) {
         if let Some(live) = self.live.get_mut(stream) {
-            live.upload = Some(Box::new(Upload::of_tunnel(ends)));
+            live.upload = Some(Box::new(Http2Upload::of_tunnel(ends)));
         }
     }
 

@@ -4,22 +4,22 @@
 //! An extended CONNECT (RFC 8441) makes a tunnel of its stream: the end of one direction is END_STREAM here
 //! and FIN there, and an end in disorder is RST_STREAM here and RST there.
 
-use super::answer::{Asked, Page, write};
+use super::answer::{AnswerSpan, RequestUnderWay, write};
 use super::head::encode_head;
 use super::{Http2, Kept, Leaving, Live, Phase, Stage};
-use crate::handler::relay::{Given, Next, Relay, Relayed};
-use crate::handler::{Answered, Handler, Parts, Settled};
+use crate::handler::relay::{Relay, RelayNext, RelayRead, Relayed};
+use crate::handler::{Answered, Handler, HandlerTypes, Settled};
 use crate::reply::{Reply, has_body};
 use crate::request::Grant;
 use crate::step::{Await, Context};
 use forebay_http::head::Method;
 use forebay_http2::hpack::encode;
-use forebay_http2::{ErrorCode, Fields, Part};
+use forebay_http2::{DecodedFields, ErrorCode, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// The body of a request that is passed on.
 #[derive(Default)]
-pub(super) struct Upload {
+pub(super) struct Http2Upload {
     /// What has come of it and was not taken.
     pub(super) bytes: Vec<u8>,
     /// All of it has come.
@@ -44,15 +44,15 @@ pub(super) enum Trailing {
     Misplaced,
 }
 
-impl Upload {
+impl Http2Upload {
     /// Of at most so many bytes.
-    pub(super) fn new(most: u64) -> Upload {
-        Upload { left: most, ..Upload::default() }
+    pub(super) fn new(most: u64) -> Http2Upload {
+        Http2Upload { left: most, ..Http2Upload::default() }
     }
 
     /// What a client says into a tunnel. `ends` if that is nothing.
-    pub(super) fn of_tunnel(ends: bool) -> Upload {
-        Upload { has_ended: ends, is_for_tunnel: true, ..Upload::new(u64::MAX) }
+    pub(super) fn of_tunnel(ends: bool) -> Http2Upload {
+        Http2Upload { has_ended: ends, is_for_tunnel: true, ..Http2Upload::new(u64::MAX) }
     }
 
     /// It may have so many bytes. Says whether it has no more already.
@@ -63,7 +63,7 @@ impl Upload {
     }
 
     /// What follows it, which ends it.
-    fn end(&mut self, fields: &Fields) {
+    fn end(&mut self, fields: &DecodedFields) {
         let text = |name| std::str::from_utf8(name).unwrap_or_default();
         self.trailers =
             fields.iter().map(|(name, value)| (text(name).into(), value.into())).collect();
@@ -81,7 +81,7 @@ impl Upload {
 }
 
 /// What was written of an answer.
-pub(super) enum Passed {
+pub(super) enum RelayWritten {
     /// So many bytes of its body, and perhaps its end.
     Data { count: usize, ends: bool },
     /// What follows the body, as text.
@@ -102,12 +102,12 @@ enum Told {
 }
 
 /// An exchange with another server, and how far its client is.
-pub(super) struct Relaying<H: Parts> {
+pub(super) struct Http2Relaying<H: HandlerTypes> {
     /// The request, for its answer.
     pub(super) kept: Kept<H>,
     pub(super) relay: Box<H::Relay>,
     /// Its body; `None` when all of it was taken.
-    pub(super) upload: Option<Box<Upload>>,
+    pub(super) upload: Option<Box<Http2Upload>>,
     told: Told,
     /// The client has something to take.
     pub(super) is_held: bool,
@@ -120,7 +120,7 @@ pub(super) struct Relaying<H: Parts> {
     left: Option<u64>,
 }
 
-impl<H: Parts> Relaying<H> {
+impl<H: HandlerTypes> Http2Relaying<H> {
     /// Bytes of the answer that are to come, if that is known.
     pub(super) fn left(&self) -> u64 {
         self.left.unwrap_or(0)
@@ -134,9 +134,9 @@ impl<H: Parts> Relaying<H> {
     pub(super) fn new(
         kept: Kept<H>,
         relay: Box<H::Relay>,
-        upload: Option<Box<Upload>>,
-    ) -> Relaying<H> {
-        Relaying {
+        upload: Option<Box<Http2Upload>>,
+    ) -> Http2Relaying<H> {
+        Http2Relaying {
             kept,
             relay,
             upload,
@@ -158,7 +158,7 @@ impl<H: Parts> Relaying<H> {
     /// More of the request's body is waited for, and would be taken.
     fn wants_body(&self) -> bool {
         let is_open = self.upload.as_ref().is_some_and(|upload| !upload.has_ended);
-        is_open && self.passes_on() && self.relay.room() > 0
+        is_open && self.passes_on() && self.relay.capacity() > 0
     }
 
     /// Whether only its client keeps it from going on.
@@ -171,7 +171,7 @@ impl<H: Parts> Relaying<H> {
         let has_unsent = self.relay.socket().is_some_and(|(_, _, wants)| wants.write);
         self.told == Told::Switch { server_ended: true }
             && !has_unsent
-            && (self.upload.is_none() || self.relay.room() == 0)
+            && (self.upload.is_none() || self.relay.capacity() == 0)
     }
 
     /// What its stream is reset with where no more can be passed on. Of a tunnel that stands for an RST
@@ -201,7 +201,7 @@ impl<H: Parts> Relaying<H> {
     }
 
     fn leaving(self) -> (Leaving<H>, Box<H::Relay>, bool) {
-        let Relaying { mut kept, relay, upload, line, body_bytes, .. } = self;
+        let Http2Relaying { mut kept, relay, upload, line, body_bytes, .. } = self;
         let ticket = Some(std::mem::take(&mut kept.grant.ticket));
         (Leaving { line, ticket, body_bytes }, relay, upload.is_none())
     }
@@ -217,18 +217,18 @@ impl<H: Handler> Http2<H> {
     ) {
         let Some(Live { is_open, phase, upload }) = self.live.remove(stream) else { return };
         let Phase::Asked(kept) = phase else { return };
-        let relaying = Relaying::new(kept, relay, upload);
+        let relaying = Http2Relaying::new(kept, relay, upload);
         self.insert_relaying(stream, is_open, Box::new(relaying));
         self.pump(cx, stream);
     }
 
-    fn insert_relaying(&mut self, stream: u32, is_open: bool, relaying: Box<Relaying<H>>) {
+    fn insert_relaying(&mut self, stream: u32, is_open: bool, relaying: Box<Http2Relaying<H>>) {
         self.relays += 1;
         let phase = Phase::Relaying(relaying);
         self.live.insert(stream, Live { is_open, phase, upload: None });
     }
 
-    fn take_relaying(&mut self, stream: u32) -> Option<(bool, Box<Relaying<H>>)> {
+    fn take_relaying(&mut self, stream: u32) -> Option<(bool, Box<Http2Relaying<H>>)> {
         let live = self.live.remove(stream)?;
         match live.phase {
             Phase::Relaying(relaying) => {
@@ -242,7 +242,7 @@ impl<H: Handler> Http2<H> {
         }
     }
 
-    pub(super) fn relaying(&mut self, stream: u32) -> Option<&mut Relaying<H>> {
+    pub(super) fn relaying(&mut self, stream: u32) -> Option<&mut Http2Relaying<H>> {
         match &mut self.live.get_mut(stream)?.phase {
             Phase::Relaying(relaying) => Some(relaying),
             _ => None,
@@ -268,7 +268,7 @@ impl<H: Handler> Http2<H> {
     }
 
     /// What follows the body of a request.
-    pub(super) fn receive_trailers(&mut self, stream: u32, fields: &Fields) -> Trailing {
+    pub(super) fn receive_trailers(&mut self, stream: u32, fields: &DecodedFields) -> Trailing {
         let Some(live) = self.live.get_mut(stream) else { return Trailing::Dropped };
         match live.upload() {
             Some(upload) if upload.is_for_tunnel => return Trailing::Misplaced,
@@ -297,12 +297,12 @@ impl<H: Handler> Http2<H> {
                 return;
             };
             let passes_on = relaying.passes_on();
-            let Relaying { relay, upload, kept, .. } = &mut **relaying;
+            let Http2Relaying { relay, upload, kept, .. } = &mut **relaying;
             let has_begun = upload.as_ref().is_none_or(|body| body.has_begun);
             if let Some(body) = upload
                 && passes_on
             {
-                let count = relay.room().min(body.bytes.len());
+                let count = relay.capacity().min(body.bytes.len());
                 if count > 0 {
                     relay.give(&body.bytes[..count]);
                     body.bytes.drain(..count);
@@ -316,9 +316,9 @@ impl<H: Handler> Http2<H> {
                 }
             }
             match relay.advance(cx.now_ms) {
-                Next::Wait => {
+                RelayNext::Wait => {
                     let has_more = upload.as_ref().is_some_and(|body| !body.bytes.is_empty());
-                    if has_more && passes_on && relay.room() > 0 {
+                    if has_more && passes_on && relay.capacity() > 0 {
                         continue;
                     }
                     if relaying.is_over() {
@@ -326,16 +326,18 @@ impl<H: Handler> Http2<H> {
                     }
                     return;
                 }
-                Next::Answer => return self.answer_relayed(cx, stream),
-                Next::Interim(status) => {
+                RelayNext::Answer => return self.answer_relayed(cx, stream),
+                RelayNext::Interim(status) => {
                     let is_wanted =
                         status != 100 || (kept.head.view().expects_continue && !has_begun);
                     if is_wanted {
                         let out = &mut cx.out.bytes;
                         let text = relay.interim();
-                        self.machine.head(out, stream, Part::Informational, |block| match text {
-                            b"" => encode::status(block, status),
-                            text => encode_head(block, status, text),
+                        self.machine.head(out, stream, MessagePart::Informational, |block| {
+                            match text {
+                                b"" => encode::status(block, status),
+                                text => encode_head(block, status, text),
+                            }
                         });
                         cx.metrics.add(Counter::Status1xx, 1);
                     }
@@ -349,18 +351,23 @@ impl<H: Handler> Http2<H> {
         let Some((is_open, mut relaying)) = self.take_relaying(stream) else { return };
         self.machine.flush(&mut cx.out.bytes);
         let (stages, start) = (relaying.kept.stages, cx.out.bytes.len());
-        let Relaying { kept, relay, line, .. } = &mut *relaying;
+        let Http2Relaying { kept, relay, line, .. } = &mut *relaying;
         let (peer, path) = (cx.peer, cx.path);
         let (relayed, page, is_head) = kept.with(peer, path, |request, grant, _| {
             let mut reply = Reply::new(cx.out, cx.date, true);
             reply.is_http2 = true;
             reply.answers(request.head);
             let relayed = cx.handler.relayed(request, &mut grant.ticket, relay, &mut reply);
-            let page = Page::of(start, &reply);
+            let page = AnswerSpan::of(start, &reply);
             if let Relayed::Own = relayed {
                 let ticket = std::mem::take(&mut grant.ticket);
-                let asked =
-                    Asked::new(stream, is_open, request, stages, Grant { ticket, ..*grant });
+                let asked = RequestUnderWay::new(
+                    stream,
+                    is_open,
+                    request,
+                    stages,
+                    Grant { ticket, ..*grant },
+                );
                 self.respond_own(cx, asked, page, relay);
             } else if let Relayed::Body | Relayed::Switched = relayed {
                 let answered = Answered {
@@ -379,13 +386,13 @@ impl<H: Handler> Http2<H> {
         match relayed {
             Relayed::Own => return self.drop_upload(stream, relaying.upload.take()),
             Relayed::Job(job, passed) => {
-                let Relaying { mut kept, upload, .. } = *relaying;
+                let Http2Relaying { mut kept, upload, .. } = *relaying;
                 (kept.passed, kept.stage) = (Some(passed), Stage::Job(Some(job)));
                 self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload });
                 return self.asking.push_back(stream);
             }
             Relayed::Again(passed) => {
-                let Relaying { mut kept, upload, .. } = *relaying;
+                let Http2Relaying { mut kept, upload, .. } = *relaying;
                 (kept.passed, kept.stage) = (Some(passed), Stage::Ready);
                 self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload });
                 return self.answer_kept(cx, stream, None);
@@ -397,7 +404,7 @@ impl<H: Handler> Http2<H> {
         cx.metrics.add(Counter::of_status(page.status), 1);
         let length = relaying.relay.length().filter(|_| !is_tunnel);
         let is_short = is_head || !has_body(page.status) || length == Some(0);
-        let part = if is_short { Part::Last } else { Part::Head };
+        let part = if is_short { MessagePart::Last } else { MessagePart::Head };
         let out = &mut cx.out.bytes;
         let end = self.machine.head_at(out, stream, part, start..page.head_end);
         out.truncate(end.unwrap_or(start));
@@ -420,40 +427,40 @@ impl<H: Handler> Http2<H> {
         cx: &mut Context<'_, H, S>,
         stream: u32,
         most: usize,
-    ) -> Passed {
-        let Some(relaying) = self.relaying(stream) else { return Passed::Nothing };
+    ) -> RelayWritten {
+        let Some(relaying) = self.relaying(stream) else { return RelayWritten::Nothing };
         if std::mem::take(&mut relaying.is_held) {
             relaying.relay.resume(cx.now_ms);
         }
         let most = relaying.left.map_or(most, |left| most.min(left.try_into().unwrap_or(most)));
         match relaying.relay.read(&mut cx.out.bytes, most, cx.now_ms) {
-            Given::Bytes(count) => {
+            RelayRead::Bytes(count) => {
                 let bytes = count as u64;
                 relaying.left = relaying.left.map(|left| left.saturating_sub(bytes));
                 (relaying.body_bytes, relaying.is_held) = (relaying.body_bytes + bytes, true);
-                Passed::Data { count, ends: relaying.left == Some(0) }
+                RelayWritten::Data { count, ends: relaying.left == Some(0) }
             }
-            Given::End if relaying.left.is_none_or(|left| left == 0) => {
+            RelayRead::End if relaying.left.is_none_or(|left| left == 0) => {
                 let trailers = relaying.relay.trailers();
                 if trailers.is_empty() {
-                    return Passed::Data { count: 0, ends: true };
+                    return RelayWritten::Data { count: 0, ends: true };
                 }
                 for (name, value) in trailers {
                     for part in [name.as_bytes(), b": ", value, b"\r\n"] {
                         cx.out.bytes.extend_from_slice(part);
                     }
                 }
-                Passed::Trailers
+                RelayWritten::Trailers
             }
-            Given::End | Given::Broken => {
+            RelayRead::End | RelayRead::Broken => {
                 cx.metrics.add(Counter::BrokenUpstream, 1);
                 let code = relaying.broken();
                 self.reset(cx.handler, cx.peer, stream, code);
-                Passed::Nothing
+                RelayWritten::Nothing
             }
-            Given::Nothing => {
+            RelayRead::Nothing => {
                 self.machine.pause(stream);
-                Passed::Nothing
+                RelayWritten::Nothing
             }
         }
     }
@@ -482,7 +489,7 @@ impl<H: Handler> Http2<H> {
         handler: &mut H,
         stream: u32,
         is_open: bool,
-        mut relaying: Relaying<H>,
+        mut relaying: Http2Relaying<H>,
     ) {
         let upload = relaying.upload.take();
         let is_tunnel = matches!(relaying.told, Told::Switch { .. });
@@ -494,8 +501,8 @@ impl<H: Handler> Http2<H> {
         self.leave(stream, is_open, leaving);
     }
 
-    /// What has come of a body that nobody needs makes room for others.
-    pub(super) fn drop_upload(&mut self, stream: u32, upload: Option<Box<Upload>>) {
+    /// What has come of a body that no exchange needs any more makes room for others.
+    pub(super) fn drop_upload(&mut self, stream: u32, upload: Option<Box<Http2Upload>>) {
         if let Some(upload) = upload.filter(|upload| !upload.bytes.is_empty()) {
             self.machine.consumed(stream, upload.bytes.len());
         }
@@ -520,13 +527,14 @@ impl<H: Handler> Http2<H> {
     ) {
         let Some((is_open, mut relaying)) = self.take_relaying(stream) else { return };
         self.drop_upload(stream, relaying.upload.take());
-        let Relaying { kept, relay, .. } = &mut *relaying;
+        let Http2Relaying { kept, relay, .. } = &mut *relaying;
         let stages = kept.stages;
         kept.with(cx.peer, cx.path, |request, grant, _| {
             let page =
                 write(cx, Some(request), |handler, reply| handler.refuse(status, reason, reply));
             let ticket = std::mem::take(&mut grant.ticket);
-            let asked = Asked::new(stream, is_open, request, stages, Grant { ticket, ..*grant });
+            let asked =
+                RequestUnderWay::new(stream, is_open, request, stages, Grant { ticket, ..*grant });
             self.respond_own(cx, asked, page, relay);
         });
     }
@@ -572,7 +580,7 @@ impl<H: Handler> Http2<H> {
     }
 
     /// An exchange ends with its connection, or its stream.
-    pub(super) fn abandon_relay(handler: &mut H, relaying: &mut Relaying<H>) -> bool {
+    pub(super) fn abandon_relay(handler: &mut H, relaying: &mut Http2Relaying<H>) -> bool {
         let is_told = relaying.give_up(handler);
         if is_told {
             handler.settle(&mut relaying.kept.grant.ticket, Settled::Cut);

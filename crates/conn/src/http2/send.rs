@@ -2,13 +2,13 @@
 //! open.
 
 use super::head::encode_lines;
-use super::relay::Passed;
+use super::relay::RelayWritten;
 use super::{BATCH_BYTES, Http2, Leaving, Phase};
-use crate::handler::body::Read;
+use crate::handler::body::BodyRead;
 use crate::handler::{Handler, Piece, Rank};
 use crate::step::Context;
 use forebay_http2::frame::HEADER_BYTES;
-use forebay_http2::{ErrorCode, Part};
+use forebay_http2::{ErrorCode, MessagePart};
 use forebay_metrics::Counter;
 use std::net::IpAddr;
 
@@ -71,11 +71,11 @@ impl<H: Handler> Sending<H> {
         let start = out.len();
         out.resize(start + most, 0);
         let read = handler.read(body, &mut out[start..]);
-        out.truncate(start + if let Read::Bytes(count) = read { count } else { 0 });
+        out.truncate(start + if let BodyRead::Bytes(count) = read { count } else { 0 });
         match read {
-            Read::Bytes(count) => Written::Bytes(count),
-            Read::Cold => Written::Cold,
-            Read::Changed | Read::End => Written::Changed,
+            BodyRead::Bytes(count) => Written::Bytes(count),
+            BodyRead::Cold => Written::Cold,
+            BodyRead::Changed | BodyRead::End => Written::Changed,
         }
     }
 }
@@ -135,9 +135,9 @@ impl<H: Handler> Http2<H> {
         let start = cx.out.bytes.len();
         cx.out.bytes.extend_from_slice(&[0; HEADER_BYTES]);
         let (count, ends) = match self.write_relayed(cx, stream, most) {
-            Passed::Data { count, ends } => (count, ends),
-            Passed::Trailers => return self.trail(cx, stream, start),
-            Passed::Nothing => return cx.out.bytes.truncate(start),
+            RelayWritten::Data { count, ends } => (count, ends),
+            RelayWritten::Trailers => return self.trail(cx, stream, start),
+            RelayWritten::Nothing => return cx.out.bytes.truncate(start),
         };
         match self.machine.data(stream, count as u32, ends) {
             Some(header) => {
@@ -159,7 +159,7 @@ impl<H: Handler> Http2<H> {
         let out = &mut cx.out.bytes;
         let text = out.split_off(start + HEADER_BYTES);
         out.truncate(start);
-        self.machine.head(out, stream, Part::Last, |block| encode_lines(block, &text));
+        self.machine.head(out, stream, MessagePart::Last, |block| encode_lines(block, &text));
         self.end_relay(cx.handler, stream);
     }
 

@@ -49,13 +49,13 @@ impl Job for Work {
     }
 }
 
-impl Parts for Echo {
+impl HandlerTypes for Echo {
     type Body = NoBody;
     type Job = Work;
     type Relay = NoRelay;
     type Line = u16;
     type Ticket = Ticket;
-    type Standing = ();
+    type Record = ();
 }
 
 impl Admission for Echo {
@@ -90,14 +90,14 @@ impl Process for Echo {
         request: &Request<'_>,
         ticket: &mut Ticket,
         done: Option<&'static str>,
-    ) -> Decision<Work> {
+    ) -> BodyDecision<Work> {
         assert!(ticket.0 > 0, "decided without its ticket");
         self.trace.push("decide");
         let path = request.head.path;
         match done {
-            None if path.starts_with(b"/decide") => Decision::Job(Work),
-            _ if path.ends_with(b"away") => Decision::HandOver,
-            _ => Decision::Here,
+            None if path.starts_with(b"/decide") => BodyDecision::Job(Work),
+            _ if path.ends_with(b"away") => BodyDecision::HandOver,
+            _ => BodyDecision::Here,
         }
     }
 
@@ -107,21 +107,21 @@ impl Process for Echo {
         ticket: &mut Ticket,
         done: Option<&'static str>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<Work> {
+    ) -> ProcessOutcome<Work> {
         assert!(ticket.0 > 0, "processed without its ticket");
         self.trace.push("process");
         let path = request.head.path;
         if path.starts_with(b"/job") && done.is_none() {
-            return Outcome::Job(Work);
+            return ProcessOutcome::Job(Work);
         }
         if path.ends_with(b"away") || path == b"/late" {
-            return Outcome::HandOver;
+            return ProcessOutcome::HandOver;
         }
         reply.head(200, b"HTTP/1.1 200 OK\r\n");
         reply.copy(path);
         reply.copy(done.unwrap_or("").as_bytes());
         reply.copy(b"\n");
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, NoBody>) {
@@ -157,7 +157,7 @@ impl Hooks for Echo {}
 
 impl Handler for Echo {
     type Protocol = Http1<Echo>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 impl Echo {
@@ -191,7 +191,7 @@ struct Bench {
     out: Out<NoBody>,
     input: Input,
     path: NormalPath,
-    room: http2::HeadBuffer,
+    head_buffer: http2::HeadBuffer,
     metrics: Local,
     watch: Off,
 }
@@ -203,7 +203,7 @@ impl Bench {
             out: Out::default(),
             input: Input::with_capacity(64 * 1024),
             path: NormalPath::default(),
-            room: http2::HeadBuffer::default(),
+            head_buffer: http2::HeadBuffer::default(),
             metrics: Local::default(),
             watch: Off,
         }
@@ -212,7 +212,7 @@ impl Bench {
     fn lend<'c>(
         &'c mut self,
         handler: &'c mut Echo,
-        limits: &'c Limits,
+        limits: &'c ConnectionLimits,
         budget: u32,
     ) -> (Context<'c, Echo, Off>, &'c mut Input) {
         let cx = Context {
@@ -220,7 +220,7 @@ impl Bench {
             out: &mut self.out,
             peer: &self.peer,
             path: &self.path,
-            room: &mut self.room,
+            head_buffer: &mut self.head_buffer,
             limits,
             date: b"Sun, 06 Nov 1994 08:49:37 GMT",
             now_ms: 0,
@@ -238,7 +238,7 @@ impl Bench {
 
 /// Plays the engine, with all stages in one turn and with a turn for each: both must come to the
 /// same. Returns what was sent, with how the connection was closed, if it was.
-fn play(pieces: &[&[u8]], limits: Limits, budget: u32) -> (String, Option<Closing>) {
+fn play(pieces: &[&[u8]], limits: ConnectionLimits, budget: u32) -> (String, Option<Closing>) {
     let (mut one, mut other) = (Echo::default(), Echo::default());
     let together = turns(&mut one, pieces, limits, budget, false);
     let apart = turns(&mut other, pieces, limits, 1, true);
@@ -262,7 +262,7 @@ fn here() -> Peer {
 fn turns(
     handler: &mut Echo,
     pieces: &[&[u8]],
-    limits: Limits,
+    limits: ConnectionLimits,
     budget: u32,
     apart: bool,
 ) -> (String, End) {
@@ -277,7 +277,7 @@ fn turns_of(
     conn: &mut Http1<Echo>,
     handler: &mut Echo,
     pieces: &[&[u8]],
-    limits: Limits,
+    limits: ConnectionLimits,
     budget: u32,
     apart: bool,
 ) -> (String, End) {
@@ -297,7 +297,7 @@ fn turns_of(
                 Step::Receive => match arriving.next() {
                     Some(piece) => {
                         cx.handler.trace.push("receive");
-                        input.room()[..piece.len()].copy_from_slice(piece);
+                        input.spare()[..piece.len()].copy_from_slice(piece);
                         input.received(piece.len());
                         continue;
                     }
@@ -316,14 +316,14 @@ fn turns_of(
                 Step::Enqueue(id) => {
                     assert!(apart && !answers, "it was to be answered at once");
                     assert!(conn.is_queued());
-                    (answers, event) = (true, Some(Event::Called(id)));
+                    (answers, event) = (true, Some(RequestEvent::Called(id)));
                 }
                 Step::Job(id, Work) => {
                     assert!(cx.out.is_empty(), "an answer waits for the next one's job");
                     cx.handler.trace.push("job");
-                    event = Some(Event::Done(id, "done"));
+                    event = Some(RequestEvent::Done(id, "done"));
                 }
-                Step::NotBefore(id, 5) => event = Some(Event::Due(id)),
+                Step::NotBefore(id, 5) => event = Some(RequestEvent::Due(id)),
                 Step::Yield => {}
                 Step::HandOver => {
                     let (received, ticket) = conn.take_handed(input);
@@ -345,7 +345,7 @@ fn turns_of(
 }
 
 fn whole(bytes: &[u8]) -> (String, Option<Closing>) {
-    play(&[bytes], Limits::default(), 1000)
+    play(&[bytes], ConnectionLimits::default(), 1000)
 }
 
 fn bodies(sent: &str) -> Vec<&str> {
@@ -373,7 +373,7 @@ fn unread_input_makes_the_close_linger() {
 
 #[test]
 fn the_last_request_allowed_says_close() {
-    let limits = Limits { requests: 2, ..Limits::default() };
+    let limits = ConnectionLimits { requests: 2, ..ConnectionLimits::default() };
     let get = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n".repeat(3);
     let (sent, closing) = play(&[get.as_bytes()], limits, 1000);
     assert_eq!(bodies(&sent).len(), 2);
@@ -383,7 +383,7 @@ fn the_last_request_allowed_says_close() {
 
 #[test]
 fn a_body_over_the_bound_is_refused() {
-    let limits = Limits { body_bytes: 4, ..Limits::default() };
+    let limits = ConnectionLimits { body_bytes: 4, ..ConnectionLimits::default() };
     let sized = "POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
     let chunked =
         "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
@@ -397,7 +397,7 @@ fn a_body_over_the_bound_is_refused() {
 #[test]
 fn a_client_that_waits_for_100_gets_it_and_one_that_does_not_wait_does_not() {
     let head = "POST /b HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
-    let (sent, _) = play(&[head.as_bytes(), b"hello"], Limits::default(), 1000);
+    let (sent, _) = play(&[head.as_bytes(), b"hello"], ConnectionLimits::default(), 1000);
     assert!(sent.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200"), "{sent}");
     let (sent, _) = whole(format!("{head}hello").as_bytes());
     assert!(sent.starts_with("HTTP/1.1 200"), "{sent}");
@@ -417,7 +417,7 @@ fn http10_is_closed_unless_it_asks_not_to_be() {
 fn each_answer_is_logged_with_when_its_request_began_and_was_complete() {
     let play = |pieces: &[&[u8]]| {
         let mut handler = Echo::default();
-        turns(&mut handler, pieces, Limits::default(), 1000, false);
+        turns(&mut handler, pieces, ConnectionLimits::default(), 1000, false);
         (handler.logged, handler.stages)
     };
     let came_in_one = Stages { begun_ns: 1, complete_ns: 1 };
@@ -455,7 +455,7 @@ fn logged_without(unsent: Option<u64>) -> u64 {
     let (mut handler, mut bench) = (Echo::default(), Bench::new());
     let mut conn = Http1::default();
     bench.input.fill(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
-    let limits = Limits::default();
+    let limits = ConnectionLimits::default();
     let (mut cx, input) = bench.lend(&mut handler, &limits, 1000);
     assert!(matches!(conn.advance(&mut cx, input), Step::Send));
     conn.not_sent(unsent.unwrap_or(cx.out.unsent_bytes()));
@@ -479,7 +479,7 @@ fn expired(request: &str) -> (String, Echo) {
     let (mut handler, mut bench) = (Echo::default(), Bench::new());
     let mut conn = Http1::default();
     bench.input.fill(request.as_bytes());
-    let limits = Limits::default();
+    let limits = ConnectionLimits::default();
     let (mut cx, input) = bench.lend(&mut handler, &limits, 1000);
     while let Step::Send = conn.advance(&mut cx, input) {
         cx.out.clear();
@@ -518,11 +518,23 @@ fn a_request_that_ends_without_an_answer_is_given_up() {
     let half = "POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nh";
     for apart in [false, true] {
         let mut handler = Echo::default();
-        turns(&mut handler, &[answered.as_bytes(), half.as_bytes()], Limits::default(), 9, apart);
+        turns(
+            &mut handler,
+            &[answered.as_bytes(), half.as_bytes()],
+            ConnectionLimits::default(),
+            9,
+            apart,
+        );
         assert_eq!((handler.given_up, handler.seen), (vec!["/b".to_owned()], vec![Some(1)]));
         assert_eq!(handler.settled, [(1, Settled::Answered), (2, Settled::Cut)]);
         let mut handler = Echo::default();
-        turns(&mut handler, &[answered.as_bytes(), b"GET /c HT"], Limits::default(), 9, apart);
+        turns(
+            &mut handler,
+            &[answered.as_bytes(), b"GET /c HT"],
+            ConnectionLimits::default(),
+            9,
+            apart,
+        );
         assert!(handler.given_up.is_empty(), "a request that did not arrive");
     }
 }
@@ -533,13 +545,15 @@ fn a_refused_request_shows_its_ticket_to_its_line_and_is_settled_once() {
     let post = "POST /refuse HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
     for apart in [false, true] {
         let mut handler = Echo::default();
-        let (sent, end) = turns(&mut handler, &[get.as_bytes()], Limits::default(), 9, apart);
+        let (sent, end) =
+            turns(&mut handler, &[get.as_bytes()], ConnectionLimits::default(), 9, apart);
         assert!(sent.starts_with("HTTP/1.1 429") && sent.ends_with("/a\n"), "{sent}");
         assert_eq!((end, handler.seen), (End::Open, vec![Some(1), Some(2)]));
         assert_eq!(handler.settled, [(1, Settled::Answered), (2, Settled::Answered)]);
         // with a body that is not waited for
         let mut handler = Echo::default();
-        let (sent, end) = turns(&mut handler, &[post.as_bytes()], Limits::default(), 9, apart);
+        let (sent, end) =
+            turns(&mut handler, &[post.as_bytes()], ConnectionLimits::default(), 9, apart);
         assert!(sent.starts_with("HTTP/1.1 429"), "{sent}");
         assert_eq!((end, handler.seen), (End::Closed(Closing::Linger), vec![Some(1)]));
         assert!(handler.trace.iter().all(|asked| *asked != "decide"), "{:?}", handler.trace);
@@ -550,7 +564,7 @@ fn a_refused_request_shows_its_ticket_to_its_line_and_is_settled_once() {
 fn a_request_that_is_reset_has_no_ticket_and_leaves_no_line() {
     let mut handler = Echo::default();
     let get = b"GET /reset HTTP/1.1\r\nHost: h\r\n\r\n";
-    let (sent, end) = turns(&mut handler, &[get], Limits::default(), 9, false);
+    let (sent, end) = turns(&mut handler, &[get], ConnectionLimits::default(), 9, false);
     assert_eq!((sent.as_str(), end), ("", End::Closed(Closing::Reset)));
     assert_eq!((handler.judged, handler.logged), (0, vec![]));
 }
@@ -564,7 +578,7 @@ fn who_answers_is_decided_before_the_body_is_read_and_100_is_sent() {
             let mut handler = Echo::default();
             let head = format!("POST {path} {EXPECTS}");
             let pieces = [head.as_bytes(), b"hello"];
-            let (sent, end) = turns(&mut handler, &pieces, Limits::default(), 9, apart);
+            let (sent, end) = turns(&mut handler, &pieces, ConnectionLimits::default(), 9, apart);
             assert_eq!(end, End::Open);
             assert!(sent.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200"), "{sent}");
             handler.trace
@@ -578,7 +592,7 @@ fn who_answers_is_decided_before_the_body_is_read_and_100_is_sent() {
     // one that has no body is not asked about
     let mut handler = Echo::default();
     let get = b"GET /decide HTTP/1.1\r\nHost: h\r\n\r\n";
-    turns(&mut handler, &[get], Limits::default(), 9, false);
+    turns(&mut handler, &[get], ConnectionLimits::default(), 9, false);
     assert_eq!(handler.trace, ["receive", "process", "send"]);
 }
 
@@ -597,7 +611,8 @@ fn what_is_handed_over_takes_its_head_all_bytes_and_its_ticket_along() {
                 let mut handler = Echo::default();
                 let pieces = [&whole.as_bytes()[..cut], &whole.as_bytes()[cut..]];
                 let pieces = if cut == 0 { &pieces[1..] } else { &pieces };
-                let (sent, end) = turns(&mut handler, pieces, Limits::default(), 9, apart);
+                let (sent, end) =
+                    turns(&mut handler, pieces, ConnectionLimits::default(), 9, apart);
                 assert!(sent.ends_with("/first\n"), "only the first is answered: {sent}");
                 let End::Away(received, 2) = end else { panic!("{end:?}") };
                 // what has not been received is still in the socket
@@ -614,7 +629,7 @@ fn what_is_handed_over_takes_its_head_all_bytes_and_its_ticket_along() {
 fn a_request_whose_body_is_gone_is_not_handed_over_any_more() {
     let mut handler = Echo::default();
     let post = b"POST /late HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
-    let (sent, end) = turns(&mut handler, &[post], Limits::default(), 9, false);
+    let (sent, end) = turns(&mut handler, &[post], ConnectionLimits::default(), 9, false);
     assert!(sent.starts_with("HTTP/1.1 500"), "{sent}");
     assert_eq!((end, handler.seen), (End::Closed(Closing::Linger), vec![Some(1)]));
 }
@@ -638,7 +653,7 @@ fn a_request_is_enqueued_once_and_when_it_is_whole() {
     ] {
         for apart in [false, true] {
             let mut handler = Echo::default();
-            turns(&mut handler, pieces, Limits::default(), 1, apart);
+            turns(&mut handler, pieces, ConnectionLimits::default(), 1, apart);
             assert_eq!(handler.enqueued, expected);
         }
     }
@@ -654,7 +669,7 @@ fn a_client_whose_request_may_not_be_enqueued_is_told_and_the_connection_goes_on
         for apart in [false, true] {
             let mut handler = Echo { refused: Some(refused), ..Echo::default() };
             let (sent, closing) =
-                turns(&mut handler, &[PIPELINE.as_bytes()], Limits::default(), 1, apart);
+                turns(&mut handler, &[PIPELINE.as_bytes()], ConnectionLimits::default(), 1, apart);
             assert_eq!(bodies(&sent), expected);
             assert_eq!(sent.matches("HTTP/1.1 503").count(), 1, "{sent}");
             assert!(matches!(closing, End::Closed(Closing::Now | Closing::Linger)), "{closing:?}");
@@ -676,7 +691,7 @@ proptest! {
         let pieces: Vec<&[u8]> =
             cuts.windows(2).map(|cut| &PIPELINE.as_bytes()[cut[0]..cut[1]]).collect();
         let expected = whole(PIPELINE.as_bytes());
-        prop_assert_eq!(play(&pieces, Limits::default(), budget), expected);
+        prop_assert_eq!(play(&pieces, ConnectionLimits::default(), budget), expected);
     }
 
     /// Whatever a stranger sends, the connection comes to rest.
@@ -743,12 +758,12 @@ fn ordeal(
     apart: bool,
 ) -> Option<u32> {
     let (mut conn, mut bench) = (Http1::<Echo>::default(), Bench::new());
-    let (limits, mut arriving) = (Limits::default(), pieces.into_iter());
+    let (limits, mut arriving) = (ConnectionLimits::default(), pieces.into_iter());
     let (mut chances, mut event) = (chances.into_iter(), None);
     for _ in 0..10_000 {
         let (mut cx, input) = bench.lend(handler, &limits, budget);
         conn.resume(input);
-        let is_answer = matches!(event, Some(Event::Called(_) | Event::Done(..)));
+        let is_answer = matches!(event, Some(RequestEvent::Called(_) | RequestEvent::Done(..)));
         cx.answers = (!apart || is_answer).then_some(Rank::LAST);
         cx.event = event.take();
         let step = conn.advance(&mut cx, input);
@@ -768,19 +783,19 @@ fn ordeal(
             _ => {}
         }
         match step {
-            Step::Job(id, Work) if chance == Some(3) => event = Some(Event::Failed(id)),
+            Step::Job(id, Work) if chance == Some(3) => event = Some(RequestEvent::Failed(id)),
             Step::Receive => {
                 let Some(piece) = arriving.next() else { break };
-                input.room()[..piece.len()].copy_from_slice(piece);
+                input.spare()[..piece.len()].copy_from_slice(piece);
                 input.received(piece.len());
             }
             Step::Send => {
                 cx.out.clear();
                 conn.sent(cx.handler);
             }
-            Step::Job(id, Work) => event = Some(Event::Done(id, "done")),
-            Step::Enqueue(id) => event = Some(Event::Called(id)),
-            Step::NotBefore(id, _) => event = Some(Event::Due(id)),
+            Step::Job(id, Work) => event = Some(RequestEvent::Done(id, "done")),
+            Step::Enqueue(id) => event = Some(RequestEvent::Called(id)),
+            Step::NotBefore(id, _) => event = Some(RequestEvent::Due(id)),
             Step::Yield => {}
             Step::Wait | Step::End | Step::Forget(_) => panic!("nothing leads here"),
             Step::HandOver => return Some(conn.take_handed(input).1.0),

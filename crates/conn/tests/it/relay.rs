@@ -2,7 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::*;
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Counter, Local, Off};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[derive(Default)]
 struct Wire {
     /// How many bytes it takes, and what it has taken.
-    room: usize,
+    capacity: usize,
     got: String,
     is_finished: bool,
     /// What it says one after another before its answer.
@@ -24,7 +24,7 @@ struct Wire {
     is_told: bool,
     /// Its body, and how it ends.
     body: String,
-    end: Option<Given>,
+    end: Option<RelayRead>,
     /// How often it has expired.
     expired: u32,
     is_dropped: bool,
@@ -35,8 +35,8 @@ struct Wire {
 struct Shared(Arc<Mutex<Wire>>);
 
 impl Shared {
-    fn new(room: usize) -> Shared {
-        Shared(Arc::new(Mutex::new(Wire { room, ..Wire::default() })))
+    fn new(capacity: usize) -> Shared {
+        Shared(Arc::new(Mutex::new(Wire { capacity, ..Wire::default() })))
     }
 
     fn wire(&self) -> MutexGuard<'_, Wire> {
@@ -62,7 +62,7 @@ impl Shared {
     /// Its answer is there to its end.
     fn answers(&self, status: u16, length: Option<u64>, body: &str) {
         let mut wire = self.wire();
-        (wire.answer, wire.end) = (Some((Some(status), length)), Some(Given::End));
+        (wire.answer, wire.end) = (Some((Some(status), length)), Some(RelayRead::End));
         wire.body = body.to_owned();
     }
 }
@@ -92,14 +92,14 @@ impl Relay for Exchange {
 
     fn ready(&mut self) {}
 
-    fn room(&self) -> usize {
-        self.0.wire().room
+    fn capacity(&self) -> usize {
+        self.0.wire().capacity
     }
 
     fn give(&mut self, bytes: &[u8]) {
         let mut wire = self.0.wire();
-        assert!(bytes.len() <= wire.room, "more than there is room for");
-        wire.room -= bytes.len();
+        assert!(bytes.len() <= wire.capacity, "more than there is room for");
+        wire.capacity -= bytes.len();
         wire.got.push_str(std::str::from_utf8(bytes).unwrap());
     }
 
@@ -112,12 +112,12 @@ impl Relay for Exchange {
         }
     }
 
-    fn advance(&mut self, _: u64) -> Next {
+    fn advance(&mut self, _: u64) -> RelayNext {
         let mut wire = self.0.wire();
         match wire.interim.pop_front() {
-            Some(status) => Next::Interim(status),
-            None if wire.answer.is_some() && !wire.is_told => Next::Answer,
-            None => Next::Wait,
+            Some(status) => RelayNext::Interim(status),
+            None if wire.answer.is_some() && !wire.is_told => RelayNext::Answer,
+            None => RelayNext::Wait,
         }
     }
 
@@ -131,14 +131,14 @@ impl Relay for Exchange {
 
     fn resume(&mut self, _: u64) {}
 
-    fn read(&mut self, out: &mut Vec<u8>, most: usize, _: u64) -> Given {
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, _: u64) -> RelayRead {
         let mut wire = self.0.wire();
         assert!(most > 0, "nothing can be read");
         match wire.body.len().min(most) {
-            0 => wire.end.unwrap_or(Given::Nothing),
+            0 => wire.end.unwrap_or(RelayRead::Nothing),
             count => {
                 out.extend_from_slice(wire.body.drain(..count).collect::<String>().as_bytes());
-                Given::Bytes(count)
+                RelayRead::Bytes(count)
             }
         }
     }
@@ -175,13 +175,13 @@ struct Front {
 #[derive(Default)]
 struct Ticket(u32);
 
-impl Parts for Front {
+impl HandlerTypes for Front {
     type Body = NoBody;
     type Job = NoJob;
     type Relay = Exchange;
     type Line = u16;
     type Ticket = Ticket;
-    type Standing = ();
+    type Record = ();
 }
 
 impl Admission for Front {
@@ -196,8 +196,8 @@ impl Admission for Front {
 }
 
 impl Process for Front {
-    fn decide(&mut self, _: &Request<'_>, _: &mut Ticket, _: Option<NoJob>) -> Decision<NoJob> {
-        Decision::Stream(100)
+    fn decide(&mut self, _: &Request<'_>, _: &mut Ticket, _: Option<NoJob>) -> BodyDecision<NoJob> {
+        BodyDecision::Stream(100)
     }
 
     fn process(
@@ -206,13 +206,13 @@ impl Process for Front {
         _: &mut Ticket,
         _: Option<NoJob>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<NoJob, Exchange> {
+    ) -> ProcessOutcome<NoJob, Exchange> {
         if request.head.path == b"/own" {
             reply.head(200, b"HTTP/1.1 200 Own\r\nContent-Length: 3\r\n");
             reply.copy(b"own");
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
-        Outcome::Relay(Box::new(Exchange(self.exchanges.pop_front().unwrap())))
+        ProcessOutcome::Relay(Box::new(Exchange(self.exchanges.pop_front().unwrap())))
     }
 
     fn relayed(
@@ -277,7 +277,7 @@ impl Hooks for Front {}
 
 impl Handler for Front {
     type Protocol = Http1<Front>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 /// A connection, and an engine for it.
@@ -288,7 +288,7 @@ struct Bench {
     out: Out<NoBody>,
     input: Input,
     path: NormalPath,
-    room: http2::HeadBuffer,
+    head_buffer: http2::HeadBuffer,
     metrics: Local,
     watch: Off,
     /// What the client has got.
@@ -309,7 +309,7 @@ impl Bench {
             out: Out::default(),
             input: Input::with_capacity(64 * 1024),
             path: NormalPath::default(),
-            room: http2::HeadBuffer::default(),
+            head_buffer: http2::HeadBuffer::default(),
             metrics: Local::default(),
             watch: Off,
             sent: String::new(),
@@ -320,7 +320,7 @@ impl Bench {
 
     /// A turn, after these bytes have come. `is_blocked` while the client takes nothing.
     fn turn(&mut self, bytes: &str, is_blocked: bool) {
-        let limits = Limits::default();
+        let limits = ConnectionLimits::default();
         self.conn.resume(&mut self.input);
         let mut arrived = Some(bytes).filter(|bytes| !bytes.is_empty());
         let mut is_held = false;
@@ -330,7 +330,7 @@ impl Bench {
                 out: &mut self.out,
                 peer: &self.peer,
                 path: &self.path,
-                room: &mut self.room,
+                head_buffer: &mut self.head_buffer,
                 limits: &limits,
                 date: DATE,
                 now_ms: 0,
@@ -346,7 +346,7 @@ impl Bench {
                 Step::Receive => match arrived.take() {
                     Some(piece) => {
                         assert!(self.conn.wants_input(), "it is received");
-                        self.input.room()[..piece.len()].copy_from_slice(piece.as_bytes());
+                        self.input.spare()[..piece.len()].copy_from_slice(piece.as_bytes());
                         self.input.received(piece.len());
                     }
                     None => break,
@@ -392,14 +392,14 @@ impl Bench {
     }
 
     fn expire(&mut self) -> Option<Closing> {
-        let (limits, awaited) = (Limits::default(), self.conn.awaits());
+        let (limits, awaited) = (ConnectionLimits::default(), self.conn.awaits());
         self.conn.resume(&mut self.input);
         let mut cx = Context {
             handler: &mut self.handler,
             out: &mut self.out,
             peer: &self.peer,
             path: &self.path,
-            room: &mut self.room,
+            head_buffer: &mut self.head_buffer,
             limits: &limits,
             date: DATE,
             now_ms: 0,
@@ -486,7 +486,7 @@ fn a_body_comes_as_it_is_given_and_requests_follow_it() {
     assert_eq!(bench.sent(), "2\r\nab\r\n");
     // nothing of the next request is looked at meanwhile
     assert!(!bench.conn.wants_input());
-    one.wire().end = Some(Given::End);
+    one.wire().end = Some(RelayRead::End);
     bench.go_on();
     assert_eq!(bench.sent(), "0\r\nX-Sum: 7\r\n\r\n");
     bench.receive(&(get("/two") + &get("/own")));
@@ -519,7 +519,9 @@ fn nothing_is_read_for_a_client_that_takes_nothing() {
 
 #[test]
 fn a_short_body_resets_the_connection() {
-    for (length, end) in [(Some(5), Given::End), (Some(5), Given::Broken), (None, Given::Broken)] {
+    for (length, end) in
+        [(Some(5), RelayRead::End), (Some(5), RelayRead::Broken), (None, RelayRead::Broken)]
+    {
         let one = Shared::new(0);
         one.answers(200, length, "abc");
         one.wire().end = Some(end);
@@ -580,7 +582,7 @@ fn the_body_of_a_request_is_passed_on_as_there_is_room() {
         let pieces: Vec<&str> = (0..body.len()).map(|at| &body[at..=at]).collect();
         let mut pieces = pieces.into_iter();
         while !one.is_finished() {
-            one.wire().room = 2;
+            one.wire().capacity = 2;
             assert!(bench.conn.wants_input());
             bench.receive(pieces.next().unwrap());
         }
@@ -601,7 +603,7 @@ fn a_body_that_came_with_the_head_is_passed_on() {
     let mut bench = Bench::new(&[&one]);
     bench.receive("POST /u HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n0123456789");
     assert_eq!(one.got(), "0123");
-    one.wire().room = 100;
+    one.wire().capacity = 100;
     bench.go_on();
     assert_eq!((one.got().as_str(), one.is_finished()), ("0123456789", true));
     one.answers(200, Some(0), "");
@@ -715,7 +717,7 @@ fn an_upgrade_makes_a_tunnel_and_each_end_is_passed_on() {
         let mut bench = Bench::new(&[&one]);
         bench.receive(&(get("/u") + "early"));
         one.wire().answer = Some((Some(101), None));
-        one.wire().room = 1000;
+        one.wire().capacity = 1000;
         one.wire().body = "hi".to_owned();
         bench.go_on();
         let head = "HTTP/1.1 101 Switch\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\n";
@@ -729,7 +731,7 @@ fn an_upgrade_makes_a_tunnel_and_each_end_is_passed_on() {
                 bench.end_input();
             } else {
                 one.wire().body = "bye".to_owned();
-                one.wire().end = Some(Given::End);
+                one.wire().end = Some(RelayRead::End);
             }
             bench.go_on();
             if is_client {
@@ -754,7 +756,7 @@ fn a_tunnel_takes_no_more_than_the_other_side_does() {
     bench.receive(&(get("/u") + "0123456789"));
     assert_eq!(one.got(), "012");
     assert!(!bench.conn.wants_input());
-    one.wire().room = 100;
+    one.wire().capacity = 100;
     bench.go_on();
     assert_eq!(one.got(), "0123456789");
     assert!(bench.conn.wants_input());

@@ -1,7 +1,7 @@
 //! What accepting needs of the loop.
 
 use super::EventLoop;
-use super::connection::Connection;
+use super::connection::LoopConnection;
 use crate::accepting::Accepting;
 use crate::helpers::JobRunner;
 use crate::idle::{Idle, has_news};
@@ -55,7 +55,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         self.generation = self.generation.wrapping_add(1);
         let entry = self.connections.vacant_entry();
         let token = token(self.generation, entry.key());
-        entry.insert(Connection::new(served, token));
+        entry.insert(LoopConnection::new(served, token));
         token
     }
 }

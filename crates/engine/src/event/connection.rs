@@ -1,30 +1,30 @@
 //! One connection of a loop: when it has a turn, its deadlines, its end.
 
 use super::{EventLoop, MOST_SHAKING};
-use crate::helpers::{Ask, JobRunner};
+use crate::helpers::{JobContext, JobRunner};
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::{EventOf, Served};
 use crate::sockets::Watched;
-use crate::timer::{Over, Timer};
+use crate::timer::{ConnectionTimer, TimedOut};
 use crate::turn::Fate;
-use crate::waits::Waiting;
-use forebay_conn::{Await, Closing, Event, Handler, Job, Protocol, Rank, RequestId};
+use crate::waits::RequestWait;
+use forebay_conn::{Await, Closing, Handler, Job, Protocol, Rank, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_control::ranked::Key;
 use forebay_metrics::Counter;
-use forebay_sys::epoll::Ready;
+use forebay_sys::epoll::ReadyDescriptor;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// A connection and what the loop must know about it.
-pub(super) struct Connection<H: Handler> {
+pub(super) struct LoopConnection<H: Handler> {
     pub(super) served: Served<H>,
     pub(super) token: u64,
     /// The kernel reports it.
     watched: bool,
     pub(super) state: ConnectionState,
-    timer: Timer,
+    timer: ConnectionTimer,
     /// Its place among those that make room while they are idle.
     resting: Option<Key>,
     /// The other sockets that its requests wait for.
@@ -42,14 +42,14 @@ pub(super) enum ConnectionState {
     Lingering(Linger),
 }
 
-impl<H: Handler> Connection<H> {
+impl<H: Handler> LoopConnection<H> {
     pub(super) fn new(served: Served<H>, token: u64) -> Self {
-        Connection {
+        LoopConnection {
             served,
             token,
             watched: false,
             state: ConnectionState::Serving,
-            timer: Timer::default(),
+            timer: ConnectionTimer::default(),
             resting: None,
             sockets: Watched::default(),
         }
@@ -73,7 +73,7 @@ impl<H: Handler> Connection<H> {
 impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     /// The kernel reports a connection.
     #[inline]
-    pub(super) fn ready(&mut self, ready: Ready) {
+    pub(super) fn ready(&mut self, ready: ReadyDescriptor) {
         let Some(key) = self.key(ready.token) else { return };
         let connection = &mut self.connections[key];
         let served = &mut connection.served;
@@ -96,7 +96,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     /// A socket that a request waits for is ready.
     pub(super) fn socket_ready(&mut self, token: u64) {
         if let Some(RequestKey { connection, request }) = self.sockets.ready(token) {
-            self.take_turn(connection, Some(Event::Socket(request)));
+            self.take_turn(connection, Some(RequestEvent::Socket(request)));
         }
     }
 
@@ -111,13 +111,13 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             return;
         }
         let event = match result {
-            Some(done) => Event::Done(request, done),
+            Some(done) => RequestEvent::Done(request, done),
             None => {
                 self.worker.count(Counter::Panics);
-                Event::Failed(request)
+                RequestEvent::Failed(request)
             }
         };
-        let Connection { served, state, .. } = &mut self.connections[key];
+        let LoopConnection { served, state, .. } = &mut self.connections[key];
         let has_a_turn = matches!(state, ConnectionState::Yielded | ConnectionState::Sends(_));
         if has_a_turn && served.goes_on() {
             // its neighbours come first
@@ -141,8 +141,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         let served = &mut connection.served;
         let fate = match event {
             event if !self.waiting.is_ordered() => self.worker.turn(served, event),
-            Some(Event::Done(id, done)) => {
-                self.worker.answer(served, id, Some(Event::Done(id, done)))
+            Some(RequestEvent::Done(id, done)) => {
+                self.worker.answer(served, id, Some(RequestEvent::Done(id, done)))
             }
             event => self.worker.arrive(served, event),
         };
@@ -163,7 +163,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
         let served = &mut connection.served;
         served.waits.remove(request);
-        let fate = self.worker.answer(served, request, Some(Event::Called(request)));
+        let fate = self.worker.answer(served, request, Some(RequestEvent::Called(request)));
         self.carry_out(key, fate);
     }
 
@@ -218,11 +218,15 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
 
     /// Has a job done for a request. `Some` if too many wait, and the connection ends by that.
     fn give_job(&mut self, key: usize, id: RequestId, job: H::Job) -> Option<Closing> {
-        let Connection { served, token, .. } = &mut self.connections[key];
+        let LoopConnection { served, token, .. } = &mut self.connections[key];
         self.worker.count(Counter::Jobs);
         let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
-        let standing = served.standing(&self.ranks, id);
-        let ask = Ask { phase, standing, request: RequestKey { connection: *token, request: id } };
+        let ranked_client = served.ranked_client(&self.ranks, id);
+        let ask = JobContext {
+            phase,
+            ranked_client,
+            request: RequestKey { connection: *token, request: id },
+        };
         let job = served.wait_for(id, job);
         if self.helpers.submit(job, ask, Arc::clone(&self.mailbox) as Arc<_>) {
             return None;
@@ -230,11 +234,11 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         self.worker.expire_job(served, id)
     }
 
-    /// A request is to be answered later, at this moment.
+    /// A request is not to be answered before this time.
     fn keep_early(&mut self, key: usize, id: RequestId, wait_ms: u32) {
-        let Connection { served, token, .. } = &mut self.connections[key];
+        let LoopConnection { served, token, .. } = &mut self.connections[key];
         if !served.waits.contains(id) {
-            served.waits.add(id, Waiting::NotBefore);
+            served.waits.add(id, RequestWait::NotBefore);
             let request = RequestKey { connection: *token, request: id };
             self.waiting.early.wait_until(self.worker.not_before_ms(wait_ms), request);
         }
@@ -251,7 +255,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             connection.watched = added.is_ok();
         }
         if connection.served.conn.has_sockets() || !connection.sockets.is_empty() {
-            let Connection { served, token, sockets, .. } = connection;
+            let LoopConnection { served, token, sockets, .. } = connection;
             return connection.watched
                 && self
                     .sockets
@@ -268,8 +272,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             && self.waiting.is_ordered()
             && connection.served.is_idle()
         {
-            let standing = connection.served.standing_at_rest(&self.ranks);
-            connection.resting = self.idle.add(standing, connection.token);
+            let ranked_client = connection.served.ranked_client_at_rest(&self.ranks);
+            connection.resting = self.idle.add(ranked_client, connection.token);
         }
         connection.timer.schedule(&mut self.wheel, connection.token);
     }
@@ -284,8 +288,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         let served = &mut connection.served;
         match connection.timer.over(served, &self.worker) {
             None => _ = connection.timer.schedule(&mut self.wheel, token),
-            Some(Over::Linger) => self.close(token, Closing::Now),
-            Some(Over::Wait(awaited)) => match self.worker.expire(served, awaited) {
+            Some(TimedOut::Linger) => self.close(token, Closing::Now),
+            Some(TimedOut::Wait(awaited)) => match self.worker.expire(served, awaited) {
                 Some(closing) => self.end(token, closing),
                 None => self.take_turn(token, None),
             },
@@ -358,7 +362,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     }
 
     /// Takes a connection out of all that knows it but the kernel.
-    fn remove(&mut self, key: usize) -> Connection<H> {
+    fn remove(&mut self, key: usize) -> LoopConnection<H> {
         let mut connection = self.connections.remove(key);
         self.idle.remove(&mut connection.resting);
         self.sockets.forget(&mut connection.sockets);

@@ -6,9 +6,9 @@
 //!   come back through the loop's mailbox.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); connections
 //!   that used up their turn, with classes those whose request is to be answered, and with a send order
-//!   those whose client takes more (at most one entry each); handshakes to be begun (bounded: who comes later is refused); jobs (at most one per
+//!   those whose client takes more (at most one entry each); handshakes to be begun (bounded: a connection that comes later is refused); jobs (at most one per
 //!   connection).
-//! * **Run, retire and drain.** [`EventLoop::run`] returns when [`Control`] has ordered to retire or
+//! * **Run, retire and drain.** [`EventLoop::run`] returns when [`EngineControl`] has ordered to retire or
 //!   to drain and the last connection has ended, or at once on a stop.
 
 mod accept;
@@ -17,23 +17,23 @@ mod order;
 
 use crate::accept::{Listener, ListenerSet, PAUSE_MS};
 use crate::accepting::Accepting;
-use crate::admission::Admission;
-use crate::control::{Control, Ended, Order};
+use crate::admission::ConnectionAdmission;
+use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::helpers::{Helpers, JobRunner, Mailbox};
 use crate::idle::Idle;
 use crate::linger::Lingering;
 use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
-use crate::settings::Live;
+use crate::settings::LiveSettings;
 use crate::sockets::Sockets;
 use crate::timer::Wheel;
 use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS, WatchedListeners};
 use crate::worker::Worker;
-use connection::Connection;
-use forebay_conn::{Closing, Handler, Job, Parts as Roles};
+use connection::LoopConnection;
+use forebay_conn::{Closing, Handler, HandlerTypes as Roles, Job};
 use forebay_metrics::Local;
-use forebay_sys::epoll::{Epoll, Events, Ready};
-use order::Waiting;
+use forebay_sys::epoll::{Epoll, Events, ReadyDescriptor};
+use order::UnansweredRequests;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
@@ -44,26 +44,26 @@ const SLEEP_MS: u64 = 500;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 512;
 
-/// Handshakes that wait for their turn, at most; who comes then is refused before it costs anything. About a
+/// Handshakes that wait for their turn, at most; a client that comes then is refused before it costs anything. About a
 /// second's work.
 pub(crate) const MOST_SHAKING: usize = 4096;
 
 /// Everything a loop is made of.
-pub struct Parts<H: Handler, C> {
+pub struct LoopParts<H: Handler, C> {
     /// Where connections come from.
     pub listeners: Vec<Listener>,
     /// Knows the answers.
     pub handler: H,
     /// Timeouts and bounds.
-    pub settings: Arc<Live>,
+    pub settings: Arc<LiveSettings>,
     /// The count of connections, shared by all loops.
-    pub admission: Arc<Admission>,
+    pub admission: Arc<ConnectionAdmission>,
     /// The threads for jobs, shared by all loops.
     pub helpers: C,
     /// The order of service.
     pub ranks: Ranks,
     /// Where orders come from.
-    pub control: Arc<Control>,
+    pub control: Arc<EngineControl>,
     /// Which of the control's bells is this loop's.
     pub index: usize,
     /// The loop's counters.
@@ -74,7 +74,7 @@ pub struct Parts<H: Handler, C> {
 pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     epoll: Epoll,
     watched_listeners: WatchedListeners,
-    connections: Slab<Connection<H>>,
+    connections: Slab<LoopConnection<H>>,
     /// The other sockets that their requests wait for.
     sockets: Sockets,
     /// Distinguishes a connection from an earlier one in the same place.
@@ -90,10 +90,10 @@ pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
     helpers: C,
     ranks: Ranks,
-    waiting: Waiting,
+    waiting: UnansweredRequests,
     send_queue: SendQueue,
     idle: Idle,
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     index: usize,
 }
 
@@ -102,7 +102,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     ///
     /// # Errors
     /// Lack of descriptors or memory.
-    pub fn new(parts: Parts<H, C>) -> io::Result<EventLoop<H, C>> {
+    pub fn new(parts: LoopParts<H, C>) -> io::Result<EventLoop<H, C>> {
         let epoll = Epoll::new()?;
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
         let watched_listeners =
@@ -122,7 +122,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             worker,
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),
             helpers: parts.helpers,
-            waiting: Waiting::new(&parts.ranks),
+            waiting: UnansweredRequests::new(&parts.ranks),
             send_queue: SendQueue::new(&parts.ranks),
             idle: Idle::new(&parts.ranks),
             ranks: parts.ranks,
@@ -179,12 +179,12 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             self.watched_listeners.resume(&self.epoll, self.worker.now_ms());
             let order = self.control.order();
             match order {
-                Order::Run => {}
-                Order::Retire => self.leave_listeners(),
-                Order::Drain => self.begin_drain(),
-                Order::Stop => break,
+                LoopOrder::Run => {}
+                LoopOrder::Retire => self.leave_listeners(),
+                LoopOrder::Drain => self.begin_drain(),
+                LoopOrder::Stop => break,
             }
-            if order > Order::Run && self.connections.is_empty() {
+            if order > LoopOrder::Run && self.connections.is_empty() {
                 break;
             }
         }
@@ -227,7 +227,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             .collect();
         // A request may have come since the last look: what is really idle ends in its turn.
         for token in told {
-            self.ready(Ready {
+            self.ready(ReadyDescriptor {
                 token,
                 readable: true,
                 writable: false,
@@ -259,5 +259,5 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
 
 /// Bytes of a connection in its loop's slab.
 pub(crate) const fn descriptor_bytes<H: Handler>() -> usize {
-    size_of::<Connection<H>>()
+    size_of::<LoopConnection<H>>()
 }

@@ -1,54 +1,54 @@
-//! When a loop answers: what is in [line](crate::line) a batch at a time, and what came too early
-//! when its moment has come. When it goes on with answers that are [partly sent](crate::send_queue).
+//! When a loop answers: what is in the [ready queue](crate::ready_queue) a batch at a time, and what came too early
+//! when its time has come. When it goes on with answers that are [partly sent](crate::send_queue).
 
 use super::EventLoop;
 use super::connection::ConnectionState;
 use crate::accepting::Accepting;
 use crate::early::Early;
 use crate::helpers::JobRunner;
-use crate::line::{self, BATCH, Line};
 use crate::ranks::{Ranks, RequestKey};
+use crate::ready_queue::{self, BATCH, ReadyQueue};
 use crate::send_queue;
 use crate::settings::SendOrder;
-use crate::waits::{Waiting as Wait, Waits};
-use forebay_conn::{Event, Handler, Job, Rank, RequestId};
+use crate::waits::{RequestWait as Wait, Waits};
+use forebay_conn::{Handler, Job, Rank, RequestEvent, RequestId};
 use forebay_sys::clock;
 
 /// Requests that are there and not yet answered.
-pub(super) struct Waiting {
-    line: Option<Line>,
+pub(super) struct UnansweredRequests {
+    ready_queue: Option<ReadyQueue>,
     /// Those that may not be answered yet.
     pub(super) early: Early,
 }
 
-impl Waiting {
-    pub(super) fn new(ranks: &Ranks) -> Waiting {
-        Waiting { line: Line::new(ranks), early: Early::default() }
+impl UnansweredRequests {
+    pub(super) fn new(ranks: &Ranks) -> UnansweredRequests {
+        UnansweredRequests { ready_queue: ReadyQueue::new(ranks), early: Early::default() }
     }
 
     /// Whether requests are answered in an order at all.
     #[inline]
     pub(super) fn is_ordered(&self) -> bool {
-        self.line.is_some()
+        self.ready_queue.is_some()
     }
 
     /// Whether a request can be answered now.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
-        self.line.as_ref().is_some_and(|line| !line.is_empty())
+        self.ready_queue.as_ref().is_some_and(|ready_queue| !ready_queue.is_empty())
     }
 
     /// A listener of this rank has connections. Where nothing is ordered there are no ranks.
     pub(super) fn join_listener(&mut self, rank: Rank, index: usize) {
-        if let Some(line) = &mut self.line {
-            line.join_listener(rank, index);
+        if let Some(ready_queue) = &mut self.ready_queue {
+            ready_queue.join_listener(rank, index);
         }
     }
 
     /// The requests of a connection wait no longer.
     pub(super) fn leave<J: Job>(&mut self, waits: &Waits<J>) {
-        if let Some(line) = &mut self.line {
-            waits.places().for_each(|place| line.leave(place));
+        if let Some(ready_queue) = &mut self.ready_queue {
+            waits.places().for_each(|place| ready_queue.leave(place));
         }
     }
 }
@@ -60,11 +60,11 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         if connection.served.waits.contains(id) {
             return;
         }
-        let standing = connection.served.standing(&self.ranks, id);
+        let ranked_client = connection.served.ranked_client(&self.ranks, id);
         let request = RequestKey { connection: connection.token, request: id };
-        let line = self.waiting.line.as_mut();
+        let ready_queue = self.waiting.ready_queue.as_mut();
         // there is room for as many as there may be connections and requests
-        let place = line.and_then(|line| line.join(standing, request));
+        let place = ready_queue.and_then(|ready_queue| ready_queue.join(ranked_client, request));
         connection.served.waits.add(id, Wait::Turn(place));
     }
 
@@ -99,19 +99,21 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         if !self.waiting.has_work() {
             return;
         }
-        if let Some(line) = &mut self.waiting.line {
-            line.keep_up();
+        if let Some(ready_queue) = &mut self.waiting.ready_queue {
+            ready_queue.keep_up();
         }
         let mut now_ns = clock::monotonic_ns();
         for _ in 0..BATCH {
-            let Some(line) = &mut self.waiting.line else { return };
-            let Some((request, called)) = line.call(now_ns, &self.worker.metrics) else { return };
-            match line::listener_of(request) {
+            let Some(ready_queue) = &mut self.waiting.ready_queue else { return };
+            let Some((request, called)) = ready_queue.call(now_ns, &self.worker.metrics) else {
+                return;
+            };
+            match ready_queue::listener_of(request) {
                 None => self.answer(request),
                 Some(index) => self.accept_in_turn(index),
             }
-            if let Some(line) = &mut self.waiting.line {
-                now_ns = line.answered(called, &self.worker.metrics);
+            if let Some(ready_queue) = &mut self.waiting.ready_queue {
+                now_ns = ready_queue.answered(called, &self.worker.metrics);
             }
         }
     }
@@ -123,7 +125,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         {
             if let Some(key) = self.key(token) {
                 self.connections[key].served.waits.remove(request);
-                self.take_turn(token, Some(Event::Due(request)));
+                self.take_turn(token, Some(RequestEvent::Due(request)));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What accepting needs of the loop: each connection has a fiber at once.
 
 use super::Running;
-use super::connection::{Connection, Place};
+use super::connection::{ConnectionOwner, FiberConnection};
 use crate::accepting::Accepting;
 use crate::helpers::JobRunner;
 use crate::idle::{Idle, has_news};
@@ -29,8 +29,8 @@ where
     }
 
     fn queue_listener(&mut self, rank: Rank, index: usize) {
-        if let Some(line) = &mut *self.shared.line.borrow_mut() {
-            line.join_listener(rank, index);
+        if let Some(ready_queue) = &mut *self.shared.ready_queue.borrow_mut() {
+            ready_queue.join_listener(rank, index);
         }
     }
 
@@ -46,10 +46,10 @@ where
 
     fn close_idle(&mut self, token: u64) -> bool {
         let is_idle = self.shared.with(token, |connection| match &connection.place {
-            Place::AtRest(served) => {
+            ConnectionOwner::AtRest(served) => {
                 served.is_idle() && !served.readable && !has_news(served.stream.as_fd())
             }
-            Place::Served(_) => false,
+            ConnectionOwner::Served(_) => false,
         });
         if is_idle == Some(true) {
             self.close(token, Closing::Now);
@@ -69,7 +69,7 @@ where
         let mut connections = self.shared.connections.borrow_mut();
         let entry = connections.vacant_entry();
         let token = token(self.generation, entry.key());
-        entry.insert(Connection::new(served, token));
+        entry.insert(FiberConnection::new(served, token));
         token
     }
 }

@@ -1,36 +1,36 @@
 //! One connection of a loop: at rest, or with a fiber that serves it.
 
-use super::wait::Waiting;
+use super::wait::FiberWait;
 use super::{Running, Shared};
 use crate::control::Ended;
 use crate::helpers::JobRunner;
-use crate::line::Called;
 use crate::ranks::RequestKey;
+use crate::ready_queue::Called;
 use crate::served::{DoneOf, EventOf, Served};
 use crate::sockets::Watched;
 use crate::straight;
-use crate::timer::Timer;
+use crate::timer::ConnectionTimer;
 use crate::turn::Fate;
-use forebay_conn::{Closing, Event, Handler, Protocol, RequestId};
+use forebay_conn::{Closing, Handler, Protocol, RequestEvent, RequestId};
 use forebay_control::ranked::Key;
-use forebay_fiber::Id;
+use forebay_fiber::FiberId;
 use forebay_metrics::Counter;
-use forebay_sys::epoll::Ready;
+use forebay_sys::epoll::ReadyDescriptor;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
 /// A connection and what the loop must know about it.
-pub(super) struct Connection<H: Handler> {
+pub(super) struct FiberConnection<H: Handler> {
     pub(super) token: u64,
-    pub(super) place: Place<H>,
+    pub(super) place: ConnectionOwner<H>,
     /// The kernel reports it.
     pub(super) watched: bool,
     /// What the kernel has reported and the connection's fiber has not yet seen.
     pub(super) news: News,
     /// What has happened to its requests and its fiber has not yet seen.
     pub(super) events: VecDeque<Happened<H>>,
-    pub(super) timer: Timer,
+    pub(super) timer: ConnectionTimer,
     /// Its place among those that make room while they are idle.
     pub(super) resting: Option<Key>,
     /// Its place among those whose clients take more of their answers.
@@ -40,16 +40,16 @@ pub(super) struct Connection<H: Handler> {
 }
 
 /// Where a connection is.
-pub(super) enum Place<H: Handler> {
+pub(super) enum ConnectionOwner<H: Handler> {
     /// Here, without a fiber: it waits for its client, or for something to happen to its requests.
     AtRest(Box<Served<H>>),
     /// With its fiber, which waits for this if it waits.
-    Served(Option<(Id, Needs)>),
+    Served(Option<(FiberId, WakeEvents)>),
 }
 
 /// What wakes a fiber besides an event, a deadline and an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Needs {
+pub(super) struct WakeEvents {
     pub(super) readable: bool,
     pub(super) writable: bool,
     /// That the client has shut down writing.
@@ -68,7 +68,7 @@ enum Begun<J> {
 
 /// What has happened to a request.
 pub(super) enum Happened<H: Handler> {
-    /// Its job has ended, its moment has come, its socket is ready.
+    /// Its job has ended, its time has come, its socket is ready.
     Event(EventOf<H>),
     /// Its turn to be answered has come.
     Called(RequestId, Called),
@@ -91,15 +91,15 @@ impl News {
     }
 }
 
-impl<H: Handler> Connection<H> {
+impl<H: Handler> FiberConnection<H> {
     pub(super) fn new(served: Served<H>, token: u64) -> Self {
-        Connection {
+        FiberConnection {
             token,
-            place: Place::AtRest(Box::new(served)),
+            place: ConnectionOwner::AtRest(Box::new(served)),
             watched: false,
             news: News::default(),
             events: VecDeque::new(),
-            timer: Timer::default(),
+            timer: ConnectionTimer::default(),
             resting: None,
             sends: None,
             sockets: Watched::default(),
@@ -107,8 +107,8 @@ impl<H: Handler> Connection<H> {
     }
 
     /// The fiber to wake if it waits, and `wanted` says that it waits for this.
-    fn take_waiting(&mut self, wanted: impl FnOnce(Needs) -> bool) -> Option<Id> {
-        let Place::Served(waits) = &mut self.place else { return None };
+    fn take_waiting(&mut self, wanted: impl FnOnce(WakeEvents) -> bool) -> Option<FiberId> {
+        let ConnectionOwner::Served(waits) = &mut self.place else { return None };
         waits.take_if(|(_, needs)| wanted(*needs)).map(|(id, _)| id)
     }
 
@@ -129,14 +129,14 @@ where
 {
     /// The kernel reports a connection.
     #[inline]
-    pub(super) fn ready(&mut self, ready: Ready) {
+    pub(super) fn ready(&mut self, ready: ReadyDescriptor) {
         let mut is_gone = false;
         let waiting = {
             let mut connections = self.shared.connections.borrow_mut();
             let Some(key) = key(&connections, ready.token) else { return };
             let connection = &mut connections[key];
             match &mut connection.place {
-                Place::AtRest(served) => {
+                ConnectionOwner::AtRest(served) => {
                     served.has_come(ready.readable | ready.broken, ready.ended);
                     is_gone = ready.broken && !served.stream.has_ended();
                     if !(is_gone || served.can_go_on(ready.writable)) {
@@ -160,7 +160,7 @@ where
                         Begun::Nothing => None,
                     }
                 }
-                Place::Served(_) => {
+                ConnectionOwner::Served(_) => {
                     let news = &mut connection.news;
                     news.readable |= ready.readable;
                     news.ended |= ready.ended;
@@ -189,22 +189,22 @@ where
     pub(super) fn socket_ready(&mut self, token: u64) {
         let owner = self.shared.sockets.borrow_mut().ready(token);
         if let Some(request) = owner {
-            self.deliver(request, Happened::Event(Event::Socket(request.request)));
+            self.deliver(request, Happened::Event(RequestEvent::Socket(request.request)));
         }
     }
 
     /// A helper thread has finished a job of this request, or has panicked.
     pub(super) fn job_done(&mut self, request: RequestKey, result: Option<DoneOf<H>>) {
         let event = match result {
-            Some(done) => Event::Done(request.request, done),
-            None => Event::Failed(request.request),
+            Some(done) => RequestEvent::Done(request.request, done),
+            None => RequestEvent::Failed(request.request),
         };
         self.deliver(request, Happened::Event(event));
     }
 
-    /// The moment has come from which a request may be answered.
+    /// The time has come from which a request may be answered.
     pub(super) fn not_before_has_come(&mut self, request: RequestKey) {
-        self.deliver(request, Happened::Event(Event::Due(request.request)));
+        self.deliver(request, Happened::Event(RequestEvent::Due(request.request)));
     }
 
     /// Tells a connection what has happened to its request, and has it served.
@@ -227,8 +227,8 @@ where
                 return self.shared.schedule(connection);
             }
             match connection.place {
-                Place::AtRest(_) => None,
-                Place::Served(_) => match connection.take_waiting(|_| true) {
+                ConnectionOwner::AtRest(_) => None,
+                ConnectionOwner::Served(_) => match connection.take_waiting(|_| true) {
                     Some(id) => Some(id),
                     // it is ready already
                     None => return,
@@ -288,7 +288,7 @@ where
         let shared = Rc::clone(&self.shared);
         let started = self.scheduler.start(move || {
             if let Some((served, _)) = shared.take(token) {
-                let mut wait = Waiting::new(&shared, token);
+                let mut wait = FiberWait::new(&shared, token);
                 straight::close(&mut wait, served, closing, &shared.lingering);
             }
         });
@@ -302,7 +302,7 @@ where
     pub(super) fn end_idle(&mut self) {
         let mut idle = Vec::new();
         for (_, connection) in self.shared.connections.borrow_mut().iter_mut() {
-            if let Place::AtRest(served) = &mut connection.place
+            if let ConnectionOwner::AtRest(served) = &mut connection.place
                 && served.hears_of_drain()
             {
                 served.readable = true;
@@ -315,7 +315,9 @@ where
 
     /// Gives every connection that has none a fiber.
     pub(super) fn serve_all(&mut self) {
-        let at_rest = |connection: &Connection<H>| matches!(connection.place, Place::AtRest(_));
+        let at_rest = |connection: &FiberConnection<H>| {
+            matches!(connection.place, ConnectionOwner::AtRest(_))
+        };
         let tokens: Vec<_> = self
             .shared
             .connections
@@ -354,7 +356,7 @@ impl<H: Handler, C: JobRunner<H::Job>> Shared<H, C> {
     #[inline]
     fn serve(&self, token: u64, begun: Option<Fate<H::Job>>) {
         let Some((mut served, has_events)) = self.take(token) else { return };
-        let mut wait = Waiting::new(self, token);
+        let mut wait = FiberWait::new(self, token);
         let takes = has_events && begun.is_none();
         let event = if takes { wait.take_event(&mut served) } else { None };
         let ended =
@@ -383,12 +385,12 @@ impl<H: Handler, C: JobRunner<H::Job>> Shared<H, C> {
 impl<H: Handler, C> Shared<H, C> {
     /// Tells a connection what has happened to its request. Returns its fiber if that is to be woken; a
     /// connection at rest is due.
-    pub(super) fn deliver(&self, token: u64, happened: Happened<H>) -> Option<Id> {
+    pub(super) fn deliver(&self, token: u64, happened: Happened<H>) -> Option<FiberId> {
         let mut connections = self.connections.borrow_mut();
         let key = key(&connections, token)?;
         let connection = &mut connections[key];
         connection.events.push_back(happened);
-        if let Place::AtRest(_) = connection.place {
+        if let ConnectionOwner::AtRest(_) = connection.place {
             self.due.borrow_mut().push_back(token);
             return None;
         }
@@ -398,9 +400,9 @@ impl<H: Handler, C> Shared<H, C> {
     /// Gives a connection that waits for the next request a turn: by a call, since what is in memory need not
     /// be waited for. So a fiber is for what must wait.
     #[inline]
-    fn begin(&self, connection: &mut Connection<H>) -> Begun<H::Job> {
-        let Connection { token, place, watched, events, timer, sockets, .. } = connection;
-        let Place::AtRest(served) = place else { return Begun::Nothing };
+    fn begin(&self, connection: &mut FiberConnection<H>) -> Begun<H::Job> {
+        let FiberConnection { token, place, watched, events, timer, sockets, .. } = connection;
+        let ConnectionOwner::AtRest(served) = place else { return Begun::Nothing };
         if self.is_ordered || !served.is_at_rest() || !events.is_empty() {
             return Begun::Nothing;
         }
@@ -449,8 +451,8 @@ impl<H: Handler, C> Shared<H, C> {
         if let Some(place) = connection.sends.take() {
             self.send_queue.borrow_mut().leave(place);
         }
-        match std::mem::replace(&mut connection.place, Place::Served(None)) {
-            Place::AtRest(served) => Some((served, !connection.events.is_empty())),
+        match std::mem::replace(&mut connection.place, ConnectionOwner::Served(None)) {
+            ConnectionOwner::AtRest(served) => Some((served, !connection.events.is_empty())),
             served => {
                 connection.place = served;
                 None
@@ -460,7 +462,11 @@ impl<H: Handler, C> Shared<H, C> {
 
     /// Runs `f` on the connection, which is in its fiber's hands.
     #[inline]
-    pub(super) fn with<R>(&self, token: u64, f: impl FnOnce(&mut Connection<H>) -> R) -> Option<R> {
+    pub(super) fn with<R>(
+        &self,
+        token: u64,
+        f: impl FnOnce(&mut FiberConnection<H>) -> R,
+    ) -> Option<R> {
         let mut connections = self.connections.borrow_mut();
         let key = key(&connections, token)?;
         Some(f(&mut connections[key]))
@@ -491,14 +497,14 @@ impl<H: Handler, C> Shared<H, C> {
 
     /// The requests of a connection that ends wait for their turn no longer.
     pub(super) fn leave_line(&self, served: &Served<H>) {
-        if let Some(line) = &mut *self.line.borrow_mut() {
-            served.waits.places().for_each(|place| line.leave(place));
+        if let Some(ready_queue) = &mut *self.ready_queue.borrow_mut() {
+            served.waits.places().for_each(|place| ready_queue.leave(place));
         }
     }
 
     /// Sees to it that the wheel presents the connection in time.
     #[inline]
-    pub(super) fn schedule(&self, connection: &mut Connection<H>) {
+    pub(super) fn schedule(&self, connection: &mut FiberConnection<H>) {
         connection.timer.schedule(&mut self.wheel.borrow_mut(), connection.token);
     }
 }
@@ -506,7 +512,7 @@ impl<H: Handler, C> Shared<H, C> {
 /// The place of the connection with this token, if it is still there.
 #[inline]
 pub(super) fn key<H: Handler>(
-    connections: &slab::Slab<Connection<H>>,
+    connections: &slab::Slab<FiberConnection<H>>,
     token: u64,
 ) -> Option<usize> {
     let key = (token & 0xffff_ffff) as usize;

@@ -15,7 +15,7 @@
 //!   are ready, first in, first out (at most one entry each); with classes, connections whose request
 //!   is to be answered, by rank, and with a send order those whose client takes more, which hold no
 //!   fiber either; jobs (at most one per connection).
-//! * **Run, retire and drain.** [`FiberLoop::run`] returns when [`Control`] has ordered to retire or
+//! * **Run, retire and drain.** [`FiberLoop::run`] returns when [`EngineControl`] has ordered to retire or
 //!   to drain and the last connection has ended, or, on a stop, when every fiber has let go of its
 //!   connection.
 
@@ -26,23 +26,23 @@ mod wait;
 
 use crate::accept::{ListenerSet, PAUSE_MS};
 use crate::accepting::Accepting;
-use crate::admission::Admission;
-use crate::control::{Control, Ended, Order};
+use crate::admission::ConnectionAdmission;
+use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::early::Early;
-use crate::event::Parts;
+use crate::event::LoopParts;
 use crate::helpers::{Helpers, JobRunner, Mailbox};
 use crate::idle::Idle;
-use crate::line::{Called, Line};
 use crate::linger::Lingering;
 use crate::ranks::Ranks;
+use crate::ready_queue::{Called, ReadyQueue};
 use crate::send_queue::SendQueue;
 use crate::sockets::Sockets;
 use crate::timer::Wheel;
 use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS, WatchedListeners};
 use crate::worker::Worker;
-use connection::Connection;
-use forebay_conn::{Handler, Job, Parts as Roles};
-use forebay_fiber::{Id, Options, Scheduler};
+use connection::FiberConnection;
+use forebay_conn::{Handler, HandlerTypes as Roles, Job};
+use forebay_fiber::{FiberId, Options, Scheduler};
 use forebay_sys::epoll::{Epoll, Events};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -84,25 +84,25 @@ struct Running<H: Handler, C> {
 /// What the fibers of a loop share with it. No borrow of it lasts while a fiber waits.
 struct Shared<H: Handler, C> {
     worker: RefCell<Worker<H>>,
-    connections: RefCell<Slab<Connection<H>>>,
+    connections: RefCell<Slab<FiberConnection<H>>>,
     /// Connections at rest for which something has come.
     due: RefCell<VecDeque<u64>>,
     /// Connections whose request is there; none if nothing is ordered.
-    line: RefCell<Option<Line>>,
+    ready_queue: RefCell<Option<ReadyQueue>>,
     is_ordered: bool,
     send_queue: RefCell<SendQueue>,
     idle: RefCell<Idle>,
     /// Fibers that are to be woken.
-    woken: RefCell<Vec<Id>>,
+    woken: RefCell<Vec<FiberId>>,
     /// The other sockets that requests wait for.
     sockets: RefCell<Sockets>,
-    /// How many of those in line may still be called before the loop looks for what has come.
+    /// How many of the ready queue may still be called before the loop looks for what has come.
     calls: Cell<usize>,
-    /// The listener whose turn it is in the line: the loop accepts from it.
+    /// The listener whose turn it is in the ready queue: the loop accepts from it.
     listener_called: Cell<Option<(usize, Called)>>,
     epoll: Epoll,
     wheel: RefCell<Wheel>,
-    /// Connections whose fiber waits for the moment from which a request may be answered.
+    /// Connections whose fiber waits for the time from which a request may be answered.
     early: RefCell<Early>,
     lingering: Lingering,
     /// Fibers that wait.
@@ -111,8 +111,8 @@ struct Shared<H: Handler, C> {
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
     helpers: C,
     ranks: Ranks,
-    control: Arc<Control>,
-    admission: Arc<Admission>,
+    control: Arc<EngineControl>,
+    admission: Arc<ConnectionAdmission>,
 }
 
 impl<H, C> FiberLoop<H, C>
@@ -125,7 +125,7 @@ where
     ///
     /// # Errors
     /// Lack of descriptors or memory.
-    pub fn new(parts: Parts<H, C>) -> io::Result<FiberLoop<H, C>> {
+    pub fn new(parts: LoopParts<H, C>) -> io::Result<FiberLoop<H, C>> {
         let epoll = Epoll::new()?;
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
         let listener_set = ListenerSet::new(parts.listeners, Arc::clone(&parts.admission))?;
@@ -137,7 +137,7 @@ where
             worker: RefCell::new(worker),
             connections: RefCell::default(),
             due: RefCell::default(),
-            line: RefCell::new(Line::new(&parts.ranks)),
+            ready_queue: RefCell::new(ReadyQueue::new(&parts.ranks)),
             is_ordered: parts.ranks.is_ordered(),
             send_queue: RefCell::new(SendQueue::new(&parts.ranks)),
             idle: RefCell::new(Idle::new(&parts.ranks)),
@@ -216,13 +216,13 @@ where
             self.watched_listeners.resume(&self.shared.epoll, now_ms);
             let order = self.shared.control.order();
             match order {
-                Order::Run => {}
-                Order::Retire => self.leave_listeners(),
-                Order::Drain => self.begin_drain(),
-                Order::Stop => break,
+                LoopOrder::Run => {}
+                LoopOrder::Retire => self.leave_listeners(),
+                LoopOrder::Drain => self.begin_drain(),
+                LoopOrder::Stop => break,
             }
             let is_last = self.shared.connections.borrow().is_empty();
-            if order > Order::Run && is_last {
+            if order > LoopOrder::Run && is_last {
                 break;
             }
         }
@@ -251,7 +251,7 @@ where
     }
 
     fn sleep_ms(&self) -> u64 {
-        let has_queue = self.shared.has_line() || !self.shared.send_queue.borrow().is_empty();
+        let has_queue = self.shared.has_ready() || !self.shared.send_queue.borrow().is_empty();
         if self.scheduler.has_ready() || has_queue {
             return 0;
         }

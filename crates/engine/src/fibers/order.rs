@@ -1,12 +1,12 @@
-//! When a loop answers: what is in [line](crate::line) a batch at a time, by as many fibers as it
-//! takes, and what came too early when its moment has come. When it goes on with answers that are
+//! When a loop answers: what is in the [ready queue](crate::ready_queue) a batch at a time, by as many fibers as it
+//! takes, and what came too early when its time has come. When it goes on with answers that are
 //! [partly sent](crate::send_queue).
 
-use super::connection::{Connection, Happened, Place};
+use super::connection::{ConnectionOwner, FiberConnection, Happened};
 use super::{Running, Shared};
 use crate::accepting::Accepting;
 use crate::helpers::JobRunner;
-use crate::line::{self, BATCH};
+use crate::ready_queue::{self, BATCH};
 use crate::send_queue;
 use crate::settings::SendOrder;
 use forebay_conn::Handler;
@@ -18,7 +18,7 @@ where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,
 {
-    /// Has those served on that came early and whose moment has come.
+    /// Has those served on that came early and whose time has come.
     pub(super) fn wake_early(&mut self) {
         let now_ms = self.now_ms();
         loop {
@@ -31,17 +31,17 @@ where
 
     /// Lets fibers answer those whose turn it is, a batch of them.
     pub(super) fn answer_in_order(&mut self) {
-        if !self.shared.has_line() {
+        if !self.shared.has_ready() {
             return;
         }
-        if let Some(line) = &mut *self.shared.line.borrow_mut() {
-            line.keep_up();
+        if let Some(ready_queue) = &mut *self.shared.ready_queue.borrow_mut() {
+            ready_queue.keep_up();
         }
         self.shared.calls.set(BATCH);
-        while self.shared.calls.get() > 0 && self.shared.has_line() {
+        while self.shared.calls.get() > 0 && self.shared.has_ready() {
             let shared = Rc::clone(&self.shared);
             if self.scheduler.start(move || shared.serve_due()).is_err() {
-                // those in line can wait: fibers that are there now will end
+                // those in the ready queue can wait: fibers that are there now will end
                 break;
             }
             self.accept_in_order();
@@ -50,15 +50,15 @@ where
         self.shared.woken.take().into_iter().for_each(|id| self.scheduler.unpark(id));
     }
 
-    /// Accepts from the listener whose turn it is, if it is one's. Nothing else of the line is called
+    /// Accepts from the listener whose turn it is, if it is one's. Nothing else of the ready queue is called
     /// meanwhile.
     fn accept_in_order(&mut self) {
         let Some((index, called)) = self.shared.listener_called.take() else { return };
         let calls = self.shared.calls.replace(0);
         self.accept_in_turn(index);
         self.shared.calls.set(calls);
-        if let Some(line) = &mut *self.shared.line.borrow_mut() {
-            line.answered(called, &self.shared.worker.borrow().metrics);
+        if let Some(ready_queue) = &mut *self.shared.ready_queue.borrow_mut() {
+            ready_queue.answered(called, &self.shared.worker.borrow().metrics);
         }
     }
 }
@@ -92,8 +92,9 @@ impl<H: Handler, C> Shared<H, C> {
 
     /// The client of this connection, which is at rest, takes more of its answer. Says whether that goes on
     /// in its turn.
-    pub(super) fn sends_in_turn(&self, connection: &mut Connection<H>) -> bool {
-        if let (Place::AtRest(served), true) = (&connection.place, self.sends_in_order()) {
+    pub(super) fn sends_in_turn(&self, connection: &mut FiberConnection<H>) -> bool {
+        if let (ConnectionOwner::AtRest(served), true) = (&connection.place, self.sends_in_order())
+        {
             let mut queue = self.send_queue.borrow_mut();
             connection.sends = queue.join(served, &self.worker.borrow(), connection.token);
         }
@@ -109,11 +110,11 @@ impl<H: Handler, C> Shared<H, C> {
         }
         self.calls.set(self.calls.get().checked_sub(1)?);
         let (request, called) = {
-            let mut line = self.line.borrow_mut();
+            let mut ready_queue = self.ready_queue.borrow_mut();
             let metrics = &self.worker.borrow().metrics;
-            line.as_mut()?.call(clock::monotonic_ns(), metrics)?
+            ready_queue.as_mut()?.call(clock::monotonic_ns(), metrics)?
         };
-        if let Some(index) = line::listener_of(request) {
+        if let Some(index) = ready_queue::listener_of(request) {
             self.listener_called.set(Some((index, called)));
             return None;
         }
@@ -122,9 +123,9 @@ impl<H: Handler, C> Shared<H, C> {
         self.due.borrow_mut().pop_front()
     }
 
-    /// Whether somebody waits to be answered.
+    /// Whether a request waits to be answered.
     #[inline]
-    pub(super) fn has_line(&self) -> bool {
-        self.line.borrow().as_ref().is_some_and(|line| !line.is_empty())
+    pub(super) fn has_ready(&self) -> bool {
+        self.ready_queue.borrow().as_ref().is_some_and(|ready_queue| !ready_queue.is_empty())
     }
 }

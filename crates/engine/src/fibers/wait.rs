@@ -1,18 +1,18 @@
 //! How a fiber waits: it notes what for, and lets others run until the loop wakes it.
 
-use super::connection::{Connection, Happened, Needs, News, Place, key};
+use super::connection::{ConnectionOwner, FiberConnection, Happened, News, WakeEvents, key};
 use super::{KEPT_STACKS, Shared};
-use crate::control::Order;
-use crate::helpers::{Ask, JobRunner, SharedJob};
-use crate::line::Called;
+use crate::control::LoopOrder;
+use crate::helpers::{JobContext, JobRunner, SharedJob};
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
+use crate::ready_queue::Called;
 use crate::served::{EventOf, Served};
-use crate::straight::{Answers, Gone, Next, Wait};
-use crate::timer::Over;
-use crate::waits::Waiting as WaitsFor;
+use crate::straight::{AfterWait, Answerable, Gone, Wait};
+use crate::timer::TimedOut;
+use crate::waits::RequestWait as WaitsFor;
 use crate::worker::Worker;
-use forebay_conn::{Event, Handler, Protocol, RequestId};
+use forebay_conn::{Handler, Protocol, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use std::cell::RefMut;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// The waits of one connection's fiber. When it is dropped, the connection is gone from its loop,
 /// unless that has taken it back.
-pub(super) struct Waiting<'s, H: Handler, C> {
+pub(super) struct FiberWait<'s, H: Handler, C> {
     pub(super) shared: &'s Shared<H, C>,
     token: u64,
     /// It is the turn of this request to be answered.
@@ -30,19 +30,19 @@ pub(super) struct Waiting<'s, H: Handler, C> {
     is_left: bool,
 }
 
-impl<'s, H: Handler, C> Waiting<'s, H, C> {
+impl<'s, H: Handler, C> FiberWait<'s, H, C> {
     /// Of the connection with this token.
     pub(super) fn new(shared: &'s Shared<H, C>, token: u64) -> Self {
-        Waiting { shared, token, called: None, is_left: false }
+        FiberWait { shared, token, called: None, is_left: false }
     }
 
     /// The turn of the request that was called is over.
     #[inline]
     fn end_turn(&mut self) {
         if let Some((_, called)) = self.called.take()
-            && let Some(line) = &mut *self.shared.line.borrow_mut()
+            && let Some(ready_queue) = &mut *self.shared.ready_queue.borrow_mut()
         {
-            line.answered(called, &self.shared.worker.borrow().metrics);
+            ready_queue.answered(called, &self.shared.worker.borrow().metrics);
         }
     }
 
@@ -51,7 +51,7 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     /// reported since the last look; says what, and whether something has happened to its requests.
     #[inline]
     fn look(&self, served: &mut Served<H>) -> Result<(News, bool), Gone> {
-        let look = |connection: &mut Connection<H>| self.look_at(connection, served);
+        let look = |connection: &mut FiberConnection<H>| self.look_at(connection, served);
         self.shared.with(self.token, look).unwrap_or(Err(Gone))
     }
 
@@ -59,10 +59,10 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     #[inline]
     fn look_at(
         &self,
-        connection: &mut Connection<H>,
+        connection: &mut FiberConnection<H>,
         served: &mut Served<H>,
     ) -> Result<(News, bool), Gone> {
-        let Connection { watched, sockets, .. } = connection;
+        let FiberConnection { watched, sockets, .. } = connection;
         let is_watched = self.shared.watch(served, self.token, watched, sockets);
         let news = std::mem::take(&mut connection.news);
         let is_gone = !news.tell(served) || !is_watched;
@@ -92,16 +92,16 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
                     self.end_turn();
                     self.called = Some((id, called));
                     served.waits.remove(id);
-                    Event::Called(id)
+                    RequestEvent::Called(id)
                 }
                 Some(Happened::Event(event)) => event,
             };
             let is_awaited = match &event {
-                Event::Done(id, _) | Event::Failed(id) => served.job_done(*id),
-                Event::Due(id) => served.waits.remove(*id).is_some(),
-                Event::Called(_) | Event::Socket(_) => true,
+                RequestEvent::Done(id, _) | RequestEvent::Failed(id) => served.job_done(*id),
+                RequestEvent::Due(id) => served.waits.remove(*id).is_some(),
+                RequestEvent::Called(_) | RequestEvent::Socket(_) => true,
             };
-            if let Event::Failed(_) = &event {
+            if let RequestEvent::Failed(_) = &event {
                 self.shared.worker.borrow().count(Counter::Panics);
             }
             if is_awaited {
@@ -111,13 +111,13 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     }
 
     fn must_stop(&self) -> bool {
-        self.shared.control.order() == Order::Stop
+        self.shared.control.order() == LoopOrder::Stop
     }
 
     /// Lets others run until the loop has something for this fiber.
-    fn park(&self, needs: Needs) {
+    fn park(&self, needs: WakeEvents) {
         self.shared.with(self.token, |connection| {
-            connection.place = Place::Served(Some((forebay_fiber::id(), needs)));
+            connection.place = ConnectionOwner::Served(Some((forebay_fiber::id(), needs)));
             self.shared.schedule(connection);
         });
         self.shared.waiting.set(self.shared.waiting.get() + 1);
@@ -128,13 +128,13 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     /// Leaves the connection, to which nothing has happened since the last look, with the loop: that has it
     /// served on when something has.
     #[inline]
-    fn leave(&mut self, connection: &mut Connection<H>, served: Box<Served<H>>) {
+    fn leave(&mut self, connection: &mut FiberConnection<H>, served: Box<Served<H>>) {
         let Shared { is_ordered, ranks, idle, .. } = self.shared;
         if *is_ordered && served.is_idle() {
-            let standing = served.standing_at_rest(ranks);
-            connection.resting = idle.borrow_mut().add(standing, self.token);
+            let ranked_client = served.ranked_client_at_rest(ranks);
+            connection.resting = idle.borrow_mut().add(ranked_client, self.token);
         }
-        connection.place = Place::AtRest(served);
+        connection.place = ConnectionOwner::AtRest(served);
         self.shared.schedule(connection);
         self.is_left = true;
     }
@@ -150,7 +150,7 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     }
 }
 
-impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for Waiting<'s, H, C> {
+impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for FiberWait<'s, H, C> {
     type Lent<'w>
         = RefMut<'w, Worker<H>>
     where
@@ -163,14 +163,14 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for Waiting<'s, H, C> {
 
     /// The loop has told the worker.
     #[inline]
-    fn begin_turn(&mut self, _: Order) {}
+    fn begin_turn(&mut self, _: LoopOrder) {}
 
     #[inline]
-    fn answers(&self) -> Answers {
+    fn answers(&self) -> Answerable {
         match self.called {
-            Some((id, _)) => Answers::Called(id),
-            None if self.shared.is_ordered => Answers::None,
-            None => Answers::All,
+            Some((id, _)) => Answerable::Called(id),
+            None if self.shared.is_ordered => Answerable::None,
+            None => Answerable::All,
         }
     }
 
@@ -180,10 +180,13 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for Waiting<'s, H, C> {
     }
 
     fn enqueue(&mut self, served: &mut Served<H>, id: RequestId) -> Result<(), Gone> {
-        let standing = served.standing(&self.shared.ranks, id);
+        let ranked_client = served.ranked_client(&self.shared.ranks, id);
         let request = RequestKey { connection: self.token, request: id };
-        let mut line = self.shared.line.borrow_mut();
-        let place = line.as_mut().and_then(|line| line.join(standing, request)).ok_or(Gone)?;
+        let mut ready_queue = self.shared.ready_queue.borrow_mut();
+        let place = ready_queue
+            .as_mut()
+            .and_then(|ready_queue| ready_queue.join(ranked_client, request))
+            .ok_or(Gone)?;
         served.waits.add(id, WaitsFor::Turn(Some(place)));
         Ok(())
     }
@@ -200,12 +203,12 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for Waiting<'s, H, C> {
         let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
         let Shared { helpers, mailbox, ranks, .. } = self.shared;
         let request = RequestKey { connection: self.token, request: id };
-        let ask = Ask { phase, standing: served.standing(ranks, id), request };
+        let ask = JobContext { phase, ranked_client: served.ranked_client(ranks, id), request };
         helpers.submit(job, ask, Arc::clone(mailbox) as Arc<_>)
     }
 
     #[inline]
-    fn time(&mut self, served: &mut Served<H>) -> Option<Over> {
+    fn time(&mut self, served: &mut Served<H>) -> Option<TimedOut> {
         let worker = self.shared.worker.borrow();
         let over = self.shared.with(self.token, |connection| {
             connection.timer.set(served, &worker);
@@ -217,38 +220,38 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for Waiting<'s, H, C> {
         over.flatten()
     }
 
-    fn next(&mut self, mut served: Box<Served<H>>, _: Order) -> Next<H> {
+    fn next(&mut self, mut served: Box<Served<H>>, _: LoopOrder) -> AfterWait<H> {
         let shared = self.shared;
         let mut connections = shared.connections.borrow_mut();
-        let Some(key) = key(&connections, self.token) else { return Next::Gone(served) };
+        let Some(key) = key(&connections, self.token) else { return AfterWait::Gone(served) };
         let connection = &mut connections[key];
         let Ok((_, has_events)) = self.look_at(connection, &mut served) else {
-            return Next::Gone(served);
+            return AfterWait::Gone(served);
         };
         let goes_on = self.must_stop() || served.can_go_on(false);
         if !has_events && !goes_on && self.is_to_be_left(&served) {
             self.leave(connection, served);
-            return Next::Taken;
+            return AfterWait::Taken;
         }
         drop(connections);
         if has_events && let Some(event) = self.take_event(&mut served) {
-            return Next::Event(served, event);
+            return AfterWait::Event(served, event);
         }
         if has_events || goes_on {
             // what had happened was over already, or it need not wait
-            return Next::Ready(served);
+            return AfterWait::Ready(served);
         }
         let is_pending = served.pending.is_some();
         let writable = is_pending || served.has_to_open();
         let readable = if is_pending { served.reads_meanwhile() } else { served.wants_input() };
-        let needs = Needs { readable, writable, ended: served.conn.aborts_on_close() };
+        let needs = WakeEvents { readable, writable, ended: served.conn.aborts_on_close() };
         self.park(needs);
         if self.take_news(&mut served) == Err(Gone) {
-            return Next::Gone(served);
+            return AfterWait::Gone(served);
         }
         match self.take_event(&mut served) {
-            Some(event) => Next::Event(served, event),
-            None => Next::Ready(served),
+            Some(event) => AfterWait::Event(served, event),
+            None => AfterWait::Ready(served),
         }
     }
 
@@ -277,18 +280,19 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for Waiting<'s, H, C> {
         if before.readable {
             return Ok(());
         }
-        self.park(Needs { readable: true, writable: false, ended: false });
+        self.park(WakeEvents { readable: true, writable: false, ended: false });
         self.take_news(served).map(|_| ())
     }
 }
 
-impl<H: Handler, C> Drop for Waiting<'_, H, C> {
+impl<H: Handler, C> Drop for FiberWait<'_, H, C> {
     fn drop(&mut self) {
         if self.is_left {
             return;
         }
-        let has_fiber =
-            self.shared.with(self.token, |connection| matches!(connection.place, Place::Served(_)));
+        let has_fiber = self
+            .shared
+            .with(self.token, |connection| matches!(connection.place, ConnectionOwner::Served(_)));
         if has_fiber == Some(true) {
             self.shared.remove(self.token);
             // code of a handler has panicked, and the connection went with its fiber

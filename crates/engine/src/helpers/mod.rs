@@ -12,12 +12,12 @@ mod shared_job;
 
 pub use shared_job::SharedJob;
 
-use crate::control::Control;
-use crate::ranks::{Ranks, RequestKey, Standing};
-use forebay_conn::{Job, Kind};
+use crate::control::EngineControl;
+use crate::ranks::{RankedClient, Ranks, RequestKey};
+use forebay_conn::{Job, JobKind};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Local;
-use pool::{Pool, QueuedJob, Starter};
+use pool::{HelperPool, QueuedJob, Starter};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,7 +32,7 @@ const LOOP_PATIENCE: Duration = Duration::from_millis(100);
 /// Takes the results of jobs.
 pub trait Results<D>: Send + Sync {
     /// The job that was given with `ask` has ended, with this result or `None` if it panicked.
-    fn post(&self, ask: &Ask, result: Option<D>);
+    fn post(&self, ask: &JobContext, result: Option<D>);
 }
 
 /// Where a loop finds the results of its jobs.
@@ -42,13 +42,13 @@ pub struct Mailbox<D> {
     /// A job may be given again.
     taken: Condvar,
     patience: Duration,
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     loop_index: usize,
 }
 
 impl<D> Mailbox<D> {
     /// The mailbox of loop `loop_index`, whose bell `control` knows.
-    pub fn new(control: Arc<Control>, loop_index: usize) -> Arc<Mailbox<D>> {
+    pub fn new(control: Arc<EngineControl>, loop_index: usize) -> Arc<Mailbox<D>> {
         Arc::new(Mailbox {
             results: Mutex::default(),
             taken: Condvar::new(),
@@ -72,7 +72,7 @@ impl<D> Mailbox<D> {
 
 /// The loop is woken. Waits a little if it has a lot to take already.
 impl<D: Send> Results<D> for Mailbox<D> {
-    fn post(&self, ask: &Ask, result: Option<D>) {
+    fn post(&self, ask: &JobContext, result: Option<D>) {
         let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = |results: &mut Vec<_>| results.len() >= MOST_RESULTS;
         let waited = self.taken.wait_timeout_while(results, self.patience, is_full);
@@ -86,14 +86,14 @@ impl<D: Send> Results<D> for Mailbox<D> {
 
 /// How many threads there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Threads {
+pub struct HelperThreads {
     /// For jobs that wait for devices.
     pub blocking: usize,
     /// For jobs that compute.
     pub computing: usize,
 }
 
-impl Threads {
+impl HelperThreads {
     /// All threads there may be, with the reserve of each rank.
     pub fn most(self, ranks: &Ranks) -> usize {
         self.blocking + self.computing + 2 * ranks.reserve_in_all()
@@ -102,9 +102,9 @@ impl Threads {
 
 /// The helper threads of one engine.
 pub struct Helpers<J: Job> {
-    settings: Threads,
-    blocking: Arc<Pool<J>>,
-    computing: Arc<Pool<J>>,
+    settings: HelperThreads,
+    blocking: Arc<HelperPool<J>>,
+    computing: Arc<HelperPool<J>>,
 }
 
 impl<J: Job> Clone for Helpers<J> {
@@ -116,14 +116,14 @@ impl<J: Job> Clone for Helpers<J> {
 
 impl<J: Job> Helpers<J> {
     /// Serves `ranks`. `metrics` must have an element for each thread there may be
-    /// ([`Threads::most`]); one job in `sample` is timed. The calling thread must not have given way to
+    /// ([`HelperThreads::most`]); one job in `sample` is timed. The calling thread must not have given way to
     /// others: helpers begin with its nice value.
     ///
     /// # Errors
     /// Lack of threads.
     pub fn new(
         metrics: Arc<[Local]>,
-        threads: Threads,
+        threads: HelperThreads,
         ranks: &Ranks,
         sample: u32,
     ) -> io::Result<Helpers<J>> {
@@ -134,18 +134,18 @@ impl<J: Job> Helpers<J> {
         };
         let pool = |kind, most, numbers| {
             let (metrics, starter) = (Arc::clone(&metrics), starter.clone());
-            Arc::new(Pool::new(kind, most, ranks, metrics, numbers, sample, starter))
+            Arc::new(HelperPool::new(kind, most, ranks, metrics, numbers, sample, starter))
         };
         let first = first.min(metrics.len());
         Ok(Helpers {
             settings: threads,
-            blocking: pool(Kind::Blocks, threads.blocking, 0..first),
-            computing: pool(Kind::Computes, threads.computing, first..metrics.len()),
+            blocking: pool(JobKind::Blocks, threads.blocking, 0..first),
+            computing: pool(JobKind::Computes, threads.computing, first..metrics.len()),
         })
     }
 
     /// How many there may be.
-    pub fn settings(&self) -> Threads {
+    pub fn settings(&self) -> HelperThreads {
         self.settings
     }
 
@@ -157,12 +157,12 @@ impl<J: Job> Helpers<J> {
 
 /// What must be known of a job besides itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct JobContext {
     /// What the request needs it for: [`Phase::Process`] to be answered, [`Phase::Send`] to have
     /// more of its answer in memory.
     pub phase: Phase,
-    /// Whose it is.
-    pub standing: Standing,
+    /// The rank and the client that the job counts for.
+    pub ranked_client: RankedClient,
     /// The request it is for: goes with its result.
     pub request: RequestKey,
 }
@@ -172,14 +172,24 @@ pub trait JobRunner<J: Job> {
     /// Has a job done, unless it is taken back before; its result comes to `results`. `false` if too
     /// many jobs are waiting; then it is not done.
     #[must_use]
-    fn submit(&self, job: SharedJob<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool;
+    fn submit(
+        &self,
+        job: SharedJob<J>,
+        ask: JobContext,
+        results: Arc<dyn Results<J::Done>>,
+    ) -> bool;
 }
 
 impl<J: Job> JobRunner<J> for Helpers<J> {
-    fn submit(&self, job: SharedJob<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
+    fn submit(
+        &self,
+        job: SharedJob<J>,
+        ask: JobContext,
+        results: Arc<dyn Results<J::Done>>,
+    ) -> bool {
         let pool = match job.kind() {
-            Kind::Blocks => &self.blocking,
-            Kind::Computes => &self.computing,
+            JobKind::Blocks => &self.blocking,
+            JobKind::Computes => &self.computing,
         };
         pool.submit(QueuedJob::new(job, ask, results))
     }
@@ -188,7 +198,7 @@ impl<J: Job> JobRunner<J> for Helpers<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::Settings;
+    use crate::ranks::OrderSettings;
     use forebay_metrics::Stopwatch;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -226,9 +236,9 @@ mod tests {
     }
 
     fn ranked_helpers(threads: usize, ranks: &Ranks) -> (Helpers<Call>, Arc<Mailbox<u64>>) {
-        let threads = Threads { blocking: threads, computing: 1 };
+        let threads = HelperThreads { blocking: threads, computing: 1 };
         let metrics: Arc<[Local]> = (0..threads.most(ranks)).map(|_| Local::default()).collect();
-        let control = Arc::new(Control::new(1).unwrap());
+        let control = Arc::new(EngineControl::new(1).unwrap());
         (Helpers::new(metrics, threads, ranks, 0).unwrap(), Mailbox::new(control, 0))
     }
 
@@ -249,9 +259,9 @@ mod tests {
         mailbox: &Arc<Mailbox<u64>>,
     ) -> SharedJob<Call> {
         // of one client, or chance decides now and then which of two is first
-        let standing = Standing { rank, client: 1 };
+        let ranked_client = RankedClient { rank, client: 1 };
         let request = RequestKey { connection: token, ..RequestKey::default() };
-        let ask = Ask { phase: Phase::Process, standing, request };
+        let ask = JobContext { phase: Phase::Process, ranked_client, request };
         let (call, results) = (SharedJob::new(call), Arc::clone(mailbox) as Arc<dyn Results<_>>);
         assert!(helpers.submit(call.clone(), ask, results));
         call
@@ -259,10 +269,10 @@ mod tests {
 
     #[test]
     fn helpers_that_are_there_follow_shares_that_change() {
-        let with = |share: f64| Settings {
+        let with = |share: f64| OrderSettings {
             shares: Arc::new([0.0, share]),
             reserve: 0,
-            ..Settings::default()
+            ..OrderSettings::default()
         };
         let ranks = Ranks::new(&with(0.0));
         let (helpers, mailbox) = ranked_helpers(1, &ranks);
@@ -285,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_high_rank_is_first_and_has_a_thread_that_low_ranks_never_take() {
-        let ranks = Settings { shares: Arc::new([0.0, 0.0]), ..Settings::default() };
+        let ranks = OrderSettings { shares: Arc::new([0.0, 0.0]), ..OrderSettings::default() };
         let ranks = Ranks::new(&ranks);
         let (helpers, mailbox) = ranked_helpers(1, &ranks);
         let (started, starts) = channel();
@@ -431,11 +441,11 @@ mod tests {
 
     #[test]
     fn helpers_do_not_inherit_that_somebody_gives_way() {
-        let ranks = Settings { shares: Arc::new([0.0, 0.0]), ..Settings::default() };
+        let ranks = OrderSettings { shares: Arc::new([0.0, 0.0]), ..OrderSettings::default() };
         let ranks = Ranks::new(&ranks);
-        let threads = Threads { blocking: 1, computing: 0 };
+        let threads = HelperThreads { blocking: 1, computing: 0 };
         let metrics: Arc<[Local]> = (0..threads.most(&ranks)).map(|_| Local::default()).collect();
-        let control = Arc::new(Control::new(1).unwrap());
+        let control = Arc::new(EngineControl::new(1).unwrap());
         let helpers = Helpers::new(metrics, threads, &ranks, 0).unwrap();
         let mailbox = Mailbox::new(control, 0);
         let own = forebay_sys::process::niceness();
@@ -444,8 +454,12 @@ mod tests {
             forebay_sys::process::give_way(5).unwrap();
             let mut held = Vec::new();
             for rank in [1, 0] {
-                let standing = Standing { rank, client: 0 };
-                let ask = Ask { phase: Phase::Process, standing, request: RequestKey::default() };
+                let ranked_client = RankedClient { rank, client: 0 };
+                let ask = JobContext {
+                    phase: Phase::Process,
+                    ranked_client,
+                    request: RequestKey::default(),
+                };
                 let results = Arc::clone(&mailbox) as Arc<dyn Results<_>>;
                 let (hold, gate) = channel();
                 held.push(hold);

@@ -6,11 +6,11 @@
 //! kernel gives it beside others: a job of the reserve interrupts the ones it did not wait for.
 //! A reserve does not eat up floors: while a lower rank is due, it takes nothing.
 
-use super::{Ask, Results, SharedJob};
+use super::{JobContext, Results, SharedJob};
 use crate::lanes::{LaneEntry, Lanes};
-use crate::ranks::{Ranks, Shares, Standing};
-use crate::watch::Watch;
-use forebay_conn::{Job, Kind};
+use crate::ranks::{RankedClient, Ranks, Shares};
+use crate::watch::TurnStopwatch;
+use forebay_conn::{Job, JobKind};
 use forebay_control::ranked::{Ranked, Turn};
 use forebay_metrics::Local;
 use forebay_sys::{clock, process};
@@ -24,12 +24,12 @@ use std::time::Duration;
 /// A thread ends after this long without work.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// If there is no thread to be had, and nobody else to do a job, it is tried again after this long.
+/// If no thread can be started, and no other thread does the jobs, starting one is tried again after this long.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The threads for one kind of job.
-pub(super) struct Pool<J: Job> {
-    kind: Kind,
+pub(super) struct HelperPool<J: Job> {
+    kind: JobKind,
     state: Mutex<PoolState<J>>,
     /// Where idle threads of each level sleep.
     work: Box<[Condvar]>,
@@ -82,7 +82,7 @@ struct Level {
 /// A job on its way.
 pub(super) struct QueuedJob<J: Job> {
     job: SharedJob<J>,
-    ask: Ask,
+    ask: JobContext,
     results: Arc<dyn Results<J::Done>>,
     /// When it came.
     since_ns: u64,
@@ -91,25 +91,25 @@ pub(super) struct QueuedJob<J: Job> {
 impl<J: Job> QueuedJob<J> {
     pub(super) fn new(
         job: SharedJob<J>,
-        ask: Ask,
+        ask: JobContext,
         results: Arc<dyn Results<J::Done>>,
     ) -> QueuedJob<J> {
         QueuedJob { job, ask, results, since_ns: clock::monotonic_ns() }
     }
 }
 
-impl<J: Job> Pool<J> {
+impl<J: Job> HelperPool<J> {
     /// At most `most` threads that take all jobs, and the reserves; their counters are those of
     /// `metrics` in `numbers`.
     pub(super) fn new(
-        kind: Kind,
+        kind: JobKind,
         most: usize,
         ranks: &Ranks,
         metrics: Arc<[Local]>,
         numbers: Range<usize>,
         sample: u32,
         starter: Option<Starter>,
-    ) -> Pool<J> {
+    ) -> HelperPool<J> {
         let last = ranks.count() - 1;
         let level = |level| Level {
             most: if level == last { most } else { ranks.reserve },
@@ -125,7 +125,7 @@ impl<J: Job> Pool<J> {
             levels: (0..=last).map(level).collect(),
             free: numbers.collect(),
         };
-        Pool {
+        HelperPool {
             kind,
             state: Mutex::new(state),
             work: (0..=last).map(|_| Condvar::new()).collect(),
@@ -183,8 +183,8 @@ impl<J: Job> Pool<J> {
         let Some(index) = state.free.pop() else { return false };
         state.levels[level].threads += 1;
         let name = match self.kind {
-            Kind::Blocks => format!("helper-{index}"),
-            Kind::Computes => format!("compute-{index}"),
+            JobKind::Blocks => format!("helper-{index}"),
+            JobKind::Computes => format!("compute-{index}"),
         };
         let pool = Arc::clone(self);
         starter.start(move || {
@@ -225,10 +225,10 @@ impl<J: Job> Pool<J> {
             jobs = jobs.wrapping_add(1);
             let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
             let began_ns = clock::monotonic_ns();
-            let slot = self.ranks.slot(ask.standing.rank);
+            let slot = self.ranks.slot(ask.ranked_client.rank);
             metrics.waited(slot, began_ns.saturating_sub(since_ns));
             let began_cpu_ns = self.worked_ns(began_ns);
-            let mut watch = Watch::new(metrics, sampled);
+            let mut watch = TurnStopwatch::new(metrics, sampled);
             let run = AssertUnwindSafe(|| job.run(metrics, &mut watch));
             let result = catch_unwind(run).ok();
             let ns = self.worked_ns(clock::monotonic_ns()).saturating_sub(began_cpu_ns);
@@ -242,8 +242,8 @@ impl<J: Job> Pool<J> {
     /// between; all its time if it waits for a device, since it holds a thread.
     fn worked_ns(&self, now_ns: u64) -> u64 {
         match self.kind {
-            Kind::Blocks => now_ns,
-            Kind::Computes => clock::thread_cpu_ns(),
+            JobKind::Blocks => now_ns,
+            JobKind::Computes => clock::thread_cpu_ns(),
         }
     }
 
@@ -296,6 +296,6 @@ impl<J: Job> PoolState<J> {
 }
 
 fn push<J: Job>(ready: &mut Ranked<QueuedJob<J>>, task: QueuedJob<J>) -> Result<(), QueuedJob<J>> {
-    let Standing { rank, client } = task.ask.standing;
+    let RankedClient { rank, client } = task.ask.ranked_client;
     ready.push(rank, client, 1, task).map(drop)
 }

@@ -4,7 +4,7 @@
 //! A queue and the request share a job. A job that is taken back is dropped at once, with all it holds; its
 //! place stays in the queue until its turn comes, and is passed over then.
 
-use forebay_conn::{Job, Kind};
+use forebay_conn::{Job, JobKind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A job that a queue and a request share: the first that takes it has it.
@@ -12,7 +12,7 @@ pub struct SharedJob<J>(Arc<SharedJobCell<J>>);
 
 struct SharedJobCell<J> {
     lane: u64,
-    kind: Kind,
+    kind: JobKind,
     job: Mutex<Option<J>>,
 }
 
@@ -35,7 +35,7 @@ impl<J: Job> SharedJob<J> {
     }
 
     /// Its kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> JobKind {
         self.0.kind
     }
 

@@ -1,11 +1,11 @@
 //! The controller's thread: takes a sample of all phases each period, has the law of
 //! [`forebay_control::allocation`] decide, and moves, wakes and begins threads accordingly.
 
-use super::list::Figures;
-use super::lists::Lists;
+use super::list::ListFigures;
+use super::lists::PhaseLists;
 use super::pipeline_gauges::PipelineGauges;
 use super::thread;
-use super::{Counters, Fuse, Settings, Spawn};
+use super::{Counters, Fuse, PipelineSettings, Spawn};
 use forebay_conn::Job;
 use forebay_control::allocation::{self, PHASES, Phase, PhaseLoad, Sample, blocked_share};
 use forebay_control::utilisation::{Load, Monitor};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Decides how many threads each phase has.
-pub(super) struct Controller {
+pub(super) struct PipelineController {
     allocation: allocation::Controller,
     monitor: Monitor,
     is_fixed: bool,
@@ -52,22 +52,22 @@ struct Reading {
     at_ns: u64,
     requests: u64,
     bytes: u64,
-    phases: [Figures; PHASES],
+    phases: [ListFigures; PHASES],
 }
 
-impl Controller {
+impl PipelineController {
     /// For a pipeline with these settings.
     ///
     /// # Errors
     /// Settings that contradict themselves.
     pub(super) fn new(
-        settings: &Settings,
+        settings: &PipelineSettings,
         counters: Arc<Counters>,
         pipeline_gauges: Arc<PipelineGauges>,
-    ) -> io::Result<Controller> {
+    ) -> io::Result<PipelineController> {
         let wanted = settings.allocation.clone();
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
-        Ok(Controller {
+        Ok(PipelineController {
             monitor: Monitor::new(wanted.costs, wanted.thresholds),
             allocation: allocation::Controller::new(wanted).map_err(invalid)?,
             is_fixed: settings.is_fixed,
@@ -78,7 +78,7 @@ impl Controller {
     }
 
     /// Watches and decides until released.
-    pub(super) fn run<J: Job>(mut self, lists: &Lists<J>, spawn: Spawn, hold: &Hold) {
+    pub(super) fn run<J: Job>(mut self, lists: &PhaseLists<J>, spawn: Spawn, hold: &Hold) {
         let period = Duration::from_millis(self.allocation.settings().period_ms.into());
         let mut before = self.read(lists);
         self.pipeline_gauges.show(&Default::default(), &before.phases, &Load::default(), None);
@@ -98,7 +98,7 @@ impl Controller {
         }
     }
 
-    fn read<J: Job>(&self, lists: &Lists<J>) -> Reading {
+    fn read<J: Job>(&self, lists: &PhaseLists<J>) -> Reading {
         let (requests, bytes) = self.counters.work();
         let phases = Phase::ALL.map(|phase| lists.of(phase).figures());
         Reading { at_ns: clock::monotonic_ns(), requests, bytes, phases }
@@ -106,7 +106,7 @@ impl Controller {
 }
 
 /// What happened between two readings.
-fn sample<J: Job>(lists: &Lists<J>, before: &Reading, now: &Reading) -> Sample {
+fn sample<J: Job>(lists: &PhaseLists<J>, before: &Reading, now: &Reading) -> Sample {
     let period_ns = now.at_ns.saturating_sub(before.at_ns).max(1);
     let per_s = |count: u64| count as f64 * 1e9 / period_ns as f64;
     Sample {
@@ -148,7 +148,7 @@ fn sample<J: Job>(lists: &Lists<J>, before: &Reading, now: &Reading) -> Sample {
 /// Sees to it that each phase from `first` on has as many threads as it should, or as many as can be had. A
 /// thread that one phase has too many goes to one that lacks one; what is lacking then comes from those
 /// that rest, and at last from new threads.
-fn apply<J: Job>(lists: &Lists<J>, first: Phase, targets: &[u32; PHASES], spawn: &Spawn) {
+fn apply<J: Job>(lists: &PhaseLists<J>, first: Phase, targets: &[u32; PHASES], spawn: &Spawn) {
     let phases = || Phase::ALL.into_iter().filter(|phase| *phase >= first);
     // a thread that has not come within a period is held by its task, perhaps for ever: another comes
     let mut late = Vec::new();
@@ -176,7 +176,7 @@ fn apply<J: Job>(lists: &Lists<J>, first: Phase, targets: &[u32; PHASES], spawn:
 }
 
 /// Has so many threads come to `phase`, which expects them: from those that rest, or new ones.
-fn bring<J: Job>(lists: &Lists<J>, phase: Phase, threads: u32, spawn: &Spawn) {
+fn bring<J: Job>(lists: &PhaseLists<J>, phase: Phase, threads: u32, spawn: &Spawn) {
     for missing in (1..=threads).rev() {
         let comes =
             lists.resting.of(phase, &lists.ranks).call(phase) || spawn(phase, lists.another_slot());

@@ -7,11 +7,11 @@
 //! the loops answer in order as those of `event` do, and both lists are in order.
 
 use super::list::WorkerSlot;
-use super::lists::{Lists, Task};
+use super::lists::{PhaseLists, Task};
 use super::thread::PhaseThread;
-use super::{Core, Counters, Settings, Spawn, begin};
+use super::{Core, Counters, PipelineSettings, Spawn, begin};
 use crate::accept::Listener;
-use crate::control::{Control, Ended, Order};
+use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::event::{self, EventLoop};
 use forebay_conn::{Handler, Job};
 use forebay_control::allocation::Phase;
@@ -21,13 +21,13 @@ use std::thread::ScopedJoinHandle;
 
 /// The loops, and what they share.
 pub(super) struct Fused<H: Handler> {
-    loops: Vec<EventLoop<H, Arc<Lists<H::Job>>>>,
+    loops: Vec<EventLoop<H, Arc<PhaseLists<H::Job>>>>,
     job_runner: Arc<JobRunner<H::Job>>,
 }
 
 /// The threads of the process and send phases.
 struct JobRunner<J: Job> {
-    lists: Arc<Lists<J>>,
+    lists: Arc<PhaseLists<J>>,
     counters: Arc<Counters>,
     sample: u32,
 }
@@ -43,16 +43,16 @@ where
     pub(super) fn new(
         core: Core<H>,
         listener_sets: Vec<Vec<Listener>>,
-        settings: &Settings,
+        settings: &PipelineSettings,
     ) -> io::Result<Fused<H>> {
         let mut initial = settings.allocation.initial;
         initial[Phase::Accept.index()] = 0;
         initial[Phase::Receive.index()] = listener_sets.len() as u32;
-        let lists = Arc::new(Lists::new(initial, core.ranks.clone(), core.helpers));
+        let lists = Arc::new(PhaseLists::new(initial, core.ranks.clone(), core.helpers));
         let loops = listener_sets.into_iter().enumerate().map(|(index, listeners)| {
             let (handler, metrics) = (core.make)();
             core.counters.add(&metrics);
-            EventLoop::new(event::Parts {
+            EventLoop::new(event::LoopParts {
                 listeners,
                 handler,
                 settings: Arc::clone(&core.settings),
@@ -71,7 +71,7 @@ where
     }
 
     /// The lists of the phases.
-    pub(super) fn lists(&self) -> &Arc<Lists<H::Job>> {
+    pub(super) fn lists(&self) -> &Arc<PhaseLists<H::Job>> {
         &self.job_runner.lists
     }
 
@@ -89,11 +89,11 @@ where
     ///
     /// # Errors
     /// As [`EventLoop::run`]; then the others are stopped.
-    pub(super) fn run(self, control: &Control) -> io::Result<Ended> {
+    pub(super) fn run(self, control: &EngineControl) -> io::Result<Ended> {
         let list = self.job_runner.lists.of(Phase::Receive);
         let run = |event_loop: EventLoop<H, _>| {
             let _meter = list.enlist();
-            event_loop.run().inspect_err(|_| control.give(Order::Stop))
+            event_loop.run().inspect_err(|_| control.give(LoopOrder::Stop))
         };
         std::thread::scope(|scope| {
             let threads = self.loops.into_iter().enumerate().map(|(number, event_loop)| {
@@ -101,7 +101,7 @@ where
                 std::thread::Builder::new().name(name).spawn_scoped(scope, || run(event_loop))
             });
             let threads = threads.collect::<Result<Vec<_>, _>>();
-            let threads = threads.inspect_err(|_| control.give(Order::Stop))?;
+            let threads = threads.inspect_err(|_| control.give(LoopOrder::Stop))?;
             let join = |thread: ScopedJoinHandle<'_, io::Result<Ended>>| {
                 thread.join().unwrap_or_else(|_| Err(io::Error::other("a loop panicked")))
             };

@@ -11,9 +11,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::meter::{Meter, Meters};
-use super::queue::{Next, Queue};
-use crate::ranks::{Ranks, Standing};
+use super::meter::{Meter, PhaseMeters};
+use super::queue::{TakenTask, TaskQueue};
+use crate::ranks::{RankedClient, Ranks};
 use forebay_control::allocation::Phase;
 use forebay_control::ranked::Turn;
 use forebay_sys::clock;
@@ -26,20 +26,20 @@ use std::time::{Duration, Instant};
 const REST: Duration = Duration::from_millis(100);
 
 /// Tasks, and threads that sleep while there are none.
-pub(super) struct List<T> {
+pub(super) struct TaskList<T> {
     state: Mutex<ListState<T>>,
     /// Where idle threads of each level sleep.
     work: Box<[Condvar]>,
-    meters: Meters,
+    meters: PhaseMeters,
     reserve: u32,
 }
 
 struct ListState<T> {
-    tasks: Queue<T>,
+    tasks: TaskQueue<T>,
     /// The controller's threads in a job …
     in_job: u32,
     /// … and tasks that are jobs and wait because all of them but one are.
-    held: Queue<T>,
+    held: TaskQueue<T>,
     idle: Box<[Idle]>,
     /// How many of the controller's threads take tasks, those of a reserve not counted …
     target: u32,
@@ -50,7 +50,7 @@ struct ListState<T> {
     /// … and where to some of those here are to go.
     leaving: VecDeque<Phase>,
     closed: bool,
-    figures: Figures,
+    figures: ListFigures,
     /// When `figures.busy_ns` was brought up to date.
     counted_ns: u64,
 }
@@ -85,7 +85,7 @@ pub(super) enum Duty<T> {
     End,
 }
 
-/// A thread's time with a task: from [`List::next`] to the next.
+/// A thread's time with a task: from [`TaskList::next`] to the next.
 #[derive(Debug)]
 pub(super) struct TaskRun {
     worker_slot: WorkerSlot,
@@ -103,7 +103,7 @@ pub(super) struct TaskRun {
 
 /// What a list has counted since it was made.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct ListFigures {
     /// Tasks in the list now.
     pub(super) waiting: u32,
     /// The controller's threads that may take tasks now.
@@ -135,27 +135,27 @@ impl TaskRun {
     }
 }
 
-impl<T> List<T> {
+impl<T> TaskList<T> {
     /// An empty list in this order for `target` threads, and `reserve` more for each rank but the
-    /// last. The caller begins them; each but those of the reserve says when it is [there](List::join).
-    pub(super) fn new(target: u32, ranks: &Ranks, reserve: usize) -> List<T> {
+    /// last. The caller begins them; each but those of the reserve says when it is [there](TaskList::join).
+    pub(super) fn new(target: u32, ranks: &Ranks, reserve: usize) -> TaskList<T> {
         let state = ListState {
-            tasks: Queue::new(ranks),
+            tasks: TaskQueue::new(ranks),
             in_job: 0,
-            held: Queue::new(ranks),
+            held: TaskQueue::new(ranks),
             idle: vec![Idle::default(); ranks.count()].into(),
             target,
             active: 0,
             coming: target,
             leaving: VecDeque::new(),
             closed: false,
-            figures: Figures::default(),
+            figures: ListFigures::default(),
             counted_ns: clock::monotonic_ns(),
         };
-        List {
+        TaskList {
             state: Mutex::new(state),
             work: (0..ranks.count()).map(|_| Condvar::new()).collect(),
-            meters: Meters::default(),
+            meters: PhaseMeters::default(),
             reserve: reserve as u32,
         }
     }
@@ -181,7 +181,7 @@ impl<T> List<T> {
         self.lock().coming
     }
 
-    /// One of the controller's threads that was on its way is here, and calls [`next`](List::next).
+    /// One of the controller's threads that was on its way is here, and calls [`next`](TaskList::next).
     pub(super) fn join(&self) {
         let mut state = self.lock();
         state.coming = state.coming.saturating_sub(1);
@@ -203,12 +203,12 @@ impl<T> List<T> {
     }
 
     /// Puts a task in and wakes a thread for it, if one sleeps.
-    pub(super) fn push(&self, task: T, standing: Standing) {
+    pub(super) fn push(&self, task: T, ranked_client: RankedClient) {
         let mut state = self.lock();
         if state.closed {
             return;
         }
-        state.tasks.push(task, standing, clock::monotonic_ns());
+        state.tasks.push(task, ranked_client, clock::monotonic_ns());
         state.figures.arrivals += 1;
         let levels = self.rouse(&mut state);
         // a thread that is woken while the lock is held may run at once, and find it held
@@ -298,7 +298,7 @@ impl<T> List<T> {
     pub(super) fn begin_job(
         &self,
         task: T,
-        standing: Standing,
+        ranked_client: RankedClient,
         task_run: &mut TaskRun,
     ) -> Option<T> {
         if task_run.in_job || matches!(task_run.worker_slot, WorkerSlot::Reserve(..)) {
@@ -311,7 +311,7 @@ impl<T> List<T> {
             task_run.in_job = true;
             return Some(task);
         }
-        state.held.push(task, standing, clock::monotonic_ns());
+        state.held.push(task, ranked_client, clock::monotonic_ns());
         task_run.is_put_back = true;
         // a thread of a reserve may have time for it
         self.wake(&mut state);
@@ -378,7 +378,7 @@ impl<T> List<T> {
     }
 
     /// The thread with this meter comes to this list from another.
-    pub(super) fn take_over(&self, meter: &Arc<Meter>, from: &List<T>) {
+    pub(super) fn take_over(&self, meter: &Arc<Meter>, from: &TaskList<T>) {
         from.meters.remove(meter);
         self.meters.add(meter);
     }
@@ -390,19 +390,19 @@ impl<T> List<T> {
     }
 
     /// What was counted until now.
-    pub(super) fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> ListFigures {
         let mut state = self.lock();
         state.change_busy(0);
         let waiting = (state.tasks.len() + state.held.len()) as u32;
         let threads = state.target.min(state.active + state.coming);
-        Figures { waiting, threads, ..state.figures }
+        ListFigures { waiting, threads, ..state.figures }
     }
 
     /// No task is taken any more; those in the list are dropped, and its threads end.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        let nothing = || Queue::new(&Ranks::default());
+        let nothing = || TaskQueue::new(&Ranks::default());
         let dropped = [
             std::mem::replace(&mut state.tasks, nothing()),
             std::mem::replace(&mut state.held, nothing()),
@@ -451,7 +451,7 @@ impl<T> ListState<T> {
             }
         };
         let queue = if was_held { &mut self.held } else { &mut self.tasks };
-        let Next { task, since_ns, turn } = queue.pop()?;
+        let TakenTask { task, since_ns, turn } = queue.pop()?;
         let began_ns = self.change_busy(1);
         let waited_ns = began_ns.saturating_sub(since_ns);
         self.figures.taken += u64::from(!was_held);

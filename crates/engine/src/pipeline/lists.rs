@@ -3,13 +3,13 @@
 //! Jobs that compute are in none of them: they leave the pipeline for the helper threads, of which
 //! there are as many as cores, and come back to process (ADR 0023).
 
-use super::list::{List, WorkerSlot};
+use super::list::{TaskList, WorkerSlot};
 use super::thread::Resting;
-use crate::helpers::{Ask, Helpers, JobRunner, Results, SharedJob};
+use crate::helpers::{Helpers, JobContext, JobRunner, Results, SharedJob};
 use crate::lanes::{LaneEntry, Lanes};
-use crate::ranks::{Ranks, RequestKey, Standing};
-use crate::watch::Watch;
-use forebay_conn::{Job, Kind, Rank};
+use crate::ranks::{RankedClient, Ranks, RequestKey};
+use crate::watch::TurnStopwatch;
+use forebay_conn::{Job, JobKind, Rank};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_metrics::Local;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,14 +36,14 @@ pub(super) enum Task<J: Job> {
 pub(super) struct JobTask<J: Job> {
     pub(super) job: SharedJob<J>,
     /// What for: its phase is the one whose threads do it.
-    pub(super) ask: Ask,
+    pub(super) ask: JobContext,
     /// Where the result goes, if the connection belongs to a loop.
     pub(super) results: Option<Arc<dyn Results<J::Done>>>,
 }
 
 /// The lists of all phases.
-pub(super) struct Lists<J: Job> {
-    lists: [List<Task<J>>; PHASES],
+pub(super) struct PhaseLists<J: Job> {
+    lists: [TaskList<Task<J>>; PHASES],
     /// Threads that no phase needs now.
     pub(super) resting: Resting,
     helpers: Helpers<J>,
@@ -65,19 +65,19 @@ struct Threads {
     awaited: bool,
 }
 
-impl<J: Job> Lists<J> {
+impl<J: Job> PhaseLists<J> {
     /// Empty lists for so many threads each, and a reserve in process. All are in order: what a
     /// connection is known to be when it comes holds until its request says more. In accept, listeners
     /// are: what comes through one that has no rank may be anything.
-    pub(super) fn new(threads: [u32; PHASES], ranks: Ranks, helpers: Helpers<J>) -> Lists<J> {
+    pub(super) fn new(threads: [u32; PHASES], ranks: Ranks, helpers: Helpers<J>) -> PhaseLists<J> {
         let list = |phase: Phase| {
             let target = threads[phase.index()];
             match phase {
-                Phase::Process => List::new(target, &ranks, ranks.reserve),
-                Phase::Accept | Phase::Receive | Phase::Send => List::new(target, &ranks, 0),
+                Phase::Process => TaskList::new(target, &ranks, ranks.reserve),
+                Phase::Accept | Phase::Receive | Phase::Send => TaskList::new(target, &ranks, 0),
             }
         };
-        Lists {
+        PhaseLists {
             lists: Phase::ALL.map(list),
             resting: Resting::default(),
             helpers,
@@ -90,7 +90,7 @@ impl<J: Job> Lists<J> {
     }
 
     /// A phase's list.
-    pub(super) fn of(&self, phase: Phase) -> &List<Task<J>> {
+    pub(super) fn of(&self, phase: Phase) -> &TaskList<Task<J>> {
         &self.lists[phase.index()]
     }
 
@@ -102,30 +102,30 @@ impl<J: Job> Lists<J> {
     /// This listener has connections, all of this rank, if it has one: threads of accept accept them.
     pub(super) fn push_accept(&self, rank: Option<Rank>, index: usize) {
         let Rank(rank) = rank.unwrap_or_default();
-        let standing = Standing { rank, client: index as u64 };
-        self.of(Phase::Accept).push(Task::Accept(index), standing);
+        let ranked_client = RankedClient { rank, client: index as u64 };
+        self.of(Phase::Accept).push(Task::Accept(index), ranked_client);
     }
 
     /// This listener has connections, for which there is no place: threads of receive accept them, after
     /// all that waits there, whatever the ranks.
     pub(super) fn push_accept_last(&self, index: usize) {
-        let standing = Standing { rank: u8::MAX, client: 0 };
-        self.of(Phase::Receive).push(Task::Accept(index), standing);
+        let ranked_client = RankedClient { rank: u8::MAX, client: 0 };
+        self.of(Phase::Receive).push(Task::Accept(index), ranked_client);
     }
 
     /// The connection with this token goes on in `phase`.
-    pub(super) fn push_turn(&self, phase: Phase, token: u64, standing: Standing) {
-        self.of(phase).push(Task::Turn(token), standing);
+    pub(super) fn push_turn(&self, phase: Phase, token: u64, ranked_client: RankedClient) {
+        self.of(phase).push(Task::Turn(token), ranked_client);
     }
 
     /// This request is to be answered.
-    pub(super) fn push_answer(&self, request: RequestKey, standing: Standing) {
-        self.of(Phase::Process).push(Task::Answer(request), standing);
+    pub(super) fn push_answer(&self, request: RequestKey, ranked_client: RankedClient) {
+        self.of(Phase::Process).push(Task::Answer(request), ranked_client);
     }
 
     /// The time of this request has come: it goes on in receive, before all that waits there.
     pub(super) fn push_due(&self, request: RequestKey) {
-        self.of(Phase::Receive).push(Task::Due(request), Standing::default());
+        self.of(Phase::Receive).push(Task::Due(request), RankedClient::default());
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes<JobTask<J>>> {
@@ -147,8 +147,8 @@ impl<J: Job> Lists<J> {
 
     /// A job whose lane is free goes to the list of its phase.
     pub(super) fn push_job(&self, job_task: JobTask<J>) {
-        let Ask { phase, standing, .. } = job_task.ask;
-        self.of(phase).push(Task::Run(job_task), standing);
+        let JobContext { phase, ranked_client, .. } = job_task.ask;
+        self.of(phase).push(Task::Run(job_task), ranked_client);
     }
 
     fn count_threads(&self, change: impl FnOnce(&mut Threads)) {
@@ -172,7 +172,7 @@ impl<J: Job> Lists<J> {
     /// Does a job. It may hang; a panic gives `None`.
     pub(super) fn run(&self, job: J, metrics: &Local, sampled: bool) -> Option<J::Done> {
         self.count_threads(|threads| threads.in_job += 1);
-        let mut watch = Watch::new(metrics, sampled);
+        let mut watch = TurnStopwatch::new(metrics, sampled);
         let done = catch_unwind(AssertUnwindSafe(|| job.run(metrics, &mut watch)));
         self.count_threads(|threads| threads.in_job -= 1);
         done.ok()
@@ -180,7 +180,7 @@ impl<J: Job> Lists<J> {
 
     /// Closes all lists.
     pub(super) fn close(&self) {
-        self.lists.iter().for_each(List::close);
+        self.lists.iter().for_each(TaskList::close);
         self.resting.close();
     }
 
@@ -194,9 +194,14 @@ impl<J: Job> Lists<J> {
 }
 
 /// The jobs of loops that block are done by the threads of the process and send phases.
-impl<J: Job> JobRunner<J> for Arc<Lists<J>> {
-    fn submit(&self, job: SharedJob<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
-        if job.kind() == Kind::Computes {
+impl<J: Job> JobRunner<J> for Arc<PhaseLists<J>> {
+    fn submit(
+        &self,
+        job: SharedJob<J>,
+        ask: JobContext,
+        results: Arc<dyn Results<J::Done>>,
+    ) -> bool {
+        if job.kind() == JobKind::Computes {
             return self.helpers.submit(job, ask, results);
         }
         match self.enter(JobTask { job, ask, results: Some(results) }) {
@@ -209,8 +214,8 @@ impl<J: Job> JobRunner<J> for Arc<Lists<J>> {
 }
 
 /// The way back from the helper threads for connections that belong to no loop.
-impl<J: Job> Results<J::Done> for Lists<J> {
-    fn post(&self, ask: &Ask, result: Option<J::Done>) {
-        self.of(ask.phase).push(Task::Done(ask.request, result.map(Box::new)), ask.standing);
+impl<J: Job> Results<J::Done> for PhaseLists<J> {
+    fn post(&self, ask: &JobContext, result: Option<J::Done>) {
+        self.of(ask.phase).push(Task::Done(ask.request, result.map(Box::new)), ask.ranked_client);
     }
 }

@@ -1,26 +1,26 @@
 //! How the threads of a phase spend their time, as the scheduler counts it.
 
-use forebay_sys::schedule::{Figures, Spent};
+use forebay_sys::schedule::{SchedulerFigures, Spent};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The meters of all threads of a phase.
 #[derive(Default)]
-pub(super) struct Meters(Mutex<Vec<Arc<Meter>>>);
+pub(super) struct PhaseMeters(Mutex<Vec<Arc<Meter>>>);
 
 /// The scheduler's figures of one thread, and what they were when they were last asked for.
 pub(super) struct Meter {
-    figures: Figures,
+    figures: SchedulerFigures,
     before: Mutex<Spent>,
 }
 
-impl Meters {
+impl PhaseMeters {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Meter>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The calling thread is one of this phase's.
     pub(super) fn enlist(&self) -> Option<Arc<Meter>> {
-        let figures = Figures::of_this_thread().ok()?;
+        let figures = SchedulerFigures::of_this_thread().ok()?;
         let meter = Arc::new(Meter { figures, before: Mutex::default() });
         self.add(&meter);
         Some(meter)

@@ -21,7 +21,7 @@
 //!   connection, request and listener; jobs that wait for their lane ([`crate::lanes`]). With classes
 //!   the lists of process and send are ordered by rank, and process has a reserve of threads for each
 //!   higher one, beyond the controller's number (`list.rs`).
-//! * **Run, retire and drain.** [`Pipeline::run`] returns when [`Control`] has ordered to retire or to
+//! * **Run, retire and drain.** [`Pipeline::run`] returns when [`EngineControl`] has ordered to retire or to
 //!   drain and the last connection has ended, or soon after an order to stop.
 
 mod controller;
@@ -37,20 +37,20 @@ mod thread;
 pub use pipeline_gauges::PipelineGauges;
 
 use crate::accept::Listener;
-use crate::admission::Admission;
-use crate::control::{Control, Ended};
+use crate::admission::ConnectionAdmission;
+use crate::control::{Ended, EngineControl};
 use crate::event;
 use crate::helpers::Helpers;
 use crate::ranks::Ranks;
-use crate::settings::Live;
+use crate::settings::LiveSettings;
 use crate::stock::Make;
-use controller::{Controller, Hold};
+use controller::{Hold, PipelineController};
 use forebay_conn::{Handler, Job};
 use forebay_control::allocation::{self, Phase};
 use forebay_metrics::{Counter, Local};
 use fused::Fused;
 use list::WorkerSlot;
-use lists::Lists;
+use lists::PhaseLists;
 use split::Split;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,7 +68,7 @@ pub enum Fuse {
 
 /// What the pipeline is told when it is made, besides what every engine is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct PipelineSettings {
     /// When a boundary is a call.
     pub fuse: Fuse,
     /// The initial counts stay, whatever the law says.
@@ -84,7 +84,7 @@ pub struct Settings {
 }
 
 /// Everything a pipeline is made of.
-pub struct Parts<H: Handler> {
+pub struct PipelineParts<H: Handler> {
     /// Where connections come from, for each that accepts. With [`Fuse::Auto`] each listener set has a
     /// loop, and a bell of `control`; otherwise one bell is enough.
     pub listener_sets: Vec<Vec<Listener>>,
@@ -93,17 +93,17 @@ pub struct Parts<H: Handler> {
     /// Makes counters for threads that have no handler.
     pub count: Box<dyn Fn() -> Arc<Local> + Send + Sync>,
     /// Timeouts and bounds.
-    pub settings: Arc<Live>,
+    pub settings: Arc<LiveSettings>,
     /// The count of connections.
-    pub admission: Arc<Admission>,
+    pub admission: Arc<ConnectionAdmission>,
     /// The threads for jobs that compute.
     pub helpers: Helpers<H::Job>,
     /// The order of service.
     pub ranks: Ranks,
     /// Where orders come from.
-    pub control: Arc<Control>,
+    pub control: Arc<EngineControl>,
     /// What only a pipeline is told.
-    pub pipeline: Settings,
+    pub pipeline: PipelineSettings,
     /// Where the controller's decisions are shown.
     pub pipeline_gauges: Arc<PipelineGauges>,
 }
@@ -111,14 +111,14 @@ pub struct Parts<H: Handler> {
 /// A pipeline that is ready to run: it has all descriptors it needs, and the threads of its phases.
 pub struct Pipeline<H: Handler> {
     shape: Shape<H>,
-    controller: Controller,
-    control: Arc<Control>,
+    controller: PipelineController,
+    control: Arc<EngineControl>,
     spawn: Spawn,
     phases: Phases<H::Job>,
 }
 
 /// The threads of the phases; they end with it.
-struct Phases<J: Job>(Arc<Lists<J>>);
+struct Phases<J: Job>(Arc<PhaseLists<J>>);
 
 impl<J: Job> Drop for Phases<J> {
     fn drop(&mut self) {
@@ -143,11 +143,14 @@ where
     ///
     /// # Errors
     /// Lack of descriptors, memory or threads, or settings that contradict themselves.
-    pub fn new(parts: Parts<H>) -> io::Result<Pipeline<H>> {
-        let Parts { listener_sets, make, count, settings, admission, helpers, ranks, .. } = parts;
-        let Parts { control, pipeline, pipeline_gauges, .. } = parts;
+    pub fn new(parts: PipelineParts<H>) -> io::Result<Pipeline<H>> {
+        let PipelineParts {
+            listener_sets, make, count, settings, admission, helpers, ranks, ..
+        } = parts;
+        let PipelineParts { control, pipeline, pipeline_gauges, .. } = parts;
         let counters = Arc::new(Counters { all: Mutex::default(), count });
-        let controller = Controller::new(&pipeline, Arc::clone(&counters), pipeline_gauges)?;
+        let controller =
+            PipelineController::new(&pipeline, Arc::clone(&counters), pipeline_gauges)?;
         let of_core = Arc::clone(&control);
         let core = Core { make, settings, admission, helpers, ranks, control: of_core, counters };
         let shape = match pipeline.fuse {
@@ -196,11 +199,11 @@ pub const fn descriptor_bytes<H: Handler>() -> usize {
 /// What both shapes need.
 struct Core<H: Handler> {
     make: Make<H>,
-    settings: Arc<Live>,
-    admission: Arc<Admission>,
+    settings: Arc<LiveSettings>,
+    admission: Arc<ConnectionAdmission>,
     helpers: Helpers<H::Job>,
     ranks: Ranks,
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     counters: Arc<Counters>,
 }
 
@@ -236,7 +239,7 @@ impl Counters {
 }
 
 /// Begins the threads each phase has at the start.
-fn begin_all<J: Job>(lists: &Lists<J>, spawn: &Spawn) -> io::Result<()> {
+fn begin_all<J: Job>(lists: &PhaseLists<J>, spawn: &Spawn) -> io::Result<()> {
     for phase in Phase::ALL {
         let list = lists.of(phase);
         let common = (0..list.coming()).map(|_| lists.another_slot());
@@ -251,7 +254,7 @@ fn begin_all<J: Job>(lists: &Lists<J>, spawn: &Spawn) -> io::Result<()> {
 
 /// Begins a thread that is not joined: a job may keep it for ever.
 fn begin<J: Job>(
-    lists: &Arc<Lists<J>>,
+    lists: &Arc<PhaseLists<J>>,
     phase: Phase,
     worker_slot: WorkerSlot,
     work: impl FnOnce() + Send + 'static,

@@ -1,6 +1,6 @@
 //! What the controller saw and decided last, for metrics.
 
-use super::list::Figures;
+use super::list::ListFigures;
 use forebay_control::allocation::{Decision, PHASES, Phase, PhaseLoad, Reason};
 use forebay_control::utilisation::Load;
 use forebay_metrics::Gauge;
@@ -100,7 +100,7 @@ impl PipelineGauges {
     pub(super) fn show(
         &self,
         seen: &[PhaseLoad; PHASES],
-        counted: &[Figures; PHASES],
+        counted: &[ListFigures; PHASES],
         load: &Load,
         decision: Option<(Phase, &Decision)>,
     ) {
@@ -176,7 +176,7 @@ mod tests {
         let decision = controller.step(&sample);
         let pipeline_gauges = PipelineGauges::default();
         let counted =
-            [Figures { threads: 1, arrivals: 31, completions: 1, ..Figures::default() }; 4];
+            [ListFigures { threads: 1, arrivals: 31, completions: 1, ..ListFigures::default() }; 4];
         pipeline_gauges.show(
             &sample.phases,
             &counted,

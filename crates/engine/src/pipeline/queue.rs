@@ -1,11 +1,11 @@
 //! What waits in a list: as it came, or by rank and fair between the clients of a rank.
 
-use crate::ranks::{Ranks, Shares, Standing};
+use crate::ranks::{RankedClient, Ranks, Shares};
 use forebay_control::ranked::{Ranked, Turn};
 use std::collections::VecDeque;
 
 /// Tasks, with the time each was put in.
-pub(super) enum Queue<T> {
+pub(super) enum TaskQueue<T> {
     /// First come, first served.
     Plain(VecDeque<(T, u64)>),
     /// In this order, with shares that may change.
@@ -13,38 +13,38 @@ pub(super) enum Queue<T> {
 }
 
 /// A task that was taken out.
-pub(super) struct Next<T> {
+pub(super) struct TakenTask<T> {
     pub(super) task: T,
     /// When it was put in.
     pub(super) since_ns: u64,
-    /// Goes to [`Queue::ran`].
+    /// Goes to [`TaskQueue::ran`].
     pub(super) turn: Option<Turn>,
 }
 
-impl<T> Queue<T> {
-    pub(super) fn new(ranks: &Ranks) -> Queue<T> {
+impl<T> TaskQueue<T> {
+    pub(super) fn new(ranks: &Ranks) -> TaskQueue<T> {
         match ranks.is_ordered() {
             true => {
                 let (tasks, shares) = ranks.queue();
-                Queue::Ranked(tasks, shares)
+                TaskQueue::Ranked(tasks, shares)
             }
-            false => Queue::Plain(VecDeque::new()),
+            false => TaskQueue::Plain(VecDeque::new()),
         }
     }
 
     /// Takes over shares that have changed.
     pub(super) fn keep_up(&mut self) {
-        if let Queue::Ranked(tasks, shares) = self {
+        if let TaskQueue::Ranked(tasks, shares) = self {
             shares.keep_up(tasks);
         }
     }
 
-    pub(super) fn push(&mut self, task: T, standing: Standing, since_ns: u64) {
+    pub(super) fn push(&mut self, task: T, ranked_client: RankedClient, since_ns: u64) {
         match self {
-            Queue::Plain(tasks) => tasks.push_back((task, since_ns)),
-            Queue::Ranked(tasks, _) => {
+            TaskQueue::Plain(tasks) => tasks.push_back((task, since_ns)),
+            TaskQueue::Ranked(tasks, _) => {
                 // there is always room: connections and listeners have one entry each
-                let _ = tasks.push(standing.rank, standing.client, 1, (task, since_ns));
+                let _ = tasks.push(ranked_client.rank, ranked_client.client, 1, (task, since_ns));
             }
         }
     }
@@ -52,35 +52,35 @@ impl<T> Queue<T> {
     /// The rank of the task that comes next.
     pub(super) fn next_rank(&self) -> Option<u8> {
         match self {
-            Queue::Plain(tasks) => (!tasks.is_empty()).then_some(0),
-            Queue::Ranked(tasks, _) => tasks.next_rank(),
+            TaskQueue::Plain(tasks) => (!tasks.is_empty()).then_some(0),
+            TaskQueue::Ranked(tasks, _) => tasks.next_rank(),
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<Next<T>> {
+    pub(super) fn pop(&mut self) -> Option<TakenTask<T>> {
         match self {
-            Queue::Plain(tasks) => {
+            TaskQueue::Plain(tasks) => {
                 let (task, since_ns) = tasks.pop_front()?;
-                Some(Next { task, since_ns, turn: None })
+                Some(TakenTask { task, since_ns, turn: None })
             }
-            Queue::Ranked(tasks, _) => {
+            TaskQueue::Ranked(tasks, _) => {
                 let ((task, since_ns), turn) = tasks.pop()?;
-                Some(Next { task, since_ns, turn: Some(turn) })
+                Some(TakenTask { task, since_ns, turn: Some(turn) })
             }
         }
     }
 
     /// A task that was taken out has held its thread for so long.
     pub(super) fn ran(&mut self, turn: Option<Turn>, ns: u64) {
-        if let (Queue::Ranked(tasks, _), Some(turn)) = (self, turn) {
+        if let (TaskQueue::Ranked(tasks, _), Some(turn)) = (self, turn) {
             tasks.ran(turn, ns);
         }
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
-            Queue::Plain(tasks) => tasks.len(),
-            Queue::Ranked(tasks, _) => tasks.len(),
+            TaskQueue::Plain(tasks) => tasks.len(),
+            TaskQueue::Ranked(tasks, _) => tasks.len(),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! themselves, and change to no other phase.
 
 use super::list::{Duty, TaskRun, WorkerSlot};
-use super::lists::{Lists, Task};
+use super::lists::{PhaseLists, Task};
 use super::meter::Meter;
 use crate::ranks::Ranks;
 use forebay_conn::Job;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A thread that takes tasks.
 pub(super) struct PhaseThread<'l, J: Job> {
-    lists: &'l Lists<J>,
+    lists: &'l PhaseLists<J>,
     phase: Phase,
     worker_slot: WorkerSlot,
     meter: Option<Arc<Meter>>,
@@ -27,7 +27,7 @@ pub(super) struct PhaseThread<'l, J: Job> {
 impl<'l, J: Job> PhaseThread<'l, J> {
     /// The calling thread, which `phase` has waited for unless it is one of a reserve.
     pub(super) fn new(
-        lists: &'l Lists<J>,
+        lists: &'l PhaseLists<J>,
         phase: Phase,
         worker_slot: WorkerSlot,
     ) -> PhaseThread<'l, J> {
@@ -104,10 +104,10 @@ fn gives_way(phase: Phase, ranks: &Ranks) -> bool {
 
 /// Where threads rest that no phase needs now: one place for those that give way, and one for all others.
 #[derive(Default)]
-pub(super) struct Resting([Place; 2]);
+pub(super) struct Resting([RestingPlace; 2]);
 
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct RestingPlace {
     state: Mutex<PlaceState>,
     called: Condvar,
 }
@@ -122,7 +122,7 @@ struct PlaceState {
 
 impl Resting {
     /// Where threads of this phase rest.
-    pub(super) fn of(&self, phase: Phase, ranks: &Ranks) -> &Place {
+    pub(super) fn of(&self, phase: Phase, ranks: &Ranks) -> &RestingPlace {
         &self.0[usize::from(gives_way(phase, ranks))]
     }
 
@@ -135,7 +135,7 @@ impl Resting {
     }
 }
 
-impl Place {
+impl RestingPlace {
     fn lock(&self) -> MutexGuard<'_, PlaceState> {
         // no panic can leave it half changed
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -167,12 +167,12 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::Settings;
+    use crate::ranks::OrderSettings;
     use std::sync::mpsc::channel;
 
     #[test]
     fn a_thread_that_rests_goes_where_it_is_called() {
-        let place = Arc::new(Place::default());
+        let place = Arc::new(RestingPlace::default());
         assert!(!place.call(Phase::Send), "nobody rests");
         let (tell, told) = channel();
         let rest = |_| {
@@ -197,7 +197,11 @@ mod tests {
     #[test]
     fn threads_that_give_way_stay_in_process() {
         let of = |shares: &[f64], niceness| {
-            Ranks::new(&Settings { shares: shares.into(), niceness, ..Settings::default() })
+            Ranks::new(&OrderSettings {
+                shares: shares.into(),
+                niceness,
+                ..OrderSettings::default()
+            })
         };
         let (one, nice, equal) = (of(&[0.0], 10), of(&[0.0, 0.0], 10), of(&[0.0, 0.0], 0));
         for (from, to) in [(Phase::Process, Phase::Send), (Phase::Receive, Phase::Process)] {

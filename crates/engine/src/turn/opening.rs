@@ -5,11 +5,11 @@
 
 use super::Fate;
 use crate::accept;
-use crate::served::{DoneOf, EventOf, Handshake, Served};
-use crate::watch::Watch;
+use crate::served::{DoneOf, EventOf, HandshakeState, Served};
+use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
-use forebay_conn::transport::{Failure, Unproven};
-use forebay_conn::{Closing, Event, Handler, Opening, Protocol, Rank, RequestId};
+use forebay_conn::transport::{TransportFailure, Unproven};
+use forebay_conn::{Closing, Handler, Opening, Protocol, Rank, RequestEvent, RequestId};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use forebay_sys::socket::{self, Received, Sent};
 use std::net::SocketAddr;
@@ -37,8 +37,10 @@ impl<H: Handler> Worker<H> {
         sampled: bool,
     ) -> Option<Fate<H::Job>> {
         let mut done: Option<DoneOf<H>> = match event {
-            Some(Event::Done(RequestId::OPENING, done)) => Some(done),
-            Some(Event::Failed(RequestId::OPENING)) => return Some(Fate::Closes(Closing::Reset)),
+            Some(RequestEvent::Done(RequestId::OPENING, done)) => Some(done),
+            Some(RequestEvent::Failed(RequestId::OPENING)) => {
+                return Some(Fate::Closes(Closing::Reset));
+            }
             _ => None,
         };
         loop {
@@ -108,7 +110,7 @@ impl<H: Handler> Worker<H> {
             if !self.may_shake(served) {
                 return Next::End(Fate::Shakes);
             }
-            let mut watch = Watch::new(&self.metrics, sampled);
+            let mut watch = TurnStopwatch::new(&self.metrics, sampled);
             let opening = served.stream.open(done);
             watch.lap(Activity::Handshake);
             match opening {
@@ -140,7 +142,7 @@ impl<H: Handler> Worker<H> {
             return Some(Fate::Waits);
         }
         let received = match is_raw {
-            true => socket::receive(served.stream.as_fd(), self.input.room()),
+            true => socket::receive(served.stream.as_fd(), self.input.spare()),
             false => served.stream.receive_opening(&mut self.wire),
         };
         match received {
@@ -163,7 +165,7 @@ impl<H: Handler> Worker<H> {
     fn may_shake(&mut self, served: &mut Served<H>) -> bool {
         let rank = served.conn.rank();
         let Some(opening) = &mut served.opening else { return true };
-        if opening.handshake != Handshake::Waits {
+        if opening.handshake != HandshakeState::Waits {
             return true;
         }
         let left = &mut self.handshakes[usize::from(rank != Rank::FIRST)];
@@ -171,7 +173,7 @@ impl<H: Handler> Worker<H> {
             return false;
         }
         *left -= 1;
-        opening.handshake = Handshake::Begun;
+        opening.handshake = HandshakeState::Begun;
         self.count(Counter::HandshakesBegun);
         true
     }
@@ -180,22 +182,24 @@ impl<H: Handler> Worker<H> {
     fn fail(&mut self, served: &mut Served<H>) -> Fate<H::Job> {
         // without a reason it was cut, which is counted when it is closed
         if let (Some(opening), Some(failure)) = (&mut served.opening, served.stream.failure()) {
-            if opening.handshake != Handshake::Begun {
+            if opening.handshake != HandshakeState::Begun {
                 self.count(Counter::HandshakesBegun);
             }
-            opening.handshake = Handshake::Failed;
+            opening.handshake = HandshakeState::Failed;
             self.count(match failure {
-                Failure::Protocol => Counter::HandshakesNotTls,
-                Failure::Name => Counter::HandshakesUnknownName,
-                Failure::Client => Counter::HandshakesRefused,
-                Failure::Unproven(Unproven::Missing) => Counter::HandshakesClientMissing,
-                Failure::Unproven(Unproven::Untrusted) => Counter::HandshakesClientUntrusted,
-                Failure::Unproven(Unproven::Expired) => Counter::HandshakesClientExpired,
-                Failure::Unproven(Unproven::Revoked) => Counter::HandshakesClientRevoked,
-                Failure::Unproven(Unproven::Unlisted) => Counter::HandshakesClientUnlisted,
-                Failure::Unproven(Unproven::Wrong) => Counter::HandshakesClientWrong,
-                Failure::Proof => Counter::HandshakesProof,
-                Failure::Rules => Counter::HandshakesFailed,
+                TransportFailure::Protocol => Counter::HandshakesNotTls,
+                TransportFailure::Name => Counter::HandshakesUnknownName,
+                TransportFailure::Client => Counter::HandshakesRefused,
+                TransportFailure::Unproven(Unproven::Missing) => Counter::HandshakesClientMissing,
+                TransportFailure::Unproven(Unproven::Untrusted) => {
+                    Counter::HandshakesClientUntrusted
+                }
+                TransportFailure::Unproven(Unproven::Expired) => Counter::HandshakesClientExpired,
+                TransportFailure::Unproven(Unproven::Revoked) => Counter::HandshakesClientRevoked,
+                TransportFailure::Unproven(Unproven::Unlisted) => Counter::HandshakesClientUnlisted,
+                TransportFailure::Unproven(Unproven::Wrong) => Counter::HandshakesClientWrong,
+                TransportFailure::Proof => Counter::HandshakesProof,
+                TransportFailure::Rules => Counter::HandshakesFailed,
             });
         }
         Fate::Closes(served.stream.end_broken())

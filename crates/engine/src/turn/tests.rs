@@ -3,12 +3,12 @@
 use super::*;
 use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
-use crate::settings::{Live, SendOrder, Settings};
-use crate::timer::{Over, Timer};
-use forebay_conn::handler::body::Read as Bytes;
+use crate::settings::{EngineSettings, LiveSettings, SendOrder};
+use crate::timer::{ConnectionTimer, TimedOut};
+use forebay_conn::handler::body::BodyRead as Bytes;
 use forebay_conn::{
-    Admission, Awaited, Bodies, Hooks, Http, Http1, Job, Journal, NoBody, NoJob, NoRelay, Outcome,
-    Parts, Peer, Plain, Process, Reply, Request,
+    Admission, Awaited, Bodies, HandlerTypes, Hooks, Http, Http1, Job, Journal, NoBody, NoJob,
+    NoRelay, Peer, PlainTransport, Process, ProcessOutcome, Reply, Request,
 };
 use forebay_metrics::Local;
 use forebay_sys::clock;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 /// Answers everything with nothing.
 struct Empty;
 
-impl Parts for Empty {
+impl HandlerTypes for Empty {
     type Body = NoBody;
     type Job = NoJob;
     type Relay = NoRelay;
     type Line = NoJob;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Process for Empty {
@@ -36,9 +36,9 @@ impl Process for Empty {
         (): &mut (),
         _: Option<NoJob>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<NoJob> {
+    ) -> ProcessOutcome<NoJob> {
         reply.head(204, b"HTTP/1.1 204 No Content\r\n");
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, _: &'static str, _: &mut Reply<'_, NoBody>) {
@@ -53,20 +53,20 @@ impl Hooks for Empty {}
 
 impl Handler for Empty {
     type Protocol = Http1<Empty>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 /// A client that sends as fast as its body is received does not keep its neighbours waiting.
 #[test]
 fn what_is_received_counts_in_a_turn() {
     const BODY_BYTES: usize = 4_000_000;
-    let mut settings = Settings { turn_bytes: 1, ..Settings::default() };
+    let mut settings = EngineSettings { turn_bytes: 1, ..EngineSettings::default() };
     settings.limits.body_bytes = BODY_BYTES as u64;
-    let mut worker = Worker::new(Empty, Arc::new(Live::new(settings)), Arc::default());
+    let mut worker = Worker::new(Empty, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     client.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     let head = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
     client.write_all(head.as_bytes()).unwrap();
     let (body, mut sent, mut most) = (vec![0; BODY_BYTES], 0, 0);
@@ -97,13 +97,13 @@ struct Large;
 
 const LARGE_BYTES: usize = 4_000_000;
 
-impl Parts for Large {
+impl HandlerTypes for Large {
     type Body = NoBody;
     type Job = NoJob;
     type Relay = NoRelay;
     type Line = NoJob;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Process for Large {
@@ -113,10 +113,10 @@ impl Process for Large {
         (): &mut (),
         _: Option<NoJob>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<NoJob> {
+    ) -> ProcessOutcome<NoJob> {
         reply.head(200, b"HTTP/1.1 200 OK\r\n");
         reply.copy(&vec![b'x'; LARGE_BYTES]);
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, _: &'static str, _: &mut Reply<'_, NoBody>) {
@@ -131,7 +131,7 @@ impl Hooks for Large {}
 
 impl Handler for Large {
     type Protocol = Http<Large>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 /// The preface, windows without end, and one request.
@@ -143,37 +143,37 @@ const ONE_OF_HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
 /// A client that takes its answers as fast as they are written does not keep its neighbours waiting.
 #[test]
 fn what_is_sent_counts_in_a_turn_of_many_requests() {
-    let settings = Settings { turn_bytes: 1, ..Settings::default() };
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings { turn_bytes: 1, ..EngineSettings::default() };
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(ONE_OF_HTTP2).unwrap();
-    let (mut taken, mut room) = (0, vec![0; 1024 * 1024]);
+    let (mut taken, mut buffer) = (0, vec![0; 1024 * 1024]);
     while taken < LARGE_BYTES {
         let before = worker.metrics.get(Counter::SentBytes);
         let fate = worker.turn(&mut served, None);
         assert!(matches!(fate, Fate::Yields | Fate::Waits), "{fate:?}");
         let sent = worker.metrics.get(Counter::SentBytes) - before;
         assert!(sent <= 80 * 1024, "{sent} bytes in one turn");
-        taken += client.read(&mut room).unwrap();
+        taken += client.read(&mut buffer).unwrap();
     }
 }
 
 /// What a client sends is looked at though it takes its answer as fast as that is written.
 #[test]
 fn a_reset_is_noticed_though_the_socket_never_fills() {
-    let settings = Settings { turn_bytes: 1, ..Settings::default() };
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings { turn_bytes: 1, ..EngineSettings::default() };
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(ONE_OF_HTTP2).unwrap();
     client.set_nonblocking(true).unwrap();
-    let (mut taken, mut turns, mut room) = (0, 0, vec![0; 1024 * 1024]);
+    let (mut taken, mut turns, mut buffer) = (0, 0, vec![0; 1024 * 1024]);
     loop {
         let fate = worker.turn(&mut served, None);
-        while let Ok(count) = client.read(&mut room) {
+        while let Ok(count) = client.read(&mut buffer) {
             taken += count;
         }
         turns += 1;
@@ -193,19 +193,19 @@ fn a_reset_is_noticed_though_the_socket_never_fills() {
 /// A client that is measured from the end of a long turn on has all the time there is.
 #[test]
 fn a_long_turn_makes_no_window_of_sending_shorter() {
-    let settings = Settings::default();
+    let settings = EngineSettings::default();
     let window_ms = settings.timeouts.send_window_ms;
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let begun_ms = clock::coarse_ms();
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
     assert_eq!(served.awaits().what, Await::Send);
     // the turn has begun long ago
     worker.now.monotonic_ms = begun_ms.saturating_sub(window_ms / 2);
-    let mut timer = Timer::default();
+    let mut timer = ConnectionTimer::default();
     timer.set(&mut served, &worker);
     assert!(timer.at_ms() >= begun_ms + window_ms);
 }
@@ -213,18 +213,18 @@ fn a_long_turn_makes_no_window_of_sending_shorter() {
 /// A server that has no time to send is not to be blamed on a client that waits for it.
 #[test]
 fn a_client_that_has_taken_all_there_was_is_not_slow() {
-    let settings = Settings::default();
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings::default();
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.set_nonblocking(true).unwrap();
-    let mut room = vec![0; 1024 * 1024];
+    let mut buffer = vec![0; 1024 * 1024];
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
-    while client.read(&mut room).is_ok() {}
+    while client.read(&mut buffer).is_ok() {}
     // a window in which there was nothing to take
-    let mut timer = Timer::default();
+    let mut timer = ConnectionTimer::default();
     timer.set(&mut served, &worker);
     served.begin_window(0);
     worker.now.monotonic_ms = timer.at_ms() + 1;
@@ -235,7 +235,7 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
     served.begin_window(0);
     worker.now.monotonic_ms = timer.at_ms() + 1;
     let late = timer.over(&mut served, &worker);
-    assert!(matches!(late, Some(Over::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
+    assert!(matches!(late, Some(TimedOut::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
 }
 
 /// A client of HTTP/2 that opens its windows slowly, but fast enough, has as long as it needs.
@@ -243,21 +243,22 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
 fn a_client_that_opens_its_windows_is_not_slow() {
     const WINDOWS: &[u8] = b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\xea\x60\
         \x00\x00\x04\x08\x00\x00\x00\x00\x01\x00\x00\xea\x60";
-    let mut worker = Worker::new(Large, Arc::new(Live::new(Settings::default())), Arc::default());
+    let mut worker =
+        Worker::new(Large, Arc::new(LiveSettings::new(EngineSettings::default())), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
         .unwrap();
     client.write_all(b"\x00\x00\x06\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x01a").unwrap();
     client.set_nonblocking(true).unwrap();
-    let mut timer = Timer::default();
-    let mut room = vec![0; 1024 * 1024];
+    let mut timer = ConnectionTimer::default();
+    let mut buffer = vec![0; 1024 * 1024];
     let mut turn = |worker: &mut Worker<Large>, served: &mut Served<Large>| {
         served.readable = true;
         while !matches!(worker.turn(served, None), Fate::Waits) {}
-        while client.read(&mut room).is_ok() {}
+        while client.read(&mut buffer).is_ok() {}
         assert_eq!(served.awaits().what, Await::Send);
         client.write_all(WINDOWS).unwrap();
     };
@@ -272,25 +273,26 @@ fn a_client_that_opens_its_windows_is_not_slow() {
     // it opens none
     worker.now.monotonic_ms = timer.at_ms() + 1;
     let late = timer.over(&mut served, &worker);
-    assert!(matches!(late, Some(Over::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
+    assert!(matches!(late, Some(TimedOut::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
 }
 
 /// Of two clients that both take more, the one that has taken more of its answer since it was waited for goes
-/// on first, whoever was ready first.
+/// on first, whichever was ready first.
 #[test]
 fn the_fastest_receiver_goes_on_first() {
-    let settings = Settings { send_order: SendOrder::Fastest, ..Settings::default() };
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings { send_order: SendOrder::Fastest, ..EngineSettings::default() };
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let mut queue = SendQueue::new(&Ranks::default());
-    let mut room = vec![0; 16 * 1024];
+    let mut buffer = vec![0; 16 * 1024];
     let mut waiting = [(1, 1), (2, 3), (3, 2)].map(|(token, reads)| {
         let (mut client, server) = UnixStream::pair().unwrap();
         server.set_nonblocking(true).unwrap();
-        let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+        let mut served =
+            Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
         served.begin_window(worker.now_ms());
-        (0..4 * reads).for_each(|_| client.read_exact(&mut room).unwrap());
+        (0..4 * reads).for_each(|_| client.read_exact(&mut buffer).unwrap());
         (token, served, client)
     });
     worker.now.monotonic_ms += 1000;
@@ -310,11 +312,11 @@ fn the_fastest_receiver_goes_on_first() {
 /// What is left of an answer is what its client has still to be sent.
 #[test]
 fn what_is_left_of_an_answer_is_known() {
-    let settings = Settings { send_order: SendOrder::Shortest, ..Settings::default() };
-    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings { send_order: SendOrder::Shortest, ..EngineSettings::default() };
+    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert_eq!(served.left(&worker.handler), 0);
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
@@ -340,13 +342,13 @@ impl Job for Warm {
     }
 }
 
-impl Parts for Cold {
+impl HandlerTypes for Cold {
     type Body = ();
     type Relay = NoRelay;
     type Job = Warm;
     type Line = NoJob;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Process for Cold {
@@ -356,10 +358,10 @@ impl Process for Cold {
         (): &mut (),
         _: Option<()>,
         reply: &mut Reply<'_, ()>,
-    ) -> Outcome<Warm> {
+    ) -> ProcessOutcome<Warm> {
         reply.head(200, b"HTTP/1.1 200 OK\r\n");
         reply.stream((), LARGE_BYTES as u64);
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, _: &'static str, _: &mut Reply<'_, ()>) {
@@ -372,9 +374,9 @@ impl Journal for Cold {}
 impl Hooks for Cold {}
 
 impl Bodies for Cold {
-    fn read(&self, (): &mut (), room: &mut [u8]) -> Bytes {
+    fn read(&self, (): &mut (), buffer: &mut [u8]) -> Bytes {
         self.0.set(self.0.get() + 1);
-        if self.0.get().is_multiple_of(2) { Bytes::Cold } else { Bytes::Bytes(room.len()) }
+        if self.0.get().is_multiple_of(2) { Bytes::Cold } else { Bytes::Bytes(buffer.len()) }
     }
 
     fn warm(&mut self, (): &()) -> Option<Warm> {
@@ -384,17 +386,18 @@ impl Bodies for Cold {
 
 impl Handler for Cold {
     type Protocol = Http<Cold>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 /// Turns that follow one another at once are one for its neighbours.
 #[test]
 fn jobs_give_no_turn_anew() {
-    let settings = Settings { turn_bytes: 100 * 1024, ..Settings::default() };
-    let mut worker = Worker::new(Cold::default(), Arc::new(Live::new(settings)), Arc::default());
+    let settings = EngineSettings { turn_bytes: 100 * 1024, ..EngineSettings::default() };
+    let mut worker =
+        Worker::new(Cold::default(), Arc::new(LiveSettings::new(settings)), Arc::default());
     let (mut client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     client.write_all(ONE_OF_HTTP2).unwrap();
     let (first, stream_at) = (&ONE_OF_HTTP2[ONE_OF_HTTP2.len() - 15..], 8);
     for stream in (3..100).step_by(2) {
@@ -403,7 +406,7 @@ fn jobs_give_no_turn_anew() {
         client.write_all(&head).unwrap();
     }
     client.set_nonblocking(true).unwrap();
-    let mut room = vec![0; 1024 * 1024];
+    let mut buffer = vec![0; 1024 * 1024];
     let (mut in_a_row, mut jobs) = (0, 0);
     while jobs < 40 {
         let before = worker.metrics.get(Counter::SentBytes);
@@ -415,6 +418,6 @@ fn jobs_give_no_turn_anew() {
             Fate::Yields => in_a_row = 0,
             fate => panic!("{fate:?}"),
         }
-        while client.read(&mut room).is_ok() {}
+        while client.read(&mut buffer).is_ok() {}
     }
 }

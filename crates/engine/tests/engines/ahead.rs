@@ -6,8 +6,8 @@ use crate::harness::{
 use crate::ranks::{LOOPS, THREADS};
 use forebay_conn::Rank;
 use forebay_engine::accept::Listener;
-use forebay_engine::control::Order;
-use forebay_engine::ranks::{Ranks, Settings};
+use forebay_engine::control::LoopOrder;
+use forebay_engine::ranks::{OrderSettings, Ranks};
 use forebay_metrics::{ClassSlot, Counter, Gauge};
 use forebay_sys::socket::reset_on_close;
 use std::io::{Read, Write};
@@ -20,7 +20,8 @@ use std::time::Duration;
 fn start(engine: &str, shares: [f64; 3], ahead: usize) -> Running {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
     let shares = Arc::new(shares);
-    let ranks = Ranks::new(&Settings { shares, slots, reserve: 0, ..Settings::default() });
+    let ranks =
+        Ranks::new(&OrderSettings { shares, slots, reserve: 0, ..OrderSettings::default() });
     start_with(
         engine,
         Setup {
@@ -98,11 +99,11 @@ fn the_next_free_thread_serves_the_first_class() {
 #[test]
 fn what_waits_for_a_thread_makes_nobody_be_refused() {
     for engine in on(THREADS) {
-        let ranks = Ranks::new(&Settings {
+        let ranks = Ranks::new(&OrderSettings {
             shares: Arc::new([0.0; 3]),
             slots: Arc::new([0, 1, 2].map(ClassSlot)),
             reserve: 0,
-            ..Settings::default()
+            ..OrderSettings::default()
         });
         let (most, per_client, ranks) = (4, 4, Some(ranks));
         let limits = Setup { most, per_client, ranks, ..Setup::default() };
@@ -124,7 +125,8 @@ fn what_waits_for_a_thread_makes_nobody_be_refused() {
 fn start_ranked(engine: &str, shares: [f64; 3]) -> (Running, [SocketAddr; 3]) {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
     let shares = Arc::new(shares);
-    let ranks = Ranks::new(&Settings { shares, slots, reserve: 0, ..Settings::default() });
+    let ranks =
+        Ranks::new(&OrderSettings { shares, slots, reserve: 0, ..OrderSettings::default() });
     let more = [0, 1, 2].map(|rank| Listener { rank: Some(Rank(rank)), ..listener() });
     let addresses = [&more[0], &more[1], &more[2]].map(|listener| listener.local);
     let setup = Setup {
@@ -191,7 +193,7 @@ fn listeners_of_ranks_are_accepted_from_in_their_order() {
 #[test]
 fn listeners_of_ranks_are_left_empty() {
     for engine in on(LOOPS.into_iter().chain(THREADS).chain([NEVER_FUSED])) {
-        for order in [Order::Retire, Order::Drain] {
+        for order in [LoopOrder::Retire, LoopOrder::Drain] {
             let (server, addresses) = start_ranked(engine, [0.0; 3]);
             let held = hold(&server);
             let clients: Vec<_> = (0..20)
@@ -230,7 +232,8 @@ fn a_pipeline_receives_by_class_what_its_connections_are_known_to_be() {
         return;
     }
     for engine in on([NEVER_FUSED]) {
-        let settings = Settings { shares: Arc::new([0.0; 3]), reserve: 0, ..Settings::default() };
+        let settings =
+            OrderSettings { shares: Arc::new([0.0; 3]), reserve: 0, ..OrderSettings::default() };
         let ranks = Some(Ranks::new(&settings));
         let server = start_with(engine, Setup { ranks, fixed: true, ..Setup::default() });
         while server.gauge(Gauge::ReceiveThreads) == 0 {
@@ -267,7 +270,8 @@ fn a_pipeline_receives_by_class_what_its_connections_are_known_to_be() {
 fn a_client_with_all_it_may_have_is_refused_when_its_turn_has_come() {
     for engine in on(THREADS) {
         let slots = Arc::new([0, 1].map(ClassSlot));
-        let settings = Settings { shares: Arc::new([0.0; 2]), slots, ..Settings::default() };
+        let settings =
+            OrderSettings { shares: Arc::new([0.0; 2]), slots, ..OrderSettings::default() };
         let ranks = Some(Ranks::new(&settings));
         let setup = Setup { pool: 3, threads: 3, per_client: 1, ranks, ..Setup::default() };
         let server = start_with(engine, setup);
@@ -302,7 +306,7 @@ fn accepted_ahead(engine: &str) -> (Running, Vec<TcpStream>) {
 #[test]
 fn whoever_was_accepted_is_served_before_a_drain_ends() {
     for engine in on(THREADS) {
-        for order in [Order::Retire, Order::Drain] {
+        for order in [LoopOrder::Retire, LoopOrder::Drain] {
             let (server, clients) = accepted_ahead(engine);
             server.control.give(order);
             server.gate.open();
@@ -318,7 +322,7 @@ fn whoever_was_accepted_is_served_before_a_drain_ends() {
 fn whoever_was_accepted_is_cut_by_an_order_to_stop() {
     for engine in on(THREADS) {
         let (server, clients) = accepted_ahead(engine);
-        server.control.give(Order::Stop);
+        server.control.give(LoopOrder::Stop);
         server.gate.open();
         drop(clients);
         assert_eq!(server.stop().aborted_receiving, 4, "{engine}");

@@ -161,23 +161,23 @@ impl Job for Work {
         if self.path.starts_with("/job") { 0 } else { LANES.fetch_add(1, Relaxed) }
     }
 
-    fn kind(&self) -> Kind {
-        if self.path.starts_with("/work") { Kind::Computes } else { Kind::Blocks }
+    fn kind(&self) -> JobKind {
+        if self.path.starts_with("/work") { JobKind::Computes } else { JobKind::Blocks }
     }
 }
 
-impl Parts for Paths {
+impl HandlerTypes for Paths {
     type Body = Body;
     type Job = Work;
     type Relay = NoRelay;
     type Line = u16;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Handler for Paths {
     type Protocol = Http1<Paths>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 impl Admission for Paths {
@@ -226,14 +226,14 @@ impl Process for Paths {
         request: &Request<'_>,
         (): &mut (),
         done: Option<String>,
-    ) -> Decision<Work> {
+    ) -> BodyDecision<Work> {
         match (request.head.path, done) {
-            (b"/away", _) | (b"/workaway", Some(_)) => Decision::HandOver,
+            (b"/away", _) | (b"/workaway", Some(_)) => BodyDecision::HandOver,
             (b"/workaway", None) => {
                 let path = "/workaway".to_owned();
-                Decision::Job(Work { path, gate: Arc::clone(&self.gate), warms: None })
+                BodyDecision::Job(Work { path, gate: Arc::clone(&self.gate), warms: None })
             }
-            _ => Decision::Here,
+            _ => BodyDecision::Here,
         }
     }
 
@@ -243,13 +243,17 @@ impl Process for Paths {
         (): &mut (),
         done: Option<String>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Work> {
+    ) -> ProcessOutcome<Work> {
         let path = String::from_utf8_lossy(request.head.path).into_owned();
         let body = match (path.as_str(), done) {
-            ("/away", _) => return Outcome::HandOver,
+            ("/away", _) => return ProcessOutcome::HandOver,
             ("/panic", _) => panic!("a handler that panics"),
             (job, None) if ["/job", "/wait", "/work"].iter().any(|kind| job.starts_with(kind)) => {
-                return Outcome::Job(Work { path, gate: Arc::clone(&self.gate), warms: None });
+                return ProcessOutcome::Job(Work {
+                    path,
+                    gate: Arc::clone(&self.gate),
+                    warms: None,
+                });
             }
             (path, None) if path.starts_with("/hang") => {
                 self.gate.pass();
@@ -270,7 +274,7 @@ impl Process for Paths {
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {left}\r\n");
                 reply.head(200, head.as_bytes());
                 reply.stream(Body::Big { left, mib }, left as u64);
-                return Outcome::Replied;
+                return ProcessOutcome::Replied;
             }
             (path, None) if path.starts_with("/moved") || path.starts_with("/warmed") => {
                 let changes = path.bytes().last().map_or(0, |digit| usize::from(digit - b'0'));
@@ -279,7 +283,7 @@ impl Process for Paths {
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {FILE}\r\n");
                 reply.head(200, head.as_bytes());
                 reply.stream(Body::File { sent: 0, has_changed, is_warm }, FILE as u64);
-                return Outcome::Replied;
+                return ProcessOutcome::Replied;
             }
             _ => path,
         };
@@ -293,7 +297,7 @@ impl Process for Paths {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", body.len());
         reply.head(200, head.as_bytes());
         reply.copy(body.as_bytes());
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, _: &'static str, reply: &mut Reply<'_, Body>) {
@@ -366,7 +370,7 @@ impl Journal for Paths {
 }
 
 impl Hooks for Paths {
-    fn turn(&mut self, now: Now) {
+    fn turn(&mut self, now: TurnTime) {
         self.now_ms = now.monotonic_ms;
     }
 

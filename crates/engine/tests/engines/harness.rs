@@ -4,14 +4,14 @@ use crate::handler::{Away, Books, Gate, Paths};
 use forebay_conn::{Handler, Job};
 use forebay_control::allocation::{self, Law};
 use forebay_engine::accept::Listener;
-use forebay_engine::admission::Admission;
-use forebay_engine::control::{Control, Ended, Order};
+use forebay_engine::admission::ConnectionAdmission;
+use forebay_engine::control::{Ended, EngineControl, LoopOrder};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
-use forebay_engine::helpers::{Helpers, Threads};
+use forebay_engine::helpers::{HelperThreads, Helpers};
 use forebay_engine::pipeline::{self, Fuse, Pipeline, PipelineGauges};
 use forebay_engine::ranks::{self, Ranks};
-use forebay_engine::settings::{Live, Settings};
+use forebay_engine::settings::{EngineSettings, LiveSettings};
 use forebay_engine::{pool, stock, threads};
 use forebay_metrics::Gauge;
 use forebay_metrics::{Activity, ClassSlot, Counter, Local, Totals};
@@ -63,16 +63,16 @@ fn apart(engine: &str) -> (&str, Ranks) {
 
 /// A first rank, and two that are sure of a share.
 fn three_ranks() -> Ranks {
-    Ranks::new(&ranks::Settings {
+    Ranks::new(&ranks::OrderSettings {
         shares: Arc::new([0.0, 0.2, 0.05]),
         slots: Arc::new([0, 1, 2].map(ClassSlot)),
-        ..ranks::Settings::default()
+        ..ranks::OrderSettings::default()
     })
 }
 
 /// Two helper threads, and what ranks need besides.
 pub(crate) fn helpers<J: Job>(ranks: &Ranks) -> Helpers<J> {
-    let threads = Threads { blocking: 2, computing: 1 };
+    let threads = HelperThreads { blocking: 2, computing: 1 };
     let metrics = (0..threads.most(ranks)).map(|_| Local::default()).collect();
     Helpers::new(metrics, threads, ranks, 0).unwrap()
 }
@@ -84,7 +84,7 @@ pub(crate) struct Setup {
     /// And besides.
     pub(crate) more: Vec<Listener>,
     /// Timeouts and bounds.
-    pub(crate) settings: Settings,
+    pub(crate) settings: EngineSettings,
     /// Whether clients are trusted proxies.
     pub(crate) trusts: bool,
     /// Connections that may be open in all.
@@ -109,7 +109,7 @@ pub(crate) struct Setup {
 
 impl Default for Setup {
     fn default() -> Setup {
-        let settings = Settings::default();
+        let settings = EngineSettings::default();
         Setup {
             listener: None,
             more: Vec::new(),
@@ -131,13 +131,13 @@ impl Default for Setup {
 /// A running engine.
 pub(crate) struct Core {
     pub(crate) address: SocketAddr,
-    pub(crate) control: Arc<Control>,
-    pub(crate) settings: Arc<Live>,
+    pub(crate) control: Arc<EngineControl>,
+    pub(crate) settings: Arc<LiveSettings>,
     pub(crate) ranks: Ranks,
     /// The listening socket stays open when the engine has left it.
     pub(crate) keeper: OwnedFd,
     locals: Arc<Mutex<Vec<Arc<Local>>>>,
-    admission: Arc<Admission>,
+    admission: Arc<ConnectionAdmission>,
     thread: JoinHandle<Ended>,
     /// The controller's figures, if there is one.
     pipeline_gauges: Arc<PipelineGauges>,
@@ -198,7 +198,7 @@ pub(crate) fn listener() -> Listener {
 }
 
 /// Starts an engine with these settings.
-pub(crate) fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
+pub(crate) fn start(engine: &str, change: impl FnOnce(&mut EngineSettings)) -> Running {
     let mut setup = Setup::default();
     change(&mut setup.settings);
     start_with(engine, setup)
@@ -234,12 +234,12 @@ where
     let listener = setup.listener.unwrap_or_else(listener);
     let address = listener.local;
     let keeper = listener.socket.try_clone().unwrap();
-    let settings = Arc::new(Live::new(setup.settings));
+    let settings = Arc::new(LiveSettings::new(setup.settings));
     let (engine, ranks) = apart(engine);
     let threads = if engine == "pool" { setup.pool } else { 0 };
-    let control = Arc::new(Control::new(1).unwrap().with_threads(threads));
+    let control = Arc::new(EngineControl::new(1).unwrap().with_threads(threads));
     let locals = Arc::<Mutex<Vec<_>>>::default();
-    let admission = Admission::new(setup.most, setup.per_client);
+    let admission = ConnectionAdmission::new(setup.most, setup.per_client);
     let make = {
         let locals = Arc::clone(&locals);
         move || {
@@ -276,9 +276,9 @@ type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
 struct Parts<H> {
     listeners: Vec<Listener>,
     make: Make<H>,
-    settings: Arc<Live>,
-    admission: Arc<Admission>,
-    control: Arc<Control>,
+    settings: Arc<LiveSettings>,
+    admission: Arc<ConnectionAdmission>,
+    control: Arc<EngineControl>,
     pipeline_gauges: Arc<PipelineGauges>,
     ranks: Ranks,
     pool: usize,
@@ -334,9 +334,9 @@ where
         }
     }
 
-    fn of_loop(self) -> event::Parts<H, Helpers<H::Job>> {
+    fn of_loop(self) -> event::LoopParts<H, Helpers<H::Job>> {
         let (handler, metrics) = (self.make)();
-        event::Parts {
+        event::LoopParts {
             listeners: self.listeners,
             handler,
             settings: self.settings,
@@ -349,8 +349,8 @@ where
         }
     }
 
-    fn of_threads(self, threads: usize) -> stock::Parts<H> {
-        stock::Parts {
+    fn of_threads(self, threads: usize) -> stock::StockParts<H> {
+        stock::StockParts {
             listeners: self.listeners,
             make: self.make,
             settings: self.settings,
@@ -364,8 +364,8 @@ where
         }
     }
 
-    fn of_pipeline(self, engine: &str) -> pipeline::Parts<H> {
-        pipeline::Parts {
+    fn of_pipeline(self, engine: &str) -> pipeline::PipelineParts<H> {
+        pipeline::PipelineParts {
             listener_sets: vec![self.listeners],
             make: self.make,
             count: Box::new(Arc::default),
@@ -374,7 +374,7 @@ where
             helpers: helpers(&self.ranks),
             ranks: self.ranks,
             control: self.control,
-            pipeline: pipeline::Settings {
+            pipeline: pipeline::PipelineSettings {
                 fuse: if engine == "pipeline" { Fuse::Auto } else { Fuse::Never },
                 is_fixed: self.fixed,
                 allocation: allocation::Settings {
@@ -495,7 +495,7 @@ impl Core {
 
     /// Drains it, and looks at its books.
     pub(crate) fn stop(self) -> Ended {
-        self.control.give(Order::Drain);
+        self.control.give(LoopOrder::Drain);
         let ended = self.thread.join().unwrap();
         assert_eq!(self.admission.open(), 0, "a place was not given back");
         let sum = |counter| -> u64 {

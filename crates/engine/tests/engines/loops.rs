@@ -5,8 +5,8 @@ use crate::harness::{
     NEVER_FUSED, Setup, calm, get, helpers, listener, on, on_each, ran_apart, start, start_with,
 };
 use forebay_engine::accept::Listener;
-use forebay_engine::admission::Admission;
-use forebay_engine::control::{Control, Order};
+use forebay_engine::admission::ConnectionAdmission;
+use forebay_engine::control::{EngineControl, LoopOrder};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
 use forebay_engine::ranks::Ranks;
@@ -25,12 +25,12 @@ fn loops_that_share_a_socket_share_those_who_come() {
     }
     for engine in on(["event", "fibers"]) {
         let Listener { socket, local: address, .. } = listener();
-        let control = Arc::new(Control::new(2).unwrap());
+        let control = Arc::new(EngineControl::new(2).unwrap());
         let (lines, _read) = channel();
         let start = |index| {
             let metrics = Arc::<Local>::default();
             let copy = socket.try_clone().unwrap();
-            let parts = event::Parts {
+            let parts = event::LoopParts {
                 listeners: vec![Listener { shared: true, ..Listener::new(copy, address) }],
                 handler: Paths {
                     away: Away::default(),
@@ -41,7 +41,7 @@ fn loops_that_share_a_socket_share_those_who_come() {
                     books: Arc::default(),
                 },
                 settings: Arc::default(),
-                admission: Admission::new(100, 100),
+                admission: ConnectionAdmission::new(100, 100),
                 helpers: helpers(&Ranks::default()),
                 ranks: Ranks::default(),
                 control: Arc::clone(&control),
@@ -76,7 +76,7 @@ fn loops_that_share_a_socket_share_those_who_come() {
         // one after the other, unless one was later to sleep than that
         assert!(accepted.iter().all(|count| *count >= 8), "{engine}: {accepted:?}");
         drop(clients);
-        control.give(Order::Drain);
+        control.give(LoopOrder::Drain);
         for (_, thread) in loops {
             thread.join().unwrap();
         }
@@ -99,12 +99,12 @@ fn who_has_nothing_to_do_shows_that_it_turns() {
         }
         let control = Arc::clone(&server.control);
         server.stop();
-        assert!(control.heartbeats_since(u64::MAX), "asked for a beat after its end");
+        assert!(control.heartbeats_since(u64::MAX), "asked for a heartbeat after its end");
     });
 }
 
 #[test]
-fn who_hangs_where_it_must_not_shows_no_beat() {
+fn a_thread_that_hangs_where_it_must_not_shows_no_heartbeat() {
     on_each(|engine| {
         let server = start_with(engine, Setup { pool: 2, ..Setup::default() });
         let ask = |path: &str| {
@@ -131,7 +131,7 @@ fn who_hangs_where_it_must_not_shows_no_beat() {
                 std::thread::sleep(Duration::from_millis(700));
                 !turns(since_ms)
             };
-            assert!((0..20).any(|_| is_still()), "beats although it hangs");
+            assert!((0..20).any(|_| is_still()), "a heartbeat although it hangs");
         }
         let opened_ms = clock::coarse_ms();
         server.gate.open();

@@ -2,7 +2,7 @@
 
 use crate::handler::BIG;
 use crate::harness::{get, on_each, ran_apart, start};
-use forebay_engine::control::{Ended, Order};
+use forebay_engine::control::{Ended, LoopOrder};
 use std::io::{Read, Write};
 
 #[test]
@@ -15,7 +15,7 @@ fn a_drain_finishes_what_is_open_and_a_stop_does_not() {
         let mut active = server.connect();
         active.write_all(get("/big").as_bytes()).unwrap();
         active.read_exact(&mut [0; 15]).unwrap();
-        server.control.give(Order::Drain);
+        server.control.give(LoopOrder::Drain);
         let mut rest = Vec::new();
         idle.read_to_end(&mut rest).unwrap();
         rest.clear();
@@ -27,7 +27,7 @@ fn a_drain_finishes_what_is_open_and_a_stop_does_not() {
         let mut active = server.connect();
         active.write_all(get("/big").as_bytes()).unwrap();
         active.read_exact(&mut [0; 15]).unwrap();
-        server.control.give(Order::Stop);
+        server.control.give(LoopOrder::Stop);
         assert_eq!(server.stop(), Ended { aborted_sending: 1, ..Ended::default() });
     });
 }
@@ -53,7 +53,7 @@ fn one_that_retires_keeps_its_clients_and_leaves_the_listener_to_others() {
             assert!(!whole.contains("Connection: close"), "{whole}");
         };
         ask("/before");
-        server.control.give(Order::Retire);
+        server.control.give(LoopOrder::Retire);
         for _ in 0..20 {
             ask("/after");
         }

@@ -7,7 +7,7 @@ use crate::harness::{
     BY_RANK, NEVER_FUSED, Running, Setup, get, listener, on, ran_apart, start_with,
 };
 use forebay_engine::accept::Listener;
-use forebay_engine::ranks::{Ranks, Settings};
+use forebay_engine::ranks::{OrderSettings, Ranks};
 use forebay_metrics::Gauge;
 use forebay_metrics::{ClassSlot, Counter};
 use forebay_sys::process::usable_cores;
@@ -37,7 +37,7 @@ pub(crate) fn at_a_time(engine: &str) -> usize {
 pub(crate) fn start(engine: &str, shares: [f64; 3], reserve: usize) -> Running {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
     let shares = Arc::new(shares);
-    let ranks = Ranks::new(&Settings { shares, slots, reserve, ..Settings::default() });
+    let ranks = Ranks::new(&OrderSettings { shares, slots, reserve, ..OrderSettings::default() });
     let mut setup = Setup { ranks: Some(ranks), trusts: true, fixed: true, ..Setup::default() };
     setup.listener = Some(Listener { proxy_protocol: true, ..listener() });
     start_with(&format!("{engine}{BY_RANK}"), setup)
@@ -223,7 +223,7 @@ fn shares_change_while_requests_wait_for_them() {
         }
         wait_until_near(&server, engine, open.len());
         let (shares, slots) = (Arc::new(after), Arc::new([0, 1, 2].map(ClassSlot)));
-        server.ranks.set(&Settings { shares, slots, reserve: 0, ..Settings::default() });
+        server.ranks.set(&OrderSettings { shares, slots, reserve: 0, ..OrderSettings::default() });
         server.gate.let_one_pass();
         let order = answered(&server, 5);
         server.gate.open();

@@ -2,7 +2,7 @@
 
 use crate::harness::{BY_RANK, PATIENCE, Running, Setup, get, on, ran_apart, start_with};
 use crate::ranks::LOOPS;
-use forebay_engine::ranks::{Ranks, Settings};
+use forebay_engine::ranks::{OrderSettings, Ranks};
 use forebay_engine::settings::SendOrder;
 use forebay_metrics::{ClassSlot, Counter};
 use std::io::{ErrorKind, Read, Write};
@@ -23,12 +23,12 @@ fn ask(server: &Running, path: &str) -> TcpStream {
 }
 
 /// Takes all that there is, while the server sends no more.
-fn take(client: &mut TcpStream, room: &mut [u8]) {
+fn take(client: &mut TcpStream, buffer: &mut [u8]) {
     client.set_nonblocking(true).unwrap();
     let mut last = Instant::now();
     // what is under way in the kernel comes in some steps
     while last.elapsed() < Duration::from_millis(50) {
-        match client.read(room) {
+        match client.read(buffer) {
             Ok(count) => {
                 assert!(count > 0);
                 last = Instant::now();
@@ -52,8 +52,8 @@ fn order(engine: &str, ranks: Ranks, send_order: SendOrder, paths: &[&str]) -> V
     let mut held = server.connect();
     held.write_all(get("/hang").as_bytes()).unwrap();
     server.gate.wait_for(1);
-    let mut room = vec![0; 1 << 20];
-    clients.iter_mut().for_each(|client| take(client, &mut room));
+    let mut buffer = vec![0; 1 << 20];
+    clients.iter_mut().for_each(|client| take(client, &mut buffer));
     server.calm();
     server.books.sent.lock().unwrap().clear();
     server.gate.open();
@@ -82,7 +82,7 @@ fn order(engine: &str, ranks: Ranks, send_order: SendOrder, paths: &[&str]) -> V
 fn ranks(count: usize) -> Ranks {
     let shares = vec![0.0; count].into();
     let slots = (0..count as u8).map(ClassSlot).collect();
-    Ranks::new(&Settings { shares, slots, reserve: 0, ..Settings::default() })
+    Ranks::new(&OrderSettings { shares, slots, reserve: 0, ..OrderSettings::default() })
 }
 
 /// More apart than sockets hold.

@@ -7,9 +7,9 @@ use crate::types::{
     ASKED, ASKED_MORE, Asked, DEGREE_SHIFT, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE, MARK_STOP,
     MARK_WAITS, Pattern, UNJUDGED, UrlRule,
 };
-use forebay_policy::first::{Alternatives, Terms};
+use forebay_policy::first::{Alternatives, SegmentConditions};
 use forebay_policy::rule::{Over, Rule};
-use forebay_policy::{Phase, Policy};
+use forebay_policy::{JudgePhase, Policy};
 
 /// Patterns of all rules together: 168 bytes each.
 const MOST_PATTERNS: usize = 1 << 16;
@@ -47,14 +47,14 @@ impl UrlTables {
         if rule.class.is_none() && !rule.stop {
             return Ok(UrlRule { rank: UNJUDGED, ..UrlRule::default() });
         }
-        let Terms { methods, paths, hosts, needs_more } = Terms::of(rule);
+        let SegmentConditions { methods, paths, hosts, needs_more } = SegmentConditions::of(rule);
         let mark = |is: bool, mark| if is { mark } else { 0 };
         // behind a rule that stops and has no class, the default one is left, if none came before
         let (rank, by_request) = match rule.class {
             Some(_) => (rank, !rule.is_for_connections()),
             None => (default, false),
         };
-        let degree = u32::from(rule.when.from(Phase::Request).number());
+        let degree = u32::from(rule.when.from(JudgePhase::Request).number());
         Ok(UrlRule {
             method: self.asked(methods)?,
             path: self.asked(paths)?,

@@ -148,7 +148,7 @@ fn expected(gate: &Gate, policy: &Policy, verdict: Syn) -> (u32, Count) {
         Syn::Refuse(_, refusing) => refused(refusing),
         Syn::Charge(rule, refusing) => {
             let rule = &policy.rules()[rule as usize];
-            let terms = forebay_policy::bucket::Terms::of(rule.connections.as_ref().unwrap());
+            let terms = forebay_policy::bucket::BucketTerms::of(rule.connections.as_ref().unwrap());
             let copy = gate.word(&rule.name).unwrap().load(Relaxed);
             let copy = std::sync::atomic::AtomicU64::new(copy);
             match forebay_policy::bucket::charge(&copy, now_ns(), &terms) {

@@ -9,9 +9,9 @@ use forebay_policy::Policy;
 use forebay_policy::class::Class;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::ConnectionFacts;
-use forebay_policy::field::Field;
+use forebay_policy::field::FieldCondition;
 use forebay_policy::first::FirstSegment;
-use forebay_policy::pattern::{Method, PathPattern, SitePattern};
+use forebay_policy::pattern::{MethodPattern, PathPattern, SitePattern};
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Conditions, Degree, Limit, Over, Rule, When};
 use proptest::prelude::*;
@@ -374,9 +374,12 @@ fn conditions() -> impl Strategy<Value = Conditions> {
         .prop_map(|(paths, sites, methods, clients, has_header, ignore_case)| Conditions {
             path: paths.iter().map(|text| PathPattern::parse(text).unwrap()).collect(),
             site: sites.iter().map(|text| SitePattern::parse(text).unwrap()).collect(),
-            method: methods.iter().map(|text| Method::parse(text).unwrap()).collect(),
+            method: methods.iter().map(|text| MethodPattern::parse(text).unwrap()).collect(),
             client: clients.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
-            header: has_header.then(|| Field::parse("X-Beta").unwrap()).into_iter().collect(),
+            header: has_header
+                .then(|| FieldCondition::parse("X-Beta").unwrap())
+                .into_iter()
+                .collect(),
             ignore_case: ignore_case && !paths.is_empty(),
             ..Conditions::default()
         })

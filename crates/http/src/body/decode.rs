@@ -4,14 +4,14 @@ use super::BodyError;
 use super::chunk_line::{ChunkLine, EXTENSION_BYTES};
 use super::trailers::{TrailerSection, Trailers};
 use crate::framing::Framing;
-use crate::head::Limits;
+use crate::head::HeadLimits;
 
 /// Takes a body apart that arrives in pieces of any size. It copies no data; a caller that only wants to
-/// know where the body ends [skips](Decoder::skip) it.
+/// know where the body ends [skips](BodyDecoder::skip) it.
 ///
 /// What it finds does not depend on how the bytes are cut, apart from where a run of data is.
 #[derive(Clone, Debug)]
-pub struct Decoder {
+pub struct BodyDecoder {
     state: DecodeState,
     /// Bytes of the body, framing included, that may still come.
     allowance: u64,
@@ -37,14 +37,14 @@ enum DecodeState {
 
 /// What a piece of a body held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decoded<'b> {
+pub struct DecodedPiece<'b> {
     /// So many bytes at its start are dealt with.
     pub used: usize,
     /// The data among them; it is at their end. Empty if they were all framing.
     pub data: &'b [u8],
 }
 
-impl Decoder {
+impl BodyDecoder {
     /// Starts at the first byte after the head. At most `allowance` bytes may come, framing
     /// included; a trailer section has the bounds that `limits` sets for a head.
     ///
@@ -54,8 +54,8 @@ impl Decoder {
         framing: Framing,
         allowance: u64,
         trailers: Trailers,
-        limits: &Limits,
-    ) -> Result<Decoder, BodyError> {
+        limits: &HeadLimits,
+    ) -> Result<BodyDecoder, BodyError> {
         let state = match framing {
             Framing::None | Framing::Sized(0) => DecodeState::Done,
             Framing::Sized(length) if length > allowance => return Err(BodyError::TooLarge),
@@ -63,7 +63,7 @@ impl Decoder {
             Framing::Chunked => DecodeState::ChunkLine(ChunkLine::EMPTY),
         };
         let trailers = TrailerSection::new(trailers, limits);
-        Ok(Decoder { state, allowance, extension_bytes: EXTENSION_BYTES, trailers })
+        Ok(BodyDecoder { state, allowance, extension_bytes: EXTENSION_BYTES, trailers })
     }
 
     /// Whether the body's last byte was used.
@@ -74,15 +74,15 @@ impl Decoder {
 
     /// Takes `bytes` up to the end of the first run of data in them, or all of them if they are but
     /// framing. Uses one byte at least, unless there is none or the body [is
-    /// done](Decoder::is_done). What it did not use is to be given again.
+    /// done](BodyDecoder::is_done). What it did not use is to be given again.
     ///
     /// # Errors
     /// When the framing is broken or a bound is passed; from then on always the same.
-    pub fn next<'b>(&mut self, bytes: &'b [u8]) -> Result<Decoded<'b>, BodyError> {
+    pub fn next<'b>(&mut self, bytes: &'b [u8]) -> Result<DecodedPiece<'b>, BodyError> {
         let mut used = 0;
         while used < bytes.len() && !self.is_done() {
             if let Some(data) = self.data(&bytes[used..]) {
-                return Ok(Decoded { used: used + data.len(), data });
+                return Ok(DecodedPiece { used: used + data.len(), data });
             }
             match self.framing(&bytes[used..]) {
                 Ok(count) => used += count,
@@ -92,13 +92,13 @@ impl Decoder {
                 }
             }
         }
-        Ok(Decoded { used, data: &[] })
+        Ok(DecodedPiece { used, data: &[] })
     }
 
     /// Drops what belongs to the body at the start of `bytes`; returns how many bytes that were.
     ///
     /// # Errors
-    /// Those of [`next`](Decoder::next).
+    /// Those of [`next`](BodyDecoder::next).
     pub fn skip(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
         let mut used = 0;
         while used < bytes.len() && !self.is_done() {
@@ -107,7 +107,7 @@ impl Decoder {
         Ok(used)
     }
 
-    /// The trailer fields of a body that [is done](Decoder::is_done): name as sent, value without
+    /// The trailer fields of a body that [is done](BodyDecoder::is_done): name as sent, value without
     /// surrounding white space, in order. None if they were [not to be kept](Trailers::Discard), and
     /// never one that RFC 9110 §6.5.1 does not allow in a trailer section.
     ///

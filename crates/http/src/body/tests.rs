@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::framing::Framing;
-use crate::head::Limits;
+use crate::head::HeadLimits;
 
-const LIMITS: Limits = Limits { head_bytes: 100, head_lines: 3, target_bytes: 0 };
+const LIMITS: HeadLimits = HeadLimits { head_bytes: 100, head_lines: 3, target_bytes: 0 };
 
 /// What a body was found to hold.
 #[derive(Debug, PartialEq)]
@@ -44,9 +44,10 @@ fn decode(body: &[u8], allowance: u64) -> Found {
 
 /// Keeps data and trailers. A second decoder skips the same pieces; it must find the same end.
 fn in_pieces<'b>(pieces: impl IntoIterator<Item = &'b [u8]>, allowance: u64) -> Found {
-    let mut decoder = Decoder::new(Framing::Chunked, allowance, Trailers::Keep, &LIMITS).unwrap();
+    let mut decoder =
+        BodyDecoder::new(Framing::Chunked, allowance, Trailers::Keep, &LIMITS).unwrap();
     let mut skipper =
-        Decoder::new(Framing::Chunked, allowance, Trailers::Discard, &LIMITS).unwrap();
+        BodyDecoder::new(Framing::Chunked, allowance, Trailers::Discard, &LIMITS).unwrap();
     let (mut data, mut used, mut end) = (Vec::new(), 0, Ok(None));
     for piece in pieces {
         let one = take(&mut decoder, piece, &mut data);
@@ -65,7 +66,7 @@ fn in_pieces<'b>(pieces: impl IntoIterator<Item = &'b [u8]>, allowance: u64) -> 
     Found { data, trailers: decoder.trailers().map(owned).collect(), end }
 }
 
-fn take(decoder: &mut Decoder, piece: &[u8], data: &mut Vec<u8>) -> Result<usize, BodyError> {
+fn take(decoder: &mut BodyDecoder, piece: &[u8], data: &mut Vec<u8>) -> Result<usize, BodyError> {
     let mut used = 0;
     while used < piece.len() && !decoder.is_done() {
         let decoded = decoder.next(&piece[used..])?;
@@ -329,26 +330,26 @@ fn a_trailer_section_has_the_bounds_of_a_head() {
 
 #[test]
 fn a_sized_body() {
-    let new = |framing| Decoder::new(framing, 10, Trailers::Discard, &LIMITS);
+    let new = |framing| BodyDecoder::new(framing, 10, Trailers::Discard, &LIMITS);
     assert_eq!(new(Framing::Sized(11)).err(), Some(BodyError::TooLarge));
     for framing in [Framing::None, Framing::Sized(0)] {
         let mut decoder = new(framing).unwrap();
         assert!(decoder.is_done());
         assert_eq!(decoder.skip(b"GET"), Ok(0));
-        assert_eq!(decoder.next(b"GET"), Ok(Decoded { used: 0, data: b"" }));
+        assert_eq!(decoder.next(b"GET"), Ok(DecodedPiece { used: 0, data: b"" }));
     }
     let mut decoder = new(Framing::Sized(10)).unwrap();
-    assert_eq!(decoder.next(b"0123456"), Ok(Decoded { used: 7, data: b"0123456" }));
+    assert_eq!(decoder.next(b"0123456"), Ok(DecodedPiece { used: 7, data: b"0123456" }));
     assert!(!decoder.is_done());
-    assert_eq!(decoder.next(b""), Ok(Decoded { used: 0, data: b"" }));
-    assert_eq!(decoder.next(b"789GET"), Ok(Decoded { used: 3, data: b"789" }));
+    assert_eq!(decoder.next(b""), Ok(DecodedPiece { used: 0, data: b"" }));
+    assert_eq!(decoder.next(b"789GET"), Ok(DecodedPiece { used: 3, data: b"789" }));
     assert!(decoder.is_done());
     assert_eq!(decoder.trailers().count(), 0);
 }
 
 #[test]
 fn an_error_stays() {
-    let mut decoder = Decoder::new(Framing::Chunked, 100, Trailers::Discard, &LIMITS).unwrap();
+    let mut decoder = BodyDecoder::new(Framing::Chunked, 100, Trailers::Discard, &LIMITS).unwrap();
     let error = decoder.next(b"x").unwrap_err();
     assert_eq!(decoder.next(b"0\r\n\r\n"), Err(error));
     assert_eq!(decoder.skip(b"0\r\n\r\n"), Err(error));

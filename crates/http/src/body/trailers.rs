@@ -1,7 +1,7 @@
 //! The fields after the last chunk (RFC 9112 §7.1.2): checked like those of a head, kept or not.
 
 use super::BodyError;
-use crate::head::{Limits, MOST_LINES};
+use crate::head::{HeadLimits, MOST_LINES};
 use crate::octet::{is_text, is_token};
 
 /// What becomes of trailer fields. They are checked in any case.
@@ -10,7 +10,7 @@ pub enum Trailers {
     /// Nothing of them is kept.
     Discard,
     /// Those that may be in a trailer section are kept for
-    /// [`Decoder::trailers`](super::Decoder::trailers), in at most [`Limits::head_bytes`].
+    /// [`BodyDecoder::trailers`](super::BodyDecoder::trailers), in at most [`HeadLimits::head_bytes`].
     Keep,
 }
 
@@ -37,7 +37,7 @@ enum TrailerState {
 }
 
 impl TrailerSection {
-    pub(super) fn new(trailers: Trailers, limits: &Limits) -> TrailerSection {
+    pub(super) fn new(trailers: Trailers, limits: &HeadLimits) -> TrailerSection {
         TrailerSection {
             at: TrailerState::LineStart,
             bytes_left: u32::try_from(limits.head_bytes).unwrap_or(u32::MAX),

@@ -2,7 +2,7 @@
 
 /// Why a head was refused. All of it is the client's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum HeadError {
     /// The bytes are not an HTTP/1 request; says what is wrong with them. 400.
     Malformed(&'static str),
     /// The request target is longer than allowed. 414.
@@ -17,39 +17,39 @@ pub enum Error {
     Expectation,
 }
 
-impl Error {
+impl HeadError {
     /// The status that answers it.
     pub fn status(self) -> u16 {
         match self {
-            Error::Malformed(_) => 400,
-            Error::TargetTooLong => 414,
-            Error::HeadTooLarge => 431,
-            Error::Version => 505,
-            Error::TransferCoding => 501,
-            Error::Expectation => 417,
+            HeadError::Malformed(_) => 400,
+            HeadError::TargetTooLong => 414,
+            HeadError::HeadTooLarge => 431,
+            HeadError::Version => 505,
+            HeadError::TransferCoding => 501,
+            HeadError::Expectation => 417,
         }
     }
 
     /// What is wrong, in a few words for the client and the log.
     pub fn reason(self) -> &'static str {
         match self {
-            Error::Malformed(what) => what,
-            Error::TargetTooLong => "the request target is too long",
-            Error::HeadTooLarge => "the request head is too large",
-            Error::Version => "this server speaks HTTP/1.0 and HTTP/1.1",
-            Error::TransferCoding => "the only transfer coding known here is chunked",
-            Error::Expectation => "the only expectation known here is 100-continue",
+            HeadError::Malformed(what) => what,
+            HeadError::TargetTooLong => "the request target is too long",
+            HeadError::HeadTooLarge => "the request head is too large",
+            HeadError::Version => "this server speaks HTTP/1.0 and HTTP/1.1",
+            HeadError::TransferCoding => "the only transfer coding known here is chunked",
+            HeadError::Expectation => "the only expectation known here is 100-continue",
         }
     }
 }
 
-pub(super) fn refused(error: httparse::Error) -> Error {
+pub(super) fn refused(error: httparse::Error) -> HeadError {
     match error {
-        httparse::Error::TooManyHeaders => Error::HeadTooLarge,
-        httparse::Error::HeaderName => Error::Malformed("a field name is malformed"),
-        httparse::Error::HeaderValue => Error::Malformed("a field value has a forbidden byte"),
-        httparse::Error::NewLine => Error::Malformed("a line does not end in CR LF"),
-        httparse::Error::Token => Error::Malformed("the request line is malformed"),
-        _ => Error::Malformed("the request is malformed"),
+        httparse::Error::TooManyHeaders => HeadError::HeadTooLarge,
+        httparse::Error::HeaderName => HeadError::Malformed("a field name is malformed"),
+        httparse::Error::HeaderValue => HeadError::Malformed("a field value has a forbidden byte"),
+        httparse::Error::NewLine => HeadError::Malformed("a line does not end in CR LF"),
+        httparse::Error::Token => HeadError::Malformed("the request line is malformed"),
+        _ => HeadError::Malformed("the request is malformed"),
     }
 }

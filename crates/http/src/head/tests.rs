@@ -4,9 +4,12 @@ use super::name::NAMES;
 use super::*;
 
 /// Parses `bytes` and shows the outcome to `look`.
-pub(crate) fn parsed<R>(bytes: &[u8], look: impl FnOnce(Result<Parsed<'_>, Error>) -> R) -> R {
+pub(crate) fn parsed<R>(
+    bytes: &[u8],
+    look: impl FnOnce(Result<ParsedHead<'_>, HeadError>) -> R,
+) -> R {
     let mut lines = Lines::new();
-    look(Head::parse(bytes, &mut lines, &Limits::default()))
+    look(Head::parse(bytes, &mut lines, &HeadLimits::default()))
 }
 
 /// Parses a request of HTTP/1.1 with these field lines (each ended by CR LF).
@@ -17,12 +20,12 @@ pub(crate) fn with_fields<R>(method: &str, fields: &str, look: impl FnOnce(&Head
 
 fn complete<R>(bytes: &[u8], look: impl FnOnce(&Head<'_>) -> R) -> R {
     parsed(bytes, |outcome| match outcome {
-        Ok(Parsed::Complete(head)) => look(&head),
+        Ok(ParsedHead::Complete(head)) => look(&head),
         other => panic!("{:?} gave {other:?}", String::from_utf8_lossy(bytes)),
     })
 }
 
-fn error(bytes: &[u8]) -> Error {
+fn error(bytes: &[u8]) -> HeadError {
     parsed(bytes, |outcome| match outcome {
         Err(error) => error,
         other => panic!("{:?} gave {other:?}", String::from_utf8_lossy(bytes)),
@@ -38,7 +41,7 @@ fn assert_status(status: u16, heads: &[&[u8]]) {
 }
 
 fn is_partial(bytes: &[u8]) -> bool {
-    parsed(bytes, |outcome| matches!(outcome, Ok(Parsed::Partial)))
+    parsed(bytes, |outcome| matches!(outcome, Ok(ParsedHead::Partial)))
 }
 
 #[test]
@@ -393,12 +396,12 @@ fn expectations() {
 /// RFC 9112 §3, RFC 6585 §5.
 #[test]
 fn limits() {
-    let limits = Limits { head_bytes: 100, head_lines: 3, target_bytes: 40 };
+    let limits = HeadLimits { head_bytes: 100, head_lines: 3, target_bytes: 40 };
     let status = |text: &str| {
         let mut lines = Lines::new();
         match Head::parse(text.as_bytes(), &mut lines, &limits) {
-            Ok(Parsed::Complete(_)) => 200,
-            Ok(Parsed::Partial) => 100,
+            Ok(ParsedHead::Complete(_)) => 200,
+            Ok(ParsedHead::Partial) => 100,
             Err(error) => error.status(),
         }
     };
@@ -417,12 +420,12 @@ fn limits() {
     let lines = |count: usize| format!("GET / HTTP/1.0\r\n{}\r\n", "A: b\r\n".repeat(count));
     assert_eq!(status(&lines(3)), 200);
     assert_eq!(status(&lines(4)), 431);
-    let most = Limits { head_lines: 10_000, ..Limits::default() };
+    let most = HeadLimits { head_lines: 10_000, ..HeadLimits::default() };
     for (count, is_good) in [(MOST_LINES, true), (MOST_LINES + 1, false)] {
-        let mut room = Lines::new();
+        let mut found = Lines::new();
         let text = lines(count);
-        let outcome = Head::parse(text.as_bytes(), &mut room, &most);
-        assert_eq!(matches!(outcome, Ok(Parsed::Complete(_))), is_good, "{count} lines");
+        let outcome = Head::parse(text.as_bytes(), &mut found, &most);
+        assert_eq!(matches!(outcome, Ok(ParsedHead::Complete(_))), is_good, "{count} lines");
     }
 }
 
@@ -466,7 +469,7 @@ fn a_decoded_head_is_checked_as_one_in_text() {
     let decoded = |method, target, authority| {
         let names = "accept";
         let fields = [FieldSpan::new(0..6, 0..3)];
-        let parts = Decoded {
+        let parts = DecodedHead {
             method,
             protocol: None,
             target,
@@ -477,7 +480,7 @@ fn a_decoded_head_is_checked_as_one_in_text() {
             has_body: false,
             content_length: None,
         };
-        let head = Head::decoded(&parts, &Limits::default())?;
+        let head = Head::decoded(&parts, &HeadLimits::default())?;
         assert_eq!(head.values(Name::Accept).collect::<Vec<_>>(), [b"*/*"]);
         assert!(head.has(Name::Accept) && !head.has(Name::Range));
         Ok((head.path.to_vec(), head.query.map(<[u8]>::to_vec)))
@@ -486,7 +489,7 @@ fn a_decoded_head_is_checked_as_one_in_text() {
         let (target, authority, names, values) =
             (&b"/chat"[..], &b"x"[..], "expect", &b"100-continue"[..]);
         let fields = [FieldSpan::new(0..6, 0..12)];
-        let parts = Decoded {
+        let parts = DecodedHead {
             method: "CONNECT",
             protocol: Some(protocol),
             target,
@@ -497,7 +500,7 @@ fn a_decoded_head_is_checked_as_one_in_text() {
             has_body: true,
             content_length: None,
         };
-        let head = Head::decoded(&parts, &Limits::default()).unwrap();
+        let head = Head::decoded(&parts, &HeadLimits::default()).unwrap();
         assert_eq!(
             (head.method, head.method_text, head.framing),
             (Method::Get, "GET", Framing::None)
@@ -526,7 +529,7 @@ fn a_decoded_head_is_checked_as_one_in_text() {
         ("GET", b"/", b"a@x"),
         ("CONNECT", b"", b"x:1"),
     ] {
-        let error: Error = decoded(method, target, authority).unwrap_err();
+        let error: HeadError = decoded(method, target, authority).unwrap_err();
         assert_eq!(error.status(), 400, "{method} {target:?} {authority:?}");
     }
     let long = [b"/".as_slice(), &[b'x'; 9000]].concat();

@@ -2,9 +2,9 @@
 //! of the words that matter, so that most of them get past the first byte.
 
 use crate::{body, condition, head, range, target_path};
-use forebay_http::body::{Decoder, Encoder, Trailers};
+use forebay_http::body::{BodyDecoder, Encoder, Trailers};
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Limits, Lines, Parsed, Version};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead, Version};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -232,8 +232,8 @@ proptest! {
         fields.iter().for_each(|(name, value)| bytes += &format!("{name}: \t{value} \r\n"));
         bytes += "\r\n";
         let mut lines = Lines::new();
-        let parsed = Head::parse(bytes.as_bytes(), &mut lines, &Limits::default());
-        let Ok(Parsed::Complete(head)) = parsed else {
+        let parsed = Head::parse(bytes.as_bytes(), &mut lines, &HeadLimits::default());
+        let Ok(ParsedHead::Complete(head)) = parsed else {
             return Err(TestCaseError::fail(format!("{parsed:?}")));
         };
         prop_assert_eq!(head.method_text, &method);
@@ -300,9 +300,9 @@ fn assert_reads_back(
     trailers: &[(String, String)],
 ) -> Result<(), TestCaseError> {
     let bytes = [body, b"GET / HTTP/1.1\r\n"].concat();
-    let (allowance, limits) = (body.len() as u64, Limits::default());
+    let (allowance, limits) = (body.len() as u64, HeadLimits::default());
     let mut decoder =
-        Decoder::new(Framing::Chunked, allowance, Trailers::Keep, &limits).map_err(failed)?;
+        BodyDecoder::new(Framing::Chunked, allowance, Trailers::Keep, &limits).map_err(failed)?;
     let (mut at, mut read, mut cuts) = (0, Vec::new(), cuts.iter().cycle());
     while !decoder.is_done() {
         let piece = &bytes[at..bytes.len().min(at + cuts.next().unwrap_or(&1))];

@@ -1,24 +1,24 @@
 //! How streams and the connection end.
 
-use super::{Connection, DRAIN_PING, Drain, Event, Expect, Role};
+use super::{Connection, DRAIN_PING, Drain, EndpointRole, Expect, Http2Event};
 use crate::budget::{Abuse, MOST_CONTROL_BYTES};
-use crate::closed::End;
+use crate::closed::StreamEnd;
 use crate::error::{ErrorCode, Fault};
 use crate::frame::{self, flag, kind};
 use crate::stream::{Incoming, Outgoing};
 
 /// What was wrong with a frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wrong {
+pub(super) enum FrameError {
     /// The connection ends with it (RFC 9113 §5.4.1).
     Connection(Fault),
     /// Its stream ends with it (§5.4.2).
     Stream(u32, Fault),
 }
 
-impl From<Fault> for Wrong {
-    fn from(fault: Fault) -> Wrong {
-        Wrong::Connection(fault)
+impl From<Fault> for FrameError {
+    fn from(fault: Fault) -> FrameError {
+        FrameError::Connection(fault)
     }
 }
 
@@ -29,7 +29,7 @@ impl Connection {
     pub fn reset(&mut self, stream: u32, code: ErrorCode) {
         if self.streams.place(stream).is_some() {
             frame::write_reset(&mut self.control, stream, code);
-            self.forget(stream, End::Reset);
+            self.forget(stream, StreamEnd::Reset);
         }
     }
 
@@ -41,7 +41,7 @@ impl Connection {
         if self.drain != Drain::No || self.fault.is_some() {
             return;
         }
-        if self.role == Role::Client {
+        if self.role == EndpointRole::Client {
             return self.drain_now();
         }
         self.drain = Drain::Announced(0);
@@ -95,18 +95,18 @@ impl Connection {
     /// The highest stream of the peer's that was looked at.
     fn last_processed(&self) -> u32 {
         match self.role {
-            Role::Server => self.highest,
-            Role::Client => 0,
+            EndpointRole::Server => self.highest,
+            EndpointRole::Client => 0,
         }
     }
 
-    /// Asks the peer to answer with [`Event::Pong`].
+    /// Asks the peer to answer with [`Http2Event::Pong`].
     pub fn ping(&mut self, payload: u64) {
         frame::write(&mut self.control, kind::PING, 0, 0, &payload.to_be_bytes());
     }
 
     /// Answers a PING, or goes the second step of a goodbye.
-    pub(super) fn pinged<'i>(&mut self, is_ack: bool, payload: [u8; 8]) -> Option<Event<'i>> {
+    pub(super) fn pinged<'i>(&mut self, is_ack: bool, payload: [u8; 8]) -> Option<Http2Event<'i>> {
         if !is_ack {
             frame::write(&mut self.control, kind::PING, flag::ACK, 0, &payload);
             return None;
@@ -115,16 +115,16 @@ impl Connection {
             self.drain_now();
             return None;
         }
-        Some(Event::Pong(u64::from_be_bytes(payload)))
+        Some(Http2Event::Pong(u64::from_be_bytes(payload)))
     }
 
     /// Resets a stream for a fault of the peer's, which is charged for it.
-    pub(super) fn reset_for<'i>(&mut self, stream: u32, fault: Fault) -> Event<'i> {
+    pub(super) fn reset_for<'i>(&mut self, stream: u32, fault: Fault) -> Http2Event<'i> {
         let code = fault.code;
         if self.streams.place(stream).is_some() {
-            self.forget(stream, End::Reset);
-        } else if self.closed.end_of(stream) != Some(End::Reset) {
-            self.closed.remember(stream, End::Reset, self.limits.streams);
+            self.forget(stream, StreamEnd::Reset);
+        } else if self.closed.end_of(stream) != Some(StreamEnd::Reset) {
+            self.closed.remember(stream, StreamEnd::Reset, self.limits.streams);
         }
         frame::write_reset(&mut self.control, stream, code);
         let abuse = match code {
@@ -134,7 +134,7 @@ impl Connection {
         if let Err(fault) = self.budgets.charge(abuse, 1, self.now_ms) {
             self.fail(fault);
         }
-        Event::Reset { stream, code, fault: Some(fault.reason) }
+        Http2Event::Reset { stream, code, fault: Some(fault.reason) }
     }
 
     /// The peer has ended its side of a stream.
@@ -142,7 +142,7 @@ impl Connection {
         let Some(open) = self.streams.get_mut(stream) else { return };
         open.incoming = Incoming::Ended;
         if open.outgoing == Outgoing::Ended {
-            self.forget(stream, End::Ended);
+            self.forget(stream, StreamEnd::Ended);
         }
     }
 
@@ -153,12 +153,12 @@ impl Connection {
         let Some(open) = self.streams.get_mut(stream) else { return };
         open.outgoing = Outgoing::Ended;
         if open.incoming == Incoming::Ended {
-            self.forget(stream, End::Ended);
+            self.forget(stream, StreamEnd::Ended);
         }
     }
 
     /// A stream is over. What it held of the connection's window is given back.
-    pub(super) fn forget(&mut self, stream: u32, end: End) {
+    pub(super) fn forget(&mut self, stream: u32, end: StreamEnd) {
         let Some(place) = self.streams.place(stream) else { return };
         self.ready.remove(place);
         if let Some(open) = self.streams.remove(stream) {

@@ -1,15 +1,15 @@
 //! Header blocks that are whole: which message they are of, and whether it may be served.
 
-use super::end::Wrong;
-use super::{Connection, Drain, Event, Role};
+use super::end::FrameError;
+use super::{Connection, Drain, EndpointRole, Http2Event};
 use crate::budget::{Abuse, EARNED, MOST_INFORMATIONAL, cost};
-use crate::closed::End;
+use crate::closed::StreamEnd;
 use crate::error::{ErrorCode, Fault};
-use crate::fields::{FieldLimits, Fields, Message};
+use crate::fields::{DecodedFields, FieldLimits, MessageKind};
 use crate::priority::Priority;
 use crate::stream::{Incoming, Outgoing, Stream};
 
-type HeadOutcome<'i> = Result<Option<Event<'i>>, Wrong>;
+type HeadOutcome<'i> = Result<Option<Http2Event<'i>>, FrameError>;
 
 impl Connection {
     /// A header block has come. It is decoded whatever becomes of it: later ones depend on it.
@@ -19,11 +19,11 @@ impl Connection {
         ends: bool,
         depends_on: u32,
         block: &[u8],
-        fields: &mut Fields,
+        fields: &mut DecodedFields,
     ) -> HeadOutcome<'i> {
         let event = self.message(stream, ends, block, fields)?;
         if depends_on == stream {
-            return Err(Wrong::Stream(stream, Fault::protocol("a stream depends on itself")));
+            return Err(FrameError::Stream(stream, Fault::protocol("a stream depends on itself")));
         }
         Ok(event)
     }
@@ -33,24 +33,29 @@ impl Connection {
         stream: u32,
         ends: bool,
         block: &[u8],
-        fields: &mut Fields,
+        fields: &mut DecodedFields,
     ) -> HeadOutcome<'i> {
         match self.streams.get(stream).map(|open| open.incoming) {
             Some(Incoming::Head) => self.response(stream, ends, block, fields),
             Some(Incoming::Body) => self.trailers(stream, ends, block, fields),
             Some(Incoming::Ended) => {
-                self.decode(Message::Trailers, block, fields)?;
+                self.decode(MessageKind::Trailers, block, fields)?;
                 let reason = "HEADERS after the end of the message";
-                Err(Wrong::Stream(stream, Fault::new(ErrorCode::STREAM_CLOSED, reason)))
+                Err(FrameError::Stream(stream, Fault::new(ErrorCode::STREAM_CLOSED, reason)))
             }
-            None if self.role == Role::Server && stream > self.highest => {
+            None if self.role == EndpointRole::Server && stream > self.highest => {
                 self.request(stream, ends, block, fields)
             }
             None => self.late(stream, block, fields),
         }
     }
 
-    fn decode(&mut self, message: Message, block: &[u8], fields: &mut Fields) -> Result<(), Fault> {
+    fn decode(
+        &mut self,
+        message: MessageKind,
+        block: &[u8],
+        fields: &mut DecodedFields,
+    ) -> Result<(), Fault> {
         fields.reset(message, self.limits.fields);
         self.decoder
             .decode(block, fields)
@@ -62,11 +67,16 @@ impl Connection {
     }
 
     /// A block for a stream that is over, or never was.
-    fn late<'i>(&mut self, stream: u32, block: &[u8], fields: &mut Fields) -> HeadOutcome<'i> {
+    fn late<'i>(
+        &mut self,
+        stream: u32,
+        block: &[u8],
+        fields: &mut DecodedFields,
+    ) -> HeadOutcome<'i> {
         if self.is_idle(stream) {
             return Err(Fault::protocol("HEADERS on an idle stream").into());
         }
-        fields.reset(Message::Trailers, FieldLimits { bytes: 0, fields: 0 });
+        fields.reset(MessageKind::Trailers, FieldLimits { bytes: 0, fields: 0 });
         self.decoder
             .decode(block, fields)
             .map_err(|damage| Fault::new(ErrorCode::COMPRESSION_ERROR, damage.reason()))?;
@@ -74,9 +84,9 @@ impl Connection {
         let fault = Fault::new(ErrorCode::STREAM_CLOSED, "HEADERS on a stream that is over");
         match self.closed.end_of(stream) {
             _ if self.is_ignored(stream) => Ok(None),
-            Some(End::Reset) => Ok(None),
-            Some(End::PeerReset) => Err(Wrong::Stream(stream, fault)),
-            Some(End::Ended) => Err(fault.into()),
+            Some(StreamEnd::Reset) => Ok(None),
+            Some(StreamEnd::PeerReset) => Err(FrameError::Stream(stream, fault)),
+            Some(StreamEnd::Ended) => Err(fault.into()),
             None => {
                 Err(Fault::protocol("a stream is lower than one that was opened before").into())
             }
@@ -88,10 +98,10 @@ impl Connection {
         stream: u32,
         ends: bool,
         block: &[u8],
-        fields: &mut Fields,
+        fields: &mut DecodedFields,
     ) -> HeadOutcome<'i> {
         self.highest = stream;
-        self.decode(Message::Request, block, fields)?;
+        self.decode(MessageKind::Request, block, fields)?;
         if self.is_ignored(stream) {
             // it was decoded all the same
             self.budgets.charge(Abuse::Overhead, cost::EMPTY, self.now_ms)?;
@@ -103,7 +113,7 @@ impl Connection {
                 self.drain_now();
             }
         }
-        let wrong = |fault| Err(Wrong::Stream(stream, fault));
+        let wrong = |fault| Err(FrameError::Stream(stream, fault));
         if self.streams.len() >= self.limits.streams as usize {
             let reason = "more streams than may be open at once";
             return wrong(Fault::new(ErrorCode::REFUSED_STREAM, reason));
@@ -124,14 +134,14 @@ impl Connection {
         self.streams.insert(stream, Stream { promised, ..open });
         self.budgets.earn(EARNED);
         Ok(Some(match fields.is_over() {
-            true => Event::TooLarge { stream, ends },
-            false => Event::Request { stream, ends },
+            true => Http2Event::TooLarge { stream, ends },
+            false => Http2Event::Request { stream, ends },
         }))
     }
 
     /// What was said about a stream before it came goes before what its head says (RFC 9218 §7). Where
     /// nothing is said, responses share: the client may be a proxy and know nothing of urgency (§10).
-    fn first_priority(&mut self, stream: u32, fields: &Fields) -> Priority {
+    fn first_priority(&mut self, stream: u32, fields: &DecodedFields) -> Priority {
         let mut early = None;
         if !self.early.is_empty() {
             early = self.early.iter().find(|(id, _)| *id == stream).map(|(_, priority)| *priority);
@@ -150,9 +160,9 @@ impl Connection {
         stream: u32,
         ends: bool,
         block: &[u8],
-        fields: &mut Fields,
+        fields: &mut DecodedFields,
     ) -> HeadOutcome<'i> {
-        self.decode(Message::Trailers, block, fields)?;
+        self.decode(MessageKind::Trailers, block, fields)?;
         let promised = self.streams.get(stream).and_then(|open| open.promised);
         let fault = match fields.fault() {
             _ if !ends => Fault::protocol("trailers do not end the message"),
@@ -163,10 +173,10 @@ impl Connection {
             None if fields.is_over() => Fault::calm("trailers are too large"),
             None => {
                 self.end_incoming(stream);
-                return Ok(Some(Event::Trailers { stream }));
+                return Ok(Some(Http2Event::Trailers { stream }));
             }
         };
-        Err(Wrong::Stream(stream, fault))
+        Err(FrameError::Stream(stream, fault))
     }
 
     fn response<'i>(
@@ -174,11 +184,11 @@ impl Connection {
         stream: u32,
         ends: bool,
         block: &[u8],
-        fields: &mut Fields,
+        fields: &mut DecodedFields,
     ) -> HeadOutcome<'i> {
-        self.decode(Message::Response, block, fields)?;
+        self.decode(MessageKind::Response, block, fields)?;
         let Some(open) = self.streams.get_mut(stream) else { return Ok(None) };
-        let wrong = |fault| Err(Wrong::Stream(stream, fault));
+        let wrong = |fault| Err(FrameError::Stream(stream, fault));
         if let Some(fault) = fields.fault() {
             return wrong(Fault::protocol(fault));
         }
@@ -194,7 +204,7 @@ impl Connection {
             if open.informational > MOST_INFORMATIONAL {
                 return wrong(Fault::calm("too many responses before the last one"));
             }
-            return Ok(Some(Event::Informational { stream }));
+            return Ok(Some(Http2Event::Informational { stream }));
         }
         // these have no body whatever their length says (RFC 9110 §6.4.1)
         let is_empty = open.is_head || matches!(status, 204 | 304);
@@ -207,6 +217,6 @@ impl Connection {
         if ends {
             self.end_incoming(stream);
         }
-        Ok(Some(Event::Response { stream, ends }))
+        Ok(Some(Http2Event::Response { stream, ends }))
     }
 }

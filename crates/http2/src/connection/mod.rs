@@ -1,4 +1,4 @@
-//! One connection as a state machine: bytes and orders in, [events](Event) and bytes out.
+//! One connection as a state machine: bytes and orders in, [events](Http2Event) and bytes out.
 
 mod end;
 mod head;
@@ -12,17 +12,17 @@ use crate::error::{ErrorCode, Fault};
 use crate::fields::FieldLimits;
 use crate::flow::{MOST_WINDOW, ReceiveWindow, SendWindow};
 use crate::frame::{self, PREFACE};
-use crate::hpack::Decoder;
-use crate::order::Order;
+use crate::hpack::HpackDecoder;
+use crate::order::SendHeap;
 use crate::priority::Priority;
 use crate::settings::{self, FIRST_WINDOW, PeerSettings, id};
 use crate::stream::Stream;
 
-pub use send::{Part, Turn};
+pub use send::{MessagePart, SendTurn};
 
 /// What one connection may use. The peer is told by SETTINGS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct Http2Limits {
     /// Size of a head, and of trailers.
     pub fields: FieldLimits,
     /// Streams that the peer may have open at once, 1 to [`MOST_STREAMS`]. Browsers want 100 at least.
@@ -39,9 +39,9 @@ pub struct Limits {
     pub chunk_bytes: u32,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for Http2Limits {
+    fn default() -> Http2Limits {
+        Http2Limits {
             fields: FieldLimits { bytes: 16 * 1024, fields: 100 },
             streams: 128,
             stream_window_bytes: 256 * 1024,
@@ -53,9 +53,9 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl Http2Limits {
     /// The nearest limits that hold together.
-    fn sane(mut self) -> Limits {
+    fn sane(mut self) -> Http2Limits {
         self.streams = self.streams.clamp(1, MOST_STREAMS);
         self.stream_window_bytes = self.stream_window_bytes.clamp(FIRST_WINDOW, MOST_WINDOW);
         self.connection_window_bytes =
@@ -74,15 +74,15 @@ impl Limits {
     /// The most heap memory of a connection with these limits, whatever the peer does: frames that
     /// wait, a header block that is not whole, the table of fields, streams. Not counted are received
     /// bytes that the caller holds: part of one frame, and bodies up to their
-    /// [window](Limits::connection_window_bytes).
+    /// [window](Http2Limits::connection_window_bytes).
     pub const fn most_heap_bytes(&self) -> usize {
         let streams = self.streams as usize;
         // vectors double
         2 * MOST_CONTROL_BYTES
             + 2 * self.block_bytes()
-            + Decoder::most_heap_bytes(self.table_bytes as usize)
+            + HpackDecoder::most_heap_bytes(self.table_bytes as usize)
             + ById::<Stream>::most_heap_bytes(streams)
-            + Order::most_heap_bytes(streams)
+            + SendHeap::most_heap_bytes(streams)
             + Closed::most_heap_bytes(streams)
             + (streams.next_power_of_two() + 4) * size_of::<(u32, Priority)>()
     }
@@ -90,7 +90,7 @@ impl Limits {
 
 /// Which end of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum EndpointRole {
     /// It opens streams and sends requests.
     Client,
     /// It answers them.
@@ -99,15 +99,15 @@ pub enum Role {
 
 /// What has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'i> {
-    /// A request; its head is in the [`Fields`](crate::Fields) that were lent. `ends` if it has no body.
+pub enum Http2Event<'i> {
+    /// A request; its head is in the [`DecodedFields`](crate::DecodedFields) that were lent. `ends` if it has no body.
     Request {
         /// The stream it came on, and is answered on.
         stream: u32,
         /// Nothing follows.
         ends: bool,
     },
-    /// A request whose head is larger than [allowed](Limits::fields), of which only some is known: to be
+    /// A request whose head is larger than [allowed](Http2Limits::fields), of which only some is known: to be
     /// answered with 431. What follows of it is to be dropped.
     TooLarge {
         /// The stream it came on.
@@ -152,7 +152,7 @@ pub enum Event<'i> {
         fault: Option<&'static str>,
     },
     /// The peer will process no streams of ours above `last`. Those that there are follow as
-    /// [`Reset`](Event::Reset) with REFUSED_STREAM: they may be sent again elsewhere.
+    /// [`Reset`](Http2Event::Reset) with REFUSED_STREAM: they may be sent again elsewhere.
     GoAway {
         /// The last stream it processes.
         last: u32,
@@ -168,11 +168,11 @@ pub enum Event<'i> {
 
 /// How far a call of [`Connection::receive`] has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received<'i> {
+pub struct ReceiveProgress<'i> {
     /// So many bytes from the front were used.
     pub used: usize,
     /// What they were; `None` if the rest is not enough to go on.
-    pub event: Option<Event<'i>>,
+    pub event: Option<Http2Event<'i>>,
 }
 
 /// What comes next on the wire.
@@ -215,20 +215,20 @@ enum Drain {
 /// One connection.
 ///
 /// An idle one has little memory of its own, see [`heap_bytes`](Connection::heap_bytes), and never more
-/// than [`Limits::most_heap_bytes`].
+/// than [`Http2Limits::most_heap_bytes`].
 #[derive(Debug)]
 pub struct Connection {
-    role: Role,
-    limits: Limits,
+    role: EndpointRole,
+    limits: Http2Limits,
     expect: Expect,
     block: Option<Box<Block>>,
-    decoder: Decoder,
+    decoder: HpackDecoder,
     peer: PeerSettings,
     /// The peer's decoder was told that no table is used.
     is_table_closed: bool,
     streams: ById<Stream>,
     closed: Closed,
-    ready: Order,
+    ready: SendHeap,
     turns: u64,
     /// The highest stream that the client has opened; a client's own.
     highest: u32,
@@ -252,28 +252,28 @@ const DRAIN_PING: [u8; 8] = *b"goodbye!";
 
 impl Connection {
     /// The server's end of a connection.
-    pub fn server(limits: Limits) -> Connection {
-        Connection::new(Role::Server, limits)
+    pub fn server(limits: Http2Limits) -> Connection {
+        Connection::new(EndpointRole::Server, limits)
     }
 
     /// The client's end of a connection.
-    pub fn client(limits: Limits) -> Connection {
-        Connection::new(Role::Client, limits)
+    pub fn client(limits: Http2Limits) -> Connection {
+        Connection::new(EndpointRole::Client, limits)
     }
 
-    fn new(role: Role, limits: Limits) -> Connection {
+    fn new(role: EndpointRole, limits: Http2Limits) -> Connection {
         let limits = limits.sane();
         let mut connection = Connection {
             role,
             limits,
-            expect: if role == Role::Server { Expect::Preface } else { Expect::Settings },
+            expect: if role == EndpointRole::Server { Expect::Preface } else { Expect::Settings },
             block: None,
-            decoder: Decoder::new(limits.table_bytes as usize),
+            decoder: HpackDecoder::new(limits.table_bytes as usize),
             peer: PeerSettings::default(),
             is_table_closed: false,
             streams: ById::default(),
             closed: Closed::default(),
-            ready: Order::default(),
+            ready: SendHeap::default(),
             turns: 0,
             highest: 0,
             send_window: SendWindow::new(FIRST_WINDOW),
@@ -293,7 +293,7 @@ impl Connection {
 
     /// What we send first.
     fn introduce(&mut self) {
-        let Limits { fields, streams, stream_window_bytes, table_bytes, .. } = self.limits;
+        let Http2Limits { fields, streams, stream_window_bytes, table_bytes, .. } = self.limits;
         let list_bytes = u32::try_from(fields.bytes).unwrap_or(u32::MAX);
         let mut all = vec![
             (id::INITIAL_WINDOW_SIZE, stream_window_bytes),
@@ -303,11 +303,11 @@ impl Connection {
             all.push((id::HEADER_TABLE_SIZE, table_bytes));
         }
         match self.role {
-            Role::Client => {
+            EndpointRole::Client => {
                 self.control.extend_from_slice(PREFACE);
                 all.push((id::ENABLE_PUSH, 0));
             }
-            Role::Server => {
+            EndpointRole::Server => {
                 all.push((id::MAX_CONCURRENT_STREAMS, streams));
                 all.push((id::NO_RFC7540_PRIORITIES, 1));
                 if self.limits.extended_connect {
@@ -323,7 +323,7 @@ impl Connection {
     }
 
     /// Which end this is.
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> EndpointRole {
         self.role
     }
 

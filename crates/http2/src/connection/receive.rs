@@ -1,19 +1,19 @@
 //! What the peer sends: the preface, then frame after frame.
 
-use super::end::Wrong;
-use super::{Block, Connection, Drain, Event, Expect, Received, Role};
+use super::end::FrameError;
+use super::{Block, Connection, Drain, EndpointRole, Expect, Http2Event, ReceiveProgress};
 use crate::budget::{
     Abuse, EARNED, EARNED_BY_LITTLE, MOST_CONTINUATIONS, MOST_CONTROL_BYTES, USEFUL_BYTES, cost,
 };
-use crate::closed::End;
+use crate::closed::StreamEnd;
 use crate::error::{ErrorCode, Fault};
-use crate::fields::Fields;
-use crate::frame::{self, HEADER_BYTES, Header, PAYLOAD_BYTES, PREFACE, flag, kind, number31};
+use crate::fields::DecodedFields;
+use crate::frame::{self, FrameHeader, HEADER_BYTES, PAYLOAD_BYTES, PREFACE, flag, kind, number31};
 use crate::priority::Priority;
 use crate::stream::{Incoming, Outgoing};
 
 /// Bytes used, and what they were.
-type Step<'i> = (usize, Result<Option<Event<'i>>, Wrong>);
+type Step<'i> = (usize, Result<Option<Http2Event<'i>>, FrameError>);
 
 /// More is needed.
 const MORE: Step<'static> = (0, Ok(None));
@@ -28,27 +28,27 @@ impl Connection {
     pub fn receive<'i>(
         &mut self,
         input: &'i [u8],
-        fields: &mut Fields,
+        fields: &mut DecodedFields,
         now_ms: u64,
-    ) -> Received<'i> {
+    ) -> ReceiveProgress<'i> {
         self.now_ms = self.now_ms.max(now_ms);
         let mut used = 0;
         loop {
             if let Some(fault) = self.fault {
                 let is_told = std::mem::replace(&mut self.is_fault_told, true);
-                let event = (!is_told).then_some(Event::Failed(fault));
-                return Received { used: input.len(), event };
+                let event = (!is_told).then_some(Http2Event::Failed(fault));
+                return ReceiveProgress { used: input.len(), event };
             }
             if let Some(event) = self.next_refused() {
-                return Received { used, event: Some(event) };
+                return ReceiveProgress { used, event: Some(event) };
             }
             let (count, result) = self.step(&input[used..], fields);
             used += count;
             let event = match result {
-                Ok(None) if count == 0 => return Received { used, event: None },
+                Ok(None) if count == 0 => return ReceiveProgress { used, event: None },
                 Ok(event) => event,
-                Err(Wrong::Stream(stream, fault)) => Some(self.reset_for(stream, fault)),
-                Err(Wrong::Connection(fault)) => {
+                Err(FrameError::Stream(stream, fault)) => Some(self.reset_for(stream, fault)),
+                Err(FrameError::Connection(fault)) => {
                     self.fail(fault);
                     None
                 }
@@ -57,20 +57,20 @@ impl Connection {
                 self.fail(Fault::calm("answers to its frames are not taken"));
             }
             if event.is_some() {
-                return Received { used, event };
+                return ReceiveProgress { used, event };
             }
         }
     }
 
     /// A stream of ours that the peer has refused by GOAWAY.
-    fn next_refused(&mut self) -> Option<Event<'static>> {
+    fn next_refused(&mut self) -> Option<Http2Event<'static>> {
         let above = self.refused_above.filter(|_| !self.streams.is_empty())?;
         let stream = self.streams.iter().map(|(id, _)| id).filter(|&id| id > above).min()?;
-        self.forget(stream, End::PeerReset);
-        Some(Event::Reset { stream, code: ErrorCode::REFUSED_STREAM, fault: None })
+        self.forget(stream, StreamEnd::PeerReset);
+        Some(Http2Event::Reset { stream, code: ErrorCode::REFUSED_STREAM, fault: None })
     }
 
-    fn step<'i>(&mut self, input: &'i [u8], fields: &mut Fields) -> Step<'i> {
+    fn step<'i>(&mut self, input: &'i [u8], fields: &mut DecodedFields) -> Step<'i> {
         match self.expect {
             Expect::Frame => self.frame(input, fields),
             Expect::Data { stream, bytes, padding, ends } => {
@@ -82,7 +82,7 @@ impl Connection {
                 // even none is progress if nothing was left to skip
                 if left == 0 { self.frame(input, fields) } else { (count, Ok(None)) }
             }
-            Expect::Settings => match Header::read(input) {
+            Expect::Settings => match FrameHeader::read(input) {
                 None => MORE,
                 Some(header) if header.kind == kind::SETTINGS && !header.has(flag::ACK) => {
                     self.frame(input, fields)
@@ -105,8 +105,8 @@ impl Connection {
         self.expect = if bytes == 0 { Expect::Frame } else { Expect::Skip(bytes) };
     }
 
-    fn frame<'i>(&mut self, input: &'i [u8], fields: &mut Fields) -> Step<'i> {
-        let Some(header) = Header::read(input) else { return MORE };
+    fn frame<'i>(&mut self, input: &'i [u8], fields: &mut DecodedFields) -> Step<'i> {
+        let Some(header) = FrameHeader::read(input) else { return MORE };
         if header.len > PAYLOAD_BYTES {
             return (0, Err(Fault::size("a frame is larger than allowed").into()));
         }
@@ -121,7 +121,7 @@ impl Connection {
             _ => {
                 self.skip(header.len);
                 let charged = self.budgets.charge(Abuse::Overhead, cost::FRAME, self.now_ms);
-                return (HEADER_BYTES, charged.map(|()| None).map_err(Wrong::from));
+                return (HEADER_BYTES, charged.map(|()| None).map_err(FrameError::from));
             }
         }
         let end = HEADER_BYTES + header.len;
@@ -148,7 +148,8 @@ impl Connection {
 
     /// Whether a stream is ignored since we have said goodbye.
     pub(super) fn is_ignored(&self, stream: u32) -> bool {
-        matches!(self.drain, Drain::Last(last) if stream > last) && self.role == Role::Server
+        matches!(self.drain, Drain::Last(last) if stream > last)
+            && self.role == EndpointRole::Server
     }
 
     fn overhead(&mut self, cost: u32) -> Result<(), Fault> {
@@ -156,8 +157,8 @@ impl Connection {
     }
 
     /// DATA (RFC 9113 §6.1). `rest` follows its header.
-    fn data_begins<'i>(&mut self, header: Header, rest: &'i [u8]) -> Step<'i> {
-        let Header { len, stream, .. } = header;
+    fn data_begins<'i>(&mut self, header: FrameHeader, rest: &'i [u8]) -> Step<'i> {
+        let FrameHeader { len, stream, .. } = header;
         let (padding, prefix) = match (header.has(flag::PADDED), rest.first()) {
             (false, _) => (0, 0),
             (true, None) if len > 0 => return MORE,
@@ -187,14 +188,14 @@ impl Connection {
         }
         self.skip(padding);
         if !ends {
-            return (used, self.overhead(cost::EMPTY).map(|()| None).map_err(Wrong::from));
+            return (used, self.overhead(cost::EMPTY).map(|()| None).map_err(FrameError::from));
         }
         self.end_incoming(stream);
-        (used, Ok(Some(Event::Data { stream, bytes: &[], ends })))
+        (used, Ok(Some(Http2Event::Data { stream, bytes: &[], ends })))
     }
 
     /// Whether the data of this frame is passed on, or dropped because its stream is over.
-    fn data_allowed(&mut self, header: Header, bytes: usize) -> Result<bool, Wrong> {
+    fn data_allowed(&mut self, header: FrameHeader, bytes: usize) -> Result<bool, FrameError> {
         let stream = header.stream;
         let Some(open) = self.streams.get_mut(stream) else {
             if self.is_idle(stream) {
@@ -203,12 +204,14 @@ impl Connection {
             let fault = Fault::new(ErrorCode::STREAM_CLOSED, "DATA on a stream that is over");
             return match self.closed.end_of(stream) {
                 _ if self.is_ignored(stream) => Ok(false),
-                Some(End::Reset) => self.overhead(cost::FRAME).map(|()| false).map_err(Wrong::from),
-                Some(End::PeerReset) => Err(Wrong::Stream(stream, fault)),
-                Some(End::Ended) | None => Err(fault.into()),
+                Some(StreamEnd::Reset) => {
+                    self.overhead(cost::FRAME).map(|()| false).map_err(FrameError::from)
+                }
+                Some(StreamEnd::PeerReset) => Err(FrameError::Stream(stream, fault)),
+                Some(StreamEnd::Ended) | None => Err(fault.into()),
             };
         };
-        let wrong = |fault| Err(Wrong::Stream(stream, fault));
+        let wrong = |fault| Err(FrameError::Stream(stream, fault));
         match open.incoming {
             Incoming::Body => {}
             Incoming::Head => return wrong(Fault::protocol("DATA before a head")),
@@ -227,7 +230,7 @@ impl Connection {
         }
         open.receive_window
             .receive(header.len as u32)
-            .map_err(|fault| Wrong::Stream(stream, fault))?;
+            .map_err(|fault| FrameError::Stream(stream, fault))?;
         match bytes {
             0 => {}
             _ if bytes < USEFUL_BYTES as usize => self.budgets.earn(EARNED_BY_LITTLE),
@@ -264,7 +267,7 @@ impl Connection {
         if ends {
             self.end_incoming(stream);
         }
-        (count, Ok(Some(Event::Data { stream, bytes: &input[..count], ends })))
+        (count, Ok(Some(Http2Event::Data { stream, bytes: &input[..count], ends })))
     }
 
     fn step_on<'i>(&mut self, input: &'i [u8]) -> Step<'i> {
@@ -277,12 +280,12 @@ impl Connection {
     /// HEADERS (§6.2).
     fn headers<'i>(
         &mut self,
-        header: Header,
+        header: FrameHeader,
         payload: &[u8],
-        fields: &mut Fields,
-    ) -> Result<Option<Event<'i>>, Wrong> {
-        let Header { stream, .. } = header;
-        if stream == 0 || (self.role == Role::Server && stream.is_multiple_of(2)) {
+        fields: &mut DecodedFields,
+    ) -> Result<Option<Http2Event<'i>>, FrameError> {
+        let FrameHeader { stream, .. } = header;
+        if stream == 0 || (self.role == EndpointRole::Server && stream.is_multiple_of(2)) {
             return Err(Fault::protocol("HEADERS on a stream that a client cannot open").into());
         }
         let Some(mut fragment) = frame::unpadded(payload, header.has(flag::PADDED)) else {
@@ -307,10 +310,10 @@ impl Connection {
     /// CONTINUATION (§6.10); it follows its HEADERS.
     fn continuation<'i>(
         &mut self,
-        header: Header,
+        header: FrameHeader,
         payload: &[u8],
-        fields: &mut Fields,
-    ) -> Result<Option<Event<'i>>, Wrong> {
+        fields: &mut DecodedFields,
+    ) -> Result<Option<Http2Event<'i>>, FrameError> {
         let most_bytes = self.limits.block_bytes();
         let Some(block) = &mut self.block else {
             return Err(Fault::protocol("CONTINUATION without HEADERS").into());
@@ -334,7 +337,11 @@ impl Connection {
     }
 
     /// PRIORITY (§6.3): of no use any more, and checked.
-    fn priority<'i>(&mut self, header: Header, payload: &[u8]) -> Result<Option<Event<'i>>, Wrong> {
+    fn priority<'i>(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+    ) -> Result<Option<Http2Event<'i>>, FrameError> {
         let fault = match (header.stream, payload.len()) {
             (0, _) => return Err(Fault::protocol("PRIORITY without a stream").into()),
             (_, 5) if number31(payload) == header.stream => {
@@ -345,7 +352,7 @@ impl Connection {
         };
         // a stream that is not open cannot be reset
         match self.is_open(header.stream) {
-            true => Err(Wrong::Stream(header.stream, fault)),
+            true => Err(FrameError::Stream(header.stream, fault)),
             false => Err(fault.into()),
         }
     }
@@ -353,9 +360,9 @@ impl Connection {
     /// RST_STREAM (§6.4).
     fn rst_stream<'i>(
         &mut self,
-        header: Header,
+        header: FrameHeader,
         payload: &[u8],
-    ) -> Result<Option<Event<'i>>, Wrong> {
+    ) -> Result<Option<Http2Event<'i>>, FrameError> {
         let Ok(code) = <[u8; 4]>::try_from(payload) else {
             return Err(Fault::size("RST_STREAM is not 4 bytes long").into());
         };
@@ -367,20 +374,24 @@ impl Connection {
             return Ok(self.overhead(cost::FRAME).map(|()| None)?);
         };
         let is_given_up = match self.role {
-            Role::Server => open.outgoing != Outgoing::Ended,
+            EndpointRole::Server => open.outgoing != Outgoing::Ended,
             // what a server gives up was work of its own
-            Role::Client => false,
+            EndpointRole::Client => false,
         };
-        self.forget(stream, End::PeerReset);
+        self.forget(stream, StreamEnd::PeerReset);
         if is_given_up {
             self.budgets.charge(Abuse::Resets, 1, self.now_ms)?;
         }
         let code = ErrorCode(frame::number(code));
-        Ok(Some(Event::Reset { stream, code, fault: None }))
+        Ok(Some(Http2Event::Reset { stream, code, fault: None }))
     }
 
     /// SETTINGS (§6.5).
-    fn settings<'i>(&mut self, header: Header, payload: &[u8]) -> Result<Option<Event<'i>>, Wrong> {
+    fn settings<'i>(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+    ) -> Result<Option<Http2Event<'i>>, FrameError> {
         if header.stream != 0 {
             return Err(Fault::protocol("SETTINGS on a stream").into());
         }
@@ -392,7 +403,7 @@ impl Connection {
         }
         self.overhead(cost::SETTINGS)?;
         let before = i64::from(self.peer.initial_window_bytes);
-        self.peer.apply(payload, self.role == Role::Server)?;
+        self.peer.apply(payload, self.role == EndpointRole::Server)?;
         self.change_windows(i64::from(self.peer.initial_window_bytes) - before)?;
         if let Expect::Settings = self.expect {
             self.expect = Expect::Frame;
@@ -420,9 +431,9 @@ impl Connection {
     /// PING (§6.7).
     fn ping_frame<'i>(
         &mut self,
-        header: Header,
+        header: FrameHeader,
         payload: &[u8],
-    ) -> Result<Option<Event<'i>>, Wrong> {
+    ) -> Result<Option<Http2Event<'i>>, FrameError> {
         if header.stream != 0 {
             return Err(Fault::protocol("PING on a stream").into());
         }
@@ -434,7 +445,11 @@ impl Connection {
     }
 
     /// GOAWAY (§6.8).
-    fn goaway<'i>(&mut self, header: Header, payload: &[u8]) -> Result<Option<Event<'i>>, Wrong> {
+    fn goaway<'i>(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+    ) -> Result<Option<Http2Event<'i>>, FrameError> {
         if header.stream != 0 {
             return Err(Fault::protocol("GOAWAY on a stream").into());
         }
@@ -444,19 +459,19 @@ impl Connection {
         };
         self.overhead(cost::EMPTY)?;
         let (last, code) = (number31(last), rest.first_chunk().map_or(0, |c| frame::number(*c)));
-        if self.role == Role::Client {
+        if self.role == EndpointRole::Client {
             // it may only fall (§6.8)
             self.refused_above = Some(self.refused_above.map_or(last, |before| before.min(last)));
         }
-        Ok(Some(Event::GoAway { last, code: ErrorCode(code) }))
+        Ok(Some(Http2Event::GoAway { last, code: ErrorCode(code) }))
     }
 
     /// WINDOW_UPDATE (§6.9).
     fn window_update<'i>(
         &mut self,
-        header: Header,
+        header: FrameHeader,
         payload: &[u8],
-    ) -> Result<Option<Event<'i>>, Wrong> {
+    ) -> Result<Option<Http2Event<'i>>, FrameError> {
         if payload.len() != 4 {
             return Err(Fault::size("WINDOW_UPDATE is not 4 bytes long").into());
         }
@@ -475,12 +490,12 @@ impl Connection {
         }
         let Some(open) = self.streams.get_mut(stream) else { return Ok(None) };
         if increment == 0 {
-            return Err(Wrong::Stream(stream, nothing));
+            return Err(FrameError::Stream(stream, nothing));
         }
         let was_shut = open.send_window.open() == 0;
         open.send_window
             .change(i64::from(increment))
-            .map_err(|fault| Wrong::Stream(stream, fault))?;
+            .map_err(|fault| FrameError::Stream(stream, fault))?;
         if was_shut {
             self.line_up(stream);
         }
@@ -490,10 +505,10 @@ impl Connection {
     /// PRIORITY_UPDATE (RFC 9218 §7.1).
     fn priority_update<'i>(
         &mut self,
-        header: Header,
+        header: FrameHeader,
         payload: &[u8],
-    ) -> Result<Option<Event<'i>>, Wrong> {
-        if self.role == Role::Client || header.stream != 0 {
+    ) -> Result<Option<Http2Event<'i>>, FrameError> {
+        if self.role == EndpointRole::Client || header.stream != 0 {
             return Err(Fault::protocol("PRIORITY_UPDATE where it may not be").into());
         }
         let Some((stream, value)) = payload.split_at_checked(4) else {

@@ -1,9 +1,9 @@
 //! What is sent on streams: heads, bodies piece by piece, trailers; and whose turn it is.
 
-use super::{Connection, Drain, Role};
+use super::{Connection, Drain, EndpointRole};
 use crate::budget::{Abuse, CRUMB_BYTES, EARNED, EARNED_BY_LITTLE, USEFUL_BYTES};
 use crate::flow::{ReceiveWindow, SendWindow};
-use crate::frame::{self, HEADER_BYTES, Header, flag, kind};
+use crate::frame::{self, FrameHeader, HEADER_BYTES, flag, kind};
 use crate::hpack::encode::NO_TABLE;
 use crate::order::SendKey;
 use crate::priority::Priority;
@@ -16,7 +16,7 @@ const FIRST_STREAMS: u32 = 100;
 
 /// Which part of a message a list of fields is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum MessagePart {
     /// A response before the last one (1xx).
     Informational,
     /// The head; a body follows.
@@ -27,11 +27,11 @@ pub enum Part {
 
 /// Which stream may send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct SendTurn {
     /// The stream.
     pub stream: u32,
     /// How many bytes of its body, at least 1: what both windows, the peer's largest frame and
-    /// [`chunk_bytes`](super::Limits::chunk_bytes) allow.
+    /// [`chunk_bytes`](super::Http2Limits::chunk_bytes) allow.
     pub most: u32,
 }
 
@@ -44,7 +44,7 @@ impl Connection {
         &mut self,
         out: &mut Vec<u8>,
         stream: u32,
-        part: Part,
+        part: MessagePart,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
         if !self.may_have(stream, part) {
@@ -66,27 +66,27 @@ impl Connection {
         &mut self,
         out: &mut Vec<u8>,
         stream: u32,
-        part: Part,
+        part: MessagePart,
         place: Range<usize>,
     ) -> Option<usize> {
         if !self.may_have(stream, part) {
             return None;
         }
-        let end = self.frame_fields(out, stream, part == Part::Last, place)?;
+        let end = self.frame_fields(out, stream, part == MessagePart::Last, place)?;
         match part {
-            Part::Informational => {}
-            Part::Head => self.streams.get_mut(stream)?.outgoing = Outgoing::Body,
-            Part::Last => self.end_outgoing(stream),
+            MessagePart::Informational => {}
+            MessagePart::Head => self.streams.get_mut(stream)?.outgoing = Outgoing::Body,
+            MessagePart::Last => self.end_outgoing(stream),
         }
         Some(end)
     }
 
     /// Whether this part comes next on a stream.
     #[inline]
-    fn may_have(&self, stream: u32, part: Part) -> bool {
+    fn may_have(&self, stream: u32, part: MessagePart) -> bool {
         match self.streams.get(stream).map(|open| open.outgoing) {
             Some(Outgoing::Head) => true,
-            Some(Outgoing::Body) => part == Part::Last,
+            Some(Outgoing::Body) => part == MessagePart::Last,
             _ => false,
         }
     }
@@ -124,7 +124,7 @@ impl Connection {
             false => FIRST_STREAMS,
         };
         let most = allowed.min(self.limits.streams) as usize;
-        self.role == Role::Client
+        self.role == EndpointRole::Client
             && self.streams.len() < most
             && self.highest < 0x7fff_fffd
             && self.refused_above.is_none()
@@ -177,7 +177,7 @@ impl Connection {
         let ends = if ends { flag::END_STREAM } else { 0 };
         let whole = if len <= most { flag::END_HEADERS } else { 0 };
         let header =
-            Header { len: len.min(most), kind: kind::HEADERS, flags: ends | whole, stream };
+            FrameHeader { len: len.min(most), kind: kind::HEADERS, flags: ends | whole, stream };
         out[start..start + HEADER_BYTES].copy_from_slice(&header.bytes());
         if len > most {
             let rest = out.split_off(start + HEADER_BYTES + most);
@@ -248,17 +248,17 @@ impl Connection {
 
     /// Which stream may send next; `None` if none has something to send and the windows for it.
     #[inline]
-    pub fn next(&self) -> Option<Turn> {
+    pub fn next(&self) -> Option<SendTurn> {
         let (_, place) = self.ready.first()?;
         let (stream, open) = self.streams.at(place)?;
         let most = self.most(open);
-        (most > 0).then_some(Turn { stream, most })
+        (most > 0).then_some(SendTurn { stream, most })
     }
 
     /// How many bytes of a stream's body may be sent at once, before it is [offered](Connection::offer):
     /// 0 if another one goes first.
     #[inline]
-    pub fn room(&self, stream: u32) -> u32 {
+    pub fn send_capacity(&self, stream: u32) -> u32 {
         let Some(open) = self.streams.get(stream) else { return 0 };
         let is_first = |first: SendKey| open.key(stream).is_before(first);
         match self.ready.first() {
@@ -275,7 +275,7 @@ impl Connection {
     }
 
     /// The header of a DATA frame with the next `len` bytes of a stream's body, which the caller sends
-    /// right behind it. At most as many as [`next`](Connection::next) or [`room`](Connection::room) has
+    /// right behind it. At most as many as [`next`](Connection::next) or [`send_capacity`](Connection::send_capacity) has
     /// said; none only if the body `ends`. `None` if the stream is over or may not send that.
     #[inline]
     pub fn data(&mut self, stream: u32, len: u32, ends: bool) -> Option<[u8; HEADER_BYTES]> {
@@ -306,7 +306,7 @@ impl Connection {
             self.line_up(stream);
         }
         let flags = if ends { flag::END_STREAM } else { 0 };
-        Some(Header { len: len as usize, kind: kind::DATA, flags, stream }.bytes())
+        Some(FrameHeader { len: len as usize, kind: kind::DATA, flags, stream }.bytes())
     }
 
     /// Whether the body of a stream has been offered and waits for the peer to open the stream's window.

@@ -8,10 +8,10 @@ mod frames;
 mod messages;
 mod split;
 
-use super::{Connection, Event, Limits, Part};
+use super::{Connection, Http2Event, Http2Limits, MessagePart};
 use crate::error::ErrorCode;
-use crate::fields::Fields;
-use crate::frame::{self, HEADER_BYTES, Header, PREFACE, flag, kind};
+use crate::fields::DecodedFields;
+use crate::frame::{self, FrameHeader, HEADER_BYTES, PREFACE, flag, kind};
 use crate::hpack::encode;
 
 const END: u8 = flag::END_STREAM;
@@ -79,7 +79,7 @@ struct Sent {
 fn parse(mut bytes: &[u8]) -> Vec<Sent> {
     bytes = bytes.strip_prefix(PREFACE).unwrap_or(bytes);
     let mut all = Vec::new();
-    while let Some(Header { len, kind, flags, stream }) = Header::read(bytes) {
+    while let Some(FrameHeader { len, kind, flags, stream }) = FrameHeader::read(bytes) {
         let payload = bytes[HEADER_BYTES..HEADER_BYTES + len].to_vec();
         all.push(Sent { kind, flags, stream, payload });
         bytes = &bytes[HEADER_BYTES + len..];
@@ -91,7 +91,7 @@ fn parse(mut bytes: &[u8]) -> Vec<Sent> {
 /// One end, and what it does with what it gets.
 struct End {
     connection: Connection,
-    fields: Fields,
+    fields: DecodedFields,
     now_ms: u64,
     out: Vec<u8>,
     /// What was said of the last heads: method or status, path, number of fields.
@@ -100,15 +100,21 @@ struct End {
 
 impl End {
     fn of(connection: Connection) -> End {
-        End { connection, fields: Fields::default(), now_ms: 0, out: Vec::new(), heads: Vec::new() }
+        End {
+            connection,
+            fields: DecodedFields::default(),
+            now_ms: 0,
+            out: Vec::new(),
+            heads: Vec::new(),
+        }
     }
 
     /// A server to which a client has introduced itself, and that has nothing to send.
     fn server() -> End {
-        End::server_with(Limits::default(), &[])
+        End::server_with(Http2Limits::default(), &[])
     }
 
-    fn server_with(limits: Limits, client: &[(u16, u32)]) -> End {
+    fn server_with(limits: Http2Limits, client: &[(u16, u32)]) -> End {
         let mut end = End::of(Connection::server(limits));
         assert!(end.get(&[PREFACE.to_vec(), settings(client)].concat()).is_empty());
         let sent = end.sent();
@@ -136,12 +142,14 @@ impl End {
         }
     }
 
-    fn note(&mut self, event: Event<'_>) {
+    fn note(&mut self, event: Http2Event<'_>) {
         let fields = &self.fields;
         let first = match event {
-            Event::Request { .. } => String::from_utf8_lossy(fields.method()).into_owned(),
-            Event::Response { .. } | Event::Informational { .. } => fields.status().to_string(),
-            Event::Trailers { .. } => String::new(),
+            Http2Event::Request { .. } => String::from_utf8_lossy(fields.method()).into_owned(),
+            Http2Event::Response { .. } | Http2Event::Informational { .. } => {
+                fields.status().to_string()
+            }
+            Http2Event::Trailers { .. } => String::new(),
             _ => return,
         };
         let path = String::from_utf8_lossy(fields.path());
@@ -155,7 +163,7 @@ impl End {
     }
 
     /// Writes a head with status 200.
-    fn answer(&mut self, stream: u32, part: Part) -> bool {
+    fn answer(&mut self, stream: u32, part: MessagePart) -> bool {
         let write = |block: &mut Vec<u8>| encode::status(block, 200);
         self.connection.head(&mut self.out, stream, part, write)
     }
@@ -193,21 +201,21 @@ impl End {
     }
 }
 
-fn text(event: Event<'_>) -> String {
+fn text(event: Http2Event<'_>) -> String {
     let ends = |ends| if ends { " ends" } else { "" };
     match event {
-        Event::Request { stream, ends: last } => format!("{stream} request{}", ends(last)),
-        Event::TooLarge { stream, ends: last } => format!("{stream} too large{}", ends(last)),
-        Event::Response { stream, ends: last } => format!("{stream} response{}", ends(last)),
-        Event::Informational { stream } => format!("{stream} informational"),
-        Event::Data { stream, bytes, ends: last } => {
+        Http2Event::Request { stream, ends: last } => format!("{stream} request{}", ends(last)),
+        Http2Event::TooLarge { stream, ends: last } => format!("{stream} too large{}", ends(last)),
+        Http2Event::Response { stream, ends: last } => format!("{stream} response{}", ends(last)),
+        Http2Event::Informational { stream } => format!("{stream} informational"),
+        Http2Event::Data { stream, bytes, ends: last } => {
             format!("{stream} data {}{}", String::from_utf8_lossy(bytes), ends(last))
         }
-        Event::Trailers { stream } => format!("{stream} trailers"),
-        Event::Reset { stream, code, fault: None } => format!("{stream} reset {}", code.0),
-        Event::Reset { stream, code, fault: Some(_) } => format!("{stream} broken {}", code.0),
-        Event::GoAway { last, code } => format!("goaway {last} {}", code.0),
-        Event::Pong(payload) => format!("pong {payload}"),
-        Event::Failed(fault) => format!("failed {}", fault.code.0),
+        Http2Event::Trailers { stream } => format!("{stream} trailers"),
+        Http2Event::Reset { stream, code, fault: None } => format!("{stream} reset {}", code.0),
+        Http2Event::Reset { stream, code, fault: Some(_) } => format!("{stream} broken {}", code.0),
+        Http2Event::GoAway { last, code } => format!("goaway {last} {}", code.0),
+        Http2Event::Pong(payload) => format!("pong {payload}"),
+        Http2Event::Failed(fault) => format!("failed {}", fault.code.0),
     }
 }

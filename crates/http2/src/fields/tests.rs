@@ -1,16 +1,16 @@
 //! What RFC 9113 §8 says about the fields of a message.
 
 use super::*;
-use crate::hpack::{Decoder, encode};
+use crate::hpack::{HpackDecoder, encode};
 
-fn decoded(message: Message, list: &[(&str, &str)]) -> Fields {
+fn decoded(message: MessageKind, list: &[(&str, &str)]) -> DecodedFields {
     let mut block = Vec::new();
     for (name, value) in list {
         encode::field(&mut block, name.as_bytes(), value.as_bytes());
     }
-    let mut fields = Fields::default();
+    let mut fields = DecodedFields::default();
     fields.reset(message, FieldLimits { bytes: 16 * 1024, fields: 100 });
-    Decoder::new(4096).decode(&block, &mut fields).unwrap();
+    HpackDecoder::new(4096).decode(&block, &mut fields).unwrap();
     fields
 }
 
@@ -19,24 +19,24 @@ const GET: [(&str, &str); 4] =
 
 /// Whether a request is fine with these fields after those of [`GET`].
 fn get_with(more: &[(&str, &str)]) -> bool {
-    decoded(Message::Request, &[&GET, more].concat()).fault().is_none()
+    decoded(MessageKind::Request, &[&GET, more].concat()).fault().is_none()
 }
 
 fn request(list: &[(&str, &str)]) -> bool {
-    decoded(Message::Request, list).fault().is_none()
+    decoded(MessageKind::Request, list).fault().is_none()
 }
 
 #[test]
 fn a_request_says_what_it_said() {
     let list = [&GET[..], &[("accept", "*/*"), ("content-length", "12"), ("x-y", "z")]].concat();
-    let fields = decoded(Message::Request, &list);
+    let fields = decoded(MessageKind::Request, &list);
     assert_eq!(fields.fault(), None);
     assert_eq!((fields.method(), fields.scheme()), (&b"GET"[..], &b"https"[..]));
     assert_eq!((fields.path(), fields.authority()), (&b"/"[..], &b"a"[..]));
     assert_eq!(fields.content_length(), Some(12));
     let all: Vec<_> = fields.iter().collect();
     assert_eq!(all, [(&b"accept"[..], &b"*/*"[..]), (b"content-length", b"12"), (b"x-y", b"z")]);
-    assert_eq!(fields.first(Known::of(b"accept")), Some(&b"*/*"[..]));
+    assert_eq!(fields.first(KnownName::of(b"accept")), Some(&b"*/*"[..]));
     assert_eq!(&fields.names()[fields.list()[2].name.range()], "x-y");
 }
 
@@ -63,7 +63,7 @@ fn pseudo_fields_come_once_and_first() {
     }
     let without_authority = &GET[..3];
     assert!(request(without_authority));
-    assert!(decoded(Message::Trailers, &[(":path", "/")]).fault().is_some());
+    assert!(decoded(MessageKind::Trailers, &[(":path", "/")]).fault().is_some());
     assert!(request(&[(":method", "OPTIONS"), (":scheme", "http"), (":path", "*")]));
 }
 
@@ -80,7 +80,8 @@ fn an_extended_connect_has_a_target_and_a_protocol() {
     let connect =
         GET.map(|field| if field.0 == ":method" { (":method", "CONNECT") } else { field });
     let with = |more: &[(&str, &str)]| request(&[&connect[..], more].concat());
-    let fields = decoded(Message::Request, &[&connect[..], &[(":protocol", "websocket")]].concat());
+    let fields =
+        decoded(MessageKind::Request, &[&connect[..], &[(":protocol", "websocket")]].concat());
     assert_eq!((fields.fault(), fields.protocol()), (None, Some(&b"websocket"[..])));
     assert!(with(&[(":protocol", "websocket"), ("sec-websocket-version", "13")]));
     for bad in ["", "web socket", "web/socket"] {
@@ -94,7 +95,7 @@ fn an_extended_connect_has_a_target_and_a_protocol() {
         list.push((":protocol", "websocket"));
         assert!(!request(&list), "{missing}");
     }
-    assert_eq!(decoded(Message::Request, &GET).protocol(), None);
+    assert_eq!(decoded(MessageKind::Request, &GET).protocol(), None);
 }
 
 #[test]
@@ -127,7 +128,7 @@ fn host_agrees_with_the_authority() {
     assert!(get_with(&[("host", "A")]));
     assert!(!get_with(&[("host", "b")]));
     assert!(!get_with(&[("host", "a"), ("host", "a")]));
-    let fields = decoded(Message::Request, &[&GET[..3], &[("host", "h")]].concat());
+    let fields = decoded(MessageKind::Request, &[&GET[..3], &[("host", "h")]].concat());
     assert_eq!((fields.fault(), fields.authority()), (None, &b"h"[..]));
     assert!(!request(&[&GET[..3], &[(":authority", "user@a")]].concat()));
 }
@@ -144,28 +145,28 @@ fn lengths_are_numbers_and_come_once() {
 #[test]
 fn crumbs_are_one_cookie() {
     let more = [("cookie", "a=1"), ("accept", "*/*"), ("cookie", "b=2"), ("cookie", "c=3")];
-    let fields = decoded(Message::Request, &[&GET[..], &more].concat());
+    let fields = decoded(MessageKind::Request, &[&GET[..], &more].concat());
     let all: Vec<_> = fields.iter().collect();
     assert_eq!(all, [(&b"cookie"[..], &b"a=1; b=2; c=3"[..]), (b"accept", b"*/*")]);
 
     let more = [("cookie", ""), ("cookie", "b=2"), ("cookie", "")];
-    let fields = decoded(Message::Request, &[&GET[..], &more].concat());
-    assert_eq!(fields.first(Known::COOKIE), Some(&b"b=2"[..]));
+    let fields = decoded(MessageKind::Request, &[&GET[..], &more].concat());
+    assert_eq!(fields.first(KnownName::COOKIE), Some(&b"b=2"[..]));
 
     let crumbs = [("cookie", "a=1"); 50];
     let mut block = Vec::new();
     for (name, value) in GET.iter().chain(&crumbs) {
         encode::field(&mut block, name.as_bytes(), value.as_bytes());
     }
-    let mut fields = Fields::default();
-    fields.reset(Message::Request, FieldLimits { bytes: 16 * 1024, fields: 1 });
-    Decoder::new(4096).decode(&block, &mut fields).unwrap();
+    let mut fields = DecodedFields::default();
+    fields.reset(MessageKind::Request, FieldLimits { bytes: 16 * 1024, fields: 1 });
+    HpackDecoder::new(4096).decode(&block, &mut fields).unwrap();
     assert!(!fields.is_over() && fields.list().len() == 1);
 }
 
 #[test]
 fn a_response_has_a_status() {
-    let status = |list| decoded(Message::Response, list);
+    let status = |list| decoded(MessageKind::Response, list);
     assert_eq!(status(&[(":status", "204")]).status(), 204);
     assert_eq!(status(&[(":status", "204")]).fault(), None);
     for bad in [&[][..], &[(":status", "20")], &[(":status", "2x0")], &[(":status", "099")]] {
@@ -179,9 +180,9 @@ fn what_a_large_message_needed_is_given_back() {
     let value = "x".repeat(100_000);
     let mut block = Vec::new();
     encode::field(&mut block, b"a", value.as_bytes());
-    let mut fields = Fields::default();
-    Decoder::new(4096).decode(&block, &mut fields).unwrap();
+    let mut fields = DecodedFields::default();
+    HpackDecoder::new(4096).decode(&block, &mut fields).unwrap();
     assert!(fields.values.capacity() >= 100_000);
-    fields.reset(Message::Request, FieldLimits { bytes: 100, fields: 1 });
+    fields.reset(MessageKind::Request, FieldLimits { bytes: 100, fields: 1 });
     assert!(fields.values.capacity() <= KEPT_BYTES);
 }

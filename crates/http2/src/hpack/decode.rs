@@ -1,35 +1,35 @@
 //! From a header block to fields (RFC 7541 §3).
 
-use super::names::{Known, STATIC, is_name, is_value};
-use super::table::{Table, TableEntry};
-use super::{Damaged, huffman, integer};
-use crate::fields::Fields;
+use super::names::{KnownName, STATIC, is_name, is_value};
+use super::table::{DynamicTable, TableEntry};
+use super::{HpackError, huffman, integer};
+use crate::fields::DecodedFields;
 
 /// Decodes the header blocks of one direction of one connection, one after the other.
 #[derive(Debug)]
-pub struct Decoder {
-    table: Table,
+pub struct HpackDecoder {
+    table: DynamicTable,
     /// The largest table that the peer may ask for, in bytes as RFC 7541 §4.1 counts them.
     table_bytes: usize,
 }
 
-impl Decoder {
+impl HpackDecoder {
     /// A decoder whose table holds up to `table_bytes` (SETTINGS_HEADER_TABLE_SIZE).
-    pub fn new(table_bytes: usize) -> Decoder {
-        Decoder { table: Table::new(table_bytes), table_bytes }
+    pub fn new(table_bytes: usize) -> HpackDecoder {
+        HpackDecoder { table: DynamicTable::new(table_bytes), table_bytes }
     }
 
     /// Decodes a whole block into `fields`, which says what is wrong with them. A block is decoded to its
     /// end even if there are more fields than wanted, because later blocks depend on its table.
     ///
     /// # Errors
-    /// [`Damaged`]; the decoder cannot be used any more.
-    pub fn decode(&mut self, block: &[u8], fields: &mut Fields) -> Result<(), Damaged> {
+    /// [`HpackError`]; the decoder cannot be used any more.
+    pub fn decode(&mut self, block: &[u8], fields: &mut DecodedFields) -> Result<(), HpackError> {
         let mut rest = block;
         while let [0x20..=0x3f, ..] = rest {
             let (size, used) = integer::read(rest, 5)?;
             if size > self.table_bytes {
-                return Err(Damaged::TableSize);
+                return Err(HpackError::TableSize);
             }
             self.table.resize(size);
             rest = &rest[used..];
@@ -38,7 +38,7 @@ impl Decoder {
             let used = match first {
                 0x80.. => self.indexed(rest, fields)?,
                 0x40.. => self.literal(rest, 6, fields)?,
-                0x20.. => return Err(Damaged::TableSize),
+                0x20.. => return Err(HpackError::TableSize),
                 _ => self.literal(rest, 4, fields)?,
             };
             rest = &rest[used..];
@@ -54,12 +54,12 @@ impl Decoder {
 
     /// The most heap memory a decoder with a table of `table_bytes` has.
     pub const fn most_heap_bytes(table_bytes: usize) -> usize {
-        Table::most_heap_bytes(table_bytes)
+        DynamicTable::most_heap_bytes(table_bytes)
     }
 
     /// §6.1
     #[inline]
-    fn indexed(&self, bytes: &[u8], fields: &mut Fields) -> Result<usize, Damaged> {
+    fn indexed(&self, bytes: &[u8], fields: &mut DecodedFields) -> Result<usize, HpackError> {
         let (index, used) = integer::read(bytes, 7)?;
         if let Some((name, value)) = STATIC.get(index.wrapping_sub(1)) {
             let (place, known) = (fields.begin(), STATIC_KNOWN[index - 1]);
@@ -83,7 +83,12 @@ impl Decoder {
     }
 
     /// §6.2: `bits` is 6 if the field is added to the table.
-    fn literal(&mut self, bytes: &[u8], bits: u32, fields: &mut Fields) -> Result<usize, Damaged> {
+    fn literal(
+        &mut self,
+        bytes: &[u8],
+        bits: u32,
+        fields: &mut DecodedFields,
+    ) -> Result<usize, HpackError> {
         let (index, mut used) = integer::read(bytes, bits)?;
         let place = fields.begin();
         let (known, mut is_faulty) = match index {
@@ -91,7 +96,7 @@ impl Decoder {
                 let start = place.names.len();
                 used += string(&bytes[used..], place.names)?;
                 let name = &place.names[start..];
-                let known = Known::of(name);
+                let known = KnownName::of(name);
                 (known, !known.is_pseudo() && !is_name(name))
             }
             1..=61 => {
@@ -119,18 +124,18 @@ impl Decoder {
         Ok(used)
     }
 
-    fn dynamic(&self, index: usize) -> Result<TableEntry, Damaged> {
-        index.checked_sub(62).and_then(|age| self.table.get(age)).ok_or(Damaged::Index)
+    fn dynamic(&self, index: usize) -> Result<TableEntry, HpackError> {
+        index.checked_sub(62).and_then(|age| self.table.get(age)).ok_or(HpackError::Index)
     }
 }
 
 /// Which names the fields of the static table have.
-const STATIC_KNOWN: [Known; 61] = {
-    let mut known = [Known::OTHER; 61];
+const STATIC_KNOWN: [KnownName; 61] = {
+    let mut known = [KnownName::OTHER; 61];
     let mut at = 0;
     while at < 61 {
         let is_same = at > 0 && same(STATIC[at].0.as_bytes(), STATIC[at - 1].0.as_bytes());
-        known[at] = if is_same { known[at - 1] } else { Known(at as u8 + 1) };
+        known[at] = if is_same { known[at - 1] } else { KnownName(at as u8 + 1) };
         at += 1;
     }
     known
@@ -152,9 +157,9 @@ const fn same(one: &[u8], other: &[u8]) -> bool {
 
 /// §5.2: appends the string at the front of `bytes` to `out`, and says how much it took.
 #[inline]
-fn string(bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Damaged> {
+fn string(bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, HpackError> {
     let (len, used) = integer::read(bytes, 7)?;
-    let text = bytes.get(used..used + len).ok_or(Damaged::Cut)?;
+    let text = bytes.get(used..used + len).ok_or(HpackError::Cut)?;
     if bytes[0] & 0x80 == 0 {
         out.extend_from_slice(text);
     } else {

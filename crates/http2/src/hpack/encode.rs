@@ -4,7 +4,7 @@
 
 use super::huffman;
 use super::integer;
-use super::names::{Known, STATIC};
+use super::names::{KnownName, STATIC};
 
 /// A representation that is not added to the peer's table (RFC 7541 §6.2.2).
 const PLAIN: u8 = 0x00;
@@ -27,7 +27,7 @@ pub fn status(out: &mut Vec<u8>, status: u16) {
         500 => 14,
         _ => {
             let digit = |value: u16| b'0' + (value % 10) as u8;
-            out.extend_from_slice(&[PLAIN | Known::STATUS.0, 3]);
+            out.extend_from_slice(&[PLAIN | KnownName::STATUS.0, 3]);
             return out.extend_from_slice(&[
                 digit(status / 100),
                 digit(status / 10),
@@ -40,7 +40,7 @@ pub fn status(out: &mut Vec<u8>, status: u16) {
 
 /// Writes a field. `name` is in lower case. Takes the shorter of text and Huffman code.
 pub fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let known = Known::of(name);
+    let known = KnownName::of(name);
     let same = |field: &(&str, &str)| field.0.as_bytes() == name && field.1.as_bytes() == value;
     let first = usize::from(known.0).max(1) - 1;
     if known.index() > 0
@@ -54,14 +54,14 @@ pub fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 
 /// Writes a field whose value is secret: proxies on the way do not add it to a table either.
 pub fn secret(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    literal(out, NEVER, Known::of(name), name);
+    literal(out, NEVER, KnownName::of(name), name);
     string(out, value);
 }
 
 /// Writes a field whose value differs from answer to answer, such as a date or a length, without looking
 /// for a shorter code.
 #[inline]
-pub fn plain(out: &mut Vec<u8>, name: Known, value: &[u8]) {
+pub fn plain(out: &mut Vec<u8>, name: KnownName, value: &[u8]) {
     literal(out, PLAIN, name, name.as_str().unwrap_or_default().as_bytes());
     integer::write(out, 0, 7, value.len());
     out.extend_from_slice(value);
@@ -70,7 +70,7 @@ pub fn plain(out: &mut Vec<u8>, name: Known, value: &[u8]) {
 /// Writes a field as it is, without looking for a shorter code: for a peer that is near. `name` is in lower
 /// case.
 pub fn raw(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let known = Known::of(name);
+    let known = KnownName::of(name);
     integer::write(out, PLAIN, 4, known.index());
     if known.index() == 0 {
         integer::write(out, 0, 7, name.len());
@@ -81,7 +81,7 @@ pub fn raw(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 #[inline]
-fn literal(out: &mut Vec<u8>, kind: u8, known: Known, name: &[u8]) {
+fn literal(out: &mut Vec<u8>, kind: u8, known: KnownName, name: &[u8]) {
     integer::write(out, kind, 4, known.index());
     if known.index() == 0 {
         string(out, name);
@@ -149,7 +149,7 @@ mod tests {
         secret(&mut out, b"authorization", b"x");
         assert_eq!(out, [0x1f, 23 - 15, 1, b'x']);
         out.clear();
-        plain(&mut out, Known::PRIORITY, b"u=1");
+        plain(&mut out, KnownName::PRIORITY, b"u=1");
         assert_eq!(out[0], 0);
     }
 }

@@ -4,7 +4,7 @@
 //! lengths say everything. Text is made of codes of at most 10 bits, which one lookup finds; longer ones
 //! are found by length.
 
-use super::Damaged;
+use super::HpackError;
 
 /// Bits of each symbol's code; the last symbol is EOS.
 #[rustfmt::skip]
@@ -113,7 +113,7 @@ impl Code {
 }
 
 /// Appends what `coded` stands for to `out`: at most 8/5 of its length.
-pub(super) fn decode(mut coded: &[u8], out: &mut Vec<u8>) -> Result<(), Damaged> {
+pub(super) fn decode(mut coded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     out.reserve(coded.len() * 8 / 5 + 1);
     // the next bits, from the top; `count` of them are from `coded`
     let (mut bits, mut count) = (0u64, 0u32);
@@ -139,7 +139,7 @@ pub(super) fn decode(mut coded: &[u8], out: &mut Vec<u8>) -> Result<(), Damaged>
         while count > LONGEST as u32 {
             let (symbol, length) = next(bits);
             if symbol == EOS {
-                return Err(Damaged::Huffman);
+                return Err(HpackError::Huffman);
             }
             out.push(symbol as u8);
             bits <<= length;
@@ -151,14 +151,14 @@ pub(super) fn decode(mut coded: &[u8], out: &mut Vec<u8>) -> Result<(), Damaged>
     while ahead != u64::MAX {
         let (symbol, length) = next(ahead);
         if symbol == EOS || length > count {
-            return Err(Damaged::Huffman);
+            return Err(HpackError::Huffman);
         }
         out.push(symbol as u8);
         ahead = !(!ahead << length);
         count -= length;
     }
     // padding: fewer than 8 bits, all ones
-    if count < 8 { Ok(()) } else { Err(Damaged::Huffman) }
+    if count < 8 { Ok(()) } else { Err(HpackError::Huffman) }
 }
 
 #[inline]
@@ -254,15 +254,15 @@ mod tests {
         // 'a' is 00011
         assert_eq!(decode(&[0b0001_1111]), Ok(b"a".to_vec()));
         assert_eq!(decode(&[]), Ok(Vec::new()));
-        assert_eq!(decode(&[0b0001_1000]), Err(Damaged::Huffman));
-        assert_eq!(decode(&[0b0001_1110]), Err(Damaged::Huffman));
-        assert_eq!(decode(&[0b0001_1111, 0xff]), Err(Damaged::Huffman));
-        assert_eq!(decode(&[0xff]), Err(Damaged::Huffman));
+        assert_eq!(decode(&[0b0001_1000]), Err(HpackError::Huffman));
+        assert_eq!(decode(&[0b0001_1110]), Err(HpackError::Huffman));
+        assert_eq!(decode(&[0b0001_1111, 0xff]), Err(HpackError::Huffman));
+        assert_eq!(decode(&[0xff]), Err(HpackError::Huffman));
         // EOS
-        assert_eq!(decode(&[0xff, 0xff, 0xff, 0xff]), Err(Damaged::Huffman));
+        assert_eq!(decode(&[0xff, 0xff, 0xff, 0xff]), Err(HpackError::Huffman));
         let mut long = vec![0xff; 4];
         long.extend([0; 20]);
-        assert_eq!(decode(&long), Err(Damaged::Huffman));
+        assert_eq!(decode(&long), Err(HpackError::Huffman));
     }
 
     #[test]

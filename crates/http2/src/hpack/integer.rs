@@ -1,6 +1,6 @@
 //! Numbers with a prefix of a few bits (RFC 7541 §5.1).
 
-use super::Damaged;
+use super::HpackError;
 
 /// Bytes after the prefix that are read at most: 28 bits, far more than any length or index here.
 /// Further ones could only be zeros, which an honest encoder does not send.
@@ -8,25 +8,25 @@ const MOST_BYTES: u32 = 4;
 
 /// Reads a number whose prefix is the lower `bits` bits of the first byte. Returns it and its length.
 #[inline]
-pub(super) fn read(bytes: &[u8], bits: u32) -> Result<(usize, usize), Damaged> {
+pub(super) fn read(bytes: &[u8], bits: u32) -> Result<(usize, usize), HpackError> {
     let mask = (1u8 << bits) - 1;
-    let first = *bytes.first().ok_or(Damaged::Cut)? & mask;
+    let first = *bytes.first().ok_or(HpackError::Cut)? & mask;
     if first < mask {
         return Ok((usize::from(first), 1));
     }
     read_long(bytes, usize::from(mask))
 }
 
-fn read_long(bytes: &[u8], mask: usize) -> Result<(usize, usize), Damaged> {
+fn read_long(bytes: &[u8], mask: usize) -> Result<(usize, usize), HpackError> {
     let mut value = mask;
     for at in 0..MOST_BYTES {
-        let byte = *bytes.get(1 + at as usize).ok_or(Damaged::Cut)?;
+        let byte = *bytes.get(1 + at as usize).ok_or(HpackError::Cut)?;
         value += usize::from(byte & 0x7f) << (7 * at);
         if byte & 0x80 == 0 {
             return Ok((value, 2 + at as usize));
         }
     }
-    Err(Damaged::Number)
+    Err(HpackError::Number)
 }
 
 /// Writes `value` with a prefix of `bits` bits, the bits before it being those of `first`.
@@ -69,14 +69,14 @@ mod tests {
                 let mut out = Vec::new();
                 write(&mut out, 0, bits, value);
                 assert_eq!(read(&out, bits), Ok((value, out.len())), "{bits}");
-                assert_eq!(read(&out[..out.len() - 1], bits), Err(Damaged::Cut));
+                assert_eq!(read(&out[..out.len() - 1], bits), Err(HpackError::Cut));
             }
         }
     }
 
     #[test]
     fn a_number_that_does_not_end_is_refused() {
-        assert_eq!(read(&[0x7f, 0xff, 0xff, 0xff, 0xff, 0x0f], 7), Err(Damaged::Number));
-        assert_eq!(read(&[0x7f, 0x80, 0x80, 0x80, 0x80, 0x00], 7), Err(Damaged::Number));
+        assert_eq!(read(&[0x7f, 0xff, 0xff, 0xff, 0xff, 0x0f], 7), Err(HpackError::Number));
+        assert_eq!(read(&[0x7f, 0x80, 0x80, 0x80, 0x80, 0x00], 7), Err(HpackError::Number));
     }
 }

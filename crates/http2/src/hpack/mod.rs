@@ -1,6 +1,6 @@
 //! HPACK (RFC 7541): how fields are compressed within a connection.
 //!
-//! A [`Decoder`] keeps the table its peer has built. What is sent never refers to a table, so an encoded
+//! A [`HpackDecoder`] keeps the table its peer has built. What is sent never refers to a table, so an encoded
 //! block ([`encode`]) is the same for every connection and is made once for answers that repeat.
 
 mod decode;
@@ -10,13 +10,13 @@ mod integer;
 mod names;
 mod table;
 
-pub use decode::Decoder;
-pub use names::{Known, STATIC};
+pub use decode::HpackDecoder;
+pub use names::{KnownName, STATIC};
 
 /// Why a block cannot be decoded. The connection ends with it: its table is not what the peer believes
 /// (COMPRESSION_ERROR, RFC 9113 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damaged {
+pub enum HpackError {
     /// The block ends within a field.
     Cut,
     /// A number is larger than any that could be meant (RFC 7541 §5.1).
@@ -29,15 +29,15 @@ pub enum Damaged {
     TableSize,
 }
 
-impl Damaged {
+impl HpackError {
     /// What is wrong, in a few words for the log.
     pub fn reason(self) -> &'static str {
         match self {
-            Damaged::Cut => "a header block ends within a field",
-            Damaged::Number => "a number in a header block is too large",
-            Damaged::Index => "a header block names a field that its table does not have",
-            Damaged::Huffman => "a Huffman string in a header block is malformed",
-            Damaged::TableSize => "a header block resizes its table where or as it may not",
+            HpackError::Cut => "a header block ends within a field",
+            HpackError::Number => "a number in a header block is too large",
+            HpackError::Index => "a header block names a field that its table does not have",
+            HpackError::Huffman => "a Huffman string in a header block is malformed",
+            HpackError::TableSize => "a header block resizes its table where or as it may not",
         }
     }
 }

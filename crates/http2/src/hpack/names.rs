@@ -70,7 +70,7 @@ pub const STATIC: [(&str, &str); 61] = [
 /// Which name a field has: the index of the first field of the static table with that name, a number
 /// above 61 for some other names, 0 for all else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Known(pub u8);
+pub struct KnownName(pub u8);
 
 /// `(name, number)`: names that are not in the static table.
 const MORE: [(&str, u8); 8] = [
@@ -85,32 +85,32 @@ const MORE: [(&str, u8); 8] = [
 ];
 
 #[allow(missing_docs)]
-impl Known {
+impl KnownName {
     /// Any other name.
-    pub const OTHER: Known = Known(0);
-    pub const AUTHORITY: Known = Known(1);
-    pub const METHOD: Known = Known(2);
-    pub const PATH: Known = Known(4);
-    pub const SCHEME: Known = Known(6);
-    pub const STATUS: Known = Known(8);
-    pub const CONTENT_LENGTH: Known = Known(28);
-    pub const COOKIE: Known = Known(32);
-    pub const DATE: Known = Known(33);
-    pub const EXPECT: Known = Known(35);
-    pub const HOST: Known = Known(38);
-    pub const TRANSFER_ENCODING: Known = Known(57);
-    pub const CONNECTION: Known = Known(62);
-    pub const KEEP_ALIVE: Known = Known(63);
-    pub const PROXY_CONNECTION: Known = Known(64);
-    pub const UPGRADE: Known = Known(65);
-    pub const TE: Known = Known(66);
-    pub const PRIORITY: Known = Known(67);
-    pub const X_FORWARDED_FOR: Known = Known(68);
-    pub const PROTOCOL: Known = Known(69);
+    pub const OTHER: KnownName = KnownName(0);
+    pub const AUTHORITY: KnownName = KnownName(1);
+    pub const METHOD: KnownName = KnownName(2);
+    pub const PATH: KnownName = KnownName(4);
+    pub const SCHEME: KnownName = KnownName(6);
+    pub const STATUS: KnownName = KnownName(8);
+    pub const CONTENT_LENGTH: KnownName = KnownName(28);
+    pub const COOKIE: KnownName = KnownName(32);
+    pub const DATE: KnownName = KnownName(33);
+    pub const EXPECT: KnownName = KnownName(35);
+    pub const HOST: KnownName = KnownName(38);
+    pub const TRANSFER_ENCODING: KnownName = KnownName(57);
+    pub const CONNECTION: KnownName = KnownName(62);
+    pub const KEEP_ALIVE: KnownName = KnownName(63);
+    pub const PROXY_CONNECTION: KnownName = KnownName(64);
+    pub const UPGRADE: KnownName = KnownName(65);
+    pub const TE: KnownName = KnownName(66);
+    pub const PRIORITY: KnownName = KnownName(67);
+    pub const X_FORWARDED_FOR: KnownName = KnownName(68);
+    pub const PROTOCOL: KnownName = KnownName(69);
 
     /// Which name `text` is; names are in lower case.
-    pub fn of(text: &[u8]) -> Known {
-        Known(match text {
+    pub fn of(text: &[u8]) -> KnownName {
+        KnownName(match text {
             b":authority" => 1,
             b":method" => 2,
             b":path" => 4,
@@ -192,18 +192,18 @@ impl Known {
 
     /// Whether it begins with a colon (RFC 9113 §8.3).
     pub fn is_pseudo(self) -> bool {
-        matches!(self.0, 1..=14) || self == Known::PROTOCOL
+        matches!(self.0, 1..=14) || self == KnownName::PROTOCOL
     }
 
     /// Whether it says something about a connection, which HTTP/2 says otherwise (§8.2.2).
     pub fn is_of_connection(self) -> bool {
         matches!(
             self,
-            Known::CONNECTION
-                | Known::KEEP_ALIVE
-                | Known::PROXY_CONNECTION
-                | Known::UPGRADE
-                | Known::TRANSFER_ENCODING
+            KnownName::CONNECTION
+                | KnownName::KEEP_ALIVE
+                | KnownName::PROXY_CONNECTION
+                | KnownName::UPGRADE
+                | KnownName::TRANSFER_ENCODING
         )
     }
 }
@@ -241,17 +241,17 @@ mod tests {
     fn a_known_name_is_the_first_in_the_table() {
         for (name, _) in STATIC {
             let first = STATIC.iter().position(|field| field.0 == name).unwrap() + 1;
-            assert_eq!(usize::from(Known::of(name.as_bytes()).0), first, "{name}");
-            assert_eq!(Known::of(name.as_bytes()).as_str(), Some(name));
+            assert_eq!(usize::from(KnownName::of(name.as_bytes()).0), first, "{name}");
+            assert_eq!(KnownName::of(name.as_bytes()).as_str(), Some(name));
         }
         for (name, number) in MORE {
-            assert_eq!(Known::of(name.as_bytes()), Known(number));
-            assert_eq!(Known(number).as_str(), Some(name));
+            assert_eq!(KnownName::of(name.as_bytes()), KnownName(number));
+            assert_eq!(KnownName(number).as_str(), Some(name));
         }
-        assert_eq!(Known::of(b"x-other"), Known::OTHER);
-        assert_eq!(Known::PATH.as_str(), Some(":path"));
-        assert_eq!(Known::COOKIE.as_str(), Some("cookie"));
-        assert_eq!(Known(200).as_str(), None);
+        assert_eq!(KnownName::of(b"x-other"), KnownName::OTHER);
+        assert_eq!(KnownName::PATH.as_str(), Some(":path"));
+        assert_eq!(KnownName::COOKIE.as_str(), Some("cookie"));
+        assert_eq!(KnownName(200).as_str(), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The dynamic table (RFC 7541 §2.3.2): a ring of bytes and a ring of places, nothing for each entry.
 
-use super::names::Known;
+use super::names::KnownName;
 use std::collections::VecDeque;
 
 /// What an entry counts besides its bytes (RFC 7541 §4.1).
@@ -16,7 +16,7 @@ pub(super) struct TableEntry {
     at: u32,
     pub(super) name_len: u32,
     pub(super) value_len: u32,
-    pub(super) known: Known,
+    pub(super) known: KnownName,
     /// Name or value may be no field's: a message that uses it is malformed.
     pub(super) is_faulty: bool,
 }
@@ -29,7 +29,7 @@ impl TableEntry {
 
 /// The table. It grows with what is in it, up to what its owner allows.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct DynamicTable {
     /// A power of two long, or empty.
     ring: Box<[u8]>,
     /// Where the next byte goes, counted like [`TableEntry::at`].
@@ -38,13 +38,13 @@ pub(super) struct Table {
     entries: VecDeque<TableEntry>,
     /// Bytes of all entries.
     len: usize,
-    /// The most [`size`](Table::size) it may have.
+    /// The most [`size`](DynamicTable::size) it may have.
     most: usize,
 }
 
-impl Table {
-    pub(super) fn new(most: usize) -> Table {
-        Table { most, ..Table::default() }
+impl DynamicTable {
+    pub(super) fn new(most: usize) -> DynamicTable {
+        DynamicTable { most, ..DynamicTable::default() }
     }
 
     /// Its size as the RFC counts it.
@@ -77,7 +77,7 @@ impl Table {
     }
 
     /// Adds a field (§4.4): older ones go until it fits; if it never does, all go and it is not added.
-    pub(super) fn insert(&mut self, name: &[u8], value: &[u8], known: Known, is_faulty: bool) {
+    pub(super) fn insert(&mut self, name: &[u8], value: &[u8], known: KnownName, is_faulty: bool) {
         let len = name.len() + value.len();
         if !self.make_room(len + ENTRY_BYTES) {
             return;
@@ -159,7 +159,7 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn fields(table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn fields(table: &DynamicTable) -> Vec<(Vec<u8>, Vec<u8>)> {
         let all = (0..).map_while(|age| table.get(age));
         all.map(|entry| {
             let (mut name, mut value) = (Vec::new(), Vec::new());
@@ -174,7 +174,7 @@ mod tests {
     fn it_is_a_queue_bounded_by_its_size() {
         let mut random = fastrand::Rng::with_seed(3);
         for most in [0, 31, 32, 100, 700, 4096, 5000] {
-            let mut table = Table::new(most);
+            let mut table = DynamicTable::new(most);
             // wraps around 2³² on the way
             table.end = u32::MAX - 2000;
             let mut model: VecDeque<(Vec<u8>, Vec<u8>)> = VecDeque::new();
@@ -185,7 +185,7 @@ mod tests {
                 let field: (Vec<u8>, Vec<u8>) = (text(&mut random, 30), text(&mut random, 300));
                 let limit = if round % 100 == 50 { most / 2 } else { most };
                 table.resize(limit);
-                table.insert(&field.0, &field.1, Known::OTHER, false);
+                table.insert(&field.0, &field.1, KnownName::OTHER, false);
                 model.push_front(field);
                 let size = |model: &VecDeque<(Vec<u8>, Vec<u8>)>| -> usize {
                     model.iter().map(|(name, value)| name.len() + value.len() + 32).sum()
@@ -195,13 +195,13 @@ mod tests {
                 }
                 assert_eq!(table.size(), size(&model));
                 assert_eq!(fields(&table), Vec::from(model.clone()), "{most} {round}");
-                assert!(table.heap_bytes() <= Table::most_heap_bytes(most), "{most}");
+                assert!(table.heap_bytes() <= DynamicTable::most_heap_bytes(most), "{most}");
             }
         }
     }
 
     #[test]
     fn a_new_table_has_no_memory_of_its_own() {
-        assert_eq!(Table::new(4096).heap_bytes(), 0);
+        assert_eq!(DynamicTable::new(4096).heap_bytes(), 0);
     }
 }

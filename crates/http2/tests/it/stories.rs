@@ -1,7 +1,7 @@
 //! Connections of another encoder: every block says what its story says, one after the other.
 
-use forebay_http2::hpack::Decoder;
-use forebay_http2::{FieldLimits, Fields, Message};
+use forebay_http2::hpack::HpackDecoder;
+use forebay_http2::{DecodedFields, FieldLimits, MessageKind};
 use std::path::Path;
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -10,7 +10,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// What a block says, in the order of the story: pseudo-fields are kept apart.
-fn said(fields: &Fields) -> Vec<String> {
+fn said(fields: &DecodedFields) -> Vec<String> {
     let pseudo = [
         (&b":method"[..], fields.method()),
         (b":scheme", fields.scheme()),
@@ -38,11 +38,11 @@ fn stories_are_understood() {
     for entry in std::fs::read_dir(folder).expect("the stories are there") {
         let file = entry.expect("a story is listed").path();
         let story = std::fs::read_to_string(&file).expect("a story is text");
-        let mut decoder = Decoder::new(4096);
-        let mut fields = Fields::default();
+        let mut decoder = HpackDecoder::new(4096);
+        let mut fields = DecodedFields::default();
         for part in story.split("\n\n").skip(1) {
             let (block, expected) = part.split_once('\n').expect("a block says something");
-            fields.reset(Message::Request, FieldLimits { bytes: 16 * 1024, fields: 100 });
+            fields.reset(MessageKind::Request, FieldLimits { bytes: 16 * 1024, fields: 100 });
             decoder.decode(&bytes(block), &mut fields).expect(block);
             assert_eq!(fields.fault(), None, "{}", file.display());
             let expected: Vec<_> = expected.lines().collect();

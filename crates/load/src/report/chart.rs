@@ -73,14 +73,14 @@ pub(super) fn lines(title: &str, lines: &[ChartLine], x: Axis, y: Axis) -> Strin
 }
 
 /// One group's row in a chart of ranges.
-pub(super) struct Range<'r> {
+pub(super) struct ChartRange<'r> {
     pub(super) name: &'r str,
     /// p50, p90, p99, p99.9, ascending.
     pub(super) marks: [f64; 4],
 }
 
 /// Ranges of time on a common logarithmic axis, in both sizes.
-pub(super) fn ranges(title: &str, ranges: &[Range<'_>]) -> String {
+pub(super) fn ranges(title: &str, ranges: &[ChartRange<'_>]) -> String {
     const ROW: f64 = 44.0;
     let draw = |class: &str, width: f64, ticks: f64| {
         let frame = Frame {
@@ -249,7 +249,7 @@ impl Frame {
         let _ = write!(svg, "<path class=\"line c{colour}{dashed}{thin}\" d=\"{path}\"/>");
     }
 
-    fn range(&self, svg: &mut String, place: usize, y: f64, range: &Range<'_>) {
+    fn range(&self, svg: &mut String, place: usize, y: f64, range: &ChartRange<'_>) {
         let colour = place % COLOURS;
         let marks = range.marks.map(|mark| self.at(mark, 0.0).0);
         let (from, to, name_y) = (marks[0], marks[3], y - 12.0);

@@ -18,7 +18,7 @@ const FIGURES: [Figure; 6] = [
 
 /// One figure of one group in both runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct FigureChange {
     /// The group.
     pub group: String,
     /// The figure.
@@ -35,7 +35,7 @@ pub struct Change {
 
 impl Report {
     /// Every figure of every group that both reports have.
-    pub fn changes(&self, baseline: &Report) -> Vec<Change> {
+    pub fn changes(&self, baseline: &Report) -> Vec<FigureChange> {
         let mut changes = Vec::new();
         for group in &self.groups {
             let Some(before) = baseline.groups.iter().find(|other| other.name == group.name) else {
@@ -45,7 +45,7 @@ impl Report {
                 let (old, new) = (value(before), value(group));
                 let change = (old > 0.0).then(|| new / old - 1.0);
                 let notable = change.map_or(new > 0.0, |change| change.abs() >= 0.02);
-                changes.push(Change {
+                changes.push(FigureChange {
                     group: group.name.clone(),
                     figure,
                     before: show(old),
@@ -60,7 +60,7 @@ impl Report {
 
     /// The changes as a table.
     pub fn compare(&self, baseline: &Report) -> String {
-        let row = |change: Change| {
+        let row = |change: FigureChange| {
             let percent =
                 change.change.map_or("–".to_owned(), |c| format!("{:+.1} %", c * 100.0));
             let word = match change.better {

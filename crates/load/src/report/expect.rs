@@ -1,7 +1,7 @@
 //! Conditions on a report: `gold.p99<5ms`, `flood.errors<=1%`, `rate>1000`.
 
-use super::{GroupReport, Report, Tls};
-use crate::plan::Plan;
+use super::{GroupReport, Report, TlsReport};
+use crate::plan::LoadPlan;
 use crate::units::{self, show_count, show_us};
 use std::fmt;
 use std::str::FromStr;
@@ -175,7 +175,7 @@ impl Metric {
     }
 
     fn of(self, group: &GroupReport) -> f64 {
-        let of_tls = |figure: fn(&Tls) -> f64| group.tls.as_ref().map_or(0.0, figure);
+        let of_tls = |figure: fn(&TlsReport) -> f64| group.tls.as_ref().map_or(0.0, figure);
         match self {
             Metric::Mean => group.latency.mean_us,
             Metric::Quantile(share) => group.latency.quantile_us(share),
@@ -211,7 +211,7 @@ impl Expectation {
     ///
     /// # Errors
     /// When it has not.
-    pub fn check_names(&self, plan: &Plan) -> Result<(), ExpectError> {
+    pub fn check_names(&self, plan: &LoadPlan) -> Result<(), ExpectError> {
         match &self.group {
             Some(name) if !plan.groups.iter().any(|group| group.name == *name) => {
                 Err(ExpectError::Group(name.clone()))

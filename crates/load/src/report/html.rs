@@ -1,7 +1,7 @@
 //! The report as one page for browsers: no script, nothing loaded from elsewhere, light and dark.
 
-use super::chart::{Axis, COLOURS, ChartLine, Range, escape, lines, ranges};
-use super::{GroupReport, Latency, Point, Report};
+use super::chart::{Axis, COLOURS, ChartLine, ChartRange, escape, lines, ranges};
+use super::{GroupReport, IntervalPoint, Latency, Report};
 use crate::units::{show_count, show_us};
 use std::fmt::Write;
 
@@ -91,7 +91,7 @@ impl Report {
             let marks = self.groups.iter().filter(|group| group.latency.count > 0).map(|group| {
                 let times = &group.latency;
                 let marks = [times.p50_us, times.p90_us, times.p99_us, times.p999_us];
-                Range { name: &group.name, marks }
+                ChartRange { name: &group.name, marks }
             });
             let svg = ranges("latency by group", &marks.collect::<Vec<_>>());
             self.section(page, "Groups compared", "dots: p50, p90, p99, p99.9", &svg);
@@ -299,7 +299,10 @@ fn figures(group: &GroupReport) -> String {
 }
 
 /// A series of a group; a `None` is a gap.
-fn series(group: &GroupReport, value: impl Fn(&Point) -> Option<f64>) -> Vec<Option<(f64, f64)>> {
+fn series(
+    group: &GroupReport,
+    value: impl Fn(&IntervalPoint) -> Option<f64>,
+) -> Vec<Option<(f64, f64)>> {
     group.series.iter().map(|point| value(point).map(|value| (point.at_s, value))).collect()
 }
 

@@ -7,13 +7,13 @@ mod html;
 mod table;
 mod verdict;
 
-pub use crate::ledger::Point;
+pub use crate::ledger::IntervalPoint;
 use crate::ledger::{GroupLedger, Ledger};
-use crate::plan::{Group, Load, PerConnection, Plan, Version};
-use crate::tally::{ClientTotals, Failure, Tally, Times};
+use crate::plan::{ClientGroup, LoadModel, LoadPlan, RequestsPerConnection, StatedVersion};
+use crate::tally::{ClientTotals, GroupTally, RequestFailure, TimeHistogram};
 use crate::units;
 use crate::worker::Finished;
-pub use compare::Change;
+pub use compare::FigureChange;
 use forebay_tls::client::Agreed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -85,7 +85,7 @@ pub struct GroupReport {
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Its connections.
-    pub connections: Connections,
+    pub connections: ConnectionsReport,
     /// From the intended start of a request to its answer's last byte.
     pub latency: Latency,
     /// From the actual start: the send, or the connect where the request needed one.
@@ -94,9 +94,9 @@ pub struct GroupReport {
     pub connect: Latency,
     /// TLS, if it was to be spoken.
     #[serde(default)]
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsReport>,
     /// Over time.
-    pub series: Vec<Point>,
+    pub series: Vec<IntervalPoint>,
     /// The most a connection receives, bit/s, if that is limited.
     pub line_bit_per_s: Option<f64>,
     /// Its clients one by one (closed loops only).
@@ -105,7 +105,7 @@ pub struct GroupReport {
 
 /// Connections of a group, in the measured time and the drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Connections {
+pub struct ConnectionsReport {
     /// Begun.
     pub opened: u64,
     /// Established.
@@ -123,7 +123,7 @@ pub struct Connections {
 
 /// What TLS did, in the measured time and the drain. Handshakes that failed are among the failures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tls {
+pub struct TlsReport {
     /// Whether certificates were verified.
     pub verified: bool,
     /// Handshakes done in full.
@@ -215,7 +215,7 @@ pub struct Generator {
 const CONFORMING_BIT_PER_S: f64 = 320_000.0;
 
 impl Report {
-    pub(crate) fn new(plan: &Plan, ledger: &Ledger<'_>, finished: &[Finished]) -> Report {
+    pub(crate) fn new(plan: &LoadPlan, ledger: &Ledger<'_>, finished: &[Finished]) -> Report {
         // All threads measured the same time, which is shorter than planned after a stop.
         let seconds = finished.first().map_or(0.0, |thread| thread.measured_ns as f64 / 1e9);
         let groups = plan.groups.iter().zip(&ledger.groups).enumerate();
@@ -266,7 +266,7 @@ impl Report {
     }
 }
 
-fn generator(finished: &[Finished], lateness: &Times, ended: u64) -> Generator {
+fn generator(finished: &[Finished], lateness: &TimeHistogram, ended: u64) -> Generator {
     let share = |ns: u64, of: u64| if of == 0 { 0.0 } else { ns as f64 / of as f64 };
     let worst = |part: fn(&Finished) -> u64| {
         finished.iter().map(|thread| share(part(thread), thread.measured_ns)).fold(0.0, f64::max)
@@ -305,14 +305,14 @@ impl GroupReport {
             if all.is_empty() { String::new() } else { format!(" [{}]", all.join(", ")) }
         };
         let of = |(kind, count): (&String, &u64)| {
-            format!("{} × {count}{}", Failure::in_words(kind), reasons(kind))
+            format!("{} × {count}{}", RequestFailure::in_words(kind), reasons(kind))
         };
         self.failures.iter().map(of).collect()
     }
 
     fn new<'c>(
-        plan: &Plan,
-        group: &Group,
+        plan: &LoadPlan,
+        group: &ClientGroup,
         sums: &GroupLedger,
         clients: impl Iterator<Item = &'c ClientTotals>,
         seconds: f64,
@@ -353,7 +353,7 @@ impl GroupReport {
             failures: failures(&all),
             reasons: reasons(&all),
             statuses: all.statuses.iter().copied().collect(),
-            connections: Connections {
+            connections: ConnectionsReport {
                 opened: counts.opened,
                 connected: counts.connected,
                 syn_retried: counts.syn_retried,
@@ -364,12 +364,12 @@ impl GroupReport {
             latency: Latency::new(crate::ledger::latency(&all)),
             service: Latency::new(&all.actual),
             connect: Latency::new(&all.connect),
-            tls: group.target.is_tls.then(|| Tls {
+            tls: group.target.is_tls.then(|| TlsReport {
                 verified: !group.tls.insecure,
                 full: counts.full,
                 resumed: counts.resumed,
                 rate: per_second(measured.full + measured.resumed),
-                handshake: Latency::new(all.handshake.as_ref().unwrap_or(&Times::new())),
+                handshake: Latency::new(all.handshake.as_ref().unwrap_or(&TimeHistogram::new())),
                 agreed: agreed(&all),
             }),
             series: sums.series.clone(),
@@ -379,12 +379,12 @@ impl GroupReport {
     }
 }
 
-fn failures(tally: &Tally) -> BTreeMap<String, u64> {
-    let all = Failure::ALL.iter().zip(tally.counts.failures);
+fn failures(tally: &GroupTally) -> BTreeMap<String, u64> {
+    let all = RequestFailure::ALL.iter().zip(tally.counts.failures);
     all.filter(|(_, count)| *count > 0).map(|(f, count)| (f.name().to_owned(), count)).collect()
 }
 
-fn reasons(tally: &Tally) -> BTreeMap<String, BTreeMap<String, u64>> {
+fn reasons(tally: &GroupTally) -> BTreeMap<String, BTreeMap<String, u64>> {
     let mut all: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     for (failure, why, count) in &tally.reasons {
         all.entry(failure.name().to_owned()).or_default().insert(why.clone(), *count);
@@ -392,7 +392,7 @@ fn reasons(tally: &Tally) -> BTreeMap<String, BTreeMap<String, u64>> {
     all
 }
 
-fn agreed(tally: &Tally) -> BTreeMap<String, u64> {
+fn agreed(tally: &GroupTally) -> BTreeMap<String, u64> {
     let in_words = |agreed: &Agreed| {
         let Agreed { version, cipher, group, alpn, .. } = agreed;
         let more: String =
@@ -403,15 +403,15 @@ fn agreed(tally: &Tally) -> BTreeMap<String, u64> {
 }
 
 /// What a group does, in a few words.
-fn describe(group: &Group) -> String {
+fn describe(group: &ClientGroup) -> String {
     let mut text = match &group.load {
-        Load::Closed { connections, think, .. } => {
+        LoadModel::Closed { connections, think, .. } => {
             let think = units::show_us(think.end().as_secs_f64() * 1e6);
             let think =
                 if think == "0 µs" { String::new() } else { format!(", think ≤ {think}") };
             format!("closed, {connections} connections{think}")
         }
-        Load::Open { arrivals, .. } => {
+        LoadModel::Open { arrivals, .. } => {
             let length = std::time::Duration::from_secs(1);
             let law = if arrivals.poisson { "Poisson" } else { "constant" };
             match arrivals.steps.as_slice() {
@@ -421,7 +421,7 @@ fn describe(group: &Group) -> String {
             }
         }
     };
-    if let Load::Open { arrivals, .. } = &group.load {
+    if let LoadModel::Open { arrivals, .. } = &group.load {
         if let Some(bursts) = arrivals.bursts {
             let rate = units::show_count(bursts.rate);
             text += &format!(", bursts of {}–{} at {rate}/s", bursts.least, bursts.most);
@@ -431,14 +431,14 @@ fn describe(group: &Group) -> String {
         }
     }
     text += match group.version {
-        Version::Http10 => ", HTTP/1.0",
-        Version::Http11 => ", HTTP/1.1",
-        Version::Http2 => ", HTTP/2",
+        StatedVersion::Http10 => ", HTTP/1.0",
+        StatedVersion::Http11 => ", HTTP/1.1",
+        StatedVersion::Http2 => ", HTTP/2",
     };
     if group.target.is_tls {
         text += " over TLS";
     }
-    if group.version == Version::Http2 {
+    if group.version == StatedVersion::Http2 {
         text += &format!(
             ", {} at once",
             if group.streams == 1 {
@@ -449,9 +449,9 @@ fn describe(group: &Group) -> String {
         );
     }
     match group.per_connection {
-        PerConnection::Unlimited => text += ", keep-alive",
-        PerConnection::Exactly(count) => text += &format!(", {count} per connection"),
-        PerConnection::Specweb99 => text += ", SPECweb99 connections",
+        RequestsPerConnection::Unlimited => text += ", keep-alive",
+        RequestsPerConnection::Exactly(count) => text += &format!(", {count} per connection"),
+        RequestsPerConnection::Specweb99 => text += ", SPECweb99 connections",
     }
     if group.pipeline > 1 {
         text += &format!(", {} pipelined", group.pipeline);
@@ -462,7 +462,7 @@ fn describe(group: &Group) -> String {
     text
 }
 
-impl Tls {
+impl TlsReport {
     /// What was agreed on, how often, and by which kind of handshake.
     fn describe(&self) -> String {
         let agreed = self.agreed.iter().map(|(agreed, count)| format!("{agreed} × {count}"));
@@ -479,7 +479,7 @@ impl Tls {
 }
 
 impl Latency {
-    fn new(times: &Times) -> Latency {
+    fn new(times: &TimeHistogram) -> Latency {
         let curve = if times.count() == 0 { Vec::new() } else { curve(times) };
         Latency {
             count: times.count(),
@@ -506,7 +506,7 @@ impl Latency {
 
 /// Points of the curve: ten per halving of the distance to 1, as far as there are samples, and the
 /// percentiles that people name.
-fn curve(times: &Times) -> Vec<(f64, f64)> {
+fn curve(times: &TimeHistogram) -> Vec<(f64, f64)> {
     let halvings = (times.count() as f64).log2().min(24.0);
     let steps = (halvings * 10.0).ceil() as u32;
     let even = |step| 1.0 - 0.5f64.powf(f64::from(step) / 10.0);

@@ -1,7 +1,7 @@
 //! One client: a place that has at most one connection, and what is under way on it.
 
-use super::http2::Http2;
-use crate::plan::Version;
+use super::http2::Http2Session;
+use crate::plan::StatedVersion;
 use crate::response::AnswerReader;
 use crate::tally::ClientTotals;
 use crc32fast::Hasher;
@@ -64,14 +64,14 @@ pub(super) struct Bandwidth {
     pub(super) ended: bool,
 }
 
-pub(super) struct Client {
+pub(super) struct LoadClient {
     pub(super) socket: Option<OwnedFd>,
     /// How it speaks TLS, with what it can resume.
-    pub(super) tls: Option<forebay_tls::Client>,
+    pub(super) tls: Option<forebay_tls::TlsClient>,
     /// Its connection's session of TLS.
     pub(super) session: Option<Box<ClientSession>>,
     /// Its connection, if that is of HTTP/2.
-    pub(super) http2: Option<Box<Http2>>,
+    pub(super) http2: Option<Box<Http2Session>>,
     /// Told apart from the connections this place had before.
     pub(super) generation: u32,
     pub(super) group: usize,
@@ -84,7 +84,7 @@ pub(super) struct Client {
     pub(super) unsent: Vec<u8>,
     /// Requests this connection may still send; `u32::MAX`: any number.
     pub(super) left: u32,
-    pub(super) version: Version,
+    pub(super) version: StatedVersion,
     /// The arrival this connection was opened for: its time, and its line in the trace.
     pub(super) arrival: Option<(u64, Option<u32>)>,
     /// When the connection was begun; `None` once a request was sent on it.
@@ -109,14 +109,14 @@ pub(super) struct Client {
     pub(super) totals: ClientTotals,
 }
 
-impl Client {
+impl LoadClient {
     pub(super) fn new(
         group: usize,
         number: u32,
         with_crc32: bool,
-        tls: Option<forebay_tls::Client>,
-    ) -> Client {
-        Client {
+        tls: Option<forebay_tls::TlsClient>,
+    ) -> LoadClient {
+        LoadClient {
             socket: None,
             tls,
             session: None,
@@ -129,7 +129,7 @@ impl Client {
             pending: VecDeque::new(),
             unsent: Vec::new(),
             left: 0,
-            version: Version::Http11,
+            version: StatedVersion::Http11,
             arrival: None,
             opened_ns: None,
             established_ns: None,

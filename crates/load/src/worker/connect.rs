@@ -2,12 +2,12 @@
 
 use super::client::ClientPhase;
 use super::group::LoopKind;
-use super::http2::Http2;
-use super::{Client, Worker};
-use crate::plan::Version;
-use crate::tally::Failure;
+use super::http2::Http2Session;
+use super::{LoadClient, LoadWorker};
+use crate::plan::StatedVersion;
+use crate::tally::RequestFailure;
 use forebay_sys::client::{self, ConnectOptions};
-use forebay_sys::epoll::Ready;
+use forebay_sys::epoll::ReadyDescriptor;
 use forebay_sys::socket;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +22,7 @@ const SUSPICIOUS_NS: u64 = 100_000_000;
 /// free, new or old; a burst would otherwise fill the backlog with connections that are not needed.
 const MOST_CONNECTING: u32 = 64;
 
-impl Worker<'_> {
+impl LoadWorker<'_> {
     /// Begins a connection for a client.
     pub(super) fn connect(&mut self, slot: usize) {
         let group = &mut self.groups[self.clients[slot].group];
@@ -64,7 +64,7 @@ impl Worker<'_> {
     }
 
     /// An event on a connection that is being made.
-    pub(super) fn handshake(&mut self, slot: usize, event: Ready) {
+    pub(super) fn handshake(&mut self, slot: usize, event: ReadyDescriptor) {
         let client = &self.clients[slot];
         let Some(socket) = &client.socket else { return };
         if client.established_ns.is_some() {
@@ -78,7 +78,7 @@ impl Worker<'_> {
         }
         if event.broken {
             let result = client::connect_result(socket.as_fd());
-            let failure = result.err().map_or(Failure::Reset, |error| failure_of(&error));
+            let failure = result.err().map_or(RequestFailure::Reset, |error| failure_of(&error));
             return self.connect_failed(slot, failure);
         }
         if !event.writable {
@@ -91,7 +91,7 @@ impl Worker<'_> {
         group.tally.counts.connected += 1;
         group.tally.connect.record(took_ns);
         let generation = client.generation;
-        match client.tls.as_ref().map(forebay_tls::Client::connect) {
+        match client.tls.as_ref().map(forebay_tls::TlsClient::connect) {
             None => self.opened(slot),
             Some(Ok(session)) => {
                 client.session = Some(Box::new(session));
@@ -113,7 +113,7 @@ impl Worker<'_> {
         let (Some(agreed), Some(since_ns)) = (agreed, client.established_ns.take()) else {
             return true;
         };
-        if group.plan.version == Version::Http2 && agreed.alpn != Some("h2") {
+        if group.plan.version == StatedVersion::Http2 && agreed.alpn != Some("h2") {
             self.handshake_failed(slot, "the server does not speak HTTP/2");
             return false;
         }
@@ -130,8 +130,8 @@ impl Worker<'_> {
         group.connecting -= 1;
         client.deadline_ns = u64::MAX;
         client.phase = ClientPhase::Busy;
-        if client.version == Version::Http2 {
-            client.http2 = Some(Box::new(Http2::new(group.plan.streams)));
+        if client.version == StatedVersion::Http2 {
+            client.http2 = Some(Box::new(Http2Session::new(group.plan.streams)));
         }
         let generation = client.generation;
         self.go_on(slot);
@@ -147,7 +147,7 @@ impl Worker<'_> {
             // what was sent found the connection broken, and that was noted
             return;
         }
-        self.connect_failed_for(slot, Failure::Handshake, Some(why));
+        self.connect_failed_for(slot, RequestFailure::Handshake, Some(why));
     }
 
     /// Asks the kernel about repeated SYNs, where the handshake took so long that there may be some.
@@ -164,13 +164,13 @@ impl Worker<'_> {
     }
 
     /// A connection did not come about: the request it was for has failed.
-    pub(super) fn connect_failed(&mut self, slot: usize, failure: Failure) {
-        let is_late = failure == Failure::ConnectTimeout;
+    pub(super) fn connect_failed(&mut self, slot: usize, failure: RequestFailure) {
+        let is_late = failure == RequestFailure::ConnectTimeout;
         let is_shaking = is_late && self.clients[slot].established_ns.is_some();
         self.connect_failed_for(slot, failure, is_shaking.then_some("within the handshake of TLS"));
     }
 
-    fn connect_failed_for(&mut self, slot: usize, failure: Failure, why: Option<&str>) {
+    fn connect_failed_for(&mut self, slot: usize, failure: RequestFailure, why: Option<&str>) {
         let opened_ns = self.clients[slot].opened_ns.unwrap_or(self.now_ns);
         self.note_retries(slot, self.now_ns - opened_ns);
         self.groups[self.clients[slot].group].connecting -= 1;
@@ -179,11 +179,11 @@ impl Worker<'_> {
 
     /// A server that takes no stream has not taken the one that a connection was made for.
     pub(super) fn never_asked(&mut self, slot: usize) {
-        self.lose_first(slot, Failure::Timeout, Some("the server takes no stream"));
+        self.lose_first(slot, RequestFailure::Timeout, Some("the server takes no stream"));
     }
 
     /// The request that a connection was made for has failed before it was sent.
-    fn lose_first(&mut self, slot: usize, failure: Failure, why: Option<&str>) {
+    fn lose_first(&mut self, slot: usize, failure: RequestFailure, why: Option<&str>) {
         let client = &mut self.clients[slot];
         let opened_ns = client.opened_ns.unwrap_or(self.now_ns);
         let group = &mut self.groups[client.group];
@@ -207,7 +207,12 @@ impl Worker<'_> {
                 group.tally.explain(failure, why, 1);
             }
             client.totals.failures += 1;
-            if matches!(failure, Failure::ConnectTimeout | Failure::Timeout | Failure::Unfinished) {
+            if matches!(
+                failure,
+                RequestFailure::ConnectTimeout
+                    | RequestFailure::Timeout
+                    | RequestFailure::Unfinished
+            ) {
                 // It would have taken longer than this.
                 group.tally.actual.record(self.now_ns - opened_ns);
                 if group.kind != LoopKind::Closed {
@@ -249,7 +254,7 @@ impl Worker<'_> {
     /// Closes a client's connection and says what it does next.
     pub(super) fn end_connection(&mut self, slot: usize, failed: bool) {
         let think = match self.clients[slot] {
-            Client { phase: ClientPhase::Thinking, timer_ns, .. } => Some(timer_ns),
+            LoadClient { phase: ClientPhase::Thinking, timer_ns, .. } => Some(timer_ns),
             _ => None,
         };
         let failed = failed || self.clients[slot].has_failed;
@@ -335,13 +340,15 @@ fn is_port_taken(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
 }
 
-fn failure_of(error: &io::Error) -> Failure {
+fn failure_of(error: &io::Error) -> RequestFailure {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => Failure::Refused,
-        io::ErrorKind::ConnectionReset => Failure::Reset,
-        io::ErrorKind::TimedOut => Failure::ConnectTimeout,
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Failure::Unreachable,
+        io::ErrorKind::ConnectionRefused => RequestFailure::Refused,
+        io::ErrorKind::ConnectionReset => RequestFailure::Reset,
+        io::ErrorKind::TimedOut => RequestFailure::ConnectTimeout,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            RequestFailure::Unreachable
+        }
         // What is left comes from this machine: no port, no descriptor, no memory, no permission.
-        _ => Failure::Exhausted,
+        _ => RequestFailure::Exhausted,
     }
 }

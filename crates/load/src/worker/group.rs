@@ -2,10 +2,12 @@
 
 use super::client::Chosen;
 use crate::arrivals::{Arrival, Schedule};
-use crate::plan::{BodyCheck, Group, Load, PerConnection, Plan, Version};
-use crate::request::{Blocks, Template};
-use crate::response::Answer;
-use crate::tally::{Failure, Tally};
+use crate::plan::{
+    BodyCheck, ClientGroup, LoadModel, LoadPlan, RequestsPerConnection, StatedVersion,
+};
+use crate::request::{Blocks, RequestTemplate};
+use crate::response::FinishedResponse;
+use crate::tally::{GroupTally, RequestFailure};
 use fastrand::Rng;
 use std::collections::{HashMap, VecDeque};
 use std::iter::{Skip, StepBy};
@@ -22,18 +24,18 @@ pub(super) enum LoopKind {
 }
 
 pub(super) struct GroupShare<'p> {
-    pub(super) plan: &'p Group,
+    pub(super) plan: &'p ClientGroup,
     pub(super) kind: LoopKind,
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
     pub(super) timeout_ns: u64,
     pub(super) connect_timeout_ns: u64,
-    pub(super) tally: Tally,
+    pub(super) tally: GroupTally,
     pub(super) rng: Rng,
     /// Requests this share still makes in the measured time; `None`: any number.
     left: Option<u64>,
     measured_from_ns: u64,
-    template: Template,
+    template: RequestTemplate,
     /// The same for HTTP/2.
     blocks: Blocks,
     schedule: Option<StepBy<Skip<Schedule>>>,
@@ -61,13 +63,18 @@ pub(super) struct GroupShare<'p> {
 
 impl<'p> GroupShare<'p> {
     /// The share of thread `index` out of `plan.threads`.
-    pub(super) fn new(plan: &Plan, group: &'p Group, place: usize, index: usize) -> GroupShare<'p> {
+    pub(super) fn new(
+        plan: &LoadPlan,
+        group: &'p ClientGroup,
+        place: usize,
+        index: usize,
+    ) -> GroupShare<'p> {
         let (from_ns, mut until_ns) = group.active_ns(plan);
         let measured_from_ns = plan.warmup.as_nanos() as u64;
         // of a closed loop with few clients, not every thread has one
         let with_clients = match group.load {
-            Load::Closed { connections, .. } => plan.threads.min(connections as usize),
-            Load::Open { .. } => plan.threads,
+            LoadModel::Closed { connections, .. } => plan.threads.min(connections as usize),
+            LoadModel::Open { .. } => plan.threads,
         };
         let left = group.requests.map(|all| match index < with_clients {
             true => share(all, with_clients, index),
@@ -79,15 +86,15 @@ impl<'p> GroupShare<'p> {
         // Every group and thread draws from its own sequence; the schedule is the group's.
         let seed = plan.seed.wrapping_add((place as u64) << 32);
         let mut schedule = match &group.load {
-            Load::Closed { .. } => None,
-            Load::Open { arrivals, .. } => {
+            LoadModel::Closed { .. } => None,
+            LoadModel::Open { arrivals, .. } => {
                 let all = arrivals.schedule(seed, from_ns, until_ns, measured_from_ns);
                 Some(all.skip(index).step_by(plan.threads))
             }
         };
         let kind = match (&group.load, group.per_connection) {
-            (Load::Closed { .. }, _) => LoopKind::Closed,
-            (_, PerConnection::Unlimited) => LoopKind::Pool,
+            (LoadModel::Closed { .. }, _) => LoopKind::Closed,
+            (_, RequestsPerConnection::Unlimited) => LoopKind::Pool,
             _ => LoopKind::Session,
         };
         GroupShare {
@@ -97,11 +104,11 @@ impl<'p> GroupShare<'p> {
             until_ns,
             timeout_ns: group.timeout.as_nanos() as u64,
             connect_timeout_ns: group.connect_timeout.min(group.timeout).as_nanos() as u64,
-            tally: Tally::new(),
+            tally: GroupTally::new(),
             rng: Rng::with_seed(seed.wrapping_add((index as u64 + 1) << 16)),
             left,
             measured_from_ns,
-            template: Template::new(group),
+            template: RequestTemplate::new(group),
             blocks: Blocks::new(group),
             next_arrival: schedule.as_mut().and_then(Iterator::next),
             schedule,
@@ -165,12 +172,12 @@ impl<'p> GroupShare<'p> {
     }
 
     /// How many requests the next connection carries (`u32::MAX`: any number), in which version.
-    pub(super) fn draw_connection(&mut self) -> (u32, Version) {
+    pub(super) fn draw_connection(&mut self) -> (u32, StatedVersion) {
         match self.plan.per_connection {
-            PerConnection::Unlimited => (u32::MAX, self.plan.version),
-            PerConnection::Exactly(count) => (count, self.plan.version),
-            PerConnection::Specweb99 if self.rng.f64() < 0.3 => (1, Version::Http10),
-            PerConnection::Specweb99 => (self.rng.u32(5..=15), Version::Http11),
+            RequestsPerConnection::Unlimited => (u32::MAX, self.plan.version),
+            RequestsPerConnection::Exactly(count) => (count, self.plan.version),
+            RequestsPerConnection::Specweb99 if self.rng.f64() < 0.3 => (1, StatedVersion::Http10),
+            RequestsPerConnection::Specweb99 => (self.rng.u32(5..=15), StatedVersion::Http11),
         }
     }
 
@@ -184,13 +191,19 @@ impl<'p> GroupShare<'p> {
     }
 
     fn line_path(&self, line: u32) -> Option<&'p str> {
-        let Load::Open { arrivals, .. } = &self.plan.load else { return None };
+        let LoadModel::Open { arrivals, .. } = &self.plan.load else { return None };
         arrivals.trace.as_ref()?.get(line as usize)?.path.as_deref()
     }
 
     /// Appends a request to what is sent.
     #[inline]
-    pub(super) fn append(&self, to: &mut Vec<u8>, asked: Chosen, version: Version, last: bool) {
+    pub(super) fn append(
+        &self,
+        to: &mut Vec<u8>,
+        asked: Chosen,
+        version: StatedVersion,
+        last: bool,
+    ) {
         let path = match asked {
             Chosen::Entry(place) => &*self.plan.mix.entries()[place as usize].path,
             Chosen::Line(line) => self.line_path(line).unwrap_or("/"),
@@ -209,10 +222,14 @@ impl<'p> GroupShare<'p> {
 
     /// What is wrong with an answer, if anything is.
     #[inline]
-    pub(super) fn judge(&mut self, answer: &Answer, asked: Chosen) -> Option<Failure> {
+    pub(super) fn judge(
+        &mut self,
+        answer: &FinishedResponse,
+        asked: Chosen,
+    ) -> Option<RequestFailure> {
         let check = &self.plan.check;
         if !check.status.map_or(answer.status < 400, |status| status == answer.status) {
-            return Some(Failure::Status);
+            return Some(RequestFailure::Status);
         }
         let known = match asked {
             Chosen::Entry(place) => self.plan.mix.entries()[place as usize].length_bytes,
@@ -220,7 +237,7 @@ impl<'p> GroupShare<'p> {
         };
         let known = known.filter(|_| answer.status == 200 && !self.is_bodyless());
         if check.length_bytes.or(known).is_some_and(|length| length != answer.body_bytes) {
-            return Some(Failure::WrongBody);
+            return Some(RequestFailure::WrongBody);
         }
         let crc32 = answer.crc32?;
         let same = match check.body {
@@ -231,7 +248,7 @@ impl<'p> GroupShare<'p> {
                 *self.first.entry(asked).or_insert(found) == found
             }
         };
-        (!same).then_some(Failure::WrongBody)
+        (!same).then_some(RequestFailure::WrongBody)
     }
 
     /// Whether a pool has several addresses, all of which are to be used: then it has a connection

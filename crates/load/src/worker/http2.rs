@@ -1,20 +1,20 @@
 //! Connections of HTTP/2: requests as streams, and the frames that come.
 
-use super::Worker;
+use super::LoadWorker;
 use super::client::{Chosen, Pending};
 use super::group::{GroupShare, LoopKind};
 use super::receive::speaks_other;
-use crate::response::Answer;
-use crate::tally::Failure;
+use crate::response::FinishedResponse;
+use crate::tally::RequestFailure;
 use forebay_http2::frame::kind;
-use forebay_http2::{Connection, ErrorCode, Event, FieldLimits, Limits};
+use forebay_http2::{Connection, ErrorCode, FieldLimits, Http2Event, Http2Limits};
 
 /// Bodies of requests wait for the socket above so many bytes.
 const MOST_OUTPUT_BYTES: usize = 256 * 1024;
 
 /// What is known of one connection.
 #[derive(Debug)]
-pub(super) struct Http2 {
+pub(super) struct Http2Session {
     pub(super) machine: Connection,
     /// The beginning of a frame whose end has not come.
     rest: Vec<u8>,
@@ -22,18 +22,18 @@ pub(super) struct Http2 {
     goodbye: Option<(u32, ErrorCode)>,
 }
 
-impl Http2 {
+impl Http2Session {
     /// A connection that has up to so many streams at once. Its windows are those of a browser: bodies are
     /// read as they come, and a narrow line is felt by what its socket does not take.
-    pub(super) fn new(streams: u32) -> Http2 {
-        let limits = Limits {
+    pub(super) fn new(streams: u32) -> Http2Session {
+        let limits = Http2Limits {
             fields: FieldLimits { bytes: 64 * 1024, fields: 1000 },
             streams,
             stream_window_bytes: 6 * 1024 * 1024,
             connection_window_bytes: 15 * 1024 * 1024,
-            ..Limits::default()
+            ..Http2Limits::default()
         };
-        Http2 { machine: Connection::client(limits), rest: Vec::new(), goodbye: None }
+        Http2Session { machine: Connection::client(limits), rest: Vec::new(), goodbye: None }
     }
 
     /// Appends a request that may be [opened](Connection::can_open); returns its stream.
@@ -50,7 +50,7 @@ impl Http2 {
     }
 }
 
-impl Worker<'_> {
+impl LoadWorker<'_> {
     /// Looks at the frames that have come. False when the connection is closed.
     #[inline]
     pub(super) fn take_frames(&mut self, slot: usize, input: &[u8]) -> bool {
@@ -58,7 +58,7 @@ impl Worker<'_> {
         if !http2.machine.is_introduced() && http2.rest.is_empty() {
             let is_settings = input.get(3).is_none_or(|kind| *kind == kind::SETTINGS);
             if let Some(why) = speaks_other(input).filter(|_| !is_settings) {
-                self.fail_for(slot, Failure::Malformed, why);
+                self.fail_for(slot, RequestFailure::Malformed, why);
                 return false;
             }
         }
@@ -90,7 +90,7 @@ impl Worker<'_> {
             used += received.used;
             let is_open = match received.event {
                 None => return Some(used),
-                Some(Event::Response { stream, ends }) => {
+                Some(Http2Event::Response { stream, ends }) => {
                     let status = self.fields.status();
                     if let Some(request) =
                         client.pending.iter_mut().find(|one| one.stream == stream)
@@ -99,7 +99,7 @@ impl Worker<'_> {
                     }
                     !ends || self.stream_is_complete(slot, stream)
                 }
-                Some(Event::Data { stream, bytes, ends }) => {
+                Some(Http2Event::Data { stream, bytes, ends }) => {
                     machine.consumed(stream, bytes.len());
                     if let Some(request) =
                         client.pending.iter_mut().find(|one| one.stream == stream)
@@ -111,21 +111,21 @@ impl Worker<'_> {
                     }
                     !ends || self.stream_is_complete(slot, stream)
                 }
-                Some(Event::Trailers { stream }) => self.stream_is_complete(slot, stream),
-                Some(Event::Reset { stream, code, fault }) => {
+                Some(Http2Event::Trailers { stream }) => self.stream_is_complete(slot, stream),
+                Some(Http2Event::Reset { stream, code, fault }) => {
                     self.stream_is_reset(slot, stream, code, fault)
                 }
-                Some(Event::GoAway { last, code }) => self.goes_away(slot, last, code),
-                Some(Event::Failed(fault)) => {
-                    self.fail_for(slot, Failure::Protocol, fault.reason);
+                Some(Http2Event::GoAway { last, code }) => self.goes_away(slot, last, code),
+                Some(Http2Event::Failed(fault)) => {
+                    self.fail_for(slot, RequestFailure::Protocol, fault.reason);
                     false
                 }
                 // a client has no requests to answer
                 Some(
-                    Event::Informational { .. }
-                    | Event::Pong(_)
-                    | Event::Request { .. }
-                    | Event::TooLarge { .. },
+                    Http2Event::Informational { .. }
+                    | Http2Event::Pong(_)
+                    | Http2Event::Request { .. }
+                    | Http2Event::TooLarge { .. },
                 ) => true,
             };
             if !is_open {
@@ -144,7 +144,7 @@ impl Worker<'_> {
             return true;
         };
         let Some(mut request) = client.pending.remove(place) else { return true };
-        let answer = Answer {
+        let answer = FinishedResponse {
             status: request.status,
             keep: true,
             body_bytes: request.body_bytes,
@@ -163,10 +163,12 @@ impl Worker<'_> {
         let client = &mut self.clients[slot];
         let last = client.http2.as_ref().and_then(|http2| http2.goodbye).map(|(last, _)| last);
         let (failure, why) = match fault {
-            Some(fault) => (Failure::Protocol, fault),
-            None if last.is_some_and(|last| stream > last) => (Failure::GoAway, "not processed"),
-            None if code == ErrorCode::REFUSED_STREAM => (Failure::StreamRefused, ""),
-            None => (Failure::StreamReset, code.name()),
+            Some(fault) => (RequestFailure::Protocol, fault),
+            None if last.is_some_and(|last| stream > last) => {
+                (RequestFailure::GoAway, "not processed")
+            }
+            None if code == ErrorCode::REFUSED_STREAM => (RequestFailure::StreamRefused, ""),
+            None => (RequestFailure::StreamReset, code.name()),
         };
         let Some(place) = client.pending.iter().position(|one| one.stream == stream) else {
             return true;
@@ -200,7 +202,7 @@ impl Worker<'_> {
         let goodbye = self.clients[slot].http2.as_ref().and_then(|http2| http2.goodbye);
         let reason = goodbye.filter(|(_, code)| *code != ErrorCode::NO_ERROR);
         if let Some((_, code)) = reason {
-            self.fail_for(slot, Failure::GoAway, code.name());
+            self.fail_for(slot, RequestFailure::GoAway, code.name());
         }
         reason.is_some()
     }
@@ -212,7 +214,8 @@ impl Worker<'_> {
         }
         let failed = !self.clients[slot].pending.is_empty();
         while let Some(request) = self.clients[slot].pending.pop_front() {
-            let failure = if request.status == 0 { Failure::Closed } else { Failure::Short };
+            let failure =
+                if request.status == 0 { RequestFailure::Closed } else { RequestFailure::Short };
             self.lose(slot, &request, failure);
         }
         self.end_connection(slot, failed);
@@ -231,7 +234,7 @@ impl Worker<'_> {
             if let Some(http2) = &mut client.http2 {
                 http2.machine.reset(request.stream, ErrorCode::CANCEL);
             }
-            self.lose(slot, &request, Failure::Timeout);
+            self.lose(slot, &request, RequestFailure::Timeout);
         }
         if self.request_is_over(slot) {
             self.go_on(slot);

@@ -5,7 +5,7 @@
 //! from each other, not from when the loop happened to look, so lateness does not add up. What comes
 //! while no answer is awaited (handshakes of TLS, words about a connection) is not held up.
 
-use super::Worker;
+use super::LoadWorker;
 use forebay_sys::socket::{self, Received};
 use std::mem;
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ fn piece_bytes(rate: f64, most: usize) -> usize {
     ((rate * 0.03).max(segment) as usize).clamp(1, most)
 }
 
-impl Worker<'_> {
+impl LoadWorker<'_> {
     /// The socket of a narrow line has something.
     pub(super) fn line_has_input(&mut self, slot: usize, to_end: bool) {
         let client = &mut self.clients[slot];

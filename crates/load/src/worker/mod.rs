@@ -21,10 +21,10 @@ mod line;
 mod receive;
 mod send;
 
-use crate::plan::{Load, Plan};
-use crate::tally::{ClientTotals, Failure, Tally, Times};
-use client::{Client, ClientPhase};
-use forebay_http2::Fields;
+use crate::plan::{LoadModel, LoadPlan};
+use crate::tally::{ClientTotals, GroupTally, RequestFailure, TimeHistogram};
+use client::{ClientPhase, LoadClient};
+use forebay_http2::DecodedFields;
 use forebay_sys::epoll::{Epoll, Events};
 use forebay_sys::{clock, process};
 use group::{GroupShare, LoopKind};
@@ -61,9 +61,9 @@ pub(crate) struct Interval {
     /// When it ended, after the start: before its place says so where the run ended early.
     pub(crate) end_ns: u64,
     /// One per group.
-    pub(crate) tallies: Vec<Tally>,
+    pub(crate) tallies: Vec<GroupTally>,
     /// How late this thread did what it had planned for a certain time.
-    pub(crate) lateness: Times,
+    pub(crate) lateness: TimeHistogram,
 }
 
 /// What a thread has to say at its end.
@@ -82,9 +82,9 @@ pub(crate) struct Finished {
 
 /// What all threads share.
 pub(crate) struct RunState<'p> {
-    pub(crate) plan: &'p Plan,
+    pub(crate) plan: &'p LoadPlan,
     /// How the clients of each group speak TLS, if they do.
-    pub(crate) tls: &'p [Option<forebay_tls::Client>],
+    pub(crate) tls: &'p [Option<forebay_tls::TlsClient>],
     /// The start, on the monotonic clock.
     pub(crate) start_ns: u64,
     /// Ends of the intervals, ascending; the last one is the end of the run.
@@ -106,11 +106,11 @@ struct Usage {
     spun_ns: u64,
 }
 
-pub(crate) struct Worker<'p> {
+pub(crate) struct LoadWorker<'p> {
     shared: &'p RunState<'p>,
     index: usize,
     epoll: Epoll,
-    clients: Vec<Client>,
+    clients: Vec<LoadClient>,
     groups: Vec<GroupShare<'p>>,
     timers: crate::timers::Timers,
     /// What a socket has brought; empty while it is looked at.
@@ -121,13 +121,13 @@ pub(crate) struct Worker<'p> {
     /// The output as TLS sends it.
     sealed: Vec<u8>,
     /// The fields of an answer of HTTP/2.
-    fields: Fields,
+    fields: DecodedFields,
     now_ns: u64,
     /// What had arrived by then has been seen.
     looked_ns: u64,
     /// The interval that is being counted.
     interval: usize,
-    lateness: Times,
+    lateness: TimeHistogram,
     next_scan_ns: u64,
     warmup_ns: u64,
     end_ns: u64,
@@ -142,19 +142,19 @@ pub(crate) struct Worker<'p> {
     results: Sender<Interval>,
 }
 
-impl<'p> Worker<'p> {
+impl<'p> LoadWorker<'p> {
     pub(crate) fn new(
         shared: &'p RunState<'p>,
         index: usize,
         results: Sender<Interval>,
-    ) -> io::Result<Worker<'p>> {
+    ) -> io::Result<LoadWorker<'p>> {
         let plan = shared.plan;
         if let Some(client) = shared.tls.iter().flatten().next() {
             // The first words of a thread take some 20 ms: its random numbers are seeded. They are not sent.
             client.connect().map_err(io::Error::other)?;
         }
         let groups = plan.groups.iter().enumerate();
-        let mut worker = Worker {
+        let mut worker = LoadWorker {
             shared,
             index,
             epoll: Epoll::new()?,
@@ -169,11 +169,11 @@ impl<'p> Worker<'p> {
             .into(),
             output: Vec::with_capacity(16 * 1024),
             sealed: Vec::new(),
-            fields: Fields::default(),
+            fields: DecodedFields::default(),
             now_ns: 0,
             looked_ns: 0,
             interval: 0,
-            lateness: Times::new(),
+            lateness: TimeHistogram::new(),
             next_scan_ns: SCAN_NS,
             warmup_ns: plan.warmup.as_nanos() as u64,
             end_ns: (plan.warmup + plan.duration).as_nanos() as u64,
@@ -192,7 +192,9 @@ impl<'p> Worker<'p> {
 
     /// The clients of a closed loop exist from the start and begin when their timers ring.
     fn plan_closed_clients(&mut self, place: usize) {
-        let Load::Closed { connections, ramp, .. } = &self.groups[place].plan.load else { return };
+        let LoadModel::Closed { connections, ramp, .. } = &self.groups[place].plan.load else {
+            return;
+        };
         let ramp_ns = ramp.as_nanos() as f64 / f64::from(*connections);
         for _ in 0..self.groups[place].clients_limit {
             let slot = self.new_client(place);
@@ -207,8 +209,8 @@ impl<'p> Worker<'p> {
         let group = &mut self.groups[place];
         let number = group.clients * threads as u32 + self.index as u32;
         group.clients += 1;
-        let tls = self.shared.tls[place].as_ref().map(forebay_tls::Client::another);
-        self.clients.push(Client::new(place, number, group.wants_crc32(), tls));
+        let tls = self.shared.tls[place].as_ref().map(forebay_tls::TlsClient::another);
+        self.clients.push(LoadClient::new(place, number, group.wants_crc32(), tls));
         self.clients.len() - 1
     }
 
@@ -355,9 +357,10 @@ impl<'p> Worker<'p> {
 
     /// Sends what was counted since the last boundary.
     fn report(&mut self) {
-        let fresh = |group: &mut GroupShare<'_>| std::mem::replace(&mut group.tally, Tally::new());
+        let fresh =
+            |group: &mut GroupShare<'_>| std::mem::replace(&mut group.tally, GroupTally::new());
         let tallies = self.groups.iter_mut().map(fresh).collect();
-        let lateness = std::mem::replace(&mut self.lateness, Times::new());
+        let lateness = std::mem::replace(&mut self.lateness, TimeHistogram::new());
         // There is no receiver only when the run was abandoned.
         let boundary_ns = self.shared.timeline.get(self.interval).copied().unwrap_or(u64::MAX);
         let end_ns = boundary_ns.min(self.now_ns.min(self.end_ns));
@@ -382,10 +385,12 @@ impl<'p> Worker<'p> {
             if self.clients[slot].deadline_ns <= self.looked_ns {
                 let client = &self.clients[slot];
                 match client.phase {
-                    ClientPhase::Connecting => self.connect_failed(slot, Failure::ConnectTimeout),
+                    ClientPhase::Connecting => {
+                        self.connect_failed(slot, RequestFailure::ConnectTimeout)
+                    }
                     ClientPhase::Busy if client.pending.is_empty() => self.never_asked(slot),
                     _ if client.http2.is_some() => self.cancel_late(slot),
-                    _ => self.fail_all(slot, Failure::Timeout, Failure::Timeout),
+                    _ => self.fail_all(slot, RequestFailure::Timeout, RequestFailure::Timeout),
                 }
             }
         }
@@ -393,13 +398,13 @@ impl<'p> Worker<'p> {
             let oldest = self.now_ns.saturating_sub(group.timeout_ns);
             while group.waiting.front().is_some_and(|arrival| arrival.at_ns < oldest) {
                 group.waiting.pop_front();
-                group.tally.fail(Failure::Unsent);
+                group.tally.fail(RequestFailure::Unsent);
             }
         }
     }
 
     fn is_drained(&self) -> bool {
-        let idle = |client: &Client| {
+        let idle = |client: &LoadClient| {
             let connects = client.phase == ClientPhase::Connecting;
             client.pending.is_empty() && (!connects || self.groups[client.group].has_made_all())
         };
@@ -410,18 +415,20 @@ impl<'p> Worker<'p> {
     fn give_up(&mut self) {
         for slot in 0..self.clients.len() {
             match self.clients[slot].phase {
-                ClientPhase::Connecting => self.connect_failed(slot, Failure::Unfinished),
+                ClientPhase::Connecting => self.connect_failed(slot, RequestFailure::Unfinished),
                 ClientPhase::Busy
                     if self.groups[self.clients[slot].group].kind == LoopKind::Closed =>
                 {
                     self.cut_off(slot);
                 }
-                ClientPhase::Busy => self.fail_all(slot, Failure::Unfinished, Failure::Unfinished),
+                ClientPhase::Busy => {
+                    self.fail_all(slot, RequestFailure::Unfinished, RequestFailure::Unfinished)
+                }
                 _ => {}
             }
         }
         for group in &mut self.groups {
-            group.waiting.drain(..).for_each(|_| group.tally.fail(Failure::Unsent));
+            group.waiting.drain(..).for_each(|_| group.tally.fail(RequestFailure::Unsent));
         }
     }
 

@@ -1,20 +1,20 @@
 //! What came in: answers, their judgement, and the ends of connections.
 
-use super::Worker;
+use super::LoadWorker;
 use super::client::{ClientPhase, Pending};
 use super::group::LoopKind;
-use crate::response::{Answer, Read};
-use crate::tally::Failure;
-use forebay_sys::epoll::Ready;
+use crate::response::{FinishedResponse, ResponseProgress};
+use crate::tally::RequestFailure;
+use forebay_sys::epoll::ReadyDescriptor;
 use forebay_sys::socket::{self, Received};
-use forebay_tls::Refusal;
+use forebay_tls::TlsRefusal;
 use std::mem;
 use std::os::fd::AsFd;
 
-impl Worker<'_> {
+impl LoadWorker<'_> {
     /// Something happened on a connection.
     #[inline]
-    pub(super) fn on_event(&mut self, event: Ready) {
+    pub(super) fn on_event(&mut self, event: ReadyDescriptor) {
         let slot = event.token as u32 as usize;
         let generation = (event.token >> 32) as u32;
         let client = &self.clients[slot];
@@ -126,12 +126,13 @@ impl Worker<'_> {
     }
 
     /// TLS goes no further.
-    fn refused(&mut self, slot: usize, refusal: &Refusal) {
+    fn refused(&mut self, slot: usize, refusal: &TlsRefusal) {
         let why = refusal.to_string();
         if self.clients[slot].phase == ClientPhase::Connecting {
             return self.handshake_failed(slot, &why);
         }
-        let failure = if refusal.is_by_server() { Failure::Reset } else { Failure::Malformed };
+        let failure =
+            if refusal.is_by_server() { RequestFailure::Reset } else { RequestFailure::Malformed };
         self.fail_for(slot, failure, &why);
     }
 
@@ -152,14 +153,14 @@ impl Worker<'_> {
                 return false;
             }
             match client.reader.read(&input[used..], bodyless) {
-                Read::More => return true,
-                Read::Done(more) => used += more,
-                Read::Malformed => {
+                ResponseProgress::More => return true,
+                ResponseProgress::Done(more) => used += more,
+                ResponseProgress::Malformed => {
                     if let Some(why) = speaks_other(&input[used..]) {
                         let group = &mut self.groups[client.group];
-                        group.tally.explain(Failure::Malformed, why, 1);
+                        group.tally.explain(RequestFailure::Malformed, why, 1);
                     }
-                    self.fail_all(slot, Failure::Malformed, Failure::Closed);
+                    self.fail_all(slot, RequestFailure::Malformed, RequestFailure::Closed);
                     return false;
                 }
             }
@@ -181,7 +182,12 @@ impl Worker<'_> {
 
     /// A request has its answer. False when that was the connection's last.
     #[inline]
-    pub(super) fn answered(&mut self, slot: usize, request: &Pending, answer: &Answer) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        slot: usize,
+        request: &Pending,
+        answer: &FinishedResponse,
+    ) -> bool {
         let now_ns = self.now_ns;
         let client = &mut self.clients[slot];
         let group = &mut self.groups[client.group];
@@ -218,7 +224,7 @@ impl Worker<'_> {
         client.busy_from_ns = now_ns;
         client.answer_bytes = 0;
         if !answer.keep {
-            self.fail_all(slot, Failure::Closed, Failure::Closed);
+            self.fail_all(slot, RequestFailure::Closed, RequestFailure::Closed);
             return false;
         }
         self.request_is_over(slot)
@@ -258,8 +264,9 @@ impl Worker<'_> {
             self.complete(slot);
             return;
         }
-        let first = if client.reader.is_fresh() { Failure::Closed } else { Failure::Short };
-        self.fail_all(slot, first, Failure::Closed);
+        let first =
+            if client.reader.is_fresh() { RequestFailure::Closed } else { RequestFailure::Short };
+        self.fail_all(slot, first, RequestFailure::Closed);
     }
 
     /// The connection has failed.
@@ -270,12 +277,12 @@ impl Worker<'_> {
         if self.was_broken_off(slot) {
             return;
         }
-        self.fail_all(slot, Failure::Reset, Failure::Reset);
+        self.fail_all(slot, RequestFailure::Reset, RequestFailure::Reset);
     }
 
     /// Ends the connection; the request whose answer was awaited fails with `first`, those behind
     /// it with `others`. Without any, this is an ordinary end.
-    pub(super) fn fail_all(&mut self, slot: usize, first: Failure, others: Failure) {
+    pub(super) fn fail_all(&mut self, slot: usize, first: RequestFailure, others: RequestFailure) {
         let mut failure = first;
         let failed = !self.clients[slot].pending.is_empty();
         while let Some(request) = self.clients[slot].pending.pop_front() {
@@ -286,7 +293,7 @@ impl Worker<'_> {
     }
 
     /// Ends the connection, all of whose requests fail for the same reason.
-    pub(super) fn fail_for(&mut self, slot: usize, failure: Failure, why: &str) {
+    pub(super) fn fail_for(&mut self, slot: usize, failure: RequestFailure, why: &str) {
         let client = &self.clients[slot];
         let count = client.pending.len() as u64;
         if count > 0 {
@@ -296,13 +303,13 @@ impl Worker<'_> {
     }
 
     /// A request will have no answer.
-    pub(super) fn lose(&mut self, slot: usize, request: &Pending, failure: Failure) {
+    pub(super) fn lose(&mut self, slot: usize, request: &Pending, failure: RequestFailure) {
         let client = &mut self.clients[slot];
         let group = &mut self.groups[client.group];
         client.has_failed = true;
         client.totals.failures += 1;
         group.tally.fail(failure);
-        if matches!(failure, Failure::Timeout | Failure::Unfinished) {
+        if matches!(failure, RequestFailure::Timeout | RequestFailure::Unfinished) {
             // It would have taken longer than this.
             group.tally.actual.record(self.now_ns - request.started_ns);
             if group.kind != LoopKind::Closed {

@@ -1,16 +1,16 @@
 //! Which request goes out next.
 
-use super::Worker;
+use super::LoadWorker;
 use super::client::{ClientPhase, Pending};
 use super::group::LoopKind;
-use crate::plan::Load;
+use crate::plan::LoadModel;
 use crc32fast::Hasher;
 use forebay_sys::socket::{self, Sent};
 use forebay_tls::ClientSession;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-impl Worker<'_> {
+impl LoadWorker<'_> {
     /// A connection is ready for more: send, think, wait for an arrival, or stop.
     #[inline]
     pub(super) fn go_on(&mut self, slot: usize) {
@@ -31,7 +31,7 @@ impl Worker<'_> {
                     }
                     return;
                 }
-                let Load::Closed { think, .. } = &group.plan.load else { return };
+                let LoadModel::Closed { think, .. } = &group.plan.load else { return };
                 if client.has_failed && !client.pending.is_empty() {
                     // what is under way comes to its end before the pause
                     return;

@@ -6,7 +6,7 @@ use crate::target::http2::{http2, mute, setting};
 use crate::target::{always, group, run_for, run_until, until};
 use forebay_http2::frame::{flag, kind};
 use forebay_http2::hpack::encode;
-use forebay_http2::{ErrorCode, Limits, Part};
+use forebay_http2::{ErrorCode, Http2Limits, MessagePart};
 use forebay_load::report::GroupReport;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// A server that answers every request with five bytes.
 fn well() -> crate::target::Server {
-    http2(Limits::default(), |peer, request| peer.answer(request.stream, 200, "hello"))
+    http2(Http2Limits::default(), |peer, request| peer.answer(request.stream, 200, "hello"))
 }
 
 /// What a group found that has run until enough of it has happened.
@@ -60,7 +60,7 @@ fn a_connection_carries_as_many_streams_as_it_was_told() {
 fn requests_are_what_was_asked_for() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = seen.clone();
-    let server = http2(Limits::default(), move |peer, request| {
+    let server = http2(Http2Limits::default(), move |peer, request| {
         notes.lock().unwrap().push((request.head.clone(), request.body.len()));
         peer.answer(request.stream, 200, "");
     });
@@ -84,7 +84,7 @@ fn requests_are_what_was_asked_for() {
 
 #[test]
 fn small_windows_are_waited_for() {
-    let server = http2(Limits::default(), |peer, request| {
+    let server = http2(Http2Limits::default(), |peer, request| {
         assert_eq!(request.body.len(), 100);
         if !peer.is_stingy {
             // from now on streams begin with a few bytes
@@ -108,7 +108,7 @@ fn a_stream_times_out_alone() {
     let resets = Arc::new(AtomicU32::new(0));
     let server = {
         let (resets, count) = (resets.clone(), AtomicU32::new(0));
-        http2(Limits::default(), move |peer, request| {
+        http2(Http2Limits::default(), move |peer, request| {
             assert!(peer.resets.iter().all(|code| *code == ErrorCode::CANCEL));
             resets.fetch_max(peer.resets.len() as u32, Ordering::Relaxed);
             if count.fetch_add(1, Ordering::Relaxed) % 4 > 0 {
@@ -127,7 +127,7 @@ fn a_stream_times_out_alone() {
 fn resets_are_told_by_their_code() {
     let code = |code: ErrorCode| {
         let server =
-            http2(Limits::default(), move |peer, request| peer.reset(request.stream, code));
+            http2(Http2Limits::default(), move |peer, request| peer.reset(request.stream, code));
         let all = found(server.address, "streams=3", |all| all.failed > 10);
         assert_eq!((all.good, all.connections.opened), (0, 1));
         let (kinds, reasons) = failures(&all);
@@ -141,7 +141,7 @@ fn resets_are_told_by_their_code() {
 /// More than a thousand refusals on one connection are the server's choice, not the end of it.
 #[test]
 fn a_server_may_refuse_as_often_as_it_likes() {
-    let server = http2(Limits::default(), |peer, request| {
+    let server = http2(Http2Limits::default(), |peer, request| {
         peer.reset(request.stream, ErrorCode::REFUSED_STREAM);
     });
     let all = found(server.address, "requests=3000,streams=50,pause=0", |all| all.failed == 3000);
@@ -151,7 +151,7 @@ fn a_server_may_refuse_as_often_as_it_likes() {
 
 #[test]
 fn a_server_says_goodbye_and_nothing_is_lost() {
-    let server = http2(Limits::default(), |peer, request| {
+    let server = http2(Http2Limits::default(), |peer, request| {
         peer.answer(request.stream, 200, "hello");
         if request.stream >= 5 {
             peer.machine.drain();
@@ -164,7 +164,7 @@ fn a_server_says_goodbye_and_nothing_is_lost() {
 
 #[test]
 fn what_a_goodbye_leaves_undone_has_failed() {
-    let server = http2(Limits::default(), |peer, request| {
+    let server = http2(Http2Limits::default(), |peer, request| {
         // the first of two streams is processed, and a reason is given
         let calm = [1u32.to_be_bytes(), ErrorCode::ENHANCE_YOUR_CALM.0.to_be_bytes()].concat();
         if request.stream == 3 {
@@ -182,7 +182,7 @@ fn what_a_goodbye_leaves_undone_has_failed() {
 fn no_more_streams_are_opened_than_the_server_takes() {
     let (most, peak) = (2, Arc::new(AtomicU32::new(0)));
     let seen = peak.clone();
-    let limits = Limits { streams: most, ..Limits::default() };
+    let limits = Http2Limits { streams: most, ..Http2Limits::default() };
     let server = http2(limits, move |peer, request| {
         seen.fetch_max(peer.machine.open_streams() as u32, Ordering::Relaxed);
         peer.answer(request.stream, 200, "hello");
@@ -209,7 +209,8 @@ fn a_server_that_takes_no_stream_is_not_waited_for_for_ever() {
 #[test]
 fn rules_that_a_server_breaks_are_named() {
     let broken = |answer: fn(&mut crate::target::http2::Peer, u32)| {
-        let server = http2(Limits::default(), move |peer, request| answer(peer, request.stream));
+        let server =
+            http2(Http2Limits::default(), move |peer, request| answer(peer, request.stream));
         let all = found(server.address, "", |all| all.failed > 2);
         assert_eq!((all.good, failures(&all).0), (0, vec!["protocol"]), "{:?}", all.failures);
         failures(&all).1.join(" ")
@@ -226,7 +227,7 @@ fn rules_that_a_server_breaks_are_named() {
     });
     assert_eq!(short, "a body has another length than its head says");
     let large = broken(|peer, stream| {
-        peer.machine.head(&mut Vec::new(), stream, Part::Last, |_| {});
+        peer.machine.head(&mut Vec::new(), stream, MessagePart::Last, |_| {});
         let mut block = vec![0x88];
         for place in 0..70 {
             let name = format!("x-{place}");
@@ -254,9 +255,9 @@ fn rules_that_a_server_breaks_are_named() {
 
 #[test]
 fn a_head_in_pieces_trailers_and_early_responses_are_understood() {
-    let server = http2(Limits::default(), |peer, request| {
+    let server = http2(Http2Limits::default(), |peer, request| {
         let stream = request.stream;
-        peer.machine.head(&mut Vec::new(), stream, Part::Last, |_| {});
+        peer.machine.head(&mut Vec::new(), stream, MessagePart::Last, |_| {});
         let mut early = Vec::new();
         encode::status(&mut early, 103);
         peer.frame(kind::HEADERS, flag::END_HEADERS, stream, &early);
@@ -284,9 +285,9 @@ fn a_server_of_another_protocol_is_recognised() {
 
 #[test]
 fn a_connection_that_ends_cuts_its_streams() {
-    let server = http2(Limits::default(), |peer, request| {
+    let server = http2(Http2Limits::default(), |peer, request| {
         if request.stream == 1 {
-            peer.machine.head(&mut Vec::new(), 1, Part::Head, |_| {});
+            peer.machine.head(&mut Vec::new(), 1, MessagePart::Head, |_| {});
             peer.frame(kind::HEADERS, flag::END_HEADERS, 1, &[0x88]);
             peer.frame(kind::DATA, 0, 1, b"hell");
         } else {
@@ -299,7 +300,7 @@ fn a_connection_that_ends_cuts_its_streams() {
 
 #[test]
 fn an_open_loop_shares_connections() {
-    let server = http2(Limits::default(), |peer, request| {
+    let server = http2(Http2Limits::default(), |peer, request| {
         peer.answer(request.stream, 200, "hello");
     });
     let all = found(server.address, "rate=200,streams=10,requests=60", |all| all.offered == 60);
@@ -312,7 +313,7 @@ fn an_open_loop_shares_connections() {
 /// Bursts of a hundred requests are five connections of twenty streams, not a hundred of one.
 #[test]
 fn a_pool_fills_its_connections() {
-    let server = http2(Limits::default(), |peer, request| {
+    let server = http2(Http2Limits::default(), |peer, request| {
         thread::sleep(Duration::from_millis(1));
         peer.answer(request.stream, 200, "hello");
     });
@@ -325,7 +326,7 @@ fn a_pool_fills_its_connections() {
 #[test]
 fn a_narrow_line_is_no_wider_than_it_says() {
     let body: &str = Box::leak("x".repeat(10_000).into_boxed_str());
-    let server = http2(Limits::default(), move |peer, request| {
+    let server = http2(Http2Limits::default(), move |peer, request| {
         peer.answer(request.stream, 200, body);
     });
     let plan = group(server.address, "http=2,connections=2,streams=3,receive=400kbit/s");
@@ -338,7 +339,7 @@ fn a_narrow_line_is_no_wider_than_it_says() {
 /// What is said about the connection does not begin the pause anew.
 #[test]
 fn a_client_thinks_while_it_is_talked_to() {
-    let server = http2(Limits::default(), |peer, request| {
+    let server = http2(Http2Limits::default(), |peer, request| {
         peer.be_restless();
         peer.answer(request.stream, 200, "hello");
     });

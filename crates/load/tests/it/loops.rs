@@ -82,7 +82,7 @@ fn sessions_are_new_connections() {
 #[test]
 fn threads_share_a_group() {
     let server = always(OK);
-    let mut plan = forebay_load::Plan {
+    let mut plan = forebay_load::LoadPlan {
         // long enough for a thread that begins late
         duration: Duration::from_millis(4000),
         threads: 3,
@@ -91,7 +91,7 @@ fn threads_share_a_group() {
             group(server.address, "rate=100"),
             group(server.address, "connections=7,think=10ms"),
         ],
-        ..forebay_load::Plan::default()
+        ..forebay_load::LoadPlan::default()
     };
     plan.groups[1].name = "closed".to_owned();
     let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
@@ -314,11 +314,11 @@ fn a_held_connection_stays_open() {
 #[test]
 fn a_stop_ends_the_run_with_a_report() {
     let server = always(OK);
-    let plan = forebay_load::Plan {
+    let plan = forebay_load::LoadPlan {
         duration: Duration::from_secs(60),
         groups: vec![group(server.address, "connections=2")],
         interval: Some(Duration::from_millis(50)),
-        ..forebay_load::Plan::default()
+        ..forebay_load::LoadPlan::default()
     };
     let stop = AtomicBool::new(false);
     let report = forebay_load::run(&plan, &stop, &mut |progress| {
@@ -346,12 +346,12 @@ fn a_run_ends_after_so_many_requests() {
         ("connections=3,pause=1ms,requests=9", refused.address, 0),
     ] {
         for threads in [1, 3] {
-            let plan = forebay_load::Plan {
+            let plan = forebay_load::LoadPlan {
                 duration: Duration::from_secs(120),
                 threads,
                 spin: Duration::ZERO,
                 groups: vec![group(address, settings)],
-                ..forebay_load::Plan::default()
+                ..forebay_load::LoadPlan::default()
             };
             let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
             let all = &report.groups[0];
@@ -369,10 +369,10 @@ fn a_run_ends_after_so_many_requests() {
 #[test]
 fn refused_connections_are_among_the_requests() {
     let (address, _kept) = refusing();
-    let plan = forebay_load::Plan {
+    let plan = forebay_load::LoadPlan {
         duration: Duration::from_secs(120),
         groups: vec![group(address, "connections=2,pause=1ms,requests=6")],
-        ..forebay_load::Plan::default()
+        ..forebay_load::LoadPlan::default()
     };
     let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
     let all = &report.groups[0];
@@ -383,11 +383,11 @@ fn refused_connections_are_among_the_requests() {
 #[test]
 fn the_warm_up_is_not_among_so_many_requests() {
     let server = always(OK);
-    let plan = forebay_load::Plan {
+    let plan = forebay_load::LoadPlan {
         warmup: Duration::from_millis(200),
         duration: Duration::from_secs(120),
         groups: vec![group(server.address, "connections=1,think=10ms,requests=5")],
-        ..forebay_load::Plan::default()
+        ..forebay_load::LoadPlan::default()
     };
     let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
     // one may have been under way when the warm-up ended

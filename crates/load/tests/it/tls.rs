@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use crate::target::{Server, run_until, serve};
-use forebay_load::{Draft, Target};
+use forebay_load::{GroupDraft, LoadTarget};
 use std::io::{Read, Write};
 
 /// The one kind of failure, and its one reason.
 fn only(server: &Server, settings: &str) -> (String, String) {
-    let target = Target::parse(&format!("https://{}/", server.address)).unwrap();
-    let draft = Draft::parse(&format!("test:insecure=true,{settings}"), Some(&target));
+    let target = LoadTarget::parse(&format!("https://{}/", server.address)).unwrap();
+    let draft = GroupDraft::parse(&format!("test:insecure=true,{settings}"), Some(&target));
     let group = draft.unwrap().finish().unwrap();
     let report = run_until(200, &group, |report| report.groups[0].failed > 2);
     let all = &report.groups[0];

@@ -16,7 +16,7 @@ fn ip(number: u32) -> IpAddr {
 
 #[test]
 fn a_client_is_an_address_or_a_64() {
-    let clients = Clients::new(64);
+    let clients = ClientTable::new(64);
     let key = |text: &str| clients.key(1, text.parse().unwrap());
     assert_eq!(key("10.0.0.1"), key("::ffff:10.0.0.1"));
     assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:1"));
@@ -24,7 +24,7 @@ fn a_client_is_an_address_or_a_64() {
     assert_ne!(key("10.0.0.1"), key("10.0.0.2"));
     assert_ne!(key("10.0.0.1"), clients.key(2, ip(0x0a00_0001)));
     // the key is secret
-    let other = Clients::new(64);
+    let other = ClientTable::new(64);
     assert_ne!(key("10.0.0.1"), other.key(1, ip(0x0a00_0001)));
 }
 
@@ -32,8 +32,9 @@ fn a_client_is_an_address_or_a_64() {
 #[test]
 fn clients_that_are_new_to_several_threads_have_one_word() {
     const THREADS: u64 = 4;
-    let clients = Clients::new(1 << 12);
-    let terms = bucket::Terms { interval_ns: 1_000_000 * UNIT, tolerance_ns: 0, most_wait_ns: 0 };
+    let clients = ClientTable::new(1 << 12);
+    let terms =
+        bucket::BucketTerms { interval_ns: 1_000_000 * UNIT, tolerance_ns: 0, most_wait_ns: 0 };
     let step = Barrier::new(THREADS as usize);
     let (admitted, entered, wrong) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -64,15 +65,15 @@ fn clients_that_are_new_to_several_threads_have_one_word() {
     assert_eq!((clients.counted(), clients.evicted(), clients.uncounted()), (0, 0, 0));
 }
 
-impl Clients {
-    fn is_ignored(&self, key: Key, now_ns: u64, most_ns: u64) -> bool {
+impl ClientTable {
+    fn is_ignored(&self, key: ClientHash, now_ns: u64, most_ns: u64) -> bool {
         self.ignored_ns(key, now_ns, most_ns) > 0
     }
 }
 
 #[test]
 fn a_client_is_ignored_for_a_while() {
-    let clients = Clients::new(64);
+    let clients = ClientTable::new(64);
     let key = clients.key(0, Ipv6Addr::LOCALHOST.into());
     let (second, day) = (1_000_000_000, 86_400_000_000_000);
     assert!(!clients.is_ignored(key, START, day));
@@ -92,7 +93,7 @@ fn a_client_is_ignored_for_a_while() {
 /// But for once in 52 days, when the time of a word begins anew, and then for no longer than before.
 #[test]
 fn being_ignored_is_over_for_good() {
-    let clients = Clients::new(64);
+    let clients = ClientTable::new(64);
     let key = clients.key(0, Ipv6Addr::LOCALHOST.into());
     let (second, hour) = (1_000_000_000, 3_600_000_000_000);
     let most = 5 * second;
@@ -109,9 +110,9 @@ fn being_ignored_is_over_for_good() {
 
 #[test]
 fn what_is_full_again_is_replaced_first() {
-    let clients = Clients::new(WAYS);
-    let terms = Terms::new(1000 * UNIT, 2);
-    let keys: Vec<Key> = (0..9).map(|number| clients.key(1, ip(number))).collect();
+    let clients = ClientTable::new(WAYS);
+    let terms = BucketTerms::new(1000 * UNIT, 2);
+    let keys: Vec<ClientHash> = (0..9).map(|number| clients.key(1, ip(number))).collect();
     for (number, key) in keys[..8].iter().enumerate() {
         let now = START + number as u64 * UNIT;
         assert_eq!(clients.charge(*key, now, &terms), Ok(0));
@@ -130,8 +131,8 @@ fn what_is_full_again_is_replaced_first() {
 
 #[test]
 fn a_count_in_use_is_never_replaced() {
-    let clients = Clients::new(WAYS);
-    let keys: Vec<Key> = (0..9).map(|number| clients.key(1, ip(number))).collect();
+    let clients = ClientTable::new(WAYS);
+    let keys: Vec<ClientHash> = (0..9).map(|number| clients.key(1, ip(number))).collect();
     let client_slots: Vec<ClientSlot> =
         keys[..8].iter().map(|key| clients.enter(*key, 2).unwrap().unwrap()).collect();
     assert_eq!(clients.enter(keys[8], 2), Ok(None));
@@ -158,8 +159,8 @@ proptest! {
         begin in prop_oneof![Just(START), Just((TIME_MASK - 500) * UNIT)],
         events in prop::collection::vec((0u32..12, 0u64..40, any::<bool>()), 0..200),
     ) {
-        let clients = Clients::new(1 << 12);
-        let terms = Terms { most_wait_ns: most_wait * UNIT, ..Terms::new(interval * UNIT, burst) };
+        let clients = ClientTable::new(1 << 12);
+        let terms = BucketTerms { most_wait_ns: most_wait * UNIT, ..BucketTerms::new(interval * UNIT, burst) };
         let mut model: HashMap<u32, AtomicU64> = HashMap::new();
         let mut now = begin;
         for (client, step, is_refunded) in events {
@@ -178,7 +179,7 @@ proptest! {
 
     #[test]
     fn counts_are_right(moves in prop::collection::vec((0u32..6, any::<bool>()), 0..200)) {
-        let clients = Clients::new(1 << 10);
+        let clients = ClientTable::new(1 << 10);
         let mut model: HashMap<u32, Vec<ClientSlot>> = HashMap::new();
         for (client, enters) in moves {
             let client_slots = model.entry(client).or_default();

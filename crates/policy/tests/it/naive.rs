@@ -7,14 +7,14 @@ use forebay_policy::class::Class;
 use forebay_policy::decision::Decisions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
-use forebay_policy::field::Field;
+use forebay_policy::field::FieldCondition;
 use forebay_policy::first::FirstSegment;
 use forebay_policy::identity::IdentityPattern;
-use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::pattern::{FileType, MethodPattern, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Conditions, Degree, InFlight, Limit, Over, Per, Rule, When};
-use forebay_policy::{Policy, Setting};
+use forebay_policy::{Policy, RuleSetting};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use std::net::SocketAddr;
@@ -79,14 +79,14 @@ fn conditions() -> impl Strategy<Value = Conditions> {
     );
     let request = (
         some(SITES, |text| SitePattern::parse(text).unwrap()),
-        some(METHODS, |text| Method::parse(text).unwrap()),
+        some(METHODS, |text| MethodPattern::parse(text).unwrap()),
         some(PATHS, |text| PathPattern::parse(text).unwrap()),
         some(QUERIES, |text| Parameter::parse(text).unwrap()),
         some(TYPES, |text| FileType::parse(text).unwrap()),
         some(CERTIFICATES, |text| CertificatePattern::parse(text).unwrap()),
         some(IDENTITIES, |text| IdentityPattern::parse(text).unwrap()),
-        some(HEADERS, |text| Field::parse(text).unwrap()),
-        some(COOKIES, |text| Field::parse(text).unwrap()),
+        some(HEADERS, |text| FieldCondition::parse(text).unwrap()),
+        some(COOKIES, |text| FieldCondition::parse(text).unwrap()),
     );
     let ignore_case = prop::bool::weighted(0.2);
     let request = prop::option::weighted(0.7, request);
@@ -283,7 +283,7 @@ fn judge(rules: &[Rule], asked: &Asked, is_request: bool) -> [Option<u32>; 6] {
 }
 
 fn settings(decisions: &Decisions) -> [Option<u32>; 6] {
-    Setting::ALL.map(|setting| setting.rule(decisions))
+    RuleSetting::ALL.map(|setting| setting.rule(decisions))
 }
 
 proptest! {

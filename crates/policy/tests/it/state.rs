@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
 use forebay_policy::class::Class;
-use forebay_policy::decision::{Answer, Decisions, Reason, Refused};
+use forebay_policy::decision::{Decisions, PolicyRefusal, RefusalAnswer, RefusalReason};
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Bounds, InFlight, Limit, Over, Per, Rule};
-use forebay_policy::{Admitted, Charge, InFlightGuard, Paces, Policy, Standing, State};
+use forebay_policy::{
+    ChargeOutcome, ChargedWork, ConnectionCounts, InFlightGuard, Paces, Policy, State,
+};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -51,50 +53,50 @@ fn all_of(state: &State, number: u32) -> Decisions {
     }
 }
 
-fn request(state: &State, client: IpAddr, now_ns: u64) -> Charge {
+fn request(state: &State, client: IpAddr, now_ns: u64) -> ChargeOutcome {
     state.charge_request(&all_of(state, 0), client, now_ns)
 }
 
-fn connection(state: &State, client: IpAddr, now_ns: u64) -> Charge {
+fn connection(state: &State, client: IpAddr, now_ns: u64) -> ChargeOutcome {
     state.charge_connection(&all_of(state, 0), client, now_ns)
 }
 
 #[track_caller]
-fn admitted(charge: Charge) -> Admitted {
+fn admitted(charge: ChargeOutcome) -> ChargedWork {
     match charge {
-        Charge::Admit(admitted) => admitted,
-        Charge::Refuse(refused) => panic!("{refused:?}"),
+        ChargeOutcome::Admit(admitted) => admitted,
+        ChargeOutcome::Refuse(refused) => panic!("{refused:?}"),
     }
 }
 
 #[track_caller]
-fn refused(charge: Charge) -> Refused {
+fn refused(charge: ChargeOutcome) -> PolicyRefusal {
     match charge {
-        Charge::Admit(admitted) => panic!("{admitted:?}"),
-        Charge::Refuse(refused) => refused,
+        ChargeOutcome::Admit(admitted) => panic!("{admitted:?}"),
+        ChargeOutcome::Refuse(refused) => refused,
     }
 }
 
-fn refusal(reason: Reason, answer: Answer) -> Refused {
-    Refused { rank: 1, rule: Some(0), reason, answer }
+fn refusal(reason: RefusalReason, answer: RefusalAnswer) -> PolicyRefusal {
+    PolicyRefusal { rank: 1, rule: Some(0), reason, answer }
 }
 
-fn reject(status: u16, retry_after_s: u32) -> Answer {
-    Answer::Reject { status, retry_after_s }
+fn reject(status: u16, retry_after_s: u32) -> RefusalAnswer {
+    RefusalAnswer::Reject { status, retry_after_s }
 }
 
 #[test]
 fn actions() {
     for (action, answer) in [
         (Action::Reject(403), Some(reject(403, 0))),
-        (Action::Reset, Some(Answer::Reset)),
-        (Action::Drop, Some(Answer::Drop)),
+        (Action::Reset, Some(RefusalAnswer::Reset)),
+        (Action::Drop, Some(RefusalAnswer::Drop)),
         (Action::Allow, None),
     ] {
         let state = state(vec![Rule { action: Some(action), ..rule("r") }]);
         for charge in [request(&state, A, START), connection(&state, A, START)] {
             match answer {
-                Some(answer) => assert_eq!(refused(charge), refusal(Reason::Action, answer)),
+                Some(answer) => assert_eq!(refused(charge), refusal(RefusalReason::Action, answer)),
                 None => assert!(admitted(charge).ticket.is_empty()),
             }
         }
@@ -109,12 +111,15 @@ fn a_limit_for_all() {
     for client in [A, B] {
         assert_eq!(admitted(request(&state, client, START)).wait_ns, 0);
     }
-    assert_eq!(refused(request(&state, A, START)), refusal(Reason::Requests, Answer::Reset));
+    assert_eq!(
+        refused(request(&state, A, START)),
+        refusal(RefusalReason::Requests, RefusalAnswer::Reset)
+    );
     assert_eq!(state.requests_left(0, START + SECOND), Some(1));
     let _ = admitted(request(&state, A, START + SECOND));
 
     let _ = admitted(connection(&state, A, START));
-    let expected = refusal(Reason::Connections, reject(503, 1));
+    let expected = refusal(RefusalReason::Connections, reject(503, 1));
     assert_eq!(refused(connection(&state, B, START)), expected);
     assert_eq!(state.connections_left(0, START), Some(0));
 }
@@ -125,7 +130,7 @@ fn a_limit_for_each_client() {
     let state = state(vec![Rule { requests: Some(per_minute), ..rule("r") }]);
     for client in [A, B] {
         let _ = admitted(request(&state, client, START));
-        let expected = refusal(Reason::Requests, reject(429, 31));
+        let expected = refusal(RefusalReason::Requests, reject(429, 31));
         // the tables of clients know the time to four microseconds
         assert_eq!(refused(request(&state, client, START)).reason, expected.reason);
     }
@@ -151,7 +156,7 @@ fn a_queue_is_reserved_places() {
     let state = state(vec![Rule { requests: Some(Limit { over, ..limit(10, 1) }), ..rule("r") }]);
     let waits = [0; 3].map(|_| admitted(request(&state, A, START)).wait_ns);
     assert_eq!(waits, [0, 100 * MS, 200 * MS]);
-    let expected = refusal(Reason::Queue, reject(503, 1));
+    let expected = refusal(RefusalReason::Queue, reject(503, 1));
     assert_eq!(refused(request(&state, A, START)), expected);
 }
 
@@ -163,10 +168,10 @@ fn so_many_at_once() {
         let first = admitted(request(&state, A, START));
         let second = admitted(request(&state, A, START));
         assert!(!first.ticket.is_empty());
-        let expected = refusal(Reason::InFlight, reject(status, 1));
+        let expected = refusal(RefusalReason::InFlight, reject(status, 1));
         assert_eq!(refused(request(&state, A, START)), expected);
         let other = request(&state, B, START);
-        assert_eq!(matches!(other, Charge::Admit(_)), per == Per::Client);
+        assert_eq!(matches!(other, ChargeOutcome::Admit(_)), per == Per::Client);
         drop(second);
         drop(admitted(request(&state, A, START)));
         drop((first, other));
@@ -183,7 +188,8 @@ fn who_was_refused_is_ignored_for_a_while() {
     let _ = admitted(request(&state, A, START));
     let _ = admitted(connect(A, START));
     let _ = refused(request(&state, A, START));
-    let expected = Refused { rule: None, ..refusal(Reason::Ignored, Answer::Drop) };
+    let expected =
+        PolicyRefusal { rule: None, ..refusal(RefusalReason::Ignored, RefusalAnswer::Drop) };
     assert_eq!(refused(connect(A, START + 999 * MS)), expected);
     let _ = admitted(connect(B, START));
     let _ = admitted(connect(A, START + 1001 * MS));
@@ -198,7 +204,7 @@ fn the_agent_has_the_last_word() {
     assert_eq!(state.class_rate(1, Paces::Requests), Some(10.0));
     assert_eq!(state.class_rate(1, Paces::Connections), None);
     let first = admitted(request(&state, A, START));
-    let expected = Refused { rule: None, ..refusal(Reason::Agent, reject(503, 1)) };
+    let expected = PolicyRefusal { rule: None, ..refusal(RefusalReason::Agent, reject(503, 1)) };
     assert_eq!(refused(request(&state, A, START)), expected);
     // what the rule had charged is given back
     assert_eq!((state.requests_left(0, START), state.in_flight(0)), (Some(9), Some(1)));
@@ -211,7 +217,12 @@ fn the_agent_has_the_last_word() {
 
     state.set_class_rate(0, Paces::Connections, Some(0.001), START);
     let _ = admitted(state.charge_connection(&gold, A, START));
-    let expected = Refused { rank: 0, rule: None, reason: Reason::Agent, answer: Answer::Drop };
+    let expected = PolicyRefusal {
+        rank: 0,
+        rule: None,
+        reason: RefusalReason::Agent,
+        answer: RefusalAnswer::Drop,
+    };
     assert_eq!(refused(state.charge_connection(&gold, A, START)), expected);
     // nobody waits for a quarter of an hour because of what was
     state.set_class_rate(0, Paces::Connections, Some(100.0), START);
@@ -231,7 +242,7 @@ fn a_class_may_be_late_by_a_turn() {
     let decisions = Decisions::default();
     let admitted = |at| {
         let charges = (0..1000).map(|_| state.charge_request(&decisions, A, at));
-        charges.filter(|charge| matches!(charge, Charge::Admit(_))).count()
+        charges.filter(|charge| matches!(charge, ChargeOutcome::Admit(_))).count()
     };
     // all of a turn of 5 ms come at the same time
     assert_eq!(admitted(START), 100);
@@ -263,10 +274,11 @@ fn a_reload_keeps_what_has_a_name() {
     let new = after(others, Some(&old));
     assert_eq!(new.requests_left(3, START), Some(2));
     assert_eq!(new.in_flight(3), Some(1));
-    assert_eq!(refused(charge(&new, 3)).reason, Reason::InFlight);
-    assert_eq!(refused(charge(&new, 1)).reason, Reason::InFlight);
+    assert_eq!(refused(charge(&new, 3)).reason, RefusalReason::InFlight);
+    assert_eq!(refused(charge(&new, 1)).reason, RefusalReason::InFlight);
     // two are left of the client's three
-    let left: Vec<bool> = (0..4).map(|_| matches!(charge(&new, 2), Charge::Admit(_))).collect();
+    let left: Vec<bool> =
+        (0..4).map(|_| matches!(charge(&new, 2), ChargeOutcome::Admit(_))).collect();
     assert_eq!(left, [true, true, false, false]);
     assert_eq!(new.class_rate(0, Paces::Requests), Some(8.0));
     // both states charge one bucket for as long as both are used
@@ -338,11 +350,11 @@ proptest! {
                     let left = state.requests_left(rule, now_ns);
                     let ip = IpAddr::from([10, 0, 0, client]);
                     match state.charge_request(&all_of(state, rule), ip, now_ns) {
-                        Charge::Admit(admitted) => {
+                        ChargeOutcome::Admit(admitted) => {
                             tickets.push((rule, client, admitted.ticket));
                         }
                         // a refusal, whatever its reason, costs nothing
-                        Charge::Refuse(_) => {
+                        ChargeOutcome::Refuse(_) => {
                             prop_assert_eq!(state.requests_left(rule, now_ns), left);
                         }
                     }
@@ -377,7 +389,9 @@ fn an_unlimited_rate_is_no_limit() {
     let free = Rule { requests: Some(Limit::new(Rate::UNLIMITED, 1)), ..rule("free") };
     let state = state(vec![free]);
     let charge = || request(&state, A, START);
-    assert!((0..1000).all(|_| matches!(charge(), Charge::Admit(Admitted { wait_ns: 0, .. }))));
+    assert!(
+        (0..1000).all(|_| matches!(charge(), ChargeOutcome::Admit(ChargedWork { wait_ns: 0, .. })))
+    );
     assert_eq!(state.requests_left(0, START), None);
 }
 
@@ -391,27 +405,27 @@ fn a_connection_ends_after_so_many_requests_of_a_rule_or_a_class() {
         let policy = Policy::new(&classes, vec![images(), other()]).unwrap();
         State::new(Arc::new(policy), before, START)
     };
-    let (first, mut standing) = (new(None), Standing::default());
+    let (first, mut counts) = (new(None), ConnectionCounts::default());
     let of_rule = all_of(&first, 0);
     let of_class = Decisions { rank: 0, ..Decisions::default() };
     let of_none = Decisions { rank: 1, ..Decisions::default() };
-    assert!(!first.is_last(&of_rule, &mut standing));
-    assert!((0..100).all(|_| !first.is_last(&of_none, &mut standing)));
-    assert!(!first.is_last(&of_rule, &mut standing));
+    assert!(!first.is_last(&of_rule, &mut counts));
+    assert!((0..100).all(|_| !first.is_last(&of_none, &mut counts)));
+    assert!(!first.is_last(&of_rule, &mut counts));
     // counts go on under the names of rules and classes
     let second = new(Some(&first));
-    assert!(second.is_last(&of_rule, &mut standing));
-    assert!((0..4).all(|_| !second.is_last(&of_class, &mut standing)));
-    assert!(second.is_last(&of_class, &mut standing));
-    assert!(!second.is_last(&of_rule, &mut Standing::default()));
+    assert!(second.is_last(&of_rule, &mut counts));
+    assert!((0..4).all(|_| !second.is_last(&of_class, &mut counts)));
+    assert!(second.is_last(&of_class, &mut counts));
+    assert!(!second.is_last(&of_rule, &mut ConnectionCounts::default()));
 }
 
 #[test]
 fn a_connection_counts_for_a_bounded_number_of_rules() {
     let rules = (0..100)
         .map(|number| Rule { requests_per_connection: Some(1000), ..rule(&number.to_string()) });
-    let (state, mut standing) = (state(rules.collect()), Standing::default());
-    let mut last = (0..100).map(|number| state.is_last(&all_of(&state, number), &mut standing));
+    let (state, mut counts) = (state(rules.collect()), ConnectionCounts::default());
+    let mut last = (0..100).map(|number| state.is_last(&all_of(&state, number), &mut counts));
     assert_eq!(last.position(|is_last| is_last), Some(32));
 }
 
@@ -442,7 +456,7 @@ fn a_bucket_can_lie_where_somebody_else_charges_it() {
             asked.set(Some(rule));
             is_charged
         });
-        (matches!(charge, Charge::Admit(_)), asked.get())
+        (matches!(charge, ChargeOutcome::Admit(_)), asked.get())
     };
     let state = make(2, None, Some(&WORDS[0]));
     assert_eq!(WORDS[0].load(Relaxed), 0, "a bucket begins full");
@@ -481,7 +495,7 @@ fn a_rate_is_moved_within_its_bounds_and_what_is_used_stays_used() {
     let state = state(vec![movable(100), Rule { requests: Some(limit(1, 1)), ..rule("fixed") }]);
     assert_eq!((state.rate(0), state.rate(1), state.rate(2)), (Some(100.0), None, None));
     let admits = |state: &State, now_ns| {
-        let is_admitted = || matches!(request(state, A, now_ns), Charge::Admit(_));
+        let is_admitted = || matches!(request(state, A, now_ns), ChargeOutcome::Admit(_));
         std::iter::repeat_with(is_admitted).take_while(|admitted| *admitted).count()
     };
     (0..4).for_each(|_| drop(request(&state, A, START)));

@@ -9,7 +9,7 @@ use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::pattern::PathPattern;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Conditions, Limit, Rule};
-use forebay_policy::{Needs, Policy, RuleOutcome};
+use forebay_policy::{FactsNeeded, Policy, RuleOutcome};
 
 fn ends(client: &str, local: &str) -> ConnectionFacts {
     ConnectionFacts { client: client.parse().unwrap(), local: local.parse().unwrap() }
@@ -164,11 +164,12 @@ fn allow_by_path_is_too_late_for_a_connection() {
 
 #[test]
 fn what_no_rule_asks_for_need_not_be_known() {
-    assert_eq!(Policy::default().needs(), Needs::default());
-    let needs = Needs { requests: true, path: true, ..Needs::default() };
+    assert_eq!(Policy::default().needs(), FactsNeeded::default());
+    let needs = FactsNeeded { requests: true, path: true, ..FactsNeeded::default() };
     assert_eq!(table_1().needs(), needs);
     // its classes hold for requests, too
-    let needs = Needs { connections: true, requests: true, local: true, ..Needs::default() };
+    let needs =
+        FactsNeeded { connections: true, requests: true, local: true, ..FactsNeeded::default() };
     assert_eq!(table_2().needs(), needs);
 }
 

@@ -6,7 +6,7 @@ use forebay_policy::class::Class;
 use forebay_policy::decision::Decisions;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{InFlight, Limit, Over, Per, Rule};
-use forebay_policy::{Charge, Paces, Policy, State};
+use forebay_policy::{ChargeOutcome, Paces, Policy, State};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -47,8 +47,8 @@ fn charge(state: &State, rule: u32) -> Vec<u64> {
                         let client = IpAddr::V4(Ipv4Addr::from_bits(number));
                         let now_ns = START + round * MS;
                         match state.charge_request(&decisions, client, now_ns) {
-                            Charge::Admit(_) => admitted.fetch_add(1, Relaxed),
-                            Charge::Refuse(_) => 0,
+                            ChargeOutcome::Admit(_) => admitted.fetch_add(1, Relaxed),
+                            ChargeOutcome::Refuse(_) => 0,
                         };
                     }
                 }

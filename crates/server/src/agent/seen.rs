@@ -1,11 +1,11 @@
 //! What the agent is told: differences between what was counted now and a period ago.
 
 use crate::policy::InForce;
-use crate::policy::window::Counts;
+use crate::policy::window::ClassCounts;
 use forebay_control::agent::rules::SeenRule;
 use forebay_control::agent::{Observation, Seen};
-use forebay_engine::control::Control;
-use forebay_metrics::{ClassTotals, Counter, Reason, RefusedAt, Totals};
+use forebay_engine::control::EngineControl;
+use forebay_metrics::{ClassTotals, Counter, RefusalReason, RefusedAt, Totals};
 use forebay_sys::clock;
 use std::sync::{Arc, Weak};
 
@@ -21,7 +21,7 @@ const IDLE: f64 = 0.2;
 /// Looks at everything that an agent is told.
 #[derive(Default)]
 pub(super) struct Sampler {
-    controls: Vec<Weak<Control>>,
+    controls: Vec<Weak<EngineControl>>,
     /// When loops were asked, if some have not answered.
     rung_ms: Option<u64>,
     lag_ms: u64,
@@ -32,7 +32,7 @@ pub(super) struct Sampler {
     /// Connections and answers so far.
     arrived: (u64, u64),
     /// What the windows had counted, by rank, and how long jobs waited that began last.
-    counted: Vec<Counts>,
+    counted: Vec<ClassCounts>,
     delays_ns: Vec<u64>,
     /// What loops had counted, by rank: connections that came, those refused by the agent, and all
     /// refusals.
@@ -61,7 +61,7 @@ impl Observed {
 }
 
 impl Sampler {
-    pub(super) fn watch(&mut self, control: &Arc<Control>) {
+    pub(super) fn watch(&mut self, control: &Arc<EngineControl>) {
         self.controls.retain(|control| control.strong_count() > 0);
         self.controls.push(Arc::downgrade(control));
     }
@@ -120,7 +120,7 @@ impl Sampler {
     /// refused.
     fn count(&mut self, classes: &mut [Seen], policy: &InForce, totals: &Totals) -> u64 {
         let figures = |class: &ClassTotals| {
-            let by_agent = class.refused[RefusedAt::Accept as usize][Reason::Agent as usize];
+            let by_agent = class.refused[RefusedAt::Accept as usize][RefusalReason::Agent as usize];
             let refused =
                 class.refused_at(RefusedAt::Accept) + class.refused_at(RefusedAt::Request);
             [class.connections, by_agent, refused]
@@ -181,7 +181,7 @@ fn count_rule(policy: &InForce, rule: u32) -> SeenRule {
 
 /// `delay_ns` is how long jobs waited that began last: if some wait and none has begun, nothing newer is
 /// known.
-fn difference(now: &Counts, before: &Counts, delay_ns: &mut u64) -> Seen {
+fn difference(now: &ClassCounts, before: &ClassCounts, delay_ns: &mut u64) -> Seen {
     let since = |now: u64, before: u64| now.saturating_sub(before);
     let cpu_ns = since(now.cpu_ns, before.cpu_ns);
     let waited_ns = since(now.waited_ns, before.waited_ns);

@@ -6,14 +6,14 @@
 use super::*;
 use crate::client::TrustedProxies;
 use crate::config::parse;
-use crate::plan::{Machine, Plan};
-use crate::policy::{Judge, Known, Pass, Standing, WindowPoint};
+use crate::plan::{MachineResources, Plan};
+use crate::policy::{ConnectionRecord, Judge, JudgeContext, Pass, WindowPoint};
 use crate::policy_command::history::history;
 use forebay_conn::{Peer, Request, Verdict};
 use forebay_control::level::Level;
-use forebay_http::head::{Head, Limits as HeadLimits, Lines, Parsed};
+use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
-use forebay_metrics::{ClassEvent, ClassSlot, Local, Reason, RefusedAt};
+use forebay_metrics::{ClassEvent, ClassSlot, Local, RefusalReason, RefusedAt};
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 
 const POLICY: &str = r#"
@@ -79,7 +79,8 @@ struct Offered {
 
 fn plan(text: &str) -> Plan {
     let config = parse(text, "/etc/forebay.toml").unwrap();
-    let machine = Machine { cores: CORES as usize, memory_bytes: 1 << 30, descriptors: 1024 };
+    let machine =
+        MachineResources { cores: CORES as usize, memory_bytes: 1 << 30, descriptors: 1024 };
     Plan::new(&config, &machine).unwrap()
 }
 
@@ -153,7 +154,8 @@ impl Loop {
         }
         for _ in 0..offered.refused {
             self.metrics.enter(slot, ClassEvent::Offered);
-            self.metrics.enter(slot, ClassEvent::Refused(RefusedAt::Request, Reason::Action));
+            self.metrics
+                .enter(slot, ClassEvent::Refused(RefusedAt::Request, RefusalReason::Action));
         }
     }
 
@@ -162,7 +164,7 @@ impl Loop {
         let totals = Totals::of([&*self.metrics]);
         [ClassSlot(0), ClassSlot(1)].map(|slot| {
             let class = totals.class(slot);
-            let refused = class.refused[RefusedAt::Accept as usize][Reason::Agent as usize];
+            let refused = class.refused[RefusedAt::Accept as usize][RefusalReason::Agent as usize];
             assert_eq!(
                 refused,
                 class.refused_at(RefusedAt::Accept),
@@ -261,27 +263,28 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let text = b"GET /costly HTTP/1.1\r\nHost: h\r\n\r\n";
     let mut lines = Lines::new();
     let parsed = Head::parse(text, &mut lines, &HeadLimits::default());
-    let Ok(Parsed::Complete(head)) = parsed else { panic!("{parsed:?}") };
+    let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{parsed:?}") };
     let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
-    let mut tick = |judge: &mut Judge,
-                    state: &mut AgentState,
-                    passes: &mut Vec<Pass>,
-                    asks: u32| {
-        now_ns += TICK_NS;
-        for _ in 0..asks {
-            let room = NormalPath::default();
-            let (request, trusted) = (Request::new(&head, &peer, &room), TrustedProxies::default());
-            let known = Known { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
-            let verdict = judge.request(&request, &mut Standing::default(), known, now_ns);
-            if let Verdict::Admit(admitted) = verdict {
-                let mut ticket = admitted.ticket.unwrap();
-                passes.extend(judge.needs_worker(&mut ticket).ok().flatten());
+    let mut tick =
+        |judge: &mut Judge, state: &mut AgentState, passes: &mut Vec<Pass>, asks: u32| {
+            now_ns += TICK_NS;
+            for _ in 0..asks {
+                let normal_path = NormalPath::default();
+                let (request, trusted) =
+                    (Request::new(&head, &peer, &normal_path), TrustedProxies::default());
+                let known =
+                    JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
+                let verdict =
+                    judge.request(&request, &mut ConnectionRecord::default(), known, now_ns);
+                if let Verdict::Admit(admitted) = verdict {
+                    let mut ticket = admitted.ticket.unwrap();
+                    passes.extend(judge.needs_worker(&mut ticket).ok().flatten());
+                }
             }
-        }
-        let metrics = Arc::clone(&metrics);
-        state.step(now_ns, &policy, CORES, &|| Totals::of([&*metrics]));
-        now_ns
-    };
+            let metrics = Arc::clone(&metrics);
+            state.step(now_ns, &policy, CORES, &|| Totals::of([&*metrics]));
+            now_ns
+        };
     let rate = || policy.state.rate(0).unwrap();
     let mut passes = Vec::new();
     assert!((rate() - 1000.0).abs() < 1e-6);

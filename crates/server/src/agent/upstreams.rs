@@ -4,7 +4,7 @@
 
 use forebay_control::agent::windows::{Constants, Windows};
 use forebay_control::agent::{Class, Limits, Observation, Seen};
-use forebay_upstream::queue::Counts;
+use forebay_upstream::queue::QueueCounts;
 use forebay_upstream::upstreams::Upstreams;
 use std::sync::{Arc, Weak};
 
@@ -20,7 +20,7 @@ struct Queue {
     upstreams: Weak<Upstreams>,
     windows: Windows,
     /// What was counted by the last look, by rank, and how long those had waited that began last.
-    counted: Vec<Counts>,
+    counted: Vec<QueueCounts>,
     delays_ns: Vec<u64>,
     /// When something of each was refused last.
     refused_ns: Vec<Option<u64>>,
@@ -144,7 +144,7 @@ impl Drop for Queues {
 
 /// `delay_ns` is how long those waited that began last: if some wait and none has begun, nothing newer is
 /// known but that the oldest has waited for `oldest_ns`.
-fn difference(now: &Counts, before: &Counts, oldest_ns: u64, delay_ns: &mut u64) -> Seen {
+fn difference(now: &QueueCounts, before: &QueueCounts, oldest_ns: u64, delay_ns: &mut u64) -> Seen {
     let since = |now: u64, before: u64| now.saturating_sub(before);
     let began = since(now.began, before.began);
     if began > 0 || now.unfinished == 0 {

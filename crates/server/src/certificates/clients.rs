@@ -1,10 +1,10 @@
 //! What sites ask of their clients: the authorities and lists are read here, and it is kept which site asks
 //! for what.
 
-use super::{CertificateError, Held, Owner, read};
-use crate::config::{AskClients, Clients as ClientFiles, Config};
+use super::{CertificateError, HeldCertificate, Owner, read};
+use crate::config::{AskClients, ClientCertificates as ClientFiles, Config};
 use forebay_conn::peer::ClientPolicy;
-use forebay_tls::{Authorities, ClientAuth, Clients, Revoked};
+use forebay_tls::{Authorities, ClientAuth, ClientVerification, Revoked};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct Demand {
 }
 
 /// What is asked of the clients of each site; nothing if no site asks for anything.
-pub(super) fn demands(config: &Config, with_pairs: &[Held]) -> Vec<Demand> {
+pub(super) fn demands(config: &Config, with_pairs: &[HeldCertificate]) -> Vec<Demand> {
     if with_pairs.iter().all(|held| held.identity.clients().is_none()) {
         return Vec::new();
     }
@@ -38,7 +38,7 @@ pub(super) fn demands(config: &Config, with_pairs: &[Held]) -> Vec<Demand> {
 }
 
 /// What clients are asked for, and when each list of revoked certificates expires.
-type Wanted = (Option<Arc<Clients>>, Vec<(PathBuf, i64)>);
+type Wanted = (Option<Arc<ClientVerification>>, Vec<(PathBuf, i64)>);
 
 /// What `owner` asks of its clients.
 pub(super) fn open(owner: &Owner, files: &ClientFiles) -> Result<Wanted, CertificateError> {
@@ -51,7 +51,7 @@ pub(super) fn open(owner: &Owner, files: &ClientFiles) -> Result<Wanted, Certifi
         files.authorities.iter().map(|path| authorities(path)).collect::<Result<_, _>>()?;
     let revoked: Vec<Revoked> =
         files.revoked.iter().map(|path| revoked(path)).collect::<Result<_, _>>()?;
-    let clients = Clients::new(asked, &authorities, &revoked)
+    let clients = ClientVerification::new(asked, &authorities, &revoked)
         .map_err(|error| CertificateError::Clients { owner: owner.clone(), error })?;
     let until = |(path, lists): (&PathBuf, &Revoked)| Some((path.clone(), lists.until_s()?));
     let lists = files.revoked.iter().zip(&revoked).filter_map(until).collect();

@@ -2,10 +2,10 @@
 
 use super::{CertificateError, Owner, Tokens, clients};
 use crate::acme;
-use crate::config::{Clients as ClientFiles, KeyPairs};
+use crate::config::{ClientCertificates as ClientFiles, KeyPairs};
 use crate::identity::Keys;
 use forebay_tls::identity::{Tickets, tickets};
-use forebay_tls::{Clients, Identity, Pair};
+use forebay_tls::{ClientVerification, Identity, Pair};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ pub(super) struct HeldFile<T> {
     /// How it is read.
     pub(super) read: fn(&Path) -> Result<T, CertificateError>,
     /// What the file was when it was read.
-    pub(super) stamp: Option<Stamp>,
+    pub(super) stamp: Option<FileStamp>,
 }
 
 /// The certificates of a site or of the admin listener.
 #[derive(Clone)]
-pub(super) struct Held {
+pub(super) struct HeldCertificate {
     pub(super) owner: Owner,
     /// Its files.
-    pub(super) files: Files,
+    pub(super) files: CertificateFiles,
     pub(super) identity: Arc<Identity>,
     /// Its certificate is self-signed, until ACME has got one.
     pub(super) is_temporary: bool,
@@ -42,25 +42,25 @@ pub(super) struct Held {
 
 /// The files of one owner.
 #[derive(Clone)]
-pub(super) struct Files {
+pub(super) struct CertificateFiles {
     pub(super) pairs: KeyPairs,
     pub(super) clients: ClientFiles,
     /// Where its certificate comes from, if that is by ACME; its file is one of the pairs.
-    pub(super) acme: Option<acme::Source>,
+    pub(super) acme: Option<acme::CertificateSource>,
 }
 
-impl Files {
+impl CertificateFiles {
     pub(super) fn all(&self) -> impl Iterator<Item = &PathBuf> {
         self.pairs.files().chain(self.clients.files())
     }
 }
 
 /// What files were when looked at; `None` where that could not be told.
-pub(super) type Stamps = Vec<Option<Stamp>>;
+pub(super) type Stamps = Vec<Option<FileStamp>>;
 
 /// What a file was when looked at: another one, or another content, has another stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) size: u64,
@@ -68,10 +68,10 @@ pub(super) struct Stamp {
     pub(super) changed: (i64, i64),
 }
 
-impl Stamp {
-    pub(super) fn of(path: &Path) -> Option<Stamp> {
+impl FileStamp {
+    pub(super) fn of(path: &Path) -> Option<FileStamp> {
         let found = fs::metadata(path).ok()?;
-        Some(Stamp {
+        Some(FileStamp {
             device: found.dev(),
             inode: found.ino(),
             size: found.size(),
@@ -81,17 +81,17 @@ impl Stamp {
     }
 }
 
-impl Held {
+impl HeldCertificate {
     /// Reads the files of `owner`. What it had `before` seals its tickets, unless other things are asked of
     /// its clients now: a session does not outlive that.
     pub(super) fn open(
         owner: Owner,
-        files: Files,
-        before: Option<&Held>,
+        files: CertificateFiles,
+        before: Option<&HeldCertificate>,
         with_http2: bool,
-    ) -> Result<Held, CertificateError> {
+    ) -> Result<HeldCertificate, CertificateError> {
         // before they are read: what changes meanwhile is noticed afterwards
-        let stamps = files.all().map(|path| Stamp::of(path)).collect();
+        let stamps = files.all().map(|path| FileStamp::of(path)).collect();
         let (read, is_temporary) = match &files.acme {
             None => (self::pairs(&files.pairs)?, false),
             Some(acme) => match acme.pair() {
@@ -103,8 +103,10 @@ impl Held {
             },
         };
         let (clients, lists) = clients::open(&owner, &files.clients)?;
-        let stamp = |clients: Option<&Arc<Clients>>| clients.map(|clients| clients.stamp());
-        let is_same = |before: &&Held| stamp(before.identity.clients()) == stamp(clients.as_ref());
+        let stamp =
+            |clients: Option<&Arc<ClientVerification>>| clients.map(|clients| clients.stamp());
+        let is_same =
+            |before: &&HeldCertificate| stamp(before.identity.clients()) == stamp(clients.as_ref());
         let tickets = match before.filter(is_same) {
             Some(before) => Arc::clone(&before.tickets),
             None => tickets().map_err(|error| CertificateError::Tickets(error.to_string()))?,
@@ -113,18 +115,27 @@ impl Held {
             Ok(identity) => Arc::new(identity),
             Err(error) => return Err(CertificateError::Names { owner, error }),
         };
-        Ok(Held { owner, files, identity, is_temporary, lists, tickets, with_http2, stamps })
+        Ok(HeldCertificate {
+            owner,
+            files,
+            identity,
+            is_temporary,
+            lists,
+            tickets,
+            with_http2,
+            stamps,
+        })
     }
 
     /// The same, with what its files are now.
-    pub(super) fn again(&self) -> Result<Held, CertificateError> {
-        Held::open(self.owner.clone(), self.files.clone(), Some(self), self.with_http2)
+    pub(super) fn again(&self) -> Result<HeldCertificate, CertificateError> {
+        HeldCertificate::open(self.owner.clone(), self.files.clone(), Some(self), self.with_http2)
     }
 
     /// What its files are now. One that cannot be looked at, or is not there, is what it was.
     pub(super) fn stamps_now(&self) -> Stamps {
         let known = self.stamps.iter();
-        self.files.all().zip(known).map(|(path, known)| Stamp::of(path).or(*known)).collect()
+        self.files.all().zip(known).map(|(path, known)| FileStamp::of(path).or(*known)).collect()
     }
 }
 
@@ -133,13 +144,13 @@ impl<T> HeldFile<T> {
         path: &Path,
         read: fn(&Path) -> Result<T, CertificateError>,
     ) -> Result<HeldFile<T>, CertificateError> {
-        let stamp = Stamp::of(path);
+        let stamp = FileStamp::of(path);
         Ok(HeldFile { path: path.to_owned(), value: Arc::new(read(path)?), read, stamp })
     }
 
     /// What its file is now. One that cannot be looked at, or is not there, is what it was.
-    pub(super) fn stamp_now(&self) -> Option<Stamp> {
-        Stamp::of(&self.path).or(self.stamp)
+    pub(super) fn stamp_now(&self) -> Option<FileStamp> {
+        FileStamp::of(&self.path).or(self.stamp)
     }
 
     /// The same, with what is in its file now if that has changed.

@@ -119,7 +119,7 @@ impl std::error::Error for TokensError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_http::head::{Limits, Lines, Parsed};
+    use forebay_http::head::{HeadLimits, Lines, ParsedHead};
 
     #[test]
     fn a_token_is_in_each_line() {
@@ -150,8 +150,8 @@ mod tests {
         let admits = |fields: &str| {
             let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
             let mut lines = Lines::new();
-            match Head::parse(text.as_bytes(), &mut lines, &Limits::default()).unwrap() {
-                Parsed::Complete(head) => tokens.admit(&head),
+            match Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default()).unwrap() {
+                ParsedHead::Complete(head) => tokens.admit(&head),
                 _ => panic!("the head is incomplete"),
             }
         };

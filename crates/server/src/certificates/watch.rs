@@ -2,10 +2,10 @@
 //! and at intervals, for file systems that tell nothing and links that have moved.
 
 use super::{Certificates, Stamps};
-use crate::live::Live;
+use crate::live::LiveSnapshot;
 use crate::run::say;
 use forebay_sys::file;
-use forebay_sys::watch::{Interest, Watch};
+use forebay_sys::watch::{Watch, WatchInterest};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -31,7 +31,7 @@ const MOST_TOLD: usize = 20;
 ///
 /// # Errors
 /// Lack of threads.
-pub fn start(live: Arc<Live>, tell: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
+pub fn start(live: Arc<LiveSnapshot>, tell: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("certificates".to_owned());
     // before there are clients, which take descriptors; without it there is the interval
     let watch = Watch::new().ok();
@@ -102,7 +102,7 @@ fn wait(
     // directories are replaced, and links lead elsewhere
     for directory in directories(certificates) {
         let opened = file::open_directory(&directory);
-        let _ = opened.and_then(|directory| watch.add(directory.as_fd(), Interest::Content));
+        let _ = opened.and_then(|directory| watch.add(directory.as_fd(), WatchInterest::Content));
     }
     let now = certificates.stamps_now();
     let has_changed = now != certificates.stamps() && told != Some(&now);

@@ -1,13 +1,13 @@
 //! Certificates by ACME: from which authority, and what must hold for the sites that want them.
 
-use super::draft::Draft;
+use super::draft::ConfigDraft;
 use super::draft::numbered;
 use super::problem::Wrong;
-use super::read::{Path as At, Reader};
+use super::read::{ConfigReader, Path as At};
 use super::value::{Written, quote};
 use super::written::unfit;
-use super::{Site, check, lower};
-use forebay_acme::{ChallengeKind, Names, Storage, Wanted};
+use super::{SiteConfig, check, lower};
+use forebay_acme::{ChallengeKind, Names, Storage, WantedCertificate};
 use forebay_policy::Policy;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::rule::{Action, Degree};
@@ -24,7 +24,7 @@ const SOMEBODY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 
 /// Where the directory of an authority is (RFC 8555 §7.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directory(String);
+pub struct DirectoryUrl(String);
 
 /// One way for an authority to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Contact(String);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Acme {
     /// `acme.directory`; it has a default
-    pub directory: Option<Directory>,
+    pub directory: Option<DirectoryUrl>,
     /// `acme.agree`
     pub agree: bool,
     /// `acme.contact`
@@ -68,7 +68,7 @@ impl Acme {
     }
 }
 
-impl Site {
+impl SiteConfig {
     /// Whether its certificate comes by ACME: one that it names itself stands.
     pub fn has_acme(&self) -> bool {
         self.tls.acme && self.tls.pairs.is_empty() && !self.hosts.is_empty()
@@ -80,24 +80,24 @@ impl Site {
     }
 
     /// The certificate that it wants by ACME.
-    pub fn wanted(&self) -> Option<Wanted> {
+    pub fn wanted(&self) -> Option<WantedCertificate> {
         let names = || Names::new(self.hosts.iter().map(|host| host.name()));
-        self.has_acme().then(|| Wanted { site: self.name().to_string(), names: names() })
+        self.has_acme().then(|| WantedCertificate { site: self.name().to_string(), names: names() })
     }
 }
 
-impl Written for Directory {
+impl Written for DirectoryUrl {
     const EXPECTED: &'static str = "an address such as \"https://acme.example/directory\"";
-    fn read(text: &str) -> Result<Directory, Wrong> {
-        let rest = text.strip_prefix("https://").ok_or_else(|| Directory::misread(text))?;
+    fn read(text: &str) -> Result<DirectoryUrl, Wrong> {
+        let rest = text.strip_prefix("https://").ok_or_else(|| DirectoryUrl::misread(text))?;
         let host = rest.split(['/', '?']).next().unwrap_or("");
         if host.is_empty()
             || !text.bytes().all(|b| b.is_ascii_graphic())
             || text.contains(['"', '#', '@'])
         {
-            return Err(Directory::misread(text));
+            return Err(DirectoryUrl::misread(text));
         }
-        Ok(Directory(text.to_owned()))
+        Ok(DirectoryUrl(text.to_owned()))
     }
     fn text(&self) -> String {
         self.0.clone()
@@ -138,9 +138,9 @@ impl Written for Challenge {
     }
 }
 
-impl Draft {
+impl ConfigDraft {
     /// Sites want certificates that an authority gives, and agree to its terms.
-    pub(super) fn check_acme(&self, text: Option<&Reader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
+    pub(super) fn check_acme(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
         let says = |at: &At| text.is_none_or(|text| text.says(at));
         let top = At::default();
         // what the top level says is inherited, and then is for those that it fits

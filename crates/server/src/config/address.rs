@@ -19,7 +19,7 @@ pub enum Listen {
 
 /// An address, and what is spoken there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct ListenEndpoint {
     /// Where.
     pub listen: Listen,
     /// TLS, and HTTP within it.
@@ -48,7 +48,7 @@ impl Listen {
 
 /// Where the admin listener is; nowhere if it is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AdminListen(pub Vec<Endpoint>);
+pub struct AdminListen(pub Vec<ListenEndpoint>);
 
 impl Written for Listen {
     const EXPECTED: &'static str =
@@ -93,18 +93,18 @@ impl Written for Listen {
     }
 }
 
-impl Written for Endpoint {
+impl Written for ListenEndpoint {
     const EXPECTED: &'static str = "an address and port such as \"127.0.0.1:8080\", \"[::]:80\", \":8080\" or \"unix:/path\"; with \"https://\" before it for TLS";
     const MAY_BE_EMPTY: bool = false;
 
-    fn read(text: &str) -> Result<Endpoint, Wrong> {
+    fn read(text: &str) -> Result<ListenEndpoint, Wrong> {
         let (tls, rest) = match text.strip_prefix("https://") {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix("http://").unwrap_or(text)),
         };
         match Listen::read(rest) {
-            Ok(listen) => Ok(Endpoint { listen, tls }),
-            Err(_) => Err(Endpoint::misread(text)),
+            Ok(listen) => Ok(ListenEndpoint { listen, tls }),
+            Err(_) => Err(ListenEndpoint::misread(text)),
         }
     }
     fn text(&self) -> String {
@@ -125,7 +125,7 @@ impl Written for Endpoint {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for ListenEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", if self.tls { "https://" } else { "" }, self.listen)
     }
@@ -153,21 +153,21 @@ impl Value for AdminListen {
         if text == "off" && self.0.is_empty() {
             return Ok(());
         }
-        Endpoint::read(text).map_err(|_| wrong(self, text))?;
+        ListenEndpoint::read(text).map_err(|_| wrong(self, text))?;
         self.0.set(text)
     }
     fn show(&self) -> String {
         match &self.0[..] {
             [] => quote("off"),
             [only] => quote(&only.to_string()),
-            endpoints => show_list(endpoints.iter().map(Endpoint::to_string)),
+            endpoints => show_list(endpoints.iter().map(ListenEndpoint::to_string)),
         }
     }
     fn guess(&self, text: &str) -> Option<String> {
         let port = text.strip_prefix("localhost:").unwrap_or(text);
         match port.parse::<u16>() {
             Ok(port) => Some(format!("127.0.0.1:{port}")),
-            Err(_) => Endpoint::guess(text),
+            Err(_) => ListenEndpoint::guess(text),
         }
     }
     fn clear(&mut self) {

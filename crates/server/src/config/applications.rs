@@ -1,14 +1,14 @@
 //! What cannot work between the server and applications behind, as far as this machine tells:
 //! `forebay check` warns of it. Nothing is tried over the network; what is not there may come later.
 
-use super::draft::Draft;
+use super::draft::ConfigDraft;
 use super::problem::Wrong;
-use super::read::{Path as At, Reader};
-use super::{Account, Listen, Site};
+use super::read::{ConfigReader, Path as At};
+use super::{Account, Listen, SiteConfig};
 use forebay_engine::Engine;
 use forebay_site::rules::Alias;
 use forebay_sys::{file, privileges};
-use forebay_upstream::settings::{Address, Group};
+use forebay_upstream::settings::{GroupSettings, UpstreamAddress};
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 type Remarks = Vec<(At, Wrong)>;
 
-impl Draft {
+impl ConfigDraft {
     /// Applications that are this server itself; tunnels and queues that keep threads.
-    pub(super) fn remark_applications(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    pub(super) fn remark_applications(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
             for (place, address) in addresses(text, &at, site) {
                 if self.listens_at(address) {
@@ -33,12 +33,12 @@ impl Draft {
     }
 
     /// Sockets of applications that are not there, or that nobody may use.
-    pub(super) fn remark_sockets(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    pub(super) fn remark_sockets(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         // what several name is told once
         let mut told: HashSet<&Path> = HashSet::new();
         for (at, site) in self.every_site() {
             for (place, address) in addresses(text, &at, site) {
-                if let Address::Unix(path) = address
+                if let UpstreamAddress::Unix(path) = address
                     && !self.listens_at(address)
                     && told.insert(path)
                 {
@@ -75,18 +75,18 @@ impl Draft {
     }
 
     /// Whether this server listens at an address.
-    fn listens_at(&self, address: &Address) -> bool {
+    fn listens_at(&self, address: &UpstreamAddress) -> bool {
         let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
         let is_it = |listen: &Listen| match (listen, address) {
-            (Listen::Unix(path), Address::Unix(other)) => path == other,
-            (Listen::At(own), Address::Socket(other)) => {
+            (Listen::Unix(path), UpstreamAddress::Unix(other)) => path == other,
+            (Listen::At(own), UpstreamAddress::Socket(other)) => {
                 let is_any = own.ip().is_unspecified() && is_local(other.ip());
                 own.port() == other.port() && (own.ip() == other.ip() || is_any)
             }
-            (Listen::All(port), Address::Socket(other)) => {
+            (Listen::All(port), UpstreamAddress::Socket(other)) => {
                 *port == other.port() && is_local(other.ip())
             }
-            (listen, Address::Name { host, port }) => {
+            (listen, UpstreamAddress::Name { host, port }) => {
                 let is_ours = match listen {
                     Listen::At(own) => is_local(own.ip()),
                     Listen::All(_) => true,
@@ -102,7 +102,7 @@ impl Draft {
     }
 
     /// Tunnels where each connection keeps a thread.
-    fn remark_tunnels(&self, at: &At, site: &Site, remarks: &mut Remarks) {
+    fn remark_tunnels(&self, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let engines = listeners.iter().map(|(_, listener)| listener.engine);
         let mut engines = engines.filter(|engine| matches!(engine, Engine::Threads | Engine::Pool));
@@ -117,7 +117,7 @@ impl Draft {
 
     /// Queues that may keep all threads, and upstreams that are counted for each of several routes.
     fn remark_queues(&self, remarks: &mut Remarks) {
-        let mut known: Vec<(At, bool, Group)> = Vec::new();
+        let mut known: Vec<(At, bool, GroupSettings)> = Vec::new();
         for (at, site) in self.every_site() {
             let place = |list: &str, index: usize| at.child(list).item(index).child("in_flight");
             let proxies = site.proxies.iter().enumerate();
@@ -142,7 +142,7 @@ impl Draft {
             let others = known[..number].iter().filter(|(_, other, _)| other == is_fastcgi);
             let others = others.filter(|(_, _, other)| !other.shares_with(group));
             let is_shared =
-                |to: &&Address| others.clone().any(|(_, _, other)| other.to.contains(to));
+                |to: &&UpstreamAddress| others.clone().any(|(_, _, other)| other.to.contains(to));
             if let Some(upstream) = group.to.iter().find(is_shared) {
                 let upstream = upstream.to_string();
                 remarks.push((at.clone(), Wrong::CountsAlone { upstream }));
@@ -189,7 +189,7 @@ const OF_EACH_REQUEST: [&str; 5] =
     ["CONTENT_LENGTH", "CONTENT_TYPE", "REQUEST_METHOD", "QUERY_STRING", "SERVER_PROTOCOL"];
 
 /// What means nothing as things are, or more than can be meant.
-fn remark_useless(text: &Reader<'_>, at: &At, site: &Site, remarks: &mut Remarks) {
+fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
     let place = |list: &str, index: usize| at.child(list).item(index);
     let proxies = site.proxies.iter().enumerate().map(|(index, one)| {
         let route = one.route();
@@ -220,7 +220,11 @@ fn remark_useless(text: &Reader<'_>, at: &At, site: &Site, remarks: &mut Remarks
 }
 
 /// Where the applications of a site are, each with where that stands.
-fn addresses<'s>(text: &Reader<'_>, at: &At, site: &'s Site) -> Vec<(At, &'s Address)> {
+fn addresses<'s>(
+    text: &ConfigReader<'_>,
+    at: &At,
+    site: &'s SiteConfig,
+) -> Vec<(At, &'s UpstreamAddress)> {
     let place = |list: &str, index: usize, number: usize| {
         let whole = at.child(list).item(index).child("to");
         // one may stand without a list

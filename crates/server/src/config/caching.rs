@@ -1,6 +1,6 @@
 //! Values of `Cache-Control` that browsers do not understand: `forebay check` warns of them.
 
-use super::draft::Draft;
+use super::draft::ConfigDraft;
 use super::problem::Wrong;
 use super::read::Path as At;
 use super::value::{Value, number};
@@ -21,7 +21,7 @@ const FLAGS: [&str; 8] = [
 /// Directives with a number of seconds (RFC 9111, RFC 5861).
 const AGES: [&str; 4] = ["max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"];
 
-impl Draft {
+impl ConfigDraft {
     /// `cache_control`, and header rules that set the field.
     pub(super) fn remark_caching(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {

@@ -6,7 +6,7 @@
 
 use super::Config;
 use super::problem::{Problem, Wrong};
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::table::Section;
 use super::units::Size;
 use super::value::quote;
@@ -200,7 +200,7 @@ impl Notes<'_> {
         let before = self.text.get(..span.map_or(0, |span| span.start)).unwrap_or("");
         self.problems.push(Problem {
             file: self.file.to_owned(),
-            place: Some(Reader::new(before, self.file).end()),
+            place: Some(ConfigReader::new(before, self.file).end()),
             key: key.to_owned(),
             wrong,
         });
@@ -303,7 +303,7 @@ impl Notes<'_> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::plan::Machine;
+    use crate::plan::MachineResources;
     use crate::plan::Plan;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -410,9 +410,11 @@ mod tests {
         let said = format!("{names}cache.file_bytes = \"4KiB\"\n");
         let own = load(&said, Some(&text)).unwrap();
         assert_eq!((own.cache.file_bytes, own.pipeline.calibrated), (Size(4096), Some(ONE)));
-        let plan =
-            Plan::new(&own, &Machine { cores: 4, memory_bytes: 1 << 30, descriptors: 20_000 })
-                .unwrap();
+        let plan = Plan::new(
+            &own,
+            &MachineResources { cores: 4, memory_bytes: 1 << 30, descriptors: 20_000 },
+        )
+        .unwrap();
         let allocation = &plan.groups[0].pipeline.allocation;
         assert_eq!(allocation.costs, ONE.costs(4));
         assert_eq!((allocation.per_waiting, allocation.per_rate), (ONE.per_waiting, ONE.per_rate));

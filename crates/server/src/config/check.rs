@@ -1,16 +1,17 @@
 //! What must hold between settings, and between settings and the disk. Where two places are at odds,
 //! the message names both.
 
-use super::draft::Draft;
+use super::draft::ConfigDraft;
 use super::problem::Wrong;
-use super::read::{Path as At, Reader};
+use super::read::{ConfigReader, Path as At};
 use super::redirects;
 use super::remarks::item;
 use super::upstreams;
 use super::value::quote;
 use super::{
-    Access, Acme, Admin, AskClients, Clients, ControlSocket, Endpoint, FastCgi, ForwardAuth,
-    KeyPairs, Listen, LogFormat, Proxy, Site,
+    AccessLog, Acme, AdminConfig, AskClients, ClientCertificates, ControlSocketChoice,
+    FastCgiConfig, ForwardAuth, KeyPairs, Listen, ListenEndpoint, LogFormat, ProxyConfig,
+    SiteConfig,
 };
 use crate::certificates::{self, CertificateError, Tokens};
 use crate::identity::Keys;
@@ -28,10 +29,10 @@ type Place = Option<(usize, usize)>;
 /// Finds where something stands by its [`exact`](At::exact) path.
 type Find<'f> = &'f dyn Fn(&str) -> Place;
 
-impl Draft {
+impl ConfigDraft {
     /// What is wrong between its settings, each with where it stands. `text` is what they were read
     /// from, if from a text. Touches no file.
-    pub fn problems(&self, text: Option<&Reader<'_>>) -> Vec<(At, Wrong)> {
+    pub fn problems(&self, text: Option<&ConfigReader<'_>>) -> Vec<(At, Wrong)> {
         let find: Find<'_> = &|exact| text?.place(exact);
         let mut wrong = Vec::new();
         self.check_hosts(find, &mut wrong);
@@ -107,7 +108,7 @@ impl Draft {
     /// No two sockets want the same address.
     fn check_addresses(
         &self,
-        text: Option<&Reader<'_>>,
+        text: Option<&ConfigReader<'_>>,
         find: Find<'_>,
         wrong: &mut Vec<(At, Wrong)>,
     ) {
@@ -129,8 +130,8 @@ impl Draft {
             }
         }
         let control = match &self.process.control.socket {
-            ControlSocket::At(path) => Some(Listen::Unix(path.clone())),
-            ControlSocket::Auto | ControlSocket::Off => None,
+            ControlSocketChoice::At(path) => Some(Listen::Unix(path.clone())),
+            ControlSocketChoice::Auto | ControlSocketChoice::Off => None,
         };
         let admin = self.admin_endpoints(text).into_iter();
         let admin = admin.map(|(at, endpoint)| (at, endpoint.listen.clone()));
@@ -146,7 +147,10 @@ impl Draft {
     }
 
     /// Where the admin listener is, and where that stands.
-    pub(super) fn admin_endpoints(&self, text: Option<&Reader<'_>>) -> Vec<(At, &Endpoint)> {
+    pub(super) fn admin_endpoints(
+        &self,
+        text: Option<&ConfigReader<'_>>,
+    ) -> Vec<(At, &ListenEndpoint)> {
         let list = At::default().child("admin").child("listen");
         let at = |index| match text {
             Some(text) => item(text, &list, index),
@@ -157,8 +161,8 @@ impl Draft {
     }
 
     /// Where the admin listener speaks TLS it has a certificate, and its tokens go nowhere in clear.
-    fn check_admin(&self, text: Option<&Reader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
-        let Admin { pairs, token_file, .. } = &self.process.admin;
+    fn check_admin(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
+        let AdminConfig { pairs, token_file, .. } = &self.process.admin;
         let top = At::default();
         let certificate = top.child("admin").child("tls").child("certificate");
         let (certificates, keys) = (pairs.certificates.len(), pairs.keys.len());
@@ -167,7 +171,7 @@ impl Draft {
         }
         // one that cannot be read is told by itself
         let has_one = !pairs.is_empty() || text.is_some_and(|text| text.says(&certificate));
-        for (at, Endpoint { listen, tls }) in self.admin_endpoints(text) {
+        for (at, ListenEndpoint { listen, tls }) in self.admin_endpoints(text) {
             if *tls && !has_one {
                 wrong.push((at, Wrong::NoAdminCertificate));
             } else if !tls && token_file.is_some() && !listen.is_of_this_machine() {
@@ -177,7 +181,7 @@ impl Draft {
     }
 
     /// Each certificate has its key, and where TLS is spoken there is one.
-    fn check_tls(&self, text: Option<&Reader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
+    fn check_tls(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site() {
             let pairs = &site.tls.pairs;
             let (certificates, keys) = (pairs.certificates.len(), pairs.keys.len());
@@ -201,7 +205,7 @@ impl Draft {
         // one that cannot be read is told by itself
         let says_one =
             |path: &At| text.is_some_and(|text| text.says(&path.child("tls.certificate")));
-        let has_one = |(path, site): &(At, &Site)| {
+        let has_one = |(path, site): &(At, &SiteConfig)| {
             !site.tls.pairs.is_empty() || site.tls.acme || says_one(path)
         };
         if self.every_site().iter().any(has_one) {
@@ -258,9 +262,9 @@ impl Draft {
                 known.entry(alias.path().to_string()).or_insert(at);
             }
             let place = |list, index| path.child(list).item(index).child("path");
-            let proxies = site.proxies.iter().map(Proxy::path).enumerate();
+            let proxies = site.proxies.iter().map(ProxyConfig::path).enumerate();
             let proxies = proxies.map(|(index, scope)| (place("proxy", index), scope));
-            let fastcgi = site.fastcgi.iter().map(FastCgi::path).enumerate();
+            let fastcgi = site.fastcgi.iter().map(FastCgiConfig::path).enumerate();
             let fastcgi = fastcgi.map(|(index, scope)| (place("fastcgi", index), scope));
             for (at, scope) in proxies.chain(fastcgi) {
                 let plain = scope.as_str().strip_suffix('/').unwrap_or(scope.as_str());
@@ -290,7 +294,7 @@ impl Draft {
         let top = (self.sites.len() > 1).then(|| (At::default(), &self.site));
         let mut known: HashMap<&Path, (LogFormat, At)> = HashMap::new();
         for (path, site) in top.iter().chain(&sites) {
-            let Access::File(log) = &site.log.access else { continue };
+            let AccessLog::File(log) = &site.log.access else { continue };
             match known.get(&**log) {
                 Some((format, first)) if *format != site.log.format => {
                     let (at, place) = (path.child("log.format"), find(&first.exact));
@@ -356,7 +360,7 @@ impl Draft {
 
     /// Sockets that cannot be made, as far as this process can tell. What another user will be who
     /// starts the server is not known, so a user that is configured is believed.
-    pub fn unusable_sockets(&self, text: &Reader<'_>) -> Vec<(At, Wrong)> {
+    pub fn unusable_sockets(&self, text: &ConfigReader<'_>) -> Vec<(At, Wrong)> {
         let mut sockets = Vec::new();
         for (path, listener) in self.all_listeners() {
             for (index, endpoint) in listener.listen.iter().enumerate() {
@@ -370,7 +374,7 @@ impl Draft {
                 sockets.push((at, socket.clone(), false));
             }
         }
-        if let ControlSocket::At(socket) = &self.process.control.socket {
+        if let ControlSocketChoice::At(socket) = &self.process.control.socket {
             sockets.push((At::default().child("control").child("socket"), socket.clone(), true));
         }
         let is_another_user = self.process.user.is_some() && process::user() != 0;
@@ -394,15 +398,15 @@ impl Draft {
             site.root.iter_mut().for_each(join);
             let KeyPairs { certificates, keys } = &mut site.tls.pairs;
             certificates.iter_mut().chain(keys).for_each(join);
-            let Clients { authorities, revoked, .. } = &mut site.tls.clients;
+            let ClientCertificates { authorities, revoked, .. } = &mut site.tls.clients;
             authorities.iter_mut().chain(revoked).for_each(join);
             site.aliases.iter_mut().for_each(|alias| join(&mut alias.to));
-            let proxied = site.proxies.iter_mut().flat_map(Proxy::to_mut);
+            let proxied = site.proxies.iter_mut().flat_map(ProxyConfig::to_mut);
             let asked = site.authorities.iter_mut().flat_map(ForwardAuth::to_mut);
             proxied.chain(asked).for_each(|to| upstreams::rebase(&mut to.0, &join));
             site.fastcgi.iter_mut().for_each(|fastcgi| fastcgi.rebase(&join));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
-            if let Access::File(path) = &mut site.log.access {
+            if let AccessLog::File(path) = &mut site.log.access {
                 join(path);
             }
         }
@@ -413,7 +417,7 @@ impl Draft {
                 }
             }
         }
-        let Admin { listen, token_file, pairs: KeyPairs { certificates, keys }, .. } =
+        let AdminConfig { listen, token_file, pairs: KeyPairs { certificates, keys }, .. } =
             &mut self.process.admin;
         for endpoint in &mut listen.0 {
             if let Listen::Unix(path) = &mut endpoint.listen {
@@ -422,7 +426,7 @@ impl Draft {
         }
         let identity = &mut self.process.identity.keys;
         certificates.iter_mut().chain(keys).chain(token_file).chain(identity).for_each(join);
-        if let ControlSocket::At(path) = &mut self.process.control.socket {
+        if let ControlSocketChoice::At(path) = &mut self.process.control.socket {
             join(path);
         }
         let Acme { storage, ca, .. } = &mut self.process.acme;
@@ -462,7 +466,7 @@ impl Draft {
                     wrong.push((at, Wrong::NoDirectory { path: link, error }));
                 }
             }
-            if let Access::File(file) = &site.log.access
+            if let AccessLog::File(file) = &site.log.access
                 && let Err((directory, error)) = check_log(file)
                 && told.insert(file)
             {
@@ -481,7 +485,7 @@ impl Draft {
             }
         }
         self.missing_acme(&mut wrong);
-        let Admin { token_file, pairs, .. } = &self.process.admin;
+        let AdminConfig { token_file, pairs, .. } = &self.process.admin;
         let admin = At::default().child("admin");
         missing_pairs(&admin, pairs, &mut told, &mut wrong);
         if let Some(path) = token_file
@@ -529,11 +533,11 @@ fn missing_pairs<'p>(
 /// Authorities of clients, and lists of what they have revoked, that cannot be read, or are none.
 fn missing_clients<'p>(
     section: &At,
-    clients: &'p Clients,
+    clients: &'p ClientCertificates,
     told: &mut HashSet<&'p Path>,
     wrong: &mut Vec<(At, Wrong)>,
 ) {
-    let Clients { authorities, revoked, .. } = clients;
+    let ClientCertificates { authorities, revoked, .. } = clients;
     for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
         for (index, file) in files.iter().enumerate() {
             let error = match super::open_regular(file) {

@@ -9,7 +9,7 @@ use forebay_engine::settings::SendOrder;
 use std::path::PathBuf;
 
 /// A type that is one of a few words.
-pub trait Word: Copy + PartialEq + 'static {
+pub trait Keyword: Copy + PartialEq + 'static {
     /// What the words are for.
     const EXPECTED: &'static str;
     /// The words.
@@ -24,7 +24,7 @@ pub trait Word: Copy + PartialEq + 'static {
     }
 }
 
-impl Word for Engine {
+impl Keyword for Engine {
     const EXPECTED: &'static str = "the name of an engine such as \"event\"";
     const WORDS: &'static [&'static str] =
         &["threads", "pool", "event", "fibers", "pipeline", "isolated"];
@@ -38,13 +38,13 @@ impl Word for Engine {
     ];
 }
 
-impl Word for Fuse {
+impl Keyword for Fuse {
     const EXPECTED: &'static str = "\"auto\" or \"never\"";
     const WORDS: &'static [&'static str] = &["auto", "never"];
     const MEANINGS: &'static [Fuse] = &[Fuse::Auto, Fuse::Never];
 }
 
-impl Word for SendOrder {
+impl Keyword for SendOrder {
     const EXPECTED: &'static str = "\"arrival\", \"fastest\" or \"shortest\"";
     const WORDS: &'static [&'static str] = &["arrival", "fastest", "shortest"];
     const MEANINGS: &'static [SendOrder] =
@@ -63,7 +63,7 @@ pub enum By {
     Delay,
 }
 
-impl Word for By {
+impl Keyword for By {
     const EXPECTED: &'static str = "\"queue\", \"delay\" or \"fixed\"";
     const WORDS: &'static [&'static str] = &["fixed", "queue", "delay"];
     const MEANINGS: &'static [By] = &[By::Fixed, By::Queue, By::Delay];
@@ -81,7 +81,7 @@ pub enum KeepAliveLaw {
     Constant,
 }
 
-impl Word for KeepAliveLaw {
+impl Keyword for KeepAliveLaw {
     const EXPECTED: &'static str = "\"linear\", \"exponential\" or \"constant\"";
     const WORDS: &'static [&'static str] = &["linear", "exponential", "constant"];
     const MEANINGS: &'static [KeepAliveLaw] =
@@ -100,7 +100,7 @@ pub enum AskClients {
     Required,
 }
 
-impl Word for AskClients {
+impl Keyword for AskClients {
     const EXPECTED: &'static str = "\"off\", \"optional\" or \"required\"";
     const WORDS: &'static [&'static str] = &["off", "optional", "required"];
     const MEANINGS: &'static [AskClients] =
@@ -121,7 +121,7 @@ pub enum GateMode {
     Full,
 }
 
-impl Word for GateMode {
+impl Keyword for GateMode {
     const EXPECTED: &'static str = "\"off\", \"auto\", \"address\" or \"full\"";
     const WORDS: &'static [&'static str] = &["off", "auto", "address", "full"];
     const MEANINGS: &'static [GateMode] =
@@ -138,7 +138,7 @@ pub enum GateCharge {
     Syn,
 }
 
-impl Word for GateCharge {
+impl Keyword for GateCharge {
     const EXPECTED: &'static str = "\"handshake\" or \"syn\"";
     const WORDS: &'static [&'static str] = &["handshake", "syn"];
     const MEANINGS: &'static [GateCharge] = &[GateCharge::Handshake, GateCharge::Syn];
@@ -156,7 +156,7 @@ pub enum FirewallMode {
     Nftables,
 }
 
-impl Word for FirewallMode {
+impl Keyword for FirewallMode {
     const EXPECTED: &'static str = "\"off\", \"auto\" or \"nftables\"";
     const WORDS: &'static [&'static str] = &["off", "auto", "nftables"];
     const MEANINGS: &'static [FirewallMode] =
@@ -175,7 +175,7 @@ pub enum LogFormat {
     Json,
 }
 
-impl Word for LogFormat {
+impl Keyword for LogFormat {
     const EXPECTED: &'static str = "\"common\", \"combined\" or \"json\"";
     const WORDS: &'static [&'static str] = &["common", "combined", "json"];
     const MEANINGS: &'static [LogFormat] =
@@ -192,7 +192,7 @@ pub enum Switch {
     Off,
 }
 
-impl Word for Switch {
+impl Keyword for Switch {
     const EXPECTED: &'static str = "\"on\" or \"off\"";
     const WORDS: &'static [&'static str] = &["on", "off"];
     const MEANINGS: &'static [Switch] = &[Switch::On, Switch::Off];
@@ -200,7 +200,7 @@ impl Word for Switch {
 
 /// When a rule holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum When {
+pub enum WhenChoice {
     /// At all times.
     #[default]
     Always,
@@ -214,18 +214,23 @@ pub enum When {
     SynPolicing,
 }
 
-impl Word for When {
+impl Keyword for WhenChoice {
     const EXPECTED: &'static str =
         "\"always\", \"overload\", \"header_control\", \"class_order\" or \"syn_policing\"";
     const WORDS: &'static [&'static str] =
         &["always", "overload", "header_control", "class_order", "syn_policing"];
-    const MEANINGS: &'static [When] =
-        &[When::Always, When::Overload, When::HeaderControl, When::ClassOrder, When::SynPolicing];
+    const MEANINGS: &'static [WhenChoice] = &[
+        WhenChoice::Always,
+        WhenChoice::Overload,
+        WhenChoice::HeaderControl,
+        WhenChoice::ClassOrder,
+        WhenChoice::SynPolicing,
+    ];
 }
 
 /// Which clients share a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Per {
+pub enum PerChoice {
     /// All clients that the rule is about.
     #[default]
     Rule,
@@ -233,10 +238,10 @@ pub enum Per {
     Client,
 }
 
-impl Word for Per {
+impl Keyword for PerChoice {
     const EXPECTED: &'static str = "\"rule\" or \"client\"";
     const WORDS: &'static [&'static str] = &["rule", "client"];
-    const MEANINGS: &'static [Per] = &[Per::Rule, Per::Client];
+    const MEANINGS: &'static [PerChoice] = &[PerChoice::Rule, PerChoice::Client];
 }
 
 /// How something over a limit is refused.
@@ -251,7 +256,7 @@ pub enum Refuse {
     Drop,
 }
 
-impl Word for Refuse {
+impl Keyword for Refuse {
     const EXPECTED: &'static str = "\"reject\", \"reset\" or \"drop\"";
     const WORDS: &'static [&'static str] = &["reject", "reset", "drop"];
     const MEANINGS: &'static [Refuse] = &[Refuse::Reject, Refuse::Reset, Refuse::Drop];
@@ -259,7 +264,7 @@ impl Word for Refuse {
 
 /// What becomes of requests over a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Over {
+pub enum OverChoice {
     /// They are answered with an error.
     #[default]
     Reject,
@@ -271,15 +276,16 @@ pub enum Over {
     Queue,
 }
 
-impl Word for Over {
+impl Keyword for OverChoice {
     const EXPECTED: &'static str = "\"reject\", \"reset\", \"drop\" or \"queue\"";
     const WORDS: &'static [&'static str] = &["reject", "reset", "drop", "queue"];
-    const MEANINGS: &'static [Over] = &[Over::Reject, Over::Reset, Over::Drop, Over::Queue];
+    const MEANINGS: &'static [OverChoice] =
+        &[OverChoice::Reject, OverChoice::Reset, OverChoice::Drop, OverChoice::Queue];
 }
 
 /// What a rule does at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Action {
+pub enum ActionChoice {
     /// Nothing; no later rule does either.
     #[default]
     Allow,
@@ -291,14 +297,14 @@ pub enum Action {
     Drop,
 }
 
-impl Word for Action {
+impl Keyword for ActionChoice {
     const EXPECTED: &'static str = "\"allow\", \"reject\", \"reset\" or \"drop\"";
     const WORDS: &'static [&'static str] = &["allow", "reject", "reset", "drop"];
-    const MEANINGS: &'static [Action] =
-        &[Action::Allow, Action::Reject, Action::Reset, Action::Drop];
+    const MEANINGS: &'static [ActionChoice] =
+        &[ActionChoice::Allow, ActionChoice::Reject, ActionChoice::Reset, ActionChoice::Drop];
 }
 
-impl<W: Word> Value for W {
+impl<W: Keyword> Value for W {
     fn form(&self) -> Form {
         Form::Text
     }
@@ -321,7 +327,7 @@ impl<W: Word> Value for W {
 
 /// Where the access log goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessLog {
     /// Nowhere.
     #[default]
     Off,
@@ -331,7 +337,7 @@ pub enum Access {
     File(PathBuf),
 }
 
-impl Value for Access {
+impl Value for AccessLog {
     fn form(&self) -> Form {
         Form::Text
     }
@@ -340,20 +346,20 @@ impl Value for Access {
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
         *self = match text {
-            "off" => Access::Off,
-            "-" => Access::Stdout,
+            "off" => AccessLog::Off,
+            "-" => AccessLog::Stdout,
             // a name that is a slip of "off" or means it would become a file unnoticed
             "" | "Off" | "OFF" | "none" | "false" | "no" => return Err(wrong(self, text)),
             path if path.contains('\0') => return Err(wrong(self, text)),
-            path => Access::File(PathBuf::from(path)),
+            path => AccessLog::File(PathBuf::from(path)),
         };
         Ok(())
     }
     fn show(&self) -> String {
         match self {
-            Access::Off => quote("off"),
-            Access::Stdout => quote("-"),
-            Access::File(path) => quote(&path.to_string_lossy()),
+            AccessLog::Off => quote("off"),
+            AccessLog::Stdout => quote("-"),
+            AccessLog::File(path) => quote(&path.to_string_lossy()),
         }
     }
     fn guess(&self, text: &str) -> Option<String> {
@@ -373,7 +379,7 @@ pub enum Confine {
     Off,
 }
 
-impl Word for Confine {
+impl Keyword for Confine {
     const EXPECTED: &'static str = "\"auto\", \"on\" or \"off\"";
     const WORDS: &'static [&'static str] = &["auto", "on", "off"];
     const MEANINGS: &'static [Confine] = &[Confine::Auto, Confine::On, Confine::Off];
@@ -381,7 +387,7 @@ impl Word for Confine {
 
 /// Where commands such as `forebay reload` find the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ControlSocket {
+pub enum ControlSocketChoice {
     /// At the usual place for the user and the configuration file.
     #[default]
     Auto,
@@ -391,7 +397,7 @@ pub enum ControlSocket {
     At(PathBuf),
 }
 
-impl Value for ControlSocket {
+impl Value for ControlSocketChoice {
     fn form(&self) -> Form {
         Form::Text
     }
@@ -400,21 +406,21 @@ impl Value for ControlSocket {
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
         *self = match text {
-            "auto" => ControlSocket::Auto,
-            "off" => ControlSocket::Off,
+            "auto" => ControlSocketChoice::Auto,
+            "off" => ControlSocketChoice::Off,
             // a bare word is a slip, and 108 bytes with a NUL at the end are the most: unix(7)
             path if !path.contains('/') || path.len() > 107 || path.contains('\0') => {
                 return Err(wrong(self, text));
             }
-            path => ControlSocket::At(PathBuf::from(path)),
+            path => ControlSocketChoice::At(PathBuf::from(path)),
         };
         Ok(())
     }
     fn show(&self) -> String {
         match self {
-            ControlSocket::Auto => quote("auto"),
-            ControlSocket::Off => quote("off"),
-            ControlSocket::At(path) => quote(&path.to_string_lossy()),
+            ControlSocketChoice::Auto => quote("auto"),
+            ControlSocketChoice::Off => quote("off"),
+            ControlSocketChoice::At(path) => quote(&path.to_string_lossy()),
         }
     }
     fn guess(&self, text: &str) -> Option<String> {
@@ -428,9 +434,9 @@ impl Value for ControlSocket {
 
 /// The value of a response field, if it is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldValue(pub Option<String>);
+pub struct OptionalFieldValue(pub Option<String>);
 
-impl Value for FieldValue {
+impl Value for OptionalFieldValue {
     fn form(&self) -> Form {
         Form::Text
     }

@@ -16,7 +16,7 @@ pub const ONLY_CLASS: &str = "default";
 
 /// A class of requests.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Class {
+pub struct ClassConfig {
     /// The program that has added it; `None` if it is the file's.
     pub owner: Option<Box<str>>,
     /// `name`
@@ -91,11 +91,11 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= 64 && text.bytes().all(is_letter)
 }
 
-impl Section for Class {
-    const SETTINGS: &'static [Setting<Class>] = SETTINGS;
+impl Section for ClassConfig {
+    const SETTINGS: &'static [Setting<ClassConfig>] = SETTINGS;
 
-    fn blank() -> Class {
-        Class {
+    fn blank() -> ClassConfig {
+        ClassConfig {
             owner: None,
             name: None,
             priority: Optional::default(),
@@ -108,7 +108,7 @@ impl Section for Class {
     }
 }
 
-const SETTINGS: &[Setting<Class>] = &[
+const SETTINGS: &[Setting<ClassConfig>] = &[
     Setting {
         key: "name",
         preset: Preset::Required,

@@ -7,46 +7,46 @@ use super::read::Path;
 use super::stray;
 use super::table::{Section, Setting};
 use super::value::Written;
-use super::{Class, Config, Endpoint, Listener, Rule, Site};
+use super::{ClassConfig, Config, ListenEndpoint, ListenerConfig, RuleConfig, SiteConfig};
 
 /// The lists of sections at the top level that are not a site's.
 pub(super) const SECTIONS: [&str; 4] = ["listener", "site", "class", "rule"];
 
 /// What a file or a command line says.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct ConfigDraft {
     /// The settings of the process.
     pub process: Config,
     /// What the top level says about a listener: one of its own if it names an address, and the
     /// defaults of the others.
-    pub listener: Listener,
+    pub listener: ListenerConfig,
     /// What the top level says about a site: the only one, or the defaults of the others.
-    pub site: Site,
+    pub site: SiteConfig,
     /// The `[[listener]]`s.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<ListenerConfig>,
     /// The `[[site]]`s.
-    pub sites: Vec<Site>,
+    pub sites: Vec<SiteConfig>,
     /// The `[[class]]`es.
-    pub classes: Vec<Class>,
+    pub classes: Vec<ClassConfig>,
     /// The `[[rule]]`s.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<RuleConfig>,
     /// The machine that the file of constants names.
     pub(super) calibrated_on: Option<String>,
 }
 
-impl Default for Draft {
-    fn default() -> Draft {
-        Draft::new()
+impl Default for ConfigDraft {
+    fn default() -> ConfigDraft {
+        ConfigDraft::new()
     }
 }
 
-impl Draft {
+impl ConfigDraft {
     /// Nothing said: the defaults.
-    pub fn new() -> Draft {
-        Draft {
+    pub fn new() -> ConfigDraft {
+        ConfigDraft {
             process: Config::preset(),
-            listener: Listener::preset(),
-            site: Site::preset(),
+            listener: ListenerConfig::preset(),
+            site: SiteConfig::preset(),
             listeners: Vec::new(),
             sites: Vec::new(),
             classes: Vec::new(),
@@ -71,10 +71,10 @@ impl Draft {
     }
 
     /// The listeners there will be, and where they stand.
-    pub(super) fn all_listeners(&self) -> Vec<(Path, Listener)> {
+    pub(super) fn all_listeners(&self) -> Vec<(Path, ListenerConfig)> {
         let mut own = self.listener.clone();
         if own.listen.is_empty() && self.listeners.is_empty() {
-            own.listen.extend(Endpoint::read(DEFAULT_LISTEN));
+            own.listen.extend(ListenEndpoint::read(DEFAULT_LISTEN));
         }
         let own = (!own.listen.is_empty()).then_some((Path::default(), own));
         let others = numbered("listener", &self.listeners).map(|(path, l)| (path, l.clone()));
@@ -82,7 +82,7 @@ impl Draft {
     }
 
     /// The sites there will be, and where they stand.
-    pub(super) fn all_sites(&self) -> Vec<(Path, &Site)> {
+    pub(super) fn all_sites(&self) -> Vec<(Path, &SiteConfig)> {
         if self.sites.is_empty() {
             return vec![(Path::default(), &self.site)];
         }
@@ -90,7 +90,7 @@ impl Draft {
     }
 
     /// The same, and first what the top level says of all of them, if that is none itself.
-    pub(super) fn every_site(&self) -> Vec<(Path, &Site)> {
+    pub(super) fn every_site(&self) -> Vec<(Path, &SiteConfig)> {
         let mut sites = self.all_sites();
         if !self.sites.is_empty() {
             sites.insert(0, (Path::default(), &self.site));
@@ -98,10 +98,10 @@ impl Draft {
         sites
     }
 
-    /// The configuration it comes to, if nothing is wrong with it ([`Draft::problems`]).
+    /// The configuration it comes to, if nothing is wrong with it ([`ConfigDraft::problems`]).
     pub fn resolve(self) -> Config {
         let listeners = self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
-        let Draft { process, site, sites, classes, rules, .. } = self;
+        let ConfigDraft { process, site, sites, classes, rules, .. } = self;
         let log = match &sites[..] {
             [only] => only.log.clone(),
             _ => site.log.clone(),

@@ -1,10 +1,10 @@
 //! Files that are not for clients, in directories that are served: `forebay check` warns of them. A log
 //! there is an error, because it has what others sent.
 
-use super::draft::Draft;
+use super::draft::ConfigDraft;
 use super::problem::Wrong;
-use super::read::{Path as At, Reader};
-use super::{Admin, KeyPairs, Site};
+use super::read::{ConfigReader, Path as At};
+use super::{AdminConfig, KeyPairs, SiteConfig};
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -21,9 +21,9 @@ struct Served<'d> {
     hidden: bool,
 }
 
-impl Draft {
+impl ConfigDraft {
     /// The configuration itself, files of users, and private keys.
-    pub(super) fn remark_exposed(&self, text: &Reader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+    pub(super) fn remark_exposed(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let sites = self.every_site();
         // what the top level has beside sites is a default of theirs
         let all = self.all_sites();
@@ -53,7 +53,7 @@ impl Draft {
 
     /// Files of no site that only the server may read, each with where it is named.
     fn own_secrets(&self) -> Vec<(At, &Path)> {
-        let Admin { token_file, pairs, .. } = &self.process.admin;
+        let AdminConfig { token_file, pairs, .. } = &self.process.admin;
         let at = At::default().child("admin");
         let tokens = token_file.iter().map(|file| (at.child("token_file"), &**file));
         let identity = At::default().child("identity").child("keys");
@@ -64,12 +64,12 @@ impl Draft {
 }
 
 /// The root of a site, if there is one.
-fn root<'s>(at: &At, site: &'s Site) -> Option<Served<'s>> {
+fn root<'s>(at: &At, site: &'s SiteConfig) -> Option<Served<'s>> {
     Served::new(site.root.as_deref()?, at.child("root"), site)
 }
 
 /// The directories of its aliases.
-fn aliases<'s>(at: &At, site: &'s Site) -> impl Iterator<Item = Served<'s>> {
+fn aliases<'s>(at: &At, site: &'s SiteConfig) -> impl Iterator<Item = Served<'s>> {
     let at = at.child("alias");
     let aliases = site.aliases.iter().enumerate();
     aliases
@@ -77,7 +77,7 @@ fn aliases<'s>(at: &At, site: &'s Site) -> impl Iterator<Item = Served<'s>> {
 }
 
 /// Files of a site that only the server may read, each with where it is named.
-fn secrets<'s>(at: &At, site: &'s Site) -> Vec<(At, &'s Path)> {
+fn secrets<'s>(at: &At, site: &'s SiteConfig) -> Vec<(At, &'s Path)> {
     let users = site.auth.iter().enumerate().filter_map(|(index, rule)| {
         Some((at.child("auth").item(index).child("file"), rule.file.as_deref()?))
     });
@@ -92,7 +92,7 @@ fn keys<'s>(at: &At, pairs: &'s KeyPairs) -> impl Iterator<Item = (At, &'s Path)
 
 impl<'d> Served<'d> {
     /// With where links lead, if there is such a directory.
-    fn new(shown: &'d Path, at: At, site: &Site) -> Option<Served<'d>> {
+    fn new(shown: &'d Path, at: At, site: &SiteConfig) -> Option<Served<'d>> {
         let real = fs::canonicalize(shown).ok()?;
         Some(Served { shown, real, at, hidden: site.hidden })
     }

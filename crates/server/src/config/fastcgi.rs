@@ -4,8 +4,8 @@ use super::optional::OneOrMore;
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
 use super::units::Size;
-use super::upstreams::{FastCgiAddress, Upstreams, Variables, rows_with_upstreams};
-use forebay_site::rules::{Ending, MountPath, Route, Scope, Scripts};
+use super::upstreams::{FastCgiAddress, UpstreamsConfig, Variables, rows_with_upstreams};
+use forebay_site::rules::{MountPath, Route, Scope, ScriptSuffix, Scripts};
 use forebay_upstream::target::Ambiguous;
 use forebay_upstream::{fastcgi, settings};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,7 @@ pub struct FastCgiSection {
     /// `root`
     pub root: Option<PathBuf>,
     /// `extension`
-    pub extension: Option<Ending>,
+    pub extension: Option<ScriptSuffix>,
     /// `index`
     pub index: Option<String>,
     /// `try`
@@ -33,14 +33,14 @@ pub struct FastCgiSection {
     /// `set`
     pub set: Variables,
     /// What all routes have.
-    pub upstreams: Upstreams,
+    pub upstreams: UpstreamsConfig,
 }
 
 /// A route to applications that speak FastCGI, in which everything is right.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FastCgi(FastCgiSection);
+pub struct FastCgiConfig(FastCgiSection);
 
-impl FastCgi {
+impl FastCgiConfig {
     /// Beneath which paths they run files.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
@@ -70,15 +70,15 @@ impl FastCgi {
     }
 
     /// What the proxy is told of it. `root` is that of the site.
-    pub fn settings(&self, root: Option<&Path>) -> settings::FastCgi {
+    pub fn settings(&self, root: Option<&Path>) -> settings::FastCgiSettings {
         let FastCgiSection { to, ambiguous, set, upstreams, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
         let root = self.0.root.as_deref().or(root).unwrap_or(Path::new("/"));
         let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         let root = root.as_os_str().as_bytes();
-        settings::FastCgi {
+        settings::FastCgiSettings {
             group: upstreams.group(to, None),
-            request: fastcgi::Settings {
+            request: fastcgi::ScriptSettings {
                 root: root.strip_suffix(b"/").unwrap_or(root).into(),
                 ambiguous: *ambiguous,
                 keep: upstreams.connections > 0,
@@ -92,11 +92,11 @@ impl FastCgi {
     }
 }
 
-impl Item for FastCgi {
+impl Item for FastCgiConfig {
     type Section = FastCgiSection;
 
-    fn new(section: FastCgiSection) -> Result<FastCgi, (&'static str, Wrong)> {
-        let ending = section.extension.as_ref().map_or("", Ending::as_str);
+    fn new(section: FastCgiSection) -> Result<FastCgiConfig, (&'static str, Wrong)> {
+        let ending = section.extension.as_ref().map_or("", ScriptSuffix::as_str);
         let is_script = |name: &str| name.len() > ending.len() && name.ends_with(ending);
         let wrong = |found: &str| Wrong::Unfit {
             found: format!("{found:?}"),
@@ -111,7 +111,7 @@ impl Item for FastCgi {
         if let Some((key, needs)) = section.upstreams.idle() {
             return Err((key, Wrong::Idle { needs }));
         }
-        Ok(FastCgi(section))
+        Ok(FastCgiConfig(section))
     }
 
     fn section(&self) -> FastCgiSection {
@@ -131,7 +131,7 @@ impl Section for FastCgiSection {
             ambiguous: Ambiguous::default(),
             spool: Size::default(),
             set: Variables::default(),
-            upstreams: Upstreams::default(),
+            upstreams: UpstreamsConfig::default(),
         }
     }
 

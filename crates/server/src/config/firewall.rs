@@ -1,7 +1,7 @@
 //! The name of a table of nftables; and what keeps clients out of the firewall although it is to drop
 //! them: `forebay check` warns of it.
 
-use super::draft::{Draft, numbered};
+use super::draft::{ConfigDraft, numbered};
 use super::problem::Wrong;
 use super::read::Path as At;
 use super::value::Written;
@@ -35,7 +35,7 @@ impl Written for TableName {
     }
 }
 
-impl Draft {
+impl ConfigDraft {
     /// What this machine lacks.
     pub(super) fn remark_no_firewall(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.firewall.mode != FirewallMode::Off {
@@ -89,11 +89,11 @@ impl Draft {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::read::Reader;
+    use crate::config::read::ConfigReader;
 
     fn remarks(text: &str, lack: Option<&str>) -> Vec<String> {
         let text = format!("root = \"/\"\n{text}");
-        let draft = Reader::new(&text, "").draft();
+        let draft = ConfigReader::new(&text, "").draft();
         let mut remarks = Vec::new();
         draft.remark_no_firewall_on(lack.map(str::to_owned), &mut remarks);
         draft.remark_firewall(&mut remarks);

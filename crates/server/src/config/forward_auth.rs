@@ -4,7 +4,7 @@ use super::optional::OneOrMore;
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
 use super::units::{Percent, Size};
-use super::upstreams::{CheckPath, HttpAddress, ToldHost, Upstreams};
+use super::upstreams::{CheckPath, HttpAddress, ToldHost, UpstreamsConfig};
 use super::written::ScopeRegex;
 use forebay_http::field::FieldName;
 use forebay_http::path::normalise;
@@ -60,7 +60,7 @@ impl ForwardAuth {
     }
 
     /// What the proxy is told of it.
-    pub fn settings(&self) -> settings::Proxy {
+    pub fn settings(&self) -> settings::ProxySettings {
         let ForwardAuthSection { to, uri, copy, host, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
         let uri = uri.as_ref().map_or("/", |uri| &*uri.0);
@@ -72,7 +72,7 @@ impl ForwardAuth {
         // it was looked at when it was read
         let _ = normalise(raw.as_bytes(), &mut path);
         // what is not a person's to say here is as it is for a route that says nothing
-        let upstreams = Upstreams {
+        let upstreams = UpstreamsConfig {
             retries: 1,
             retry_budget: Percent(2000),
             max_fails: 3,
@@ -83,15 +83,15 @@ impl ForwardAuth {
             connect: self.0.connect,
             head: self.0.head,
             silence: self.0.head,
-            ..Upstreams::default()
+            ..UpstreamsConfig::default()
         };
         let group = upstreams.group(to, None);
-        settings::Proxy {
-            request: request::Settings {
+        settings::ProxySettings {
+            request: request::RequestSettings {
                 host: host.0.clone(),
                 ambiguous: Ambiguous::Normalise,
                 close: group.keep_alive.connections == 0,
-                ..request::Settings::default()
+                ..request::RequestSettings::default()
             },
             bodies: upstreams.bodies(0),
             rewrites: false,
@@ -100,7 +100,7 @@ impl ForwardAuth {
             errors: settings::Errors::Theirs,
             proxy_protocol: None,
             buffer_bytes: 0,
-            authority: Some(settings::Authority {
+            authority: Some(settings::ForwardAuthSettings {
                 path: path.into(),
                 query: query.map(|query| query.as_bytes().into()),
                 copy: copy.clone(),

@@ -1,13 +1,13 @@
 //! What keeps rules out of the kernel although `gate` is on: `forebay check` warns of it.
 
 use super::GateMode;
-use super::draft::{Draft, numbered};
+use super::draft::{ConfigDraft, numbered};
 use super::problem::Wrong;
 use super::read::Path as At;
 use crate::doctor;
 use forebay_policy::syn;
 
-impl Draft {
+impl ConfigDraft {
     /// What this machine lacks.
     pub(super) fn remark_no_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.gate != GateMode::Off {
@@ -57,10 +57,10 @@ impl Draft {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::read::Reader;
+    use crate::config::read::ConfigReader;
 
     fn remarks(text: &str, lack: Option<&str>) -> Vec<String> {
-        let draft = Reader::new(text, "").draft();
+        let draft = ConfigReader::new(text, "").draft();
         let mut remarks = Vec::new();
         draft.remark_no_gate_on(lack.map(str::to_owned), &mut remarks);
         draft.remark_gate(&mut remarks);

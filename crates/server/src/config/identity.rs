@@ -2,7 +2,7 @@
 
 use super::problem::Wrong;
 use super::value::Written;
-use forebay_policy::field::Field;
+use forebay_policy::field::FieldCondition;
 use std::path::PathBuf;
 
 /// Identities that clients prove by a signed cookie.
@@ -31,7 +31,7 @@ impl Written for CookieName {
     const EXPECTED: &'static str = "the name of a cookie such as \"__Host-id\"";
     fn read(text: &str) -> Result<CookieName, Wrong> {
         // a name as rules have it, and no value
-        match Field::parse(text) {
+        match FieldCondition::parse(text) {
             Ok(field) if field.name() == text => Ok(CookieName(text.to_owned())),
             _ => Err(CookieName::misread(text)),
         }

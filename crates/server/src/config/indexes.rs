@@ -1,20 +1,20 @@
 //! Rules that are about a directory and not about its index file, or the other way round: `forebay check`
 //! warns of them. Rules see the path that is asked for; both lead to the same page.
 
-use super::draft::{Draft, numbered};
+use super::draft::{ConfigDraft, numbered};
 use super::pages::{find, locate};
 use super::problem::Wrong;
-use super::read::{Path as At, Reader};
+use super::read::{ConfigReader, Path as At};
 use super::remarks::{item, meets};
-use super::{Rule, Site};
+use super::{RuleConfig, SiteConfig};
 use forebay_site::rules::Alias;
 
 /// Of so many paths at most the disk is asked.
 const MOST_PATHS: usize = 1000;
 
-impl Draft {
+impl ConfigDraft {
     /// Paths of rules without a star that lead to an index file, while no rule is about its other path.
-    pub(super) fn remark_indexes(&self, text: &Reader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+    pub(super) fn remark_indexes(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let mut asked = 0;
         for (at, rule) in numbered("rule", &self.rules) {
             for (index, pattern) in rule.path.0.iter().enumerate() {
@@ -38,7 +38,7 @@ impl Draft {
     }
 
     /// The path besides this one at which the same index file answers.
-    fn other_path(&self, site: &Site, path: &str) -> Option<String> {
+    fn other_path(&self, site: &SiteConfig, path: &str) -> Option<String> {
         let inherited = self.site.aliases.iter().cloned();
         let mounts: Vec<Alias> = site.mounts().chain(inherited).collect();
         let is_there = |path: &str| {
@@ -54,13 +54,13 @@ impl Draft {
     }
 }
 
-fn is_for(rule: &Rule, site: &Site) -> bool {
+fn is_for(rule: &RuleConfig, site: &SiteConfig) -> bool {
     rule.site.0.is_empty()
         || rule.site.0.iter().any(|asked| site.hosts.iter().any(|host| meets(asked, host)))
 }
 
 /// Whether this rule is about the path and decides something that the one `beside` it does.
-fn covers(by: &Rule, beside: &Rule, path: &str) -> bool {
+fn covers(by: &RuleConfig, beside: &RuleConfig, path: &str) -> bool {
     let mut settings = by.decides().into_iter().zip(beside.decides());
     by.path.0.iter().any(|pattern| pattern.matches(path.as_bytes()))
         && (by.stop || settings.any(|(one, other)| one && other))

@@ -1,19 +1,19 @@
 //! What `engine = "isolated"` is told, and what it cannot do yet.
 
 use super::address::Listen;
-use super::choice::{FirewallMode, GateMode, Switch, Word};
-use super::draft::Draft;
+use super::choice::{FirewallMode, GateMode, Keyword, Switch};
+use super::draft::ConfigDraft;
 use super::per_stage::PerStage;
 use super::problem::Wrong;
-use super::read::{Path as At, Reader};
+use super::read::{ConfigReader, Path as At};
 use super::units::Size;
 use super::upstreams::{self, HttpAddress};
 use super::value::Written;
 use crate::isolated::Role;
 use crate::log::choice::Member;
 use forebay_engine::Engine;
-use forebay_upstream::link::{Choice, Settings};
-use forebay_upstream::settings::Address;
+use forebay_upstream::link::{InstanceChoice, LinkSettings};
+use forebay_upstream::settings::UpstreamAddress;
 use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ const MOST_LINES: u64 = 128;
 
 /// Other software in the place of a stage: an address like that of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StageAddress(pub Address);
+pub struct StageAddress(pub UpstreamAddress);
 
 impl Written for StageAddress {
     const EXPECTED: &'static str = HttpAddress::EXPECTED;
@@ -56,7 +56,7 @@ pub struct Isolated {
     /// `isolated.http2`
     pub http2: Switch,
     /// `isolated.balance`
-    pub balance: Choice,
+    pub balance: InstanceChoice,
     /// `isolated.acknowledge_floor`
     pub floor: Duration,
     /// `isolated.acknowledge_ceiling`
@@ -120,8 +120,8 @@ impl Isolated {
     }
 
     /// What a link keeps to, whose instances are our own or others.
-    pub fn link(&self, is_own: bool) -> Settings {
-        Settings {
+    pub fn link(&self, is_own: bool) -> LinkSettings {
+        LinkSettings {
             choice: self.balance,
             acknowledges: is_own,
             withholds: self.is_http2(is_own),
@@ -129,19 +129,19 @@ impl Isolated {
             ceiling: self.ceiling.max(self.floor),
             idle: self.ping,
             back_off: self.back_off,
-            ..Settings::default()
+            ..LinkSettings::default()
         }
     }
 }
 
 /// Whether a listener has this address, or all addresses of this machine.
-fn listens_at(listeners: &[(At, super::Listener)], address: &Address) -> bool {
+fn listens_at(listeners: &[(At, super::ListenerConfig)], address: &UpstreamAddress) -> bool {
     let is_it = |listen: &Listen| match (listen, address) {
-        (Listen::Unix(path), Address::Unix(to)) => path == to,
-        (Listen::At(at), Address::Socket(to)) => {
+        (Listen::Unix(path), UpstreamAddress::Unix(to)) => path == to,
+        (Listen::At(at), UpstreamAddress::Socket(to)) => {
             at == to || (at.ip().is_unspecified() && is_here(to, at.port()))
         }
-        (Listen::All(port), Address::Socket(to)) => is_here(to, *port),
+        (Listen::All(port), UpstreamAddress::Socket(to)) => is_here(to, *port),
         _ => false,
     };
     listeners.iter().flat_map(|(_, listener)| &listener.listen).any(|end| is_it(&end.listen))
@@ -159,23 +159,28 @@ impl Isolated {
     }
 }
 
-impl Word for Choice {
+impl Keyword for InstanceChoice {
     const EXPECTED: &'static str =
         "\"round-robin\", \"least\", \"two-choices\", \"feedback\" or \"hash\"";
     const WORDS: &'static [&'static str] =
         &["round-robin", "least", "two-choices", "feedback", "hash"];
-    const MEANINGS: &'static [Choice] =
-        &[Choice::RoundRobin, Choice::Least, Choice::TwoChoices, Choice::Feedback, Choice::Hash];
+    const MEANINGS: &'static [InstanceChoice] = &[
+        InstanceChoice::RoundRobin,
+        InstanceChoice::Least,
+        InstanceChoice::TwoChoices,
+        InstanceChoice::Feedback,
+        InstanceChoice::Hash,
+    ];
 }
 
-impl Draft {
+impl ConfigDraft {
     /// Whether a listener has `engine = "isolated"`.
     pub(super) fn is_isolated(&self) -> bool {
         self.all_listeners().iter().any(|(_, listener)| listener.engine == Engine::Isolated)
     }
 
     /// What means nothing in stages, or only in stages.
-    pub(super) fn remark_isolated(&self, text: &Reader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+    pub(super) fn remark_isolated(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let sites = self.every_site();
         if !self.is_isolated() {
             let said = sites.iter().map(|(at, _)| at.child("repeat_idempotent"));
@@ -277,7 +282,9 @@ impl Draft {
         {
             for (index, to) in list.iter().enumerate() {
                 let what = match &to.0 {
-                    Address::Name { .. } => "write an address: names of stages are not looked up",
+                    UpstreamAddress::Name { .. } => {
+                        "write an address: names of stages are not looked up"
+                    }
                     address if listens_at(&listeners, address) => {
                         "this server listens there itself: it would ask itself"
                     }

@@ -3,7 +3,7 @@
 use super::optional::Optional;
 use super::problem::Wrong;
 use super::value::{Form, Value};
-use super::{Over, Per, Refuse};
+use super::{OverChoice, PerChoice, Refuse};
 use forebay_policy::rate::Rate;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct ConnectionLimit {
     /// `connections.burst`
     pub burst: Optional<u64>,
     /// `connections.per`
-    pub per: Optional<Per>,
+    pub per: Optional<PerChoice>,
     /// `connections.over`
     pub over: Optional<Refuse>,
     /// `connections.status`
@@ -36,9 +36,9 @@ pub struct RequestLimit {
     /// `requests.burst`
     pub burst: Optional<u64>,
     /// `requests.per`
-    pub per: Optional<Per>,
+    pub per: Optional<PerChoice>,
     /// `requests.over`
-    pub over: Optional<Over>,
+    pub over: Optional<OverChoice>,
     /// `requests.status`
     pub status: Optional<ErrorStatus>,
     /// `requests.deadline`
@@ -51,13 +51,13 @@ pub struct RequestLimit {
 
 /// How many requests may be under way.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct InFlight {
+pub struct InFlightConfig {
     /// `in_flight.most`; without it there is no limit
     pub most: Optional<u64>,
     /// `in_flight.per`
-    pub per: Optional<Per>,
+    pub per: Optional<PerChoice>,
     /// `in_flight.over`
-    pub over: Optional<Over>,
+    pub over: Optional<OverChoice>,
     /// `in_flight.status`
     pub status: Optional<ErrorStatus>,
     /// `in_flight.deadline`

@@ -1,8 +1,8 @@
 //! Symbolic links in a root that lead past the rules of its site: `forebay check` warns of them. It looks
 //! at the first levels and at a bounded number of names, as roots may be large.
 
-use super::Site;
-use super::draft::Draft;
+use super::SiteConfig;
+use super::draft::ConfigDraft;
 use super::problem::Wrong;
 use super::read::Path as At;
 use forebay_site::rules::Scope;
@@ -23,7 +23,7 @@ struct Protected<'d> {
     real: PathBuf,
 }
 
-impl Draft {
+impl ConfigDraft {
     /// Links to what `[[auth]]` and `[[access]]` protect, under paths that they do not.
     pub(super) fn remark_linked(&self, remarks: &mut Vec<(At, Wrong)>) {
         let top = (!self.sites.is_empty()).then_some((At::default(), &self.site));
@@ -32,7 +32,8 @@ impl Draft {
             else {
                 continue;
             };
-            let sections: Vec<(At, &Site)> = [(at, site)].into_iter().chain(top.clone()).collect();
+            let sections: Vec<(At, &SiteConfig)> =
+                [(at, site)].into_iter().chain(top.clone()).collect();
             for list in ["access", "auth"] {
                 let scopes: Vec<(At, &Scope)> =
                     sections.iter().flat_map(|(at, site)| scopes(at, site, list)).collect();
@@ -70,7 +71,7 @@ impl Draft {
 }
 
 /// The rules of one list, each with where its path stands.
-fn scopes<'s>(at: &At, site: &'s Site, list: &str) -> Vec<(At, &'s Scope)> {
+fn scopes<'s>(at: &At, site: &'s SiteConfig, list: &str) -> Vec<(At, &'s Scope)> {
     let scopes: Vec<&Scope> = match list {
         "access" => site.access.iter().map(|rule| &rule.path).collect(),
         _ => site.auth.iter().map(|rule| &rule.path).collect(),

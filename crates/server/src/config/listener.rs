@@ -1,27 +1,27 @@
 //! The settings of a listener: addresses, and what serves clients that connect to them.
 
 use super::table::{Preset, Section, Setting};
-use super::{Count, Endpoint};
+use super::{AutoCount, ListenEndpoint};
 use crate::plan::{MOST_THREADS, POOL_THREADS};
 use forebay_engine::Engine;
 
 /// Addresses that are served in the same way.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listener {
+pub struct ListenerConfig {
     /// `listen`
-    pub listen: Vec<Endpoint>,
+    pub listen: Vec<ListenEndpoint>,
     /// `engine`
     pub engine: Engine,
     /// `workers`; `auto` depends on the engine
-    pub workers: Count,
+    pub workers: AutoCount,
     /// `answering`; `auto` is one per core
-    pub answering: Count,
+    pub answering: AutoCount,
     /// `accept_ahead`
     pub accept_ahead: u64,
     /// `upstream_threads`; `auto` is three quarters of the workers
-    pub upstream_threads: Count,
+    pub upstream_threads: AutoCount,
     /// `tunnel_threads`; `auto` is half of the workers
-    pub tunnel_threads: Count,
+    pub tunnel_threads: AutoCount,
     /// `proxy_protocol`
     pub proxy_protocol: bool,
 }
@@ -29,17 +29,17 @@ pub struct Listener {
 /// Where connections are accepted if nothing says where.
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
-impl Listener {
+impl ListenerConfig {
     /// What a `[[listener]]` has if it says nothing itself: all but the addresses.
-    pub(super) fn heir(&self) -> Listener {
-        Listener { listen: Vec::new(), ..self.clone() }
+    pub(super) fn heir(&self) -> ListenerConfig {
+        ListenerConfig { listen: Vec::new(), ..self.clone() }
     }
 
     /// Whether each connection keeps a thread, and there are as many as may answer at once.
     pub(super) fn has_all_answering(&self) -> bool {
         let are_there = match self.answering {
-            Count::Fixed(answering) => answering <= self.workers.or(self.engine_threads()),
-            Count::Auto => true,
+            AutoCount::Fixed(answering) => answering <= self.workers.or(self.engine_threads()),
+            AutoCount::Auto => true,
         };
         self.engine.has_thread_each() && are_there
     }
@@ -50,31 +50,31 @@ impl Listener {
     }
 }
 
-impl Default for Listener {
+impl Default for ListenerConfig {
     /// Every setting at its default; there is no address.
-    fn default() -> Listener {
-        Listener::preset()
+    fn default() -> ListenerConfig {
+        ListenerConfig::preset()
     }
 }
 
-impl Section for Listener {
-    const SETTINGS: &'static [Setting<Listener>] = SETTINGS;
+impl Section for ListenerConfig {
+    const SETTINGS: &'static [Setting<ListenerConfig>] = SETTINGS;
 
-    fn blank() -> Listener {
-        Listener {
+    fn blank() -> ListenerConfig {
+        ListenerConfig {
             listen: Vec::new(),
             engine: Engine::default(),
-            workers: Count::Auto,
-            answering: Count::Auto,
+            workers: AutoCount::Auto,
+            answering: AutoCount::Auto,
             accept_ahead: 0,
-            upstream_threads: Count::Auto,
-            tunnel_threads: Count::Auto,
+            upstream_threads: AutoCount::Auto,
+            tunnel_threads: AutoCount::Auto,
             proxy_protocol: false,
         }
     }
 }
 
-const SETTINGS: &[Setting<Listener>] = &[
+const SETTINGS: &[Setting<ListenerConfig>] = &[
     Setting {
         key: "listen",
         preset: Preset::Unset("127.0.0.1:8080 if there is no listener at all"),

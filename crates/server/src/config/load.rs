@@ -1,10 +1,10 @@
 //! A file, or a text, into a [`Config`], or into everything that is wrong with it.
 
 use super::{
-    Calibration, CalibrationError, Class, Config, ControlSocket, Depth, Draft, Problem, Rule,
-    Wrong, calibration, read, value,
+    Calibration, CalibrationError, ClassConfig, Config, ConfigDraft, ControlSocketChoice, Depth,
+    Problem, RuleConfig, Wrong, calibration, read, value,
 };
-use read::Reader;
+use read::ConfigReader;
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -65,7 +65,7 @@ fn warnings(remarks: &[Problem], path: &Path) -> Vec<String> {
     lines
 }
 
-fn noted(reader: &mut Reader<'_>, found: Vec<(read::Path, Wrong)>) -> Vec<Problem> {
+fn noted(reader: &mut ConfigReader<'_>, found: Vec<(read::Path, Wrong)>) -> Vec<Problem> {
     found.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
     reader.problems()
 }
@@ -82,7 +82,7 @@ pub fn load_copy(copy: &Path, path: &Path) -> Result<Config, Vec<Problem>> {
 /// Reads the configuration at `path`; `then` is done with one in which nothing is wrong.
 fn read_with<R>(
     path: &Path,
-    then: impl FnOnce(&Draft, &mut Reader<'_>) -> R,
+    then: impl FnOnce(&ConfigDraft, &mut ConfigReader<'_>) -> R,
 ) -> Result<(Config, R), Vec<Problem>> {
     read_as(path, path, then)
 }
@@ -90,7 +90,7 @@ fn read_with<R>(
 fn read_as<R>(
     path: &Path,
     name: &Path,
-    then: impl FnOnce(&Draft, &mut Reader<'_>) -> R,
+    then: impl FnOnce(&ConfigDraft, &mut ConfigReader<'_>) -> R,
 ) -> Result<(Config, R), Vec<Problem>> {
     let file = name.display().to_string();
     let whole =
@@ -105,9 +105,9 @@ fn read_as<R>(
     let text = std::str::from_utf8(&bytes).map_err(|error| {
         // the part up to the bad byte is UTF-8
         let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or("");
-        whole(Some(Reader::new(good, &file).end()), Wrong::NotUtf8)
+        whole(Some(ConfigReader::new(good, &file).end()), Wrong::NotUtf8)
     })?;
-    let mut reader = Reader::new(text, &file);
+    let mut reader = ConfigReader::new(text, &file);
     let mut draft = checked(&mut reader, &file)?;
     for (path, wrong) in draft.missing_files() {
         reader.note_at(&path, wrong);
@@ -123,7 +123,7 @@ fn read_as<R>(
 }
 
 /// Reads the calibration that is named, if one is; what is wrong with it itself is returned.
-fn calibrate(draft: &mut Draft, reader: &mut Reader<'_>) -> Vec<Problem> {
+fn calibrate(draft: &mut ConfigDraft, reader: &mut ConfigReader<'_>) -> Vec<Problem> {
     let Some(path) = draft.process.pipeline.calibration.clone() else { return Vec::new() };
     let top = read::Path::default();
     match Calibration::load_with_machine(&path) {
@@ -170,15 +170,15 @@ fn must_be_regular(found: &Metadata) -> io::Result<()> {
 }
 
 /// What `control.socket` says in a file that may be wrong everywhere else.
-pub fn control_socket_of(path: &Path) -> ControlSocket {
+pub fn control_socket_of(path: &Path) -> ControlSocketChoice {
     let said = || {
         let mut text = String::new();
         open_regular(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
         let document = toml_edit::Document::parse(text).ok()?;
         let socket = document.get("control")?.as_table_like()?.get("socket")?.as_str()?.to_owned();
-        let mut setting = ControlSocket::Auto;
+        let mut setting = ControlSocketChoice::Auto;
         value::Value::set(&mut setting, &socket).ok()?;
-        if let ControlSocket::At(at) = &mut setting {
+        if let ControlSocketChoice::At(at) = &mut setting {
             *at = path.parent().unwrap_or(Path::new("")).join(&at);
         }
         Some(setting)
@@ -193,14 +193,14 @@ pub fn control_socket_of(path: &Path) -> ControlSocket {
 /// Everything that is wrong with it, in the order of the text. Of a text that is not TOML, the
 /// first place where it is not.
 pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
-    checked(&mut Reader::new(text, file), file).map(Draft::resolve)
+    checked(&mut ConfigReader::new(text, file), file).map(ConfigDraft::resolve)
 }
 
 /// The first thing that does not hold together in a configuration whose values are right, each by
 /// itself, and where: by its place in a text that says all of it.
 pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
     let text = config.to_toml();
-    let mut reader = Reader::new(&text, "");
+    let mut reader = ConfigReader::new(&text, "");
     let mut draft = reader.draft();
     // no text says which program has added what
     let owners = config.rules.iter().map(|rule| rule.owner.clone());
@@ -219,7 +219,7 @@ pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
 /// what it must. Nothing is written or read for that: there may be ten thousand.
 pub(crate) fn rules_at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
     let Config { agent, identity, classes, rules, .. } = config;
-    let mut draft = Draft::new();
+    let mut draft = ConfigDraft::new();
     draft.process = Config { agent: *agent, identity: identity.clone(), ..draft.process };
     (draft.classes, draft.rules) = (classes.clone(), rules.clone());
     let mut wrong = Vec::new();
@@ -231,27 +231,29 @@ pub(crate) fn rules_at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
 ///
 /// # Errors
 /// What cannot be read, and what is missing.
-pub(crate) fn classes_and_rules(text: &str) -> Result<(Vec<Class>, Vec<Rule>), Vec<Problem>> {
-    let mut reader = Reader::new(text, "");
+pub(crate) fn classes_and_rules(
+    text: &str,
+) -> Result<(Vec<ClassConfig>, Vec<RuleConfig>), Vec<Problem>> {
+    let mut reader = ConfigReader::new(text, "");
     let draft = reader.draft();
     let mut missing = Vec::new();
     draft.check_policy(Some(&reader), &mut missing);
     missing.retain(|(path, wrong)| matches!(wrong, Wrong::Missing { .. }) && !reader.has(path));
     missing.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
-    let Draft { classes, rules, .. } = draft;
+    let ConfigDraft { classes, rules, .. } = draft;
     let problems = reader.problems();
     if problems.is_empty() { Ok((classes, rules)) } else { Err(problems) }
 }
 
 /// What does not hold together in what the reader has read.
-fn odds(draft: &Draft, reader: &Reader<'_>) -> Vec<(read::Path, Wrong)> {
+fn odds(draft: &ConfigDraft, reader: &ConfigReader<'_>) -> Vec<(read::Path, Wrong)> {
     let mut wrong = draft.problems(Some(reader));
     wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
     wrong
 }
 
 /// What the reader's text says, if it holds together.
-fn checked(reader: &mut Reader<'_>, file: &str) -> Result<Draft, Vec<Problem>> {
+fn checked(reader: &mut ConfigReader<'_>, file: &str) -> Result<ConfigDraft, Vec<Problem>> {
     let mut draft = reader.draft();
     draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
     if reader.is_toml() {

@@ -1,7 +1,9 @@
 //! Classes and rules as `forebay_policy` has them: with everything that is not said at its default.
 
-use super::limit::{ConnectionLimit, ErrorStatus, InFlight, RequestLimit};
-use super::{Action, Class, Config, Over, Per, Refuse, Rule, When};
+use super::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
+use super::{
+    ActionChoice, ClassConfig, Config, OverChoice, PerChoice, Refuse, RuleConfig, WhenChoice,
+};
 use forebay_policy::Policy;
 use forebay_policy::PolicyError;
 use forebay_policy::rule::{Degree, MOST_QUEUED, QUEUE_DEADLINE_MS, REJECT_STATUS};
@@ -9,9 +11,9 @@ use forebay_policy::{class, rule};
 use std::time::Duration;
 
 /// Classes and rules as the policy takes them.
-fn lowered(classes: &[Class], rules: &[Rule]) -> (Vec<class::Class>, Vec<rule::Rule>) {
-    let classes = classes.iter().map(Class::to_policy).collect();
-    let rules = Rule::placed(rules).map(|(place, rule)| rule.to_policy(place));
+fn lowered(classes: &[ClassConfig], rules: &[RuleConfig]) -> (Vec<class::Class>, Vec<rule::Rule>) {
+    let classes = classes.iter().map(ClassConfig::to_policy).collect();
+    let rules = RuleConfig::placed(rules).map(|(place, rule)| rule.to_policy(place));
     (classes, rules.collect())
 }
 
@@ -19,7 +21,7 @@ fn lowered(classes: &[Class], rules: &[Rule]) -> (Vec<class::Class>, Vec<rule::R
 ///
 /// # Errors
 /// What is wrong with them.
-pub(super) fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError> {
+pub(super) fn check(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<(), PolicyError> {
     let (classes, rules) = lowered(classes, rules);
     Policy::check(&classes, &rules)
 }
@@ -28,7 +30,7 @@ pub(super) fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError
 ///
 /// # Errors
 /// What is wrong with them. The checks of a configuration leave nothing.
-pub(super) fn policy(classes: &[Class], rules: &[Rule]) -> Result<Policy, PolicyError> {
+pub(super) fn policy(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<Policy, PolicyError> {
     let (classes, rules) = lowered(classes, rules);
     Policy::new(&classes, rules)
 }
@@ -43,7 +45,7 @@ impl Config {
     }
 }
 
-impl Class {
+impl ClassConfig {
     /// What the policy is told of it.
     pub fn to_policy(&self) -> class::Class {
         class::Class {
@@ -57,17 +59,17 @@ impl Class {
     }
 }
 
-impl Rule {
-    /// What the policy is told of it, as the one at this [place](Rule::placed).
+impl RuleConfig {
+    /// What the policy is told of it, as the one at this [place](RuleConfig::placed).
     pub fn to_policy(&self, place: usize) -> rule::Rule {
         rule::Rule {
             name: self.name(place),
             when: match self.when {
-                When::Always => rule::When::Always,
-                When::Overload => rule::When::Overload,
-                When::HeaderControl => rule::When::From(Degree::HEADER_CONTROL),
-                When::ClassOrder => rule::When::From(Degree::CLASS_ORDER),
-                When::SynPolicing => rule::When::From(Degree::SYN_POLICING),
+                WhenChoice::Always => rule::When::Always,
+                WhenChoice::Overload => rule::When::Overload,
+                WhenChoice::HeaderControl => rule::When::From(Degree::HEADER_CONTROL),
+                WhenChoice::ClassOrder => rule::When::From(Degree::CLASS_ORDER),
+                WhenChoice::SynPolicing => rule::When::From(Degree::SYN_POLICING),
             },
             stop: self.stop,
             conditions: rule::Conditions {
@@ -92,12 +94,12 @@ impl Rule {
             requests_per_connection: self.requests_per_connection.0.map(as_u32),
             metric: self.metric,
             action: self.action.0.map(|action| match action {
-                Action::Allow => rule::Action::Allow,
-                Action::Reject => {
+                ActionChoice::Allow => rule::Action::Allow,
+                ActionChoice::Reject => {
                     rule::Action::Reject(self.status.0.map_or(REJECT_STATUS, |s| s.0))
                 }
-                Action::Reset => rule::Action::Reset,
-                Action::Drop => rule::Action::Drop,
+                ActionChoice::Reset => rule::Action::Reset,
+                ActionChoice::Drop => rule::Action::Drop,
             }),
         }
     }
@@ -145,9 +147,9 @@ impl RequestLimit {
     }
 }
 
-impl InFlight {
+impl InFlightConfig {
     /// What becomes of requests over the limit.
-    pub(super) fn over(&self) -> Over {
+    pub(super) fn over(&self) -> OverChoice {
         self.over.0.unwrap_or_default()
     }
 
@@ -162,16 +164,16 @@ impl InFlight {
 
 /// What becomes of requests over a limit: how long one waits and how many do means something in a queue.
 fn over(
-    over: Over,
+    over: OverChoice,
     status: Option<ErrorStatus>,
     deadline: Option<Duration>,
     most: Option<u64>,
 ) -> rule::Over {
     match over {
-        Over::Reject => refuse(Refuse::Reject, status),
-        Over::Reset => refuse(Refuse::Reset, status),
-        Over::Drop => refuse(Refuse::Drop, status),
-        Over::Queue => rule::Over::Queue {
+        OverChoice::Reject => refuse(Refuse::Reject, status),
+        OverChoice::Reset => refuse(Refuse::Reset, status),
+        OverChoice::Drop => refuse(Refuse::Drop, status),
+        OverChoice::Queue => rule::Over::Queue {
             deadline_ms: deadline.map_or(QUEUE_DEADLINE_MS, milliseconds),
             most: most.map_or(MOST_QUEUED, as_u32),
         },
@@ -186,10 +188,10 @@ fn refuse(how: Refuse, status: Option<ErrorStatus>) -> rule::Over {
     }
 }
 
-fn per(per: Option<Per>) -> rule::Per {
+fn per(per: Option<PerChoice>) -> rule::Per {
     match per.unwrap_or_default() {
-        Per::Rule => rule::Per::Rule,
-        Per::Client => rule::Per::Client,
+        PerChoice::Rule => rule::Per::Rule,
+        PerChoice::Client => rule::Per::Client,
     }
 }
 

@@ -1,10 +1,10 @@
 //! Rules of a site whose paths lead nowhere, or to less than is meant: `forebay check` warns of them.
 
-use super::draft::Draft;
+use super::draft::ConfigDraft;
 use super::pages::{find, fixed, locate};
 use super::problem::Wrong;
 use super::read::Path as At;
-use super::{FastCgi, Proxy, Site};
+use super::{FastCgiConfig, ProxyConfig, SiteConfig};
 use forebay_site::rules::{Alias, Pattern, Scope};
 use std::fs;
 use std::io::ErrorKind;
@@ -15,9 +15,9 @@ const MOST_PATHS: usize = 1000;
 
 /// A site, with what holds for it besides its own rules.
 struct Whole<'d> {
-    site: &'d Site,
+    site: &'d SiteConfig,
     /// What the top level says, if that is none itself.
-    top: Option<&'d Site>,
+    top: Option<&'d SiteConfig>,
     mounts: Vec<Alias>,
 }
 
@@ -29,7 +29,7 @@ struct NamedPath<'d> {
     is_alone: bool,
 }
 
-impl Draft {
+impl ConfigDraft {
     /// Paths of `[[access]]`, `[[auth]]` and `[[header]]` without a star, and where redirects lead.
     pub(super) fn remark_nowhere(&self, remarks: &mut Vec<(At, Wrong)>) {
         let top = (!self.sites.is_empty()).then_some(&self.site);
@@ -71,7 +71,7 @@ enum Reached {
 }
 
 impl<'d> Whole<'d> {
-    fn new(site: &'d Site, top: Option<&'d Site>) -> Whole<'d> {
+    fn new(site: &'d SiteConfig, top: Option<&'d SiteConfig>) -> Whole<'d> {
         let inherited = top.iter().flat_map(|top| top.aliases.iter().cloned());
         Whole { site, top, mounts: site.mounts().chain(inherited).collect() }
     }
@@ -97,14 +97,14 @@ impl<'d> Whole<'d> {
     /// Whether something may answer for the path, or for one below it, that is no file of that name.
     fn has_route_for(&self, path: &str) -> bool {
         let sites = || [Some(self.site), self.top].into_iter().flatten();
-        let patterns = |site: &'d Site| {
+        let patterns = |site: &'d SiteConfig| {
             let redirects = site.redirects.iter().map(|rule| rule.pattern());
             let rewrites = site.rewrites.iter().map(|rule| rule.pattern());
             redirects.chain(rewrites).chain(site.work.iter().map(|rule| &rule.path))
         };
-        let applications = |site: &'d Site| {
-            let proxies = site.proxies.iter().map(Proxy::path);
-            proxies.chain(site.fastcgi.iter().map(FastCgi::path))
+        let applications = |site: &'d SiteConfig| {
+            let proxies = site.proxies.iter().map(ProxyConfig::path);
+            proxies.chain(site.fastcgi.iter().map(FastCgiConfig::path))
         };
         !self.site.try_files.candidates().is_empty()
             || sites().flat_map(applications).any(|scope| may_answer(&scope, path))
@@ -148,7 +148,7 @@ fn is_directory(directory: &Path, inside: &str) -> bool {
 }
 
 /// What rules of a section name that a file or a directory should answer for.
-fn named<'d>(at: &At, site: &'d Site) -> Vec<NamedPath<'d>> {
+fn named<'d>(at: &At, site: &'d SiteConfig) -> Vec<NamedPath<'d>> {
     let mut named = Vec::new();
     let place = |list: &str, index, key: &str| at.child(list).item(index).child(key);
     let scopes = [

@@ -1,10 +1,10 @@
 //! Files of a site that its settings name: `forebay check` warns of those that are not there.
 
-use super::Site;
-use super::draft::Draft;
+use super::SiteConfig;
+use super::draft::ConfigDraft;
 use super::problem::Wrong;
 use super::read::Path as At;
-use forebay_site::rules::{Alias, Candidate, ErrorPage, Template, TemplatePart};
+use forebay_site::rules::{Alias, ErrorPage, Template, TemplatePart, TryFile};
 use forebay_sys::file::{self, FileKind};
 use std::collections::HashSet;
 use std::io;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 type Remarks = Vec<(At, Wrong)>;
 
-impl Draft {
+impl ConfigDraft {
     /// Error pages, the page that `try_files` ends with, and what rewrites lead to.
     pub(super) fn remark_pages(&self, remarks: &mut Remarks) {
         // what several sites inherit is told once
@@ -35,7 +35,7 @@ impl Draft {
                 look(at, page.path(), open_page);
             }
             let candidates = site.try_files.candidates();
-            if let Some(Candidate::Path(template)) = candidates.last()
+            if let Some(TryFile::Path(template)) = candidates.last()
                 && let Some(path) = fixed(template)
             {
                 look(at.child("try_files").item(candidates.len() - 1), path, find);
@@ -64,7 +64,7 @@ impl Draft {
     }
 
     /// Whether the page is for clients that rules refuse, and rules protect it.
-    fn is_protected(&self, site: &Site, page: &ErrorPage) -> bool {
+    fn is_protected(&self, site: &SiteConfig, page: &ErrorPage) -> bool {
         // what the top level says holds for every site
         let sites = [site, &self.site];
         let access = sites.iter().flat_map(|site| &site.access).map(|rule| &rule.path);
@@ -76,7 +76,7 @@ impl Draft {
 
 /// The directory that a path of the site is in, and where in it.
 pub(super) fn locate<'l>(
-    site: &'l Site,
+    site: &'l SiteConfig,
     mounts: &'l [Alias],
     path: &'l str,
 ) -> Option<(&'l Path, &'l str)> {

@@ -1,15 +1,15 @@
 //! What must hold between classes and rules, and within a rule.
 
 use super::class::{MOST_CLASSES, ONLY_CLASS};
-use super::draft::{Draft, numbered};
+use super::draft::{ConfigDraft, numbered};
 use super::limit::RequestLimit;
 use super::problem::Wrong;
-use super::read::{Path, Reader};
+use super::read::{ConfigReader, Path};
 use super::units::Percent;
 use super::value::quote;
-use super::{Action, Class, ClassName, Over, Refuse, Rule, Switch};
+use super::{ActionChoice, ClassConfig, ClassName, OverChoice, Refuse, RuleConfig, Switch};
 use forebay_policy::rate::Rate;
-use forebay_policy::{At, Fault};
+use forebay_policy::{At, PolicyFault};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -18,7 +18,7 @@ type Wrongs = Vec<(Path, Wrong)>;
 
 /// The text that the settings were read from, if there is one.
 #[derive(Clone, Copy)]
-struct Text<'r>(Option<&'r Reader<'r>>);
+struct Text<'r>(Option<&'r ConfigReader<'r>>);
 
 impl Text<'_> {
     /// Whether something stands there, be it wrong.
@@ -40,13 +40,13 @@ impl Text<'_> {
     }
 }
 
-impl Draft {
+impl ConfigDraft {
     /// What is wrong with classes and rules.
-    pub(super) fn check_policy(&self, text: Option<&Reader<'_>>, wrong: &mut Wrongs) {
+    pub(super) fn check_policy(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Wrongs) {
         let text = Text(text);
         self.check_classes(text, wrong);
         let mut names: HashMap<String, usize> = HashMap::with_capacity(self.rules.len());
-        let places = Rule::placed(&self.rules).map(|(place, _)| place);
+        let places = RuleConfig::placed(&self.rules).map(|(place, _)| place);
         for (place, (index, (path, rule))) in places.zip(numbered("rule", &self.rules).enumerate())
         {
             self.check_class_of(&path, rule, wrong);
@@ -67,7 +67,7 @@ impl Draft {
             }
         }
         // what is told already would be told again
-        let is_good = wrong.is_empty() && text.0.is_none_or(Reader::is_content);
+        let is_good = wrong.is_empty() && text.0.is_none_or(ConfigReader::is_content);
         if is_good && let Err(error) = super::lower::check(&self.classes, &self.rules) {
             let section = match error.at {
                 At::Class(index) => Path::default().child("class").item(index),
@@ -79,14 +79,14 @@ impl Draft {
     }
 
     fn check_classes(&self, text: Text<'_>, wrong: &mut Wrongs) {
-        let classes: Vec<(Path, &Class)> = numbered("class", &self.classes).collect();
+        let classes: Vec<(Path, &ClassConfig)> = numbered("class", &self.classes).collect();
         if let Some((path, _)) = classes.get(MOST_CLASSES) {
             let (found, limit) = (classes.len(), MOST_CLASSES);
             wrong.push((path.clone(), Wrong::TooMany { found, limit }));
         }
         let mut sum = Percent::default();
         for (index, (path, class)) in classes.iter().enumerate() {
-            let mut taken = |key, found: String, same: &dyn Fn(&Class) -> bool| {
+            let mut taken = |key, found: String, same: &dyn Fn(&ClassConfig) -> bool| {
                 let Some((by, of)) = classes[..index].iter().find(|(_, of)| same(of)) else {
                     return;
                 };
@@ -123,7 +123,7 @@ impl Draft {
     }
 
     /// Rates are moved by the agent only.
-    fn check_mover(&self, path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
+    fn check_mover(&self, path: &Path, rule: &RuleConfig, text: Text<'_>, wrong: &mut Wrongs) {
         let RequestLimit { rate_min, rate_max, .. } = &rule.requests;
         let said = [("rate_min", rate_min), ("rate_max", rate_max)];
         let said = said.iter().find(|(_, rate)| rate.is_some());
@@ -136,7 +136,7 @@ impl Draft {
     }
 
     /// Identities are proven to a server that has keys.
-    fn check_identity(&self, path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
+    fn check_identity(&self, path: &Path, rule: &RuleConfig, text: Text<'_>, wrong: &mut Wrongs) {
         let is_misread = text.means(&Path::default().child("identity").child("keys"));
         if !rule.identity.0.is_empty() && self.process.identity.keys.is_none() && !is_misread {
             wrong.push((path.child("identity"), Wrong::Idle { needs: "identity.keys" }));
@@ -144,11 +144,11 @@ impl Draft {
     }
 
     /// There is such a class. That of a program is for rules of programs only: these go with it.
-    fn check_class_of(&self, path: &Path, rule: &Rule, wrong: &mut Wrongs) {
+    fn check_class_of(&self, path: &Path, rule: &RuleConfig, wrong: &mut Wrongs) {
         let Some(class) = &rule.class else { return };
         let mut known = self.class_names();
         if rule.owner.is_none() {
-            let is_owned = |class: &Class| class.owner.is_some();
+            let is_owned = |class: &ClassConfig| class.owner.is_some();
             let owned = self.classes.iter().filter(|class| is_owned(class));
             let owned: Vec<_> =
                 owned.flat_map(|class| &class.name).map(ClassName::as_str).collect();
@@ -162,18 +162,18 @@ impl Draft {
 }
 
 /// A rule does something.
-fn check_effect(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
+fn check_effect(path: &Path, rule: &RuleConfig, text: Text<'_>, wrong: &mut Wrongs) {
     // what is said wrong is told already
     let keys =
         ["class", "action", "connections", "requests", "in_flight", "requests_per_connection"];
     let tries = keys.iter().any(|key| text.means(&path.child(key)));
     if !tries && !rule.stop && !rule.has_effect() {
-        wrong.push((path.clone(), Wrong::Policy(Fault::SaysNothing)));
+        wrong.push((path.clone(), Wrong::Policy(PolicyFault::SaysNothing)));
     }
 }
 
 /// What is decided about a connection cannot depend on its requests.
-fn check_phase(path: &Path, rule: &Rule, wrong: &mut Wrongs) {
+fn check_phase(path: &Path, rule: &RuleConfig, wrong: &mut Wrongs) {
     if rule.connections.rate.is_none() {
         return;
     }
@@ -184,7 +184,7 @@ fn check_phase(path: &Path, rule: &Rule, wrong: &mut Wrongs) {
 }
 
 /// Each limit says how much.
-fn check_limits(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
+fn check_limits(path: &Path, rule: &RuleConfig, text: Text<'_>, wrong: &mut Wrongs) {
     for (limit, key, example, is_set) in [
         ("connections", "rate", "rate = \"300/s\"", rule.connections.rate.is_some()),
         ("requests", "rate", "rate = \"60/s\"", rule.requests.rate.is_some()),
@@ -198,7 +198,7 @@ fn check_limits(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
 }
 
 /// Nothing is said that means nothing.
-fn check_use(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
+fn check_use(path: &Path, rule: &RuleConfig, text: Text<'_>, wrong: &mut Wrongs) {
     let (connections, requests, in_flight) = (&rule.connections, &rule.requests, &rule.in_flight);
     let over = requests.over.0.unwrap_or_default();
     let has_text = !rule.path.0.is_empty()
@@ -225,7 +225,7 @@ fn check_use(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
         (
             "status",
             rule.status.0.is_some(),
-            rule.action.0 == Some(Action::Reject),
+            rule.action.0 == Some(ActionChoice::Reject),
             "action",
             "action = \"reject\"",
         ),
@@ -239,42 +239,42 @@ fn check_use(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
         (
             "requests.status",
             requests.status.0.is_some(),
-            over == Over::Reject,
+            over == OverChoice::Reject,
             "requests.over",
             "over = \"reject\"",
         ),
         (
             "requests.deadline",
             requests.deadline.0.is_some(),
-            over == Over::Queue,
+            over == OverChoice::Queue,
             "requests.over",
             "over = \"queue\"",
         ),
         (
             "requests.most",
             requests.most.0.is_some(),
-            over == Over::Queue,
+            over == OverChoice::Queue,
             "requests.over",
             "over = \"queue\"",
         ),
         (
             "in_flight.status",
             in_flight.status.0.is_some(),
-            in_flight.over() == Over::Reject,
+            in_flight.over() == OverChoice::Reject,
             "in_flight.over",
             "over = \"reject\"",
         ),
         (
             "in_flight.deadline",
             in_flight.deadline.0.is_some(),
-            in_flight.over() == Over::Queue,
+            in_flight.over() == OverChoice::Queue,
             "in_flight.over",
             "over = \"queue\"",
         ),
         (
             "in_flight.queue",
             in_flight.queue.0.is_some(),
-            in_flight.over() == Over::Queue,
+            in_flight.over() == OverChoice::Queue,
             "in_flight.over",
             "over = \"queue\"",
         ),

@@ -1,7 +1,7 @@
 //! A [`Config`] as TOML that reads back to the same configuration.
 
-use super::table::{Row, Section, Setting, rows};
-use super::{Config, Log, Site};
+use super::table::{Section, Setting, SettingDescription, rows};
+use super::{Config, LogConfig, SiteConfig};
 use std::collections::HashSet;
 
 /// Columns of a comment.
@@ -73,8 +73,8 @@ impl Printer {
     }
 
     /// The log of requests that belong to no site. The first site explains its settings.
-    fn top_log(&mut self, log: Log) {
-        let mut top = Site { log, ..Site::blank() };
+    fn top_log(&mut self, log: LogConfig) {
+        let mut top = SiteConfig { log, ..SiteConfig::blank() };
         self.line("[log]");
         self.terse = true;
         self.settings(&mut top, "log");
@@ -118,7 +118,7 @@ impl Printer {
         }
     }
 
-    fn setting<T>(&mut self, setting: &Setting<T>, row: &Row, section: &mut T) {
+    fn setting<T>(&mut self, setting: &Setting<T>, row: &SettingDescription, section: &mut T) {
         let value = (setting.at)(section);
         if !self.terse {
             let comment = row.comment();
@@ -142,7 +142,7 @@ impl Printer {
     }
 }
 
-impl Row {
+impl SettingDescription {
     /// Its meaning, default and range as comment lines of TOML.
     pub fn comment(&self) -> String {
         let range = self.range.map(|(least, most)| format!("; from {least} to {most}"));

@@ -204,7 +204,7 @@ pub enum Wrong {
         sum: String,
     },
     /// Classes and rules that are no policy, for a reason that the policy gives.
-    Policy(forebay_policy::Fault),
+    Policy(forebay_policy::PolicyFault),
     /// Too many sections of a list.
     TooMany {
         /// How many.

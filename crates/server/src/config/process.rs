@@ -2,8 +2,9 @@
 
 use super::table::{Preset, Section, Setting};
 use super::{
-    Acme, Admin, Cache, Config, Control, FirewallSettings, GateCharge, GateMode, Helpers,
-    IdentitySettings, Isolated, KeepAlive, Limits, Log, Pipeline, Sandbox, Switch, Timeouts,
+    Acme, AdminConfig, CacheConfig, Config, ControlConfig, FirewallSettings, GateCharge, GateMode,
+    HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig, LimitsConfig, LogConfig,
+    PipelineConfig, SandboxConfig, Switch, TimeoutsConfig,
 };
 use forebay_engine::settings::SendOrder;
 
@@ -20,7 +21,7 @@ impl Section for Config {
             gate: GateMode::default(),
             gate_charge: GateCharge::default(),
             firewall: FirewallSettings::default(),
-            log: Log::default(),
+            log: LogConfig::default(),
             server_header: false,
             sample: 0,
             durations: false,
@@ -28,17 +29,17 @@ impl Section for Config {
             trusted_proxies: Vec::new(),
             user: None,
             group: None,
-            timeouts: Timeouts::default(),
-            keep_alive: KeepAlive::default(),
-            limits: Limits::default(),
-            cache: Cache::default(),
+            timeouts: TimeoutsConfig::default(),
+            keep_alive: KeepAliveConfig::default(),
+            limits: LimitsConfig::default(),
+            cache: CacheConfig::default(),
             acme: Acme::default(),
-            admin: Admin::default(),
+            admin: AdminConfig::default(),
             identity: IdentitySettings::default(),
-            control: Control::default(),
-            sandbox: Sandbox::default(),
-            helpers: Helpers::default(),
-            pipeline: Pipeline::default(),
+            control: ControlConfig::default(),
+            sandbox: SandboxConfig::default(),
+            helpers: HelpersConfig::default(),
+            pipeline: PipelineConfig::default(),
             isolated: Isolated::default(),
             place: None,
         }

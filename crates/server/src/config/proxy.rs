@@ -4,9 +4,10 @@ use super::optional::{OneOrMore, Optional};
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
 use super::upstreams::{
-    Checks, HttpAddress, Preface, Redirects, ToldHost, Upstreams, rows_with_upstreams,
+    Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamsConfig,
+    rows_with_upstreams,
 };
-use super::written::Fields;
+use super::written::HeaderFields;
 use forebay_http::field::FieldName;
 use forebay_site::rules::{Route, Scope};
 use forebay_upstream::target::{Ambiguous, Base};
@@ -28,7 +29,7 @@ pub struct ProxySection {
     /// `ambiguous`
     pub ambiguous: Ambiguous,
     /// `set`
-    pub set: Fields,
+    pub set: HeaderFields,
     /// `remove`
     pub remove: Vec<FieldName>,
     /// `redirects`
@@ -36,18 +37,18 @@ pub struct ProxySection {
     /// `upgrade`
     pub upgrade: bool,
     /// `proxy_protocol`
-    pub proxy_protocol: Optional<Preface>,
+    pub proxy_protocol: Optional<ProxyProtocolVersion>,
     /// What all routes have.
-    pub upstreams: Upstreams,
+    pub upstreams: UpstreamsConfig,
     /// `check.*`
     pub check: Checks,
 }
 
 /// A route to applications that speak HTTP, in which everything is right.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Proxy(ProxySection);
+pub struct ProxyConfig(ProxySection);
 
-impl Proxy {
+impl ProxyConfig {
     /// Which paths they answer.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
@@ -79,7 +80,7 @@ impl Proxy {
     }
 
     /// What the proxy is told of it.
-    pub fn settings(&self) -> settings::Proxy {
+    pub fn settings(&self) -> settings::ProxySettings {
         let ProxySection { to, host, strip, prefix, ambiguous, set, remove, upstreams, .. } =
             &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
@@ -88,8 +89,8 @@ impl Proxy {
         if self.0.proxy_protocol.0.is_some() {
             group.keep_alive.connections = 0;
         }
-        settings::Proxy {
-            request: request::Settings {
+        settings::ProxySettings {
+            request: request::RequestSettings {
                 host: host.0.clone(),
                 strip: strip.clone().unwrap_or_default(),
                 prefix: prefix.clone().unwrap_or_default(),
@@ -111,10 +112,10 @@ impl Proxy {
     }
 }
 
-impl Item for Proxy {
+impl Item for ProxyConfig {
     type Section = ProxySection;
 
-    fn new(section: ProxySection) -> Result<Proxy, (&'static str, Wrong)> {
+    fn new(section: ProxySection) -> Result<ProxyConfig, (&'static str, Wrong)> {
         let unfit = |reason: String| Wrong::Unfit { found: String::new(), reason };
         if let (Some(path), Some(strip)) = (&section.path, &section.strip)
             && !path.is_below(strip.as_str())
@@ -147,7 +148,7 @@ impl Item for Proxy {
         if let Some(key) = section.check.idle() {
             return Err((key, Wrong::Idle { needs: "check.path" }));
         }
-        Ok(Proxy(section))
+        Ok(ProxyConfig(section))
     }
 
     fn section(&self) -> ProxySection {
@@ -164,12 +165,12 @@ impl Section for ProxySection {
             strip: None,
             prefix: None,
             ambiguous: Ambiguous::default(),
-            set: Fields::default(),
+            set: HeaderFields::default(),
             remove: Vec::new(),
             redirects: Redirects::default(),
             upgrade: false,
             proxy_protocol: Optional::default(),
-            upstreams: Upstreams::default(),
+            upstreams: UpstreamsConfig::default(),
             check: Checks::default(),
         }
     }

@@ -2,14 +2,14 @@
 //! because it is root that asks, who may use all of them. It goes by modes; lists of access (`setfacl`) are
 //! not looked at.
 
-use super::draft::Draft;
+use super::draft::ConfigDraft;
 use super::pages::locate;
 use super::problem::{Needed, Secret, Wrong};
 use super::read::Path as At;
-use super::{Access, Account};
+use super::{AccessLog, Account};
 use crate::privileges::user_of;
 use forebay_site::rules::Alias;
-use forebay_sys::privileges::User;
+use forebay_sys::privileges::SystemUser;
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -25,7 +25,7 @@ type Remarks = Vec<(At, Wrong)>;
 /// The user that the server becomes.
 pub(super) struct Becomes<'d> {
     name: &'d str,
-    user: User,
+    user: SystemUser,
 }
 
 impl Becomes<'_> {
@@ -70,7 +70,7 @@ impl Becomes<'_> {
     }
 }
 
-impl Draft {
+impl ConfigDraft {
     /// The user that the server becomes, if this machine knows one.
     pub(super) fn becomes(&self) -> Option<Becomes<'_>> {
         let account = self.process.user.as_ref()?;
@@ -117,7 +117,7 @@ impl Draft {
                     look(at, Needed::Page, &directory.join(inside.trim_start_matches('/')));
                 }
             }
-            if let Access::File(log) = &site.log.access {
+            if let AccessLog::File(log) = &site.log.access {
                 let at = at.child("log.access");
                 // one that is not there is made by root
                 look(at.clone(), Needed::Log, log);

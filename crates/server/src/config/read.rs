@@ -1,14 +1,14 @@
-//! A TOML text into a [`Draft`], or everything that is wrong with it.
+//! A TOML text into a [`ConfigDraft`], or everything that is wrong with it.
 //!
 //! The reader walks the text once and asks the tables of the sections what may be there. It
 //! remembers where everything stood, so that what is checked later can be told with its place.
 
-use super::draft::{self, Draft};
+use super::draft::{self, ConfigDraft};
 use super::problem::{Problem, Wrong};
 use super::stray;
 use super::table::{Items, Preset, Section, Setting, in_range, split};
 use super::value::{Form, Value, bare_or_quoted, quote, suggest};
-use super::{Class, Rule, Site};
+use super::{ClassConfig, RuleConfig, SiteConfig};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use toml_edit::{Document, Item, Key, Table, TableLike, Value as Toml};
@@ -45,18 +45,18 @@ impl Path {
 }
 
 /// Where everything stood in a text, by [`Path::exact`].
-pub type Places = HashMap<String, Range<usize>>;
+pub type TextPositions = HashMap<String, Range<usize>>;
 
 /// Lists of a site that answer some requests without a root.
 const ANSWERS: [&str; 4] = ["redirect", "work", "alias", "proxy"];
 
 /// Reads a text; notes what is wrong.
-pub struct Reader<'t> {
+pub struct ConfigReader<'t> {
     text: &'t str,
     /// Where each line ends.
     line_ends: Vec<usize>,
     file: &'t str,
-    places: Places,
+    places: TextPositions,
     /// What is meant though it cannot be read: what unknown keys probably are, and sections that are
     /// none. By [`Path::exact`].
     meant: HashSet<String>,
@@ -64,14 +64,14 @@ pub struct Reader<'t> {
     is_toml: bool,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> ConfigReader<'t> {
     /// For a text; `file` is its name for messages.
-    pub fn new(text: &'t str, file: &'t str) -> Reader<'t> {
-        Reader {
+    pub fn new(text: &'t str, file: &'t str) -> ConfigReader<'t> {
+        ConfigReader {
             text,
             line_ends: text.match_indices('\n').map(|(at, _)| at).collect(),
             file,
-            places: Places::new(),
+            places: TextPositions::new(),
             meant: HashSet::new(),
             problems: Vec::new(),
             is_toml: true,
@@ -80,8 +80,8 @@ impl<'t> Reader<'t> {
 
     /// Reads the whole text. Of a text that is not TOML only the first place where it is not is
     /// noted.
-    pub fn draft(&mut self) -> Draft {
-        let mut draft = Draft::new();
+    pub fn draft(&mut self) -> ConfigDraft {
+        let mut draft = ConfigDraft::new();
         match Document::parse(self.text) {
             Ok(document) => self.top(&mut draft, document.as_table()),
             Err(error) => {
@@ -175,7 +175,7 @@ impl<'t> Reader<'t> {
                 _ => return None,
             };
             let first = rest.split(['.', '[']).next()?;
-            let is_list = Site::LISTS.iter().any(|list| list.name == first);
+            let is_list = SiteConfig::LISTS.iter().any(|list| list.name == first);
             let inherits = !is_list && !own.contains(&first);
             if inherits { self.places.get(rest) } else { None }
         };
@@ -199,7 +199,7 @@ impl<'t> Reader<'t> {
 
     /// The top level: three kinds of section at once, and the lists of two of them. Listeners and
     /// sites come last, when everything they inherit has been read.
-    fn top(&mut self, draft: &mut Draft, table: &Table) {
+    fn top(&mut self, draft: &mut ConfigDraft, table: &Table) {
         let root = Path::default();
         for (name, item) in table.iter() {
             let Some(key) = table.key(name) else { continue };
@@ -213,8 +213,8 @@ impl<'t> Reader<'t> {
         }
         self.each(table, "listener", || draft.listener.heir(), &mut draft.listeners);
         self.each(table, "site", || draft.site.heir(), &mut draft.sites);
-        self.each(table, "class", Class::preset, &mut draft.classes);
-        self.each(table, "rule", Rule::preset, &mut draft.rules);
+        self.each(table, "class", ClassConfig::preset, &mut draft.classes);
+        self.each(table, "rule", RuleConfig::preset, &mut draft.rules);
     }
 
     /// Reads the sections of a list of the top level, whatever is wrong with them, so that each keeps

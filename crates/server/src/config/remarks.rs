@@ -2,14 +2,14 @@
 //! server.
 
 use super::calibration::{is_other, processor};
-use super::draft::{Draft, numbered};
+use super::draft::{ConfigDraft, numbered};
 use super::problem::Wrong;
-use super::read::{Path as At, Reader};
+use super::read::{ConfigReader, Path as At};
 use super::{
-    Account, Admin, Count, Endpoint, ForwardAuth, Fuse, Listen, Listener, Log, LogFormat, Over,
-    Rule,
+    Account, AdminConfig, AutoCount, ForwardAuth, Fuse, Listen, ListenEndpoint, ListenerConfig,
+    LogConfig, LogFormat, OverChoice, RuleConfig,
 };
-use crate::log::choice::{Condition, Member};
+use crate::log::choice::{LogCondition, Member};
 use forebay_engine::Engine;
 use forebay_http::path;
 use forebay_policy::near::nearest;
@@ -41,9 +41,9 @@ pub enum Depth {
 
 type Remarks = Vec<(At, Wrong)>;
 
-impl Draft {
+impl ConfigDraft {
     /// What will have no effect, or not the one that is probably meant.
-    pub(super) fn remarks(&self, text: &Reader<'_>, depth: Depth) -> Remarks {
+    pub(super) fn remarks(&self, text: &ConfigReader<'_>, depth: Depth) -> Remarks {
         let mut remarks = Vec::new();
         self.remark_text(text, &mut remarks);
         if depth >= Depth::Files {
@@ -59,7 +59,7 @@ impl Draft {
     }
 
     /// What the text tells by itself.
-    fn remark_text(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_text(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         self.remark_admin(text, remarks);
         self.remark_hosts(text, remarks);
         self.remark_order(text, remarks);
@@ -78,7 +78,7 @@ impl Draft {
     }
 
     /// What accounts and files tell, besides the text.
-    fn remark_files(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_files(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         self.remark_accounts(remarks);
         self.remark_pages(remarks);
         self.remark_nowhere(remarks);
@@ -127,15 +127,15 @@ impl Draft {
     }
 
     /// An admin listener that no client can read, or fewer than its address invites.
-    fn remark_admin(&self, text: &Reader<'_>, remarks: &mut Remarks) {
-        let Admin { allow, pairs, .. } = &self.process.admin;
+    fn remark_admin(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
+        let AdminConfig { allow, pairs, .. } = &self.process.admin;
         let endpoints = self.admin_endpoints(Some(text));
         let admin = At::default().child("admin");
         if !pairs.is_empty() && !endpoints.iter().any(|(_, endpoint)| endpoint.tls) {
             let wrong = Wrong::NoTlsAddress { list: "admin.listen" };
             remarks.push((admin.child("tls.certificate"), wrong));
         }
-        for (at, Endpoint { listen, .. }) in endpoints {
+        for (at, ListenEndpoint { listen, .. }) in endpoints {
             let wrong = match listen {
                 _ if !may_anybody(allow, listen) => Wrong::Nobody { listen: listen.to_string() },
                 _ if is_for_all(listen) && !text.says(&admin.child("allow")) => {
@@ -173,12 +173,14 @@ impl Draft {
         }
         for (at, rule) in numbered("rule", &self.rules) {
             let limit = &rule.in_flight;
-            let (Some(most), Some(Over::Queue)) = (limit.most.0, limit.over.0) else { continue };
+            let (Some(most), Some(OverChoice::Queue)) = (limit.most.0, limit.over.0) else {
+                continue;
+            };
             let requests = limit.queue.0.unwrap_or(MOST_QUEUED.into());
-            let may_take_all = |listener: &Listener| match listener.engine {
+            let may_take_all = |listener: &ListenerConfig| match listener.engine {
                 Engine::Pool | Engine::Threads => match listener.workers {
-                    Count::Auto => true,
-                    Count::Fixed(workers) => workers <= most.saturating_add(requests),
+                    AutoCount::Auto => true,
+                    AutoCount::Fixed(workers) => workers <= most.saturating_add(requests),
                 },
                 _ => false,
             };
@@ -193,11 +195,11 @@ impl Draft {
     /// What only JSON lines have, asked of others.
     fn remark_logs(&self, remarks: &mut Remarks) {
         let (top, sites) = (&self.site.log, self.every_site());
-        let is_json = |log: &Log| log.format == LogFormat::Json;
+        let is_json = |log: &LogConfig| log.format == LogFormat::Json;
         for (at, site) in &sites {
             let log = &site.log;
             // what is inherited is told at the top, if none of those that inherit it can use it
-            let is_unused = |is_inherited: &dyn Fn(&Log) -> bool| match at.exact.is_empty() {
+            let is_unused = |is_inherited: &dyn Fn(&LogConfig) -> bool| match at.exact.is_empty() {
                 true => {
                     !sites.iter().any(|(_, site)| is_inherited(&site.log) && is_json(&site.log))
                 }
@@ -207,7 +209,7 @@ impl Draft {
             if log.fields != Member::ALL && is_unused(&|log| log.fields == top.fields) {
                 remarks.push((at.child("fields"), Wrong::JsonOnly));
             }
-            let none = log.conditions.iter().position(Condition::is_without_answer);
+            let none = log.conditions.iter().position(LogCondition::is_without_answer);
             if let Some(index) = none.filter(|_| is_unused(&|log| log.conditions == top.conditions))
             {
                 remarks.push((at.child("if").item(index), Wrong::JsonOnly));
@@ -216,7 +218,7 @@ impl Draft {
     }
 
     /// Rules for hosts that no site has. A site without hosts has them all.
-    fn remark_hosts(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_hosts(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let sites = self.all_sites();
         if sites.iter().any(|(_, site)| site.hosts.is_empty()) {
             return;
@@ -235,8 +237,8 @@ impl Draft {
     }
 
     /// Rules behind one that fits everything and decides all that they would.
-    fn remark_order(&self, text: &Reader<'_>, remarks: &mut Remarks) {
-        let mut general: Vec<(usize, At, &Rule)> = Vec::new();
+    fn remark_order(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
+        let mut general: Vec<(usize, At, &RuleConfig)> = Vec::new();
         for (index, (at, rule)) in numbered("rule", &self.rules).enumerate() {
             if let Some((first, place, by)) = general.iter().find(|(.., by)| by.outdoes(rule)) {
                 let place = text.place(&place.exact);
@@ -248,7 +250,7 @@ impl Draft {
     }
 
     /// Patterns for paths that are written as in a URL.
-    fn remark_paths(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_paths(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, rule) in numbered("rule", &self.rules) {
             for (index, pattern) in rule.path.0.iter().enumerate() {
                 let at = item(text, &at.child("path"), index);
@@ -364,7 +366,7 @@ fn is_for_all(listen: &Listen) -> bool {
 }
 
 /// The place of an item, which may stand alone where a list could.
-pub(super) fn item(text: &Reader<'_>, list: &At, index: usize) -> At {
+pub(super) fn item(text: &ConfigReader<'_>, list: &At, index: usize) -> At {
     Some(list.item(index)).filter(|item| text.says(item)).unwrap_or_else(|| list.clone())
 }
 

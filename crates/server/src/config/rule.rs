@@ -1,28 +1,28 @@
 //! The settings of a rule: which connections and requests it is about, and what becomes of them.
 
-use super::limit::{ConnectionLimit, ErrorStatus, InFlight, RequestLimit};
+use super::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
 use super::optional::{OneOrMore, Optional};
 use super::problem::Wrong;
 use super::table::{Preset, Section, Setting};
 use super::value::Written;
-use super::{Action, ClassName, When};
+use super::{ActionChoice, ClassName, WhenChoice};
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
-use forebay_policy::field::Field;
+use forebay_policy::field::FieldCondition;
 use forebay_policy::identity::IdentityPattern;
-use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::pattern::{FileType, MethodPattern, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use std::fmt;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rule {
+pub struct RuleConfig {
     /// The program that has added it; `None` if it is the file's.
     pub owner: Option<Box<str>>,
     /// `name`
     pub name: Option<RuleName>,
     /// `when`
-    pub when: When,
+    pub when: WhenChoice,
     /// `stop`
     pub stop: bool,
     /// `client`
@@ -32,7 +32,7 @@ pub struct Rule {
     /// `site`
     pub site: OneOrMore<SitePattern>,
     /// `method`
-    pub method: OneOrMore<Method>,
+    pub method: OneOrMore<MethodPattern>,
     /// `path`
     pub path: OneOrMore<PathPattern>,
     /// `query`
@@ -44,15 +44,15 @@ pub struct Rule {
     /// `identity`
     pub identity: OneOrMore<IdentityPattern>,
     /// `header`
-    pub header: OneOrMore<Field>,
+    pub header: OneOrMore<FieldCondition>,
     /// `cookie`
-    pub cookie: OneOrMore<Field>,
+    pub cookie: OneOrMore<FieldCondition>,
     /// `ignore_case`
     pub ignore_case: bool,
     /// `class`
     pub class: Option<ClassName>,
     /// `action`
-    pub action: Optional<Action>,
+    pub action: Optional<ActionChoice>,
     /// `status`
     pub status: Optional<ErrorStatus>,
     /// `metric`
@@ -64,18 +64,18 @@ pub struct Rule {
     /// `requests.*`
     pub requests: RequestLimit,
     /// `in_flight.*`
-    pub in_flight: InFlight,
+    pub in_flight: InFlightConfig,
 }
 
-impl Rule {
-    /// Its name, or what it is called as the one at this [place](Rule::placed), which begins at 0.
+impl RuleConfig {
+    /// Its name, or what it is called as the one at this [place](RuleConfig::placed), which begins at 0.
     pub fn name(&self, place: usize) -> String {
         self.name.as_ref().map_or_else(|| format!("rule {}", place + 1), RuleName::to_string)
     }
 
     /// Each rule with its place in the file. Those of programs stand before, have names, and do not count:
     /// a rule without a name is called the same, and so keeps what its limits have counted, whatever they add.
-    pub fn placed(rules: &[Rule]) -> impl Iterator<Item = (usize, &Rule)> {
+    pub fn placed(rules: &[RuleConfig]) -> impl Iterator<Item = (usize, &RuleConfig)> {
         rules.iter().scan(0, |next, rule| {
             let place = *next;
             *next += usize::from(rule.owner.is_none());
@@ -90,15 +90,15 @@ impl Rule {
 
     /// Whether there is nothing that it does not fit.
     pub(super) fn fits_always(&self) -> bool {
-        self.when == When::Always
+        self.when == WhenChoice::Always
             && self.client.0.is_empty()
             && self.local.0.is_empty()
             && self.request_condition().is_none()
     }
 
     /// Whether `later` decides nothing if it stands behind this rule, which [fits
-    /// always](Rule::fits_always).
-    pub(super) fn outdoes(&self, later: &Rule) -> bool {
+    /// always](RuleConfig::fits_always).
+    pub(super) fn outdoes(&self, later: &RuleConfig) -> bool {
         // a class by what is in a request goes before one by addresses alone, wherever they stand
         let keeps_class = later.class.is_some() && later.request_condition().is_some();
         let mut settings = self.decides().into_iter().zip(later.decides());
@@ -170,14 +170,14 @@ impl Written for RuleName {
     }
 }
 
-impl Section for Rule {
-    const SETTINGS: &'static [Setting<Rule>] = SETTINGS;
+impl Section for RuleConfig {
+    const SETTINGS: &'static [Setting<RuleConfig>] = SETTINGS;
 
-    fn blank() -> Rule {
-        Rule {
+    fn blank() -> RuleConfig {
+        RuleConfig {
             owner: None,
             name: None,
-            when: When::default(),
+            when: WhenChoice::default(),
             stop: false,
             client: OneOrMore::default(),
             local: OneOrMore::default(),
@@ -198,7 +198,7 @@ impl Section for Rule {
             requests_per_connection: Optional::default(),
             connections: ConnectionLimit::default(),
             requests: RequestLimit::default(),
-            in_flight: InFlight::default(),
+            in_flight: InFlightConfig::default(),
         }
     }
 }
@@ -206,7 +206,7 @@ impl Section for Rule {
 const BURST: (&str, &str) = ("1", "1000000");
 const STATUS: &str = "The status of reject.";
 
-const SETTINGS: &[Setting<Rule>] = &[
+const SETTINGS: &[Setting<RuleConfig>] = &[
     Setting {
         key: "name",
         preset: Preset::Unset("\"rule 1\" and so on, by its place in the file"),

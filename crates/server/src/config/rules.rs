@@ -3,10 +3,10 @@
 
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
-use super::written::{Fields, Regex, ScopeRegex, Status, Users};
+use super::written::{HeaderFields, RedirectStatus, Regex, ScopeRegex, UserList};
 use forebay_site::rules::{
-    Access, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
-    Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template, Work,
+    AccessRule, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
+    Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template, WorkHandler,
 };
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub struct RedirectSection {
     path: Option<Pattern>,
     regex: Option<Regex>,
     to: Option<Template>,
-    status: Status,
+    status: RedirectStatus,
 }
 
 impl Item for Redirect {
@@ -82,13 +82,18 @@ impl Item for Redirect {
 
     fn section(&self) -> RedirectSection {
         let (path, regex) = two_ways(Some(self.pattern()));
-        RedirectSection { path, regex, to: Some(self.to().clone()), status: Status(self.status()) }
+        RedirectSection {
+            path,
+            regex,
+            to: Some(self.to().clone()),
+            status: RedirectStatus(self.status()),
+        }
     }
 }
 
 impl Section for RedirectSection {
     fn blank() -> RedirectSection {
-        RedirectSection { path: None, regex: None, to: None, status: Status::default() }
+        RedirectSection { path: None, regex: None, to: None, status: RedirectStatus::default() }
     }
 
     const SETTINGS: &'static [Setting<RedirectSection>] = &[
@@ -194,7 +199,7 @@ pub struct HeaderSection {
     path: Option<Pattern>,
     regex: Option<Regex>,
     media_type: Option<MediaPattern>,
-    set: Fields,
+    set: HeaderFields,
     remove: Vec<FieldName>,
 }
 
@@ -225,7 +230,7 @@ impl Item for HeaderRule {
             path,
             regex,
             media_type: self.media_type().cloned(),
-            set: Fields(self.set().to_vec()),
+            set: HeaderFields(self.set().to_vec()),
             remove: self.remove().to_vec(),
         }
     }
@@ -237,7 +242,7 @@ impl Section for HeaderSection {
             path: None,
             regex: None,
             media_type: None,
-            set: Fields::default(),
+            set: HeaderFields::default(),
             remove: Vec::new(),
         }
     }
@@ -292,7 +297,7 @@ pub struct AuthSection {
     path: Option<Scope>,
     regex: Option<ScopeRegex>,
     realm: Option<Realm>,
-    users: Users,
+    users: UserList,
     file: Option<PathBuf>,
 }
 
@@ -314,7 +319,7 @@ impl Item for Auth {
             path,
             regex,
             realm: Some(self.realm.clone()),
-            users: Users(self.users.clone()),
+            users: UserList(self.users.clone()),
             file: self.file.clone(),
         }
     }
@@ -322,7 +327,7 @@ impl Item for Auth {
 
 impl Section for AuthSection {
     fn blank() -> AuthSection {
-        AuthSection { path: None, regex: None, realm: None, users: Users::default(), file: None }
+        AuthSection { path: None, regex: None, realm: None, users: UserList::default(), file: None }
     }
 
     const SETTINGS: &'static [Setting<AuthSection>] = &[
@@ -382,15 +387,15 @@ pub struct AccessSection {
     deny: Vec<Network>,
 }
 
-impl Item for Access {
+impl Item for AccessRule {
     type Section = AccessSection;
 
-    fn new(section: AccessSection) -> Result<Access, Fault> {
+    fn new(section: AccessSection) -> Result<AccessRule, Fault> {
         let AccessSection { path, regex, allow, deny } = section;
         if allow.is_empty() && deny.is_empty() {
             return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
         }
-        Ok(Access { path: scope(path, regex)?, allow, deny })
+        Ok(AccessRule { path: scope(path, regex)?, allow, deny })
     }
 
     fn section(&self) -> AccessSection {
@@ -496,11 +501,11 @@ pub struct WorkSection {
     path: Option<Pattern>,
 }
 
-impl Item for Work {
+impl Item for WorkHandler {
     type Section = WorkSection;
 
-    fn new(section: WorkSection) -> Result<Work, Fault> {
-        Ok(Work { path: section.path.ok_or_else(|| missing("path", "\"/work\""))? })
+    fn new(section: WorkSection) -> Result<WorkHandler, Fault> {
+        Ok(WorkHandler { path: section.path.ok_or_else(|| missing("path", "\"/work\""))? })
     }
 
     fn section(&self) -> WorkSection {

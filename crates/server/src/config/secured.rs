@@ -1,12 +1,12 @@
 //! What is said about TLS without effect, certificates that clients will refuse, and secrets that too many
 //! may read.
 
-use super::draft::Draft;
+use super::draft::ConfigDraft;
 use super::problem::{Secret, Wrong};
 use super::reach::secret;
 use super::read::Path as At;
 use super::site::HSTS;
-use super::{AskClients, Clients, KeyPairs, Site};
+use super::{AskClients, ClientCertificates, KeyPairs, SiteConfig};
 use crate::certificates;
 use forebay_site::rules::Host;
 use forebay_sys::clock;
@@ -18,7 +18,7 @@ const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 type Remarks = Vec<(At, Wrong)>;
 
-impl Draft {
+impl ConfigDraft {
     /// Which of the addresses speak TLS: any, and all.
     fn speak_tls(&self) -> (bool, bool) {
         let listeners = self.all_listeners();
@@ -48,7 +48,7 @@ impl Draft {
             {
                 remarks.push((path.child("tls.client"), Wrong::ClientsInClear));
             }
-            let Clients { asked, authorities, revoked } = &site.tls.clients;
+            let ClientCertificates { asked, authorities, revoked } = &site.tls.clients;
             for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
                 if *asked == AskClients::Off && !files.is_empty() {
                     remarks.push((path.child(key), Wrong::WithoutClients));
@@ -67,7 +67,8 @@ impl Draft {
         let pairs = sites.iter().filter_map(|(_, site)| certificates::pairs(&site.tls.pairs).ok());
         let pairs: Vec<_> = pairs.flatten().collect();
         let has_one = |host: &str| {
-            let is_its = |host: &str, site: &Site| site.hosts.iter().any(|own| own.name() == host);
+            let is_its =
+                |host: &str, site: &SiteConfig| site.hosts.iter().any(|own| own.name() == host);
             pairs.iter().any(|pair| pair.covers(host) || pair.names.iter().any(|name| name == host))
                 || sites.iter().any(|(_, site)| site.has_acme() && is_its(host, site))
         };
@@ -81,7 +82,7 @@ impl Draft {
     }
 
     /// What a site says about TLS, and the redirect to it.
-    fn remark_https(&self, path: &At, site: &Site, remarks: &mut Remarks) {
+    fn remark_https(&self, path: &At, site: &SiteConfig, remarks: &mut Remarks) {
         let has_proxies = !self.process.trusted_proxies.is_empty();
         if site.tls.redirect.0.is_some() && has_proxies {
             remarks.push((path.child("tls.redirect"), Wrong::ProxiedRedirect));
@@ -132,7 +133,7 @@ impl Draft {
             }
         }
         for (path, site) in self.all_sites() {
-            let Clients { asked, revoked, .. } = &site.tls.clients;
+            let ClientCertificates { asked, revoked, .. } = &site.tls.clients;
             for (index, file) in revoked.iter().enumerate() {
                 let until_s = certificates::revoked(file).ok().and_then(|lists| lists.until_s());
                 if let Some(until_s) = until_s.filter(|until_s| *until_s < now_s)

@@ -1,21 +1,21 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
-use super::fastcgi::FastCgi;
+use super::fastcgi::FastCgiConfig;
 use super::forward_auth::ForwardAuth;
 use super::optional::Optional;
-use super::proxy::Proxy;
-use super::table::{List, Preset, Section, Setting};
-use super::written::{ErrorPages, HttpsStatus, Listing, MediaTypes};
-use super::{Clients, FieldValue, KeyPairs, Log, Size};
+use super::proxy::ProxyConfig;
+use super::table::{Preset, Section, SectionList, Setting};
+use super::written::{ErrorPages, HttpsStatus, ListingPaths, MediaTypes};
+use super::{ClientCertificates, KeyPairs, LogConfig, OptionalFieldValue, Size};
 use crate::log::choice::Member;
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{
-    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route, Scope,
-    SiteName, TryFiles, Work,
+    AccessRule, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route,
+    Scope, SiteName, TryFiles, WorkHandler,
 };
 use forebay_site::{SiteSettings, ToHttps};
-use forebay_upstream::settings::{Address, Application};
+use forebay_upstream::settings::{ApplicationSettings, UpstreamAddress};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ pub(super) const HSTS: &str = "Strict-Transport-Security";
 
 /// What a site has to do with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
+pub struct SiteTls {
     /// `tls.certificate`, `tls.key`
     pub pairs: KeyPairs,
     /// `tls.acme`
     pub acme: bool,
     /// `tls.client`, `tls.client_ca`, `tls.client_crl`
-    pub clients: Clients,
+    pub clients: ClientCertificates,
     /// `tls.redirect`
     pub redirect: Optional<HttpsStatus>,
     /// `tls.hsts`
@@ -41,7 +41,7 @@ pub struct Tls {
     pub hsts_preload: bool,
 }
 
-impl Tls {
+impl SiteTls {
     /// What clients are told.
     fn hsts(&self) -> Option<Hsts> {
         let max_age_s = self.hsts.0?.as_secs();
@@ -51,7 +51,7 @@ impl Tls {
 
 /// A virtual host.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Site {
+pub struct SiteConfig {
     /// `name`
     pub name: Option<SiteName>,
     /// `hosts`; empty for the default site
@@ -71,7 +71,7 @@ pub struct Site {
     /// `repeat_idempotent`
     pub repeat_idempotent: bool,
     /// `listing`
-    pub listing: Listing,
+    pub listing: ListingPaths,
     /// `precompressed`
     pub precompressed: bool,
     /// `compress`
@@ -81,13 +81,13 @@ pub struct Site {
     /// `types`
     pub types: MediaTypes,
     /// `cache_control`
-    pub cache_control: FieldValue,
+    pub cache_control: OptionalFieldValue,
     /// `errors`
     pub errors: ErrorPages,
     /// `tls.*`
-    pub tls: Tls,
+    pub tls: SiteTls,
     /// `log.*`
-    pub log: Log,
+    pub log: LogConfig,
     /// `[[alias]]`
     pub aliases: Vec<Alias>,
     /// `[[redirect]]`
@@ -99,18 +99,18 @@ pub struct Site {
     /// `[[auth]]`
     pub auth: Vec<Auth>,
     /// `[[access]]`
-    pub access: Vec<Access>,
+    pub access: Vec<AccessRule>,
     /// `[[work]]`
-    pub work: Vec<Work>,
+    pub work: Vec<WorkHandler>,
     /// `[[proxy]]`
-    pub proxies: Vec<Proxy>,
+    pub proxies: Vec<ProxyConfig>,
     /// `[[fastcgi]]`
-    pub fastcgi: Vec<FastCgi>,
+    pub fastcgi: Vec<FastCgiConfig>,
     /// `[[forward_auth]]`
     pub authorities: Vec<ForwardAuth>,
 }
 
-impl Site {
+impl SiteConfig {
     /// Its name in logs, metrics and messages: the one it has, else one after its first host, else
     /// `default`.
     pub fn name(&self) -> SiteName {
@@ -119,8 +119,8 @@ impl Site {
 
     /// What a `[[site]]` begins with: the settings of the top level, but neither its names nor its
     /// lists.
-    pub(super) fn heir(&self) -> Site {
-        Site {
+    pub(super) fn heir(&self) -> SiteConfig {
+        SiteConfig {
             name: None,
             hosts: Vec::new(),
             aliases: Vec::new(),
@@ -140,7 +140,7 @@ impl Site {
     /// With the rules of the top level: behind its own, but header rules before them, because there
     /// the last one has the last word. An alias or a route of its own stands for one of the top level for
     /// the same path.
-    pub(super) fn inherit(mut self, top: &Site) -> Site {
+    pub(super) fn inherit(mut self, top: &SiteConfig) -> SiteConfig {
         let own = self.aliases.len();
         for alias in &top.aliases {
             if self.aliases[..own].iter().all(|own| own.path() != alias.path()) {
@@ -179,27 +179,31 @@ impl Site {
 
     /// Which paths applications answer.
     fn routes(&self) -> Vec<Route> {
-        let proxies = self.proxies.iter().map(Proxy::route);
-        proxies.chain(self.fastcgi.iter().map(FastCgi::route)).collect()
+        let proxies = self.proxies.iter().map(ProxyConfig::route);
+        proxies.chain(self.fastcgi.iter().map(FastCgiConfig::route)).collect()
     }
 
     /// What stands behind each of the [routes](SiteSettings::routes), in the same order, and then behind each
     /// of the rules that [ask](SiteSettings::asks).
-    pub fn applications(&self) -> Vec<Application> {
-        let proxies = self.proxies.iter().map(|proxy| Application::Proxy(proxy.settings()));
+    pub fn applications(&self) -> Vec<ApplicationSettings> {
+        let proxies = self.proxies.iter().map(|proxy| ApplicationSettings::Proxy(proxy.settings()));
         let root = self.root.as_deref();
-        let fastcgi = self.fastcgi.iter().map(|one| Application::FastCgi(one.settings(root)));
+        let fastcgi =
+            self.fastcgi.iter().map(|one| ApplicationSettings::FastCgi(one.settings(root)));
         let authorities = self.authorities.iter();
-        let authorities = authorities.map(|one| Application::Proxy(one.settings()));
+        let authorities = authorities.map(|one| ApplicationSettings::Proxy(one.settings()));
         proxies.chain(fastcgi).chain(authorities).collect()
     }
 
     /// Whether it has applications that are found by name.
     pub(crate) fn names_upstreams(&self) -> bool {
-        let proxies = self.proxies.iter().flat_map(Proxy::to).map(|to| &to.0);
-        let fastcgi = self.fastcgi.iter().flat_map(FastCgi::to).map(|to| &to.0);
+        let proxies = self.proxies.iter().flat_map(ProxyConfig::to).map(|to| &to.0);
+        let fastcgi = self.fastcgi.iter().flat_map(FastCgiConfig::to).map(|to| &to.0);
         let authorities = self.authorities.iter().flat_map(ForwardAuth::to).map(|to| &to.0);
-        proxies.chain(fastcgi).chain(authorities).any(|to| matches!(to, Address::Name { .. }))
+        proxies
+            .chain(fastcgi)
+            .chain(authorities)
+            .any(|to| matches!(to, UpstreamAddress::Name { .. }))
     }
 
     /// The directories beneath paths: those of aliases, and where links lead that may leave the root.
@@ -254,19 +258,19 @@ impl Site {
     }
 }
 
-impl Default for Site {
+impl Default for SiteConfig {
     /// Every setting at its default; there is no root.
-    fn default() -> Site {
-        Site::preset()
+    fn default() -> SiteConfig {
+        SiteConfig::preset()
     }
 }
 
-impl Section for Site {
-    const SETTINGS: &'static [Setting<Site>] = SETTINGS;
-    const LISTS: &'static [List<Site>] = LISTS;
+impl Section for SiteConfig {
+    const SETTINGS: &'static [Setting<SiteConfig>] = SETTINGS;
+    const LISTS: &'static [SectionList<SiteConfig>] = LISTS;
 
-    fn blank() -> Site {
-        Site {
+    fn blank() -> SiteConfig {
+        SiteConfig {
             name: None,
             hosts: Vec::new(),
             root: None,
@@ -276,15 +280,15 @@ impl Section for Site {
             try_files_except: Vec::new(),
             hidden: false,
             repeat_idempotent: false,
-            listing: Listing::default(),
+            listing: ListingPaths::default(),
             precompressed: false,
             compress: Vec::new(),
             compress_bytes: Size(0),
             types: MediaTypes::default(),
-            cache_control: FieldValue::default(),
+            cache_control: OptionalFieldValue::default(),
             errors: ErrorPages::default(),
-            tls: Tls::default(),
-            log: Log::default(),
+            tls: SiteTls::default(),
+            log: LogConfig::default(),
             aliases: Vec::new(),
             redirects: Vec::new(),
             rewrites: Vec::new(),
@@ -299,62 +303,62 @@ impl Section for Site {
     }
 }
 
-const LISTS: &[List<Site>] = &[
-    List {
+const LISTS: &[SectionList<SiteConfig>] = &[
+    SectionList {
         name: "alias",
         meaning: "Serves another directory beneath a path. The longest path that fits decides, before \
                   the root; all other rules go by the path that is asked for.",
         at: |s| &mut s.aliases,
     },
-    List {
+    SectionList {
         name: "access",
         meaning: "Admits clients by their address. Every rule whose path fits must admit a client; \
                   others get 403.",
         at: |s| &mut s.access,
     },
-    List {
+    SectionList {
         name: "auth",
         meaning: "Asks for a name and a password (HTTP basic authentication). The first rule whose \
                   path fits decides. Without TLS in front, the password can be read on the way.",
         at: |s| &mut s.auth,
     },
-    List {
+    SectionList {
         name: "forward_auth",
         meaning: "Asks another server whether a request may pass, whatever answers it: a status of 2xx lets \
                   it through, 401 and 403 are the client's answer as they are, and anything else is 502. It \
                   is asked after access and auth, for each request.",
         at: |s| &mut s.authorities,
     },
-    List {
+    SectionList {
         name: "redirect",
         meaning: "Sends clients to another address. The first rule whose path fits decides.",
         at: |s| &mut s.redirects,
     },
-    List {
+    SectionList {
         name: "proxy",
         meaning: "Passes requests on to an application that speaks HTTP, and its answers back. All rules \
                   come first: access, auth, redirect, rewrite; header rules change its answers.",
         at: |s| &mut s.proxies,
     },
-    List {
+    SectionList {
         name: "fastcgi",
         meaning: "Has files run by an application that speaks FastCGI, such as php-fpm. The site needs the \
                   root in which they are. All rules come first, and hold for the script whichever way it is \
                   reached.",
         at: |s| &mut s.fastcgi,
     },
-    List {
+    SectionList {
         name: "work",
         meaning: "A handler that takes CPU time and memory, for tests and demonstrations.",
         at: |s| &mut s.work,
     },
-    List {
+    SectionList {
         name: "rewrite",
         meaning: "Answers with the file of another path; the client does not see it. The first rule \
                   whose path fits decides, once.",
         at: |s| &mut s.rewrites,
     },
-    List {
+    SectionList {
         name: "header",
         meaning: "Changes the fields of answers, errors and redirects included; but an error never says \
                   that it may be kept for long (max-age, public). All rules that fit \
@@ -363,7 +367,7 @@ const LISTS: &[List<Site>] = &[
     },
 ];
 
-const SETTINGS: &[Setting<Site>] = &[
+const SETTINGS: &[Setting<SiteConfig>] = &[
     Setting {
         key: "name",
         preset: Preset::Unset("the first host, or \"default\" if there is none"),

@@ -2,8 +2,8 @@
 
 use super::foreign;
 use super::problem::Wrong;
-use super::table::{Row, Section, rows};
-use super::{Class, Config, Listener, Rule, Site, draft};
+use super::table::{Section, SettingDescription, rows};
+use super::{ClassConfig, Config, ListenerConfig, RuleConfig, SiteConfig, draft};
 use forebay_policy::near::nearest;
 
 /// What is wrong with `name` in `section`, which is empty at the top level and else as people are
@@ -52,8 +52,8 @@ pub(super) fn elsewhere(section: &str, key: &str) -> Option<&'static str> {
         return None;
     }
     match key {
-        _ if has::<Listener>(key) => Some("in [[listener]] or before the first section"),
-        _ if has::<Site>(key) => Some("in [[site]] or before the first section"),
+        _ if has::<ListenerConfig>(key) => Some("in [[listener]] or before the first section"),
+        _ if has::<SiteConfig>(key) => Some("in [[site]] or before the first section"),
         _ => Some("before the first section"),
     }
 }
@@ -65,7 +65,8 @@ pub(super) fn below(section: &str) -> Vec<String> {
         "" => Some(key.as_str()),
         _ => key.strip_prefix(section)?.strip_prefix('.'),
     });
-    let lists = || draft::SECTIONS.into_iter().chain(Site::LISTS.iter().map(|list| list.name));
+    let lists =
+        || draft::SECTIONS.into_iter().chain(SiteConfig::LISTS.iter().map(|list| list.name));
     let mut keys: Vec<String> = keys
         .map(|key| match key.split_once('.') {
             Some((first, _)) if lists().any(|list| list == first) => first.to_owned(),
@@ -94,7 +95,7 @@ fn bracket(section: Option<&str>, key: &str) -> String {
     let within = section.map_or(String::new(), |section| format!("{section}."));
     let home = format!("{within}{}", key.rsplit_once('.').map_or("", |(home, _)| home));
     let is_list = draft::SECTIONS.contains(&home.as_str())
-        || Site::LISTS.iter().any(|list| list.name == home);
+        || SiteConfig::LISTS.iter().any(|list| list.name == home);
     if is_list { format!("[[{home}]]") } else { format!("[{home}]") }
 }
 
@@ -108,21 +109,21 @@ fn or(items: &[String]) -> String {
 
 /// All keys there can be, each below the section it stands in.
 fn vocabulary() -> Vec<String> {
-    fn add(keys: &mut Vec<String>, section: &str, rows: &[Row]) {
+    fn add(keys: &mut Vec<String>, section: &str, rows: &[SettingDescription]) {
         let dot = if section.is_empty() { "" } else { "." };
         keys.extend(rows.iter().map(|row| format!("{section}{dot}{}", row.key)));
     }
-    let (listener, site) = (rows::<Listener>(), rows::<Site>());
+    let (listener, site) = (rows::<ListenerConfig>(), rows::<SiteConfig>());
     let mut keys = Vec::new();
     add(&mut keys, "", &rows::<Config>());
     add(&mut keys, "", &listener);
     add(&mut keys, "", &site);
     add(&mut keys, "listener", &listener);
     add(&mut keys, "site", &site);
-    add(&mut keys, "class", &rows::<Class>());
-    add(&mut keys, "rule", &rows::<Rule>());
-    let mut blank = Site::blank();
-    for list in Site::LISTS {
+    add(&mut keys, "class", &rows::<ClassConfig>());
+    add(&mut keys, "rule", &rows::<RuleConfig>());
+    let mut blank = SiteConfig::blank();
+    for list in SiteConfig::LISTS {
         let rows = (list.at)(&mut blank).rows();
         add(&mut keys, list.name, &rows);
         add(&mut keys, &format!("site.{}", list.name), &rows);
@@ -137,15 +138,17 @@ fn has<T: Section>(name: &str) -> bool {
 
 /// Where the key or section `name` belongs, if that is the top level or a section next to it.
 pub(super) fn home(name: &str) -> Option<String> {
-    let is_section = |row: &Row| row.subsection() == name;
+    let is_section = |row: &SettingDescription| row.subsection() == name;
     match name {
         "class" | "rule" => Some(format!("a list of sections of its own, [[{name}]]")),
         _ if rows::<Config>().iter().any(is_section) => {
             Some(format!("a section of its own, [{name}]"))
         }
         _ if has::<Config>(name) => Some("the top level, before the first section".to_owned()),
-        _ if has::<Listener>(name) => Some("[[listener]], or before the first section".to_owned()),
-        _ if has::<Site>(name) => Some("[[site]], or before the first section".to_owned()),
+        _ if has::<ListenerConfig>(name) => {
+            Some("[[listener]], or before the first section".to_owned())
+        }
+        _ if has::<SiteConfig>(name) => Some("[[site]], or before the first section".to_owned()),
         _ => None,
     }
 }

@@ -2,13 +2,13 @@
 //! range, and what the manual, the sample and `forebay check --print` say about it.
 //!
 //! A kind of section is a type with a table: [`Config`](super::Config) has the rows of the process,
-//! [`Listener`](super::Listener) those of a listener, [`Site`](super::Site) those of a site, and
+//! [`ListenerConfig`](super::ListenerConfig) those of a listener, [`SiteConfig`](super::SiteConfig) those of a site, and
 //! each list of a site is a kind of its own. The reader, the printer and the manual know nothing
 //! else.
 
 use super::print::Printer;
 use super::problem::Wrong;
-use super::read::{Path, Reader};
+use super::read::{ConfigReader, Path};
 use super::value::{Form, Value};
 use toml_edit::TableLike;
 
@@ -42,7 +42,7 @@ pub enum Preset {
 }
 
 /// A list of sections within a section of the kind `T`: `[[name]]`.
-pub struct List<T: 'static> {
+pub struct SectionList<T: 'static> {
     /// Its name.
     pub name: &'static str,
     /// What it is for, in plain sentences.
@@ -56,7 +56,7 @@ pub trait Section: Sized + 'static {
     /// Its settings, those of a subsection together and after those of none.
     const SETTINGS: &'static [Setting<Self>];
     /// The lists of sections within it.
-    const LISTS: &'static [List<Self>] = &[];
+    const LISTS: &'static [SectionList<Self>] = &[];
 
     /// One in which nothing is set, not even to its default.
     fn blank() -> Self;
@@ -83,11 +83,11 @@ pub trait Section: Sized + 'static {
 /// The sections of a list, whatever their kind.
 pub trait Items {
     /// Reads one more.
-    fn read(&mut self, reader: &mut Reader<'_>, path: &Path, table: &dyn TableLike);
+    fn read(&mut self, reader: &mut ConfigReader<'_>, path: &Path, table: &dyn TableLike);
     /// Prints all.
     fn print(&self, printer: &mut Printer, name: &str);
     /// The rows of their kind.
-    fn rows(&self) -> Vec<Row>;
+    fn rows(&self) -> Vec<SettingDescription>;
 }
 
 /// What a list of sections holds: something made of a section.
@@ -106,7 +106,7 @@ pub trait Item: Sized + 'static {
 }
 
 impl<I: Item> Items for Vec<I> {
-    fn read(&mut self, reader: &mut Reader<'_>, path: &Path, table: &dyn TableLike) {
+    fn read(&mut self, reader: &mut ConfigReader<'_>, path: &Path, table: &dyn TableLike) {
         let Some(section) = reader.whole::<I::Section>(path, table) else { return };
         match I::new(section) {
             Ok(item) => self.push(item),
@@ -118,14 +118,14 @@ impl<I: Item> Items for Vec<I> {
             printer.item(name, item.section());
         }
     }
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SettingDescription> {
         rows::<I::Section>()
     }
 }
 
 /// A setting without the place it is kept, for texts about it.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct SettingDescription {
     /// Its path within the section.
     pub key: &'static str,
     /// What holds if it is not set.
@@ -147,12 +147,12 @@ pub struct Row {
 }
 
 /// The settings of a kind of section, as rows.
-pub fn rows<T: Section>() -> Vec<Row> {
+pub fn rows<T: Section>() -> Vec<SettingDescription> {
     let mut preset = T::preset();
     let row = |setting: &Setting<T>| {
         let value = (setting.at)(&mut preset);
         let has_default = matches!(setting.preset, Preset::Value(_) | Preset::Items(_));
-        Row {
+        SettingDescription {
             key: setting.key,
             preset: setting.preset,
             preset_toml: has_default.then(|| value.show()),
@@ -204,7 +204,7 @@ pub(crate) fn split(key: &str) -> (&str, &str) {
     key.rsplit_once('.').unwrap_or(("", key))
 }
 
-impl Row {
+impl SettingDescription {
     /// The part of the key before the dot; empty outside a subsection.
     pub fn subsection(&self) -> &'static str {
         split(self.key).0
@@ -239,25 +239,28 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Class, Draft, FastCgi, ForwardAuth, Listener, Proxy, Rule, Site, parse};
-    use forebay_site::rules::{Access, Auth, HeaderRule, Redirect, Rewrite, Work};
+    use crate::config::{
+        ClassConfig, ConfigDraft, FastCgiConfig, ForwardAuth, ListenerConfig, ProxyConfig,
+        RuleConfig, SiteConfig, parse,
+    };
+    use forebay_site::rules::{AccessRule, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 
     /// Calls a generic function for every kind of section; lists of a site with their names.
     macro_rules! every_kind {
         ($check:ident) => {
             $check::<crate::config::Config>("");
-            $check::<Listener>("");
-            $check::<Site>("");
-            $check::<Class>("class");
-            $check::<Rule>("rule");
+            $check::<ListenerConfig>("");
+            $check::<SiteConfig>("");
+            $check::<ClassConfig>("class");
+            $check::<RuleConfig>("rule");
             $check::<<Redirect as Item>::Section>("redirect");
             $check::<<Rewrite as Item>::Section>("rewrite");
             $check::<<HeaderRule as Item>::Section>("header");
             $check::<<Auth as Item>::Section>("auth");
-            $check::<<Access as Item>::Section>("access");
-            $check::<<Work as Item>::Section>("work");
-            $check::<<Proxy as Item>::Section>("proxy");
-            $check::<<FastCgi as Item>::Section>("fastcgi");
+            $check::<<AccessRule as Item>::Section>("access");
+            $check::<<WorkHandler as Item>::Section>("work");
+            $check::<<ProxyConfig as Item>::Section>("proxy");
+            $check::<<FastCgiConfig as Item>::Section>("fastcgi");
             $check::<<ForwardAuth as Item>::Section>("forward_auth");
         };
     }
@@ -304,11 +307,13 @@ mod tests {
         }
         every_kind!(check);
         // what stands at the top level is told apart by name
-        let rows = [rows::<crate::config::Config>(), rows::<Listener>(), rows::<Site>()].concat();
+        let rows =
+            [rows::<crate::config::Config>(), rows::<ListenerConfig>(), rows::<SiteConfig>()]
+                .concat();
         for row in &rows {
             assert_eq!(rows.iter().filter(|other| other.key == row.key).count(), 1, "{}", row.key);
         }
-        assert!(Draft::new().set("site", "a").is_err());
+        assert!(ConfigDraft::new().set("site", "a").is_err());
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Size(pub u64);
 
 /// Bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rate(pub u64);
+pub struct ByteRate(pub u64);
 
 /// A part of a whole, in hundredths of a percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,10 +77,10 @@ impl FromStr for Size {
     }
 }
 
-impl FromStr for Rate {
+impl FromStr for ByteRate {
     type Err = NotAQuantity;
-    fn from_str(text: &str) -> Result<Rate, NotAQuantity> {
-        quantity(text.strip_suffix("/s").ok_or(NotAQuantity)?, &SIZES).map(Rate)
+    fn from_str(text: &str) -> Result<ByteRate, NotAQuantity> {
+        quantity(text.strip_suffix("/s").ok_or(NotAQuantity)?, &SIZES).map(ByteRate)
     }
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for Size {
     }
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for ByteRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/s", Size(self.0))
     }
@@ -143,8 +143,8 @@ mod tests {
         assert_eq!(time("24h"), "1d");
         assert_eq!(time("0s"), "0ms");
         assert_eq!("65536B".parse::<Size>().unwrap().to_string(), "64KiB");
-        assert_eq!("1KiB/s".parse::<Rate>(), Ok(Rate(1024)));
-        assert_eq!(Rate(1536).to_string(), "1536B/s");
+        assert_eq!("1KiB/s".parse::<ByteRate>(), Ok(ByteRate(1024)));
+        assert_eq!(ByteRate(1536).to_string(), "1536B/s");
         assert_eq!("2.5%".parse(), Ok(Percent(250)));
         assert_eq!("2.05%".parse::<Percent>().unwrap().to_string(), "2.05%");
         assert_eq!("100%".parse::<Percent>().unwrap().fraction(), 1.0);
@@ -160,7 +160,7 @@ mod tests {
         for text in ["1KB", "1kib", "64K", "1KiB/s", "16777216TiB", "+1B", "١B"] {
             assert_eq!(text.parse::<Size>(), Err(NotAQuantity), "{text}");
         }
-        assert_eq!("1KiB".parse::<Rate>(), Err(NotAQuantity));
+        assert_eq!("1KiB".parse::<ByteRate>(), Err(NotAQuantity));
         for text in ["", "%", "20", "0.2", ".5%", "1.%", "1.234%", "-1%", "+1%", "1e2%", "1 %"] {
             assert_eq!(text.parse::<Percent>(), Err(NotAQuantity), "{text}");
         }
@@ -170,7 +170,7 @@ mod tests {
         #[test]
         fn what_is_printed_is_read_back(number: u64) {
             prop_assert_eq!(Size(number).to_string().parse(), Ok(Size(number)));
-            prop_assert_eq!(Rate(number).to_string().parse(), Ok(Rate(number)));
+            prop_assert_eq!(ByteRate(number).to_string().parse(), Ok(ByteRate(number)));
             prop_assert_eq!(Percent(number).to_string().parse(), Ok(Percent(number)));
             let mut text = String::new();
             show_duration(Duration::from_millis(number), &mut text).unwrap();

@@ -1,11 +1,11 @@
 //! Settings that another setting leaves without effect: `forebay check` warns of them.
 
 use super::class::ClassKeepAlive;
-use super::draft::{Draft, numbered};
+use super::draft::{ConfigDraft, numbered};
 use super::problem::Wrong;
-use super::read::{Path as At, Reader};
+use super::read::{ConfigReader, Path as At};
 use super::table::{Section, Setting};
-use super::{By, Config, Count, KeepAliveLaw, Listener};
+use super::{AutoCount, By, Config, KeepAliveLaw, ListenerConfig};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
@@ -15,9 +15,9 @@ type Remarks = Vec<(At, Wrong)>;
 /// What a threshold and a floor of keep-alive times belong to.
 const SHRINKING: &str = "keep_alive.law = \"linear\" or \"exponential\"";
 
-impl Draft {
+impl ConfigDraft {
     /// What says something and has no effect beside something else.
-    pub(super) fn remark_unused(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    pub(super) fn remark_unused(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         self.remark_alone(text, remarks);
         self.remark_isolated(text, remarks);
         self.remark_exceptions(remarks);
@@ -28,7 +28,7 @@ impl Draft {
     }
 
     /// Settings that need another one beside them.
-    fn remark_alone(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_alone(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let top = At::default();
         let mut remark = |key: &str, needs| remarks.push((top.child(key), Wrong::Idle { needs }));
         if self.process.group.is_some() && self.process.user.is_none() {
@@ -49,7 +49,7 @@ impl Draft {
                 }
             }
         }
-        let has_loops = |(_, listener): &(At, Listener)| match listener.engine {
+        let has_loops = |(_, listener): &(At, ListenerConfig)| match listener.engine {
             Engine::Pipeline => self.process.pipeline.fuse == Fuse::Auto,
             engine => !engine.has_thread_each(),
         };
@@ -89,7 +89,7 @@ impl Draft {
 
     /// What is shared of threads where no connection keeps one; and the order of those that wait for a
     /// thread, where nothing is in order.
-    fn remark_threads(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_threads(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let top = (At::default(), &self.listener);
         let own = numbered("listener", &self.listeners).chain([top]);
@@ -138,12 +138,12 @@ impl Draft {
     }
 
     /// Bounds that lie behind others.
-    fn remark_exceeding(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_exceeding(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let mut remark = |key: &str, other, effect| {
             remarks.push((At::default().child(key), Wrong::Exceeds { other, effect }));
         };
         let limits = &self.process.limits;
-        if let (Count::Fixed(all), Count::Fixed(each)) =
+        if let (AutoCount::Fixed(all), AutoCount::Fixed(each)) =
             (limits.connections, limits.connections_per_client)
             && each > all
         {
@@ -158,7 +158,7 @@ impl Draft {
     }
 
     /// A law that shrinks the time under load, and does not; what belongs to such a law, without one.
-    fn remark_keep_alive(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_keep_alive(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let keep_alive = &self.process.keep_alive;
         let shrinks = |law| law != KeepAliveLaw::Constant;
         // classes have it unless they say something else
@@ -205,7 +205,7 @@ impl Draft {
     }
 
     /// A size for what is compressed, where nothing is.
-    fn remark_compress_bytes(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_compress_bytes(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let sites = self.all_sites();
         for (at, site) in self.every_site() {
             let key = at.child("compress_bytes");
@@ -225,7 +225,7 @@ impl Draft {
 
     /// Redirects and rewrites behind one of the same section for the same paths. What a site inherits
     /// may be repeated: its own goes first.
-    fn remark_twice(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_twice(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
             let redirects: Vec<_> = site.redirects.iter().map(|rule| rule.pattern()).collect();
             let rewrites: Vec<_> = site.rewrites.iter().map(|rule| rule.pattern()).collect();
@@ -244,7 +244,7 @@ impl Draft {
     }
 
     /// Rules about passwords behind one of the same section that decides about all their paths.
-    fn remark_covered(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+    fn remark_covered(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
             let item = |index| at.child("auth").item(index);
             for (index, rule) in site.auth.iter().enumerate() {

@@ -1,36 +1,36 @@
 //! The settings that all routes to applications have: which upstream is asked, how long it may take, and
 //! what becomes of failures.
 
-use super::choice::Word;
+use super::choice::Keyword;
 use super::optional::{OneOrMore, Optional};
 use super::problem::Wrong;
 use super::units::{Percent, Size};
 use super::value::{Form, Value, Written, quote, wrong};
 use super::written::{show_table, written};
 use forebay_http::field::FieldName;
-use forebay_site::rules::{Ending, Scope};
+use forebay_site::rules::{Scope, ScriptSuffix};
 use forebay_upstream::settings::{
-    Address, AddressError, Balance, Bodies, Check, Errors, Group, KeepAlive, Key, ProxyProtocol,
-    Queue, Timeouts,
+    AddressError, Balance, BalanceKey, BodySettings, Errors, GroupSettings, HealthCheckSettings,
+    KeepAliveSettings, ProxyProtocol, QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
 use forebay_upstream::target::{Ambiguous, Base};
 use std::path::PathBuf;
 use std::time::Duration;
 
-impl Word for Balance {
+impl Keyword for Balance {
     const EXPECTED: &'static str = "\"least\", \"round-robin\", \"two-choices\" or \"hash\"";
     const WORDS: &'static [&'static str] = &["least", "round-robin", "two-choices", "hash"];
     const MEANINGS: &'static [Balance] =
         &[Balance::Least, Balance::RoundRobin, Balance::TwoChoices, Balance::Hash];
 }
 
-impl Word for Errors {
+impl Keyword for Errors {
     const EXPECTED: &'static str = "\"theirs\" or \"ours\"";
     const WORDS: &'static [&'static str] = &["theirs", "ours"];
     const MEANINGS: &'static [Errors] = &[Errors::Theirs, Errors::Ours];
 }
 
-impl Word for Ambiguous {
+impl Keyword for Ambiguous {
     const EXPECTED: &'static str = "\"refuse\" or \"normalise\"";
     const WORDS: &'static [&'static str] = &["refuse", "normalise"];
     const MEANINGS: &'static [Ambiguous] = &[Ambiguous::Refuse, Ambiguous::Normalise];
@@ -46,7 +46,7 @@ pub enum Redirects {
     Keep,
 }
 
-impl Word for Redirects {
+impl Keyword for Redirects {
     const EXPECTED: &'static str = "\"rewrite\" or \"keep\"";
     const WORDS: &'static [&'static str] = &["rewrite", "keep"];
     const MEANINGS: &'static [Redirects] = &[Redirects::Rewrite, Redirects::Keep];
@@ -54,7 +54,7 @@ impl Word for Redirects {
 
 /// How a client's address is told before anything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preface {
+pub enum ProxyProtocolVersion {
     /// In a line.
     #[default]
     V1,
@@ -62,24 +62,25 @@ pub enum Preface {
     V2,
 }
 
-impl Word for Preface {
+impl Keyword for ProxyProtocolVersion {
     const EXPECTED: &'static str = "\"v1\" or \"v2\"";
     const WORDS: &'static [&'static str] = &["v1", "v2"];
-    const MEANINGS: &'static [Preface] = &[Preface::V1, Preface::V2];
+    const MEANINGS: &'static [ProxyProtocolVersion] =
+        &[ProxyProtocolVersion::V1, ProxyProtocolVersion::V2];
 }
 
-impl From<Preface> for ProxyProtocol {
-    fn from(preface: Preface) -> ProxyProtocol {
+impl From<ProxyProtocolVersion> for ProxyProtocol {
+    fn from(preface: ProxyProtocolVersion) -> ProxyProtocol {
         match preface {
-            Preface::V1 => ProxyProtocol::V1,
-            Preface::V2 => ProxyProtocol::V2,
+            ProxyProtocolVersion::V1 => ProxyProtocol::V1,
+            ProxyProtocolVersion::V2 => ProxyProtocol::V2,
         }
     }
 }
 
 /// What decides where a request goes that is balanced by hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HashKey(pub Key);
+pub struct HashKey(pub BalanceKey);
 
 impl Value for HashKey {
     fn form(&self) -> Form {
@@ -90,18 +91,18 @@ impl Value for HashKey {
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
         self.0 = match (text, text.strip_prefix("cookie=")) {
-            ("client", _) => Key::Client,
-            ("url", _) => Key::Url,
-            (_, Some(name)) if FieldName::parse(name).is_ok() => Key::Cookie(name.into()),
+            ("client", _) => BalanceKey::Client,
+            ("url", _) => BalanceKey::Url,
+            (_, Some(name)) if FieldName::parse(name).is_ok() => BalanceKey::Cookie(name.into()),
             _ => return Err(wrong(self, text)),
         };
         Ok(())
     }
     fn show(&self) -> String {
         match &self.0 {
-            Key::Client => quote("client"),
-            Key::Url => quote("url"),
-            Key::Cookie(name) => quote(&format!("cookie={name}")),
+            BalanceKey::Client => quote("client"),
+            BalanceKey::Url => quote("url"),
+            BalanceKey::Cookie(name) => quote(&format!("cookie={name}")),
         }
     }
     fn guess(&self, text: &str) -> Option<String> {
@@ -115,21 +116,21 @@ impl Value for HashKey {
 
 /// An upstream that speaks HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpAddress(pub Address);
+pub struct HttpAddress(pub UpstreamAddress);
 
 impl Written for HttpAddress {
     const EXPECTED: &'static str =
         "an application such as \"http://10.0.0.1:9000\" or \"unix:/run/app.sock\"";
     const MAY_BE_EMPTY: bool = false;
     fn read(text: &str) -> Result<HttpAddress, Wrong> {
-        Address::http(text).map(HttpAddress).map_err(|error| match Self::guess(text) {
+        UpstreamAddress::http(text).map(HttpAddress).map_err(|error| match Self::guess(text) {
             Some(_) => Self::misread(text),
             None => Wrong::Unfit { found: quote(text), reason: error.to_string() },
         })
     }
     fn text(&self) -> String {
         match &self.0 {
-            unix @ Address::Unix(_) => unix.to_string(),
+            unix @ UpstreamAddress::Unix(_) => unix.to_string(),
             other => format!("http://{other}"),
         }
     }
@@ -138,28 +139,30 @@ impl Written for HttpAddress {
             return Some(format!("unix:{text}"));
         }
         if let Some(bare) = text.strip_suffix('/')
-            && Address::http(bare).is_ok()
+            && UpstreamAddress::http(bare).is_ok()
         {
             return Some(bare.to_owned());
         }
         let guess = format!("http://{text}");
-        let is_bare = Address::http(text) == Err(AddressError::Scheme);
-        (is_bare && Address::http(&guess).is_ok()).then_some(guess)
+        let is_bare = UpstreamAddress::http(text) == Err(AddressError::Scheme);
+        (is_bare && UpstreamAddress::http(&guess).is_ok()).then_some(guess)
     }
 }
 
 /// An upstream that speaks FastCGI.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FastCgiAddress(pub Address);
+pub struct FastCgiAddress(pub UpstreamAddress);
 
 impl Written for FastCgiAddress {
     const EXPECTED: &'static str =
         "an application such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"";
     const MAY_BE_EMPTY: bool = false;
     fn read(text: &str) -> Result<FastCgiAddress, Wrong> {
-        Address::fastcgi(text).map(FastCgiAddress).map_err(|error| match Self::guess(text) {
-            Some(_) => Self::misread(text),
-            None => Wrong::Unfit { found: quote(text), reason: error.to_string() },
+        UpstreamAddress::fastcgi(text).map(FastCgiAddress).map_err(|error| {
+            match Self::guess(text) {
+                Some(_) => Self::misread(text),
+                None => Wrong::Unfit { found: quote(text), reason: error.to_string() },
+            }
         })
     }
     fn text(&self) -> String {
@@ -171,11 +174,11 @@ impl Written for FastCgiAddress {
         }
         let schemes = ["fastcgi://", "http://", "tcp://"];
         let bare = schemes.iter().find_map(|scheme| text.strip_prefix(scheme))?;
-        Address::fastcgi(bare).is_ok().then(|| bare.to_owned())
+        UpstreamAddress::fastcgi(bare).is_ok().then(|| bare.to_owned())
     }
 }
 
-written!(Ending, "an ending such as \".php\"");
+written!(ScriptSuffix, "an ending such as \".php\"");
 
 /// Variables for scripts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -218,7 +221,7 @@ written!(Base, "the beginning of paths such as \"/api\"");
 
 /// Which host an upstream is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToldHost(pub forebay_upstream::request::Host);
+pub struct ToldHost(pub forebay_upstream::request::HostSent);
 
 impl Value for ToldHost {
     fn form(&self) -> Form {
@@ -228,27 +231,27 @@ impl Value for ToldHost {
         "\"client\", \"upstream\", or a host such as \"app.internal\", perhaps with a port"
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        use forebay_upstream::request::Host;
+        use forebay_upstream::request::HostSent;
         let is_host = || {
             // a host as an address would have it, with or without a port
-            text.is_ascii() && Address::http(&format!("http://{text}")).is_ok()
+            text.is_ascii() && UpstreamAddress::http(&format!("http://{text}")).is_ok()
         };
         self.0 = match text {
-            "client" => Host::Client,
-            "upstream" => Host::Upstream,
+            "client" => HostSent::Client,
+            "upstream" => HostSent::Upstream,
             // what others call them
             "$host" | "$http_host" | "preserve" | "$proxy_host" => return Err(wrong(self, text)),
-            name if is_host() => Host::Named(name.into()),
+            name if is_host() => HostSent::Named(name.into()),
             _ => return Err(wrong(self, text)),
         };
         Ok(())
     }
     fn show(&self) -> String {
-        use forebay_upstream::request::Host;
+        use forebay_upstream::request::HostSent;
         match &self.0 {
-            Host::Client => quote("client"),
-            Host::Upstream => quote("upstream"),
-            Host::Named(name) => quote(name),
+            HostSent::Client => quote("client"),
+            HostSent::Upstream => quote("upstream"),
+            HostSent::Named(name) => quote(name),
         }
     }
     fn guess(&self, text: &str) -> Option<String> {
@@ -325,12 +328,12 @@ pub struct Checks {
 impl Checks {
     const INTERVAL: Duration = Duration::from_secs(5);
 
-    pub(super) fn settings(&self) -> Option<Check> {
+    pub(super) fn settings(&self) -> Option<HealthCheckSettings> {
         let statuses = match &self.status.0[..] {
             [] => vec![(200, 299)],
             statuses => statuses.iter().map(|Statuses(least, most)| (*least, *most)).collect(),
         };
-        Some(Check {
+        Some(HealthCheckSettings {
             path: self.path.as_ref()?.0.clone(),
             interval: self.interval.0.unwrap_or(Checks::INTERVAL),
             statuses,
@@ -350,7 +353,7 @@ impl Checks {
 
 /// What all routes to applications have.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Upstreams {
+pub struct UpstreamsConfig {
     /// `balance`
     pub balance: Balance,
     /// `hash`
@@ -393,7 +396,7 @@ pub struct Upstreams {
     pub silence: Duration,
 }
 
-impl Upstreams {
+impl UpstreamsConfig {
     /// A key that means nothing as things are, and what it would need.
     pub(super) fn idle(&self) -> Option<(&'static str, &'static str)> {
         let is_unbounded = self.in_flight.0.is_none();
@@ -409,25 +412,33 @@ impl Upstreams {
     const QUEUE_TIME: Duration = Duration::from_secs(10);
 
     /// What becomes of bodies, of which those up to `spool_bytes` may be collected.
-    pub(super) fn bodies(&self, spool_bytes: u64) -> Bodies {
-        Bodies { most_bytes: self.body_bytes.0, spool_bytes }
+    pub(super) fn bodies(&self, spool_bytes: u64) -> BodySettings {
+        BodySettings { most_bytes: self.body_bytes.0, spool_bytes }
     }
 
     /// Those at these addresses.
-    pub(super) fn group(&self, to: Vec<Address>, check: Option<Check>) -> Group {
+    pub(super) fn group(
+        &self,
+        to: Vec<UpstreamAddress>,
+        check: Option<HealthCheckSettings>,
+    ) -> GroupSettings {
         // ranges keep the numbers small
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        Group {
+        GroupSettings {
             to,
             balance: self.balance,
             key: self.hash.0.clone().unwrap_or_default().0,
             in_flight: self.in_flight.0.map(small),
-            queue: Queue {
-                requests: self.queue_requests.0.map_or(Upstreams::QUEUE_REQUESTS, small),
-                time: self.queue_time.0.unwrap_or(Upstreams::QUEUE_TIME),
+            queue: QueueSettings {
+                requests: self.queue_requests.0.map_or(UpstreamsConfig::QUEUE_REQUESTS, small),
+                time: self.queue_time.0.unwrap_or(UpstreamsConfig::QUEUE_TIME),
             },
-            keep_alive: KeepAlive { connections: small(self.connections), idle: self.idle },
-            timeouts: Timeouts { connect: self.connect, head: self.head, silence: self.silence },
+            keep_alive: KeepAliveSettings { connections: small(self.connections), idle: self.idle },
+            timeouts: UpstreamTimeouts {
+                connect: self.connect,
+                head: self.head,
+                silence: self.silence,
+            },
             retries: small(self.retries),
             retry_permille: small(self.retry_budget.0 / 10),
             max_fails: small(self.max_fails),
@@ -440,13 +451,13 @@ impl Upstreams {
 }
 
 /// Makes the path of a Unix socket relative to `directory`.
-pub(super) fn rebase(address: &mut Address, join: &impl Fn(&mut PathBuf)) {
-    if let Address::Unix(path) = address {
+pub(super) fn rebase(address: &mut UpstreamAddress, join: &impl Fn(&mut PathBuf)) {
+    if let UpstreamAddress::Unix(path) = address {
         join(path);
     }
 }
 
-/// The rows of a kind of section that has [`Upstreams`] as `upstreams`: some of its own, those that all
+/// The rows of a kind of section that has [`UpstreamsConfig`] as `upstreams`: some of its own, those that all
 /// have, those of all in subsections, and then its own in subsections; and how many connections are kept,
 /// what that means, and another number.
 macro_rules! rows_with_upstreams {

@@ -4,7 +4,7 @@
 //! line and a string in a file go the same way. The TOML type is checked before.
 
 use super::problem::Wrong;
-use super::units::{self, Percent, Rate, Size};
+use super::units::{self, ByteRate, Percent, Size};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -163,7 +163,7 @@ pub enum Form {
 
 /// A number, or left to Forebay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Count {
+pub enum AutoCount {
     /// Forebay decides.
     #[default]
     Auto,
@@ -171,12 +171,12 @@ pub enum Count {
     Fixed(u64),
 }
 
-impl Count {
+impl AutoCount {
     /// The number, or `auto` where it is left to Forebay.
     pub fn or(self, auto: u64) -> u64 {
         match self {
-            Count::Auto => auto,
-            Count::Fixed(number) => number,
+            AutoCount::Auto => auto,
+            AutoCount::Fixed(number) => number,
         }
     }
 }
@@ -223,7 +223,7 @@ impl Value for u64 {
     }
 }
 
-impl Value for Count {
+impl Value for AutoCount {
     fn form(&self) -> Form {
         Form::NumberOrAuto
     }
@@ -232,16 +232,16 @@ impl Value for Count {
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
         *self = match number(text) {
-            Some(number) => Count::Fixed(number),
-            None if text == "auto" => Count::Auto,
+            Some(number) => AutoCount::Fixed(number),
+            None if text == "auto" => AutoCount::Auto,
             None => return Err(wrong(self, text)),
         };
         Ok(())
     }
     fn show(&self) -> String {
         match self {
-            Count::Auto => quote("auto"),
-            Count::Fixed(number) => number.to_string(),
+            AutoCount::Auto => quote("auto"),
+            AutoCount::Fixed(number) => number.to_string(),
         }
     }
     fn amount(&self, text: &str) -> Option<u64> {
@@ -299,7 +299,7 @@ impl Value for Size {
     }
 }
 
-impl Value for Rate {
+impl Value for ByteRate {
     fn form(&self) -> Form {
         Form::Text
     }
@@ -314,12 +314,12 @@ impl Value for Rate {
         quote(&self.to_string())
     }
     fn amount(&self, text: &str) -> Option<u64> {
-        text.parse::<Rate>().ok().map(|rate| rate.0)
+        text.parse::<ByteRate>().ok().map(|rate| rate.0)
     }
     fn guess(&self, text: &str) -> Option<String> {
         [format!("{text}/s"), format!("{text}B/s")]
             .into_iter()
-            .find(|guess| guess.parse::<Rate>().is_ok())
+            .find(|guess| guess.parse::<ByteRate>().is_ok())
     }
 }
 

@@ -3,18 +3,18 @@
 
 use super::problem::Wrong;
 use super::value::{Form, Value, Written, bare_or_quoted, quote};
-use crate::log::choice::{Condition, Member, NOT_CHOSEN};
+use crate::log::choice::{LogCondition, Member, NOT_CHOSEN};
 use forebay_http::coding::Coding;
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
-use forebay_policy::field::Field;
+use forebay_policy::field::FieldCondition;
 use forebay_policy::identity::IdentityPattern;
-use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::pattern::{FileType, MethodPattern, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
 use forebay_site::rules::{
-    Candidate, ErrorPage, FieldName, FieldValue, FileMediaType, Host, MediaPattern, MountPath,
-    Network, Pattern, Realm, Redirect, Scope, SiteName, Template, TryFiles, User,
+    ErrorPage, FieldName, FieldValue, FileMediaType, Host, MediaPattern, MountPath, Network,
+    Pattern, Realm, Redirect, Scope, SiteName, Template, TryFile, TryFiles, User,
 };
 use std::fmt::Display;
 
@@ -63,7 +63,7 @@ written!(
      \"10.0.0.5-10.0.0.9\", with a port or ports such as \"[2001:db8::]/32:80\" or \"*:1024-2047\""
 );
 written!(SitePattern, "a host such as \"shop.example\" or \"*.shop.example\"");
-written!(Method, "a method such as \"GET\"");
+written!(MethodPattern, "a method such as \"GET\"");
 written!(
     PathPattern,
     "a path such as \"/exact\", \"/dir/*\" or \"*.php\", or ~ and a regular expression"
@@ -76,12 +76,12 @@ written!(
 written!(IdentityPattern, "a name of an identity such as \"gold\" or \"buyer-*\"");
 written!(FileType, "the ending of a file's name such as \"php\"");
 written!(
-    Field,
+    FieldCondition,
     "a name such as \"X-Beta\" or a name and a value such as \"tier=gold\" or \"tier=go*\""
 );
 written!(Rate, "a rate such as \"300/s\", \"10/m\" (minute) or \"1/h\", or \"unlimited\"");
 
-written!(Condition, "a condition such as \"status=5xx\", \"class!=gold\" or \"site=shop\"");
+written!(LogCondition, "a condition such as \"status=5xx\", \"class!=gold\" or \"site=shop\"");
 
 impl Written for Member {
     const EXPECTED: &'static str = "a member of JSON lines such as \"status\"";
@@ -143,15 +143,15 @@ impl Written for ScopeRegex {
 
 /// The directories whose contents are shown: all, none, or those of some paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing(pub Vec<Scope>);
+pub struct ListingPaths(pub Vec<Scope>);
 
-impl From<bool> for Listing {
-    fn from(is_on: bool) -> Listing {
-        Listing(is_on.then(Scope::any).into_iter().collect())
+impl From<bool> for ListingPaths {
+    fn from(is_on: bool) -> ListingPaths {
+        ListingPaths(is_on.then(Scope::any).into_iter().collect())
     }
 }
 
-impl Value for Listing {
+impl Value for ListingPaths {
     fn form(&self) -> Form {
         Form::SwitchOrList
     }
@@ -160,7 +160,7 @@ impl Value for Listing {
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
         match text.parse::<bool>() {
-            Ok(is_on) => *self = Listing::from(is_on),
+            Ok(is_on) => *self = ListingPaths::from(is_on),
             Err(_) => self.0.set(text)?,
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Value for TryFiles {
         "a path such as \"$path.html\" or \"/index.html\", and last perhaps a status such as \"=404\""
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        let candidate = Candidate::parse(text).map_err(|error| unfit(text, error))?;
+        let candidate = TryFile::parse(text).map_err(|error| unfit(text, error))?;
         if self.candidates().contains(&candidate) {
             return Err(Wrong::Repeated { found: text.to_owned() });
         }
@@ -215,7 +215,7 @@ impl Value for TryFiles {
         Ok(())
     }
     fn show(&self) -> String {
-        super::value::show_list(self.candidates().iter().map(Candidate::to_string))
+        super::value::show_list(self.candidates().iter().map(TryFile::to_string))
     }
     fn clear(&mut self) {
         *self = TryFiles::default();
@@ -299,9 +299,9 @@ impl Value for MediaTypes {
 
 /// The fields a header rule sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields(pub Vec<(FieldName, FieldValue)>);
+pub struct HeaderFields(pub Vec<(FieldName, FieldValue)>);
 
-impl Value for Fields {
+impl Value for HeaderFields {
     fn form(&self) -> Form {
         Form::Table
     }
@@ -327,9 +327,9 @@ impl Value for Fields {
 
 /// Users, with the hashes of their passwords.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Users(pub Vec<User>);
+pub struct UserList(pub Vec<User>);
 
-impl Value for Users {
+impl Value for UserList {
     fn form(&self) -> Form {
         Form::Table
     }
@@ -355,7 +355,7 @@ impl Value for Users {
 
 /// The status of a redirect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status(pub u16);
+pub struct RedirectStatus(pub u16);
 
 /// The status of a redirect to https, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,13 +389,13 @@ impl Value for HttpsStatus {
     }
 }
 
-impl Default for Status {
-    fn default() -> Status {
-        Status(Redirect::DEFAULT_STATUS)
+impl Default for RedirectStatus {
+    fn default() -> RedirectStatus {
+        RedirectStatus(Redirect::DEFAULT_STATUS)
     }
 }
 
-impl Value for Status {
+impl Value for RedirectStatus {
     fn form(&self) -> Form {
         Form::Number
     }
@@ -409,7 +409,7 @@ impl Value for Status {
             found: format!("the number {text}"),
             near: None,
         };
-        *self = Status(status.ok_or_else(wrong)?);
+        *self = RedirectStatus(status.ok_or_else(wrong)?);
         Ok(())
     }
     fn show(&self) -> String {

@@ -1,7 +1,7 @@
 //! A program that stays: a connection whose lines are objects of JSON, under a lease.
 
 use super::{CommandRequest, LONGEST_WORK, PATIENCE, is_late};
-use crate::policy_command::agents::{Change, Request, Wish, answer};
+use crate::policy_command::agents::{AgentRequest, PolicyChange, Wish, answer};
 use crossbeam_channel::bounded;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
@@ -53,7 +53,7 @@ pub(super) fn serve<T: Fn(CommandRequest)>(
     let mut session = Session { stream, tell, owner: None, lease: PATIENCE, until, stats: None };
     let why = session.talk(&mut received, owners);
     if let Some(owner) = &session.owner {
-        let _ = session.ask(Some((owner.name.clone(), Change::Leave(why))), String::new());
+        let _ = session.ask(Some((owner.name.clone(), PolicyChange::Leave(why))), String::new());
     }
     Ok(())
 }
@@ -101,8 +101,8 @@ impl<T: Fn(CommandRequest)> Session<'_, T> {
     }
 
     fn line(&mut self, line: &str, owners: &Owners) -> String {
-        match Request::parse(line) {
-            Ok(Request { id, wish }) => answer(&id, self.grant(wish, owners)),
+        match AgentRequest::parse(line) {
+            Ok(AgentRequest { id, wish }) => answer(&id, self.grant(wish, owners)),
             Err((id, error)) => answer(&id, Err(error)),
         }
     }
@@ -114,9 +114,9 @@ impl<T: Fn(CommandRequest)> Session<'_, T> {
         let Some(owner) = &self.owner else { return Err("say hello first".to_owned()) };
         let owner = owner.name.clone();
         let result = match wish {
-            Wish::Put(text) => self.ask(Some((owner, Change::Put(text))), String::new()),
+            Wish::Put(text) => self.ask(Some((owner, PolicyChange::Put(text))), String::new()),
             Wish::Remove { rules, classes } => {
-                self.ask(Some((owner, Change::Remove { rules, classes })), String::new())
+                self.ask(Some((owner, PolicyChange::Remove { rules, classes })), String::new())
             }
             Wish::Stats(every) => {
                 self.stats = (!every.is_zero()).then(|| (every, Instant::now()));
@@ -148,7 +148,11 @@ impl<T: Fn(CommandRequest)> Session<'_, T> {
     }
 
     /// Has the main thread do something.
-    fn ask(&self, change: Option<(String, Change)>, command: String) -> Result<Value, String> {
+    fn ask(
+        &self,
+        change: Option<(String, PolicyChange)>,
+        command: String,
+    ) -> Result<Value, String> {
         let (reply, answers) = bounded(1);
         (self.tell)(CommandRequest { command, change, reply });
         let answer = answers.recv_timeout(LONGEST_WORK).map_err(|_| "the server has stopped")?;

@@ -37,7 +37,7 @@ struct Known {
 
 /// What the firewall is told at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Batch {
+pub struct BanBatch {
     /// Clients it does not know.
     pub fresh: Vec<Ban>,
     /// Clients it was told of before.
@@ -88,8 +88,8 @@ impl Bans {
     }
 
     /// What to tell now, of at most so many clients.
-    pub fn take(&mut self, most: usize, now_ns: u64) -> Batch {
-        let mut batch = Batch::default();
+    pub fn take(&mut self, most: usize, now_ns: u64) -> BanBatch {
+        let mut batch = BanBatch::default();
         let rest = self.pending.len().saturating_sub(most);
         for address in self.pending.split_off(rest) {
             let Some(known) = self.known.get_mut(&address) else { continue };
@@ -157,7 +157,7 @@ mod tests {
             bans.note(ip(1), START + 5 * SECOND_NS, START);
         }
         bans.note(ip(2), START + SECOND_NS - 1, START);
-        assert_eq!(bans.take(10, START), Batch { fresh: vec![(ip(1), 5)], again: vec![] });
+        assert_eq!(bans.take(10, START), BanBatch { fresh: vec![(ip(1), 5)], again: vec![] });
         // what was on its way
         bans.note(ip(1), START + 6 * SECOND_NS, START + SECOND_NS);
         assert!(!bans.has_pending());
@@ -170,7 +170,7 @@ mod tests {
         bans.take(10, START);
         let later = START + SETTLES_NS;
         bans.note(ip(1), START + 60 * SECOND_NS, later);
-        assert_eq!(bans.take(10, later), Batch { fresh: vec![], again: vec![(ip(1), 58)] });
+        assert_eq!(bans.take(10, later), BanBatch { fresh: vec![], again: vec![(ip(1), 58)] });
         // once its time is over it is forgotten, and begins anew
         let over = START + 60 * SECOND_NS;
         assert_eq!(bans.count(over), 0);

@@ -1,5 +1,5 @@
 //! The process beside the server that changes the firewall. It alone keeps the right to; it hears no
-//! client, and does no more than [`Message`] says, in one table.
+//! client, and does no more than [`HelperMessage`] says, in one table.
 //!
 //! It ends when the server does, in whatever way: its input ends then, and it removes the table.
 
@@ -24,7 +24,7 @@ const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
 /// What the server wants.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Message {
+pub enum HelperMessage {
     /// The table is made anew, with these clients.
     Install(Ruleset, Vec<Ban>),
     /// These are dropped, too: those that are not in the table, and those that may be.
@@ -37,7 +37,7 @@ pub enum Message {
 
 /// What became of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Answer {
+pub enum HelperReply {
     /// It is done; SYNs dropped since the start, of clients and of addresses in lists.
     Done([u64; 2]),
     /// Nothing has changed, and why.
@@ -77,7 +77,7 @@ pub fn run() -> io::Result<()> {
     for line in io::stdin().lock().lines() {
         let answer = match serde_json::from_str(&line?) {
             Ok(message) => table.answer(message),
-            Err(error) => Answer::Failed(format!("a message that cannot be read: {error}")),
+            Err(error) => HelperReply::Failed(format!("a message that cannot be read: {error}")),
         };
         let text = serde_json::to_string(&answer).map_err(io::Error::other)?;
         if writeln!(io::stdout(), "{text}").is_err() {
@@ -89,16 +89,18 @@ pub fn run() -> io::Result<()> {
 }
 
 impl Table {
-    fn answer(&mut self, message: Message) -> Answer {
+    fn answer(&mut self, message: HelperMessage) -> HelperReply {
         let done = match message {
-            Message::Install(rules, clients) => self.install(rules, &clients),
-            Message::Ban(fresh, again) => self.with(|name| ruleset::ban(name, &fresh, &again)),
-            Message::Renew => self.with(ruleset::renew),
-            Message::Count => self.with(ruleset::count),
+            HelperMessage::Install(rules, clients) => self.install(rules, &clients),
+            HelperMessage::Ban(fresh, again) => {
+                self.with(|name| ruleset::ban(name, &fresh, &again))
+            }
+            HelperMessage::Renew => self.with(ruleset::renew),
+            HelperMessage::Count => self.with(ruleset::count),
         };
         match done {
-            Ok(()) => Answer::Done(self.counted),
-            Err(why) => Answer::Failed(why),
+            Ok(()) => HelperReply::Done(self.counted),
+            Err(why) => HelperReply::Failed(why),
         }
     }
 

@@ -4,8 +4,8 @@
 //! needs more than an address, or a rule before decides otherwise, the connection is left to it: an
 //! address too many there changes nothing but the costs.
 
-use super::ruleset::List;
-use forebay_policy::Phase;
+use super::ruleset::AddressList;
+use forebay_policy::JudgePhase;
 use forebay_policy::Policy;
 use forebay_policy::endpoint::{Addresses, Endpoint};
 use forebay_policy::rule::{Action, Degree, Rule};
@@ -15,21 +15,22 @@ use std::net::{IpAddr, Ipv6Addr};
 pub const MOST_RANGES: usize = 65_536;
 
 /// The lists of a policy, in the order of its rules; and the name of the first rule that found no room.
-pub fn of(policy: &Policy) -> (Vec<List>, Option<String>) {
-    let (mut lists, mut left) = (Vec::<List>::new(), None);
-    let mut room = MOST_RANGES;
+pub fn of(policy: &Policy) -> (Vec<AddressList>, Option<String>) {
+    let (mut lists, mut left) = (Vec::<AddressList>::new(), None);
+    let mut free = MOST_RANGES;
     for rule in policy.rules() {
         let decides = rule.action.is_some() || rule.stop;
         if !rule.is_for_connections() || !decides {
             continue;
         }
-        let list = List { is_dropped: is_dropped(rule), ranges: ranges(&rule.conditions.client) };
-        let Some(rest) = room.checked_sub(list.ranges.as_ref().map_or(0, Vec::len)) else {
+        let list =
+            AddressList { is_dropped: is_dropped(rule), ranges: ranges(&rule.conditions.client) };
+        let Some(rest) = free.checked_sub(list.ranges.as_ref().map_or(0, Vec::len)) else {
             // what stands behind it may not be dropped, either
             left = Some(rule.name.clone());
             break;
         };
-        room = rest;
+        free = rest;
         let is_all = list.ranges.is_none();
         if list.ranges.as_ref().is_none_or(|ranges| !ranges.is_empty()) {
             lists.push(list);
@@ -49,7 +50,7 @@ pub fn is_dropped(rule: &Rule) -> bool {
     let conditions = &rule.conditions;
     rule.is_for_connections()
         && rule.action == Some(Action::Drop)
-        && rule.when.from(Phase::Connection) == Degree::NORMAL
+        && rule.when.from(JudgePhase::Connection) == Degree::NORMAL
         && conditions.local.is_empty()
         && conditions.client.iter().all(|endpoint| endpoint.ports().is_none())
 }
@@ -105,7 +106,7 @@ mod tests {
         Rule { name: client.join(" "), conditions, action, ..Rule::default() }
     }
 
-    fn shown(list: &List) -> String {
+    fn shown(list: &AddressList) -> String {
         let what = if list.is_dropped { "drop" } else { "leave" };
         let range = |(first, last): &(IpAddr, IpAddr)| format!(" {first}-{last}");
         let ranges = list.ranges.as_ref().map(|ranges| ranges.iter().map(range).collect());
@@ -122,7 +123,7 @@ mod tests {
             "0.0.0.1",
             "fd00::/16",
         ]));
-        let list = List { is_dropped: true, ranges: found };
+        let list = AddressList { is_dropped: true, ranges: found };
         let v6 = "fd00::-fd00:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
         assert_eq!(shown(&list), format!("drop 0.0.0.1-0.0.0.1 10.0.0.0-10.0.1.255 {v6}"));
         assert_eq!(ranges(&endpoints(&["*"])), None);
@@ -169,8 +170,8 @@ mod tests {
     }
 
     /// What a firewall with these lists does with a SYN.
-    fn drops(lists: &[List], client: IpAddr) -> bool {
-        let holds = |list: &&List| {
+    fn drops(lists: &[AddressList], client: IpAddr) -> bool {
+        let holds = |list: &&AddressList| {
             list.ranges.as_ref().is_none_or(|ranges| {
                 let is_in = |(first, last): &(IpAddr, IpAddr)| {
                     first.is_ipv4() == client.is_ipv4() && (*first..=*last).contains(&client)

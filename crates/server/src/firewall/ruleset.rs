@@ -27,14 +27,14 @@ pub struct Ruleset {
     /// Where connections come in that are judged.
     pub listeners: Vec<SocketAddr>,
     /// In the order in which they are tried.
-    pub lists: Vec<List>,
+    pub lists: Vec<AddressList>,
     /// So many clients are dropped at once.
     pub most_clients: u32,
 }
 
 /// Addresses, and what becomes of SYNs from there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct List {
+pub struct AddressList {
     /// Whether they are dropped; else the server judges them.
     pub is_dropped: bool,
     /// Ranges that do not overlap, both ends in them, in ascending order, of IPv4 before IPv6; `None`
@@ -280,8 +280,8 @@ mod tests {
             table: "t".to_owned(),
             listeners: vec!["0.0.0.0:80".parse().unwrap(), "[fd00::1]:80".parse().unwrap()],
             lists: vec![
-                List { is_dropped: false, ranges: Some(vec![range]) },
-                List { is_dropped: true, ranges: None },
+                AddressList { is_dropped: false, ranges: Some(vec![range]) },
+                AddressList { is_dropped: true, ranges: None },
             ],
             most_clients: 10,
         };

@@ -72,17 +72,17 @@ impl fmt::Display for Rejected {
 
 /// The network of clients that a token is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct TokenNetwork {
     ip: IpAddr,
     prefix: u8,
 }
 
-impl Bound {
+impl TokenNetwork {
     /// Reads `ADDRESS` or `ADDRESS/PREFIX`.
     ///
     /// # Errors
     /// What is expected.
-    pub fn parse(text: &str) -> Result<Bound, &'static str> {
+    pub fn parse(text: &str) -> Result<TokenNetwork, &'static str> {
         const EXPECTED: &str =
             "expected an address or a network such as 192.0.2.0/24 or 2001:db8::/64";
         let (ip, prefix) = match text.split_once('/') {
@@ -92,12 +92,12 @@ impl Bound {
         let ip: IpAddr = ip.parse().map_err(|_| EXPECTED)?;
         let ip = ip.to_canonical();
         let prefix = prefix.map(str::parse).transpose().map_err(|_| EXPECTED)?;
-        Bound::new(ip, prefix.unwrap_or(bits(ip))).ok_or(EXPECTED)
+        TokenNetwork::new(ip, prefix.unwrap_or(bits(ip))).ok_or(EXPECTED)
     }
 
     /// `None` if the prefix is longer than the address.
-    fn new(ip: IpAddr, prefix: u8) -> Option<Bound> {
-        (prefix <= bits(ip)).then(|| Bound { ip: masked(ip, prefix), prefix })
+    fn new(ip: IpAddr, prefix: u8) -> Option<TokenNetwork> {
+        (prefix <= bits(ip)).then(|| TokenNetwork { ip: masked(ip, prefix), prefix })
     }
 
     /// Whether a client is in it.
@@ -106,8 +106,8 @@ impl Bound {
         client.is_ipv4() == self.ip.is_ipv4() && masked(client, self.prefix) == self.ip
     }
 
-    /// Reads what [`Bound::in_token`] has written.
-    fn read(text: &str) -> Option<Bound> {
+    /// Reads what [`TokenNetwork::in_token`] has written.
+    fn read(text: &str) -> Option<TokenNetwork> {
         let (digits, prefix) = text.split_once('-')?;
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if !digits.bytes().all(is_hex) {
@@ -118,7 +118,7 @@ impl Bound {
             32 => Ipv6Addr::from(u128::from_str_radix(digits, 16).ok()?).into(),
             _ => return None,
         };
-        Bound::new(ip, prefix.parse().ok()?)
+        TokenNetwork::new(ip, prefix.parse().ok()?)
     }
 
     fn in_token(self) -> String {
@@ -129,7 +129,7 @@ impl Bound {
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for TokenNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.ip, self.prefix)
     }
@@ -154,15 +154,15 @@ fn masked(ip: IpAddr, prefix: u8) -> IpAddr {
 
 /// A token that some key has signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedToken {
     name: Box<str>,
     /// When it expires, in seconds since 1970.
     pub until_s: u64,
     /// Where it is good, if not everywhere.
-    pub bound: Option<Bound>,
+    pub bound: Option<TokenNetwork>,
 }
 
-impl Verified {
+impl VerifiedToken {
     /// The identity.
     pub fn name(&self) -> &str {
         &self.name
@@ -187,14 +187,14 @@ impl Verified {
 ///
 /// # Errors
 /// [`Rejected`], but neither `Expired` nor `Elsewhere`.
-pub fn verify(token: &[u8], keys: &Keys) -> Result<Verified, Rejected> {
+pub fn verify(token: &[u8], keys: &Keys) -> Result<VerifiedToken, Rejected> {
     let text = Some(token).filter(|token| token.len() <= MOST_BYTES);
     let text = text.and_then(|token| str::from_utf8(token).ok()).ok_or(Rejected::Malformed)?;
     let (signed, mac) = text.rsplit_once('.').ok_or(Rejected::Malformed)?;
     let parts: Vec<&str> = signed.split('.').collect();
     let [FORM, key, until, name, network] = parts[..] else { return Err(Rejected::Malformed) };
-    let mut room = [0; MAC_BYTES];
-    let mac = Base64UrlUnpadded::decode(mac, &mut room).map_err(|_| Rejected::Malformed)?;
+    let mut buffer = [0; MAC_BYTES];
+    let mac = Base64UrlUnpadded::decode(mac, &mut buffer).map_err(|_| Rejected::Malformed)?;
     let said = said(until, name, network).filter(|_| mac.len() == MAC_BYTES);
     let said = said.ok_or(Rejected::Malformed)?;
     let key = keys.get(key.as_bytes()).ok_or(Rejected::UnknownKey)?;
@@ -203,14 +203,14 @@ pub fn verify(token: &[u8], keys: &Keys) -> Result<Verified, Rejected> {
     Ok(said)
 }
 
-fn said(until: &str, name: &str, network: &str) -> Option<Verified> {
+fn said(until: &str, name: &str, network: &str) -> Option<VerifiedToken> {
     let is_number = !until.is_empty() && until.bytes().all(|byte| byte.is_ascii_digit());
     let until_s = until.parse().ok().filter(|_| is_number)?;
     let bound = match network {
         "-" => None,
-        network => Some(Bound::read(network)?),
+        network => Some(TokenNetwork::read(network)?),
     };
-    is_name(name).then(|| Verified { name: name.into(), until_s, bound })
+    is_name(name).then(|| VerifiedToken { name: name.into(), until_s, bound })
 }
 
 fn is_name(name: &str) -> bool {
@@ -255,14 +255,14 @@ pub fn make(
     key: Option<&str>,
     name: &str,
     until_s: u64,
-    bound: Option<Bound>,
+    bound: Option<TokenNetwork>,
 ) -> Result<String, MakeError> {
     if !is_name(name) {
         return Err(MakeError::Name);
     }
     let known = || MakeError::Key { known: keys.names().map(str::to_owned).collect() };
     let (key_name, key) = keys.signing(key).ok_or_else(known)?;
-    let network = bound.map_or_else(|| "-".to_owned(), Bound::in_token);
+    let network = bound.map_or_else(|| "-".to_owned(), TokenNetwork::in_token);
     let signed = format!("{FORM}.{key_name}.{until_s}.{name}.{network}");
     let mac = Base64UrlUnpadded::encode_string(hmac::sign(key, signed.as_bytes()).as_ref());
     Ok(format!("{signed}.{mac}"))
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_token_holds_until_it_expires_and_in_its_network() {
-        let bound = |text: &str| Some(Bound::parse(text).unwrap());
+        let bound = |text: &str| Some(TokenNetwork::parse(text).unwrap());
         for (network, inside, outside) in [
             (bound("192.0.2.0/24"), "192.0.2.255", "192.0.3.0"),
             (bound("192.0.2.7"), "::ffff:192.0.2.7", "192.0.2.6"),
@@ -309,13 +309,13 @@ mod tests {
             assert_eq!(verified.holds(ip(inside), NOW_S), Err(Rejected::Expired), "{token}");
         }
         for text in ["", "1.2.3", "1.2.3.4/33", "::/129", "1.2.3.4/x", "1.2.3.4/-1"] {
-            assert!(Bound::parse(text).is_err(), "{text}");
+            assert!(TokenNetwork::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn no_part_can_be_changed_or_cut_off() {
-        let bound = Bound::parse("192.0.2.0/24").unwrap();
+        let bound = TokenNetwork::parse("192.0.2.0/24").unwrap();
         let token = make(&keys(), None, "gold", NOW_S, Some(bound)).unwrap();
         let is_good = |bytes: &[u8]| verify(bytes, &keys()).is_ok();
         assert!(is_good(token.as_bytes()));

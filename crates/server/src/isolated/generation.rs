@@ -19,7 +19,7 @@ use crate::run::{RunError, resources, say};
 use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, PassedSockets, Program};
 use forebay_sys::unix;
-use forebay_upstream::settings::Address;
+use forebay_upstream::settings::UpstreamAddress;
 use signal_hook::consts::{SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::fs;
 use std::io;
@@ -387,7 +387,7 @@ impl Generation {
             };
             let is_asked = self.serves() && role != Role::Receive;
             let place = Place { role, instance, links: self.links.path().to_owned() };
-            let address = is_asked.then(|| Address::Unix(place.socket(role, instance)));
+            let address = is_asked.then(|| UpstreamAddress::Unix(place.socket(role, instance)));
             Instance { role, name: instance.to_string(), is, address, restarts }
         })
     }
@@ -420,7 +420,7 @@ fn slots(config: &Config) -> Vec<ProcessSlot> {
 }
 
 /// Makes the connections of a process to the next stage, until it ends.
-fn connect_for(broker: Broker, to: Vec<Address>) -> io::Result<()> {
+fn connect_for(broker: Broker, to: Vec<UpstreamAddress>) -> io::Result<()> {
     let connect = move |number: u32| match to.get(number as usize) {
         Some(address) => address.connect(),
         None => Err(io::ErrorKind::AddrNotAvailable.into()),

@@ -10,7 +10,7 @@
 use super::stage::Role;
 use forebay_sys::clock;
 use forebay_sys::folder::{self, Folder};
-use forebay_upstream::ends::{End, Ends};
+use forebay_upstream::ends::{Ends, ProcessEnd};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::Shutdown;
@@ -62,7 +62,7 @@ impl Links {
 
     /// Tells those who ask this instance, from 1, that its process has ended.
     pub(super) fn tell_end(&self, role: Role, instance: u64, was_by_itself: bool) {
-        let end = End {
+        let end = ProcessEnd {
             at_ms: clock::coarse_ms(),
             stage: role.number(),
             instance: usize::try_from(instance.saturating_sub(1)).unwrap_or(usize::MAX),

@@ -8,7 +8,7 @@ use super::stage::Role;
 use crate::config::{Config, Confine};
 use crate::privileges::PrivilegeError;
 use crate::run::say;
-use forebay_site::Files;
+use forebay_site::FilesLocation;
 use forebay_sys::{broker, privileges, seal as kernel};
 use std::fmt;
 
@@ -37,15 +37,15 @@ pub fn is_sealed(config: &Config) -> bool {
 }
 
 /// Where the process that this configuration is for finds files.
-pub fn files(config: &Config) -> Files {
+pub fn files(config: &Config) -> FilesLocation {
     match &config.place {
         Some(place) if place.role == Role::Process => {
             match Role::Respond.others(config).is_empty() {
-                true => Files::Behind,
-                false => Files::Elsewhere,
+                true => FilesLocation::Behind,
+                false => FilesLocation::Elsewhere,
             }
         }
-        _ => Files::Here,
+        _ => FilesLocation::Here,
     }
 }
 

@@ -2,18 +2,19 @@
 
 use super::links;
 use crate::config::{
-    Access, AdminListen, Config, ControlSocket, Count, Endpoint, KeepAliveLaw, Listen, Listener,
-    Rate, Site, Size, StageAddress, Switch,
+    AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
+    ListenEndpoint, ListenerConfig, SiteConfig, Size, StageAddress, Switch,
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
-use forebay_http::response::Limits;
+use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::Network;
 use forebay_sys::broker::Connector;
 use forebay_upstream::application::Application;
 use forebay_upstream::request;
 use forebay_upstream::settings::{
-    self, Address, Balance, Bodies, Errors, Group, KeepAlive, Key, Proxy, Queue, Timeouts,
+    self, Balance, BalanceKey, BodySettings, Errors, GroupSettings, KeepAliveSettings,
+    ProxySettings, QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
 use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES, FIELD_BYTES};
 use std::fmt;
@@ -130,10 +131,10 @@ impl Place {
     }
 
     /// Where the instances of a stage are asked, or other software in their place.
-    pub(super) fn addresses(&self, config: &Config, role: Role) -> Vec<Address> {
+    pub(super) fn addresses(&self, config: &Config, role: Role) -> Vec<UpstreamAddress> {
         let own = (1..=role.instances(config)).map(|number| self.socket(role, number));
         let others = role.others(config).iter().map(|other| other.0.clone());
-        own.map(Address::Unix).chain(others).collect()
+        own.map(UpstreamAddress::Unix).chain(others).collect()
     }
 }
 
@@ -162,12 +163,12 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
     let connector = (place.role == Role::Process).then(Connector::inherited);
     let connector = connector.and_then(|found| found.ok().flatten());
     let stage = place.role.next().map(|role| {
-        let application = settings::Application::Proxy(Proxy {
+        let application = settings::ApplicationSettings::Proxy(ProxySettings {
             group: group(config, place.addresses(config, role)),
-            request: request::Settings::default(),
-            bodies: Bodies { most_bytes: most_body_bytes(config), spool_bytes: 0 },
+            request: request::RequestSettings::default(),
+            bodies: BodySettings { most_bytes: most_body_bytes(config), spool_bytes: 0 },
             rewrites: false,
-            limits: Limits::default(),
+            limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
             proxy_protocol: None,
             buffer_bytes: 0,
@@ -183,8 +184,8 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
 }
 
 /// All applications behind.
-fn applications(config: &Config) -> impl Iterator<Item = settings::Application> {
-    config.sites.iter().flat_map(Site::applications)
+fn applications(config: &Config) -> impl Iterator<Item = settings::ApplicationSettings> {
+    config.sites.iter().flat_map(SiteConfig::applications)
 }
 
 /// The largest body of a request that is passed on: how large one may be for an application, respond decides.
@@ -195,21 +196,21 @@ fn most_body_bytes(config: &Config) -> u64 {
 
 /// Instances. The link decides which is asked, and what becomes of its failures. An application that takes its
 /// time has it.
-fn group(config: &Config, to: Vec<Address>) -> Group {
+fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
     let slowest = applications(config).map(|one| {
-        let Group { timeouts, queue, .. } = one.group();
-        let Timeouts { connect, head, silence } = *timeouts;
+        let GroupSettings { timeouts, queue, .. } = one.group();
+        let UpstreamTimeouts { connect, head, silence } = *timeouts;
         (queue.time + connect + head).max(silence).saturating_add(MARGIN)
     });
     let patience = slowest.fold(PATIENCE, Duration::max);
-    Group {
+    GroupSettings {
         to,
         balance: Balance::default(),
-        key: Key::Url,
+        key: BalanceKey::Url,
         in_flight: None,
-        queue: Queue { requests: 0, time: PATIENCE },
-        keep_alive: KeepAlive { connections: MOST_KEPT, idle: KEPT },
-        timeouts: Timeouts { connect: PATIENCE, head: patience, silence: patience },
+        queue: QueueSettings { requests: 0, time: PATIENCE },
+        keep_alive: KeepAliveSettings { connections: MOST_KEPT, idle: KEPT },
+        timeouts: UpstreamTimeouts { connect: PATIENCE, head: patience, silence: patience },
         retries: 0,
         retry_permille: 0,
         max_fails: 0,
@@ -224,7 +225,7 @@ impl Config {
     /// What one stage makes of it.
     #[must_use]
     pub fn at(mut self, place: Place) -> Config {
-        self.control.socket = ControlSocket::Off;
+        self.control.socket = ControlSocketChoice::Off;
         if place.role != Role::Receive {
             self.stands_behind(&place);
         }
@@ -235,12 +236,12 @@ impl Config {
     /// Clients are met by another stage: what is for them is done there.
     fn stands_behind(&mut self, place: &Place) {
         let listen = Listen::Unix(place.socket(place.role, place.instance));
-        self.listeners = vec![Listener {
-            listen: vec![Endpoint { listen, tls: false }],
+        self.listeners = vec![ListenerConfig {
+            listen: vec![ListenEndpoint { listen, tls: false }],
             engine: Engine::Isolated,
             // there are as many processes as are wanted
-            workers: Count::Fixed(1),
-            ..Listener::default()
+            workers: AutoCount::Fixed(1),
+            ..ListenerConfig::default()
         }];
         self.trusted_proxies = Network::parse("unix").into_iter().collect();
         self.classes.clear();
@@ -248,9 +249,9 @@ impl Config {
         self.agent = Switch::Off;
         self.admin.listen = AdminListen::default();
         self.admin.token_file = None;
-        self.log.access = Access::Off;
+        self.log.access = AccessLog::Off;
         for site in &mut self.sites {
-            site.log.access = Access::Off;
+            site.log.access = AccessLog::Off;
             site.tls = Default::default();
         }
         let limits = &mut self.limits;
@@ -263,12 +264,12 @@ impl Config {
             limits.body_bytes = Size(u64::MAX);
         }
         // each request has a connection of its own here, and receive has counted the clients
-        limits.connections = Count::Auto;
-        limits.connections_per_client = Count::Fixed(u64::from(u32::MAX));
+        limits.connections = AutoCount::Auto;
+        limits.connections_per_client = AutoCount::Fixed(u64::from(u32::MAX));
         limits.requests_per_connection = 0;
         // another stage has one under way on a connection
         limits.streams = STREAMS;
-        limits.send_rate = Rate(0);
+        limits.send_rate = ByteRate(0);
         // clients are receive's, and so is the order in which their answers go on
         self.send_order = SendOrder::default();
         self.keep_alive.law = KeepAliveLaw::Constant;

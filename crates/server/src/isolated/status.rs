@@ -5,7 +5,7 @@ use super::stage::Role;
 use crate::control_socket::CommandAnswer;
 use crossbeam_channel::Sender;
 use forebay_upstream::pings;
-use forebay_upstream::settings::Address;
+use forebay_upstream::settings::UpstreamAddress;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub(super) struct Instance {
     pub(super) name: String,
     pub(super) is: Is,
     /// Where it is asked whether it lives.
-    pub(super) address: Option<Address>,
+    pub(super) address: Option<UpstreamAddress>,
     /// How often it was started again since the last reload.
     pub(super) restarts: u64,
 }
@@ -113,7 +113,7 @@ mod tests {
             one(Role::Receive, "1", Is::Running { process: 12, since: now }, 0),
             one(Role::Process, "2", Is::Due(Duration::from_millis(50)), 3),
             Instance {
-                address: Some(Address::Unix("/nothing/there".into())),
+                address: Some(UpstreamAddress::Unix("/nothing/there".into())),
                 ..one(Role::Respond, "unix:/nothing/there", Is::Other, 0)
             },
         ]);

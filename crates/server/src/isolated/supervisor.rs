@@ -9,7 +9,7 @@ use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::stage::Role;
 use super::status::{self, Instance, Is};
-use crate::config::{self, Config, Depth, Endpoint};
+use crate::config::{self, Config, Depth, ListenEndpoint};
 use crate::control_socket::{self, CommandAnswer, CommandRequest};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
@@ -111,7 +111,7 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
 
 /// Where clients and those who look come to. Receive is given all of it: the next generation comes while this one
 /// is there.
-fn endpoints(config: &Config) -> Vec<Endpoint> {
+fn endpoints(config: &Config) -> Vec<ListenEndpoint> {
     let public = config.listeners.iter().flat_map(|listener| listener.listen.clone());
     public.chain(config.admin.listen.0.iter().cloned()).collect()
 }

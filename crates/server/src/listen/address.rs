@@ -9,43 +9,43 @@ use std::path::PathBuf;
 
 /// Where a socket is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum ListenAddress {
     /// An internet address and port.
     Tcp(SocketAddr),
     /// A path.
     Unix(PathBuf),
 }
 
-impl Address {
+impl ListenAddress {
     /// How [`Peer::local`] says it.
     pub fn local(&self) -> SocketAddr {
         match self {
-            Address::Tcp(address) => *address,
-            Address::Unix(_) => Peer::UNIX,
+            ListenAddress::Tcp(address) => *address,
+            ListenAddress::Unix(_) => Peer::UNIX,
         }
     }
 
     /// Its port, if it has one.
     pub fn port(&self) -> Option<u16> {
         match self {
-            Address::Tcp(address) => Some(address.port()),
-            Address::Unix(_) => None,
+            ListenAddress::Tcp(address) => Some(address.port()),
+            ListenAddress::Unix(_) => None,
         }
     }
 
     /// What a person can click on or give to curl.
     pub fn url(&self) -> String {
         match self {
-            Address::Tcp(_) => format!("http://{self}"),
-            Address::Unix(_) => self.to_string(),
+            ListenAddress::Tcp(_) => format!("http://{self}"),
+            ListenAddress::Unix(_) => self.to_string(),
         }
     }
 }
 
-impl Address {
+impl ListenAddress {
     /// What a browser on this machine can open: all addresses are reached by loopback.
     pub fn local_url(&self) -> Option<String> {
-        let Address::Tcp(address) = self else { return None };
+        let ListenAddress::Tcp(address) = self else { return None };
         let ip = match address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -55,18 +55,18 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp(address) => write!(f, "{address}"),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            ListenAddress::Tcp(address) => write!(f, "{address}"),
+            ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
-impl From<(IpAddr, u16)> for Address {
-    fn from(address: (IpAddr, u16)) -> Address {
-        Address::Tcp(address.into())
+impl From<(IpAddr, u16)> for ListenAddress {
+    fn from(address: (IpAddr, u16)) -> ListenAddress {
+        ListenAddress::Tcp(address.into())
     }
 }
 
@@ -76,21 +76,21 @@ pub enum ListenError {
     /// An address cannot be listened on.
     Bind {
         /// The address.
-        address: Address,
+        address: ListenAddress,
         /// What the kernel said.
         error: io::Error,
     },
     /// There can be no sockets for its classes.
     OfClasses {
         /// The address.
-        address: Address,
+        address: ListenAddress,
         /// What the kernel said.
         error: io::Error,
     },
     /// The service manager passed a socket that no listener names.
     Unnamed {
         /// Where it listens, if that can be said.
-        address: Option<Address>,
+        address: Option<ListenAddress>,
         /// What the service manager calls it.
         name: String,
     },
@@ -133,18 +133,18 @@ impl fmt::Display for ListenError {
 impl std::error::Error for ListenError {}
 
 /// What helps, if that is known.
-fn hint(address: &Address, error: &io::Error) -> &'static str {
+fn hint(address: &ListenAddress, error: &io::Error) -> &'static str {
     match (address, error.kind()) {
         (_, ErrorKind::AddrInUse) => "; stop what uses it, or choose another address",
-        (Address::Tcp(_), ErrorKind::PermissionDenied) => {
+        (ListenAddress::Tcp(_), ErrorKind::PermissionDenied) => {
             "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
         }
-        (Address::Unix(_), ErrorKind::PermissionDenied) => {
+        (ListenAddress::Unix(_), ErrorKind::PermissionDenied) => {
             "; the directory must be writable for the server"
         }
-        (Address::Unix(_), ErrorKind::NotFound) => "; the directory must be there",
-        (Address::Unix(_), ErrorKind::AlreadyExists) => "; there is a file with this name",
-        (Address::Tcp(_), ErrorKind::AddrNotAvailable) => {
+        (ListenAddress::Unix(_), ErrorKind::NotFound) => "; the directory must be there",
+        (ListenAddress::Unix(_), ErrorKind::AlreadyExists) => "; there is a file with this name",
+        (ListenAddress::Tcp(_), ErrorKind::AddrNotAvailable) => {
             "; this machine does not have that address"
         }
         _ => "",
@@ -158,14 +158,14 @@ pub(super) fn has_no_ipv6(error: &io::Error) -> bool {
 }
 
 /// An address of a configuration that is one address, and not all of the machine.
-impl TryFrom<&Listen> for Address {
+impl TryFrom<&Listen> for ListenAddress {
     /// The port.
     type Error = u16;
 
-    fn try_from(listen: &Listen) -> Result<Address, u16> {
+    fn try_from(listen: &Listen) -> Result<ListenAddress, u16> {
         match listen {
-            Listen::At(address) => Ok(Address::Tcp(*address)),
-            Listen::Unix(path) => Ok(Address::Unix(path.clone())),
+            Listen::At(address) => Ok(ListenAddress::Tcp(*address)),
+            Listen::Unix(path) => Ok(ListenAddress::Unix(path.clone())),
             Listen::All(port) => Err(*port),
         }
     }

@@ -4,7 +4,7 @@
 //! What a reload adds or leaves out counts from [`Listeners::settle`] on: until then engines that run accept
 //! from those before, and from no others.
 
-use super::{Address, BACKLOG, Listen, ListenError, Listener, Listeners, Rank, Socket};
+use super::{BACKLOG, Listen, ListenAddress, ListenError, Listener, Listeners, Rank, Socket};
 use forebay_sys::socket;
 use std::io;
 use std::net::SocketAddr;
@@ -93,8 +93,8 @@ impl Listeners {
     pub fn of_classes(&self) -> Vec<OfClasses<'_>> {
         let open = self.open.iter().filter(|open| open.left.is_none());
         let of_classes = open.filter_map(|open| match &open.address {
-            Address::Tcp(address) => Some((*address, open.of_classes.in_force().collect())),
-            Address::Unix(_) => None,
+            ListenAddress::Tcp(address) => Some((*address, open.of_classes.in_force().collect())),
+            ListenAddress::Unix(_) => None,
         });
         of_classes.filter(|(_, by_rank): &OfClasses<'_>| !by_rank.is_empty()).collect()
     }
@@ -106,7 +106,7 @@ impl Listener {
         ranks: usize,
         by_loop: &mut [Vec<Socket>],
     ) -> io::Result<()> {
-        let Address::Tcp(address) = self.address else { return Ok(()) };
+        let ListenAddress::Tcp(address) = self.address else { return Ok(()) };
         self.of_classes.want(ranks, by_loop.len(), address.is_ipv4())?;
         self.of_classes.share_out(address, by_loop)
     }

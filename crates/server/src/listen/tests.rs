@@ -10,10 +10,10 @@ use std::thread::sleep;
 
 const ANY: Listen = Listen::At(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
 
-fn tcp(address: &Address) -> SocketAddr {
+fn tcp(address: &ListenAddress) -> SocketAddr {
     match address {
-        Address::Tcp(address) => *address,
-        Address::Unix(path) => panic!("{}", path.display()),
+        ListenAddress::Tcp(address) => *address,
+        ListenAddress::Unix(path) => panic!("{}", path.display()),
     }
 }
 
@@ -251,18 +251,18 @@ impl Listeners {
 
     /// As if a service manager had opened it.
     fn pass(&mut self, listen: &Listen, name: &str) {
-        let address = Address::try_from(listen).unwrap();
+        let address = ListenAddress::try_from(listen).unwrap();
         let (socket, bound) = match &address {
-            Address::Tcp(address) => {
+            ListenAddress::Tcp(address) => {
                 let options = ListenOptions { backlog: 16, reuse_port: false };
                 let socket = socket::listen(*address, options).unwrap();
                 let address = socket::local_address(&socket).unwrap();
-                (socket, Bound::Internet { address, with_ipv4: false })
+                (socket, InheritedAddress::Internet { address, with_ipv4: false })
             }
-            Address::Unix(path) => {
+            ListenAddress::Unix(path) => {
                 let (socket, file) = unix::listen(path, 16).unwrap();
                 std::mem::forget(file);
-                (socket, Bound::Path(path.clone()))
+                (socket, InheritedAddress::Path(path.clone()))
             }
         };
         self.inherited.push(Inherited { socket, name: name.to_owned(), bound });

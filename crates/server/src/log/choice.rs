@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 /// A condition of lines, as `log.if` has them: `status=5xx`, `class=gold`, `site!=shop`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct LogCondition {
     of: Of,
     is_not: bool,
 }
@@ -70,12 +70,12 @@ impl fmt::Display for ConditionError {
     }
 }
 
-impl Condition {
+impl LogCondition {
     /// Reads `SUBJECT=VALUE` or `SUBJECT!=VALUE`.
     ///
     /// # Errors
     /// [`ConditionError`].
-    pub fn parse(text: &str) -> Result<Condition, ConditionError> {
+    pub fn parse(text: &str) -> Result<LogCondition, ConditionError> {
         if let Some(instead) = other_sign(text) {
             return Err(ConditionError::Sign { instead });
         }
@@ -98,7 +98,7 @@ impl Condition {
             "site" => Of::Site(value.to_owned()),
             _ => return Err(ConditionError::Subject),
         };
-        Ok(Condition { of, is_not })
+        Ok(LogCondition { of, is_not })
     }
 
     /// The class it is about.
@@ -126,7 +126,7 @@ impl Condition {
 /// How a condition names that a request belongs to no site.
 const NO_SITE: &str = "-";
 
-impl fmt::Display for Condition {
+impl fmt::Display for LogCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.is_not { "!=" } else { "=" };
         match &self.of {
@@ -145,7 +145,7 @@ fn other_sign(text: &str) -> Option<Option<String>> {
     let (subject, rest) = text.split_at(begin);
     let end = rest.find(|c| !is_of_sign(c)).unwrap_or(rest.len());
     let ((sign, value), subject) = (rest.split_at(end), subject.trim());
-    let is_valid = |instead: &String| Condition::parse(instead).is_ok();
+    let is_valid = |instead: &String| LogCondition::parse(instead).is_ok();
     let bound = || value.trim().parse::<u16>().ok().filter(|_| subject == "status");
     let instead = match sign {
         "=" | "!=" => return None,
@@ -175,35 +175,35 @@ fn statuses(text: &str) -> Option<RangeInclusive<u16>> {
 
 /// Which requests have a line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
+pub struct LogChoice {
     /// All that must hold: of those about the same thing without a `!`, one; and each with a `!`.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<LogCondition>,
     /// Of those for which that is so, one in so many.
     pub sample: u64,
     /// Of those among them that were refused, again one in so many.
     pub sample_refused: u64,
 }
 
-impl Default for Choice {
+impl Default for LogChoice {
     /// All of them.
-    fn default() -> Choice {
-        Choice { conditions: Vec::new(), sample: 1, sample_refused: 1 }
+    fn default() -> LogChoice {
+        LogChoice { conditions: Vec::new(), sample: 1, sample_refused: 1 }
     }
 }
 
-impl Choice {
+impl LogChoice {
     /// What is left to ask of each request of a site, whose name is empty for those of none; `None`
     /// if none of them has a line.
-    pub fn of_site(&self, site: &str) -> Option<Choice> {
+    pub fn of_site(&self, site: &str) -> Option<LogChoice> {
         let name = if site.is_empty() { NO_SITE } else { site };
-        let is_asked = |condition: &&Condition| matches!(condition.of, Of::Site(_));
+        let is_asked = |condition: &&LogCondition| matches!(condition.of, Of::Site(_));
         let about = self.conditions.iter().filter(is_asked);
-        let holds = |condition: &Condition| match &condition.of {
+        let holds = |condition: &LogCondition| match &condition.of {
             Of::Site(asked) => asked == name,
             _ => true,
         };
         let conditions = self.conditions.iter().filter(|condition| !is_asked(condition));
-        hold(about, holds).then(|| Choice { conditions: conditions.cloned().collect(), ..*self })
+        hold(about, holds).then(|| LogChoice { conditions: conditions.cloned().collect(), ..*self })
     }
 
     /// One in how many requests has a line: of those that were refused, or of the others.
@@ -236,8 +236,8 @@ impl Choice {
 
 /// Whether one of those without a `!` holds, if there are any, and none of those with one.
 fn hold<'c>(
-    conditions: impl Iterator<Item = &'c Condition>,
-    holds: impl Fn(&Condition) -> bool,
+    conditions: impl Iterator<Item = &'c LogCondition>,
+    holds: impl Fn(&LogCondition) -> bool,
 ) -> bool {
     let (mut any, mut is_one) = (false, false);
     for condition in conditions {
@@ -255,16 +255,16 @@ fn hold<'c>(
 
 /// Draws lines for samples: each by itself, so that no order of requests evades it.
 #[derive(Debug)]
-pub(super) struct Sampler(u64);
+pub(super) struct LogSampler(u64);
 
-impl Default for Sampler {
-    fn default() -> Sampler {
+impl Default for LogSampler {
+    fn default() -> LogSampler {
         // keyed by the operating system's random numbers
-        Sampler(RandomState::new().hash_one(0))
+        LogSampler(RandomState::new().hash_one(0))
     }
 }
 
-impl Sampler {
+impl LogSampler {
     /// Whether this is the one in so many.
     #[inline]
     pub(super) fn draws(&mut self, one_in: u64) -> bool {
@@ -390,9 +390,9 @@ impl Members {
 mod tests {
     use super::*;
 
-    fn choice(conditions: &[&str]) -> Choice {
-        let conditions = conditions.iter().map(|text| Condition::parse(text).unwrap()).collect();
-        Choice { conditions, ..Choice::default() }
+    fn choice(conditions: &[&str]) -> LogChoice {
+        let conditions = conditions.iter().map(|text| LogCondition::parse(text).unwrap()).collect();
+        LogChoice { conditions, ..LogChoice::default() }
     }
 
     #[test]
@@ -400,9 +400,9 @@ mod tests {
         for text in
             ["status=404", "status!=2xx", "status=400-499", "status=none", "class!=gold", "site=-"]
         {
-            assert_eq!(Condition::parse(text).unwrap().to_string(), text);
+            assert_eq!(LogCondition::parse(text).unwrap().to_string(), text);
         }
-        assert_eq!(Condition::parse("status != 404").unwrap().to_string(), "status!=404");
+        assert_eq!(LogCondition::parse("status != 404").unwrap().to_string(), "status!=404");
         for (text, error) in [
             ("404", ConditionError::Form),
             ("status!404", ConditionError::Sign { instead: None }),
@@ -415,7 +415,7 @@ mod tests {
             ("status=often", ConditionError::Status),
             ("status=404,5xx", ConditionError::List),
         ] {
-            assert_eq!(Condition::parse(text), Err(error), "{text}");
+            assert_eq!(LogCondition::parse(text), Err(error), "{text}");
         }
     }
 
@@ -441,10 +441,10 @@ mod tests {
             ("status==", None),
         ] {
             let instead = expected.map(str::to_owned);
-            assert_eq!(Condition::parse(text), Err(ConditionError::Sign { instead }), "{text}");
+            assert_eq!(LogCondition::parse(text), Err(ConditionError::Sign { instead }), "{text}");
         }
         // values may have such signs
-        assert!(Condition::parse("class=a<b").is_ok());
+        assert!(LogCondition::parse("class=a<b").is_ok());
     }
 
     #[test]
@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_sample_is_about_as_large_as_it_should_be() {
-        let mut sampler = Sampler(1);
+        let mut sampler = LogSampler(1);
         let drawn = (0..100_000).filter(|_| sampler.draws(10)).count();
         assert!((9_000..11_000).contains(&drawn), "{drawn}");
         assert!((0..100).all(|_| sampler.draws(1) && sampler.draws(0)));

@@ -85,7 +85,7 @@ pub struct Subject<'s> {
     /// How it was judged.
     pub judged: Said<'s>,
     /// What an application was asked, if one was.
-    pub relayed: Option<Relayed<'s>>,
+    pub relayed: Option<LoggedUpstream<'s>>,
     /// Microseconds from its first byte until all of it was there.
     pub receive_us: u64,
     /// Microseconds from then until the answer was written.
@@ -94,7 +94,7 @@ pub struct Subject<'s> {
 
 /// A request that an application was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Relayed<'s> {
+pub struct LoggedUpstream<'s> {
     /// The upstream that was asked last; empty if none was.
     pub upstream: &'s str,
     /// The status of its answer, if there was one.
@@ -188,9 +188,17 @@ pub fn json(
 }
 
 /// What an application was asked.
-fn json_relayed(out: &mut Vec<u8>, members: Members, relayed: &Relayed<'_>) {
-    let Relayed {
-        upstream, status, error, attempts, queue_us, connect_us, head_us, total_us, ..
+fn json_relayed(out: &mut Vec<u8>, members: Members, relayed: &LoggedUpstream<'_>) {
+    let LoggedUpstream {
+        upstream,
+        status,
+        error,
+        attempts,
+        queue_us,
+        connect_us,
+        head_us,
+        total_us,
+        ..
     } = *relayed;
     if !upstream.is_empty() {
         text(out, members, Member::Upstream, upstream.as_bytes());
@@ -293,7 +301,7 @@ fn plain(out: &mut Vec<u8>, members: Members, member: Member, value: &[u8]) {
 mod tests {
     use super::*;
     use forebay_conn::Peer;
-    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
     use proptest::prelude::*;
     use serde_json::Value;
@@ -305,10 +313,10 @@ mod tests {
     fn line<R>(request: &[u8], write: impl Fn(&mut Vec<u8>, Option<&Request<'_>>) -> R) -> String {
         let address = "127.0.0.1:1".parse().unwrap();
         let peer = Peer::new(address, address);
-        let mut room = Lines::new();
+        let mut lines = Lines::new();
         let mut out = Vec::new();
-        match Head::parse(request, &mut room, &Limits::default()) {
-            Ok(Parsed::Complete(head)) => {
+        match Head::parse(request, &mut lines, &HeadLimits::default()) {
+            Ok(ParsedHead::Complete(head)) => {
                 write(&mut out, Some(&Request::new(&head, &peer, &NormalPath::default())));
             }
             _ => {
@@ -408,7 +416,7 @@ mod tests {
             json_end(&mut out, 0, subject.members, Some(2000), 1042, 512);
             String::from_utf8(out).unwrap()
         };
-        let answered = Relayed {
+        let answered = LoggedUpstream {
             upstream: "10.0.0.1:9000",
             status: Some(404),
             error: None,
@@ -426,7 +434,8 @@ mod tests {
              \"status\":404,\"receive_us\":0,\"process_us\":17,\"upstream_us\":2000,\
              \"send_us\":1042,\"bytes\":512}\n"
         );
-        let unasked = Relayed { error: Some("queue"), queue_us: 9, ..Relayed::default() };
+        let unasked =
+            LoggedUpstream { error: Some("queue"), queue_us: 9, ..LoggedUpstream::default() };
         let line = written(unasked, 503);
         let expected =
             "{\"upstream_error\":\"queue\",\"upstream_attempts\":0,\"upstream_queue_us\":9,";

@@ -1,11 +1,11 @@
 //! What a loop owns of the logs: it writes lines into a buffer and hands the buffer over.
 
-use super::choice::{Members, Sampler};
-use super::line::{self, Relayed, Subject};
+use super::choice::{LogSampler, Members};
+use super::line::{self, LoggedUpstream, Subject};
 use super::request_id::{self, RequestIds};
 use super::stamp::{Clf, Rfc3339};
 use super::text::push_number;
-use super::{Batch, Logs, Part};
+use super::{LineBatch, Logs, SinkLines};
 use crate::config::LogFormat;
 use crate::policy::Judged;
 use forebay_conn::{Request, Secured, Stages};
@@ -35,7 +35,7 @@ const LAST_WAIT: Duration = Duration::from_millis(200);
 
 /// An answer that is about to be sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'r> {
+pub struct LogEntry<'r> {
     /// The site's place in the configuration; `None` if the request belongs to none.
     pub site: Option<usize>,
     /// The client; the unspecified address for one of a Unix socket.
@@ -53,7 +53,7 @@ pub struct Entry<'r> {
     /// How it was judged; `None` if there is no policy, or it never came to that.
     pub judged: Option<Judged<'r>>,
     /// What an application was asked, if one was.
-    pub relayed: Option<Relayed<'r>>,
+    pub relayed: Option<LoggedUpstream<'r>>,
     /// The answer's status; `None` if the request was given up before it had one. Only JSON lines can
     /// say that.
     pub status: Option<u16>,
@@ -63,7 +63,7 @@ pub struct Entry<'r> {
 
 /// An answer that waits for its number of bytes. It owns its text, so it may outlive the request.
 #[derive(Debug)]
-pub struct Line {
+pub struct PendingLine {
     slot: SiteSlot,
     /// When the request came, if its duration is asked for; else 0.
     begun_ns: u64,
@@ -82,7 +82,7 @@ struct Open {
     cut_off: Option<&'static str>,
 }
 
-impl Line {
+impl PendingLine {
     /// The answer of an application is not whole, which is why.
     pub fn cut_off(&mut self, error: &'static str) {
         if let Some(open) = &mut self.open {
@@ -110,11 +110,11 @@ pub struct Logger {
     clf: Clf,
     rfc3339: Rfc3339,
     ids: RequestIds,
-    sampler: Sampler,
+    sampler: LogSampler,
     now_ms: u64,
     /// What is added to [`Logger::tick`], in µs, for the time since 1970.
     epoch_us: u64,
-    batch: Batch,
+    batch: LineBatch,
     /// When the first line of the batch was written.
     begun_ms: u64,
     /// Finished lines, all of `logs`, so that the next one needs neither room nor a reference.
@@ -130,10 +130,10 @@ impl Logger {
             clf: Clf::default(),
             rfc3339: Rfc3339::default(),
             ids: RequestIds::default(),
-            sampler: Sampler::default(),
+            sampler: LogSampler::default(),
             now_ms: clock::unix_coarse_ms(),
             epoch_us: 0,
-            batch: Batch::default(),
+            batch: LineBatch::default(),
             begun_ms: 0,
             spare: Vec::new(),
         };
@@ -192,19 +192,19 @@ impl Logger {
         is_read: bool,
         status: Option<u16>,
         stages: Stages,
-    ) -> Line {
+    ) -> PendingLine {
         let slot = self.logs.target(site).slot;
         if let Some(status) = status {
             self.metrics.answered(slot, status);
         }
         let is_timed = self.logs.has_durations() && is_read && status.is_some();
-        Line { slot, begun_ns: if is_timed { stages.complete_ns } else { 0 }, open: None }
+        PendingLine { slot, begun_ns: if is_timed { stages.complete_ns } else { 0 }, open: None }
     }
 
     /// Counts an answer for its site and begins its line, if it is to have one.
     #[inline]
-    pub fn line(&mut self, entry: &Entry<'_>) -> Line {
-        let Entry { site, status, stages, .. } = *entry;
+    pub fn line(&mut self, entry: &LogEntry<'_>) -> PendingLine {
+        let LogEntry { site, status, stages, .. } = *entry;
         let line = self.count(site, entry.request.is_some(), status, stages);
         let target = self.logs.target(site);
         let Some(sink) = target.sink else { return line };
@@ -222,7 +222,7 @@ impl Logger {
             Box::new(Open { logs, sink, text, end: End::Gap(0), cut_off: None })
         });
         (open.sink, open.cut_off) = (sink, None);
-        let Entry { client, user, request, status, .. } = *entry;
+        let LogEntry { client, user, request, status, .. } = *entry;
         open.end = match target.format {
             LogFormat::Json => self.json(&mut open.text, entry, sample),
             format => {
@@ -233,10 +233,10 @@ impl Logger {
                 End::Gap(line::clf(text, time, client, user, request, status, is_combined))
             }
         };
-        Line { open: Some(open), ..line }
+        PendingLine { open: Some(open), ..line }
     }
 
-    fn json(&mut self, text: &mut Vec<u8>, entry: &Entry<'_>, sample: u64) -> End {
+    fn json(&mut self, text: &mut Vec<u8>, entry: &LogEntry<'_>, sample: u64) -> End {
         let written_ns = self.tick();
         let Stages { begun_ns, complete_ns } = entry.stages;
         let made;
@@ -272,7 +272,7 @@ impl Logger {
 
     /// Ends a line: the answer was sent, with `body_bytes` of its body.
     #[inline]
-    pub fn log(&mut self, line: Line, body_bytes: u64) {
+    pub fn log(&mut self, line: PendingLine, body_bytes: u64) {
         self.metrics.sent_body(line.slot, body_bytes);
         if line.begun_ns != 0 {
             self.metrics.took(clock::monotonic_ns().saturating_sub(line.begun_ns));
@@ -298,7 +298,7 @@ impl Logger {
     /// A line that was begun with the logs of an older configuration.
     #[cold]
     fn log_late(&mut self, open: &Open, body_bytes: u64) {
-        let mut batch = Batch::default();
+        let mut batch = LineBatch::default();
         open.finish(&mut batch, body_bytes);
         batch.logs = Some(Arc::clone(&open.logs));
         open.logs.send(batch, 0);
@@ -312,7 +312,7 @@ impl Logger {
         }
     }
 
-    fn take(&mut self) -> Option<Batch> {
+    fn take(&mut self) -> Option<LineBatch> {
         if self.batch.parts.is_empty() {
             return None;
         }
@@ -324,7 +324,7 @@ impl Logger {
 impl Open {
     /// Adds the whole line to a batch.
     #[inline]
-    fn finish(&self, batch: &mut Batch, body_bytes: u64) {
+    fn finish(&self, batch: &mut LineBatch, body_bytes: u64) {
         let out = &mut batch.bytes;
         match self.end {
             End::Gap(gap) => {
@@ -352,7 +352,7 @@ impl Open {
                 part.end = end;
                 part.lines += 1;
             }
-            _ => batch.parts.push(Part { sink: self.sink, end, lines: 1 }),
+            _ => batch.parts.push(SinkLines { sink: self.sink, end, lines: 1 }),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! else here is done by the writer, which alone waits for disks.
 
 use super::{LogError, LogSettings};
-use crate::config::Access;
+use crate::config::AccessLog;
 use forebay_sys::{file, process};
 use std::ffi::OsString;
 use std::fs::File;
@@ -28,7 +28,7 @@ const WAITING_BYTES: usize = 1024 * 1024;
 /// Where lines go.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    access: Access,
+    access: AccessLog,
     /// `None` for standard output.
     place: Option<WritePlace>,
     dropped: AtomicU64,
@@ -77,7 +77,7 @@ impl Sink {
         dropped_by_all: Arc<AtomicU64>,
     ) -> Result<Sink, LogError> {
         let (file, place) = match &settings.access {
-            Access::File(path) => {
+            AccessLog::File(path) => {
                 let (file, place) = open_file(path).map_err(|error| LogError::Open {
                     site: (!settings.site.is_empty()).then(|| settings.site.clone()),
                     path: path.clone(),
@@ -85,7 +85,7 @@ impl Sink {
                 })?;
                 (file, Some(place))
             }
-            Access::Stdout | Access::Off => {
+            AccessLog::Stdout | AccessLog::Off => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
                 (File::from(stdout.map_err(LogError::Stdout)?), None)
             }
@@ -107,23 +107,23 @@ impl Sink {
         })
     }
 
-    pub(super) fn access(&self) -> &Access {
+    pub(super) fn access(&self) -> &AccessLog {
         &self.access
     }
 
     /// What it is called in metrics.
     pub(super) fn label(&self) -> String {
         match &self.access {
-            Access::File(path) => path.to_string_lossy().into_owned(),
-            Access::Stdout | Access::Off => "-".to_owned(),
+            AccessLog::File(path) => path.to_string_lossy().into_owned(),
+            AccessLog::Stdout | AccessLog::Off => "-".to_owned(),
         }
     }
 
     /// What it is called in messages.
     fn name(&self) -> String {
         match &self.access {
-            Access::File(path) => format!("{path:?}"),
-            Access::Stdout | Access::Off => "standard output".to_owned(),
+            AccessLog::File(path) => format!("{path:?}"),
+            AccessLog::Stdout | AccessLog::Off => "standard output".to_owned(),
         }
     }
 

@@ -14,11 +14,11 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
 
 /// Writes a number so that it ends before `end`; returns where it starts.
 #[inline]
-fn digits_before(room: &mut [u8; 20], end: usize, mut number: u64) -> usize {
+fn digits_before(digits: &mut [u8; 20], end: usize, mut number: u64) -> usize {
     let mut start = end;
     loop {
         start -= 1;
-        room[start] = b'0' + (number % 10) as u8;
+        digits[start] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
             return start;
@@ -31,13 +31,13 @@ pub fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     match address.to_canonical() {
         ip if ip.is_unspecified() => out.extend_from_slice(b"unix"),
         IpAddr::V4(ip) => {
-            let mut room = [b'.'; 20];
+            let mut digits = [b'.'; 20];
             let [a, b, c, d] = ip.octets();
             let start = [d, c, b]
                 .into_iter()
-                .fold(20, |end, octet| digits_before(&mut room, end, u64::from(octet)) - 1);
-            let start = digits_before(&mut room, start, u64::from(a));
-            out.extend_from_slice(&room[start..]);
+                .fold(20, |end, octet| digits_before(&mut digits, end, u64::from(octet)) - 1);
+            let start = digits_before(&mut digits, start, u64::from(a));
+            out.extend_from_slice(&digits[start..]);
         }
         // writing into a Vec does not fail
         IpAddr::V6(ip) => drop(write!(out, "{ip}")),

@@ -1,7 +1,7 @@
 //! The thread that writes all logs. It alone waits for disks.
 
 use super::sink::Sink;
-use super::{Batch, Message, Part, SharedSinks};
+use super::{LineBatch, SharedSinks, SinkLines, WriterMessage};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use forebay_sys::process;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const KEPT_BYTES: usize = 128 * 1024;
 
 pub(super) struct Writer {
     shared: Arc<SharedSinks>,
-    return_emptied: Sender<Batch>,
+    return_emptied: Sender<LineBatch>,
     /// Pipes for which lines wait.
     behind: Vec<Arc<Sink>>,
     /// The lines of one batch for one sink.
@@ -28,20 +28,20 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<SharedSinks>, return_emptied: Sender<Batch>) -> Writer {
+    pub(super) fn new(shared: Arc<SharedSinks>, return_emptied: Sender<LineBatch>) -> Writer {
         Writer { shared, return_emptied, behind: Vec::new(), gathered: Vec::new() }
     }
 
     /// Writes until told to close, or until no sender is left.
-    pub(super) fn run(mut self, from_loops: &Receiver<Message>) {
+    pub(super) fn run(mut self, from_loops: &Receiver<WriterMessage>) {
         while let Some(message) = self.next(from_loops) {
             if self.shared.reopen.swap(false, Ordering::Acquire) {
                 self.shared.sinks().clone().iter().for_each(|sink| sink.reopen());
             }
             match message {
-                Message::Lines(batch) => self.take(batch),
-                Message::Look => {}
-                Message::Close => break,
+                WriterMessage::Lines(batch) => self.take(batch),
+                WriterMessage::Look => {}
+                WriterMessage::Close => break,
             }
             if self.shared.look.swap(false, Ordering::Acquire) {
                 // nothing else refers to it, and nothing will again: it is found only with the lock held
@@ -55,7 +55,7 @@ impl Writer {
 
     /// The next message; `None` when no sender is left. Pipes that are behind are written to
     /// meanwhile.
-    fn next(&mut self, from_loops: &Receiver<Message>) -> Option<Message> {
+    fn next(&mut self, from_loops: &Receiver<WriterMessage>) -> Option<WriterMessage> {
         while !self.behind.is_empty() {
             self.behind.retain(|sink| sink.catch_up());
             match from_loops.try_recv() {
@@ -76,7 +76,7 @@ impl Writer {
     }
 
     /// Gives each sink its lines of the batch, in one piece.
-    fn take(&mut self, mut batch: Batch) {
+    fn take(&mut self, mut batch: LineBatch) {
         let Some(logs) = batch.logs.take() else { return };
         if let [part] = batch.parts[..] {
             self.give(logs.sink(part.sink), &batch.bytes, part.lines.into());
@@ -118,7 +118,7 @@ impl Writer {
 }
 
 /// The parts with their sinks and their beginnings; those of one sink together, in their order.
-fn by_sink(parts: &[Part]) -> Vec<(u32, u32, Part)> {
+fn by_sink(parts: &[SinkLines]) -> Vec<(u32, u32, SinkLines)> {
     let begins = [0].into_iter().chain(parts.iter().map(|part| part.end));
     let mut sorted: Vec<_> =
         parts.iter().zip(begins).map(|(part, begin)| (part.sink, begin, *part)).collect();

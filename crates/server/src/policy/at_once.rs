@@ -17,7 +17,7 @@ use forebay_control::ranked::Turn;
 use forebay_policy::rule::{InFlight, Over};
 use forebay_sys::clock;
 use forebay_sys::epoll::Bell;
-use forebay_upstream::queue::{Asking, Id, Queue, Standing};
+use forebay_upstream::queue::{Asking, RequestOwner, UpstreamQueue, WaiterId};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,7 +28,7 @@ pub struct AtOnce(Mutex<Places>);
 
 #[derive(Debug)]
 struct Places {
-    queue: Queue<Arc<PlaceWaiter>>,
+    queue: UpstreamQueue<Arc<PlaceWaiter>>,
     most: u32,
     taken: u32,
     deadline_ms: u32,
@@ -60,7 +60,7 @@ pub struct InFlightPlace {
 pub struct PlaceWait {
     at_once: Arc<AtOnce>,
     waiter: Arc<PlaceWaiter>,
-    id: Id,
+    id: WaiterId,
     until_ms: u64,
     /// It has what it was told, or does not wait for it.
     is_over: bool,
@@ -100,7 +100,7 @@ impl AtOnce {
         let at_once = match before {
             Some(before) => Arc::clone(before),
             None => {
-                let queue = Queue::new(waiting as usize, RandomState::new().hash_one(0u8));
+                let queue = UpstreamQueue::new(waiting as usize, RandomState::new().hash_one(0u8));
                 let places = Places { queue, most: limit.most, taken: 0, deadline_ms };
                 Arc::new(AtOnce(Mutex::new(places)))
             }
@@ -123,11 +123,11 @@ impl AtOnce {
     ///
     /// # Errors
     /// There is none, not even to wait.
-    pub fn ask(self: &Arc<Self>, standing: Standing, now_ms: u64) -> Result<PlaceAsked, NoPlace> {
+    pub fn ask(self: &Arc<Self>, owner: RequestOwner, now_ms: u64) -> Result<PlaceAsked, NoPlace> {
         let since_ns = clock::monotonic_ns();
         let mut places = self.places();
         if places.taken < places.most && places.queue.is_empty() {
-            let turn = places.queue.pass(standing, false).map_err(|_| NoPlace)?;
+            let turn = places.queue.pass(owner, false).map_err(|_| NoPlace)?;
             places.taken += 1;
             let taken = Taken { turn, since_ns };
             return Ok(PlaceAsked::Has(InFlightPlace { at_once: Arc::clone(self), taken }));
@@ -139,7 +139,7 @@ impl AtOnce {
             waiter = Some(Arc::clone(&told));
             Some(told)
         };
-        let asking = Asking { standing, ..Asking::default() };
+        let asking = Asking { owner, ..Asking::default() };
         let (id, displaced) = places.queue.push(asking, since_ns, item).map_err(|_| NoPlace)?;
         let waiter = waiter.ok_or(NoPlace)?;
         if let Some(displaced) = displaced {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn ask(at_once: &Arc<AtOnce>, rank: u8, client: u64) -> Result<PlaceAsked, NoPlace> {
-        at_once.ask(Standing { rank, client }, 5_000)
+        at_once.ask(RequestOwner { rank, client }, 5_000)
     }
 
     fn place(at_once: &Arc<AtOnce>, rank: u8) -> InFlightPlace {

@@ -6,7 +6,7 @@
 use crate::client::{TrustedProxies, client_of};
 use forebay_conn::Request;
 use forebay_conn::peer::ClientCertificate;
-use forebay_policy::Needs;
+use forebay_policy::FactsNeeded;
 use forebay_policy::certificate::CertificateFacts;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_site::host_of;
@@ -25,7 +25,7 @@ impl Facts {
     #[inline]
     pub fn of<'f>(
         &'f mut self,
-        needs: Needs,
+        needs: FactsNeeded,
         request: &Request<'f>,
         normal: Option<&'f [u8]>,
         trusted: &TrustedProxies,
@@ -71,10 +71,10 @@ impl Facts {
 mod tests {
     use super::*;
     use forebay_conn::Peer;
-    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
 
-    const ALL: Needs = Needs {
+    const ALL: FactsNeeded = FactsNeeded {
         connections: true,
         requests: true,
         local: true,
@@ -96,16 +96,16 @@ mod tests {
         ] {
             let bytes = format!("{head}\r\n\r\n");
             let mut lines = Lines::new();
-            let parsed = Head::parse(bytes.as_bytes(), &mut lines, &Limits::default());
-            let Ok(Parsed::Complete(head)) = parsed else { panic!("{head}: {parsed:?}") };
+            let parsed = Head::parse(bytes.as_bytes(), &mut lines, &HeadLimits::default());
+            let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{head}: {parsed:?}") };
             let peer = Peer::new(Peer::UNIX, Peer::UNIX);
-            let (room, trusted) = (NormalPath::default(), TrustedProxies::default());
-            let request = Request::new(&head, &peer, &room);
+            let (normal_path, trusted) = (NormalPath::default(), TrustedProxies::default());
+            let request = Request::new(&head, &peer, &normal_path);
             let normal = request.path().ok();
             let known = facts.of(ALL, &request, normal.as_deref(), &trusted);
             assert_eq!((known.host, known.path), (host.as_bytes(), path.as_bytes()), "{bytes}");
             drop(known);
-            let known = facts.of(Needs::default(), &request, None, &trusted);
+            let known = facts.of(FactsNeeded::default(), &request, None, &trusted);
             assert_eq!((known.host, known.path), (&b""[..], &b""[..]), "{bytes}");
         }
     }

@@ -5,14 +5,14 @@ use super::window::{Pass, WindowPoint};
 use super::{Facts, InForce, Judged, RuleNumber, Trace};
 use crate::client::TrustedProxies;
 use crate::gate::Enforced;
-use crate::identity::{Brought, Remembered, Verifier};
+use crate::identity::{PresentedToken, Remembered, Verifier};
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_control::gather::Gather;
 use forebay_http::client::ClientKey;
-use forebay_metrics::{ClassEvent, ClassSlot, Local, Reason, RefusedAt, Unanswered};
-use forebay_policy::decision::{Answer, Decisions, Refused};
+use forebay_metrics::{ClassEvent, ClassSlot, Local, RefusalReason, RefusedAt, Unanswered};
+use forebay_policy::decision::{Decisions, PolicyRefusal, RefusalAnswer};
 use forebay_policy::facts::ConnectionFacts;
-use forebay_policy::{self as policy, Charge, Needs};
+use forebay_policy::{self as policy, ChargeOutcome, FactsNeeded};
 use forebay_upstream::queue;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Judges connections and requests for one loop or thread.
 pub struct Judge {
     in_force: Arc<InForce>,
-    needs: Needs,
+    needs: FactsNeeded,
     metrics: Arc<Local>,
     facts: Facts,
     window_point: WindowPoint,
@@ -32,7 +32,7 @@ pub struct Judge {
 
 /// What is known of a client besides its request.
 #[derive(Clone, Copy)]
-pub struct Known<'k> {
+pub struct JudgeContext<'k> {
     /// Whose word about clients counts.
     pub trusted: &'k TrustedProxies,
     /// How identities are found.
@@ -45,9 +45,9 @@ pub struct Known<'k> {
 
 /// What is kept with a connection from one request to the next.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct ConnectionRecord {
     /// What it has asked for, as far as rules count that.
-    pub counts: policy::Standing,
+    pub counts: policy::ConnectionCounts,
     /// The identity it has proven.
     pub identity: Remembered,
 }
@@ -128,10 +128,10 @@ impl Judge {
             }),
         };
         match charge {
-            Charge::Admit(policy::Admitted { rank, .. }) => {
+            ChargeOutcome::Admit(policy::ChargedWork { rank, .. }) => {
                 Verdict::Admit(Admitted::at_once(Rank(rank), ()))
             }
-            Charge::Refuse(refused) => {
+            ChargeOutcome::Refuse(refused) => {
                 self.tell_ignored(peer, ends.client.ip(), now_ns);
                 self.refused(slot, RefusedAt::Accept, refused.reason);
                 verdict(&refused, ())
@@ -143,11 +143,11 @@ impl Judge {
     pub fn request(
         &mut self,
         request: &Request<'_>,
-        standing: &mut Standing,
-        known: Known<'_>,
+        record: &mut ConnectionRecord,
+        known: JudgeContext<'_>,
         now_ns: u64,
     ) -> Verdict<Option<Ticket>> {
-        let Standing { counts, identity } = standing;
+        let ConnectionRecord { counts, identity } = record;
         let (decisions, client, brought) = self.decide(request, known, identity);
         let InForce { state, slots, number, .. } = &*self.in_force;
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
@@ -156,7 +156,7 @@ impl Judge {
         self.metrics.enter(slot, ClassEvent::Offered);
         state.note(&decisions, self.lane);
         match state.charge_request(&decisions, client.ip(), now_ns) {
-            Charge::Admit(policy::Admitted { rank, wait_ns, queued_by, ticket }) => {
+            ChargeOutcome::Admit(policy::ChargedWork { rank, wait_ns, queued_by, ticket }) => {
                 let held = match queued_by {
                     None => Held::Counted(ticket),
                     Some(rule) => self.in_force.queued(rule, client.ip(), ticket),
@@ -167,7 +167,7 @@ impl Judge {
                 let is_last = state.is_last(&decisions, counts);
                 Verdict::Admit(Admitted { rank, client, wait_ms, is_last, ticket: Some(ticket) })
             }
-            Charge::Refuse(refused) => {
+            ChargeOutcome::Refuse(refused) => {
                 self.tell_ignored(request.peer, client.ip(), now_ns);
                 self.refused(slot, RefusedAt::Request, refused.reason);
                 let reason = (refused.reason, refused.rule.and_then(RuleNumber::of));
@@ -196,14 +196,14 @@ impl Judge {
     fn decide(
         &mut self,
         request: &Request<'_>,
-        known: Known<'_>,
+        known: JudgeContext<'_>,
         remembered: &mut Remembered,
-    ) -> (Decisions, SocketAddr, Brought) {
+    ) -> (Decisions, SocketAddr, PresentedToken) {
         let Judge { in_force, needs, facts, metrics, .. } = self;
         let normal = if needs.path { request.path().ok() } else { None };
         let path = known.bare_path.or(normal.as_deref());
         let mut facts = facts.of(*needs, request, path, known.trusted);
-        let (client, mut brought) = (facts.ends.client, Brought::Nothing);
+        let (client, mut brought) = (facts.ends.client, PresentedToken::Nothing);
         if needs.identity
             && let Some(verifier) = known.verifier
         {
@@ -249,15 +249,15 @@ impl Judge {
                 Ok(pass)
             }
             Err(retry_after_s) => {
-                ticket.trace.refused = Some((Reason::Agent, None));
-                self.refused(ticket.trace.slot, RefusedAt::Request, Reason::Agent);
+                ticket.trace.refused = Some((RefusalReason::Agent, None));
+                self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Agent);
                 Err(Refusal { status: 503, retry_after_s })
             }
         }
     }
 
     /// A request that was admitted is refused for this reason, by what it has waited for.
-    pub fn refused_later(&mut self, ticket: &mut Ticket, reason: Reason) {
+    pub fn refused_later(&mut self, ticket: &mut Ticket, reason: RefusalReason) {
         if ticket.trace.refused.is_none() {
             ticket.trace.refused = Some((reason, None));
             self.refused(ticket.trace.slot, RefusedAt::Request, reason);
@@ -278,8 +278,8 @@ impl Judge {
         if let Some(rule) = rule {
             self.in_force.state.refuse_queued(rule, client);
         }
-        ticket.trace.refused = Some((Reason::Queue, rule.and_then(RuleNumber::of)));
-        self.refused(ticket.trace.slot, RefusedAt::Request, Reason::Queue);
+        ticket.trace.refused = Some((RefusalReason::Queue, rule.and_then(RuleNumber::of)));
+        self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Queue);
     }
 
     /// Has the kernel ignore a client, too, that the server ignores: it was refused by a limit just now,
@@ -304,7 +304,7 @@ impl Judge {
         }
     }
 
-    fn refused(&mut self, slot: ClassSlot, place: RefusedAt, reason: Reason) {
+    fn refused(&mut self, slot: ClassSlot, place: RefusedAt, reason: RefusalReason) {
         self.metrics.enter(slot, ClassEvent::Refused(place, reason));
         self.gather.refused();
     }
@@ -354,7 +354,7 @@ impl Ticket {
     pub fn ask_for_place(&mut self, now_ms: u64) -> Result<Option<PlaceWait>, NoPlace> {
         let Held::Queued(queued) = &mut self.held else { return Ok(None) };
         let client = ClientKey::of(queued.client).as_u64();
-        match queued.at_once.ask(queue::Standing { rank: self.rank, client }, now_ms)? {
+        match queued.at_once.ask(queue::RequestOwner { rank: self.rank, client }, now_ms)? {
             PlaceAsked::Has(place) => {
                 queued.place = Some(place);
                 Ok(None)
@@ -401,8 +401,8 @@ impl Ticket {
             Settled::Answered => ClassEvent::Answered,
             Settled::Cut => ClassEvent::Cut,
             Settled::Expired => {
-                self.trace.refused = Some((Reason::Expired, None));
-                ClassEvent::Refused(RefusedAt::Request, Reason::Expired)
+                self.trace.refused = Some((RefusalReason::Expired, None));
+                ClassEvent::Refused(RefusedAt::Request, RefusalReason::Expired)
             }
         };
         metrics.enter(self.trace.slot, event);
@@ -410,13 +410,13 @@ impl Ticket {
 }
 
 /// What a refusal comes to.
-fn verdict<T>(refused: &Refused, ticket: T) -> Verdict<T> {
+fn verdict<T>(refused: &PolicyRefusal, ticket: T) -> Verdict<T> {
     match refused.answer {
-        Answer::Reject { status, retry_after_s } => {
+        RefusalAnswer::Reject { status, retry_after_s } => {
             Verdict::Refuse(Refusal { status, retry_after_s }, ticket)
         }
         // nothing is silent once a connection is accepted
-        Answer::Reset | Answer::Drop => Verdict::Reset,
+        RefusalAnswer::Reset | RefusalAnswer::Drop => Verdict::Reset,
     }
 }
 
@@ -424,8 +424,8 @@ fn verdict<T>(refused: &Refused, ticket: T) -> Verdict<T> {
 mod tests {
     use super::*;
     use crate::config::parse;
-    use crate::plan::{Machine, Plan};
-    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use crate::plan::{MachineResources, Plan};
+    use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
     use forebay_metrics::{ClassTotals, Totals};
 
@@ -450,7 +450,7 @@ action = "reset"
     impl Loop {
         fn new(window_point: WindowPoint) -> Loop {
             let config = parse(POLICY, "/etc/forebay.toml").unwrap();
-            let machine = Machine { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
+            let machine = MachineResources { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
             let mut plan = Plan::new(&config, &machine).unwrap();
             plan.ranks.slots = [ClassSlot(0)].into();
             let metrics = Arc::new(Local::default());
@@ -462,14 +462,15 @@ action = "reset"
         fn ask(&mut self, path: &str) -> Verdict<Option<Ticket>> {
             let text = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
             let mut lines = Lines::new();
-            let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-            let Ok(Parsed::Complete(head)) = parsed else { panic!("{text}: {parsed:?}") };
+            let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+            let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{text}: {parsed:?}") };
             let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
-            let room = NormalPath::default();
-            let request = Request::new(&head, &peer, &room);
-            let (trusted, mut standing) = (TrustedProxies::default(), Standing::default());
-            let known = Known { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
-            self.judge.request(&request, &mut standing, known, 1_000_000_000)
+            let normal_path = NormalPath::default();
+            let request = Request::new(&head, &peer, &normal_path);
+            let (trusted, mut record) = (TrustedProxies::default(), ConnectionRecord::default());
+            let known =
+                JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
+            self.judge.request(&request, &mut record, known, 1_000_000_000)
         }
 
         #[track_caller]
@@ -492,7 +493,7 @@ action = "reset"
             *Totals::of([&*self.metrics]).class(ClassSlot(0))
         }
 
-        fn refused_for(&self, reason: Reason) -> u64 {
+        fn refused_for(&self, reason: RefusalReason) -> u64 {
             self.ledger().refused[RefusedAt::Request as usize][reason as usize]
         }
     }
@@ -536,7 +537,7 @@ action = "reset"
         let unfinished = |one: &Loop| one.judge.in_force.windows[0].counts().unfinished;
         assert_eq!(unfinished(&one), 1);
         ticket.settle(Settled::Expired, &one.metrics);
-        assert_eq!((unfinished(&one), one.refused_for(Reason::Expired)), (0, 1));
+        assert_eq!((unfinished(&one), one.refused_for(RefusalReason::Expired)), (0, 1));
         assert_eq!(one.judge.judged(&ticket).said().refused, Some("expired"));
         let _next = one.admitted("/costly/b");
         drop(ticket);
@@ -556,7 +557,7 @@ action = "reset"
         outside.settle(Settled::Answered, &one.metrics);
         inside.settle(Settled::Answered, &one.metrics);
         let ledger = one.ledger();
-        assert_eq!((ledger.answered, one.refused_for(Reason::Agent)), (1, 1));
+        assert_eq!((ledger.answered, one.refused_for(RefusalReason::Agent)), (1, 1));
         assert_eq!(one.judge.in_force.windows[0].counts().unfinished, 0);
     }
 }

@@ -19,7 +19,7 @@ pub mod window;
 
 pub use at_once::AtOnce;
 pub use facts::Facts;
-pub use judge::{Judge, Known, Standing, Ticket};
+pub use judge::{ConnectionRecord, Judge, JudgeContext, Ticket};
 pub use trace::{Judged, RuleNumber, Said, Trace};
 pub use window::{Pass, Window, WindowPoint};
 

@@ -1,8 +1,8 @@
 //! What is remembered of how a request was judged, for the access log.
 
 use super::InForce;
-use crate::identity::Brought;
-use forebay_metrics::{ClassSlot, Reason};
+use crate::identity::PresentedToken;
+use forebay_metrics::{ClassSlot, RefusalReason};
 use std::num::NonZeroU32;
 
 /// What was decided about a request, in numbers; names are looked up only if a line is written.
@@ -13,9 +13,9 @@ pub struct Trace {
     /// The rule that gave the class; `None` if it is the default.
     pub rule: Option<RuleNumber>,
     /// Why it was refused, and the rule that did, if one did.
-    pub refused: Option<(Reason, Option<RuleNumber>)>,
+    pub refused: Option<(RefusalReason, Option<RuleNumber>)>,
     /// What it has brought to prove an identity.
-    pub brought: Brought,
+    pub brought: PresentedToken,
     /// The [number](InForce::number) of the policy whose rules are meant.
     pub policy: u32,
 }

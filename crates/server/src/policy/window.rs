@@ -47,7 +47,7 @@ impl Default for Window {
 
 /// What was counted since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ClassCounts {
     /// Jobs that came.
     pub offered: u64,
     /// Those of them that were refused.
@@ -156,8 +156,8 @@ impl Window {
     }
 
     /// What was counted.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> ClassCounts {
+        ClassCounts {
             // the end before the beginning
             finished: self.finished.load(Relaxed),
             cpu_ns: self.cpu_ns.load(Relaxed),
@@ -187,7 +187,7 @@ mod tests {
         let more = window.enter(true).unwrap();
         assert_eq!(more.run(|| 5), 5);
         drop((two, three));
-        let Counts { offered, refused, finished, began, unfinished, .. } = window.counts();
+        let ClassCounts { offered, refused, finished, began, unfinished, .. } = window.counts();
         assert_eq!((offered, refused, finished, began, unfinished), (6, 2, 1, 1, 0));
     }
 

@@ -4,7 +4,7 @@
 //! What a program has added is its own: it carries the name of its owner, stands before the rules of the
 //! file, and goes when the owner does. What the file says no program can change or remove.
 
-use crate::config::{self, Class, Config, Rule, rules_at_odds};
+use crate::config::{self, ClassConfig, Config, RuleConfig, rules_at_odds};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub const LEAST_EVERY: Duration = Duration::from_millis(100);
 
 /// What a program asks for, with the number it has given that.
 #[derive(Debug, PartialEq)]
-pub struct Request {
+pub struct AgentRequest {
     /// Comes back with the answer.
     pub id: Value,
     /// What is asked for.
@@ -57,7 +57,7 @@ pub enum Wish {
 
 /// What becomes of the rules and classes of an owner.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum PolicyChange {
     /// See [`Wish::Put`].
     Put(String),
     /// See [`Wish::Remove`].
@@ -71,18 +71,18 @@ pub enum Change {
     Leave(&'static str),
 }
 
-impl Request {
+impl AgentRequest {
     /// Reads a line.
     ///
     /// # Errors
     /// What is wrong with it, and the number it has.
-    pub fn parse(line: &str) -> Result<Request, (Value, String)> {
+    pub fn parse(line: &str) -> Result<AgentRequest, (Value, String)> {
         let bad = |reason: String| (Value::Null, reason);
         let object: Map<String, Value> = serde_json::from_str(line)
             .map_err(|error| bad(format!("a line is one object of JSON: {error}")))?;
         let id = object.get("id").cloned().unwrap_or(Value::Null);
         let wish = wish(&object).map_err(|reason| (id.clone(), reason))?;
-        Ok(Request { id, wish })
+        Ok(AgentRequest { id, wish })
     }
 }
 
@@ -190,12 +190,16 @@ fn toml(value: &Value) -> Result<String, String> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn apply(config: &Config, owner: &str, change: &Change) -> Result<(Config, String), String> {
+pub fn apply(
+    config: &Config,
+    owner: &str,
+    change: &PolicyChange,
+) -> Result<(Config, String), String> {
     let mut changed = config.clone();
     let said = match change {
-        Change::Put(text) => put(&mut changed, owner, text)?,
-        Change::Remove { rules, classes } => remove(&mut changed, owner, rules, classes)?,
-        Change::Leave(why) => {
+        PolicyChange::Put(text) => put(&mut changed, owner, text)?,
+        PolicyChange::Remove { rules, classes } => remove(&mut changed, owner, rules, classes)?,
+        PolicyChange::Leave(why) => {
             let count = forget(&mut changed, |of| of == owner);
             format!("{why}: {count} rules and classes are gone")
         }
@@ -216,7 +220,7 @@ fn put(config: &mut Config, owner: &str, text: &str) -> Result<String, String> {
     })?;
     let mut said = Vec::new();
     for class in classes {
-        let class = Class { owner: Some(owner.into()), ..class };
+        let class = ClassConfig { owner: Some(owner.into()), ..class };
         let name = class.name.as_ref().ok_or("a class has a name")?;
         said.push(format!("class {:?}", name.as_str()));
         match config.classes.iter_mut().find(|known| known.name == class.name) {
@@ -228,7 +232,7 @@ fn put(config: &mut Config, owner: &str, text: &str) -> Result<String, String> {
         }
     }
     for rule in rules {
-        let rule = Rule { owner: Some(owner.into()), ..rule };
+        let rule = RuleConfig { owner: Some(owner.into()), ..rule };
         let name = rule.name.as_ref().ok_or("a rule has a name")?;
         said.push(format!("rule {:?}", name.as_str()));
         match config.rules.iter_mut().find(|known| known.name == rule.name) {
@@ -259,14 +263,16 @@ fn remove(
 ) -> Result<String, String> {
     let mut said = Vec::new();
     for name in rules {
-        let is_it = |rule: &Rule| rule.name.as_ref().is_some_and(|known| known.as_str() == name);
+        let is_it =
+            |rule: &RuleConfig| rule.name.as_ref().is_some_and(|known| known.as_str() == name);
         let at = config.rules.iter().position(is_it);
         let at = at.filter(|at| config.rules[*at].owner.as_deref() == Some(owner));
         config.rules.remove(at.ok_or_else(|| not_yours("rule", name))?);
         said.push(format!("rule {name:?}"));
     }
     for name in classes {
-        let is_it = |class: &Class| class.name.as_ref().is_some_and(|known| known.as_str() == name);
+        let is_it =
+            |class: &ClassConfig| class.name.as_ref().is_some_and(|known| known.as_str() == name);
         let at = config.classes.iter().position(is_it);
         let at = at.filter(|at| config.classes[*at].owner.as_deref() == Some(owner));
         config.classes.remove(at.ok_or_else(|| not_yours("class", name))?);
@@ -333,24 +339,24 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Wish, String> {
-        Request::parse(line).map(|request| request.wish).map_err(|(_, error)| error)
+        AgentRequest::parse(line).map(|request| request.wish).map_err(|(_, error)| error)
     }
 
-    fn put(line: &str) -> Change {
+    fn put(line: &str) -> PolicyChange {
         match parse(line).unwrap() {
-            Wish::Put(text) => Change::Put(text),
+            Wish::Put(text) => PolicyChange::Put(text),
             other => panic!("{other:?}"),
         }
     }
 
     fn names(config: &Config) -> Vec<String> {
-        Rule::placed(&config.rules).map(|(place, rule)| rule.name(place)).collect()
+        RuleConfig::placed(&config.rules).map(|(place, rule)| rule.name(place)).collect()
     }
 
     #[test]
     fn what_is_asked_is_read() {
         let request =
-            Request::parse(r#"{"id":7,"do":"hello","owner":"a-b","lease_ms":500}"#).unwrap();
+            AgentRequest::parse(r#"{"id":7,"do":"hello","owner":"a-b","lease_ms":500}"#).unwrap();
         assert_eq!(request.id, json!(7));
         let lease = Duration::from_millis(500);
         assert_eq!(request.wish, Wish::Hello { owner: "a-b".to_owned(), lease });
@@ -423,7 +429,7 @@ mod tests {
         assert_eq!(names(&carried), ["of the file", "b", "c"]);
         assert!(said.unwrap().starts_with("what every program has added is gone: rule"));
         // with its class goes the rule of the other
-        let (config, said) = apply(&config, "one", &Change::Leave("left")).unwrap();
+        let (config, said) = apply(&config, "one", &PolicyChange::Leave("left")).unwrap();
         assert_eq!(said, "one: left: 3 rules and classes are gone\n");
         assert_eq!(names(&config), ["of the file"]);
     }
@@ -443,7 +449,7 @@ mod tests {
         let compiled = config.policy().unwrap();
         let compiled: Vec<_> = compiled.rules().iter().map(|rule| &*rule.name).collect();
         assert_eq!(compiled, names(&config));
-        let (config, _) = apply(&config, "one", &Change::Leave("left")).unwrap();
+        let (config, _) = apply(&config, "one", &PolicyChange::Leave("left")).unwrap();
         assert_eq!(names(&config), ["rule 3", "rule 1", "rule 2"]);
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 
 /// The counts of all classes at one time, by rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct CountsReport {
     /// When: nanoseconds of a clock that never goes back.
     pub at_ns: u64,
     /// The level of overload, in words.
@@ -39,9 +39,9 @@ pub struct OfClass {
     pub most: u64,
 }
 
-impl Counts {
+impl CountsReport {
     /// As of now.
-    pub fn now(in_force: &InForce, totals: &Totals) -> Counts {
+    pub fn now(in_force: &InForce, totals: &Totals) -> CountsReport {
         let InForce { policy, windows, slots, .. } = in_force;
         let classes = policy.classes().iter().zip(windows).zip(slots.iter());
         let classes = classes.map(|((class, window), slot)| {
@@ -58,20 +58,20 @@ impl Counts {
             }
         });
         let (at_ns, classes) = (clock::monotonic_ns(), classes.collect());
-        Counts { at_ns, load: in_force.level_in_words(), classes }
+        CountsReport { at_ns, load: in_force.level_in_words(), classes }
     }
 
     /// Reads what was shown.
-    pub fn parse(text: &str) -> Option<Counts> {
+    pub fn parse(text: &str) -> Option<CountsReport> {
         let mut lines = text.lines();
         let (at_ns, load) = lines.next()?.split_once(' ')?;
         let classes: Option<Vec<OfClass>> = lines.map(OfClass::parse).collect();
-        Some(Counts { at_ns: at_ns.parse().ok()?, load: load.to_owned(), classes: classes? })
+        Some(CountsReport { at_ns: at_ns.parse().ok()?, load: load.to_owned(), classes: classes? })
     }
 
     /// What happened in the seconds since `before`: a line for each class. A class that was not there
     /// has nothing before.
-    pub fn since(&self, before: &Counts) -> Vec<ClassRates> {
+    pub fn since(&self, before: &CountsReport) -> Vec<ClassRates> {
         let seconds = self.at_ns.saturating_sub(before.at_ns).max(1) as f64 / 1e9;
         let line = |now: &OfClass| {
             let old = before.classes.iter().find(|old| old.name == now.name);
@@ -99,7 +99,7 @@ impl Counts {
 
 /// The same as one line of JSON, for programs; with what has come of rules in use, a thousand at most.
 pub fn stats(in_force: &InForce, totals: &Totals) -> String {
-    let Counts { at_ns, load, classes } = Counts::now(in_force, totals);
+    let CountsReport { at_ns, load, classes } = CountsReport::now(in_force, totals);
     let class = |class: &OfClass| {
         let OfClass { name, offered, refused, refused_connections, waits, delay_ns, .. } = class;
         let members = json!({
@@ -132,7 +132,7 @@ pub fn stats(in_force: &InForce, totals: &Totals) -> String {
 /// Rules in statistics.
 const MOST_RULES: usize = 1000;
 
-impl fmt::Display for Counts {
+impl fmt::Display for CountsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", self.at_ns, self.load)?;
         self.classes.iter().try_for_each(|class| {
@@ -218,19 +218,19 @@ impl fmt::Display for ClassRates {
 mod tests {
     use super::*;
 
-    fn counts(at_ns: u64, offered: u64, refused: u64, waits: u64, delay_ns: u64) -> Counts {
+    fn counts(at_ns: u64, offered: u64, refused: u64, waits: u64, delay_ns: u64) -> CountsReport {
         let gold = OfClass { name: "gold".to_owned(), offered, refused, ..OfClass::default() };
         let gold = OfClass { waits, delay_ns, unfinished: 3, most: 12, ..gold };
-        Counts { at_ns, load: "overload".to_owned(), classes: vec![gold] }
+        CountsReport { at_ns, load: "overload".to_owned(), classes: vec![gold] }
     }
 
     #[test]
     fn what_is_shown_is_read_back() {
         let counts = counts(7, 100, 20, 3, 1_000_000);
-        assert_eq!(Counts::parse(&counts.to_string()), Some(counts));
+        assert_eq!(CountsReport::parse(&counts.to_string()), Some(counts));
         for text in ["", "7", "x normal", "7 normal\ngold 1 2\n", "7 normal\ngold 1 2 3 4 5 6 x\n"]
         {
-            assert_eq!(Counts::parse(text), None, "{text}");
+            assert_eq!(CountsReport::parse(text), None, "{text}");
         }
     }
 
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(shown, expected);
         assert_eq!(ClassRates::HEADER.find("load"), expected.find("overload"));
         // a class that is new
-        let none = Counts { classes: Vec::new(), ..old };
+        let none = CountsReport { classes: Vec::new(), ..old };
         assert_eq!(now.since(&none)[0].offered, 250.0);
     }
 }

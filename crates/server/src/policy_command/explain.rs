@@ -3,14 +3,14 @@
 
 use crate::client::TrustedProxies;
 use crate::config::{Config, IdentitySettings, Listen};
-use crate::identity::{Brought, Keys, KeysError, Remembered, Verifier};
+use crate::identity::{Keys, KeysError, PresentedToken, Remembered, Verifier};
 use crate::policy::Facts;
 use forebay_conn::{Peer, Request};
-use forebay_http::head::{Error, Head, Lines, Parsed};
+use forebay_http::head::{Head, HeadError, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Action;
-use forebay_policy::{Explanation, Needs, Policy};
+use forebay_policy::{Explanation, FactsNeeded, Policy};
 use forebay_sys::clock;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -40,7 +40,7 @@ pub enum ExplainError {
     /// The head is not whole.
     Partial,
     /// The server would refuse the head whatever the rules say.
-    Head(Error),
+    Head(HeadError),
 }
 
 impl fmt::Display for ExplainError {
@@ -109,10 +109,10 @@ impl Question {
         // what came by the socket has lost the empty line's end
         let bytes = format!("{}\r\n\r\n", self.head.trim_end_matches(['\r', '\n']));
         let mut lines = Lines::new();
-        let limits = forebay_http::head::Limits::default();
+        let limits = forebay_http::head::HeadLimits::default();
         let head = match Head::parse(bytes.as_bytes(), &mut lines, &limits) {
-            Ok(Parsed::Complete(head)) => head,
-            Ok(Parsed::Partial) => return Err(ExplainError::Partial),
+            Ok(ParsedHead::Complete(head)) => head,
+            Ok(ParsedHead::Partial) => return Err(ExplainError::Partial),
             Err(error) => return Err(ExplainError::Head(error)),
         };
         let local = self.local.unwrap_or_else(|| first_local(config, self.client));
@@ -147,13 +147,13 @@ impl Question {
         let trusted = TrustedProxies::new(config.trusted_proxies.clone());
         let peer = Peer::new(ends.client, ends.local);
         let mut facts = Facts::default();
-        let all = Needs { host: true, path: true, fields: true, ..policy.needs() };
-        let room = NormalPath::default();
-        let request = Request::new(head, &peer, &room);
+        let all = FactsNeeded { host: true, path: true, fields: true, ..policy.needs() };
+        let normal_path = NormalPath::default();
+        let request = Request::new(head, &peer, &normal_path);
         let normal = request.path();
         let (verifier, mut remembered) = (verifier(config, policy), Remembered::default());
         let mut facts = facts.of(all, &request, normal.as_deref().ok(), &trusted);
-        let (by, mut brought) = (facts.ends.client.ip(), Brought::Nothing);
+        let (by, mut brought) = (facts.ends.client.ip(), PresentedToken::Nothing);
         if let Some(Ok(verifier)) = &verifier {
             (facts.identity, brought) = verifier.identify(head, by, unix_s(), &mut remembered);
         }
@@ -184,7 +184,7 @@ impl Question {
             (None, ..) => {}
             (Some(Err(error)), ..) => writeln!(f, "identity     unknown: the keys {error}")?,
             (_, Some(name), _) => writeln!(f, "identity     {name}")?,
-            (_, None, Brought::Rejected(why)) => writeln!(f, "identity     none: {why}")?,
+            (_, None, PresentedToken::Rejected(why)) => writeln!(f, "identity     none: {why}")?,
             (_, None, _) => writeln!(f, "identity     none: it sends no such cookie")?,
         }
         write!(f, "{}", self.told(&policy.explain_request(&facts, self.overload)))

@@ -2,7 +2,7 @@
 //! followed.
 
 use crate::policy::InForce;
-use crate::policy_command::show::Table;
+use crate::policy_command::show::TextTable;
 use forebay_control::agent::history::{ClassRecord, Record, RuleRecord};
 use forebay_policy::Policy;
 use std::fmt::Display;
@@ -31,7 +31,7 @@ pub fn history(in_force: &InForce, records: &[Record], now_ns: u64) -> String {
     if records.is_empty() {
         return "the agent is off, and no rule counts in overload only\n".to_owned();
     }
-    let mut table = Table::new(&COLUMNS);
+    let mut table = TextTable::new(&COLUMNS);
     // when it began, and how long it lasted
     let mut silence: Option<(u64, u64)> = None;
     for record in records {
@@ -69,7 +69,7 @@ fn is_untouched(rule: &RuleRecord) -> bool {
     rule.matched == 0
 }
 
-fn quiet(table: &mut Table, silence: Option<(u64, u64)>, now_ns: u64) {
+fn quiet(table: &mut TextTable, silence: Option<(u64, u64)>, now_ns: u64) {
     let Some((at_ns, lasted_ns)) = silence.filter(|(_, lasted_ns)| *lasted_ns > 0) else { return };
     let mut row = [&"" as &dyn Display; COLUMNS.len()];
     let (ago, lasted_ms) = (ago_s(at_ns, now_ns), lasted_ns / 1_000_000);
@@ -82,7 +82,7 @@ fn ago_s(at_ns: u64, now_ns: u64) -> String {
     format!("{:.1}", now_ns.saturating_sub(at_ns) as f64 / 1e9)
 }
 
-fn add(table: &mut Table, record: &Record, name: &str, class: &ClassRecord, now_ns: u64) {
+fn add(table: &mut TextTable, record: &Record, name: &str, class: &ClassRecord, now_ns: u64) {
     let or_dash = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
     table.row(&[
         &ago_s(record.at_ns, now_ns),
@@ -111,7 +111,7 @@ fn level(record: &Record) -> String {
     }
 }
 
-fn add_rule(table: &mut Table, record: &Record, name: &str, rule: &RuleRecord, now_ns: u64) {
+fn add_rule(table: &mut TextTable, record: &Record, name: &str, rule: &RuleRecord, now_ns: u64) {
     let name = format!("rule {name:?}");
     let (ago, lasted_ms) = (ago_s(record.at_ns, now_ns), record.lasted_ns / 1_000_000);
     let (level, load) = (level(record), format!("{:.0}", record.load * 100.0));
@@ -127,12 +127,12 @@ fn add_rule(table: &mut Table, record: &Record, name: &str, rule: &RuleRecord, n
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::plan::{Machine, Plan};
+    use crate::plan::{MachineResources, Plan};
     use forebay_control::level::{Cause, Level};
 
     #[test]
     fn decisions_stand_beside_what_followed() {
-        let machine = Machine { cores: 2, memory_bytes: 1 << 30, descriptors: 1024 };
+        let machine = MachineResources { cores: 2, memory_bytes: 1 << 30, descriptors: 1024 };
         let plan = Plan::new(&Config::default(), &machine).unwrap();
         let in_force = InForce::new(&plan, None);
         let none = Record { at_ns: 7_800_000_000, lasted_ns: 100_000_000, ..Record::default() };

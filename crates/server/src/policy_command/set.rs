@@ -6,8 +6,8 @@
 
 use crate::config::table::{Section, Setting, split};
 use crate::config::value::{Form, Value, quote};
-use crate::config::{Class, Config, Rule, Wrong, at_odds};
-use forebay_policy::Fault;
+use crate::config::{ClassConfig, Config, RuleConfig, Wrong, at_odds};
+use forebay_policy::PolicyFault;
 use forebay_policy::near::nearest;
 use std::fmt::{self, Write};
 use toml_edit::Value as Toml;
@@ -152,7 +152,7 @@ fn one(config: &mut Config, target: &str, value: &str) -> Result<Change, SetErro
         let name = class.name.as_ref().map(ToString::to_string);
         name.map(|name| (name, Named::Class(class)))
     });
-    let known: Vec<_> = Rule::placed(rules).map(|(place, rule)| rule.name(place)).collect();
+    let known: Vec<_> = RuleConfig::placed(rules).map(|(place, rule)| rule.name(place)).collect();
     let rules = known.into_iter().zip(rules.iter_mut().map(Named::Rule));
     let mut names = Vec::new();
     let mut found: Option<(String, &str, Named<'_>)> = None;
@@ -187,8 +187,8 @@ fn one(config: &mut Config, target: &str, value: &str) -> Result<Change, SetErro
 
 /// What can be given a value.
 enum Named<'c> {
-    Class(&'c mut Class),
-    Rule(&'c mut Rule),
+    Class(&'c mut ClassConfig),
+    Rule(&'c mut RuleConfig),
 }
 
 impl Named<'_> {
@@ -203,10 +203,10 @@ impl Named<'_> {
     /// All but the name, by which it is known; the limits of a rule as a whole too.
     fn keys(&self) -> Vec<&'static str> {
         let mut keys: Vec<&'static str> = match self {
-            Named::Class(_) => Class::SETTINGS.iter().map(|setting| setting.key).collect(),
+            Named::Class(_) => ClassConfig::SETTINGS.iter().map(|setting| setting.key).collect(),
             Named::Rule(_) => {
-                let limits = Rule::SETTINGS.iter().map(Setting::subsection);
-                Rule::SETTINGS.iter().map(|setting| setting.key).chain(limits).collect()
+                let limits = RuleConfig::SETTINGS.iter().map(Setting::subsection);
+                RuleConfig::SETTINGS.iter().map(|setting| setting.key).chain(limits).collect()
             }
         };
         keys.retain(|key| !matches!(*key, "name" | ""));
@@ -312,12 +312,12 @@ fn check(config: &Config) -> Result<(), SetError> {
         Some(("class", name.to_string()))
     };
     let rule = || {
-        let (place, rule) = Rule::placed(&config.rules).nth(number("rule")?)?;
+        let (place, rule) = RuleConfig::placed(&config.rules).nth(number("rule")?)?;
         Some(("rule", rule.name(place)))
     };
     let of = class().or_else(rule);
     let of = match (&wrong, of) {
-        (Wrong::Policy(Fault::SaysNothing), Some((_, name))) => {
+        (Wrong::Policy(PolicyFault::SaysNothing), Some((_, name))) => {
             return Err(SetError::SaysNothing { name });
         }
         (_, of) => of,

@@ -1,10 +1,10 @@
 //! `forebay policy show`: the classes and rules in force, and what has become of them.
 
-use super::{Bounds, Known};
-use crate::config::{Config, Count, Switch};
+use super::{CommandContext, ConnectionBounds};
+use crate::config::{AutoCount, Config, Switch};
 use crate::policy::InForce;
 use crate::policy::at_once::PlaceCounts;
-use forebay_metrics::{FirewallFigures, Reason, RefusedAt, Totals, Unanswered};
+use forebay_metrics::{FirewallFigures, RefusalReason, RefusedAt, Totals, Unanswered};
 use forebay_policy::rule::{Conditions, Rule, When};
 use forebay_policy::{ClientsReport, Glob, MostRefused, State};
 use forebay_sys::clock;
@@ -48,8 +48,8 @@ impl Which {
 }
 
 /// What is in force, in lines for people.
-pub fn show(known: &Known<'_>, which: &Which) -> String {
-    let Known { config, in_force, totals, bounds, .. } = known;
+pub fn show(known: &CommandContext<'_>, which: &Which) -> String {
+    let CommandContext { config, in_force, totals, bounds, .. } = known;
     let mut text = String::new();
     // writing into a string does not fail
     let _ = write(in_force, config, totals, &mut text);
@@ -63,7 +63,7 @@ pub fn show(known: &Known<'_>, which: &Which) -> String {
 fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -> fmt::Result {
     let agent = if config.agent == Switch::On { "on" } else { "off" };
     writeln!(f, "agent {agent}, load {}\n", in_force.level_in_words())?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "class",
         "priority",
         "share",
@@ -97,11 +97,12 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
     write!(f, "{table}")?;
     let default = policy.classes().get(usize::from(policy.default_rank()));
     writeln!(f, "what no rule classifies is {}", default.map_or("", |class| &class.name))?;
-    let mut table = Table::new(&["refused", "at", "because of", "how many"]);
+    let mut table = TextTable::new(&["refused", "at", "because of", "how many"]);
     for ((class, _), slot) in by_rank() {
         let refused = &totals.class(*slot).refused;
         for (place, of_place) in RefusedAt::ALL.iter().zip(refused) {
-            for (reason, count) in Reason::ALL.iter().zip(of_place).filter(|(_, count)| **count > 0)
+            for (reason, count) in
+                RefusalReason::ALL.iter().zip(of_place).filter(|(_, count)| **count > 0)
             {
                 table.row(&[&class.name, &place.as_str(), &reason.as_str(), count]);
             }
@@ -110,7 +111,7 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
     if !table.is_empty() {
         write!(f, "\n{table}")?;
     }
-    let mut table = Table::new(&["not answered by applications", "status", "how many"]);
+    let mut table = TextTable::new(&["not answered by applications", "status", "how many"]);
     for ((class, _), slot) in by_rank() {
         let unanswered = Unanswered::ALL.iter().zip(totals.class(*slot).unanswered);
         for (what, count) in unanswered.filter(|(_, count)| *count > 0) {
@@ -121,11 +122,11 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
 }
 
 /// What [limits] says, and what it comes to where it says auto.
-fn write_limits(bounds: &Bounds, config: &Config, f: &mut String) -> fmt::Result {
+fn write_limits(bounds: &ConnectionBounds, config: &Config, f: &mut String) -> fmt::Result {
     let limits = &config.limits;
-    let auto = |count: Count| if count == Count::Auto { ", by auto" } else { "" };
+    let auto = |count: AutoCount| if count == AutoCount::Auto { ", by auto" } else { "" };
     let or_none = |count: u64| if count == 0 { "no limit".to_owned() } else { count.to_string() };
-    let Bounds { open, connections, connections_per_client } = bounds;
+    let ConnectionBounds { open, connections, connections_per_client } = bounds;
     writeln!(f, "\nconnections {open}, at most {connections}{}", auto(limits.connections))?;
     let of_each = auto(limits.connections_per_client);
     writeln!(f, "of one client at most {connections_per_client}{of_each}")?;
@@ -342,13 +343,13 @@ fn line(f: &mut fmt::Formatter<'_>, key: &str, said: &dyn Display) -> fmt::Resul
 }
 
 /// Columns as wide as what is in them; the first is flush left, numbers are flush right.
-pub(super) struct Table {
+pub(super) struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
-    pub(super) fn new(names: &[&str]) -> Table {
-        Table { rows: vec![names.iter().map(ToString::to_string).collect()] }
+impl TextTable {
+    pub(super) fn new(names: &[&str]) -> TextTable {
+        TextTable { rows: vec![names.iter().map(ToString::to_string).collect()] }
     }
 
     pub(super) fn row(&mut self, cells: &[&dyn Display]) {
@@ -360,7 +361,7 @@ impl Table {
     }
 }
 
-impl Display for Table {
+impl Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max();
         let widths: Vec<usize> = (0..self.rows[0].len()).flat_map(width).collect();

@@ -8,24 +8,24 @@ use crate::admin::AdminListener;
 use crate::applications::{self, Applications};
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
-use crate::config::choice::Word;
-use crate::config::{Config, Site};
+use crate::config::choice::Keyword;
+use crate::config::{Config, SiteConfig};
 use crate::control_socket::{self, ControlSocket};
 use crate::engines::{Common, Register};
 use crate::firewall;
 use crate::gate;
 use crate::isolated::{self, Role};
 use crate::listen::Listeners;
-use crate::live::{Live, ServingSnapshot};
+use crate::live::{LiveSnapshot, ServingSnapshot};
 use crate::notify::Notifier;
-use crate::plan::{Machine, Plan};
+use crate::plan::{MachineResources, Plan};
 use crate::policy::InForce;
 use crate::privileges;
 use crate::reload;
-use crate::sandbox::{self, Needs, Sandbox};
+use crate::sandbox::{self, Sandbox, SandboxNeeds};
 use crate::status::Status;
 use crossbeam_channel::{Receiver, Sender};
-use forebay_engine::admission::Admission;
+use forebay_engine::admission::ConnectionAdmission;
 use forebay_engine::helpers::Helpers;
 use forebay_engine::ranks::Ranks;
 use forebay_engine::worker;
@@ -44,7 +44,7 @@ impl Server {
         to_main: Sender<Event>,
         events: Receiver<Event>,
     ) -> Result<Server, RunError> {
-        let machine = Machine::here().map_err(resources("descriptors"))?;
+        let machine = MachineResources::here().map_err(resources("descriptors"))?;
         let register = Arc::<Register>::default();
         let plan = Plan::new(&config, &machine);
         let mut plan = plan.map_err(RunError::Policy)?;
@@ -81,7 +81,7 @@ impl Server {
         let judged = gate::listeners(&plan, &listeners);
         let keeper = firewall::open(&config.firewall, &judged, &plan.policy);
         let keeper = keeper.map_err(RunError::Firewall)?;
-        let firewall = keeper.as_ref().map(firewall::Keeper::firewall);
+        let firewall = keeper.as_ref().map(firewall::FirewallKeeper::firewall);
         // its socket may be out of reach afterwards
         let notifier = Notifier::from_environment();
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
@@ -92,7 +92,7 @@ impl Server {
         let logs = reload::open_logs(&config, None).map_err(RunError::Log)?;
         let ranks = Ranks::new(&plan.ranks);
         let common = Common {
-            live: Arc::new(Live::new(Arc::new(ServingSnapshot {
+            live: Arc::new(LiveSnapshot::new(Arc::new(ServingSnapshot {
                 content,
                 logs,
                 trusted: TrustedProxies::shared(&config.trusted_proxies),
@@ -100,7 +100,7 @@ impl Server {
                 applications: Arc::new(applications),
                 policy: Arc::new(InForce::with_kernel(&plan, None, gate, firewall)),
             }))),
-            admission: Admission::new(plan.connections, plan.connections_per_client),
+            admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
                 register.helpers(plan.helpers.most(&ranks)),
                 plan.helpers,
@@ -203,7 +203,7 @@ fn confine(
         false => privileges::drop_to_user(config, listeners, control.as_slice()),
     };
     given_up.map_err(RunError::Privileges)?;
-    let needs = Needs::of(config, file, control);
+    let needs = SandboxNeeds::of(config, file, control);
     sandbox::confine(needs, config.sandbox.landlock).map_err(RunError::Sandbox)
 }
 
@@ -232,7 +232,7 @@ const MOST_NAMED: usize = 20;
 fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let what = match &config.sites[..] {
-        [Site { root: Some(root), .. }] => root.display().to_string(),
+        [SiteConfig { root: Some(root), .. }] => root.display().to_string(),
         sites => {
             let names = sites.iter().take(MOST_NAMED).map(|site| site.name().to_string());
             let names = names.collect::<Vec<_>>().join(", ");

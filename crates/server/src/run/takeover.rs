@@ -10,9 +10,9 @@ use crate::listen::ARRIVAL;
 use crate::live::ServingSnapshot;
 use crate::policy::InForce;
 use crate::policy_command::agents;
-use crate::reload::{self, Change, Current, Next, ReloadError};
+use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError};
 use crossbeam_channel::Sender;
-use forebay_engine::control::Order;
+use forebay_engine::control::LoopOrder;
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub(super) enum Wanted {
     /// What the configuration says, but for these assignments.
     Set(Vec<String>),
     /// What the configuration says, but for rules of the program with this name.
-    Agent(String, agents::Change),
+    Agent(String, agents::PolicyChange),
     /// What runs, with the certificates and tokens whose files have changed.
     Certificates,
 }
@@ -132,7 +132,7 @@ impl Server {
     }
 
     /// Puts what was prepared in force, tells the commands that wait, and begins with what comes next.
-    pub(super) fn finish_reload(&mut self, next: Result<Box<Next>, ReloadError>) {
+    pub(super) fn finish_reload(&mut self, next: Result<Box<NextConfiguration>, ReloadError>) {
         let Some(PendingChange { wanted, waiting }) = self.reload.under_way.take() else { return };
         let is_reload = matches!(wanted, Wanted::File);
         let mut warnings = Vec::new();
@@ -188,8 +188,12 @@ impl Server {
         }
     }
 
-    fn put_in_force(&mut self, next: Next, is_reload: bool) -> Result<(), ReloadError> {
-        let Next {
+    fn put_in_force(
+        &mut self,
+        next: NextConfiguration,
+        is_reload: bool,
+    ) -> Result<(), ReloadError> {
+        let NextConfiguration {
             config,
             plan,
             content,
@@ -215,7 +219,7 @@ impl Server {
                 return Err(ReloadError::Resources(error));
             }
         };
-        if let Change::To(admin) = admin {
+        if let ChangeTo::To(admin) = admin {
             std::mem::replace(&mut self.admin, admin).into_iter().for_each(RunningAdmin::leave);
         }
         let has_lost = self.listeners().settle();
@@ -263,14 +267,14 @@ impl Server {
     fn start_new(
         &mut self,
         begun: Vec<Prepared>,
-        admin: Change<Option<AdminListener>>,
-    ) -> io::Result<Change<Option<RunningAdmin>>> {
+        admin: ChangeTo<Option<AdminListener>>,
+    ) -> io::Result<ChangeTo<Option<RunningAdmin>>> {
         for prepared in begun {
             self.begin(prepared)?;
         }
         Ok(match admin {
-            Change::None => Change::None,
-            Change::To(admin) => Change::To(admin.map(AdminListener::start).transpose()?),
+            ChangeTo::None => ChangeTo::None,
+            ChangeTo::To(admin) => ChangeTo::To(admin.map(AdminListener::start).transpose()?),
         })
     }
 
@@ -294,11 +298,11 @@ impl Server {
         for (number, is_retiring, group) in &mut self.groups {
             if numbers.contains(number) {
                 *is_retiring = true;
-                group.give(Order::Retire);
+                group.give(LoopOrder::Retire);
             }
         }
         let retiring = self.groups.iter().filter(|(_, is_retiring, _)| *is_retiring);
         let most = retiring.clone().count().saturating_sub(MOST_RETIRING);
-        retiring.take(most).for_each(|(_, _, group)| group.give(Order::Drain));
+        retiring.take(most).for_each(|(_, _, group)| group.give(LoopOrder::Drain));
     }
 }

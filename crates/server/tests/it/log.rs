@@ -5,9 +5,9 @@
 
 use forebay_conn::Stages;
 use forebay_metrics::{Local, Totals};
-use forebay_server::config::{self, Access, LogFormat};
+use forebay_server::config::{self, AccessLog, LogFormat};
 use forebay_server::log::choice::Member;
-use forebay_server::log::{Entry, Line, LogSettings, Logger, Logs};
+use forebay_server::log::{LogEntry, LogSettings, Logger, Logs, PendingLine};
 use std::fs;
 use std::io::{PipeReader, Read};
 use std::os::fd::AsRawFd;
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 /// Long enough for any machine; nothing here is a measurement.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn log(path: &Path, format: LogFormat) -> config::Log {
-    let access = Access::File(path.to_owned());
-    config::Log {
+fn log(path: &Path, format: LogFormat) -> config::LogConfig {
+    let access = AccessLog::File(path.to_owned());
+    config::LogConfig {
         access,
         format,
         conditions: Vec::new(),
@@ -33,7 +33,7 @@ fn log(path: &Path, format: LogFormat) -> config::Log {
 }
 
 /// Of requests that belong to no site.
-fn common(path: &Path) -> config::Log {
+fn common(path: &Path) -> config::LogConfig {
     log(path, LogFormat::Combined)
 }
 
@@ -49,10 +49,10 @@ fn logger(logs: &Arc<Logs>) -> Logger {
     logs.logger(Arc::default())
 }
 
-fn begin(logger: &mut Logger, site: Option<usize>) -> Line {
+fn begin(logger: &mut Logger, site: Option<usize>) -> PendingLine {
     let client = "127.0.0.1".parse().unwrap();
     let stages = Stages { begun_ns: logger.tick(), complete_ns: logger.tick() };
-    logger.line(&Entry {
+    logger.line(&LogEntry {
         site,
         client,
         user: None,
@@ -182,7 +182,7 @@ fn each_site_has_its_lines_and_its_counters_and_sites_may_share_a_file() {
         site("shop", &shared, LogFormat::Combined),
         site("wiki", &json, LogFormat::Json),
         site("blog", &shared, LogFormat::Common),
-        LogSettings { access: Access::Off, ..site("quiet", &json, LogFormat::Json) },
+        LogSettings { access: AccessLog::Off, ..site("quiet", &json, LogFormat::Json) },
     ];
     let logs = Logs::open(&common(&rest), &sites, false, None).unwrap();
     let metrics = Arc::new(Local::default());
@@ -342,10 +342,10 @@ fn a_reader_that_is_slow_gets_every_line() {
     let read = std::thread::spawn({
         let lines = Arc::clone(&lines);
         move || {
-            let (mut text, mut room) = (Vec::new(), [0; 1000]);
-            while let Ok(count @ 1..) = reader.read(&mut room) {
-                text.extend_from_slice(&room[..count]);
-                let ends = room[..count].iter().filter(|byte| **byte == b'\n').count();
+            let (mut text, mut buffer) = (Vec::new(), [0; 1000]);
+            while let Ok(count @ 1..) = reader.read(&mut buffer) {
+                text.extend_from_slice(&buffer[..count]);
+                let ends = buffer[..count].iter().filter(|byte| **byte == b'\n').count();
                 lines.fetch_add(ends, Ordering::Relaxed);
                 std::thread::yield_now();
             }
@@ -427,10 +427,10 @@ fn what_cannot_be_opened_is_said_at_the_start() {
 fn off_logs_nothing_and_still_counts() {
     let off = LogSettings {
         site: "quiet".to_owned(),
-        access: Access::Off,
+        access: AccessLog::Off,
         ..site("", Path::new(""), LogFormat::Json)
     };
-    let logs = Logs::open(&config::Log::default(), &[off], false, None).unwrap();
+    let logs = Logs::open(&config::LogConfig::default(), &[off], false, None).unwrap();
     let metrics = Arc::new(Local::default());
     let mut logger = logs.logger(Arc::clone(&metrics));
     assert_eq!(logger.tick(), 0);

@@ -12,11 +12,12 @@ mod reference;
 mod roff;
 mod sample;
 
-use forebay_server::config::table::{Item, List, Row, Section, rows};
+use forebay_server::config::table::{Item, Section, SectionList, SettingDescription, rows};
 use forebay_server::config::{
-    Class, Config, FastCgi, ForwardAuth, Listener, Proxy, Rule, Site, parse,
+    ClassConfig, Config, FastCgiConfig, ForwardAuth, ListenerConfig, ProxyConfig, RuleConfig,
+    SiteConfig, parse,
 };
-use forebay_site::rules::{Access, Alias, Auth, HeaderRule, Redirect, Rewrite, Work};
+use forebay_site::rules::{AccessRule, Alias, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -26,7 +27,7 @@ struct Chapter {
     header: String,
     title: &'static str,
     text: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<SettingDescription>,
 }
 
 /// Titles and introductions of the sections of the process.
@@ -73,14 +74,15 @@ const SECTIONS: &[(&str, &str, &str)] = &[
 
 /// All sections, in the order of the pages.
 fn chapters() -> Vec<Chapter> {
-    let plain = |rows: Vec<Row>| rows.into_iter().filter(|row| row.subsection().is_empty());
+    let plain =
+        |rows: Vec<SettingDescription>| rows.into_iter().filter(|row| row.subsection().is_empty());
     let mut chapters = vec![
         Chapter {
             header: "[[listener]]".to_owned(),
             title: "Listeners",
             text: "Before the first section these settings make one listener, and are the defaults \
                    of each `[[listener]]` except for `listen`.",
-            rows: rows::<Listener>(),
+            rows: rows::<ListenerConfig>(),
         },
         Chapter {
             header: "[[site]]".to_owned(),
@@ -88,10 +90,10 @@ fn chapters() -> Vec<Chapter> {
             text: "Without any `[[site]]` these settings stand before the first section and make the \
                    only site. With some, what stands there is the default of each, except for `name` \
                    and `hosts`.",
-            rows: rows::<Site>(),
+            rows: rows::<SiteConfig>(),
         },
     ];
-    for list in Site::LISTS {
+    for list in SiteConfig::LISTS {
         chapters.push(Chapter {
             header: format!("[[site.{}]]", list.name),
             title: title_of(list),
@@ -103,7 +105,7 @@ fn chapters() -> Vec<Chapter> {
         header: "[[class]]".to_owned(),
         title: "Classes",
         text: "Who is served before whom. Without any `[[class]]` there is one, called \"default\".",
-        rows: rows::<Class>(),
+        rows: rows::<ClassConfig>(),
     });
     chapters.push(Chapter {
         header: "[[rule]]".to_owned(),
@@ -113,7 +115,7 @@ fn chapters() -> Vec<Chapter> {
                class, action, connections, requests and in_flight the first rule that fits and says \
                something decides. Keys with a dot can be written as a table: \
                `requests = { rate = \"60/s\", burst = 10 }`.",
-        rows: rows::<Rule>(),
+        rows: rows::<RuleConfig>(),
     });
     let process = rows::<Config>();
     chapters.push(Chapter {
@@ -123,7 +125,7 @@ fn chapters() -> Vec<Chapter> {
         rows: plain(process.clone()).collect(),
     });
     for (name, title, text) in SECTIONS {
-        let of_it = |row: &&Row| row.subsection() == *name;
+        let of_it = |row: &&SettingDescription| row.subsection() == *name;
         chapters.push(Chapter {
             header: format!("[{name}]"),
             title,
@@ -134,7 +136,7 @@ fn chapters() -> Vec<Chapter> {
     chapters
 }
 
-fn title_of(list: &List<Site>) -> &'static str {
+fn title_of(list: &SectionList<SiteConfig>) -> &'static str {
     match list.name {
         "alias" => "Other directories",
         "redirect" => "Redirects",
@@ -150,18 +152,18 @@ fn title_of(list: &List<Site>) -> &'static str {
     }
 }
 
-fn rows_of(list: &List<Site>) -> Vec<Row> {
+fn rows_of(list: &SectionList<SiteConfig>) -> Vec<SettingDescription> {
     match list.name {
         "alias" => rows::<<Alias as Item>::Section>(),
         "redirect" => rows::<<Redirect as Item>::Section>(),
         "rewrite" => rows::<<Rewrite as Item>::Section>(),
         "header" => rows::<<HeaderRule as Item>::Section>(),
         "auth" => rows::<<Auth as Item>::Section>(),
-        "access" => rows::<<Access as Item>::Section>(),
-        "proxy" => rows::<<Proxy as Item>::Section>(),
-        "fastcgi" => rows::<<FastCgi as Item>::Section>(),
+        "access" => rows::<<AccessRule as Item>::Section>(),
+        "proxy" => rows::<<ProxyConfig as Item>::Section>(),
+        "fastcgi" => rows::<<FastCgiConfig as Item>::Section>(),
         "forward_auth" => rows::<<ForwardAuth as Item>::Section>(),
-        "work" => rows::<<Work as Item>::Section>(),
+        "work" => rows::<<WorkHandler as Item>::Section>(),
         name => panic!("the list {name} needs its rows here"),
     }
 }
@@ -212,7 +214,7 @@ fn the_sample_is_good_with_and_without_its_settings() {
     LazyLock::force(&STALE);
     let sample = std::fs::read_to_string(repository("examples/forebay.toml")).unwrap();
     let shown = parse(&sample, "/etc/forebay.toml").unwrap();
-    let site = Site { root: Some("/etc/site".into()), ..Site::default() };
+    let site = SiteConfig { root: Some("/etc/site".into()), ..SiteConfig::default() };
     assert_eq!(shown, Config { sites: vec![site], ..Config::default() });
     let (one, several) = sample.split_once(sample::SEVERAL).unwrap();
     for part in [one, several] {

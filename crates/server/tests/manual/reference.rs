@@ -1,7 +1,7 @@
 //! docs/manual/configuration.md
 
 use super::Chapter;
-use forebay_server::config::table::{Preset, Row};
+use forebay_server::config::table::{Preset, SettingDescription};
 use forebay_server::config::value::Form;
 use std::fmt::Write;
 
@@ -64,7 +64,7 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
     let mut page = INTRODUCTION.to_owned();
     page.push_str("## All keys\n\n");
     for chapter in chapters {
-        let link = |row: &Row| {
+        let link = |row: &SettingDescription| {
             let heading = heading(chapter, row);
             let name = if chapter.header.starts_with("[[") { row.key } else { row.name() };
             format!("[`{name}`](#{})", slug(&heading))
@@ -86,7 +86,7 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
 }
 
 /// A key with the section it stands in, so that each heading is there once.
-fn heading(chapter: &Chapter, row: &Row) -> String {
+fn heading(chapter: &Chapter, row: &SettingDescription) -> String {
     match chapter.header.as_str() {
         "[[listener]]" | "[[site]]" => row.key.to_owned(),
         list if list.starts_with("[[") => format!("{}.{}", list.trim_matches(['[', ']']), row.key),
@@ -94,7 +94,7 @@ fn heading(chapter: &Chapter, row: &Row) -> String {
     }
 }
 
-fn entry(chapter: &Chapter, row: &Row) -> String {
+fn entry(chapter: &Chapter, row: &SettingDescription) -> String {
     let mut entry = format!("{}\n\n", code(row.meaning));
     let range = row.range.map_or(String::new(), |(least, most)| format!(", `{least}` to `{most}`"));
     let list = match row.form {

@@ -1,7 +1,7 @@
 //! packaging/man/forebay.toml.5
 
 use super::Chapter;
-use forebay_server::config::table::{Preset, Row};
+use forebay_server::config::table::{Preset, SettingDescription};
 use roff::{Roff, bold, italic, roman};
 
 const INTRODUCTION: &[&str] = &[
@@ -39,7 +39,7 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
     page.render()
 }
 
-fn entry(page: &mut Roff, row: &Row) {
+fn entry(page: &mut Roff, row: &SettingDescription) {
     page.control("TP", []);
     page.text([bold(row.key), roman(" = "), italic(row.example)]);
     page.text([roman(row.meaning.replace('`', ""))]);

@@ -3,7 +3,7 @@
 //! A line that begins with `#` and no blank is a setting; without that sign it is in force.
 
 use super::Chapter;
-use forebay_server::config::table::{Preset, Row};
+use forebay_server::config::table::{Preset, SettingDescription};
 use std::fmt::Write;
 
 const INTRODUCTION: &str = "\
@@ -45,7 +45,7 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
     }
     for chapter in chapters.iter().filter(|c| matches!(c.header.as_str(), "[[class]]" | "[[rule]]"))
     {
-        let of_connections = |row: &&Row| row.subsection() == "connections";
+        let of_connections = |row: &&SettingDescription| row.subsection() == "connections";
         let text = comment(&chapter.text.replace('`', ""));
         let _ = write!(page, "\n{text}#{}\n", chapter.header);
         let rows = || chapter.rows.iter();
@@ -88,7 +88,7 @@ fn several() -> &'static str {
 }
 
 /// A setting below the header of its subsection.
-fn setting(row: &Row) -> String {
+fn setting(row: &SettingDescription) -> String {
     // the sample can be run as it is
     if row.key == "root" {
         return format!("\n{}root = \"site\"\n", row.comment());
@@ -97,7 +97,7 @@ fn setting(row: &Row) -> String {
 }
 
 /// A setting that is called `name` where it stands.
-fn named(name: &str, row: &Row) -> String {
+fn named(name: &str, row: &SettingDescription) -> String {
     let line = match (&row.preset_toml, row.preset) {
         (Some(toml), preset) if preset != Preset::Items(&[]) => format!("{name} = {toml}"),
         _ => format!("{name} = {}", row.example),

@@ -119,7 +119,7 @@ pub(crate) struct Users {
     state: ArcSwap<UsersState>,
     /// Moves with the state: odd while the file cannot be read.
     generation: AtomicU64,
-    /// Chooses whose hash a stranger is compared with.
+    /// Chooses with which user's hash the password of an unknown one is compared.
     strangers: RandomState,
 }
 

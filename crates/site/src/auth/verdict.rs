@@ -69,7 +69,7 @@ impl std::fmt::Debug for Tagger {
 
 /// What was found out about credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct CredentialVerdict {
     pub(crate) passes: bool,
     /// The state of the realm's users that it was found out from.
     pub(crate) generation: u64,
@@ -77,10 +77,10 @@ pub(crate) struct Verdict {
     until_ms: u64,
 }
 
-impl Verdict {
-    pub(crate) fn new(passes: bool, generation: u64, now_ms: u64) -> Verdict {
+impl CredentialVerdict {
+    pub(crate) fn new(passes: bool, generation: u64, now_ms: u64) -> CredentialVerdict {
         let lasts_ms = if passes { PASS_MS } else { FAIL_MS };
-        Verdict { passes, generation, until_ms: now_ms.saturating_add(lasts_ms) }
+        CredentialVerdict { passes, generation, until_ms: now_ms.saturating_add(lasts_ms) }
     }
 
     #[inline]
@@ -90,18 +90,18 @@ impl Verdict {
 }
 
 /// The table of all loops.
-pub(crate) struct SharedVerdicts(Cache<Tag, Verdict>);
+pub(crate) struct SharedVerdicts(Cache<Tag, CredentialVerdict>);
 
 impl SharedVerdicts {
     pub(crate) fn new() -> SharedVerdicts {
         SharedVerdicts(Cache::new(MOST_SHARED))
     }
 
-    pub(crate) fn get(&self, tag: &Tag, generation: u64, now_ms: u64) -> Option<Verdict> {
+    pub(crate) fn get(&self, tag: &Tag, generation: u64, now_ms: u64) -> Option<CredentialVerdict> {
         self.0.get(tag).filter(|verdict| verdict.holds(generation, now_ms))
     }
 
-    pub(crate) fn put(&self, tag: Tag, verdict: Verdict) {
+    pub(crate) fn put(&self, tag: Tag, verdict: CredentialVerdict) {
         self.0.insert(tag, verdict);
     }
 }
@@ -110,7 +110,7 @@ impl SharedVerdicts {
 #[derive(Default)]
 pub(crate) struct Own {
     /// Takes no memory before its first use.
-    places: Vec<Option<(Tag, Verdict)>>,
+    places: Vec<Option<(Tag, CredentialVerdict)>>,
     /// Whether the credentials of the request that is being answered have passed all that asked for them,
     /// and something has.
     pub(crate) has_passed: bool,
@@ -118,21 +118,23 @@ pub(crate) struct Own {
 
 impl Own {
     #[inline]
-    pub(crate) fn get(&self, tag: &Tag, generation: u64, now_ms: u64) -> Option<Verdict> {
+    pub(crate) fn get(&self, tag: &Tag, generation: u64, now_ms: u64) -> Option<CredentialVerdict> {
         let set = self.places.get(tag.set() * WAYS..)?.get(..WAYS)?;
         let (_, verdict) = set.iter().flatten().find(|(held, _)| held.is(tag))?;
         verdict.holds(generation, now_ms).then_some(*verdict)
     }
 
-    pub(crate) fn put(&mut self, tag: Tag, verdict: Verdict) {
+    pub(crate) fn put(&mut self, tag: Tag, verdict: CredentialVerdict) {
         if self.places.is_empty() {
             self.places.resize(SETS * WAYS, None);
         }
         let first = tag.set() * WAYS;
         let Some(set) = self.places.get_mut(first..first + WAYS) else { return };
-        let is_it = |slot: &Option<(Tag, Verdict)>| slot.is_some_and(|(held, _)| held.is(&tag));
+        let is_it =
+            |slot: &Option<(Tag, CredentialVerdict)>| slot.is_some_and(|(held, _)| held.is(&tag));
         // what fails or ends first is removed
-        let worth = |slot: &Option<(Tag, Verdict)>| slot.map(|(_, at)| (at.passes, at.until_ms));
+        let worth =
+            |slot: &Option<(Tag, CredentialVerdict)>| slot.map(|(_, at)| (at.passes, at.until_ms));
         let at = set.iter().position(is_it);
         let at = at.or_else(|| (0..WAYS).min_by_key(|&at| worth(&set[at])));
         if let Some(slot) = at.and_then(|at| set.get_mut(at)) {
@@ -162,12 +164,12 @@ mod tests {
         let (mut own, shared) = (Own::default(), SharedVerdicts::new());
         assert_eq!(own.get(&tag, 0, 0), None);
         for (passes, lasts_ms) in [(true, PASS_MS), (false, FAIL_MS)] {
-            let verdict = Verdict::new(passes, 4, 1000);
+            let verdict = CredentialVerdict::new(passes, 4, 1000);
             own.put(tag, verdict);
             shared.put(tag, verdict);
             let last_ms = 1000 + lasts_ms - 1;
             for get in [&|g, ms| own.get(&tag, g, ms), &|g, ms| shared.get(&tag, g, ms)]
-                as [&dyn Fn(u64, u64) -> Option<Verdict>; 2]
+                as [&dyn Fn(u64, u64) -> Option<CredentialVerdict>; 2]
             {
                 assert_eq!(get(4, last_ms), Some(verdict));
                 assert_eq!(get(4, last_ms + 1), None);
@@ -181,12 +183,12 @@ mod tests {
         let tagger = Tagger::new().unwrap();
         let mut own = Own::default();
         let passing: Vec<_> = (0..20u8).map(|n| tagger.tag(0, &[n])).collect();
-        passing.iter().for_each(|tag| own.put(*tag, Verdict::new(true, 0, 0)));
+        passing.iter().for_each(|tag| own.put(*tag, CredentialVerdict::new(true, 0, 0)));
         let kept = |own: &Own| passing.iter().filter(|tag| own.get(tag, 0, 0).is_some()).count();
         let before = kept(&own);
         for n in 0..50_000u32 {
             let tag = tagger.tag(1, &n.to_le_bytes());
-            own.put(tag, Verdict::new(false, 0, 0));
+            own.put(tag, CredentialVerdict::new(false, 0, 0));
         }
         assert!(before >= 15, "{before}");
         assert!(kept(&own) >= before.saturating_sub(1), "{}", kept(&own));
@@ -199,7 +201,7 @@ mod tests {
             let tagger = Tagger::new().unwrap();
             let mut own = Own::default();
             for name in &names {
-                own.put(tagger.tag(0, &[*name]), Verdict::new(name % 2 == 0, u64::from(*name), 0));
+                own.put(tagger.tag(0, &[*name]), CredentialVerdict::new(name % 2 == 0, u64::from(*name), 0));
             }
             for name in 0..=255u8 {
                 if let Some(verdict) = own.get(&tagger.tag(0, &[name]), u64::from(name), 0) {

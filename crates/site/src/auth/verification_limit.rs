@@ -29,7 +29,7 @@ pub(super) struct VerificationLimit {
 struct Waiting {
     clients: HashMap<ClientKey, u32>,
     all: u32,
-    /// Those whose turn it is.
+    /// Passwords that are verified now.
     verified: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::{Answered, Client, Folder, with_head};
-use crate::{Settings, settings};
+use crate::{ContentSettings, settings};
 use proptest::prelude::*;
 use std::io::Read;
 
@@ -130,7 +130,7 @@ fn some_answers_stay_as_they_are() {
     folder.write("small.txt", "a".repeat(1023));
     folder.write("photo.png", text());
     folder.write("noise.txt", noise(20_000));
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.sites[0].compress_bytes = 30_000;
     folder.write("large.txt", "a".repeat(30_001));
     folder.write("large.png", "a".repeat(30_001));
@@ -158,7 +158,7 @@ fn a_file_that_is_not_kept_in_memory_is_compressed() {
     let script = text().repeat(4);
     folder.write("app.js", &script);
     folder.write("noise.txt", noise(50_000));
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.cache.file_bytes = 30_000;
     let mut client = Client::with(settings);
     let plain = client.get("/app.js");
@@ -193,7 +193,7 @@ fn a_file_that_is_not_kept_in_memory_is_compressed() {
 fn a_file_is_compressed_when_there_is_room_to_read_it() {
     let folder = Folder::new();
     folder.write("app.js", text().repeat(4));
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.cache.file_bytes = 30_000;
     settings.cache.in_flight_bytes = 0;
     settings.cache.bytes = 4 << 20;
@@ -209,7 +209,7 @@ fn a_file_is_compressed_when_there_is_room_to_read_it() {
 fn the_cache_bounds_what_is_compressed() {
     let folder = Folder::new();
     folder.write("page.html", text());
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.cache.bytes = 16 * 20_000;
     let mut client = Client::with(settings);
     let plain = client.get_with("/page.html", ALL);
@@ -231,15 +231,15 @@ fn noise(bytes: usize) -> Vec<u8> {
 fn it_can_be_switched_off() {
     let folder = Folder::new();
     folder.write("page.html", text());
-    let mut off = Settings::new(folder.path());
+    let mut off = ContentSettings::new(folder.path());
     off.sites[0].compress = Vec::new();
-    let mut uncached = Settings::new(folder.path());
-    uncached.cache = settings::Cache { bytes: 0, ..uncached.cache };
+    let mut uncached = ContentSettings::new(folder.path());
+    uncached.cache = settings::CacheSettings { bytes: 0, ..uncached.cache };
     for settings in [off, uncached] {
         let answered = Client::with(settings).get_with("/page.html", ALL);
         assert_eq!((coding(&answered), answered.field("Vary")), ("identity", None));
     }
-    let mut gzip = Settings::new(folder.path());
+    let mut gzip = ContentSettings::new(folder.path());
     gzip.sites[0].compress = vec![Coding::Gzip];
     assert_eq!(coding(&Client::with(gzip).get_with("/page.html", ALL)), "gzip");
 }

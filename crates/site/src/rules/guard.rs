@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Admits clients by their address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct AccessRule {
     /// Which paths.
     pub path: Scope,
     /// These are admitted, also if they are denied too.
@@ -17,7 +17,7 @@ pub struct Access {
     pub deny: Vec<Network>,
 }
 
-impl Access {
+impl AccessRule {
     /// Whether a client with this address is admitted.
     pub fn admits(&self, client: IpAddr) -> bool {
         let is_among = |networks: &[Network]| networks.iter().any(|at| at.contains(client));
@@ -129,7 +129,7 @@ impl std::error::Error for AuthError {}
 
 /// The handler for tests: takes CPU time, memory and bytes as the query says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct WorkHandler {
     /// Which paths.
     pub path: Pattern,
 }
@@ -152,7 +152,7 @@ mod tests {
             (&[], &[], "8.8.8.8", true),
         ] {
             let access =
-                Access { path: Scope::any(), allow: networks(allow), deny: networks(deny) };
+                AccessRule { path: Scope::any(), allow: networks(allow), deny: networks(deny) };
             assert_eq!(access.admits(client.parse().unwrap()), expected, "{access:?} {client}");
         }
     }

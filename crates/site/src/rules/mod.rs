@@ -20,7 +20,7 @@ mod types;
 
 pub use alias::{Alias, MountPath, MountPathError};
 pub use forebay_http::field::{FieldName, FieldValue};
-pub use guard::{Access, Auth, AuthError, Realm, User, Work};
+pub use guard::{AccessRule, Auth, AuthError, Realm, User, WorkHandler};
 pub use header::{HeaderError, HeaderRule, MediaPattern};
 pub(crate) use host::MOST_HOST_BYTES;
 pub use host::{Host, HostError, SiteName};
@@ -31,9 +31,9 @@ pub use pattern::{Captures, MOST_CAPTURES, Pattern, PatternError};
 pub use redirect::{Redirect, RedirectError, Rewrite, RewriteError};
 pub(crate) use scope::Reach;
 pub use scope::{Scope, ScopeError};
-pub use scripts::{Ending, EndingError, Route, Scripts};
+pub use scripts::{EndingError, Route, ScriptSuffix, Scripts};
 pub use template::{Template, TemplateError, TemplatePart};
-pub use try_files::{Candidate, CandidateError, TryFiles, TryFilesError};
+pub use try_files::{CandidateError, TryFile, TryFiles, TryFilesError};
 pub use types::{FileMediaType, FileMediaTypeError};
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.

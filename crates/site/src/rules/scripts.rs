@@ -25,7 +25,7 @@ impl Route {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scripts {
     /// What their names end with.
-    pub ending: Ending,
+    pub ending: ScriptSuffix,
     /// The name of the one that answers for a directory.
     pub index: Box<str>,
     /// The one that answers where nothing else does: a front controller.
@@ -34,18 +34,18 @@ pub struct Scripts {
 
 /// The ending of the names of scripts, with its dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending(Box<str>);
+pub struct ScriptSuffix(Box<str>);
 
-impl Ending {
+impl ScriptSuffix {
     /// Reads `.php`.
     ///
     /// # Errors
     /// [`EndingError`] for what is no ending.
-    pub fn parse(text: &str) -> Result<Ending, EndingError> {
+    pub fn parse(text: &str) -> Result<ScriptSuffix, EndingError> {
         let is_good = text.strip_prefix('.').is_some_and(|rest| {
             !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         });
-        is_good.then(|| Ending(text.into())).ok_or(EndingError)
+        is_good.then(|| ScriptSuffix(text.into())).ok_or(EndingError)
     }
 
     /// With its dot.
@@ -58,9 +58,9 @@ impl Ending {
     /// it by itself would run a picture if asked for `/picture.png/x.php`.
     ///
     /// ```
-    /// use forebay_site::rules::Ending;
+    /// use forebay_site::rules::ScriptSuffix;
     ///
-    /// let php = Ending::parse(".php").unwrap();
+    /// let php = ScriptSuffix::parse(".php").unwrap();
     /// let (script, info) = php.split(b"/blog/index.php/2026/may").unwrap();
     /// assert_eq!((script, info), (&b"/blog/index.php"[..], &b"/2026/may"[..]));
     /// assert_eq!(php.split(b"/blog/2026"), None);
@@ -82,7 +82,7 @@ impl Ending {
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for ScriptSuffix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_first_script_of_a_path() {
-        let php = Ending::parse(".php").unwrap();
+        let php = ScriptSuffix::parse(".php").unwrap();
         for (path, expected) in [
             ("/index.php", Some(("/index.php", ""))),
             ("/index.php/", Some(("/index.php", "/"))),
@@ -125,7 +125,7 @@ mod tests {
             assert_eq!(found, expected, "{path}");
         }
         for text in ["", ".", "php", ".p/p", ".php*", "..php"] {
-            assert_eq!(Ending::parse(text), Err(EndingError), "{text}");
+            assert_eq!(ScriptSuffix::parse(text), Err(EndingError), "{text}");
         }
     }
 }

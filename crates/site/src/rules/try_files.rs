@@ -5,7 +5,7 @@ use std::fmt;
 
 /// One place where a file may be, or the status if it is nowhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Candidate {
+pub enum TryFile {
     /// This path of the site, in which `$path` is the path asked for. A directory, with its index
     /// or listing, if it ends in a slash; else a file.
     Path(Template),
@@ -13,15 +13,15 @@ pub enum Candidate {
     Status(u16),
 }
 
-impl Candidate {
+impl TryFile {
     /// Reads `$path.html`, `/index.html` or `=404`.
     ///
     /// # Errors
     /// [`CandidateError`] for what is not a path of the site.
-    pub fn parse(text: &str) -> Result<Candidate, CandidateError> {
+    pub fn parse(text: &str) -> Result<TryFile, CandidateError> {
         if let Some(digits) = text.strip_prefix('=') {
             let status = digits.parse().ok().filter(|status| (400..600).contains(status));
-            return status.map(Candidate::Status).ok_or(CandidateError::Status);
+            return status.map(TryFile::Status).ok_or(CandidateError::Status);
         }
         let template = Template::parse(text).map_err(CandidateError::Template)?;
         if let Some(name) = template.stranger(0, &[TemplatePart::Path]) {
@@ -30,15 +30,15 @@ impl Candidate {
         if !template.begins_with_slash() {
             return Err(CandidateError::Start);
         }
-        Ok(Candidate::Path(template))
+        Ok(TryFile::Path(template))
     }
 }
 
-impl fmt::Display for Candidate {
+impl fmt::Display for TryFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Candidate::Path(template) => template.fmt(f),
-            Candidate::Status(status) => write!(f, "={status}"),
+            TryFile::Path(template) => template.fmt(f),
+            TryFile::Status(status) => write!(f, "={status}"),
         }
     }
 }
@@ -76,15 +76,15 @@ impl std::error::Error for CandidateError {}
 
 /// The places where a file is looked for, in order. Without any, only the path itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TryFiles(Box<[Candidate]>);
+pub struct TryFiles(Box<[TryFile]>);
 
 impl TryFiles {
     /// In this order.
     ///
     /// # Errors
     /// [`TryFilesError`] if something follows a status, which is never reached.
-    pub fn new(candidates: Vec<Candidate>) -> Result<TryFiles, TryFilesError> {
-        let is_status = |candidate: &Candidate| matches!(candidate, Candidate::Status(_));
+    pub fn new(candidates: Vec<TryFile>) -> Result<TryFiles, TryFilesError> {
+        let is_status = |candidate: &TryFile| matches!(candidate, TryFile::Status(_));
         match candidates.iter().position(is_status) {
             Some(at) if at + 1 < candidates.len() => Err(TryFilesError { number: at + 1 }),
             _ => Ok(TryFiles(candidates.into())),
@@ -96,11 +96,11 @@ impl TryFiles {
     /// # Errors
     /// The first item that is wrong; the order is not checked.
     pub fn parse(items: &[&str]) -> Result<TryFiles, CandidateError> {
-        Ok(TryFiles(items.iter().map(|item| Candidate::parse(item)).collect::<Result<_, _>>()?))
+        Ok(TryFiles(items.iter().map(|item| TryFile::parse(item)).collect::<Result<_, _>>()?))
     }
 
     /// The places in order.
-    pub fn candidates(&self) -> &[Candidate] {
+    pub fn candidates(&self) -> &[TryFile] {
         &self.0
     }
 }
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn a_candidate_is_a_path_or_a_status() {
         for text in ["$path", "$path.html", "$path/", "/index.html", "=404", "/a$path"] {
-            assert_eq!(Candidate::parse(text).unwrap().to_string(), text);
+            assert_eq!(TryFile::parse(text).unwrap().to_string(), text);
         }
-        assert_eq!(Candidate::parse("=410").unwrap(), Candidate::Status(410));
+        assert_eq!(TryFile::parse("=410").unwrap(), TryFile::Status(410));
         for (text, expected) in [
             ("=200", "behind = stands a status from 400 to 599"),
             ("=", "behind = stands a status from 400 to 599"),
@@ -138,14 +138,14 @@ mod tests {
             ("/$1", "$1 cannot be used here; only $path can"),
             ("$path$query", "$query cannot be used here; only $path can"),
         ] {
-            assert_eq!(Candidate::parse(text).unwrap_err().to_string(), expected, "{text}");
+            assert_eq!(TryFile::parse(text).unwrap_err().to_string(), expected, "{text}");
         }
-        assert!(matches!(Candidate::parse("$uri"), Err(CandidateError::Template(_))));
+        assert!(matches!(TryFile::parse("$uri"), Err(CandidateError::Template(_))));
     }
 
     #[test]
     fn nothing_follows_a_status() {
-        let list = |items: [&str; 2]| items.map(|item| Candidate::parse(item).unwrap()).to_vec();
+        let list = |items: [&str; 2]| items.map(|item| TryFile::parse(item).unwrap()).to_vec();
         assert!(TryFiles::new(list(["$path", "=404"])).is_ok());
         assert_eq!(TryFiles::new(list(["=404", "$path"])), Err(TryFilesError { number: 1 }));
         assert!(TryFiles::new(Vec::new()).unwrap().candidates().is_empty());

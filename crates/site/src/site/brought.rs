@@ -1,15 +1,15 @@
 //! What a job has brought, and what the handler `work` is asked for.
 
 use super::Site;
-use crate::auth::Verified;
+use crate::auth::VerifiedPassword;
 use crate::body::Body;
 use crate::entry::Entry;
 use crate::guard;
-use crate::job::{self, Done, Job, Work};
+use crate::job::{self, SiteJob, SiteJobDone, SiteWork};
 use crate::load::Loaded;
-use crate::pages::Refusal;
+use crate::pages::RefusalPage;
 use crate::work::{Effort, Worked};
-use forebay_conn::{Outcome, Reply, Request};
+use forebay_conn::{ProcessOutcome, Reply, Request};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        done: Done,
+        done: SiteJobDone,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         match done.0.outcome {
             job::JobResult::Loaded { entry, inner, piped, refusal: None } => {
                 let loaded = Loaded { entry, inner, piped };
@@ -31,7 +31,7 @@ impl Site {
             job::JobResult::Loaded { entry, refusal: Some(refusal), .. } => {
                 self.look_who_asks(site, request, client);
                 self.write_error(entry, &refusal, site, request, reply);
-                Outcome::Replied
+                ProcessOutcome::Replied
             }
             job::JobResult::Verified(verified) => {
                 self.verified(&verified, site, request, client, reply)
@@ -57,12 +57,12 @@ impl Site {
     /// It is known whether the credentials are right.
     fn verified(
         &mut self,
-        verified: &Verified,
+        verified: &VerifiedPassword,
         site: u32,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let realms = Arc::clone(&self.content.realms);
         let decision = realms.take(verified, &mut self.credentials);
         match guard::stop(decision, &realms, verified.realm()) {
@@ -83,11 +83,11 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let effort = match Effort::parse(request.head.query.unwrap_or_default()) {
             Ok(effort) => effort,
             Err(error) => {
-                let refusal = Refusal::new(400, error.text());
+                let refusal = RefusalPage::new(400, error.text());
                 let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
                 return self.refuse_with(site, request, refusal, header_rules, passed, reply);
             }
@@ -95,10 +95,10 @@ impl Site {
         match self.content.work_limit.enter() {
             Some(place) => {
                 let content = self.content.number;
-                Outcome::Job(Job(Work::Perform { content, entry, effort, place }))
+                ProcessOutcome::Job(SiteJob(SiteWork::Perform { content, entry, effort, place }))
             }
             None => {
-                let refusal = Refusal::new(503, "Too much work is waiting already");
+                let refusal = RefusalPage::new(503, "Too much work is waiting already");
                 let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
                 self.refuse_with(site, request, refusal, header_rules, passed, reply)
             }
@@ -113,9 +113,9 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> ProcessOutcome<SiteJob> {
         let Some(worked) = worked else {
-            let refusal = Refusal::new(503, "There is not so much memory");
+            let refusal = RefusalPage::new(503, "There is not so much memory");
             let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
             return self.refuse_with(site, request, refusal, header_rules, passed, reply);
         };
@@ -125,6 +125,6 @@ impl Site {
             &worked.head(vhost.pages.is_server_named, vhost.header_rules(&entry.header_rules)),
         );
         Body::send_text(worked.body, entry, reply);
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 }

@@ -3,7 +3,7 @@
 use crate::rules::{Alias, Auth, ErrorPage, MountPath, Realm, Rewrite, Scope, User};
 use crate::rules::{Pattern, Template};
 use crate::testing::{Client, Folder};
-use crate::{Settings, SiteSettings};
+use crate::{ContentSettings, SiteSettings};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn auth(path: &str) -> Auth {
 
 /// The root is `root` of the folder.
 fn with(folder: &Folder, change: impl FnOnce(&mut SiteSettings)) -> Client {
-    let mut settings = Settings::new(folder.path().join("root"));
+    let mut settings = ContentSettings::new(folder.path().join("root"));
     change(&mut settings.sites[0]);
     Client::with(settings)
 }
@@ -232,7 +232,7 @@ fn a_list_names_the_directories_beneath() {
 fn a_directory_that_is_not_there_is_told_at_the_start() {
     let folder = Folder::new();
     folder.write("root/a.txt", "root");
-    let mut settings = Settings::new(folder.path().join("root"));
+    let mut settings = ContentSettings::new(folder.path().join("root"));
     settings.sites[0].aliases = vec![alias("/docs", folder.path().join("none"))];
     let error = crate::Content::open(settings, |_| {}).err().unwrap();
     assert!(error.to_string().contains("none"), "{error}");

@@ -2,7 +2,7 @@
 
 use crate::entry::KeyRef;
 use crate::testing::{Client, Folder};
-use crate::{Settings, settings};
+use crate::{ContentSettings, settings};
 use std::sync::{Arc, Weak};
 
 #[test]
@@ -47,7 +47,7 @@ fn what_is_asked_for_once_is_held_by_the_shared_cache_alone() {
 #[test]
 fn what_the_shared_cache_lets_go_of_leaves_a_loops_own_table() {
     let folder = Folder::new();
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.cache.bytes = 1 << 20;
     // before anything is watched: a late event would kill an answer, which then waits for its time
     let paths: Vec<_> = (0..200).map(|number| format!("/{number}.bin")).collect();
@@ -131,7 +131,7 @@ fn a_directory_answers_with_its_index_or_redirects() {
 fn the_first_index_that_exists_answers() {
     let folder = Folder::new();
     folder.write("home.htm", "second");
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.sites[0].index = vec!["index.html".into(), "home.htm".into()];
     let mut client = Client::with(settings);
     assert_eq!(client.get("/").text(), "second");
@@ -188,7 +188,7 @@ fn without_precompressed_siblings_are_not_looked_for() {
     let folder = Folder::new();
     folder.write("a", "plain");
     folder.write("a.gz", "gzip");
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.sites[0].precompressed = false;
     settings.server_header = false;
     let mut client = Client::with(settings);
@@ -233,7 +233,7 @@ fn what_is_missing_is_remembered_too() {
 fn with_the_cache_off_every_request_goes_to_the_disk() {
     let folder = Folder::new();
     folder.write("a", "1");
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.cache.bytes = 0;
     let mut client = Client::with(settings);
     assert_eq!(client.get("/a").text(), "1");
@@ -249,8 +249,8 @@ fn a_small_cache_stays_within_its_bound() {
     for number in 0..200 {
         folder.write(&format!("{number}"), vec![b'x'; 10_000]);
     }
-    let mut settings = Settings::new(folder.path());
-    settings.cache = settings::Cache { bytes: 1 << 20, ..settings.cache };
+    let mut settings = ContentSettings::new(folder.path());
+    settings.cache = settings::CacheSettings { bytes: 1 << 20, ..settings.cache };
     let mut client = Client::with(settings);
     for round in 0..3 {
         for number in 0..200 {
@@ -271,23 +271,24 @@ fn what_has_no_room_in_memory_is_sent_from_the_disk() {
     for name in ['a', 'b', 'c'] {
         folder.write(&name.to_string(), content(name));
     }
-    let mut settings = Settings::new(folder.path());
-    settings.cache = settings::Cache { bytes: 0, in_flight_bytes: 100_000, ..settings.cache };
+    let mut settings = ContentSettings::new(folder.path());
+    settings.cache =
+        settings::CacheSettings { bytes: 0, in_flight_bytes: 100_000, ..settings.cache };
     let mut client = Client::with(settings);
-    let room = |client: &Client| {
+    let memory = |client: &Client| {
         let figures = client.content.figures();
         (figures.body_bytes, figures.crowded)
     };
     let held = ["/a", "/b"].map(|path| client.begin("GET", path, "").0);
-    assert_eq!(room(&client), (80_000, 0));
+    assert_eq!(memory(&client), (80_000, 0));
     assert_eq!(client.get("/c").body, content('c'));
-    assert_eq!(room(&client), (80_000, 1), "it was in memory for nobody");
+    assert_eq!(memory(&client), (80_000, 1), "it was in memory for nobody");
     drop(held);
-    assert_eq!(room(&client).0, 0);
+    assert_eq!(memory(&client).0, 0);
     for name in ['a', 'c'] {
         assert_eq!(client.get(&format!("/{name}")).body, content(name));
     }
-    assert_eq!(room(&client), (0, 1));
+    assert_eq!(memory(&client), (0, 1));
 }
 
 #[test]
@@ -296,8 +297,9 @@ fn what_had_no_room_comes_into_the_cache_when_there_is_some() {
     for name in ["a", "b"] {
         folder.write(name, vec![b'x'; 60_000]);
     }
-    let mut settings = Settings::new(folder.path());
-    settings.cache = settings::Cache { bytes: 1 << 20, in_flight_bytes: 0, ..settings.cache };
+    let mut settings = ContentSettings::new(folder.path());
+    settings.cache =
+        settings::CacheSettings { bytes: 1 << 20, in_flight_bytes: 0, ..settings.cache };
     let mut client = Client::with(settings);
     let most = client.content.memory_budget.take((1 << 20) - 100_000);
     assert_eq!(client.get("/a").body.len(), 60_000);
@@ -314,8 +316,8 @@ fn descriptors_are_bounded() {
     for number in 0..100 {
         folder.write(&format!("{number}"), vec![b'x'; 5000]);
     }
-    let mut settings = Settings::new(folder.path());
-    settings.cache = settings::Cache { file_bytes: 100, open_files: 10, ..settings.cache };
+    let mut settings = ContentSettings::new(folder.path());
+    settings.cache = settings::CacheSettings { file_bytes: 100, open_files: 10, ..settings.cache };
     let mut client = Client::with(settings);
     for number in 0..100 {
         assert_eq!(client.get(&format!("/{number}")).body.len(), 5000);

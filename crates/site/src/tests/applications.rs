@@ -1,11 +1,12 @@
 //! Which requests go to applications, and what comes before that.
 
 use crate::rules::{
-    Access, Alias, Auth, Ending, ErrorPage, FieldName, FieldValue, HeaderRule, MountPath, Network,
-    Pattern, Realm, Redirect, Rewrite, Route, Scope, Scripts, Template, TryFiles, User, Work,
+    AccessRule, Alias, Auth, ErrorPage, FieldName, FieldValue, HeaderRule, MountPath, Network,
+    Pattern, Realm, Redirect, Rewrite, Route, Scope, ScriptSuffix, Scripts, Template, TryFiles,
+    User, WorkHandler,
 };
 use crate::testing::{Answered, Client, Folder};
-use crate::{Settings, SiteSettings, ToHttps};
+use crate::{ContentSettings, SiteSettings, ToHttps};
 
 /// "password", as cheap as bcrypt gets.
 const HASH: &str = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
@@ -13,7 +14,7 @@ const HASH: &str = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi
 const ALICE: &str = "Authorization: Basic YWxpY2U6cGFzc3dvcmQ=\r\n";
 
 fn client(folder: &Folder, routes: &[&str], change: impl FnOnce(&mut SiteSettings)) -> Client {
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     let route = |path: &&str| Route::all(Scope::parse(path).unwrap());
     settings.sites[0].routes = routes.iter().map(route).collect();
     change(&mut settings.sites[0]);
@@ -81,11 +82,11 @@ fn rules_come_before_applications() {
             Rewrite::new(pattern("/api/file"), to("/file.txt")).unwrap(),
         ];
         let deny = vec![Network::parse("192.0.2.0/24").unwrap()];
-        site.access = vec![Access { path: scope("/inner"), allow: Vec::new(), deny }];
+        site.access = vec![AccessRule { path: scope("/inner"), allow: Vec::new(), deny }];
         let users = vec![User::parse("alice", HASH).unwrap()];
         let (path, realm) = (scope("/api/admin"), Realm::default());
         site.auth = vec![Auth { path, realm, users, file: None }];
-        site.work = vec![Work { path: pattern("/api/work") }];
+        site.work = vec![WorkHandler { path: pattern("/api/work") }];
         site.errors = vec![ErrorPage::parse("401", "/sorry.html").unwrap()];
     });
     folder.write("file.txt", "a file");
@@ -158,7 +159,7 @@ fn header_rules_change_answers_of_applications() {
 /// A route to an application that runs files that end in `.php`.
 fn php(path: &str, fallback: Option<&str>) -> Route {
     let scripts = Scripts {
-        ending: Ending::parse(".php").unwrap(),
+        ending: ScriptSuffix::parse(".php").unwrap(),
         index: "index.php".into(),
         fallback: fallback.map(|path| MountPath::parse(path).unwrap()),
     };
@@ -270,7 +271,7 @@ fn the_source_of_a_script_is_never_sent() {
         site.aliases = vec![Alias::new(MountPath::parse("/other").unwrap(), other.path())];
         let (path, allow) = (Scope::parse("/closed").unwrap(), Vec::new());
         let deny = vec![Network::parse("all").unwrap()];
-        site.access = vec![Access { path, allow, deny }];
+        site.access = vec![AccessRule { path, allow, deny }];
         let to = Template::parse("/a/index.php").unwrap();
         site.rewrites = vec![Rewrite::new(pattern("/short"), to).unwrap()];
     });
@@ -333,7 +334,7 @@ fn rules_hold_for_paths_with_parameters() {
     let scope = |text: &str| Scope::parse(text).unwrap();
     let mut client = client(&folder, &["/api", "/all"], |site| {
         let deny = vec![Network::parse("all").unwrap()];
-        site.access = vec![Access { path: scope("/api/admin"), allow: Vec::new(), deny }];
+        site.access = vec![AccessRule { path: scope("/api/admin"), allow: Vec::new(), deny }];
         let users = vec![User::parse("alice", HASH).unwrap()];
         let (path, realm) = (scope("=/api/one"), Realm::default());
         site.auth = vec![Auth { path, realm, users, file: None }];
@@ -372,7 +373,7 @@ fn scripts_are_protected_like_files() {
         let (path, realm) = (scope("=/admin/"), Realm::default());
         site.auth = vec![Auth { path, realm, users, file: None }];
         let deny = vec![Network::parse("192.0.2.0/24").unwrap()];
-        site.access = vec![Access { path: scope("/index.php"), allow: Vec::new(), deny }];
+        site.access = vec![AccessRule { path: scope("/index.php"), allow: Vec::new(), deny }];
     });
     for _ in 0..2 {
         for target in ["/admin/", "/admin/index.php", "/admin/index.php/x"] {

@@ -1,9 +1,9 @@
 //! Bodies that are sent piece by piece: ranges, files, what outlives a turn.
 
 use crate::testing::{Client, Folder, run};
-use crate::{Body, Settings, settings};
+use crate::{Body, ContentSettings, settings};
 use forebay_conn::Piece;
-use forebay_conn::handler::body::Read;
+use forebay_conn::handler::body::BodyRead;
 use proptest::prelude::*;
 use std::fs;
 use std::io::Write;
@@ -18,9 +18,9 @@ fn content() -> Vec<u8> {
 fn clients(folder: &Folder) -> [Client; 2] {
     folder.write("a.bin", content());
     folder.write("small.bin", &content()[..1000]);
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     let in_memory = Client::with(settings.clone());
-    settings.cache = settings::Cache { file_bytes: 10, ..settings.cache };
+    settings.cache = settings::CacheSettings { file_bytes: 10, ..settings.cache };
     [in_memory, Client::with(settings)]
 }
 
@@ -170,20 +170,20 @@ fn a_body_that_is_held_outlives_its_entry() {
 
 /// Reads the rest of a body in steps of at most `most` bytes; `None` if its file has changed.
 fn read_on(client: &mut Client, body: &mut Body, most: usize) -> Option<Vec<u8>> {
-    let (mut room, mut all) = (vec![0; most], Vec::new());
+    let (mut buffer, mut all) = (vec![0; most], Vec::new());
     loop {
-        match client.site.read(body, &mut room) {
-            Read::Bytes(count) => {
+        match client.site.read(body, &mut buffer) {
+            BodyRead::Bytes(count) => {
                 assert!(count > 0);
-                all.extend_from_slice(&room[..count]);
+                all.extend_from_slice(&buffer[..count]);
             }
-            Read::Cold => {
+            BodyRead::Cold => {
                 let job = client.site.warm(body).expect("only files are cold");
                 client.site.hold(body);
                 run(job);
             }
-            Read::Changed => return None,
-            Read::End => return Some(all),
+            BodyRead::Changed => return None,
+            BodyRead::End => return Some(all),
         }
     }
 }
@@ -226,8 +226,9 @@ fn a_file_changed_in_place_while_it_is_copied_is_noticed() {
             let (mut out, _) = client.begin("GET", "/a.bin", "");
             let mut body = out.body.take().unwrap();
             client.site.hold(&mut body);
-            let mut room = vec![0; before];
-            while before > 0 && client.site.read(&mut body, &mut room) != Read::Bytes(before) {
+            let mut buffer = vec![0; before];
+            while before > 0 && client.site.read(&mut body, &mut buffer) != BodyRead::Bytes(before)
+            {
                 run(client.site.warm(&body).unwrap());
             }
             change();

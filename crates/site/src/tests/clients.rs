@@ -1,11 +1,11 @@
 //! Rules about who may ask: addresses, passwords, and the handler for tests behind them.
 
 use crate::rules::{
-    Access, Auth, ErrorPage, Network, Pattern, Realm, Redirect, Rewrite, Scope, Template, TryFiles,
-    User, Work,
+    AccessRule, Auth, ErrorPage, Network, Pattern, Realm, Redirect, Rewrite, Scope, Template,
+    TryFiles, User, WorkHandler,
 };
 use crate::testing::{Client, Folder};
-use crate::{Settings, SiteSettings, settings};
+use crate::{ContentSettings, SiteSettings, settings};
 use std::fs;
 
 /// "password", as cheap as bcrypt gets.
@@ -28,13 +28,13 @@ fn auth(path: &str, users: &[&str]) -> Auth {
     Auth { path: scope(path), realm: Realm::default(), users, file: None }
 }
 
-fn access(path: &str, allow: &[&str], deny: &[&str]) -> Access {
+fn access(path: &str, allow: &[&str], deny: &[&str]) -> AccessRule {
     let networks = |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
-    Access { path: scope(path), allow: networks(allow), deny: networks(deny) }
+    AccessRule { path: scope(path), allow: networks(allow), deny: networks(deny) }
 }
 
 fn with(folder: &Folder, change: impl FnOnce(&mut SiteSettings)) -> Client {
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     change(&mut settings.sites[0]);
     Client::with(settings)
 }
@@ -165,8 +165,8 @@ fn addresses_go_before_passwords_and_both_before_redirects() {
 fn without_a_cache_nothing_opens_either() {
     let folder = Folder::new();
     folder.write("page.txt", "page");
-    let mut settings = Settings::new(folder.path());
-    settings.cache = settings::Cache { bytes: 0, ..settings.cache };
+    let mut settings = ContentSettings::new(folder.path());
+    settings.cache = settings::CacheSettings { bytes: 0, ..settings.cache };
     settings.sites[0].auth = vec![auth("*", &["alice"])];
     settings.sites[0].access = vec![access("*", &[], &["192.0.2.0/24"])];
     let mut client = Client::with(settings);
@@ -183,7 +183,7 @@ fn without_a_cache_nothing_opens_either() {
 fn a_file_of_users_is_followed() {
     let folder = Folder::new();
     folder.write("root/page.txt", "page");
-    let mut settings = Settings::new(folder.path().join("root"));
+    let mut settings = ContentSettings::new(folder.path().join("root"));
     let file = Some(folder.path().join("users"));
     settings.sites[0].auth = vec![Auth { file, ..auth("*", &[]) }];
     let mut client = Client::with(settings);
@@ -204,7 +204,7 @@ fn a_file_of_users_is_followed() {
 fn work_is_done_as_the_query_says() {
     let folder = Folder::new();
     folder.write("work", "a file");
-    let mut client = with(&folder, |site| site.work = vec![Work { path: pattern("/work") }]);
+    let mut client = with(&folder, |site| site.work = vec![WorkHandler { path: pattern("/work") }]);
     for _ in 0..2 {
         let answered = client.get("/work?cpu=2ms&mem=1MiB&out=40KiB");
         assert_eq!((answered.status, answered.body.len()), (200, 40 * 1024));
@@ -230,7 +230,7 @@ fn work_needs_no_root_and_can_be_protected() {
     let folder = Folder::new();
     let mut client = with(&folder, |site| {
         site.root = None;
-        site.work = vec![Work { path: pattern("/work/*") }];
+        site.work = vec![WorkHandler { path: pattern("/work/*") }];
         site.auth = vec![auth("/work/*", &["alice"])];
     });
     assert_eq!(client.get("/work/a?out=1").status, 401);
@@ -379,7 +379,7 @@ fn a_regular_expression_protects_the_path_and_the_file() {
     let rule = |site: &mut SiteSettings, all: bool| {
         let path = Scope::regex(r"(?i)\.(bak|sql|old)$").unwrap();
         match all {
-            true => site.access = vec![Access { path, ..access("*", &[], &["all"]) }],
+            true => site.access = vec![AccessRule { path, ..access("*", &[], &["all"]) }],
             false => site.auth = vec![Auth { path, ..auth("*", &["alice"]) }],
         }
         let rewrite = |from, to| Rewrite::new(pattern(from), Template::parse(to).unwrap()).unwrap();
@@ -477,7 +477,7 @@ fn two_realms_must_both_know_the_client() {
     let folder = Folder::new();
     folder.write("index.html", "text");
     for cache_bytes in [1 << 24, 0] {
-        let mut settings = Settings::new(folder.path());
+        let mut settings = ContentSettings::new(folder.path());
         settings.cache.bytes = cache_bytes;
         settings.sites[0].auth =
             vec![auth("=/", &["alice", "bob"]), auth("/index.html", &["alice"])];

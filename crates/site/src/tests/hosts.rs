@@ -2,7 +2,7 @@
 
 use crate::rules::{Host, Redirect, SiteName};
 use crate::testing::{Client, Folder};
-use crate::{Settings, SiteSettings};
+use crate::{ContentSettings, SiteSettings};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ fn site(hosts: &[&str], folder: &Folder) -> SiteSettings {
     SiteSettings { name: SiteName::of(&hosts), hosts, ..SiteSettings::new(folder.path()) }
 }
 
-fn sites(sites: Vec<SiteSettings>) -> Settings {
-    Settings { sites, ..Settings::new("/") }
+fn sites(sites: Vec<SiteSettings>) -> ContentSettings {
+    ContentSettings { sites, ..ContentSettings::new("/") }
 }
 
 #[test]

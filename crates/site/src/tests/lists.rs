@@ -1,14 +1,14 @@
 //! Lists of directories.
 
-use crate::rules::{Access, Alias, MountPath, Network, Pattern, Rewrite, Scope, Template};
+use crate::rules::{AccessRule, Alias, MountPath, Network, Pattern, Rewrite, Scope, Template};
 use crate::testing::{Client, Folder};
-use crate::{Settings, settings};
+use crate::{ContentSettings, settings};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 fn client(folder: &Folder) -> Client {
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.sites[0].listing = vec![Scope::any()];
     Client::with(settings)
 }
@@ -60,13 +60,13 @@ fn what_is_protected_better_than_the_list_is_not_in_it() {
         folder.write(name, "text");
     }
     folder.write("pub/team/index.html", "team");
-    let access = |path: &str| Access {
+    let access = |path: &str| AccessRule {
         path: Scope::parse(path).unwrap(),
         allow: Vec::new(),
         deny: vec![Network::parse("10.0.0.0/8").unwrap()],
     };
     let names = |rules: &[&str], target: &str| {
-        let mut settings = Settings::new(folder.path());
+        let mut settings = ContentSettings::new(folder.path());
         let site = &mut settings.sites[0];
         site.listing = vec![Scope::any()];
         let alias = |path, to| Alias::new(MountPath::parse(path).unwrap(), to);
@@ -102,7 +102,7 @@ fn a_list_is_no_older_than_the_interval() {
     let mut client = client(&folder);
     assert!(client.get("/d/").text().contains("./one"));
     folder.write("d/two", "22");
-    client.pass(settings::Cache::default().check_interval.as_millis() as u64);
+    client.pass(settings::CacheSettings::default().check_interval.as_millis() as u64);
     assert!(client.get("/d/").text().contains("./two"));
     folder.write("d/index.html", "index");
     client.until("/d/", |answered| answered.body == b"index");
@@ -142,7 +142,7 @@ fn hidden_names_are_listed_only_when_served() {
     folder.write(".well-known/x", "");
     assert!(!client(&folder).get("/").text().contains(".env"));
     assert!(client(&folder).get("/").text().contains("./.well-known/"));
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.sites[0].listing = vec![Scope::any()];
     settings.sites[0].hidden = true;
     settings.cache.check_interval = Duration::ZERO;
@@ -187,7 +187,7 @@ fn only_the_directories_that_are_named_are_listed() {
     for name in ["pub/a", "pub/sub/b", "other/c", "public/d", "pub/with/index.html"] {
         folder.write(name, "text");
     }
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.sites[0].listing = vec![Scope::parse("/pub").unwrap()];
     let rewrite = |from, to| {
         Rewrite::new(Pattern::parse(from).unwrap(), Template::parse(to).unwrap()).unwrap()

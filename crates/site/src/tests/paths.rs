@@ -1,6 +1,6 @@
 //! What is never served, whatever the path says.
 
-use crate::Settings;
+use crate::ContentSettings;
 use crate::testing::{Client, Folder};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -16,7 +16,7 @@ fn nothing_outside_of_the_root_is_served() {
     symlink("..", root.join("up")).unwrap();
     symlink("circle", root.join("circle")).unwrap();
     symlink("inside", root.join("in")).unwrap();
-    let mut client = Client::with(Settings::new(&root));
+    let mut client = Client::with(ContentSettings::new(&root));
     assert_eq!(client.get("/in").text(), "inside");
     for target in ["/out", "/absolute", "/up/secret", "/up/", "/circle", "/circle/x"] {
         for _ in 0..2 {
@@ -51,7 +51,7 @@ fn what_is_not_a_file_is_as_good_as_missing_and_never_blocks() {
 
 #[test]
 fn devices_are_never_opened() {
-    let mut client = Client::with(Settings::new("/dev"));
+    let mut client = Client::with(ContentSettings::new("/dev"));
     for target in ["/null", "/zero", "/tty"] {
         assert_eq!(client.get(target).status, 404, "{target}");
     }
@@ -59,7 +59,7 @@ fn devices_are_never_opened() {
 
 #[test]
 fn magic_links_lead_nowhere() {
-    let mut client = Client::with(Settings::new("/proc/self"));
+    let mut client = Client::with(ContentSettings::new("/proc/self"));
     for target in ["/root/etc/passwd", "/cwd/", "/exe", "/fd/0"] {
         assert_eq!(client.get(target).status, 404, "{target}");
     }
@@ -77,7 +77,7 @@ fn hidden_files_are_shown_only_when_asked_for() {
         assert_eq!(client.get(target).status, 404, "{target}");
     }
     assert_eq!(client.get("/.well-known/security.txt").text(), "security");
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     settings.sites[0].hidden = true;
     let mut client = Client::with(settings);
     assert_eq!(client.get("/.git/config").text(), "config");

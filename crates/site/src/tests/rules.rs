@@ -5,7 +5,7 @@ use crate::rules::{
     Template, TryFiles,
 };
 use crate::testing::{Client, Folder};
-use crate::{Settings, SiteSettings, ToHttps, settings};
+use crate::{ContentSettings, SiteSettings, ToHttps, settings};
 use forebay_conn::Hsts;
 use std::fs;
 
@@ -32,8 +32,8 @@ fn header(path: &str, kind: &str, set: &[(&str, &str)], remove: &[&str]) -> Head
     HeaderRule::new(path, kind, set.collect(), remove.iter().map(|at| name(at)).collect()).unwrap()
 }
 
-fn settings(folder: &Folder, change: impl FnOnce(&mut SiteSettings)) -> Settings {
-    let mut settings = Settings::new(folder.path());
+fn settings(folder: &Folder, change: impl FnOnce(&mut SiteSettings)) -> ContentSettings {
+    let mut settings = ContentSettings::new(folder.path());
     change(&mut settings.sites[0]);
     settings
 }
@@ -296,7 +296,7 @@ fn an_error_page_has_the_errors_status_and_nothing_of_a_file() {
                 page("412", "/errors/missing.html"),
             ];
         });
-        settings.cache = settings::Cache { bytes: cache_bytes, ..Default::default() };
+        settings.cache = settings::CacheSettings { bytes: cache_bytes, ..Default::default() };
         let mut client = Client::with(settings);
         for target in ["/none", "/none", "/other/", "/page.css/"] {
             let none = client.get_with(target, "Range: bytes=0-1\r\nIf-None-Match: *\r\n");

@@ -1,7 +1,7 @@
 //! Several loops read while files, directories and links come, go and change places: every answer
 //! is a whole version, and in the end each loop sees what the file system has.
 
-use crate::Settings;
+use crate::ContentSettings;
 use crate::testing::{Client, Folder};
 use flate2::read::GzDecoder;
 use proptest::prelude::*;
@@ -138,7 +138,7 @@ proptest! {
         changes in prop::collection::vec(change(), 50..400),
     ) {
         let folder = Folder::new();
-        let mut settings = Settings::new(folder.path());
+        let mut settings = ContentSettings::new(folder.path());
         // About half of the files are sent from the disk, and not all answers have room.
         settings.cache.file_bytes = 2000;
         settings.cache.bytes = 64 << 10;

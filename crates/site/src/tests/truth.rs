@@ -1,7 +1,7 @@
 //! An answer is never stale once a change was seen, and never mixes two versions.
 
 use crate::testing::{Client, Folder};
-use crate::{Settings, settings};
+use crate::{ContentSettings, settings};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -163,7 +163,7 @@ fn the_root_may_be_pointed_elsewhere() {
     };
     repoint("releases/1");
     symlink("current", folder.path().join("www")).unwrap();
-    let mut client = Client::with(Settings::new(folder.path().join("www")));
+    let mut client = Client::with(ContentSettings::new(folder.path().join("www")));
     assert_eq!(client.get("/a").text(), "one");
     assert!(!client.get("/a").is_miss);
     repoint("releases/2");
@@ -186,8 +186,8 @@ fn the_root_is_followed_with_the_cache_off_and_without_watches() {
         folder.write("releases/2/a", "two");
         let link = folder.path().join("current");
         symlink("releases/1", &link).unwrap();
-        let mut settings = Settings::new(&link);
-        settings.cache = settings::Cache { bytes, watched_directories, ..settings.cache };
+        let mut settings = ContentSettings::new(&link);
+        settings.cache = settings::CacheSettings { bytes, watched_directories, ..settings.cache };
         let mut client = Client::with(settings);
         assert_eq!(client.get("/a").text(), "one");
         fs::remove_file(&link).unwrap();
@@ -290,9 +290,9 @@ fn without_watches_the_interval_holds() {
     for name in ["a", "one/a", "two/a"] {
         folder.write(name, "old");
     }
-    let mut settings = Settings::new(folder.path());
+    let mut settings = ContentSettings::new(folder.path());
     // The root, the directory it lies in, and one more.
-    settings.cache = settings::Cache { watched_directories: 3, ..settings.cache };
+    settings.cache = settings::CacheSettings { watched_directories: 3, ..settings.cache };
     let mut client = Client::with(settings);
     for target in ["/a", "/one/a", "/two/a"] {
         client.get(target);
@@ -315,7 +315,7 @@ fn a_file_with_other_names_is_checked_at_the_interval() {
     let folder = Folder::new();
     folder.write("site/a", "one");
     fs::hard_link(folder.path().join("site/a"), folder.path().join("b")).unwrap();
-    let mut client = Client::with(Settings::new(folder.path().join("site")));
+    let mut client = Client::with(ContentSettings::new(folder.path().join("site")));
     assert_eq!(client.get("/a").text(), "one");
     fs::write(folder.path().join("b"), "two").unwrap();
     client.pass(1001);
@@ -328,8 +328,8 @@ fn unused_directories_are_watched_no_longer() {
     for number in 0..40 {
         folder.write(&format!("{number}/a"), "x");
     }
-    let mut settings = Settings::new(folder.path());
-    settings.cache = settings::Cache { watched_directories: 20, ..settings.cache };
+    let mut settings = ContentSettings::new(folder.path());
+    settings.cache = settings::CacheSettings { watched_directories: 20, ..settings.cache };
     let mut client = Client::with(settings);
     for number in 0..40 {
         let name = format!("{number}/a");

@@ -148,10 +148,10 @@ impl Both {
 
     fn read_server(&mut self, wanted: usize) -> Vec<u8> {
         let mut all = Vec::new();
-        let mut room = [0; 10_000];
+        let mut buffer = [0; 10_000];
         while all.len() < wanted {
-            match Transport::<Work>::read(&mut self.server, &mut room) {
-                Plaintext::Bytes(count) => all.extend_from_slice(&room[..count]),
+            match Transport::<Work>::read(&mut self.server, &mut buffer) {
+                Plaintext::Bytes(count) => all.extend_from_slice(&buffer[..count]),
                 Plaintext::Nothing | Plaintext::End => break,
             }
         }
@@ -194,9 +194,9 @@ fn bytes_go_both_ways_however_they_are_cut() {
         while !rest.is_empty() {
             both.client.read_tls(&mut rest).unwrap();
             both.client.process_new_packets().unwrap();
-            let mut room = [0; 20_000];
-            while let Ok(count @ 1..) = both.client.reader().read(&mut room) {
-                answered.extend_from_slice(&room[..count]);
+            let mut buffer = [0; 20_000];
+            while let Ok(count @ 1..) = both.client.reader().read(&mut buffer) {
+                answered.extend_from_slice(&buffer[..count]);
             }
         }
         assert!(answered == asked);
@@ -445,13 +445,13 @@ fn who_looks_whether_a_name_is_ours_is_shown_a_proof() {
             (talked.is_ok(), both.is_open, shown, failure, both.client.is_handshaking())
         };
         proofs.show("a.example", &proof, &key.serialize_der()).unwrap();
-        let seen = (true, false, Some(proof.clone()), Some(Failure::Proof), false);
+        let seen = (true, false, Some(proof.clone()), Some(TransportFailure::Proof), false);
         assert_eq!(look("a.example", ACME_TLS_1), seen);
         let (talked, is_open, shown, ..) = look("a.example", HTTP_2);
         assert!(talked && is_open && shown.is_some_and(|shown| shown != proof));
         let is_refused = |name: &str| {
             let (talked, is_open, _, failure, _) = look(name, ACME_TLS_1);
-            !talked && !is_open && failure != Some(Failure::Proof)
+            !talked && !is_open && failure != Some(TransportFailure::Proof)
         };
         assert!(is_refused("b.example"));
         proofs.hide("a.example");

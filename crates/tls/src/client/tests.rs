@@ -37,8 +37,8 @@ impl Side {
         Side { roots: authority.pem().into_bytes(), config }
     }
 
-    fn terms(&self) -> Terms {
-        Terms {
+    fn terms(&self) -> TlsClientSettings {
+        TlsClientSettings {
             is_post_quantum: true,
             trust: Trust::Roots(Roots::of_pem(&self.roots).unwrap()),
             versions: Versions::Both,
@@ -52,7 +52,7 @@ impl Side {
     }
 
     /// A connection of this client, after the handshake.
-    fn shake(&self, client: &Client) -> Result<(ClientSession, ServerConnection), Refusal> {
+    fn shake(&self, client: &TlsClient) -> Result<(ClientSession, ServerConnection), TlsRefusal> {
         let (mut session, mut server) = (client.connect()?, self.server());
         talk(&mut session, &mut server, 7)?;
         assert!(!session.is_handshaking() && !server.is_handshaking());
@@ -65,8 +65,8 @@ fn talk(
     session: &mut ClientSession,
     server: &mut ServerConnection,
     step: usize,
-) -> Result<Vec<u8>, Refusal> {
-    let (mut read, mut room) = (Vec::new(), [0; 100]);
+) -> Result<Vec<u8>, TlsRefusal> {
+    let (mut read, mut buffer) = (Vec::new(), [0; 100]);
     loop {
         let (mut up, mut down) = (Vec::new(), Vec::new());
         session.flush(&mut up);
@@ -80,9 +80,9 @@ fn talk(
         }
         for mut part in down.chunks(step) {
             loop {
-                match session.receive(&mut part, &mut room)? {
+                match session.receive(&mut part, &mut buffer)? {
                     0 => break,
-                    count => read.extend_from_slice(&room[..count]),
+                    count => read.extend_from_slice(&buffer[..count]),
                 }
             }
         }
@@ -93,8 +93,8 @@ fn talk(
 }
 
 /// Why a handshake fails.
-fn refused(side: &Side, terms: &Terms, name: &str) -> String {
-    let client = Client::new(terms, name).unwrap();
+fn refused(side: &Side, terms: &TlsClientSettings, name: &str) -> String {
+    let client = TlsClient::new(terms, name).unwrap();
     side.shake(&client).err().unwrap().to_string()
 }
 
@@ -102,16 +102,17 @@ fn refused(side: &Side, terms: &Terms, name: &str) -> String {
 fn a_client_resumes_its_own_session_and_no_other_ones() {
     let side = Side::new(|_| {});
     for versions in [Versions::Only12, Versions::Only13] {
-        let client = Client::new(&Terms { versions, ..side.terms() }, "a.example").unwrap();
+        let client =
+            TlsClient::new(&TlsClientSettings { versions, ..side.terms() }, "a.example").unwrap();
         let other = client.another();
-        let resumed = |client: &Client| {
+        let resumed = |client: &TlsClient| {
             let (session, _) = side.shake(client).unwrap();
             session.agreed().unwrap().resumed
         };
         assert_eq!([resumed(&client), resumed(&client), resumed(&client)], [false, true, true]);
         assert!(!resumed(&other) && resumed(&other));
-        let terms = Terms { versions, resumes: false, ..side.terms() };
-        let client = Client::new(&terms, "a.example").unwrap();
+        let terms = TlsClientSettings { versions, resumes: false, ..side.terms() };
+        let client = TlsClient::new(&terms, "a.example").unwrap();
         assert!(!resumed(&client) && !resumed(&client));
     }
 }
@@ -119,8 +120,8 @@ fn a_client_resumes_its_own_session_and_no_other_ones() {
 #[test]
 fn what_was_agreed_on_is_told() {
     let side = Side::new(|_| {});
-    let terms = Terms { is_for_http2: true, ..side.terms() };
-    let client = Client::new(&terms, "a.example").unwrap();
+    let terms = TlsClientSettings { is_for_http2: true, ..side.terms() };
+    let client = TlsClient::new(&terms, "a.example").unwrap();
     assert_eq!(client.connect().unwrap().agreed(), None);
     let agreed = side.shake(&client).unwrap().0.agreed().unwrap();
     assert_eq!((agreed.version, agreed.alpn, agreed.resumed), ("1.3", Some("h2"), false));
@@ -131,7 +132,7 @@ fn what_was_agreed_on_is_told() {
 #[test]
 fn bytes_arrive_in_any_pieces_and_however_many() {
     let side = Side::new(|_| {});
-    let client = Client::new(&side.terms(), "a.example").unwrap();
+    let client = TlsClient::new(&side.terms(), "a.example").unwrap();
     let (mut session, mut server) = side.shake(&client).unwrap();
     let sent: Vec<u8> = (0..200_000).map(|at| (at % 251) as u8).collect();
     let mut wire = Vec::new();
@@ -165,11 +166,11 @@ fn who_is_not_trusted_is_refused_for_a_reason() {
     let new = Side::new(|params| params.not_before = rcgen::date_time_ymd(2100, 1, 1));
     assert_eq!(refused(&new, &new.terms(), "a.example"), "certificate not valid yet");
     // all of them, where no name is asked for
-    let anybody = Terms { trust: Trust::Anybody, ..side.terms() };
+    let anybody = TlsClientSettings { trust: Trust::Anybody, ..side.terms() };
     for side in [&side, &old, &new] {
-        assert!(side.shake(&Client::new(&anybody, "b.example").unwrap()).is_ok());
-        let terms = Terms { versions: Versions::Only12, ..anybody.clone() };
-        assert!(side.shake(&Client::new(&terms, "192.0.2.1").unwrap()).is_ok());
+        assert!(side.shake(&TlsClient::new(&anybody, "b.example").unwrap()).is_ok());
+        let terms = TlsClientSettings { versions: Versions::Only12, ..anybody.clone() };
+        assert!(side.shake(&TlsClient::new(&terms, "192.0.2.1").unwrap()).is_ok());
     }
 }
 
@@ -179,7 +180,7 @@ fn a_server_that_refuses_is_quoted() {
     side.config.alpn_protocols = vec![b"other".to_vec()];
     let why = refused(&side, &side.terms(), "a.example");
     assert_eq!(why, "the server does not speak this version of HTTP (alert)");
-    let client = Client::new(&side.terms(), "a.example").unwrap();
+    let client = TlsClient::new(&side.terms(), "a.example").unwrap();
     let mut session = client.connect().unwrap();
     let mut wire: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
     let refusal = session.receive(&mut wire, &mut [0; 9]).unwrap_err();
@@ -196,5 +197,5 @@ fn a_server_that_refuses_is_quoted() {
 fn nonsense_is_no_trust_and_no_name() {
     assert!(Roots::of_pem(b"").is_none() && Roots::of_pem(b"-----BEGIN").is_none());
     assert!(Roots::of_certificates([b"x"]).is_none());
-    assert!(Client::new(&Side::new(|_| {}).terms(), "a b").is_err());
+    assert!(TlsClient::new(&Side::new(|_| {}).terms(), "a b").is_err());
 }

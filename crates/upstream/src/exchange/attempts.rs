@@ -1,17 +1,17 @@
-//! Whom a request is sent to: its turn, a connection that is kept or a new one, and another upstream where that
-//! is safe.
+//! Which upstream a request is sent to: its turn, a connection that is kept or a new one, and another upstream
+//! where that is safe.
 
-use super::outcome::{self, Failed, Lateness, Times};
-use super::state::{Exchange, Phase};
-use crate::connection::Connection;
-use crate::group::Member;
+use super::outcome::{self, ExchangeTimes, Failed, Lateness};
+use super::state::{Exchange, ExchangePhase};
+use crate::connection::UpstreamConnection;
+use crate::group::MemberIndex;
 use crate::health::Told;
 use crate::queue::Asking;
-use crate::request::Host;
-use crate::response::Reader;
-use crate::retry::{self, Failure};
-use crate::upstreams::{self, Slot, Wait};
-use forebay_conn::handler::relay::Next;
+use crate::request::HostSent;
+use crate::response::ResponseReader;
+use crate::retry::{self, AttemptFailure};
+use crate::upstreams::{self, QueueWait, UpstreamSlot};
+use forebay_conn::handler::relay::RelayNext;
 use forebay_sys::{client, clock};
 use std::io;
 use std::os::fd::AsFd;
@@ -20,14 +20,18 @@ impl<T> Exchange<T> {
     /// It is its turn to be sent, over this connection or a new one.
     pub(super) fn begin_with(
         &mut self,
-        slot: Slot,
-        connection: Option<Connection>,
-    ) -> Result<(), Failure> {
+        slot: UpstreamSlot,
+        connection: Option<UpstreamConnection>,
+    ) -> Result<(), AttemptFailure> {
         let member = slot.member();
         self.slot = Some(slot);
         let upstreams = self.application.upstreams();
-        let is_fit = |connection: &Connection| {
-            let may_end = retry::may_repeat(self.method, Failure::Closed, retry::Body::Kept);
+        let is_fit = |connection: &UpstreamConnection| {
+            let may_end = retry::may_repeat(
+                self.method,
+                AttemptFailure::Closed,
+                retry::RequestBodyState::Kept,
+            );
             upstreams.is_current(member, connection)
                 && (may_end || !upstreams.is_hasty(member, self.now_ms))
         };
@@ -37,36 +41,37 @@ impl<T> Exchange<T> {
     /// It is sent to this one.
     pub(super) fn begin_at(
         &mut self,
-        member: Member,
-        connection: Option<Connection>,
-    ) -> Result<(), Failure> {
+        member: MemberIndex,
+        connection: Option<UpstreamConnection>,
+    ) -> Result<(), AttemptFailure> {
         self.tried.push(member);
         self.moved_ms = self.now_ms;
-        self.times = Times { begun_ns: clock::monotonic_ns(), ..Times::default() };
+        self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
         self.name_host(member);
         let Some(connection) = connection else { return self.open(member) };
-        (self.connection, self.is_reused, self.phase) = (Some(connection), true, Phase::Asking);
+        (self.connection, self.is_reused, self.phase) =
+            (Some(connection), true, ExchangePhase::Asking);
         (self.can_read, self.can_write) = (false, true);
         self.times.connected_ns = self.times.begun_ns;
         Ok(())
     }
 
     /// It waits for its turn.
-    pub(super) fn wait_for(&mut self, wait: Wait) {
-        (self.wait, self.phase, self.moved_ms) = (Some(wait), Phase::Waiting, self.now_ms);
-        self.times = Times { begun_ns: clock::monotonic_ns(), ..Times::default() };
+    pub(super) fn wait_for(&mut self, wait: QueueWait) {
+        (self.wait, self.phase, self.moved_ms) = (Some(wait), ExchangePhase::Waiting, self.now_ms);
+        self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
     }
 
     /// Looks whether its turn has come.
-    pub(super) fn look_at_turn(&mut self) -> Result<Option<Next>, Failure> {
-        let Some(told) = self.wait.as_mut().and_then(Wait::take) else {
-            return Ok(Some(Next::Wait));
+    pub(super) fn look_at_turn(&mut self) -> Result<Option<RelayNext>, AttemptFailure> {
+        let Some(told) = self.wait.as_mut().and_then(QueueWait::take) else {
+            return Ok(Some(RelayNext::Wait));
         };
         self.end_wait();
         match told {
             Ok((slot, connection)) => {
                 // a connection that begins with one client's address is for that client alone
-                let is_fit = |connection: &Connection| {
+                let is_fit = |connection: &UpstreamConnection| {
                     self.preface == 0 && client::is_quiet(connection.as_fd())
                 };
                 let connection = connection.filter(is_fit);
@@ -85,10 +90,10 @@ impl<T> Exchange<T> {
     }
 
     /// Writes the host of this upstream into the head, where it is that which is told.
-    fn name_host(&mut self, member: Member) {
+    fn name_host(&mut self, member: MemberIndex) {
         const NAME: &[u8] = b"\r\nHost: ";
         let proxy = self.application.settings().proxy();
-        if proxy.is_none_or(|proxy| proxy.request.host != Host::Upstream) {
+        if proxy.is_none_or(|proxy| proxy.request.host != HostSent::Upstream) {
             return;
         }
         // it follows the request line
@@ -104,12 +109,12 @@ impl<T> Exchange<T> {
     }
 
     /// Begins to connect to an upstream.
-    pub(super) fn open(&mut self, member: Member) -> Result<(), Failure> {
+    pub(super) fn open(&mut self, member: MemberIndex) -> Result<(), AttemptFailure> {
         self.is_reused = false;
         match self.application.connect(member, self.now_ms) {
             Ok(connection) => {
                 let connection = if self.is_http2 { connection.with_http2() } else { connection };
-                (self.connection, self.phase) = (Some(connection), Phase::Connecting);
+                (self.connection, self.phase) = (Some(connection), ExchangePhase::Connecting);
                 (self.can_read, self.can_write) = (false, true);
                 Ok(())
             }
@@ -118,72 +123,73 @@ impl<T> Exchange<T> {
     }
 
     /// There is no connection, for this reason.
-    pub(super) fn not_connected(&mut self, error: &io::Error) -> Failure {
+    pub(super) fn not_connected(&mut self, error: &io::Error) -> AttemptFailure {
         match outcome::unreached(error) {
             Some(why) => {
                 self.unreached = why;
-                Failure::Connect
+                AttemptFailure::Connect
             }
-            None => Failure::Resources,
+            None => AttemptFailure::Resources,
         }
     }
 
     /// The attempt has failed: another is begun, if that is safe.
-    pub(super) fn try_again(&mut self, failure: Failure, late: Lateness) {
+    pub(super) fn try_again(&mut self, failure: AttemptFailure, late: Lateness) {
         let mut failed = Some((failure, late));
         while let Some((failure, late)) = failed {
             failed = self.begin_another(failure, late).map(|failure| (failure, Lateness::InTime));
         }
     }
 
-    /// Whether an upstream that has not answered in time has answered nobody since it was asked.
-    fn is_frozen(&self, failure: Failure) -> bool {
+    /// Whether an upstream that has not answered in time has answered no request since it was asked.
+    fn is_frozen(&self, failure: AttemptFailure) -> bool {
         let Some(slot) = &self.slot else { return false };
-        let is_silent = failure == Failure::Silent && self.phase == Phase::Asking;
+        let is_silent = failure == AttemptFailure::Silent && self.phase == ExchangePhase::Asking;
         let last_ns = self.application.upstreams().last_answer_ns(slot.member());
         is_silent && last_ns < self.times.begun_ns
     }
 
     /// Begins another attempt, if that is safe. Says how that has failed already, if it has.
-    fn begin_another(&mut self, failure: Failure, late: Lateness) -> Option<Failure> {
+    fn begin_another(&mut self, failure: AttemptFailure, late: Lateness) -> Option<AttemptFailure> {
         let now_ms = self.now_ms;
-        let failure = if self.is_frozen(failure) { Failure::Frozen } else { failure };
+        let failure = if self.is_frozen(failure) { AttemptFailure::Frozen } else { failure };
         // an upstream may close what it has not used for a while
-        let was_stale = self.is_reused && matches!(failure, Failure::Unwritten | Failure::Closed);
-        let refused = self.connection.as_ref().filter(|_| failure == Failure::Connect);
+        let was_stale =
+            self.is_reused && matches!(failure, AttemptFailure::Unwritten | AttemptFailure::Closed);
+        let refused = self.connection.as_ref().filter(|_| failure == AttemptFailure::Connect);
         let has_address = refused.is_some_and(|connection| {
             self.application.upstreams().refused(self.upstream(), connection, now_ms)
         });
         if let Some(slot) = &mut self.slot {
-            if was_stale && failure == Failure::Closed {
+            if was_stale && failure == AttemptFailure::Closed {
                 self.application.upstreams().was_hasty(slot.member(), now_ms);
             }
             match (failure, late) {
                 _ if was_stale || has_address => slot.told = Told::Nothing,
                 // it was not the upstream that lacked something
-                (Failure::Resources, _) => slot.told = Told::Nothing,
-                (Failure::Connect, Lateness::InTime) => slot.fail(self.unreached),
+                (AttemptFailure::Resources, _) => slot.told = Told::Nothing,
+                (AttemptFailure::Connect, Lateness::InTime) => slot.fail(self.unreached),
                 _ => slot.fail(late.word(failure)),
             }
         }
         self.slot = None;
         self.connection = None;
         let body = match self.is_gone {
-            true => retry::Body::Gone,
-            false => retry::Body::Kept,
+            true => retry::RequestBodyState::Gone,
+            false => retry::RequestBodyState::Kept,
         };
         let is_unheard = self.interim.is_empty() || self.script.is_some();
         let is_safe = is_unheard && retry::may_repeat(self.method, failure, body);
         let upstreams = self.application.upstreams();
         let has_more = self.retries < self.application.settings().group().retries;
         // nothing was sent there
-        let is_free = has_address || (was_stale && failure == Failure::Unwritten);
+        let is_free = has_address || (was_stale && failure == AttemptFailure::Unwritten);
         let may = is_free || (has_more && upstreams.may_retry(now_ms));
-        let (standing, tried) = (self.standing, self.tried.clone());
+        let (owner, tried) = (self.owner, self.tried.clone());
         let next = match is_safe && may {
             true => {
-                let only_others = failure == Failure::Frozen;
-                upstreams.ask(Asking { standing, key: self.key, tried, only_others }).ok()
+                let only_others = failure == AttemptFailure::Frozen;
+                upstreams.ask(Asking { owner, key: self.key, tried, only_others }).ok()
             }
             false => None,
         };
@@ -195,13 +201,13 @@ impl<T> Exchange<T> {
         (self.sent, self.at, self.is_cut, self.whole_ms) = (0, 0, false, None);
         self.received.clear();
         let limits = self.application.settings().limits();
-        self.reader = Reader::new(self.asked, limits);
+        self.reader = ResponseReader::new(self.asked, limits);
         if let Some(script) = &mut self.script {
             script.again(self.asked, limits);
         }
         match next {
-            upstreams::Asked::Begun(slot) => self.begin_with(slot, None).err(),
-            upstreams::Asked::Waits(wait) => {
+            upstreams::SlotOrWait::Begun(slot) => self.begin_with(slot, None).err(),
+            upstreams::SlotOrWait::Waits(wait) => {
                 self.wait_for(wait);
                 None
             }

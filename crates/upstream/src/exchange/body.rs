@@ -1,19 +1,19 @@
 //! The body of the answer, as it comes.
 
 use super::state::{BROKEN_OFF, Coming, Exchange, RECEIVE_BYTES};
-use forebay_conn::handler::relay::Given;
-use forebay_sys::poll::{self, Interest};
+use forebay_conn::handler::relay::RelayRead;
+use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::socket::Received;
 use std::os::fd::AsFd;
 
 impl<T> Exchange<T> {
     /// Takes the next bytes as they are.
-    pub(super) fn take(&mut self, out: &mut Vec<u8>, most: usize) -> Given {
+    pub(super) fn take(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
         let count = self.unused().len().min(most);
         if count > 0 {
             out.extend_from_slice(&self.received[self.at..self.at + count]);
             self.at += count;
-            return Given::Bytes(count);
+            return RelayRead::Bytes(count);
         }
         if self.has_told && self.at > 0 {
             // what waits for long takes no memory
@@ -23,13 +23,13 @@ impl<T> Exchange<T> {
     }
 
     /// Receives into `out`, or, without it, behind what was received.
-    pub(super) fn receive(&mut self, most: usize, out: Option<&mut Vec<u8>>) -> Given {
-        let Some(connection) = &mut self.connection else { return Given::End };
+    pub(super) fn receive(&mut self, most: usize, out: Option<&mut Vec<u8>>) -> RelayRead {
+        let Some(connection) = &mut self.connection else { return RelayRead::End };
         if self.has_ended {
-            return Given::End;
+            return RelayRead::End;
         }
         if !self.can_read {
-            return Given::Nothing;
+            return RelayRead::Nothing;
         }
         let into = match out {
             Some(out) => out,
@@ -47,20 +47,20 @@ impl<T> Exchange<T> {
         match received {
             Received::Bytes(count) => {
                 self.moved_ms = self.now_ms;
-                Given::Bytes(count)
+                RelayRead::Bytes(count)
             }
             Received::Blocked => {
                 self.can_read = false;
-                Given::Nothing
+                RelayRead::Nothing
             }
             Received::Ended => {
                 // over HTTP/2 the answer has, and not its connection
                 self.has_ended = !self.is_http2;
-                if self.is_cut_off() { Given::Broken } else { Given::End }
+                if self.is_cut_off() { RelayRead::Broken } else { RelayRead::End }
             }
             Received::Broken => {
                 self.has_ended = true;
-                Given::Broken
+                RelayRead::Broken
             }
         }
     }
@@ -70,24 +70,24 @@ impl<T> Exchange<T> {
     fn is_cut_off(&self) -> bool {
         let is_open = self.is_tunnel() && self.application.is_stage() && self.shuts.is_none();
         let Some(connection) = self.connection.as_ref().filter(|_| is_open) else { return false };
-        let state = poll::wait([(connection.as_fd(), Interest::End)], 0);
+        let state = poll::wait([(connection.as_fd(), PollInterest::End)], 0);
         state.is_ok_and(|[socket]| socket.broken)
     }
 
     /// It breaks off: the upstream is to blame.
-    pub(super) fn broken(&mut self) -> Given {
+    pub(super) fn broken(&mut self) -> RelayRead {
         self.is_broken_off = true;
         if let Some(slot) = &mut self.slot {
             slot.fail(BROKEN_OFF);
         }
-        Given::Broken
+        RelayRead::Broken
     }
 
-    pub(super) fn read_chunks(&mut self, out: &mut Vec<u8>, most: usize) -> Given {
+    pub(super) fn read_chunks(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
         loop {
-            let Coming::Chunked(decoder) = &mut self.coming else { return Given::Nothing };
+            let Coming::Chunked(decoder) = &mut self.coming else { return RelayRead::Nothing };
             if decoder.is_done() {
-                return Given::End;
+                return RelayRead::End;
             }
             let bytes = &self.received[self.at..];
             if !bytes.is_empty() {
@@ -96,7 +96,7 @@ impl<T> Exchange<T> {
                 self.at += decoded.used;
                 if !decoded.data.is_empty() {
                     out.extend_from_slice(decoded.data);
-                    return Given::Bytes(decoded.data.len());
+                    return RelayRead::Bytes(decoded.data.len());
                 }
                 continue;
             }
@@ -105,9 +105,9 @@ impl<T> Exchange<T> {
                 self.at = head.end;
             }
             match self.receive(RECEIVE_BYTES, None) {
-                Given::Bytes(_) => {}
-                Given::Nothing => return Given::Nothing,
-                Given::End | Given::Broken => return self.broken(),
+                RelayRead::Bytes(_) => {}
+                RelayRead::Nothing => return RelayRead::Nothing,
+                RelayRead::End | RelayRead::Broken => return self.broken(),
             }
         }
     }

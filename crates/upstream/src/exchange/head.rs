@@ -1,46 +1,46 @@
 //! The head of the answer, and interim answers before it.
 
 use super::link_state::Noted;
-use super::state::{Coming, Exchange, RECEIVE_BYTES, Seen};
-use crate::http2::Http2;
-use crate::link::Event;
-use crate::response::Read;
-use crate::retry::Failure;
-use forebay_conn::handler::relay::Next;
-use forebay_http::body::{Decoder, Trailers};
+use super::state::{AnswerHead, Coming, Exchange, RECEIVE_BYTES};
+use crate::http2::UpstreamHttp2;
+use crate::link::LinkEvent;
+use crate::response::HeadRead;
+use crate::retry::AttemptFailure;
+use forebay_conn::handler::relay::RelayNext;
+use forebay_http::body::{BodyDecoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines};
-use forebay_http::response::Body;
+use forebay_http::response::BodyFraming;
 use forebay_sys::clock;
 use forebay_sys::socket::Received;
 
 impl<T> Exchange<T> {
     /// Looks for the head of the answer.
-    pub(super) fn hear(&mut self) -> Result<Option<Next>, Failure> {
+    pub(super) fn hear(&mut self) -> Result<Option<RelayNext>, AttemptFailure> {
         loop {
             if let Some(next) = self.look_at_head()? {
                 return Ok(next);
             }
-            let Some(connection) = &mut self.connection else { return Ok(Some(Next::Wait)) };
+            let Some(connection) = &mut self.connection else { return Ok(Some(RelayNext::Wait)) };
             if !self.can_read {
-                return Ok(Some(Next::Wait));
+                return Ok(Some(RelayNext::Wait));
             }
             // behind an acknowledgement that came alone there would be no room for the rest, and twice as much
             // would be allocated: that much is mapped anew each time
             self.received.drain(..std::mem::take(&mut self.at));
             match connection.receive_more(&mut self.received, RECEIVE_BYTES, self.now_ms) {
-                // who takes nothing of the request does not come on by speaking
+                // an upstream that takes nothing of the request does not come on by speaking
                 Received::Bytes(_) if self.sent < self.to.len() => {}
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
                 Received::Blocked => self.can_read = false,
                 Received::Ended | Received::Broken => {
-                    if connection.http2().is_some_and(Http2::is_refused) {
-                        return Err(Failure::Returned);
+                    if connection.http2().is_some_and(UpstreamHttp2::is_refused) {
+                        return Err(AttemptFailure::Returned);
                     }
                     return Err(match self.received.len() - self.at {
-                        0 if self.sent == 0 => Failure::Unwritten,
-                        0 if !self.has_script_begun() => Failure::Closed,
-                        _ => Failure::Malformed,
+                        0 if self.sent == 0 => AttemptFailure::Unwritten,
+                        0 if !self.has_script_begun() => AttemptFailure::Closed,
+                        _ => AttemptFailure::Malformed,
                     });
                 }
             }
@@ -48,7 +48,7 @@ impl<T> Exchange<T> {
     }
 
     /// Reads a head from what was received. `None` if it is not whole.
-    fn look_at_head(&mut self) -> Result<Option<Option<Next>>, Failure> {
+    fn look_at_head(&mut self) -> Result<Option<Option<RelayNext>>, AttemptFailure> {
         if self.script.is_some() {
             return self.look_at_script();
         }
@@ -57,14 +57,14 @@ impl<T> Exchange<T> {
         }
         let mut lines = Lines::new();
         match self.reader.read(&self.received[self.at..], &mut lines) {
-            Ok(Read::More) => Ok(None),
-            // from one stage to the next it says that the request is there, and is nobody else's
-            Ok(Read::Interim(head)) if head.status == 102 && self.linked.is_some() => {
+            Ok(HeadRead::More) => Ok(None),
+            // from one stage to the next it says that the request is there, and the client is not told
+            Ok(HeadRead::Interim(head)) if head.status == 102 && self.linked.is_some() => {
                 self.at += head.len;
-                self.tell_link(&Event::Acknowledged);
+                self.tell_link(&LinkEvent::Acknowledged);
                 Ok(Some(None))
             }
-            Ok(Read::Interim(head)) => {
+            Ok(HeadRead::Interim(head)) => {
                 self.interim.clear();
                 let (status, len) = (head.status, head.len);
                 let line =
@@ -76,9 +76,9 @@ impl<T> Exchange<T> {
                     }
                 });
                 self.at += len;
-                Ok(Some(Some(Next::Interim(status))))
+                Ok(Some(Some(RelayNext::Interim(status))))
             }
-            Ok(Read::Final(head)) => {
+            Ok(HeadRead::Final(head)) => {
                 let noted = self.linked.as_ref().map(|_| Noted::of(&head));
                 if self.linked.as_ref().is_some_and(|linked| linked.is_continuing()) {
                     if let Some(noted) = noted {
@@ -87,27 +87,27 @@ impl<T> Exchange<T> {
                     return Ok(Some(None));
                 }
                 self.coming = match head.body {
-                    Body::None => Coming::Nothing,
-                    Body::Sized(length) => Coming::Sized(length),
-                    Body::UntilClose | Body::Upgraded => Coming::All,
-                    Body::Chunked => {
-                        let limits = head::Limits::default();
+                    BodyFraming::None => Coming::Nothing,
+                    BodyFraming::Sized(length) => Coming::Sized(length),
+                    BodyFraming::UntilClose | BodyFraming::Upgraded => Coming::All,
+                    BodyFraming::Chunked => {
+                        let limits = head::HeadLimits::default();
                         // without a length none is too large
                         let decoder =
-                            Decoder::new(Framing::Chunked, u64::MAX, Trailers::Keep, &limits);
+                            BodyDecoder::new(Framing::Chunked, u64::MAX, Trailers::Keep, &limits);
                         decoder.map_or(Coming::All, |decoder| Coming::Chunked(Box::new(decoder)))
                     }
                 };
                 let (start, end) = (self.at, self.at + head.len);
                 self.fields = Some(head.keep(&self.received[start..end]));
-                self.head = Some(Seen {
+                self.head = Some(AnswerHead {
                     start,
                     end,
                     status: head.status,
                     content_length: head.content_length,
                     keep_alive: head.keep_alive || self.is_http2,
                 });
-                if head.body == Body::Upgraded {
+                if head.body == BodyFraming::Upgraded {
                     self.upload = None;
                 }
                 self.at = end;
@@ -121,7 +121,7 @@ impl<T> Exchange<T> {
                 }
                 Ok(Some(None))
             }
-            Err(_) => Err(Failure::Malformed),
+            Err(_) => Err(AttemptFailure::Malformed),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What is known of a request that goes to the next stage of this server, whose copy stays until it is
 //! acknowledged and answered.
 
-use crate::group::Member;
-use crate::link::{Flight, Reason, Whole};
+use crate::group::MemberIndex;
+use crate::link::{Flight, LinkFailure, Whole};
 use forebay_http::head::Method;
-use forebay_http::response::{Body, Response};
+use forebay_http::response::{BodyFraming, Response};
 
 /// The field that asks for an acknowledgement, and says which attempt this is, from 1.
 pub const ATTEMPT: &str = "Forebay-Attempt";
@@ -26,7 +26,7 @@ pub(super) struct Linked {
     pub(super) is_continuing: bool,
     /// The body cannot be gone on with.
     pub(super) is_broken: bool,
-    pub(super) reason: Option<Reason>,
+    pub(super) reason: Option<LinkFailure>,
 }
 
 /// What is asked of the next stage.
@@ -55,7 +55,7 @@ impl Linked {
         }
     }
 
-    pub(super) fn instance(&self) -> Member {
+    pub(super) fn instance(&self) -> MemberIndex {
         self.flight.instance()
     }
 
@@ -94,10 +94,10 @@ impl Noted {
         let (mut whole, mut part) = (None, None);
         if let (Some(tag), true) = (tag, is_identity) {
             match (head.status, head.body) {
-                (200, Body::Sized(total_bytes)) => {
+                (200, BodyFraming::Sized(total_bytes)) => {
                     whole = Some(Whole { total_bytes, tag: tag.into() });
                 }
-                (206, Body::Sized(length)) => {
+                (206, BodyFraming::Sized(length)) => {
                     let range = head.values("content-range").next().and_then(content_range);
                     part = range
                         .filter(|(from, to, total)| to + 1 == *total && total - from == length)

@@ -3,35 +3,35 @@
 
 use super::link_state::Noted;
 use super::outcome::{Failed, Lateness};
-use super::state::{Exchange, Phase, Seen};
-use crate::group::Member;
-use crate::link::{Action, Event, Part, Reason};
-use crate::response::Reader;
-use crate::retry::Failure;
-use forebay_conn::handler::relay::Given;
+use super::state::{AnswerHead, Exchange, ExchangePhase};
+use crate::group::MemberIndex;
+use crate::link::{LinkAction, LinkEvent, LinkFailure, ResumePoint};
+use crate::response::ResponseReader;
+use crate::retry::AttemptFailure;
+use forebay_conn::handler::relay::RelayRead;
 use forebay_sys::clock;
 
 impl<T> Exchange<T> {
     /// Why there is no answer over a link.
-    pub fn reason(&self) -> Option<Reason> {
+    pub fn reason(&self) -> Option<LinkFailure> {
         self.linked.as_ref()?.reason
     }
 
     /// Tells the link what has come, and does what it says.
-    pub(super) fn tell_link(&mut self, event: &Event<'_>) {
+    pub(super) fn tell_link(&mut self, event: &LinkEvent<'_>) {
         let mut begun = self.follow_link(event);
         // the instance that it names may not be there either
         while begun.is_err() {
-            begun = self.follow_link(&Event::Refused);
+            begun = self.follow_link(&LinkEvent::Refused);
         }
     }
 
     /// The same, but for an instance that cannot be reached.
-    fn follow_link(&mut self, event: &Event<'_>) -> Result<(), Failure> {
+    fn follow_link(&mut self, event: &LinkEvent<'_>) -> Result<(), AttemptFailure> {
         let (Some(linked), Some(mut link)) = (&mut self.linked, self.application.link()) else {
             return Ok(());
         };
-        if matches!(event, Event::Broken { .. } | Event::Time) {
+        if matches!(event, LinkEvent::Broken { .. } | LinkEvent::Time) {
             // how processes have ended decides whether they get another request
             self.application.look_at_ends(&mut link);
         }
@@ -41,54 +41,58 @@ impl<T> Exchange<T> {
         }
         let mut action = link.event(&mut linked.flight, attempt, event, self.now_ms);
         let is_begun = linked.flight.has_head() && !linked.flight.is_over();
-        if is_begun && matches!(action, Action::Continue(..) | Action::Rest) && !self.has_told {
+        if is_begun
+            && matches!(action, LinkAction::Continue(..) | LinkAction::Rest)
+            && !self.has_told
+        {
             // the head that the handler is yet to look at would be gone
             link.cancel(&mut linked.flight, self.now_ms);
-            action = Action::Break;
+            action = LinkAction::Break;
         }
         drop(link);
         match action {
-            Action::Wait => {}
-            Action::Rest => {
+            LinkAction::Wait => {}
+            LinkAction::Rest => {
                 linked.is_continuing = is_begun;
-                (self.connection, self.phase) = (None, Phase::Resting);
+                (self.connection, self.phase) = (None, ExchangePhase::Resting);
             }
-            Action::Send(member) => return self.send_again(member, None),
-            Action::Continue(member, from) => return self.send_again(member, Some(from)),
-            Action::Fail(reason) => {
+            LinkAction::Send(member) => return self.send_again(member, None),
+            LinkAction::Continue(member, from) => return self.send_again(member, Some(from)),
+            LinkAction::Fail(reason) => {
                 linked.reason = Some(reason);
                 self.connection = None;
-                self.give_up(Failed::Asked(Failure::Closed, Lateness::InTime));
+                self.give_up(Failed::Asked(AttemptFailure::Closed, Lateness::InTime));
             }
-            Action::Break => {
+            LinkAction::Break => {
                 (linked.is_broken, linked.is_continuing) = (true, false);
                 self.connection = None;
-                self.phase = Phase::Answered;
+                self.phase = ExchangePhase::Answered;
             }
         }
         Ok(())
     }
 
     /// The attempt has failed.
-    pub(super) fn fail_link(&mut self, failure: Failure) {
+    pub(super) fn fail_link(&mut self, failure: AttemptFailure) {
         // other software may close what is idle
         let may_be_stale = self.is_reused && !self.application.is_own();
         self.tell_link(&match failure {
-            Failure::Unwritten if self.is_reused => Event::Stale,
-            Failure::Closed if may_be_stale => Event::Stale,
-            Failure::Returned => Event::Returned,
-            Failure::Connect | Failure::Resources | Failure::Unwritten | Failure::Overloaded => {
-                Event::Refused
-            }
+            AttemptFailure::Unwritten if self.is_reused => LinkEvent::Stale,
+            AttemptFailure::Closed if may_be_stale => LinkEvent::Stale,
+            AttemptFailure::Returned => LinkEvent::Returned,
+            AttemptFailure::Connect
+            | AttemptFailure::Resources
+            | AttemptFailure::Unwritten
+            | AttemptFailure::Overloaded => LinkEvent::Refused,
             // a stage that lives ends no connection on which it has a request
-            Failure::Closed => Event::Broken { has_ended: true },
-            Failure::Malformed => Event::Broken { has_ended: false },
-            Failure::Silent | Failure::Frozen => Event::Late,
+            AttemptFailure::Closed => LinkEvent::Broken { has_ended: true },
+            AttemptFailure::Malformed => LinkEvent::Broken { has_ended: false },
+            AttemptFailure::Silent | AttemptFailure::Frozen => LinkEvent::Late,
         });
     }
 
     /// The copy goes to another instance; or to the same, over a new connection.
-    fn send_again(&mut self, member: Member, from: Option<u64>) -> Result<(), Failure> {
+    fn send_again(&mut self, member: MemberIndex, from: Option<u64>) -> Result<(), AttemptFailure> {
         let Some(linked) = &mut self.linked else { return Ok(()) };
         linked.is_continuing = from.is_some();
         // from 1 to 9
@@ -105,7 +109,7 @@ impl<T> Exchange<T> {
         self.tried.push(member);
         (self.sent, self.at, self.is_cut, self.has_ended) = (0, 0, false, false);
         self.received = Vec::new();
-        self.reader = Reader::new(self.asked, self.application.settings().limits());
+        self.reader = ResponseReader::new(self.asked, self.application.settings().limits());
         self.moved_ms = self.now_ms;
         if from.is_none() {
             self.times.begun_ns = clock::monotonic_ns();
@@ -116,7 +120,9 @@ impl<T> Exchange<T> {
     /// The deadline of the link, if there is one.
     pub(super) fn link_deadline_ms(&self) -> u64 {
         match (&self.linked, self.application.link()) {
-            (Some(linked), Some(link)) if self.phase != Phase::Failed && !linked.is_broken => {
+            (Some(linked), Some(link))
+                if self.phase != ExchangePhase::Failed && !linked.is_broken =>
+            {
                 link.deadline_ms(&linked.flight)
             }
             _ => u64::MAX,
@@ -128,24 +134,24 @@ impl<T> Exchange<T> {
         let Some(linked) = &mut self.linked else { return false };
         if !linked.is_continuing {
             let whole = noted.whole.filter(|_| linked.may_continue);
-            self.tell_link(&Event::Head { whole, delay_ms: noted.delay_ms });
+            self.tell_link(&LinkEvent::Head { whole, delay_ms: noted.delay_ms });
             return false;
         }
         linked.is_continuing = false;
-        let part = noted.part.as_ref().map(|(from, total_bytes, tag)| Part {
+        let part = noted.part.as_ref().map(|(from, total_bytes, tag)| ResumePoint {
             from: *from,
             total_bytes: *total_bytes,
             tag,
         });
         let end = self.at + noted.len;
         self.at = end;
-        self.tell_link(&Event::Part(part));
+        self.tell_link(&LinkEvent::Part(part));
         if let Some(seen) = &mut self.head {
             let keep_alive = noted.keep_alive || self.is_http2;
-            *seen = Seen { start: 0, end, keep_alive, ..*seen };
+            *seen = AnswerHead { start: 0, end, keep_alive, ..*seen };
         }
         if self.linked.as_ref().is_some_and(|linked| !linked.is_broken) {
-            self.phase = Phase::Answered;
+            self.phase = ExchangePhase::Answered;
         }
         true
     }
@@ -153,21 +159,21 @@ impl<T> Exchange<T> {
     /// The connection is a tunnel: that was the whole answer. From here on no other instance could go on, and one
     /// that hangs may go on itself: the link has nothing to decide.
     pub(super) fn link_changed(&mut self) {
-        self.tell_link(&Event::End);
+        self.tell_link(&LinkEvent::End);
         self.linked = None;
     }
 
     /// So much of the body has come, or its end.
-    pub(super) fn link_read(&mut self, given: Given) -> Given {
+    pub(super) fn link_read(&mut self, given: RelayRead) -> RelayRead {
         match given {
-            Given::Bytes(count) => self.tell_link(&Event::Body(count as u64)),
-            Given::End => self.tell_link(&Event::End),
-            Given::Nothing => {}
-            Given::Broken => {
-                self.tell_link(&Event::Broken { has_ended: true });
+            RelayRead::Bytes(count) => self.tell_link(&LinkEvent::Body(count as u64)),
+            RelayRead::End => self.tell_link(&LinkEvent::End),
+            RelayRead::Nothing => {}
+            RelayRead::Broken => {
+                self.tell_link(&LinkEvent::Broken { has_ended: true });
                 let goes_on = self.linked.as_ref().is_some_and(|linked| linked.is_continuing);
                 if goes_on {
-                    return Given::Nothing;
+                    return RelayRead::Nothing;
                 }
             }
         }
@@ -181,7 +187,7 @@ impl<T> Exchange<T> {
             return false;
         }
         if now_ms >= self.link_deadline_ms() {
-            self.tell_link(&Event::Time);
+            self.tell_link(&LinkEvent::Time);
         }
         true
     }

@@ -1,20 +1,20 @@
 //! What has become of an exchange, and how long it took.
 
 use crate::group::Unavailable;
-use crate::retry::Failure;
+use crate::retry::AttemptFailure;
 use forebay_sys::client;
 use std::io;
 use std::time::Duration;
 
 /// How long it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct ExchangeTimes {
     pub(super) begun_ns: u64,
     pub(super) connected_ns: u64,
     pub(super) answered_ns: u64,
 }
 
-impl Times {
+impl ExchangeTimes {
     /// When the last one was asked, or the request began to wait, in nanoseconds of a clock that never
     /// goes back.
     pub fn begun_ns(&self) -> u64 {
@@ -38,7 +38,7 @@ impl Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
     /// The last one that was asked has failed like this, in time or not.
-    Asked(Failure, Lateness),
+    Asked(AttemptFailure, Lateness),
     /// None could be asked.
     Unasked(Unavailable),
     /// The body of the request is larger than it may be.
@@ -71,16 +71,16 @@ pub enum Lateness {
 
 impl Lateness {
     /// How an upstream has failed, in a word.
-    pub(super) fn word(self, failure: Failure) -> &'static str {
+    pub(super) fn word(self, failure: AttemptFailure) -> &'static str {
         match (failure, self) {
-            (Failure::Connect, Lateness::InTime) => "connect",
-            (Failure::Connect, Lateness::Late) => "connect_timeout",
-            (Failure::Silent | Failure::Frozen, _) | (_, Lateness::Late) => "timeout",
-            (Failure::Unwritten | Failure::Closed, _) => "closed",
-            (Failure::Malformed, _) => "malformed",
-            (Failure::Overloaded, _) => "overloaded",
-            (Failure::Returned, _) => "returned",
-            (Failure::Resources, _) => "resources",
+            (AttemptFailure::Connect, Lateness::InTime) => "connect",
+            (AttemptFailure::Connect, Lateness::Late) => "connect_timeout",
+            (AttemptFailure::Silent | AttemptFailure::Frozen, _) | (_, Lateness::Late) => "timeout",
+            (AttemptFailure::Unwritten | AttemptFailure::Closed, _) => "closed",
+            (AttemptFailure::Malformed, _) => "malformed",
+            (AttemptFailure::Overloaded, _) => "overloaded",
+            (AttemptFailure::Returned, _) => "returned",
+            (AttemptFailure::Resources, _) => "resources",
         }
     }
 }

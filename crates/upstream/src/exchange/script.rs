@@ -1,16 +1,16 @@
 //! The answer of an application that speaks FastCGI, as far as it was read, and how the body of a request goes
 //! to an application.
 
-use crate::fastcgi::{Error, Piece, Read, Reader};
+use crate::fastcgi::{FastCgiError, FastCgiPiece, FastCgiReader, RecordsRead};
 use forebay_http::body::Encoder;
 use forebay_http::framing::Framing;
-use forebay_http::response::{Asked, Limits};
+use forebay_http::response::{ResponseContext, ResponseHeadLimits};
 
 /// Takes what a script has said for the log while it ran.
-pub type Log = Box<dyn Fn(&[u8]) + Send>;
+pub type ScriptLog = Box<dyn Fn(&[u8]) + Send>;
 
 /// How the body of a request goes to an application.
-pub(super) enum Upload {
+pub(super) enum UploadEncoding {
     /// As HTTP frames it.
     Http(Encoder),
     /// In records, up to an empty one.
@@ -19,38 +19,47 @@ pub(super) enum Upload {
     Plain,
 }
 
-impl Upload {
+impl UploadEncoding {
     /// `None` if nothing is to come.
-    pub(super) fn new(framing: Framing, to_script: bool, is_http2: bool) -> Option<Upload> {
+    pub(super) fn new(framing: Framing, to_script: bool, is_http2: bool) -> Option<UploadEncoding> {
         match framing {
             Framing::None | Framing::Sized(0) => None,
-            _ if to_script => Some(Upload::Stdin),
-            _ if is_http2 => Some(Upload::Plain),
-            Framing::Sized(length) => Some(Upload::Http(Encoder::sized(length))),
-            Framing::Chunked => Some(Upload::Http(Encoder::chunked())),
+            _ if to_script => Some(UploadEncoding::Stdin),
+            _ if is_http2 => Some(UploadEncoding::Plain),
+            Framing::Sized(length) => Some(UploadEncoding::Http(Encoder::sized(length))),
+            Framing::Chunked => Some(UploadEncoding::Http(Encoder::chunked())),
         }
     }
 }
 
 /// The answer of a script, as far as it was read.
-pub(super) struct Script {
-    reader: Reader,
+pub(super) struct ScriptAnswer {
+    reader: FastCgiReader,
     /// Some of it has come.
     pub(super) has_begun: bool,
     /// All of it has.
     pub(super) is_over: bool,
-    log: Option<Log>,
+    log: Option<ScriptLog>,
 }
 
-impl Script {
-    pub(super) fn new(asked: Asked, limits: Limits, log: Option<Log>) -> Script {
-        Script { reader: Reader::new(asked, limits), has_begun: false, is_over: false, log }
+impl ScriptAnswer {
+    pub(super) fn new(
+        asked: ResponseContext,
+        limits: ResponseHeadLimits,
+        log: Option<ScriptLog>,
+    ) -> ScriptAnswer {
+        ScriptAnswer {
+            reader: FastCgiReader::new(asked, limits),
+            has_begun: false,
+            is_over: false,
+            log,
+        }
     }
 
     /// It is asked for once more.
-    pub(super) fn again(&mut self, asked: Asked, limits: Limits) {
+    pub(super) fn again(&mut self, asked: ResponseContext, limits: ResponseHeadLimits) {
         self.say();
-        (self.reader, self.has_begun) = (Reader::new(asked, limits), false);
+        (self.reader, self.has_begun) = (FastCgiReader::new(asked, limits), false);
     }
 
     /// The head of the answer, as HTTP has it.
@@ -58,10 +67,10 @@ impl Script {
         self.reader.head()
     }
 
-    pub(super) fn read<'b>(&mut self, bytes: &'b [u8]) -> Result<Read<'b>, Error> {
+    pub(super) fn read<'b>(&mut self, bytes: &'b [u8]) -> Result<RecordsRead<'b>, FastCgiError> {
         self.has_begun |= !bytes.is_empty();
         let read = self.reader.read(bytes)?;
-        self.is_over |= matches!(read.piece, Piece::End { .. });
+        self.is_over |= matches!(read.piece, FastCgiPiece::End { .. });
         Ok(read)
     }
 
@@ -74,7 +83,7 @@ impl Script {
     }
 }
 
-impl Drop for Script {
+impl Drop for ScriptAnswer {
     fn drop(&mut self) {
         self.say();
     }

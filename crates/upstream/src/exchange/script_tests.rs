@@ -1,22 +1,23 @@
 //! Exchanges with scripts, over a pair of sockets with a peer that speaks FastCGI.
 
 use crate::application::Application;
-use crate::connection::Connection;
-use crate::exchange::{Ask, Exchange, Failed};
+use crate::connection::UpstreamConnection;
+use crate::exchange::{ApplicationRequest, Exchange, Failed};
 use crate::fastcgi;
-use crate::pool::Pool;
-use crate::queue::Standing;
-use crate::request::Written;
-use crate::retry::Failure;
+use crate::pool::ConnectionPool;
+use crate::queue::RequestOwner;
+use crate::request::WrittenHead;
+use crate::retry::AttemptFailure;
 use crate::settings::{
-    self, Address, Balance, Bodies, Errors, Group, KeepAlive, Key, Queue, Timeouts,
+    self, Balance, BalanceKey, BodySettings, Errors, GroupSettings, KeepAliveSettings,
+    QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
 use crate::upstreams::Upstreams;
 use forebay_conn::Relay;
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_http::framing::Framing;
 use forebay_http::head::Method;
-use forebay_http::response::{Asked, Limits};
+use forebay_http::response::{ResponseContext, ResponseHeadLimits};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -26,7 +27,7 @@ use std::time::Duration;
 /// An exchange, what the application has of it, and what it has said for the log.
 struct Table {
     application: Arc<Application>,
-    pool: Pool,
+    pool: ConnectionPool,
     theirs: UnixStream,
     said: Arc<Mutex<Vec<String>>>,
 }
@@ -35,14 +36,14 @@ impl Table {
     /// With one connection that waits; there is no other.
     fn new(keep: bool) -> Table {
         let second = Duration::from_secs(1);
-        let group = Group {
-            to: vec![Address::Unix("/nonexistent/php.sock".into())],
+        let group = GroupSettings {
+            to: vec![UpstreamAddress::Unix("/nonexistent/php.sock".into())],
             balance: Balance::Least,
-            key: Key::Client,
+            key: BalanceKey::Client,
             in_flight: None,
-            queue: Queue { requests: 0, time: second },
-            keep_alive: KeepAlive { connections: 1, idle: second },
-            timeouts: Timeouts { connect: second, head: second, silence: second },
+            queue: QueueSettings { requests: 0, time: second },
+            keep_alive: KeepAliveSettings { connections: 1, idle: second },
+            timeouts: UpstreamTimeouts { connect: second, head: second, silence: second },
             retries: 1,
             retry_permille: 1000,
             max_fails: 0,
@@ -51,21 +52,22 @@ impl Table {
             check: None,
             abort_on_close: false,
         };
-        let settings = settings::FastCgi {
+        let settings = settings::FastCgiSettings {
             group,
-            request: fastcgi::Settings { keep, ..Default::default() },
-            bodies: Bodies { most_bytes: 1000, spool_bytes: 0 },
-            limits: Limits::default(),
+            request: fastcgi::ScriptSettings { keep, ..Default::default() },
+            bodies: BodySettings { most_bytes: 1000, spool_bytes: 0 },
+            limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
             buffer_bytes: 0,
         };
         let upstreams = Upstreams::new(&settings.group, true, 0);
-        let application = Application::new(settings::Application::FastCgi(settings), upstreams);
+        let application =
+            Application::new(settings::ApplicationSettings::FastCgi(settings), upstreams);
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let mut pool = Pool::default();
-        pool.keep(&application, 0, Connection::from(OwnedFd::from(ours)), 0);
+        let mut pool = ConnectionPool::default();
+        pool.keep(&application, 0, UpstreamConnection::from(OwnedFd::from(ours)), 0);
         Table { application, pool, theirs, said: Arc::default() }
     }
 
@@ -79,18 +81,18 @@ impl Table {
         let log = move |text: &[u8]| {
             said.lock().unwrap().push(String::from_utf8_lossy(text).into_owned());
         };
-        let ask = Ask {
+        let ask = ApplicationRequest {
             may_ask: Ok(()),
             copy: None,
             method,
             key: 0,
-            standing: Standing::default(),
+            owner: RequestOwner::default(),
             preface: Vec::new(),
             head: b"PARAMS".to_vec(),
-            written: Written {
+            written: WrittenHead {
                 framing,
                 expects_continue,
-                asked: Asked { is_head: method == Method::Head, upgrade: false },
+                asked: ResponseContext { is_head: method == Method::Head, upgrade: false },
                 id: 0..0,
             },
             log: Some(Box::new(log)),
@@ -112,7 +114,7 @@ impl Table {
     }
 
     /// The application sends this, and the exchange goes on.
-    fn send(&mut self, exchange: &mut Exchange<()>, bytes: &[u8]) -> Next {
+    fn send(&mut self, exchange: &mut Exchange<()>, bytes: &[u8]) -> RelayNext {
         self.theirs.write_all(bytes).unwrap();
         exchange.ready();
         exchange.advance(1)
@@ -141,12 +143,12 @@ fn end(protocol: u8) -> Vec<u8> {
 }
 
 /// The body as far as it goes, in pieces of at most `most`, and how it goes on.
-fn body(exchange: &mut Exchange<()>, most: usize) -> (String, Given) {
+fn body(exchange: &mut Exchange<()>, most: usize) -> (String, RelayRead) {
     let mut body = Vec::new();
     loop {
         let before = body.len();
         match exchange.read(&mut body, most, 1) {
-            Given::Bytes(count) => {
+            RelayRead::Bytes(count) => {
                 assert!(count <= most && body.len() == before + count);
             }
             given => return (String::from_utf8(body).unwrap(), given),
@@ -169,11 +171,11 @@ fn answers_come_in_whatever_pieces() {
     for pieces in [1, 3, 7, 1000] {
         let mut table = Table::new(true);
         let mut exchange = table.get();
-        assert_eq!(exchange.advance(0), Next::Wait);
+        assert_eq!(exchange.advance(0), RelayNext::Wait);
         assert_eq!(table.received(), [b"PARAMS".as_slice(), &[1, 5, 0, 1, 0, 0, 0, 0]].concat());
         let mut found = String::new();
         for piece in answer.chunks(pieces) {
-            if table.send(&mut exchange, piece) == Next::Answer {
+            if table.send(&mut exchange, piece) == RelayNext::Answer {
                 exchange.tell();
                 assert_eq!((exchange.status(), exchange.length()), (Some(404), None));
                 let field = exchange.with_answer(|head| {
@@ -185,7 +187,7 @@ fn answers_come_in_whatever_pieces() {
                 found.push_str(&body(&mut exchange, pieces).0);
             }
         }
-        assert_eq!((&*found, body(&mut exchange, 1).1), ("hello", Given::End));
+        assert_eq!((&*found, body(&mut exchange, 1).1), ("hello", RelayRead::End));
         exchange.give_back(&mut table.pool);
         assert_eq!(table.pool.len(), 1);
         drop(exchange);
@@ -197,18 +199,18 @@ fn answers_come_in_whatever_pieces() {
 fn a_body_goes_in_records_once_it_is_asked_for() {
     let mut table = Table::new(true);
     let mut exchange = table.begin(Method::Post, Framing::Sized(5), true);
-    assert_eq!(exchange.advance(0), Next::Interim(100));
+    assert_eq!(exchange.advance(0), RelayNext::Interim(100));
     assert_eq!(exchange.interim(), b"HTTP/1.1 100 Continue\r\n");
-    assert_eq!(exchange.advance(0), Next::Wait);
+    assert_eq!(exchange.advance(0), RelayNext::Wait);
     exchange.give(b"abc");
     exchange.give(b"de");
     exchange.finish(&mut std::iter::empty());
-    assert_eq!(exchange.advance(0), Next::Wait);
+    assert_eq!(exchange.advance(0), RelayNext::Wait);
     let records = [record(5, b"abc"), record(5, b"de"), record(5, b"")].concat();
     assert_eq!(table.received(), [b"PARAMS".as_slice(), &records].concat());
     let answer = [stdout("Content-Type: a/b\n\nok"), end(0)].concat();
-    assert_eq!(table.send(&mut exchange, &answer), Next::Answer);
-    assert_eq!(body(&mut exchange, 100), ("ok".to_owned(), Given::End));
+    assert_eq!(table.send(&mut exchange, &answer), RelayNext::Answer);
+    assert_eq!(body(&mut exchange, 100), ("ok".to_owned(), RelayRead::End));
 }
 
 #[test]
@@ -222,24 +224,24 @@ fn a_connection_is_kept_when_all_is_over() {
     {
         let mut table = Table::new(keep);
         let mut exchange = table.get();
-        assert_eq!(table.send(&mut exchange, answer), Next::Answer);
+        assert_eq!(table.send(&mut exchange, answer), RelayNext::Answer);
         assert_eq!(exchange.length(), Some(2));
         // the client has all of it before the end was seen
-        assert_eq!(exchange.read(&mut Vec::new(), 2, 1), Given::Bytes(2));
+        assert_eq!(exchange.read(&mut Vec::new(), 2, 1), RelayRead::Bytes(2));
         exchange.give_back(&mut table.pool);
         assert_eq!(table.pool.len(), usize::from(is_kept), "{keep}");
     }
     // an answer before all of the request was there
     let mut table = Table::new(true);
     let mut exchange = table.begin(Method::Post, Framing::Sized(5), false);
-    assert_eq!(table.send(&mut exchange, &sized), Next::Answer);
-    assert_eq!(body(&mut exchange, 100).1, Given::End);
+    assert_eq!(table.send(&mut exchange, &sized), RelayNext::Answer);
+    assert_eq!(body(&mut exchange, 100).1, RelayRead::End);
     exchange.give_back(&mut table.pool);
     assert!(table.pool.is_empty());
     // HEAD: whatever the script says is no body
     let mut table = Table::new(true);
     let mut exchange = table.begin(Method::Head, Framing::None, false);
-    assert_eq!(table.send(&mut exchange, &sized), Next::Answer);
+    assert_eq!(table.send(&mut exchange, &sized), RelayNext::Answer);
     exchange.give_back(&mut table.pool);
     assert_eq!(table.pool.len(), 1);
 }
@@ -253,10 +255,10 @@ fn answers_that_break_off_are_seen() {
     ] {
         let mut table = Table::new(true);
         let mut exchange = table.get();
-        assert_eq!(table.send(&mut exchange, &answer), Next::Answer);
+        assert_eq!(table.send(&mut exchange, &answer), RelayNext::Answer);
         drop(std::mem::replace(&mut table.theirs, UnixStream::pair().unwrap().0));
         exchange.ready();
-        assert_eq!(body(&mut exchange, 100), (expected.to_owned(), Given::Broken));
+        assert_eq!(body(&mut exchange, 100), (expected.to_owned(), RelayRead::Broken));
         exchange.give_back(&mut table.pool);
         assert!(table.pool.is_empty());
     }
@@ -265,26 +267,26 @@ fn answers_that_break_off_are_seen() {
 #[test]
 fn what_has_run_is_not_asked_for_again() {
     // where it is asked for again, once at most, nobody is there
-    let again = (Failure::Connect, 2);
+    let again = (AttemptFailure::Connect, 2);
     for (method, answer, expected) in [
         (Method::Get, Vec::new(), again),
-        (Method::Post, Vec::new(), (Failure::Closed, 1)),
-        (Method::Post, stderr("oh"), (Failure::Malformed, 1)),
+        (Method::Post, Vec::new(), (AttemptFailure::Closed, 1)),
+        (Method::Post, stderr("oh"), (AttemptFailure::Malformed, 1)),
         (Method::Get, stderr("oh"), again),
-        (Method::Post, stdout("X-A: 1\n"), (Failure::Malformed, 1)),
-        (Method::Post, end(0), (Failure::Malformed, 1)),
+        (Method::Post, stdout("X-A: 1\n"), (AttemptFailure::Malformed, 1)),
+        (Method::Post, end(0), (AttemptFailure::Malformed, 1)),
         (Method::Post, end(2), again),
-        (Method::Post, b"HTTP/1.1 400 ".to_vec(), (Failure::Malformed, 1)),
+        (Method::Post, b"HTTP/1.1 400 ".to_vec(), (AttemptFailure::Malformed, 1)),
     ] {
         let mut table = Table::new(true);
         let mut exchange = table.begin(method, Framing::None, false);
-        assert_eq!(exchange.advance(0), Next::Wait);
+        assert_eq!(exchange.advance(0), RelayNext::Wait);
         table.received();
         table.theirs.write_all(&answer).unwrap();
         let words = if answer == stderr("oh") { vec!["oh"] } else { Vec::new() };
         drop(std::mem::replace(&mut table.theirs, UnixStream::pair().unwrap().0));
         exchange.ready();
-        assert_eq!(exchange.advance(1), Next::Answer);
+        assert_eq!(exchange.advance(1), RelayNext::Answer);
         let failure = exchange.failure().map(|failed| match failed {
             Failed::Asked(failure, _) => failure,
             other => panic!("{other:?}"),

@@ -1,13 +1,13 @@
 //! What differs where the application speaks FastCGI: both bodies are in records, and an answer is over
 //! when the application says so.
 
-use super::state::{Coming, Exchange, RECEIVE_BYTES, Seen};
-use crate::fastcgi::{Error, Piece, Read};
-use crate::retry::Failure;
+use super::state::{AnswerHead, Coming, Exchange, RECEIVE_BYTES};
+use crate::fastcgi::{FastCgiError, FastCgiPiece, RecordsRead};
+use crate::retry::AttemptFailure;
 use crate::settings;
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_http::head::Lines;
-use forebay_http::response::{Limits, Parsed, Response};
+use forebay_http::response::{ParsedResponse, Response, ResponseHeadLimits};
 use forebay_sys::clock;
 
 impl<T> Exchange<T> {
@@ -26,77 +26,79 @@ impl<T> Exchange<T> {
     }
 
     /// Reads the head from what was received. `None` if it is not whole.
-    pub(super) fn look_at_script(&mut self) -> Result<Option<Option<Next>>, Failure> {
+    pub(super) fn look_at_script(&mut self) -> Result<Option<Option<RelayNext>>, AttemptFailure> {
         let Some(script) = self.script.as_mut() else { return Ok(None) };
         let read = script.read(&self.received[self.at..]);
         match read {
-            Ok(Read { piece: Piece::More, .. }) => {
+            Ok(RecordsRead { piece: FastCgiPiece::More, .. }) => {
                 (self.received, self.at) = (Vec::new(), 0);
                 return Ok(None);
             }
-            Ok(Read { used, .. }) => self.at += used,
+            Ok(RecordsRead { used, .. }) => self.at += used,
             Err(error) => {
                 return Err(match error {
-                    Error::Overloaded => Failure::Overloaded,
-                    _ => Failure::Malformed,
+                    FastCgiError::Overloaded => AttemptFailure::Overloaded,
+                    _ => AttemptFailure::Malformed,
                 });
             }
         }
         let keep_alive = match self.application.settings() {
-            settings::Application::FastCgi(fastcgi) => fastcgi.request.keep,
-            settings::Application::Proxy(_) => false,
+            settings::ApplicationSettings::FastCgi(fastcgi) => fastcgi.request.keep,
+            settings::ApplicationSettings::Proxy(_) => false,
         };
         let mut lines = Lines::new();
         let bytes = script.head();
         // its reader has gone by the limits
-        let limits = Limits { head_bytes: bytes.len(), ..self.application.settings().limits() };
+        let limits =
+            ResponseHeadLimits { head_bytes: bytes.len(), ..self.application.settings().limits() };
         match Response::parse(bytes, &mut lines, self.asked, &limits) {
-            Ok(Parsed::Complete(head)) => {
+            Ok(ParsedResponse::Complete(head)) => {
                 let (status, content_length) = (head.status, head.content_length);
                 self.fields = Some(head.keep(bytes));
-                self.head = Some(Seen { start: 0, end: 0, status, content_length, keep_alive });
+                self.head =
+                    Some(AnswerHead { start: 0, end: 0, status, content_length, keep_alive });
                 self.coming = Coming::OfScript;
                 self.is_well();
                 self.times.answered_ns = clock::monotonic_ns();
                 Ok(Some(None))
             }
-            _ => Err(Failure::Malformed),
+            _ => Err(AttemptFailure::Malformed),
         }
     }
 
     /// Appends the next bytes of the body, at most `most`.
-    pub(super) fn read_script(&mut self, out: &mut Vec<u8>, most: usize) -> Given {
+    pub(super) fn read_script(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
         loop {
             match self.read_received(out, most) {
                 Ok(0) => {}
-                Ok(count) => return Given::Bytes(count),
+                Ok(count) => return RelayRead::Bytes(count),
                 Err(_) => return self.broken(),
             }
             if self.coming.is_over() {
-                return Given::End;
+                return RelayRead::End;
             }
             match self.receive(RECEIVE_BYTES, None) {
-                Given::Bytes(_) => {}
-                Given::Nothing => {
+                RelayRead::Bytes(_) => {}
+                RelayRead::Nothing => {
                     // what waits for long takes no memory
                     self.received = Vec::new();
-                    return Given::Nothing;
+                    return RelayRead::Nothing;
                 }
-                Given::End | Given::Broken => return self.broken(),
+                RelayRead::End | RelayRead::Broken => return self.broken(),
             }
         }
     }
 
     /// Appends the next bytes of the body among those that were received; says how many. Where there are
     /// none, all that was received is used, or the answer is over.
-    fn read_received(&mut self, out: &mut Vec<u8>, most: usize) -> Result<usize, Error> {
+    fn read_received(&mut self, out: &mut Vec<u8>, most: usize) -> Result<usize, FastCgiError> {
         let Some(script) = &mut self.script else { return Ok(0) };
         while self.at < self.received.len() && !script.is_over {
             let bytes = &self.received[self.at..];
             // what is no body takes no room
-            let Read { used, piece } = script.read(&bytes[..bytes.len().min(most)])?;
+            let RecordsRead { used, piece } = script.read(&bytes[..bytes.len().min(most)])?;
             self.at += used;
-            if let Piece::Body(data @ [_, ..]) = piece {
+            if let FastCgiPiece::Body(data @ [_, ..]) = piece {
                 out.extend_from_slice(data);
                 return Ok(data.len());
             }
@@ -116,14 +118,14 @@ impl<T> Exchange<T> {
             return;
         }
         let mut dropped = Vec::new();
-        // who goes on for long is not waited for
+        // an application that goes on for long is not waited for
         for _ in 0..2 {
             while matches!(self.read_received(&mut dropped, RECEIVE_BYTES), Ok(1..)) {
                 dropped.clear();
             }
             self.can_read = true;
             if self.coming.is_over()
-                || !matches!(self.receive(RECEIVE_BYTES, None), Given::Bytes(_))
+                || !matches!(self.receive(RECEIVE_BYTES, None), RelayRead::Bytes(_))
             {
                 return;
             }

@@ -1,15 +1,15 @@
 //! What goes to the upstream: the head, and the body as it comes or when it is collected.
 
 use super::outcome::Failed;
-use super::script::Upload;
-use super::state::{Exchange, Phase, UP_BYTES};
-use crate::connection::Connection;
+use super::script::UploadEncoding;
+use super::state::{Exchange, ExchangePhase, UP_BYTES};
+use crate::connection::UpstreamConnection;
 use crate::fastcgi;
-use crate::link::Event;
+use crate::link::LinkEvent;
 use crate::queue::Asking;
-use crate::retry::Failure;
+use crate::retry::AttemptFailure;
 use crate::upstreams;
-use forebay_conn::handler::relay::Next;
+use forebay_conn::handler::relay::RelayNext;
 use forebay_sys::clock;
 use forebay_sys::socket::{self, Sent};
 use std::os::fd::AsFd;
@@ -23,15 +23,15 @@ impl<T> Exchange<T> {
                 None => return self.refuse_body(),
             }
         }
-        if self.phase == Phase::Spooling {
+        if self.phase == ExchangePhase::Spooling {
             return self.spool.extend_from_slice(bytes);
         }
         let bytes = &bytes[self.send_at_once(bytes)..];
         match &mut self.upload {
             // no more comes than was announced: its framing was looked at where it came from
-            Some(Upload::Http(encoder)) => _ = encoder.write(bytes, &mut self.to),
-            Some(Upload::Stdin) => fastcgi::stdin(bytes, &mut self.to),
-            Some(Upload::Plain) | None => self.to.extend_from_slice(bytes),
+            Some(UploadEncoding::Http(encoder)) => _ = encoder.write(bytes, &mut self.to),
+            Some(UploadEncoding::Stdin) => fastcgi::stdin(bytes, &mut self.to),
+            Some(UploadEncoding::Plain) | None => self.to.extend_from_slice(bytes),
         }
     }
 
@@ -39,8 +39,8 @@ impl<T> Exchange<T> {
     /// Says how many were sent.
     fn send_at_once(&mut self, bytes: &[u8]) -> usize {
         let is_plain = match &self.upload {
-            Some(Upload::Http(encoder)) => encoder.is_plain(),
-            Some(Upload::Stdin | Upload::Plain) => false,
+            Some(UploadEncoding::Http(encoder)) => encoder.is_plain(),
+            Some(UploadEncoding::Stdin | UploadEncoding::Plain) => false,
             None => true,
         };
         let is_next = self.is_gone && self.to.is_empty() && self.can_write && !self.is_cut;
@@ -62,24 +62,24 @@ impl<T> Exchange<T> {
                 }
             }
         }
-        if let Some(Upload::Http(encoder)) = &mut self.upload {
+        if let Some(UploadEncoding::Http(encoder)) = &mut self.upload {
             encoder.count(sent as u64);
         }
         sent
     }
 
     /// All of the body that is collected is there: an upstream is asked.
-    pub(super) fn end_spool(&mut self) -> Result<(), Failure> {
+    pub(super) fn end_spool(&mut self) -> Result<(), AttemptFailure> {
         if self.is_chunked {
             fastcgi::length(self.spool.len() as u64, &mut self.to);
         }
         fastcgi::stdin(&std::mem::take(&mut self.spool), &mut self.to);
         fastcgi::end_of_stdin(&mut self.to);
         self.kept = UP_BYTES.max(self.to.len());
-        let asking = Asking { standing: self.standing, key: self.key, ..Asking::default() };
+        let asking = Asking { owner: self.owner, key: self.key, ..Asking::default() };
         match self.application.upstreams().ask(asking) {
-            Ok(upstreams::Asked::Begun(slot)) => return self.begin_with(slot, None),
-            Ok(upstreams::Asked::Waits(wait)) => self.wait_for(wait),
+            Ok(upstreams::SlotOrWait::Begun(slot)) => return self.begin_with(slot, None),
+            Ok(upstreams::SlotOrWait::Waits(wait)) => self.wait_for(wait),
             Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
         }
         Ok(())
@@ -89,7 +89,7 @@ impl<T> Exchange<T> {
     fn refuse_body(&mut self) {
         self.is_too_large = true;
         (self.connection, self.slot, self.wait) = (None, None, None);
-        if self.phase != Phase::Answered {
+        if self.phase != ExchangePhase::Answered {
             self.give_up(Failed::TooLarge);
         }
     }
@@ -174,7 +174,7 @@ impl<T> Exchange<T> {
 
     /// Whether more of the request can be sent over HTTP/2 than could before.
     pub(super) fn may_go_on(&self) -> bool {
-        let Some(http2) = self.connection.as_ref().and_then(Connection::http2) else {
+        let Some(http2) = self.connection.as_ref().and_then(UpstreamConnection::http2) else {
             return false;
         };
         let (until, ends) = self.may_send();
@@ -187,26 +187,26 @@ impl<T> Exchange<T> {
     }
 
     /// Looks whether there is a connection now.
-    pub(super) fn look_at_connection(&mut self) -> Result<Option<Next>, Failure> {
+    pub(super) fn look_at_connection(&mut self) -> Result<Option<RelayNext>, AttemptFailure> {
         let (until, ends) = self.may_send();
-        let Some(connection) = &mut self.connection else { return Ok(Some(Next::Wait)) };
+        let Some(connection) = &mut self.connection else { return Ok(Some(RelayNext::Wait)) };
         if !self.can_write {
-            return Ok(Some(Next::Wait));
+            return Ok(Some(RelayNext::Wait));
         }
         // none are taken while there is no connection, and none ever if there is to be none
         match connection.begin(&self.to[self.sent..until], ends) {
             Ok(Sent::Bytes(count)) => {
                 self.sent += count;
                 self.times.connected_ns = clock::monotonic_ns();
-                (self.phase, self.moved_ms) = (Phase::Asking, self.now_ms);
+                (self.phase, self.moved_ms) = (ExchangePhase::Asking, self.now_ms);
                 self.note_written();
                 Ok(None)
             }
             Ok(Sent::Blocked) => {
                 self.can_write = false;
-                Ok(Some(Next::Wait))
+                Ok(Some(RelayNext::Wait))
             }
-            Ok(Sent::Broken) => Err(Failure::Connect),
+            Ok(Sent::Broken) => Err(AttemptFailure::Connect),
             Err(error) => Err(self.not_connected(&error)),
         }
     }
@@ -217,7 +217,7 @@ impl<T> Exchange<T> {
             self.whole_ms = Some(self.now_ms);
         }
         if self.sent > 0 && self.linked.is_some() {
-            self.tell_link(&Event::Written);
+            self.tell_link(&LinkEvent::Written);
         }
     }
 }

@@ -2,19 +2,19 @@
 //! respect.
 
 use super::link_state::Linked;
-use super::outcome::{Failed, Times};
-use super::script::{Script, Upload};
+use super::outcome::{ExchangeTimes, Failed};
+use super::script::{ScriptAnswer, UploadEncoding};
 use crate::application::Application;
-use crate::connection::Connection;
-use crate::group::Member;
-use crate::queue::Standing;
-use crate::response::Reader;
+use crate::connection::UpstreamConnection;
+use crate::group::MemberIndex;
+use crate::queue::RequestOwner;
+use crate::response::ResponseReader;
 use crate::settings;
-use crate::upstreams::{Slot, Wait};
+use crate::upstreams::{QueueWait, UpstreamSlot};
 use forebay_conn::Await;
-use forebay_http::body::Decoder;
+use forebay_http::body::BodyDecoder;
 use forebay_http::head::Method;
-use forebay_http::response::{Asked, KeptResponse, Response};
+use forebay_http::response::{KeptResponse, Response, ResponseContext};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,20 +37,20 @@ pub struct Exchange<T> {
     pub(super) is_http2: bool,
     pub(super) method: Method,
     pub(super) key: u64,
-    pub(super) standing: Standing,
+    pub(super) owner: RequestOwner,
     /// Its place among what the upstream that is asked has under way.
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<UpstreamSlot>,
     /// Its place among those that wait.
-    pub(super) wait: Option<Wait>,
+    pub(super) wait: Option<QueueWait>,
     /// All that were asked, the last one last.
-    pub(super) tried: Vec<Member>,
+    pub(super) tried: Vec<MemberIndex>,
     /// It has waited so long for places.
     pub(super) waited_ns: u64,
     /// How often it was sent again.
     pub(super) retries: u32,
-    pub(super) connection: Option<Connection>,
+    pub(super) connection: Option<UpstreamConnection>,
     pub(super) is_reused: bool,
-    pub(super) phase: Phase,
+    pub(super) phase: ExchangePhase,
     pub(super) can_read: bool,
     pub(super) can_write: bool,
     /// What was sent and what is to be; from `sent` on it was not.
@@ -67,7 +67,7 @@ pub struct Exchange<T> {
     /// Our direction is to be ended when all is sent, or has been.
     pub(super) shuts: Option<bool>,
     /// The framing of the request's body, while more of it may come.
-    pub(super) upload: Option<Upload>,
+    pub(super) upload: Option<UploadEncoding>,
     /// What follows the body of a request over HTTP/2, as lines.
     pub(super) request_trailers: Option<Vec<u8>>,
     /// Bytes that the request's body may still have.
@@ -80,10 +80,10 @@ pub struct Exchange<T> {
     pub(super) is_too_large: bool,
     /// The client waits to be asked for the body.
     pub(super) expects_continue: bool,
-    pub(super) asked: Asked,
-    pub(super) reader: Reader,
+    pub(super) asked: ResponseContext,
+    pub(super) reader: ResponseReader,
     /// The answer of an application that speaks FastCGI.
-    pub(super) script: Option<Box<Script>>,
+    pub(super) script: Option<Box<ScriptAnswer>>,
     pub(super) received: Vec<u8>,
     /// Of it, what is not used yet.
     pub(super) at: usize,
@@ -92,7 +92,7 @@ pub struct Exchange<T> {
     pub(super) acknowledge_ms: Option<u64>,
     pub(super) has_told: bool,
     /// The head of the answer, in `received`.
-    pub(super) head: Option<Seen>,
+    pub(super) head: Option<AnswerHead>,
     /// Its fields, until the handler has looked at them.
     pub(super) fields: Option<KeptResponse>,
     pub(super) coming: Coming,
@@ -107,11 +107,11 @@ pub struct Exchange<T> {
     pub(super) moved_ms: u64,
     /// Since when all of the request has been sent.
     pub(super) whole_ms: Option<u64>,
-    pub(super) times: Times,
+    pub(super) times: ExchangeTimes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ExchangePhase {
     Spooling,
     Waiting,
     /// No instance of the next stage takes it: the link says when it is tried again.
@@ -124,7 +124,7 @@ pub(super) enum Phase {
 
 /// What is known of the head of an answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct AnswerHead {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) status: u16,
@@ -136,7 +136,7 @@ pub(super) struct Seen {
 pub(super) enum Coming {
     Nothing,
     Sized(u64),
-    Chunked(Box<Decoder>),
+    Chunked(Box<BodyDecoder>),
     /// Whatever comes.
     All,
     /// What is left of what a script says.
@@ -160,7 +160,7 @@ impl<T> Exchange<T> {
     }
 
     /// The upstream that was asked last.
-    pub fn upstream(&self) -> Member {
+    pub fn upstream(&self) -> MemberIndex {
         self.tried.last().copied().unwrap_or_default()
     }
 
@@ -180,7 +180,7 @@ impl<T> Exchange<T> {
     }
 
     /// How long it took.
-    pub fn times(&self) -> Times {
+    pub fn times(&self) -> ExchangeTimes {
         self.times
     }
 
@@ -220,7 +220,7 @@ impl<T> Exchange<T> {
 
     /// There will be no answer.
     pub(super) fn give_up(&mut self, failed: Failed) {
-        (self.phase, self.failure) = (Phase::Failed, Some(failed));
+        (self.phase, self.failure) = (ExchangePhase::Failed, Some(failed));
         self.acknowledge_ms = None;
     }
 
@@ -236,16 +236,16 @@ impl<T> Exchange<T> {
     /// What it waits for.
     pub(super) fn waits(&self) -> Await {
         match self.phase {
-            Phase::Waiting => Await::Slot,
-            Phase::Connecting => Await::Connect,
-            Phase::Asking if self.is_whole() => Await::Answer,
+            ExchangePhase::Waiting => Await::Slot,
+            ExchangePhase::Connecting => Await::Connect,
+            ExchangePhase::Asking if self.is_whole() => Await::Answer,
             _ => Await::Flow,
         }
     }
 
     /// Until when that may last.
     pub(super) fn own_deadline_ms(&self) -> u64 {
-        let settings::Group { timeouts, queue, .. } = self.application.settings().group();
+        let settings::GroupSettings { timeouts, queue, .. } = self.application.settings().group();
         let time = match self.waits() {
             Await::Slot => queue.time,
             Await::Connect => timeouts.connect,
@@ -262,7 +262,7 @@ impl<T> Exchange<T> {
 
     /// The head of an answer is there.
     pub(super) fn is_well(&mut self) {
-        self.phase = Phase::Answered;
+        self.phase = ExchangePhase::Answered;
         self.acknowledge_ms = None;
         if let Some(slot) = &mut self.slot {
             slot.answered();

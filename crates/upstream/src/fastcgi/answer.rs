@@ -1,9 +1,9 @@
 //! What a FastCGI application sends back (§5.3, §5.5; RFC 3875 §6): a head, a body, words for the log, and
 //! how it ended.
 
-use super::record::{HEADER_BYTES, Header, RecordKind};
+use super::record::{HEADER_BYTES, RecordHeader, RecordKind};
 use forebay_http::head::Lines;
-use forebay_http::response::{self, Asked, Limits, Parsed, Response};
+use forebay_http::response::{self, ParsedResponse, Response, ResponseContext, ResponseHeadLimits};
 use forebay_http::status;
 
 /// Most bytes for the log that are kept of one request.
@@ -14,7 +14,7 @@ const END_BYTES: u16 = 8;
 
 /// Why an application cannot be understood, or has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum FastCgiError {
     /// What came is no FastCGI, or no head of CGI; says what is wrong.
     Malformed(&'static str),
     /// The head is longer than allowed or has too many lines.
@@ -25,33 +25,33 @@ pub enum Error {
     Overloaded,
 }
 
-impl Error {
+impl FastCgiError {
     /// What is wrong, in a few words.
     pub fn reason(self) -> &'static str {
         match self {
-            Error::Malformed(what) => what,
-            Error::TooLarge => "the head of the answer is too large",
-            Error::NoHead => "the application has ended without an answer",
-            Error::Overloaded => "the application has no room for more requests",
+            FastCgiError::Malformed(what) => what,
+            FastCgiError::TooLarge => "the head of the answer is too large",
+            FastCgiError::NoHead => "the application has ended without an answer",
+            FastCgiError::Overloaded => "the application has no room for more requests",
         }
     }
 }
 
 /// What some bytes held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read<'b> {
+pub struct RecordsRead<'b> {
     /// So many of them are dealt with.
     pub used: usize,
     /// What was found.
-    pub piece: Piece<'b>,
+    pub piece: FastCgiPiece<'b>,
 }
 
 /// A part of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'b> {
+pub enum FastCgiPiece<'b> {
     /// Nothing yet.
     More,
-    /// The head is whole: see [`Reader::head`].
+    /// The head is whole: see [`FastCgiReader::head`].
     Head,
     /// Some of the body: no more than the head has announced, and none where there is to be none,
     /// whatever the script sends.
@@ -65,9 +65,9 @@ pub enum Piece<'b> {
 
 /// Reads one answer.
 #[derive(Clone, Debug)]
-pub struct Reader {
-    asked: Asked,
-    limits: Limits,
+pub struct FastCgiReader {
+    asked: ResponseContext,
+    limits: ResponseHeadLimits,
     state: AnswerState,
     /// The header, or the content of the last record, as far as it has come.
     partial: Vec<u8>,
@@ -93,15 +93,15 @@ enum AnswerState {
     Content { kind: RecordKind, left: u16, padding: u8 },
     Padding(u8),
     Over(u32),
-    Broken(Error),
+    Broken(FastCgiError),
 }
 
-impl Reader {
+impl FastCgiReader {
     /// For the answer to a request that was just sent.
-    pub fn new(asked: Asked, limits: Limits) -> Reader {
-        Reader {
+    pub fn new(asked: ResponseContext, limits: ResponseHeadLimits) -> FastCgiReader {
+        FastCgiReader {
             // scripts speak no other protocol
-            asked: Asked { upgrade: false, ..asked },
+            asked: ResponseContext { upgrade: false, ..asked },
             limits,
             state: AnswerState::Header,
             partial: Vec::new(),
@@ -117,18 +117,18 @@ impl Reader {
     ///
     /// # Errors
     /// When the answer cannot be understood; from then on always the same.
-    pub fn read<'b>(&mut self, bytes: &'b [u8]) -> Result<Read<'b>, Error> {
+    pub fn read<'b>(&mut self, bytes: &'b [u8]) -> Result<RecordsRead<'b>, FastCgiError> {
         let mut used = 0;
         loop {
             if let AnswerState::Over(status) = self.state {
-                return Ok(Read { used, piece: Piece::End { status } });
+                return Ok(RecordsRead { used, piece: FastCgiPiece::End { status } });
             }
             if used == bytes.len() {
-                return Ok(Read { used, piece: Piece::More });
+                return Ok(RecordsRead { used, piece: FastCgiPiece::More });
             }
             match self.step(&bytes[used..]) {
-                Ok((count, Piece::More)) => used += count,
-                Ok((count, piece)) => return Ok(Read { used: used + count, piece }),
+                Ok((count, FastCgiPiece::More)) => used += count,
+                Ok((count, piece)) => return Ok(RecordsRead { used: used + count, piece }),
                 Err(error) => {
                     self.state = AnswerState::Broken(error);
                     return Err(error);
@@ -149,10 +149,10 @@ impl Reader {
     }
 
     /// Deals with at least one byte.
-    fn step<'b>(&mut self, bytes: &'b [u8]) -> Result<(usize, Piece<'b>), Error> {
+    fn step<'b>(&mut self, bytes: &'b [u8]) -> Result<(usize, FastCgiPiece<'b>), FastCgiError> {
         match self.state {
             AnswerState::Broken(error) => Err(error),
-            AnswerState::Over(status) => Ok((0, Piece::End { status })),
+            AnswerState::Over(status) => Ok((0, FastCgiPiece::End { status })),
             AnswerState::Padding(left) => {
                 let count = bytes.len().min(usize::from(left));
                 // at most what was left
@@ -160,22 +160,22 @@ impl Reader {
                     0 => AnswerState::Header,
                     left => AnswerState::Padding(left),
                 };
-                Ok((count, Piece::More))
+                Ok((count, FastCgiPiece::More))
             }
             AnswerState::Header => {
                 let count = bytes.len().min(HEADER_BYTES - self.partial.len());
                 self.partial.extend_from_slice(&bytes[..count]);
                 if let Ok(header) = <[u8; HEADER_BYTES]>::try_from(&self.partial[..]) {
                     self.partial.clear();
-                    let Header { kind, content, padding } =
-                        Header::parse(header).map_err(Error::Malformed)?;
+                    let RecordHeader { kind, content, padding } =
+                        RecordHeader::parse(header).map_err(FastCgiError::Malformed)?;
                     if kind == RecordKind::End && content != END_BYTES {
-                        return Err(Error::Malformed("the last record is malformed"));
+                        return Err(FastCgiError::Malformed("the last record is malformed"));
                     }
                     self.state = AnswerState::Content { kind, left: content, padding };
                     self.skip_empty();
                 }
-                Ok((count, Piece::More))
+                Ok((count, FastCgiPiece::More))
             }
             AnswerState::Content { kind, left, padding } => {
                 let part = &bytes[..bytes.len().min(usize::from(left))];
@@ -183,13 +183,13 @@ impl Reader {
                     RecordKind::Stdout if self.has_head => (part.len(), self.more_body(part)?),
                     RecordKind::Stdout => self.more_head(part)?,
                     RecordKind::Stderr => {
-                        let room = MOST_STDERR_BYTES - self.stderr.len();
-                        self.stderr.extend_from_slice(&part[..part.len().min(room)]);
-                        (part.len(), Piece::More)
+                        let free = MOST_STDERR_BYTES - self.stderr.len();
+                        self.stderr.extend_from_slice(&part[..part.len().min(free)]);
+                        (part.len(), FastCgiPiece::More)
                     }
                     _ => {
                         self.partial.extend_from_slice(part);
-                        (part.len(), Piece::More)
+                        (part.len(), FastCgiPiece::More)
                     }
                 };
                 let left = left - count as u16;
@@ -211,56 +211,60 @@ impl Reader {
         }
     }
 
-    fn end(&mut self) -> Result<(), Error> {
+    fn end(&mut self) -> Result<(), FastCgiError> {
         let [a, b, c, d, protocol, ..] = self.partial[..] else {
-            return Err(Error::Malformed("the last record is malformed"));
+            return Err(FastCgiError::Malformed("the last record is malformed"));
         };
         self.partial.clear();
         match protocol {
-            0 if !self.has_head => return Err(Error::NoHead),
+            0 if !self.has_head => return Err(FastCgiError::NoHead),
             0 if matches!(self.body, Body::Sized(1..)) => {
-                return Err(Error::Malformed("the body is shorter than announced"));
+                return Err(FastCgiError::Malformed("the body is shorter than announced"));
             }
             0 => self.state = AnswerState::Over(u32::from_be_bytes([a, b, c, d])),
-            1 | 2 => return Err(Error::Overloaded),
-            _ => return Err(Error::Malformed("the application does not take such requests")),
+            1 | 2 => return Err(FastCgiError::Overloaded),
+            _ => {
+                return Err(FastCgiError::Malformed("the application does not take such requests"));
+            }
         }
         Ok(())
     }
 
     /// More of the body: what of it is for the client.
-    fn more_body<'b>(&mut self, part: &'b [u8]) -> Result<Piece<'b>, Error> {
+    fn more_body<'b>(&mut self, part: &'b [u8]) -> Result<FastCgiPiece<'b>, FastCgiError> {
         match &mut self.body {
-            Body::Dropped => return Ok(Piece::More),
+            Body::Dropped => return Ok(FastCgiPiece::More),
             Body::UntilEnd => {}
             Body::Sized(left) => {
                 let rest = left.checked_sub(part.len() as u64);
-                *left = rest.ok_or(Error::Malformed("the body is longer than announced"))?;
+                *left = rest.ok_or(FastCgiError::Malformed("the body is longer than announced"))?;
             }
         }
-        Ok(Piece::Body(part))
+        Ok(FastCgiPiece::Body(part))
     }
 
     /// What follows the head, which is checked like that of any server.
-    fn body_of_head(&self) -> Result<Body, Error> {
+    fn body_of_head(&self) -> Result<Body, FastCgiError> {
         let mut lines = Lines::new();
         // the status line was added
-        let limits = Limits { head_bytes: self.head.len(), ..self.limits };
+        let limits = ResponseHeadLimits { head_bytes: self.head.len(), ..self.limits };
         match Response::parse(&self.head, &mut lines, self.asked, &limits) {
-            Ok(Parsed::Complete(head)) if head.len == self.head.len() => Ok(match head.body {
-                response::Body::Sized(length) => Body::Sized(length),
-                // an answer of no bytes has none, unless it says nothing of its length
-                response::Body::None => Body::Dropped,
-                _ => Body::UntilEnd,
-            }),
-            Err(response::Error::TooLarge) => Err(Error::TooLarge),
-            Err(response::Error::Malformed(what)) => Err(Error::Malformed(what)),
-            Ok(_) => Err(Error::Malformed("the head is malformed")),
+            Ok(ParsedResponse::Complete(head)) if head.len == self.head.len() => {
+                Ok(match head.body {
+                    response::BodyFraming::Sized(length) => Body::Sized(length),
+                    // an answer of no bytes has none, unless it says nothing of its length
+                    response::BodyFraming::None => Body::Dropped,
+                    _ => Body::UntilEnd,
+                })
+            }
+            Err(response::ResponseError::TooLarge) => Err(FastCgiError::TooLarge),
+            Err(response::ResponseError::Malformed(what)) => Err(FastCgiError::Malformed(what)),
+            Ok(_) => Err(FastCgiError::Malformed("the head is malformed")),
         }
     }
 
     /// Takes more of the head; says how much of `part` that was.
-    fn more_head(&mut self, part: &[u8]) -> Result<(usize, Piece<'static>), Error> {
+    fn more_head(&mut self, part: &[u8]) -> Result<(usize, FastCgiPiece<'static>), FastCgiError> {
         let before = self.head.len();
         self.head.extend_from_slice(part);
         let from = before.saturating_sub(3);
@@ -270,10 +274,12 @@ impl Reader {
                 self.head = as_http(&self.head, &self.limits)?;
                 self.body = self.body_of_head()?;
                 self.has_head = true;
-                Ok((end - before, Piece::Head))
+                Ok((end - before, FastCgiPiece::Head))
             }
-            None if self.head.len() < self.limits.head_bytes => Ok((part.len(), Piece::More)),
-            _ => Err(Error::TooLarge),
+            None if self.head.len() < self.limits.head_bytes => {
+                Ok((part.len(), FastCgiPiece::More))
+            }
+            _ => Err(FastCgiError::TooLarge),
         }
     }
 }
@@ -294,7 +300,7 @@ fn end_of_head(head: &[u8], from: usize) -> Option<usize> {
 
 /// The head of CGI as one of HTTP. What frames a message is not the script's to say, but how long
 /// its answer is.
-fn as_http(head: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
+fn as_http(head: &[u8], limits: &ResponseHeadLimits) -> Result<Vec<u8>, FastCgiError> {
     let mut fields = Vec::with_capacity(head.len() + 32);
     let (mut status, mut has_location, mut has_type) = (None, false, false);
     let mut lines = 0;
@@ -305,16 +311,16 @@ fn as_http(head: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
         }
         lines += 1;
         if lines > limits.head_lines {
-            return Err(Error::TooLarge);
+            return Err(FastCgiError::TooLarge);
         }
         let Some(colon) = line.iter().position(|&b| b == b':') else {
-            return Err(Error::Malformed("a line of the head is no field"));
+            return Err(FastCgiError::Malformed("a line of the head is no field"));
         };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if is("status") {
             if status.is_some() {
-                return Err(Error::Malformed("Status is given twice"));
+                return Err(FastCgiError::Malformed("Status is given twice"));
             }
             status = Some(status_of(value)?);
             continue;
@@ -334,7 +340,7 @@ fn as_http(head: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
         Some(code) => code,
         None if has_location => 302,
         None if has_type || lines > 0 => 200,
-        None => return Err(Error::NoHead),
+        None => return Err(FastCgiError::NoHead),
     };
     let mut http = format!("HTTP/1.1 {code} {}\r\n", status::reason(code)).into_bytes();
     http.extend_from_slice(&fields);
@@ -343,13 +349,13 @@ fn as_http(head: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
 }
 
 /// Three digits, and perhaps a reason.
-fn status_of(value: &[u8]) -> Result<u16, Error> {
+fn status_of(value: &[u8]) -> Result<u16, FastCgiError> {
     let (digits, rest) = value.split_at(value.len().min(3));
     let is_number = digits.len() == 3 && digits.iter().all(u8::is_ascii_digit);
     let code = digits.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit.wrapping_sub(b'0')));
     match is_number && matches!(rest, [] | [b' ', ..]) && (200..600).contains(&code) {
         true => Ok(code),
-        false => Err(Error::Malformed("Status is none")),
+        false => Err(FastCgiError::Malformed("Status is none")),
     }
 }
 
@@ -371,14 +377,22 @@ mod tests {
     }
 
     /// Head, body, words for the log and the status of the program, given in pieces of such lengths.
-    fn read(bytes: &[u8], cuts: &[usize]) -> Result<(String, Vec<u8>, String, Option<u32>), Error> {
-        read_asked(bytes, cuts, Asked::default())
+    fn read(
+        bytes: &[u8],
+        cuts: &[usize],
+    ) -> Result<(String, Vec<u8>, String, Option<u32>), FastCgiError> {
+        read_asked(bytes, cuts, ResponseContext::default())
     }
 
     type Found = (String, Vec<u8>, String, Option<u32>);
 
-    fn read_asked(bytes: &[u8], cuts: &[usize], asked: Asked) -> Result<Found, Error> {
-        let mut reader = Reader::new(asked, Limits { head_bytes: 1000, head_lines: 20 });
+    fn read_asked(
+        bytes: &[u8],
+        cuts: &[usize],
+        asked: ResponseContext,
+    ) -> Result<Found, FastCgiError> {
+        let mut reader =
+            FastCgiReader::new(asked, ResponseHeadLimits { head_bytes: 1000, head_lines: 20 });
         let (mut body, mut ended, mut at) = (Vec::new(), None, 0);
         let mut cuts = cuts.iter().copied().cycle();
         while at < bytes.len() {
@@ -389,10 +403,10 @@ mod tests {
                 let read = reader.read(&piece[used..])?;
                 used += read.used;
                 match read.piece {
-                    Piece::More => assert_eq!(used, piece.len()),
-                    Piece::Head => assert!(!reader.head().is_empty()),
-                    Piece::Body(data) => body.extend_from_slice(data),
-                    Piece::End { status } => {
+                    FastCgiPiece::More => assert_eq!(used, piece.len()),
+                    FastCgiPiece::Head => assert!(!reader.head().is_empty()),
+                    FastCgiPiece::Body(data) => body.extend_from_slice(data),
+                    FastCgiPiece::End { status } => {
                         ended = Some(status);
                         assert_eq!(at + used, bytes.len(), "nothing follows");
                         break;
@@ -436,28 +450,31 @@ mod tests {
     #[test]
     fn what_is_no_answer_is_refused() {
         for (head, expected) in [
-            ("Status: 20\n\n", Error::Malformed("Status is none")),
-            ("Status: 2000\n\n", Error::Malformed("Status is none")),
-            ("Status: 100\n\n", Error::Malformed("Status is none")),
-            ("Status: 200\nStatus: 200\n\n", Error::Malformed("Status is given twice")),
-            ("HTTP/1.1 200 OK\n\n", Error::Malformed("a line of the head is no field")),
-            ("\n", Error::NoHead),
-            ("\r\nbody", Error::NoHead),
-            ("A: b\n", Error::NoHead),
-            ("", Error::NoHead),
+            ("Status: 20\n\n", FastCgiError::Malformed("Status is none")),
+            ("Status: 2000\n\n", FastCgiError::Malformed("Status is none")),
+            ("Status: 100\n\n", FastCgiError::Malformed("Status is none")),
+            ("Status: 200\nStatus: 200\n\n", FastCgiError::Malformed("Status is given twice")),
+            ("HTTP/1.1 200 OK\n\n", FastCgiError::Malformed("a line of the head is no field")),
+            ("\n", FastCgiError::NoHead),
+            ("\r\nbody", FastCgiError::NoHead),
+            ("A: b\n", FastCgiError::NoHead),
+            ("", FastCgiError::NoHead),
         ] {
             assert_eq!(read(&stdout(head), &[]), Err(expected), "{head:?}");
         }
         let long = format!("A: {}\n\n", "b".repeat(1000));
-        assert_eq!(read(&stdout(&long), &[]), Err(Error::TooLarge));
-        assert_eq!(read(&stdout(&long[..1000]), &[]), Err(Error::TooLarge));
-        assert_eq!(read(&stdout(&("A: b\n".repeat(21) + "\n")), &[]), Err(Error::TooLarge));
-        assert_eq!(read(&end(0, 2), &[]), Err(Error::Overloaded));
-        assert!(matches!(read(&end(0, 3), &[]), Err(Error::Malformed(_))));
-        assert!(matches!(read(&record(3, b"short", 0), &[]), Err(Error::Malformed(_))));
-        assert!(matches!(read(b"HTTP/1.1 200 OK\r\n\r\n", &[]), Err(Error::Malformed(_))));
+        assert_eq!(read(&stdout(&long), &[]), Err(FastCgiError::TooLarge));
+        assert_eq!(read(&stdout(&long[..1000]), &[]), Err(FastCgiError::TooLarge));
+        assert_eq!(read(&stdout(&("A: b\n".repeat(21) + "\n")), &[]), Err(FastCgiError::TooLarge));
+        assert_eq!(read(&end(0, 2), &[]), Err(FastCgiError::Overloaded));
+        assert!(matches!(read(&end(0, 3), &[]), Err(FastCgiError::Malformed(_))));
+        assert!(matches!(read(&record(3, b"short", 0), &[]), Err(FastCgiError::Malformed(_))));
+        assert!(matches!(read(b"HTTP/1.1 200 OK\r\n\r\n", &[]), Err(FastCgiError::Malformed(_))));
         for head in ["A b: c\n\n", "A: b\rc\n\n", "A: b\0\n\n", "A: b\n c: d\n\n", ": b\n\n"] {
-            assert!(matches!(read(&stdout(head), &[]), Err(Error::Malformed(_))), "{head:?}");
+            assert!(
+                matches!(read(&stdout(head), &[]), Err(FastCgiError::Malformed(_))),
+                "{head:?}"
+            );
         }
     }
 
@@ -466,15 +483,15 @@ mod tests {
         let length = "Content-Length: 4\n\n";
         let bytes = |text: &str| read(&stdout(&format!("{length}{text}")), &[5]);
         assert_eq!(bytes("body").map(|found| found.1), Ok(b"body".to_vec()));
-        let wrong = |what| Err(Error::Malformed(what));
+        let wrong = |what| Err(FastCgiError::Malformed(what));
         assert_eq!(bytes("bodys"), wrong("the body is longer than announced"));
         assert_eq!(bytes("bod"), wrong("the body is shorter than announced"));
         // what has no body has none, whatever the script sends
-        let asked = Asked { is_head: true, upgrade: false };
+        let asked = ResponseContext { is_head: true, upgrade: false };
         for (head, asked) in [
             (length, asked),
-            ("Status: 204\n\n", Asked::default()),
-            ("Status: 304\nContent-Length: 9\n\n", Asked::default()),
+            ("Status: 204\n\n", ResponseContext::default()),
+            ("Status: 304\nContent-Length: 9\n\n", ResponseContext::default()),
         ] {
             let found = read_asked(&stdout(&format!("{head}body")), &[3], asked).unwrap();
             assert_eq!((found.1, found.3), (Vec::new(), Some(0)), "{head}");
@@ -532,11 +549,11 @@ mod tests {
         fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), good in 0usize..3) {
             let mut all: Vec<u8> = (0..good).flat_map(|_| record(6, b"A: b\n", 1)).collect();
             all.extend(bytes);
-            let mut reader = Reader::new(Asked::default(), Limits::default());
+            let mut reader = FastCgiReader::new(ResponseContext::default(), ResponseHeadLimits::default());
             let mut rest = all.as_slice();
-            while let Ok(Read { used, piece }) = reader.read(rest) {
+            while let Ok(RecordsRead { used, piece }) = reader.read(rest) {
                 rest = &rest[used..];
-                if rest.is_empty() || matches!(piece, Piece::End { .. }) {
+                if rest.is_empty() || matches!(piece, FastCgiPiece::End { .. }) {
                     break;
                 }
             }

@@ -2,9 +2,9 @@
 
 use super::record::{begin, end_of_params, pair, params};
 use crate::cookies;
-use crate::names::{self, Forwarding, Kind, kind};
-use crate::request::{Request, valid_id};
-use crate::target::{self, Ambiguous, Refused};
+use crate::names::{self, FieldKind, Forwarding, kind};
+use crate::request::{UpstreamRequest, valid_id};
+use crate::target::{self, Ambiguous, TargetRefusal};
 use crate::text;
 use forebay_http::head::{Method, Version};
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 /// What a person decides about requests to FastCGI applications.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct ScriptSettings {
     /// Where the application finds the files of the site, without a slash at its end.
     pub root: Box<[u8]>,
     /// What becomes of ambiguous paths.
@@ -25,7 +25,7 @@ pub struct Settings {
 
 /// A script, and what follows it in a path. All of it decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Script<'s> {
+pub struct ScriptPath<'s> {
     /// The path of the script in the site.
     pub name: &'s [u8],
     /// What follows; empty, or begins with a slash.
@@ -38,9 +38,9 @@ pub struct Script<'s> {
 #[derive(Clone, Copy, Debug)]
 pub struct Params<'p> {
     /// The request.
-    pub request: Request<'p>,
+    pub request: UpstreamRequest<'p>,
     /// The script, which is there.
-    pub script: Script<'p>,
+    pub script: ScriptPath<'p>,
     /// Bytes of the body, all of which is to follow. A script is told before it is asked: `None` leaves
     /// that, and the end of the parameters, to [`length`].
     pub body_bytes: Option<u64>,
@@ -58,9 +58,9 @@ pub struct Params<'p> {
 /// Why it is not passed on; `out` then holds nothing of it.
 pub fn write(
     params_of: &Params<'_>,
-    settings: &Settings,
+    settings: &ScriptSettings,
     out: &mut Vec<u8>,
-) -> Result<(), Refused> {
+) -> Result<(), TargetRefusal> {
     let mut pairs = Pairs { bytes: Vec::with_capacity(2048), text: Vec::new(), settings };
     pairs.request(params_of)?;
     pairs.script(params_of);
@@ -91,7 +91,7 @@ struct Pairs<'s> {
     bytes: Vec<u8>,
     /// Room for a value.
     text: Vec<u8>,
-    settings: &'s Settings,
+    settings: &'s ScriptSettings,
 }
 
 impl Pairs<'_> {
@@ -110,10 +110,10 @@ impl Pairs<'_> {
         self.text = text;
     }
 
-    fn request(&mut self, params: &Params<'_>) -> Result<(), Refused> {
-        let Request { head, judged, .. } = params.request;
+    fn request(&mut self, params: &Params<'_>) -> Result<(), TargetRefusal> {
+        let UpstreamRequest { head, judged, .. } = params.request;
         if matches!(head.method, Method::Connect | Method::Trace) {
-            return Err(Refused::Method);
+            return Err(TargetRefusal::Method);
         }
         // the address that was asked for; what a rule has made of it is said by the script
         let mut uri = Vec::with_capacity(head.path.len() + 1);
@@ -152,7 +152,7 @@ impl Pairs<'_> {
     }
 
     fn script(&mut self, params: &Params<'_>) {
-        let Script { name, path_info, file } = params.script;
+        let ScriptPath { name, path_info, file } = params.script;
         let root = &*self.settings.root;
         self.add("DOCUMENT_ROOT", &[root]);
         match file {
@@ -168,9 +168,9 @@ impl Pairs<'_> {
     }
 
     fn peer(&mut self, params: &Params<'_>) {
-        let Request { head, from, .. } = params.request;
+        let UpstreamRequest { head, from, .. } = params.request;
         let says_https = |(name, value): (&str, &[u8])| {
-            kind(name) == Kind::Forwarding(Forwarding::Proto)
+            kind(name) == FieldKind::Forwarding(Forwarding::Proto)
                 && value.eq_ignore_ascii_case(b"https")
         };
         let is_https = from.is_secure || (from.is_trusted && head.fields().any(says_https));
@@ -193,20 +193,20 @@ impl Pairs<'_> {
     }
 
     /// `HTTP_*`: each once, whatever lines it has. A name with `_` would be another's variable, and
-    /// `Proxy` is what libraries take for the proxy of their own requests.
+    /// `ProxySettings` is what libraries take for the proxy of their own requests.
     fn fields(&mut self, params: &Params<'_>) {
-        let Request { head, from, id, hidden, given, .. } = params.request;
+        let UpstreamRequest { head, from, id, hidden, given, .. } = params.request;
         if !head.authority.is_empty() {
             self.add("HTTP_HOST", &[head.authority]);
         }
         let mut name = String::new();
         for (at, (field, value)) in head.fields().enumerate() {
             let is_passed = match kind(field) {
-                Kind::Own => false,
-                Kind::Forwarding(Forwarding::RequestId) => false,
-                Kind::Forwarding(_) => from.is_trusted,
-                Kind::Trailer => false,
-                Kind::Plain | Kind::Cookie | Kind::MaxForwards => true,
+                FieldKind::Own => false,
+                FieldKind::Forwarding(Forwarding::RequestId) => false,
+                FieldKind::Forwarding(_) => from.is_trusted,
+                FieldKind::Trailer => false,
+                FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
             };
             let is_told_above = ["content-type", "content-length"]
                 .iter()
@@ -219,7 +219,7 @@ impl Pairs<'_> {
             }
             variable(field, &mut name);
             let others = head.fields().skip(at + 1).filter(is_same);
-            if kind(field) == Kind::Cookie {
+            if kind(field) == FieldKind::Cookie {
                 let all = std::iter::once(value).chain(others.map(|(_, value)| value));
                 if let Some(cookies) = cookies::join(all, hidden) {
                     self.add(&name, &[&cookies]);
@@ -269,7 +269,7 @@ mod tests {
     use super::super::record::tests::received;
     use super::*;
     use crate::request::From;
-    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path;
     use std::collections::HashMap;
 
@@ -281,17 +281,21 @@ mod tests {
         port: 8080,
     };
 
-    fn told(text: &str, from: From, body_bytes: u64) -> Result<HashMap<String, String>, Refused> {
+    fn told(
+        text: &str,
+        from: From,
+        body_bytes: u64,
+    ) -> Result<HashMap<String, String>, TargetRefusal> {
         let mut lines = Lines::new();
-        let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
-        let Ok(Parsed::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
+        let parsed = Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default());
+        let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
         let mut judged = Vec::new();
         path::normalise(head.path, &mut judged).unwrap();
         let at =
             judged.windows(5).position(|five| five == b".php/").map_or(judged.len(), |at| at + 4);
         let (name, path_info) = judged.split_at(at);
-        let script = Script { name, path_info, file: None };
-        let request = Request {
+        let script = ScriptPath { name, path_info, file: None };
+        let request = UpstreamRequest {
             head: &head,
             judged: &judged,
             rewritten: None,
@@ -309,7 +313,11 @@ mod tests {
             user: Some("alice"),
         };
         let set = vec![("APP_ENV".into(), "test".into()), ("SERVER_SOFTWARE".into(), "x".into())];
-        let settings = Settings { root: b"/srv/www".as_slice().into(), set, ..Settings::default() };
+        let settings = ScriptSettings {
+            root: b"/srv/www".as_slice().into(),
+            set,
+            ..ScriptSettings::default()
+        };
         let mut out = Vec::new();
         write(&params, &settings, &mut out)?;
         end_of_stdin(&mut out);
@@ -387,8 +395,8 @@ mod tests {
     fn what_is_ambiguous_is_refused() {
         let ask =
             |line: &str| told(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n"), STRANGER, 0).err();
-        assert!(matches!(ask("GET /a//b.php"), Some(Refused::Ambiguous(_))));
-        assert_eq!(ask("TRACE /b.php"), Some(Refused::Method));
+        assert!(matches!(ask("GET /a//b.php"), Some(TargetRefusal::Ambiguous(_))));
+        assert_eq!(ask("TRACE /b.php"), Some(TargetRefusal::Method));
         assert_eq!(ask("GET http://b.example/x.php"), None);
         for (authority, expected) in
             [("a", "a"), ("a:80", "a"), ("[::1]", "[::1]"), ("[::1]:80", "[::1]")]

@@ -24,15 +24,15 @@ pub(super) enum RecordKind {
 
 /// The header of a record that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct RecordHeader {
     pub(super) kind: RecordKind,
     pub(super) content: u16,
     pub(super) padding: u8,
 }
 
-impl Header {
+impl RecordHeader {
     /// What is wrong with it is said; only what an application sends is right.
-    pub(super) fn parse(bytes: [u8; HEADER_BYTES]) -> Result<Header, &'static str> {
+    pub(super) fn parse(bytes: [u8; HEADER_BYTES]) -> Result<RecordHeader, &'static str> {
         let [version, kind, id_high, id_low, content_high, content_low, padding, _] = bytes;
         if version != 1 {
             return Err("it is not FastCGI 1");
@@ -46,7 +46,7 @@ impl Header {
         if u16::from_be_bytes([id_high, id_low]) != REQUEST {
             return Err("a record is for another request");
         }
-        Ok(Header { kind, content: u16::from_be_bytes([content_high, content_low]), padding })
+        Ok(RecordHeader { kind, content: u16::from_be_bytes([content_high, content_low]), padding })
     }
 }
 
@@ -173,10 +173,10 @@ pub(super) mod tests {
 
     #[test]
     fn only_what_an_application_sends_is_taken() {
-        let header = |bytes| Header::parse(bytes);
+        let header = |bytes| RecordHeader::parse(bytes);
         assert_eq!(
             header([1, 6, 0, 1, 1, 2, 3, 0]),
-            Ok(Header { kind: RecordKind::Stdout, content: 258, padding: 3 })
+            Ok(RecordHeader { kind: RecordKind::Stdout, content: 258, padding: 3 })
         );
         assert!(header([2, 6, 0, 1, 0, 0, 0, 0]).is_err());
         assert!(header([1, 6, 0, 2, 0, 0, 0, 0]).is_err());

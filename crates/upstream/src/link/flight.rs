@@ -1,12 +1,12 @@
 //! What is known of one request that is under way: the descriptor beside its copy.
 
-use crate::group::Member;
+use crate::group::MemberIndex;
 
 /// How many copies of one request are written at most: the field that counts them has one digit.
 pub const MOST_COPIES: u8 = 9;
 
-/// One request under way, and how far it is. It holds no byte of the request: whoever drives it keeps the
-/// copy until it is over.
+/// One request under way, and how far it is. It holds no byte of the request: the exchange that drives it
+/// keeps the copy until it is over.
 #[derive(Clone, Debug)]
 pub struct Flight {
     pub(super) key: u64,
@@ -16,7 +16,7 @@ pub struct Flight {
     pub(super) withholds: bool,
     /// Of this one it is.
     pub(super) is_withheld: bool,
-    pub(super) instance: Member,
+    pub(super) instance: MemberIndex,
     /// The instance's, when this attempt began.
     pub(super) epoch: u32,
     pub(super) losses: u32,
@@ -27,7 +27,7 @@ pub struct Flight {
     pub(super) copies: u8,
     /// Processes that ended by themselves while it ran.
     pub(super) ended: u8,
-    /// Connections that ended while it ran, and nobody has said yet what has become of the process.
+    /// Connections that ended while it ran, while the supervisor has not said yet what has become of the process.
     pub(super) suspects: Vec<Suspect>,
     pub(super) state: FlightState,
     /// Of an answer, from whichever attempt. What is missing of it is asked for.
@@ -51,7 +51,7 @@ pub struct Flight {
 /// A connection that has ended with a request on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Suspect {
-    pub(super) instance: Member,
+    pub(super) instance: MemberIndex,
     /// The process was there then.
     pub(super) since_ms: u64,
     /// If nothing is known by then, it has not ended.
@@ -69,7 +69,7 @@ pub struct Whole {
 
 /// What an instance goes on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part<'p> {
+pub struct ResumePoint<'p> {
     /// Its first byte.
     pub from: u64,
     /// How long the whole is.
@@ -96,7 +96,7 @@ pub(super) enum FlightState {
 
 impl Flight {
     /// The instance that is asked.
-    pub fn instance(&self) -> Member {
+    pub fn instance(&self) -> MemberIndex {
         self.instance
     }
 
@@ -125,7 +125,7 @@ impl Flight {
         self.repeats
     }
 
-    /// Whether only its head may be sent before [`Event::Acknowledged`](super::Event::Acknowledged).
+    /// Whether only its head may be sent before [`LinkEvent::Acknowledged`](super::LinkEvent::Acknowledged).
     pub fn is_withheld(&self) -> bool {
         self.is_withheld
     }
@@ -163,7 +163,7 @@ impl Flight {
         self.tried |= 1 << (self.instance % 64);
     }
 
-    pub(super) fn has_tried(&self, member: Member) -> bool {
+    pub(super) fn has_tried(&self, member: MemberIndex) -> bool {
         self.tried & 1 << (member % 64) != 0
     }
 }

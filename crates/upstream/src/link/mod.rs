@@ -1,10 +1,10 @@
 //! The link to the next stage as a state machine: what becomes of requests while instances crash, hang and
 //! come back.
 //!
-//! Requests, what is heard of them, and the time go in; where a copy is to be sent, who is to be pinged,
+//! Requests, what is heard of them, and the time go in; where a copy is to be sent, which instance is to be pinged,
 //! and what the client is told come out. There is no socket and no clock in it, and no byte of a request:
-//! whoever drives it keeps the copy until the request is acknowledged *and* answered, and tells it what
-//! has come. One link is shared by all who ask the same stage.
+//! the exchange that drives it keeps the copy until the request is acknowledged *and* answered, and tells it
+//! what has come. One link is shared by all exchanges with the same stage.
 //!
 //! ```text
 //!          begin                Written          Acknowledged          Head            End
@@ -12,7 +12,7 @@
 //!             │ Refused            │ Time, Broken      │ lost, Broken      │ lost, Broken
 //!             ▼                    ▼                   ▼                   ▼
 //!         another one       another one, if it may run twice        another one goes on with the
-//!                           else 502: nobody knows                  rest, if that is possible; else
+//!                           else 502: it is unknown                 rest, if that is possible; else
 //!                                                                   the client's connection is reset
 //! ```
 //!
@@ -36,28 +36,28 @@ mod flight;
 mod tests;
 mod timer;
 
-pub use flight::{Flight, MOST_COPIES, Part, Whole};
+pub use flight::{Flight, MOST_COPIES, ResumePoint, Whole};
 
 use crate::balance::{Balancer, Candidate, WHOLE};
-use crate::group::Member;
-use crate::health::{Condition, Health, Told};
+use crate::group::MemberIndex;
+use crate::health::{Health, Told, UpstreamCondition};
 use crate::retry::Budget;
 use crate::settings::Balance;
 use flight::{FlightState, Suspect};
 use std::collections::VecDeque;
 use std::time::Duration;
-use timer::Timer;
+use timer::InstanceTimer;
 
 /// A request is not sent again once so many processes have ended by themselves while it ran.
 const QUARANTINE: u8 = 2;
 
-/// How long a request rests at first that nobody takes.
+/// How long a request rests at first that no instance takes.
 const FIRST_REST_MS: u32 = 10;
 
 /// One that waits for what is known of an end looks so often.
 const LOOK_MS: u32 = 5;
 
-/// An end that nobody has told of after so long was not that of a process.
+/// An end that the supervisor has not told of after so long was not that of a process.
 const TOLD_MS: u64 = 1000;
 
 /// So many ends of one instance are remembered.
@@ -71,7 +71,7 @@ pub const MOST_INSTANCES: usize = 64;
 
 /// Which instance a request goes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum InstanceChoice {
     /// One after the other.
     RoundRobin,
     /// The one with the fewest requests under way.
@@ -85,22 +85,22 @@ pub enum Choice {
     Hash,
 }
 
-impl Choice {
+impl InstanceChoice {
     fn balance(self) -> Balance {
         match self {
-            Choice::RoundRobin => Balance::RoundRobin,
-            Choice::Least | Choice::Feedback => Balance::Least,
-            Choice::TwoChoices => Balance::TwoChoices,
-            Choice::Hash => Balance::Hash,
+            InstanceChoice::RoundRobin => Balance::RoundRobin,
+            InstanceChoice::Least | InstanceChoice::Feedback => Balance::Least,
+            InstanceChoice::TwoChoices => Balance::TwoChoices,
+            InstanceChoice::Hash => Balance::Hash,
         }
     }
 }
 
 /// What a link keeps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct LinkSettings {
     /// Which instance is asked.
-    pub choice: Choice,
+    pub choice: InstanceChoice,
     /// Whether instances acknowledge requests. Those of other software do not: that a request gets no
     /// answer shows when its connection ends, or when a ping has none.
     pub acknowledges: bool,
@@ -119,14 +119,14 @@ pub struct Settings {
     pub copies: u8,
     /// How many copies may be sent for a thousand requests, besides those of losses.
     pub permille: u32,
-    /// One that nobody takes for so long is given up.
+    /// A request that no instance takes for so long is given up.
     pub patience: Duration,
     /// Whether a supervisor tells how processes [end](Link::ended). Else each connection that ends with a
     /// request on it stands for a process that ended by itself.
     pub is_watched: bool,
 }
 
-impl Settings {
+impl LinkSettings {
     /// How long an acknowledgement may be held back, as TCP does (RFC 9293 §3.8.6.3): mostly the head of the
     /// answer comes before, and acknowledges as well. `None` where the timer leaves no time for that.
     pub fn held_back(&self) -> Option<Duration> {
@@ -134,10 +134,10 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            choice: Choice::default(),
+impl Default for LinkSettings {
+    fn default() -> LinkSettings {
+        LinkSettings {
+            choice: InstanceChoice::default(),
             acknowledges: true,
             withholds: false,
             floor: Duration::from_millis(200),
@@ -154,7 +154,7 @@ impl Default for Settings {
 
 /// What has come of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event<'e> {
+pub enum LinkEvent<'e> {
     /// Some of the request was written: from here on it is not certain that nothing has run.
     Written,
     /// The instance has the request.
@@ -168,7 +168,7 @@ pub enum Event<'e> {
         delay_ms: Option<u64>,
     },
     /// The head of a part; `None` if it is no part, or not one of that answer.
-    Part(Option<Part<'e>>),
+    Part(Option<ResumePoint<'e>>),
     /// So many bytes of the body.
     Body(u64),
     /// The end of the answer.
@@ -177,9 +177,9 @@ pub enum Event<'e> {
     /// own admission).
     Refused,
     /// The instance has given the request back, of which nothing has run: it is about to end, or has no room for
-    /// a stream. Nobody is to blame.
+    /// a stream. That is no failure.
     Returned,
-    /// The connection had been idle, and ended when it was used: nobody is to blame.
+    /// The connection had been idle, and ended when it was used: that is no failure.
     Stale,
     /// The connection has ended too early. `has_ended`: with the process.
     Broken {
@@ -194,38 +194,38 @@ pub enum Event<'e> {
 
 /// What is to be done for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum LinkAction {
     /// Nothing.
     Wait,
     /// The connection of the attempt is closed. The copy is kept until [`Link::deadline_ms`].
     Rest,
     /// The copy goes to this instance; the connection of the attempt before is closed.
-    Send(Member),
+    Send(MemberIndex),
     /// As `Send`, and the rest of the body is asked for, from this byte on.
-    Continue(Member, u64),
+    Continue(MemberIndex, u64),
     /// The client is told why there is no answer.
-    Fail(Reason),
+    Fail(LinkFailure),
     /// Some of the answer is with the client: its connection is reset.
     Break,
 }
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum LinkFailure {
     /// It may have run, and must not run twice.
     Unknown,
-    /// It was sent too often, or nobody took it for too long.
+    /// It was sent too often, or no instance took it for too long.
     Exhausted,
     /// Two processes have ended by themselves while it ran.
     Quarantined,
 }
 
-impl Reason {
+impl LinkFailure {
     /// The status for the client.
     pub fn status(self) -> u16 {
         match self {
-            Reason::Unknown => 502,
-            Reason::Exhausted | Reason::Quarantined => 503,
+            LinkFailure::Unknown => 502,
+            LinkFailure::Exhausted | LinkFailure::Quarantined => 503,
         }
     }
 }
@@ -234,7 +234,7 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ping {
     /// Which.
-    pub instance: Member,
+    pub instance: MemberIndex,
     /// To be named by the [answer](Link::pong).
     pub number: u32,
 }
@@ -242,7 +242,7 @@ pub struct Ping {
 /// The link to one stage.
 #[derive(Clone, Debug)]
 pub struct Link {
-    settings: Settings,
+    settings: LinkSettings,
     instances: Vec<Instance>,
     balancer: Balancer,
     budget: Budget,
@@ -253,13 +253,13 @@ pub struct Link {
 struct Instance {
     health: Health,
     in_flight: u32,
-    timer: Timer,
+    timer: InstanceTimer,
     /// One more each time it is lost.
     epoch: u32,
     heard_ms: u64,
     ping: Pinged,
     pings: u32,
-    /// Somebody wants to know whether it lives.
+    /// It is in doubt whether it lives: it is pinged at once.
     is_doubted: bool,
     /// One more each time that what it has under way is admitted elsewhere.
     losses: u32,
@@ -284,12 +284,12 @@ enum Pinged {
 
 impl Link {
     /// To instances with these [keys](crate::balance::hash). `seed` is any number.
-    pub fn new(settings: Settings, keys: Vec<u64>, seed: u64, now_ms: u64) -> Link {
+    pub fn new(settings: LinkSettings, keys: Vec<u64>, seed: u64, now_ms: u64) -> Link {
         let instances = keys.iter().take(MOST_INSTANCES);
         let instances = instances.map(|_| Instance {
             health: Health::new(1, settings.back_off, Duration::ZERO, None, now_ms),
             in_flight: 0,
-            timer: Timer::new(milliseconds(settings.floor), milliseconds(settings.ceiling)),
+            timer: InstanceTimer::new(milliseconds(settings.floor), milliseconds(settings.ceiling)),
             epoch: 0,
             heard_ms: now_ms,
             ping: Pinged::No,
@@ -312,7 +312,7 @@ impl Link {
     }
 
     /// A request. `repeats` says that it may run twice; if not, `may_wait` says that its end may be
-    /// [withheld](Settings::withholds). `key` is what it is hashed by. It goes to its
+    /// [withheld](LinkSettings::withholds). `key` is what it is hashed by. It goes to its
     /// [instance](Flight::instance) at once. `None` if the stage has no instance.
     pub fn begin(
         &mut self,
@@ -351,7 +351,7 @@ impl Link {
         Some(flight)
     }
 
-    fn enter(&mut self, flight: &mut Flight, instance: Member, now_ms: u64) {
+    fn enter(&mut self, flight: &mut Flight, instance: MemberIndex, now_ms: u64) {
         let one = &mut self.instances[instance];
         one.health.begin(now_ms);
         if one.in_flight == 0 {
@@ -372,21 +372,21 @@ impl Link {
         &mut self,
         flight: &mut Flight,
         attempt: u32,
-        event: &Event<'_>,
+        event: &LinkEvent<'_>,
         now_ms: u64,
-    ) -> Action {
+    ) -> LinkAction {
         if attempt != flight.attempt || flight.state == FlightState::Over {
-            return Action::Wait;
+            return LinkAction::Wait;
         }
         if flight.state == FlightState::Resting {
             return match event {
-                Event::Time if now_ms >= self.deadline_ms(flight) => self.next(flight, now_ms),
-                Event::Late => give_up(flight, Reason::Exhausted),
-                _ => Action::Wait,
+                LinkEvent::Time if now_ms >= self.deadline_ms(flight) => self.next(flight, now_ms),
+                LinkEvent::Late => give_up(flight, LinkFailure::Exhausted),
+                _ => LinkAction::Wait,
             };
         }
         match event {
-            Event::Written => {
+            LinkEvent::Written => {
                 if flight.state == FlightState::Unwritten {
                     flight.state = match self.settings.acknowledges {
                         true => FlightState::Written,
@@ -396,20 +396,20 @@ impl Link {
                     (flight.refused_ms, flight.rest_ms) = (None, 0);
                     flight.copies = flight.copies.saturating_add(1);
                 }
-                Action::Wait
+                LinkAction::Wait
             }
-            Event::Acknowledged => {
+            LinkEvent::Acknowledged => {
                 self.heard(flight, true, now_ms);
                 if matches!(flight.state, FlightState::Unwritten | FlightState::Written) {
                     flight.state = FlightState::Acknowledged;
                 }
                 // the end goes now: from here on it may run
                 flight.is_withheld = false;
-                Action::Wait
+                LinkAction::Wait
             }
-            Event::Head { whole, delay_ms } => {
+            LinkEvent::Head { whole, delay_ms } => {
                 if flight.has_head {
-                    return Action::Wait;
+                    return LinkAction::Wait;
                 }
                 let is_first = flight.state != FlightState::Acknowledged;
                 self.heard(flight, is_first, now_ms);
@@ -419,11 +419,11 @@ impl Link {
                 }
                 flight.whole.clone_from(whole);
                 (flight.state, flight.has_head) = (FlightState::Answering, true);
-                Action::Wait
+                LinkAction::Wait
             }
-            Event::Part(part) => {
+            LinkEvent::Part(part) => {
                 if !flight.has_head || flight.state == FlightState::Answering {
-                    return Action::Wait;
+                    return LinkAction::Wait;
                 }
                 let is_first = flight.state != FlightState::Acknowledged;
                 self.heard(flight, is_first, now_ms);
@@ -437,44 +437,44 @@ impl Link {
                 if !is_rest {
                     self.leave(flight, Told::Well, now_ms);
                     flight.state = FlightState::Over;
-                    return Action::Break;
+                    return LinkAction::Break;
                 }
                 flight.state = FlightState::Answering;
-                Action::Wait
+                LinkAction::Wait
             }
-            Event::Body(bytes) => {
+            LinkEvent::Body(bytes) => {
                 self.heard(flight, false, now_ms);
                 flight.body_bytes += bytes;
-                Action::Wait
+                LinkAction::Wait
             }
-            Event::End => {
+            LinkEvent::End => {
                 self.heard(flight, false, now_ms);
                 self.leave(flight, Told::Well, now_ms);
                 flight.state = FlightState::Over;
-                Action::Wait
+                LinkAction::Wait
             }
-            Event::Refused => self.again(flight, Told::Failed, true, now_ms),
-            Event::Returned => {
-                // as if it had not been written: it has added to nobody's load
+            LinkEvent::Refused => self.again(flight, Told::Failed, true, now_ms),
+            LinkEvent::Returned => {
+                // as if it had not been written: it has added to no instance's load
                 flight.state = FlightState::Unwritten;
                 self.again(flight, Told::Nothing, true, now_ms)
             }
-            Event::Stale => {
+            LinkEvent::Stale => {
                 let is_certain = flight.has_not_run();
                 self.again(flight, Told::Nothing, is_certain, now_ms)
             }
-            Event::Broken { has_ended } => {
+            LinkEvent::Broken { has_ended } => {
                 if *has_ended && flight.state != FlightState::Unwritten {
                     self.suspect(flight, now_ms);
                 }
                 let is_certain = flight.has_not_run();
                 self.again(flight, Told::Failed, is_certain, now_ms)
             }
-            Event::Late => {
+            LinkEvent::Late => {
                 let is_certain = flight.has_not_run();
                 self.again(flight, Told::Failed, is_certain, now_ms)
             }
-            Event::Time => self.time(flight, now_ms),
+            LinkEvent::Time => self.time(flight, now_ms),
         }
     }
 
@@ -490,7 +490,7 @@ impl Link {
         flight.state = FlightState::Over;
     }
 
-    /// When [`Event::Time`] is to come, if nothing else does before.
+    /// When [`LinkEvent::Time`] is to come, if nothing else does before.
     pub fn deadline_ms(&self, flight: &Flight) -> u64 {
         match flight.state {
             FlightState::Over => u64::MAX,
@@ -500,7 +500,7 @@ impl Link {
     }
 
     /// How long an attempt may say nothing. One that no other could follow is not given up before the ceiling:
-    /// its instance may only be late, and nobody would know whether it has run.
+    /// its instance may only be late, and it would be unknown whether it has run.
     fn patience_ms(&self, flight: &Flight) -> u64 {
         match flight.may_be_followed() {
             true => self.instances.get(flight.instance).map_or(0, |one| one.timer.ms()),
@@ -515,7 +515,7 @@ impl Link {
         if is_timed {
             one.timer.sample(now_ms.saturating_sub(flight.written_ms));
         }
-        // what comes of before the loss says nothing of who is there now
+        // what comes of before the loss says nothing of the process that is there now
         if is_of_now {
             one.heard_ms = now_ms;
             one.is_doubted = false;
@@ -523,15 +523,15 @@ impl Link {
         flight.heard_ms = now_ms;
     }
 
-    fn time(&mut self, flight: &mut Flight, now_ms: u64) -> Action {
+    fn time(&mut self, flight: &mut Flight, now_ms: u64) -> LinkAction {
         if now_ms < self.deadline_ms(flight) {
-            return Action::Wait;
+            return LinkAction::Wait;
         }
         let one = &mut self.instances[flight.instance];
         if one.epoch != flight.epoch {
             // one of ours that has ended would have ended its connection: it has only been late
             let is_back = self.settings.acknowledges
-                && one.health.condition() == Condition::Well
+                && one.health.condition() == UpstreamCondition::Well
                 && matches!(flight.state, FlightState::Acknowledged | FlightState::Answering);
             if flight.may_be_followed() || !is_back {
                 let is_certain = flight.has_not_run();
@@ -549,37 +549,43 @@ impl Link {
             // pings decide whether the instance lives; this one looks again a little later
             FlightState::Acknowledged | FlightState::Answering => {
                 flight.heard_ms = now_ms;
-                Action::Wait
+                LinkAction::Wait
             }
-            FlightState::Resting | FlightState::Over => Action::Wait,
+            FlightState::Resting | FlightState::Over => LinkAction::Wait,
         }
     }
 
     /// The attempt is over without an answer: another is begun, if that may be.
-    fn again(&mut self, flight: &mut Flight, told: Told, is_certain: bool, now_ms: u64) -> Action {
-        // one that was never written has added to nobody's load, and is admitted already
+    fn again(
+        &mut self,
+        flight: &mut Flight,
+        told: Told,
+        is_certain: bool,
+        now_ms: u64,
+    ) -> LinkAction {
+        // one that was never written has added to no instance's load, and is admitted already
         let is_refused = flight.state == FlightState::Unwritten;
         self.leave(flight, told, now_ms);
         let was_lost = self.instances[flight.instance].losses != flight.losses;
         flight.is_admitted = is_refused || was_lost;
         if !flight.may_follow(is_certain) {
-            return give_up(flight, Reason::Unknown);
+            return give_up(flight, LinkFailure::Unknown);
         }
         self.next(flight, now_ms)
     }
 
     /// Another attempt of one that no instance has; or it rests until there may be one.
-    fn next(&mut self, flight: &mut Flight, now_ms: u64) -> Action {
+    fn next(&mut self, flight: &mut Flight, now_ms: u64) -> LinkAction {
         let from = flight.instance;
         self.judge(flight, now_ms);
         if flight.ended >= QUARANTINE {
-            return give_up(flight, Reason::Quarantined);
+            return give_up(flight, LinkFailure::Quarantined);
         }
         let since_ms = *flight.refused_ms.get_or_insert(now_ms);
         if flight.copies >= self.settings.copies.min(MOST_COPIES)
             || now_ms.saturating_sub(since_ms) >= milliseconds(self.settings.patience)
         {
-            return give_up(flight, Reason::Exhausted);
+            return give_up(flight, LinkFailure::Exhausted);
         }
         if usize::from(flight.ended) + flight.suspects.len() >= usize::from(QUARANTINE) {
             return rest(flight, LOOK_MS, now_ms);
@@ -590,7 +596,7 @@ impl Link {
         flight.is_admitted = true;
         let was_refused = matches!(flight.state, FlightState::Unwritten | FlightState::Resting);
         let other = self.pick(flight.key, |member| flight.has_tried(member), now_ms);
-        let Some(instance) = other else { return give_up(flight, Reason::Exhausted) };
+        let Some(instance) = other else { return give_up(flight, LinkFailure::Exhausted) };
         if flight.has_tried(instance) {
             let may_be_asked = self.instances[instance].health.share(now_ms) > 0;
             if was_refused && !may_be_asked {
@@ -601,13 +607,13 @@ impl Link {
         self.enter(flight, instance, now_ms);
         (flight.written_ms, flight.state) = (now_ms, FlightState::Unwritten);
         match flight.has_head {
-            true => Action::Continue(instance, flight.body_bytes),
-            false => Action::Send(instance),
+            true => LinkAction::Continue(instance, flight.body_bytes),
+            false => LinkAction::Send(instance),
         }
     }
 
     /// It rests, the longer the more often it has.
-    fn rest(&self, flight: &mut Flight, now_ms: u64) -> Action {
+    fn rest(&self, flight: &mut Flight, now_ms: u64) -> LinkAction {
         let most_ms = u32::try_from(self.settings.floor.as_millis()).unwrap_or(u32::MAX);
         let rest_ms = flight.rest_ms.saturating_mul(2);
         let rest_ms = rest_ms.clamp(FIRST_REST_MS, most_ms.max(FIRST_REST_MS));
@@ -645,7 +651,7 @@ impl Link {
 
     /// The supervisor has seen that the process of an instance has ended: by itself, or because it was told
     /// to.
-    pub fn ended(&mut self, instance: Member, was_by_itself: bool, at_ms: u64) {
+    pub fn ended(&mut self, instance: MemberIndex, was_by_itself: bool, at_ms: u64) {
         let Some(one) = self.instances.get_mut(instance) else { return };
         if one.ends.len() == MOST_ENDS {
             one.ends.pop_front();
@@ -665,8 +671,13 @@ impl Link {
     }
 
     /// Those that have not been tried, if one of them may be asked; then any that may; then any.
-    fn pick(&mut self, key: u64, tried: impl Fn(Member) -> bool, now_ms: u64) -> Option<Member> {
-        let is_any = |_: Member| false;
+    fn pick(
+        &mut self,
+        key: u64,
+        tried: impl Fn(MemberIndex) -> bool,
+        now_ms: u64,
+    ) -> Option<MemberIndex> {
+        let is_any = |_: MemberIndex| false;
         let found = self.pick_of(key, &tried, false, now_ms);
         let found = found.or_else(|| self.pick_of(key, &is_any, false, now_ms));
         let found = found.or_else(|| self.pick_of(key, &tried, true, now_ms));
@@ -676,13 +687,13 @@ impl Link {
     fn pick_of(
         &mut self,
         key: u64,
-        tried: &dyn Fn(Member) -> bool,
+        tried: &dyn Fn(MemberIndex) -> bool,
         panics: bool,
         now_ms: u64,
-    ) -> Option<Member> {
+    ) -> Option<MemberIndex> {
         let Link { settings, instances, balancer, candidates, .. } = self;
         // of those that may be asked
-        let may = |(at, one): &(Member, &Instance)| {
+        let may = |(at, one): &(MemberIndex, &Instance)| {
             !tried(*at) && (panics || one.health.share(now_ms) > 0)
         };
         let asked = instances.iter().enumerate().filter(may);
@@ -695,12 +706,12 @@ impl Link {
                 (false, false) => one.health.share(now_ms),
             };
             let share = match settings.choice {
-                Choice::Feedback if share > 0 => one.by_delay(share, least_us),
+                InstanceChoice::Feedback if share > 0 => one.by_delay(share, least_us),
                 _ => share,
             };
             Candidate { in_flight: one.in_flight, share }
         }));
-        // a search in vain would change whose turn it is
+        // a search in vain would change which instance is next
         if candidates.iter().all(|one| one.share == 0) {
             return None;
         }
@@ -754,7 +765,7 @@ impl Link {
         // of one that is asked for nothing, nothing newer is known
         one.delay_us /= 2;
         // one that lives may be tried at once
-        if matches!(one.health.condition(), Condition::Out { .. }) {
+        if matches!(one.health.condition(), UpstreamCondition::Out { .. }) {
             one.health.told(Told::Well, now_ms);
         }
     }
@@ -778,19 +789,19 @@ impl Link {
     }
 
     /// An instance is gone, with all that was under way to it.
-    pub fn lost(&mut self, instance: Member, now_ms: u64) {
+    pub fn lost(&mut self, instance: MemberIndex, now_ms: u64) {
         if let Some(one) = self.instances.get_mut(instance) {
             one.lose(now_ms);
         }
     }
 
     /// Requests under way to one of them.
-    pub fn in_flight(&self, instance: Member) -> u32 {
+    pub fn in_flight(&self, instance: MemberIndex) -> u32 {
         self.instances.get(instance).map_or(0, |one| one.in_flight)
     }
 
     /// What is to be told of one of them.
-    pub fn condition(&self, instance: Member) -> Option<Condition> {
+    pub fn condition(&self, instance: MemberIndex) -> Option<UpstreamCondition> {
         self.instances.get(instance).map(|one| one.health.condition())
     }
 }
@@ -798,7 +809,7 @@ impl Link {
 impl Instance {
     /// A request has failed there. If that is news, what it has under way may be sent elsewhere at once.
     fn mark(&mut self, now_ms: u64) {
-        if self.health.condition() == Condition::Well {
+        if self.health.condition() == UpstreamCondition::Well {
             self.losses = self.losses.wrapping_add(1);
         }
         self.health.told(Told::Failed, now_ms);
@@ -833,18 +844,18 @@ impl Instance {
 }
 
 /// There will be no answer, or no more of it.
-fn give_up(flight: &mut Flight, reason: Reason) -> Action {
+fn give_up(flight: &mut Flight, reason: LinkFailure) -> LinkAction {
     flight.state = FlightState::Over;
-    if flight.has_head { Action::Break } else { Action::Fail(reason) }
+    if flight.has_head { LinkAction::Break } else { LinkAction::Fail(reason) }
 }
 
 /// For so long no instance has it.
-fn rest(flight: &mut Flight, rest_ms: u32, now_ms: u64) -> Action {
+fn rest(flight: &mut Flight, rest_ms: u32, now_ms: u64) -> LinkAction {
     flight.state = FlightState::Resting;
     // what comes of the attempt before is not looked at
     flight.attempt = flight.attempt.wrapping_add(1);
     (flight.heard_ms, flight.rest_ms) = (now_ms, rest_ms);
-    Action::Rest
+    LinkAction::Rest
 }
 
 fn milliseconds(time: Duration) -> u64 {

@@ -9,11 +9,16 @@ const CEILING: u64 = 2000;
 
 fn link(count: u64) -> Link {
     let keys = (0..count).map(|number| hash(&number.to_le_bytes())).collect();
-    Link::new(Settings { choice: Choice::RoundRobin, ..Settings::default() }, keys, 1, 0)
+    Link::new(
+        LinkSettings { choice: InstanceChoice::RoundRobin, ..LinkSettings::default() },
+        keys,
+        1,
+        0,
+    )
 }
 
-fn head(whole: Option<Whole>) -> Event<'static> {
-    Event::Head { whole, delay_ms: None }
+fn head(whole: Option<Whole>) -> LinkEvent<'static> {
+    LinkEvent::Head { whole, delay_ms: None }
 }
 
 fn whole() -> Option<Whole> {
@@ -21,19 +26,19 @@ fn whole() -> Option<Whole> {
 }
 
 /// One request that has come as far as these events lead.
-fn begun(link: &mut Link, repeats: bool, events: &[Event<'_>]) -> Flight {
+fn begun(link: &mut Link, repeats: bool, events: &[LinkEvent<'_>]) -> Flight {
     let mut flight = link.begin(repeats, true, 0, 0).unwrap();
     for event in events {
-        assert_eq!(link.event(&mut flight, 1, event, 0), Action::Wait);
+        assert_eq!(link.event(&mut flight, 1, event, 0), LinkAction::Wait);
     }
     flight
 }
 
-const BROKEN: Event<'_> = Event::Broken { has_ended: false };
+const BROKEN: LinkEvent<'_> = LinkEvent::Broken { has_ended: false };
 
 #[test]
 fn what_may_run_twice_goes_to_another_and_the_rest_only_if_nothing_ran() {
-    use Event::{Acknowledged, Late, Refused, Stale, Time, Written};
+    use LinkEvent::{Acknowledged, Late, Refused, Stale, Time, Written};
     for (before, then, is_certain) in [
         (&[][..], Refused, true),
         (&[], BROKEN, true),
@@ -53,36 +58,36 @@ fn what_may_run_twice_goes_to_another_and_the_rest_only_if_nothing_ran() {
             let first = flight.instance();
             let mut action = link.event(&mut flight, 1, &then, RTO);
             if then == Time && !(repeats || is_certain) {
-                assert_eq!(action, Action::Wait, "it may only be late");
+                assert_eq!(action, LinkAction::Wait, "it may only be late");
                 action = link.event(&mut flight, 1, &then, CEILING);
             }
             if repeats || is_certain {
-                assert_eq!(action, Action::Send(1 - first), "{before:?} {then:?}");
+                assert_eq!(action, LinkAction::Send(1 - first), "{before:?} {then:?}");
                 assert_eq!((link.in_flight(first), link.in_flight(1 - first)), (0, 1));
                 assert_eq!(flight.attempt(), 2);
             } else {
-                assert_eq!(action, Action::Fail(Reason::Unknown), "{before:?} {then:?}");
+                assert_eq!(action, LinkAction::Fail(LinkFailure::Unknown), "{before:?} {then:?}");
                 assert!(flight.is_over());
                 assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
             }
         }
     }
-    assert_eq!([Reason::Unknown, Reason::Exhausted].map(Reason::status), [502, 503]);
+    assert_eq!([LinkFailure::Unknown, LinkFailure::Exhausted].map(LinkFailure::status), [502, 503]);
 }
 
 #[test]
 fn what_is_acknowledged_waits_for_as_long_as_its_instance_lives() {
     let mut link = link(2);
-    let mut flight = begun(&mut link, false, &[Event::Written, Event::Acknowledged]);
+    let mut flight = begun(&mut link, false, &[LinkEvent::Written, LinkEvent::Acknowledged]);
     let at = flight.instance();
     let mut now_ms = 0;
     for _ in 0..20 {
         now_ms += RTO;
-        assert_eq!(link.event(&mut flight, 1, &Event::Time, now_ms), Action::Wait);
+        assert_eq!(link.event(&mut flight, 1, &LinkEvent::Time, now_ms), LinkAction::Wait);
         let ping = std::iter::from_fn(|| link.ping(now_ms)).find(|ping| ping.instance == at);
         link.pong(ping.unwrap(), true, now_ms);
     }
-    assert_eq!(link.condition(at), Some(Condition::Well));
+    assert_eq!(link.condition(at), Some(UpstreamCondition::Well));
 }
 
 /// Neither a missing acknowledgement nor a missing pong says that a request has not run: as it cannot go
@@ -98,21 +103,21 @@ fn one_that_must_not_run_twice_outlives_an_instance_that_is_late() {
         (None, None, false),
     ] {
         let mut link = link(2);
-        let mut flight = begun(&mut link, false, &[Event::Written]);
-        let mut other = begun(&mut link, true, &[Event::Written]);
+        let mut flight = begun(&mut link, false, &[LinkEvent::Written]);
+        let mut other = begun(&mut link, true, &[LinkEvent::Written]);
         while other.instance() != flight.instance() {
-            other = begun(&mut link, true, &[Event::Written]);
+            other = begun(&mut link, true, &[LinkEvent::Written]);
         }
         let is_early = acknowledged_ms == Some(10);
         if is_early {
-            link.event(&mut flight, 1, &Event::Acknowledged, 10);
+            link.event(&mut flight, 1, &LinkEvent::Acknowledged, 10);
         }
         link.lost(flight.instance(), 1500);
-        let action = link.event(&mut other, 1, &Event::Time, 1600);
-        assert!(matches!(action, Action::Send(_)), "{action:?}");
-        assert_eq!(link.event(&mut flight, 1, &Event::Time, 1600), Action::Wait);
+        let action = link.event(&mut other, 1, &LinkEvent::Time, 1600);
+        assert!(matches!(action, LinkAction::Send(_)), "{action:?}");
+        assert_eq!(link.event(&mut flight, 1, &LinkEvent::Time, 1600), LinkAction::Wait);
         if let Some(at_ms) = acknowledged_ms.filter(|_| !is_early) {
-            link.event(&mut flight, 1, &Event::Acknowledged, at_ms);
+            link.event(&mut flight, 1, &LinkEvent::Acknowledged, at_ms);
         }
         if let Some(back_ms) = back_ms {
             let ping = std::iter::from_fn(|| link.ping(back_ms));
@@ -121,11 +126,11 @@ fn one_that_must_not_run_twice_outlives_an_instance_that_is_late() {
         }
         let last_ms = link.deadline_ms(&flight);
         assert_eq!(last_ms, acknowledged_ms.unwrap_or(0) + CEILING);
-        let action = link.event(&mut flight, 1, &Event::Time, last_ms);
+        let action = link.event(&mut flight, 1, &LinkEvent::Time, last_ms);
         let case = format!("{acknowledged_ms:?} {back_ms:?}");
         match is_waited_for {
-            true => assert_eq!(action, Action::Wait, "{case}"),
-            false => assert_eq!(action, Action::Fail(Reason::Unknown), "{case}"),
+            true => assert_eq!(action, LinkAction::Wait, "{case}"),
+            false => assert_eq!(action, LinkAction::Fail(LinkFailure::Unknown), "{case}"),
         }
         link.cancel(&mut flight, last_ms);
         link.cancel(&mut other, last_ms);
@@ -135,25 +140,26 @@ fn one_that_must_not_run_twice_outlives_an_instance_that_is_late() {
 #[test]
 fn who_does_not_acknowledge_is_waited_for() {
     let keys = (0..2u64).collect();
-    let settings = Settings { acknowledges: false, ..Settings::default() };
+    let settings = LinkSettings { acknowledges: false, ..LinkSettings::default() };
     let mut link = Link::new(settings, keys, 1, 0);
-    let mut flight = begun(&mut link, false, &[Event::Written]);
-    assert_eq!(link.event(&mut flight, 1, &Event::Time, 10 * RTO), Action::Wait);
+    let mut flight = begun(&mut link, false, &[LinkEvent::Written]);
+    assert_eq!(link.event(&mut flight, 1, &LinkEvent::Time, 10 * RTO), LinkAction::Wait);
     let other = 1 - flight.instance();
     link.lost(flight.instance(), 11 * RTO);
-    let action = link.event(&mut flight, 1, &Event::Time, 12 * RTO);
-    assert_eq!(action, Action::Fail(Reason::Unknown));
+    let action = link.event(&mut flight, 1, &LinkEvent::Time, 12 * RTO);
+    assert_eq!(action, LinkAction::Fail(LinkFailure::Unknown));
     let mut flight = link.begin(true, true, 0, 12 * RTO).unwrap();
     assert_eq!(flight.instance(), other);
-    link.event(&mut flight, 1, &Event::Written, 12 * RTO);
-    assert_eq!(link.event(&mut flight, 1, &BROKEN, 12 * RTO), Action::Send(1 - other));
+    link.event(&mut flight, 1, &LinkEvent::Written, 12 * RTO);
+    assert_eq!(link.event(&mut flight, 1, &BROKEN, 12 * RTO), LinkAction::Send(1 - other));
 }
 
 #[test]
 fn who_answers_no_ping_is_lost_and_what_it_had_is_sent_elsewhere_at_once() {
     let mut link = link(2);
-    let mut flights: Vec<Flight> =
-        (0..1000).map(|_| begun(&mut link, true, &[Event::Written, Event::Acknowledged])).collect();
+    let mut flights: Vec<Flight> = (0..1000)
+        .map(|_| begun(&mut link, true, &[LinkEvent::Written, LinkEvent::Acknowledged]))
+        .collect();
     let first = flights[0].instance();
     let silent = link.next_ping_ms();
     let pings: Vec<_> = std::iter::from_fn(|| link.ping(silent)).collect();
@@ -162,15 +168,15 @@ fn who_answers_no_ping_is_lost_and_what_it_had_is_sent_elsewhere_at_once() {
     link.pong(*other, true, silent);
     let lost_ms = silent + RTO;
     assert_eq!(link.ping(lost_ms).map(|ping| ping.instance), Some(1 - first));
-    assert!(matches!(link.condition(first), Some(Condition::Out { .. })));
+    assert!(matches!(link.condition(first), Some(UpstreamCondition::Out { .. })));
     for flight in flights.iter_mut().filter(|flight| flight.instance() == first) {
-        let action = link.event(flight, 1, &Event::Time, lost_ms + RTO);
-        assert_eq!(action, Action::Send(1 - first));
+        let action = link.event(flight, 1, &LinkEvent::Time, lost_ms + RTO);
+        assert_eq!(action, LinkAction::Send(1 - first));
     }
     assert_eq!((link.in_flight(first), link.in_flight(1 - first)), (0, 1000));
     // an answer that comes late is not looked at
     link.pong(Ping { instance: first, number: 1 }, true, lost_ms);
-    assert!(matches!(link.condition(first), Some(Condition::Out { .. })));
+    assert!(matches!(link.condition(first), Some(UpstreamCondition::Out { .. })));
 }
 
 #[test]
@@ -178,14 +184,14 @@ fn other_copies_have_a_budget() {
     let mut link = link(2);
     let (mut sent, mut resting) = (0, Vec::new());
     for _ in 0..100 {
-        let mut flight = begun(&mut link, true, &[Event::Written]);
-        match link.event(&mut flight, 1, &Event::Stale, 0) {
-            Action::Send(_) => {
+        let mut flight = begun(&mut link, true, &[LinkEvent::Written]);
+        match link.event(&mut flight, 1, &LinkEvent::Stale, 0) {
+            LinkAction::Send(_) => {
                 sent += 1;
                 link.cancel(&mut flight, 0);
             }
             action => {
-                assert_eq!(action, Action::Rest);
+                assert_eq!(action, LinkAction::Rest);
                 resting.push(flight);
             }
         }
@@ -199,11 +205,11 @@ fn other_copies_have_a_budget() {
         loop {
             now_ms = link.deadline_ms(&flight).max(now_ms);
             let attempt = flight.attempt();
-            match link.event(&mut flight, attempt, &Event::Time, now_ms) {
-                Action::Rest => {}
-                Action::Send(_) => break fates[0] += 1,
+            match link.event(&mut flight, attempt, &LinkEvent::Time, now_ms) {
+                LinkAction::Rest => {}
+                LinkAction::Send(_) => break fates[0] += 1,
                 action => {
-                    assert_eq!(action, Action::Fail(Reason::Exhausted));
+                    assert_eq!(action, LinkAction::Fail(LinkFailure::Exhausted));
                     assert!(now_ms >= 10_000);
                     break fates[1] += 1;
                 }
@@ -217,22 +223,22 @@ fn other_copies_have_a_budget() {
 
 #[test]
 fn what_one_instance_had_is_admitted_at_once_and_once() {
-    for (loss, is_lost) in [(Event::Broken { has_ended: true }, false), (BROKEN, true)] {
+    for (loss, is_lost) in [(LinkEvent::Broken { has_ended: true }, false), (BROKEN, true)] {
         let mut link = link(2);
-        let flights = (0..2000).map(|_| begun(&mut link, true, &[Event::Written]));
+        let flights = (0..2000).map(|_| begun(&mut link, true, &[LinkEvent::Written]));
         let mut flights: Vec<_> = flights.filter(|flight| flight.instance() == 0).collect();
         assert_eq!(flights.len(), 1000);
         // while it is out it gets others, because the other one is out, too
         (0..2).for_each(|at| link.lost(at, 0));
         while flights.len() < 1100 {
-            let flight = begun(&mut link, true, &[Event::Written]);
+            let flight = begun(&mut link, true, &[LinkEvent::Written]);
             flights.extend(Some(flight).filter(|flight| flight.instance() == 0));
         }
         if is_lost {
             link.lost(0, 0);
         }
         for flight in &mut flights {
-            assert_eq!(link.event(flight, 1, &loss, 0), Action::Send(1));
+            assert_eq!(link.event(flight, 1, &loss, 0), LinkAction::Send(1));
         }
     }
 }
@@ -245,27 +251,27 @@ fn what_nobody_takes_rests_until_somebody_does() {
         let (mut now_ms, mut refused, mut rests) = (0, 0, Vec::new());
         while now_ms < 2000 {
             let (event, attempt) = match rests.len() == refused / 2 {
-                true => (Event::Refused, flight.attempt()),
-                false => (Event::Time, flight.attempt()),
+                true => (LinkEvent::Refused, flight.attempt()),
+                false => (LinkEvent::Time, flight.attempt()),
             };
-            refused += usize::from(event == Event::Refused);
+            refused += usize::from(event == LinkEvent::Refused);
             match link.event(&mut flight, attempt, &event, now_ms) {
-                Action::Send(_) => assert_eq!(flight.copy(), 1, "nothing was written"),
-                Action::Rest => {
+                LinkAction::Send(_) => assert_eq!(flight.copy(), 1, "nothing was written"),
+                LinkAction::Rest => {
                     assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
                     rests.push(link.deadline_ms(&flight) - now_ms);
                     now_ms = link.deadline_ms(&flight);
                     let attempt = flight.attempt();
-                    let action = link.event(&mut flight, attempt, &Event::Time, now_ms);
-                    assert!(matches!(action, Action::Send(_)), "{action:?}");
+                    let action = link.event(&mut flight, attempt, &LinkEvent::Time, now_ms);
+                    assert!(matches!(action, LinkAction::Send(_)), "{action:?}");
                 }
                 action => panic!("{action:?}"),
             }
         }
         assert_eq!(rests[..6], [10, 20, 40, 80, 160, 200]);
-        for event in [Event::Written, head(None), Event::End] {
+        for event in [LinkEvent::Written, head(None), LinkEvent::End] {
             let attempt = flight.attempt();
-            assert_eq!(link.event(&mut flight, attempt, &event, now_ms), Action::Wait);
+            assert_eq!(link.event(&mut flight, attempt, &event, now_ms), LinkAction::Wait);
         }
         assert!(flight.is_over());
         assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
@@ -276,17 +282,17 @@ fn what_nobody_takes_rests_until_somebody_does() {
 fn nobody_waits_for_ever() {
     let mut link = link(1);
     let mut flight = begun(&mut link, true, &[]);
-    let (mut now_ms, mut event) = (0, Event::Refused);
+    let (mut now_ms, mut event) = (0, LinkEvent::Refused);
     loop {
         let attempt = flight.attempt();
         event = match link.event(&mut flight, attempt, &event, now_ms) {
-            Action::Send(_) => Event::Refused,
-            Action::Rest => {
+            LinkAction::Send(_) => LinkEvent::Refused,
+            LinkAction::Rest => {
                 now_ms = link.deadline_ms(&flight);
-                Event::Time
+                LinkEvent::Time
             }
             action => {
-                assert_eq!(action, Action::Fail(Reason::Exhausted));
+                assert_eq!(action, LinkAction::Fail(LinkFailure::Exhausted));
                 break;
             }
         };
@@ -297,54 +303,58 @@ fn nobody_waits_for_ever() {
 #[test]
 fn another_goes_on_with_a_body_if_it_is_the_same() {
     let tag = b"\"a\"".as_slice();
-    let good = Part { from: 40, total_bytes: 100, tag };
+    let good = ResumePoint { from: 40, total_bytes: 100, tag };
     for (part, is_good) in [
         (Some(good), true),
-        (Some(Part { from: 41, ..good }), false),
-        (Some(Part { total_bytes: 101, ..good }), false),
-        (Some(Part { tag: b"\"b\"", ..good }), false),
+        (Some(ResumePoint { from: 41, ..good }), false),
+        (Some(ResumePoint { total_bytes: 101, ..good }), false),
+        (Some(ResumePoint { tag: b"\"b\"", ..good }), false),
         (None, false),
     ] {
         let mut link = link(2);
-        let events = [Event::Written, head(whole()), Event::Body(40)];
+        let events = [LinkEvent::Written, head(whole()), LinkEvent::Body(40)];
         let mut flight = begun(&mut link, true, &events);
         let other = 1 - flight.instance();
-        assert_eq!(link.event(&mut flight, 1, &BROKEN, 0), Action::Continue(other, 40));
+        assert_eq!(link.event(&mut flight, 1, &BROKEN, 0), LinkAction::Continue(other, 40));
         // what is left of the attempt before is not looked at
-        assert_eq!(link.event(&mut flight, 1, &Event::Body(60), 0), Action::Wait);
-        link.event(&mut flight, 2, &Event::Written, 0);
-        let action = link.event(&mut flight, 2, &Event::Part(part), 0);
-        assert_eq!(action, if is_good { Action::Wait } else { Action::Break }, "{part:?}");
+        assert_eq!(link.event(&mut flight, 1, &LinkEvent::Body(60), 0), LinkAction::Wait);
+        link.event(&mut flight, 2, &LinkEvent::Written, 0);
+        let action = link.event(&mut flight, 2, &LinkEvent::Part(part), 0);
+        assert_eq!(action, if is_good { LinkAction::Wait } else { LinkAction::Break }, "{part:?}");
         if is_good {
-            link.event(&mut flight, 2, &Event::Body(60), 0);
-            link.event(&mut flight, 2, &Event::End, 0);
+            link.event(&mut flight, 2, &LinkEvent::Body(60), 0);
+            link.event(&mut flight, 2, &LinkEvent::End, 0);
         }
         assert!(flight.is_over());
         assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
     }
     let mut link = link(2);
-    let mut flight = begun(&mut link, true, &[Event::Written, head(None), Event::Body(40)]);
-    assert_eq!(link.event(&mut flight, 1, &BROKEN, 0), Action::Break);
+    let mut flight = begun(&mut link, true, &[LinkEvent::Written, head(None), LinkEvent::Body(40)]);
+    assert_eq!(link.event(&mut flight, 1, &BROKEN, 0), LinkAction::Break);
 }
 
 #[test]
 fn what_ends_two_processes_ends_no_third() {
     let mut link = link(4);
-    let ended = Event::Broken { has_ended: true };
-    let mut flight = begun(&mut link, true, &[Event::Written]);
-    assert!(matches!(link.event(&mut flight, 1, &ended, 0), Action::Send(_)));
-    link.event(&mut flight, 2, &Event::Written, 0);
-    assert_eq!(link.event(&mut flight, 2, &ended, 0), Action::Fail(Reason::Quarantined));
+    let ended = LinkEvent::Broken { has_ended: true };
+    let mut flight = begun(&mut link, true, &[LinkEvent::Written]);
+    assert!(matches!(link.event(&mut flight, 1, &ended, 0), LinkAction::Send(_)));
+    link.event(&mut flight, 2, &LinkEvent::Written, 0);
+    assert_eq!(link.event(&mut flight, 2, &ended, 0), LinkAction::Fail(LinkFailure::Quarantined));
 }
 
 fn watched(count: u64) -> Link {
-    let settings = Settings { choice: Choice::RoundRobin, is_watched: true, ..Settings::default() };
+    let settings = LinkSettings {
+        choice: InstanceChoice::RoundRobin,
+        is_watched: true,
+        ..LinkSettings::default()
+    };
     Link::new(settings, (0..count).collect(), 1, 0)
 }
 
 #[test]
 fn only_processes_that_end_by_themselves_count() {
-    let ended = Event::Broken { has_ended: true };
+    let ended = LinkEvent::Broken { has_ended: true };
     // how each of the processes has ended: by itself, by others, or not at all
     for (fates, is_quarantined) in [
         ([Some(true), Some(true)], true),
@@ -361,23 +371,23 @@ fn only_processes_that_end_by_themselves_count() {
         let mut flight = link.begin(true, true, 0, now_ms).unwrap();
         for (at, fate) in fates.into_iter().enumerate() {
             let attempt = flight.attempt();
-            link.event(&mut flight, attempt, &Event::Written, now_ms);
+            link.event(&mut flight, attempt, &LinkEvent::Written, now_ms);
             now_ms += 10;
             let instance = flight.instance();
             let mut action = link.event(&mut flight, attempt, &ended, now_ms);
             // with one that may have been ended by others no verdict is waited for
             let waits = at == 1 && fates[0] != Some(false);
-            assert_eq!(action == Action::Rest, waits, "{fates:?} {action:?}");
+            assert_eq!(action == LinkAction::Rest, waits, "{fates:?} {action:?}");
             now_ms += 3;
             fate.into_iter().for_each(|by_itself| link.ended(instance, by_itself, now_ms));
-            while action == Action::Rest {
+            while action == LinkAction::Rest {
                 now_ms = link.deadline_ms(&flight).max(now_ms);
                 let attempt = flight.attempt();
-                action = link.event(&mut flight, attempt, &Event::Time, now_ms);
+                action = link.event(&mut flight, attempt, &LinkEvent::Time, now_ms);
             }
             let is_last = at == 1;
             assert_eq!(
-                action == Action::Fail(Reason::Quarantined),
+                action == LinkAction::Fail(LinkFailure::Quarantined),
                 is_last && is_quarantined,
                 "{fates:?} {action:?}"
             );
@@ -390,7 +400,7 @@ fn one_that_failed_gets_one_request_as_a_trial() {
     let mut link = link(2);
     let mut flight = begun(&mut link, true, &[]);
     let out = flight.instance();
-    link.event(&mut flight, 1, &Event::Refused, 0);
+    link.event(&mut flight, 1, &LinkEvent::Refused, 0);
     let asked = |link: &mut Link, now_ms| {
         (0..6)
             .map(|_| link.begin(true, true, 0, now_ms).unwrap().instance())
@@ -412,13 +422,13 @@ fn all_are_asked_where_none_may_be() {
 #[test]
 fn who_makes_requests_wait_gets_fewer() {
     let keys = (0..2u64).collect();
-    let settings = Settings { choice: Choice::Feedback, ..Settings::default() };
+    let settings = LinkSettings { choice: InstanceChoice::Feedback, ..LinkSettings::default() };
     let mut link = Link::new(settings, keys, 1, 0);
     for _ in 0..20 {
-        let mut flight = begun(&mut link, true, &[Event::Written]);
+        let mut flight = begun(&mut link, true, &[LinkEvent::Written]);
         let delay_ms = Some(if flight.instance() == 0 { 30 } else { 0 });
-        link.event(&mut flight, 1, &Event::Head { whole: None, delay_ms }, 0);
-        link.event(&mut flight, 1, &Event::End, 0);
+        link.event(&mut flight, 1, &LinkEvent::Head { whole: None, delay_ms }, 0);
+        link.event(&mut flight, 1, &LinkEvent::End, 0);
     }
     (0..20).for_each(|_| _ = link.begin(true, true, 0, 0));
     assert!(link.in_flight(0) * 4 < link.in_flight(1), "{}", link.in_flight(0));
@@ -426,13 +436,13 @@ fn who_makes_requests_wait_gets_fewer() {
 
 #[test]
 fn who_has_caught_up_gets_requests_again() {
-    let settings = Settings { choice: Choice::Feedback, ..Settings::default() };
+    let settings = LinkSettings { choice: InstanceChoice::Feedback, ..LinkSettings::default() };
     let mut link = Link::new(settings, (0..2u64).collect(), 1, 0);
     for _ in 0..20 {
-        let mut flight = begun(&mut link, true, &[Event::Written]);
+        let mut flight = begun(&mut link, true, &[LinkEvent::Written]);
         let delay_ms = Some(if flight.instance() == 0 { 30 } else { 0 });
-        link.event(&mut flight, 1, &Event::Head { whole: None, delay_ms }, 0);
-        link.event(&mut flight, 1, &Event::End, 0);
+        link.event(&mut flight, 1, &LinkEvent::Head { whole: None, delay_ms }, 0);
+        link.event(&mut flight, 1, &LinkEvent::End, 0);
     }
     let mut now_ms = 0;
     for _ in 0..20 {

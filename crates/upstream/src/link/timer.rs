@@ -9,7 +9,7 @@ const STEP_US: u64 = 1000;
 
 /// The timer of one instance.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timer {
+pub(super) struct InstanceTimer {
     floor_ms: u64,
     ceiling_ms: u64,
     /// Smoothed, in microseconds; `None` before the first sample.
@@ -18,9 +18,9 @@ pub(super) struct Timer {
     doubled: u32,
 }
 
-impl Timer {
-    pub(super) fn new(floor_ms: u64, ceiling_ms: u64) -> Timer {
-        Timer {
+impl InstanceTimer {
+    pub(super) fn new(floor_ms: u64, ceiling_ms: u64) -> InstanceTimer {
+        InstanceTimer {
             floor_ms: floor_ms.max(1),
             ceiling_ms: ceiling_ms.max(floor_ms).max(1),
             smoothed_us: None,
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn it_follows_what_is_measured_between_floor_and_ceiling() {
-        let mut timer = Timer::new(50, 2000);
+        let mut timer = InstanceTimer::new(50, 2000);
         assert_eq!(timer.ms(), 1000);
         timer.sample(100);
         assert_eq!(timer.ms(), 300, "smoothed, and four deviations");
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_is_missed_doubles_it_until_something_comes() {
-        let mut timer = Timer::new(50, 2000);
+        let mut timer = InstanceTimer::new(50, 2000);
         timer.sample(10);
         let mut times = Vec::new();
         for _ in 0..8 {

@@ -209,7 +209,7 @@ mod tests {
             ("", "/v1", "/v1", Some("/")),
             ("", "/v1", "/v1/a", Some("/a")),
             ("/a b", "", "/c", Some("/a%20b/c")),
-            // never to a host that somebody else has chosen
+            // never to another host
             ("", "", "http://10.0.0.1//evil.example/", None),
             ("", "", "http://10.0.0.1/\\evil.example/", None),
             ("", "", "http://10.0.0.1\\@evil.example/", None),

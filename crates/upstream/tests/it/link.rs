@@ -7,7 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_upstream::link::{
-    Action, Choice, Event, Flight, Link, Part, Ping, Reason, Settings, Whole,
+    Flight, InstanceChoice, Link, LinkAction, LinkEvent, LinkFailure, LinkSettings, Ping,
+    ResumePoint, Whole,
 };
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -197,17 +198,22 @@ impl World {
     fn new(seed: u64, requests: u64) -> World {
         let mut random = Random(seed);
         let count = 2 + random.below(4) as usize;
-        let choices =
-            [Choice::RoundRobin, Choice::Least, Choice::TwoChoices, Choice::Feedback, Choice::Hash];
+        let choices = [
+            InstanceChoice::RoundRobin,
+            InstanceChoice::Least,
+            InstanceChoice::TwoChoices,
+            InstanceChoice::Feedback,
+            InstanceChoice::Hash,
+        ];
         let acknowledges = !random.once_in(4);
-        let settings = Settings {
+        let settings = LinkSettings {
             choice: choices[random.below(5) as usize],
             acknowledges,
             withholds: acknowledges && !random.once_in(3),
             is_watched: !random.once_in(4),
             floor: Duration::from_millis(20),
             ceiling: Duration::from_secs(1),
-            ..Settings::default()
+            ..LinkSettings::default()
         };
         let keys = (0..count).map(|_| random.next()).collect();
         let is_watched = settings.is_watched;
@@ -377,7 +383,7 @@ impl World {
             return self.hear(request, attempt, &Said::Refused);
         }
         let is_withheld = known.flight.is_withheld();
-        self.tell(request, attempt, &Event::Written);
+        self.tell(request, attempt, &LinkEvent::Written);
         if !matches!(is, Is::Dead | Is::Cut) {
             let delay = self.delay();
             match is_withheld {
@@ -491,7 +497,7 @@ impl World {
         match said {
             Said::Acknowledged => {
                 let was_withheld = known.flight.is_withheld();
-                self.tell(request, attempt, &Event::Acknowledged);
+                self.tell(request, attempt, &LinkEvent::Acknowledged);
                 if was_withheld {
                     self.release(request, attempt);
                 }
@@ -499,66 +505,66 @@ impl World {
             Said::Head => {
                 known.has_head = true;
                 let whole = has_tag.then(|| Whole { total_bytes, tag: Box::from(*b"\"t\"") });
-                self.tell(request, attempt, &Event::Head { whole, delay_ms: None });
+                self.tell(request, attempt, &LinkEvent::Head { whole, delay_ms: None });
             }
             Said::Part { from, is_same } => {
                 let tag: &[u8] = if *is_same { b"\"t\"" } else { b"\"u\"" };
-                let part = Part { from: *from, total_bytes, tag };
-                self.tell(request, attempt, &Event::Part(Some(part)));
+                let part = ResumePoint { from: *from, total_bytes, tag };
+                self.tell(request, attempt, &LinkEvent::Part(Some(part)));
             }
             Said::Body(bytes) => {
                 known.got_bytes += bytes;
-                self.tell(request, attempt, &Event::Body(*bytes));
+                self.tell(request, attempt, &LinkEvent::Body(*bytes));
             }
             Said::End => {
                 assert_eq!(known.got_bytes, total_bytes, "every byte once");
-                self.tell(request, attempt, &Event::End);
+                self.tell(request, attempt, &LinkEvent::End);
                 if self.requests.remove(&request).is_some() {
                     self.counts.answered += 1;
                 }
             }
-            Said::Refused => self.tell(request, attempt, &Event::Refused),
+            Said::Refused => self.tell(request, attempt, &LinkEvent::Refused),
             Said::Returned => {
                 self.counts.returned += 1;
-                self.tell(request, attempt, &Event::Returned);
+                self.tell(request, attempt, &LinkEvent::Returned);
             }
-            Said::Broken => self.tell(request, attempt, &Event::Broken { has_ended: true }),
+            Said::Broken => self.tell(request, attempt, &LinkEvent::Broken { has_ended: true }),
         }
     }
 
     /// Tells the link, and does what it says.
-    fn tell(&mut self, request: u64, attempt: u32, event: &Event<'_>) {
+    fn tell(&mut self, request: u64, attempt: u32, event: &LinkEvent<'_>) {
         let Some(known) = self.requests.get_mut(&request) else { return };
         match self.link.event(&mut known.flight, attempt, event, self.now_ms) {
-            Action::Wait => self.watch(request),
-            Action::Rest => {
+            LinkAction::Wait => self.watch(request),
+            LinkAction::Rest => {
                 self.counts.rests += 1;
                 self.watch(request);
             }
-            Action::Send(_) => {
+            LinkAction::Send(_) => {
                 assert!(!known.has_head);
                 known.heard_ms = self.now_ms;
                 self.send(request, None);
             }
-            Action::Continue(_, from) => {
+            LinkAction::Continue(_, from) => {
                 assert_eq!(from, known.got_bytes);
                 known.heard_ms = self.now_ms;
                 self.send(request, Some(from));
             }
-            Action::Fail(reason) => {
+            LinkAction::Fail(reason) => {
                 assert!(!known.has_head);
                 let may_be_quarantined = known.crashes >= 2;
                 match (known.is_safe, reason) {
-                    (true, Reason::Quarantined) if may_be_quarantined => {
+                    (true, LinkFailure::Quarantined) if may_be_quarantined => {
                         self.counts.quarantined += 1;
                     }
-                    (false, Reason::Unknown) => self.counts.unknown += 1,
+                    (false, LinkFailure::Unknown) => self.counts.unknown += 1,
                     (false, _) => self.counts.broken += 1,
                     (true, _) => self.counts.lost += 1,
                 }
                 self.end(request);
             }
-            Action::Break => {
+            LinkAction::Break => {
                 assert!(known.has_head);
                 self.counts.broken += 1;
                 self.end(request);
@@ -582,7 +588,7 @@ impl World {
     fn time(&mut self, request: u64) {
         let Some(known) = self.requests.get(&request) else { return };
         if self.link.deadline_ms(&known.flight) <= self.now_ms {
-            self.tell(request, known.flight.attempt(), &Event::Time);
+            self.tell(request, known.flight.attempt(), &LinkEvent::Time);
         }
     }
 
@@ -590,7 +596,7 @@ impl World {
         let Some(known) = self.requests.get(&request) else { return };
         let since = self.now_ms - known.heard_ms;
         if since >= LATE_MS {
-            self.tell(request, known.flight.attempt(), &Event::Late);
+            self.tell(request, known.flight.attempt(), &LinkEvent::Late);
         } else {
             self.after(LATE_MS - since, What::Late { request });
         }

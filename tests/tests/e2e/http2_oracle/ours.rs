@@ -3,7 +3,9 @@
 use super::case::Message;
 use fastrand::Rng;
 use forebay_http2::hpack::encode;
-use forebay_http2::{Connection, Event, Fields, Limits, Part, Role};
+use forebay_http2::{
+    Connection, DecodedFields, EndpointRole, Http2Event, Http2Limits, MessagePart,
+};
 use std::collections::HashMap;
 
 /// What was received on a stream.
@@ -30,7 +32,7 @@ struct Sending {
 /// Our end.
 pub(super) struct Ours {
     pub(super) connection: Connection,
-    fields: Fields,
+    fields: DecodedFields,
     held: Vec<u8>,
     out: Vec<u8>,
     sending: HashMap<u32, Sending>,
@@ -44,18 +46,18 @@ pub(super) struct Ours {
 
 impl Ours {
     pub(super) fn server(answer: impl Fn(&Seen) -> (u16, bool, Message) + 'static) -> Ours {
-        let limits = Limits { table_bytes: 1000, ..Limits::default() };
+        let limits = Http2Limits { table_bytes: 1000, ..Http2Limits::default() };
         Ours::of(Connection::server(limits), Some(Box::new(answer)))
     }
 
     pub(super) fn client(waiting: Vec<(String, String, Message)>) -> Ours {
-        Ours { waiting, ..Ours::of(Connection::client(Limits::default()), None) }
+        Ours { waiting, ..Ours::of(Connection::client(Http2Limits::default()), None) }
     }
 
     fn of(connection: Connection, answer: Option<Answer>) -> Ours {
         Ours {
             connection,
-            fields: Fields::default(),
+            fields: DecodedFields::default(),
             held: Vec::new(),
             out: Vec::new(),
             sending: HashMap::new(),
@@ -94,13 +96,13 @@ impl Ours {
         let Some(answer) = &self.answer else { return };
         let (status, is_early, message) = answer(seen);
         if is_early {
-            self.connection.head(&mut self.out, stream, Part::Informational, |block| {
+            self.connection.head(&mut self.out, stream, MessagePart::Informational, |block| {
                 encode::status(block, 103);
                 encode::field(block, b"link", b"</style.css>; rel=preload");
             });
         }
         let is_last = message.body.is_empty() && message.trailers.is_empty();
-        let part = if is_last { Part::Last } else { Part::Head };
+        let part = if is_last { MessagePart::Last } else { MessagePart::Head };
         let written = self.connection.head(&mut self.out, stream, part, |block| {
             encode::status(block, status);
             write(block, &message.fields);
@@ -120,7 +122,7 @@ impl Ours {
 
     /// What our side sends now: whole frames, up to some.
     pub(super) fn send(&mut self, random: &mut Rng) -> Vec<u8> {
-        while self.connection.role() == Role::Client
+        while self.connection.role() == EndpointRole::Client
             && self.connection.is_introduced()
             && self.connection.can_open()
             && let Some((method, path, message)) = self.waiting.pop()
@@ -165,7 +167,7 @@ impl Ours {
         }
         let sending = self.sending.remove(&stream).unwrap();
         let write = |block: &mut Vec<u8>| write(block, &sending.trailers);
-        assert!(self.connection.head(&mut self.out, stream, Part::Last, write));
+        assert!(self.connection.head(&mut self.out, stream, MessagePart::Last, write));
     }
 }
 
@@ -178,41 +180,41 @@ fn write(block: &mut Vec<u8>, fields: &[(String, Vec<u8>)]) {
 /// Notes an event; returns the stream if its message is over.
 fn note(
     connection: &mut Connection,
-    fields: &Fields,
+    fields: &DecodedFields,
     seen: &mut HashMap<u32, Seen>,
-    event: Event<'_>,
+    event: Http2Event<'_>,
 ) -> Option<u32> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let list = || fields.iter().map(|(name, value)| (text(name), value.to_vec())).collect();
     match event {
-        Event::Request { stream, ends } => {
+        Http2Event::Request { stream, ends } => {
             let new = seen.entry(stream).or_default();
             (new.method, new.path) = (text(fields.method()), text(fields.path()));
             assert_eq!(fields.authority(), b"example.com");
             new.message.fields = list();
             ends.then_some(stream)
         }
-        Event::Response { stream, ends } => {
+        Http2Event::Response { stream, ends } => {
             let old = seen.get_mut(&stream).unwrap();
             (old.status, old.message.fields) = (fields.status(), list());
             ends.then_some(stream)
         }
-        Event::Informational { stream } => {
+        Http2Event::Informational { stream } => {
             assert_eq!(fields.status(), 103);
             seen.get_mut(&stream).unwrap().informational += 1;
             None
         }
-        Event::Data { stream, bytes, ends } => {
+        Http2Event::Data { stream, bytes, ends } => {
             seen.get_mut(&stream).unwrap().message.body.extend_from_slice(bytes);
             connection.consumed(stream, bytes.len());
             ends.then_some(stream)
         }
-        Event::Trailers { stream } => {
+        Http2Event::Trailers { stream } => {
             seen.get_mut(&stream).unwrap().message.trailers = list();
             Some(stream)
         }
-        Event::GoAway { .. } | Event::Pong(_) => None,
-        Event::TooLarge { .. } | Event::Reset { .. } | Event::Failed(_) => {
+        Http2Event::GoAway { .. } | Http2Event::Pong(_) => None,
+        Http2Event::TooLarge { .. } | Http2Event::Reset { .. } | Http2Event::Failed(_) => {
             panic!("{event:?}: {:?}", connection.fault())
         }
     }

@@ -24,14 +24,14 @@ impl AsyncRead for Wire {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let bytes = &mut self.0.borrow_mut().to_h2;
         if bytes.is_empty() {
             return Poll::Pending;
         }
-        let count = bytes.len().min(room.remaining());
-        room.put_slice(&bytes[..count]);
+        let count = bytes.len().min(buffer.remaining());
+        buffer.put_slice(&bytes[..count]);
         bytes.drain(..count);
         Poll::Ready(Ok(()))
     }

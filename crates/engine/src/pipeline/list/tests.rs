@@ -1,23 +1,23 @@
 //! Which thread takes what, and when.
 
 use super::*;
-use crate::ranks::Settings;
+use crate::ranks::OrderSettings;
 use std::sync::mpsc::channel;
 
-const ANYBODY: Standing = Standing { rank: 0, client: 0 };
+const ANYBODY: RankedClient = RankedClient { rank: 0, client: 0 };
 
-fn plain<T>(target: u32) -> List<T> {
-    with_threads(List::new(target, &Ranks::default(), 0))
+fn plain<T>(target: u32) -> TaskList<T> {
+    with_threads(TaskList::new(target, &Ranks::default(), 0))
 }
 
 /// All threads that it expects are there.
-fn with_threads<T>(list: List<T>) -> List<T> {
+fn with_threads<T>(list: TaskList<T>) -> TaskList<T> {
     (0..list.coming()).for_each(|_| list.join());
     list
 }
 
 /// From now on so many threads take tasks; those that are lacking come.
-fn set_target<T>(list: &List<T>, target: u32) {
+fn set_target<T>(list: &TaskList<T>, target: u32) {
     let lacking = list.raise(target);
     (0..lacking).for_each(|_| list.join());
     if lacking == 0 {
@@ -34,11 +34,11 @@ impl<T> Duty<T> {
     }
 }
 
-fn of_rank(rank: u8) -> Standing {
-    Standing { rank, client: 7 }
+fn of_rank(rank: u8) -> RankedClient {
+    RankedClient { rank, client: 7 }
 }
 
-fn next<T>(list: &List<T>, number: u32) -> (T, TaskRun) {
+fn next<T>(list: &TaskList<T>, number: u32) -> (T, TaskRun) {
     list.next(WorkerSlot::Common(number), None, || ()).task().unwrap()
 }
 
@@ -165,8 +165,8 @@ fn one_thread_of_several_is_kept_from_jobs() {
 
 #[test]
 fn high_ranks_go_first_and_have_threads_that_take_nothing_below() {
-    let ranks = Ranks::new(&Settings { shares: [0.0; 3].into(), ..Settings::default() });
-    let list = with_threads(List::new(1, &ranks, 1));
+    let ranks = Ranks::new(&OrderSettings { shares: [0.0; 3].into(), ..OrderSettings::default() });
+    let list = with_threads(TaskList::new(1, &ranks, 1));
     let reserves: Vec<_> = list.reserves().collect();
     assert_eq!(reserves, [WorkerSlot::Reserve(0, 0), WorkerSlot::Reserve(1, 0)]);
     for (task, rank) in [('z', 2), ('y', 2), ('b', 1), ('a', 0), ('c', 0), ('d', 1)] {
@@ -179,8 +179,9 @@ fn high_ranks_go_first_and_have_threads_that_take_nothing_below() {
 
 #[test]
 fn whoever_may_take_it_is_woken() {
-    let ranks = Ranks::new(&Settings { shares: [0.0, 0.1].into(), ..Settings::default() });
-    let list = Arc::new(with_threads(List::new(2, &ranks, 1)));
+    let ranks =
+        Ranks::new(&OrderSettings { shares: [0.0, 0.1].into(), ..OrderSettings::default() });
+    let list = Arc::new(with_threads(TaskList::new(2, &ranks, 1)));
     let (tell, told) = channel();
     let threads: Vec<_> = [WorkerSlot::Common(0), WorkerSlot::Common(1)]
         .into_iter()
@@ -192,8 +193,8 @@ fn whoever_may_take_it_is_woken() {
                 while let Some((task, mut task_run)) =
                     list.next(worker_slot, ended.take(), || ()).task()
                 {
-                    let standing = of_rank(task_run.rank());
-                    if list.begin_job(task, standing, &mut task_run).is_some() {
+                    let ranked_client = of_rank(task_run.rank());
+                    if list.begin_job(task, ranked_client, &mut task_run).is_some() {
                         tell.send((task, worker_slot)).unwrap();
                         list.end_job(&mut task_run);
                     }
@@ -223,8 +224,8 @@ fn whoever_may_take_it_is_woken() {
 
 #[test]
 fn a_job_that_is_held_is_done_by_a_reserve() {
-    let ranks = Ranks::new(&Settings { shares: [0.0; 2].into(), ..Settings::default() });
-    let list = with_threads(List::new(1, &ranks, 1));
+    let ranks = Ranks::new(&OrderSettings { shares: [0.0; 2].into(), ..OrderSettings::default() });
+    let list = with_threads(TaskList::new(1, &ranks, 1));
     let (low, mut task_run) = {
         list.push('z', of_rank(1));
         next(&list, 0)

@@ -1,32 +1,36 @@
 //! A connection between two tasks: watched, given time, lingering, closed.
 
 use super::Shared;
-use super::slab::{Connection, Locked, SlotState};
-use crate::control::Order;
+use super::slab::{Locked, PipelineConnection, SlotState};
+use crate::control::LoopOrder;
 use crate::idle::{TRIES, has_news};
 use crate::linger::Linger;
-use crate::ranks::{RequestKey, Standing};
-use crate::timer::Over;
-use crate::waits::Waiting;
+use crate::ranks::{RankedClient, RequestKey};
+use crate::timer::TimedOut;
+use crate::waits::RequestWait;
 use crate::worker::Worker;
-use forebay_conn::{Await, Closing, Event, Handler, Protocol, Rank, RequestId};
+use forebay_conn::{Await, Closing, Handler, Protocol, Rank, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Once;
 use std::os::fd::AsFd;
 
 impl<H: Handler> Shared<H> {
-    /// Whose the work for this request is; where nothing is ordered, that does not matter.
-    pub(super) fn standing(&self, connection: &Connection<H>, id: RequestId) -> Standing {
+    /// The rank and the client of the work for this request; where nothing is ordered, they do not matter.
+    pub(super) fn ranked_client(
+        &self,
+        connection: &PipelineConnection<H>,
+        id: RequestId,
+    ) -> RankedClient {
         match self.lists.ranks.is_ordered() {
-            true => connection.served.standing(&self.lists.ranks, id),
-            false => Standing::default(),
+            true => connection.served.ranked_client(&self.lists.ranks, id),
+            false => RankedClient::default(),
         }
     }
 
-    /// Whose the work for the connection itself is.
-    pub(super) fn standing_at_rest(&self, connection: &Connection<H>) -> Standing {
-        self.standing(connection, connection.served.conn.awaits().id)
+    /// The rank and the client of the work for the connection itself.
+    pub(super) fn ranked_client_at_rest(&self, connection: &PipelineConnection<H>) -> RankedClient {
+        self.ranked_client(connection, connection.served.conn.awaits().id)
     }
 
     /// The connection goes to the list of this phase, unless it is there.
@@ -37,15 +41,15 @@ impl<H: Handler> Shared<H> {
             return;
         }
         let token = connection.token;
-        let standing = self.standing_at_rest(connection);
+        let ranked_client = self.ranked_client_at_rest(connection);
         // a thread that is woken while the lock is held may run at once, and find it held
         drop(slot);
-        self.lists.push_turn(phase, token, standing);
+        self.lists.push_turn(phase, token, ranked_client);
     }
 
     /// Leaves the connection to the lists it is in and to the epoll, which may report it at once: the
     /// caller unlocks it and does nothing more. Says whether that worked.
-    pub(super) fn leave(&self, connection: &mut Connection<H>, worker: &Worker<H>) -> bool {
+    pub(super) fn leave(&self, connection: &mut PipelineConnection<H>, worker: &Worker<H>) -> bool {
         if connection.state == SlotState::Serving {
             // what is on its way from list to list has no other time than that of its request
             if !connection.is_listed() || connection.served.goes_on() {
@@ -55,7 +59,7 @@ impl<H: Handler> Shared<H> {
             self.rests(connection);
         }
         if connection.served.conn.has_sockets() || !connection.sockets.is_empty() {
-            let Connection { served, token, sockets, .. } = connection;
+            let PipelineConnection { served, token, sockets, .. } = connection;
             if !self.sockets().watch(sockets, *token, &self.epoll, |tell| served.conn.sockets(tell))
             {
                 return false;
@@ -69,7 +73,7 @@ impl<H: Handler> Shared<H> {
     }
 
     /// Has the epoll report this of the connection, once. Says whether that worked.
-    pub(super) fn arm(&self, connection: &mut Connection<H>, what: Once) -> bool {
+    pub(super) fn arm(&self, connection: &mut PipelineConnection<H>, what: Once) -> bool {
         let (socket, token) = (connection.served.stream.as_fd(), connection.token);
         let watched = match connection.is_known {
             true => self.epoll.watch_again(socket, token, what),
@@ -98,15 +102,15 @@ impl<H: Handler> Shared<H> {
     }
 
     /// While the connection is idle it may have to make room.
-    fn rests(&self, connection: &mut Connection<H>) {
+    fn rests(&self, connection: &mut PipelineConnection<H>) {
         if self.lists.ranks.is_ordered() && connection.resting.is_none() && connection.is_idle() {
-            let standing = self.standing_at_rest(connection);
-            connection.resting = self.idle().add(standing, connection.token);
+            let ranked_client = self.ranked_client_at_rest(connection);
+            connection.resting = self.idle().add(ranked_client, connection.token);
         }
     }
 
     /// The connection goes on, or ends.
-    fn wakes(&self, connection: &mut Connection<H>) {
+    fn wakes(&self, connection: &mut PipelineConnection<H>) {
         if connection.resting.is_some() {
             self.idle().remove(&mut connection.resting);
         }
@@ -127,7 +131,7 @@ impl<H: Handler> Shared<H> {
     }
 
     /// Has the watcher look at the connection when its first deadline is over.
-    fn schedule(&self, connection: &mut Connection<H>) {
+    fn schedule(&self, connection: &mut PipelineConnection<H>) {
         if connection.timer.is_scheduled() {
             return;
         }
@@ -146,16 +150,16 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// A request is to be answered later, at this moment.
+    /// A request is not to be answered before this time.
     pub(super) fn keep_early(
         &self,
-        connection: &mut Connection<H>,
+        connection: &mut PipelineConnection<H>,
         id: RequestId,
         wait_ms: u32,
         worker: &Worker<H>,
     ) {
         if !connection.served.waits.contains(id) {
-            connection.served.waits.add(id, Waiting::NotBefore);
+            connection.served.waits.add(id, RequestWait::NotBefore);
             let at_ms = worker.not_before_ms(wait_ms);
             self.time().early.wait_until(at_ms, connection.key(id));
             self.look_by(at_ms);
@@ -177,7 +181,7 @@ impl<H: Handler> Shared<H> {
         if connection.state != SlotState::Serving {
             return true;
         }
-        connection.served.keep_event(Event::Socket(id));
+        connection.served.keep_event(RequestEvent::Socket(id));
         if !connection.is_held() {
             self.list(slot, Phase::Process);
         }
@@ -202,15 +206,15 @@ impl<H: Handler> Shared<H> {
         }
         match connection.timer.over(&mut connection.served, worker) {
             None => self.schedule(connection),
-            Some(Over::Linger) => self.close(slot, Closing::Now, worker),
-            // it is we who are late: a thread will come to it
-            Some(Over::Wait(awaited))
+            Some(TimedOut::Linger) => self.close(slot, Closing::Now, worker),
+            // the threads are late, not the client: one will come to it
+            Some(TimedOut::Wait(awaited))
                 if connection.is_listed()
                     && (connection.is_single() || awaited.what != Await::Job) =>
             {
                 self.schedule(connection);
             }
-            Some(Over::Wait(awaited)) => match worker.expire(&mut connection.served, awaited) {
+            Some(TimedOut::Wait(awaited)) => match worker.expire(&mut connection.served, awaited) {
                 Some(closing) => self.end(slot, closing, worker),
                 None => self.go_on_after_expiry(slot),
             },
@@ -297,7 +301,7 @@ impl<H: Handler> Shared<H> {
     }
 
     fn gone(&self) {
-        if self.slab.closed() && self.control.order() > Order::Run {
+        if self.slab.closed() && self.control.order() > LoopOrder::Run {
             self.ring();
         }
     }

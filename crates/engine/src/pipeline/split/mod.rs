@@ -21,11 +21,11 @@ mod shaking;
 mod slab;
 mod watcher;
 
-use super::lists::Lists;
-use super::{Core, Counters, Settings, Spawn, begin};
+use super::lists::PhaseLists;
+use super::{Core, Counters, PipelineSettings, Spawn, begin};
 use crate::accept::{Listener, ListenerSet};
-use crate::admission::Admission;
-use crate::control::{Control, Ended};
+use crate::admission::ConnectionAdmission;
+use crate::control::{Ended, EngineControl};
 use crate::early::Early;
 use crate::idle::Idle;
 use crate::linger::Lingering;
@@ -37,10 +37,10 @@ use forebay_conn::Handler;
 use forebay_control::allocation::Phase;
 use forebay_sys::epoll::Epoll;
 use shaking::Shaking;
-use slab::{Connection, Slab};
+use slab::{PipelineConnection, Slab};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use watcher::Watcher;
+use watcher::ReadinessWatcher;
 
 /// Places for connections that are refused and closed at once, beside those that are counted.
 const SPARE: usize = 64;
@@ -48,20 +48,20 @@ const SPARE: usize = 64;
 /// The phases, their threads and the watcher.
 pub(super) struct Split<H: Handler> {
     shared: Arc<Shared<H>>,
-    watcher: Watcher<H>,
+    watcher: ReadinessWatcher<H>,
 }
 
 /// What all threads share.
 struct Shared<H: Handler> {
-    lists: Arc<Lists<H::Job>>,
+    lists: Arc<PhaseLists<H::Job>>,
     slab: Slab<H>,
     epoll: Epoll,
     listener_set: RwLock<ListenerSet>,
-    admission: Arc<Admission>,
+    admission: Arc<ConnectionAdmission>,
     /// Listeners that rest, and until when.
     paused: Mutex<Vec<(usize, u64)>>,
     stock: Stock<H>,
-    control: Arc<Control>,
+    control: Arc<EngineControl>,
     time: Mutex<Time>,
     lingering: Lingering,
     shaking: Shaking,
@@ -91,13 +91,13 @@ where
     pub(super) fn new(
         core: Core<H>,
         listeners: Vec<Listener>,
-        settings: &Settings,
+        settings: &PipelineSettings,
     ) -> io::Result<Split<H>> {
         let Core { make, settings: live, admission, helpers, ranks, control, counters } = core;
         let now_ms = worker::read_clocks().monotonic_ms;
         let idle = Mutex::new(Idle::new(&ranks));
         let shared = Arc::new(Shared {
-            lists: Arc::new(Lists::new(settings.allocation.initial, ranks, helpers)),
+            lists: Arc::new(PhaseLists::new(settings.allocation.initial, ranks, helpers)),
             slab: Slab::new(settings.connections + live.get().lingering + SPARE),
             epoll: Epoll::new()?,
             listener_set: RwLock::new(ListenerSet::new(listeners, Arc::clone(&admission))?),
@@ -117,12 +117,12 @@ where
             ended: Mutex::default(),
             send_wait_ms: settings.send_wait_ms,
         });
-        let watcher = Watcher::new(Arc::clone(&shared))?;
+        let watcher = ReadinessWatcher::new(Arc::clone(&shared))?;
         Ok(Split { shared, watcher })
     }
 
     /// The lists of the phases.
-    pub(super) fn lists(&self) -> &Arc<Lists<H::Job>> {
+    pub(super) fn lists(&self) -> &Arc<PhaseLists<H::Job>> {
         &self.shared.lists
     }
 
@@ -161,7 +161,7 @@ fn counted<H: Handler + 'static>(make: Make<H>, counters: Arc<Counters>) -> Make
 
 /// Bytes of a descriptor.
 pub(super) const fn descriptor_bytes<H: Handler>() -> usize {
-    size_of::<Connection<H>>()
+    size_of::<PipelineConnection<H>>()
 }
 
 impl<H: Handler> Shared<H> {

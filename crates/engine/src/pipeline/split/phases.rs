@@ -2,20 +2,20 @@
 
 use super::Shared;
 use super::send::Waited;
-use super::slab::{Connection, Locked, SlotState};
-use crate::accept::{Arrival, BATCH, PAUSE_MS};
-use crate::control::Order;
-use crate::helpers::{Ask, JobRunner, Results, SharedJob};
+use super::slab::{Locked, PipelineConnection, SlotState};
+use crate::accept::{AcceptOutcome, BATCH, PAUSE_MS};
+use crate::control::LoopOrder;
+use crate::helpers::{JobContext, JobRunner, Results, SharedJob};
 use crate::lanes::LaneEntry;
 use crate::pipeline::list::{TaskRun, WorkerSlot};
 use crate::pipeline::lists::{JobTask, Task};
 use crate::pipeline::thread::PhaseThread;
-use crate::ranks::{RequestKey, Standing};
+use crate::ranks::{RankedClient, RequestKey};
 use crate::served::{DoneOf, EventOf, Served};
 use crate::turn::Fate;
-use crate::waits::Waiting;
+use crate::waits::RequestWait;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Event, Handler, Kind, Protocol, RequestId};
+use forebay_conn::{Closing, Handler, JobKind, Protocol, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Once;
@@ -36,9 +36,9 @@ struct Next<J> {
     /// The connection goes on in this phase.
     turn: Option<Phase>,
     /// This request is to be answered.
-    answer: Option<(RequestKey, Standing)>,
+    answer: Option<(RequestKey, RankedClient)>,
     /// These jobs are to be done.
-    jobs: Vec<(SharedJob<J>, Ask)>,
+    jobs: Vec<(SharedJob<J>, JobContext)>,
 }
 
 impl<J> Default for Next<J> {
@@ -62,7 +62,7 @@ impl<H: Handler> Shared<H> {
                 worker.metrics.waited(slot, task_run.waited_ns);
                 worker.metrics.begin_turn(slot)
             });
-            worker.draining = self.control.order() >= Order::Drain;
+            worker.draining = self.control.order() >= LoopOrder::Drain;
             worker.read_clocks();
             worker.begin_turn();
             if phase != Phase::Process {
@@ -110,20 +110,20 @@ impl<H: Handler> Shared<H> {
                 listener_set.next(index, worker)
             };
             match arrival {
-                Arrival::Served(served) => {
+                AcceptOutcome::Served(served) => {
                     self.admit(served, worker);
                     may_leave = true;
                 }
-                Arrival::Refused(served, closing) => self.refuse(served, closing, worker),
-                Arrival::Gone => {}
-                Arrival::Nobody => {
+                AcceptOutcome::Refused(served, closing) => self.refuse(served, closing, worker),
+                AcceptOutcome::Gone => {}
+                AcceptOutcome::Nobody => {
                     if let Some(listener) = listener_set.listener(index) {
                         let token = super::watcher::token_of(index);
                         let _ = self.epoll.watch_again(&listener.socket, token, Once::Read);
                     }
                     return;
                 }
-                Arrival::Exhausted => {
+                AcceptOutcome::Exhausted => {
                     self.paused().push((index, worker.now_ms() + PAUSE_MS));
                     return self.ring();
                 }
@@ -179,17 +179,17 @@ impl<H: Handler> Shared<H> {
         let Some(connection) = slot.connection() else { return };
         if connection.state == SlotState::Serving && connection.awaits_turn(key.request) {
             connection.served.waits.remove(key.request);
-            self.tell(slot, Phase::Process, Event::Called(key.request), worker, task_run);
+            self.tell(slot, Phase::Process, RequestEvent::Called(key.request), worker, task_run);
         }
     }
 
-    /// The moment of a request has come.
+    /// The time of a request has come.
     fn not_before_has_come(&self, key: RequestKey, worker: &mut Worker<H>, task_run: &mut TaskRun) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };
         if connection.state == SlotState::Serving && connection.awaits_not_before(key.request) {
             connection.served.waits.remove(key.request);
-            self.tell(slot, Phase::Receive, Event::Due(key.request), worker, task_run);
+            self.tell(slot, Phase::Receive, RequestEvent::Due(key.request), worker, task_run);
         }
     }
 
@@ -231,13 +231,13 @@ impl<H: Handler> Shared<H> {
         if !self.leave(connection, worker) {
             return self.end(slot, Closing::Reset, worker);
         }
-        let (token, standing) = (connection.token, self.standing_at_rest(connection));
+        let (token, ranked_client) = (connection.token, self.ranked_client_at_rest(connection));
         drop(slot);
-        if let Some((key, standing)) = next.answer {
-            self.lists.push_answer(key, standing);
+        if let Some((key, ranked_client)) = next.answer {
+            self.lists.push_answer(key, ranked_client);
         }
         for phase in turns.into_iter().flatten() {
-            self.lists.push_turn(phase, token, standing);
+            self.lists.push_turn(phase, token, ranked_client);
         }
         if !next.jobs.is_empty() {
             self.have_done(next.jobs, phase, worker, task_run);
@@ -247,7 +247,7 @@ impl<H: Handler> Shared<H> {
     /// Takes the steps of `phase`, and waits for a while for a client that takes nothing.
     fn serve(
         &self,
-        connection: &mut Connection<H>,
+        connection: &mut PipelineConnection<H>,
         phase: Phase,
         mut event: Option<EventOf<H>>,
         worker: &mut Worker<H>,
@@ -256,10 +256,10 @@ impl<H: Handler> Shared<H> {
         let mut left_ms = self.send_wait_ms;
         loop {
             let order = self.control.order();
-            if order == Order::Stop {
+            if order == LoopOrder::Stop {
                 return After::Stops;
             }
-            worker.draining = order >= Order::Drain;
+            worker.draining = order >= LoopOrder::Drain;
             let fate = worker.phase(phase, &mut connection.served, event.take());
             if phase == Phase::Send {
                 connection.is_full = connection.has_to_send() && !matches!(fate, Fate::Yields);
@@ -297,9 +297,10 @@ impl<H: Handler> Shared<H> {
                 Fate::Job(id, job) => {
                     worker.count(Counter::Jobs);
                     let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
-                    let (standing, request) = (self.standing(connection, id), connection.key(id));
+                    let (ranked_client, request) =
+                        (self.ranked_client(connection, id), connection.key(id));
                     let job = connection.served.wait_for(id, job);
-                    next.jobs.push((job, Ask { phase, standing, request }));
+                    next.jobs.push((job, JobContext { phase, ranked_client, request }));
                 }
                 Fate::HandOver => return After::HandOver,
                 Fate::Closes(closing) => return After::Ends(closing),
@@ -311,14 +312,19 @@ impl<H: Handler> Shared<H> {
     }
 
     /// A request is there: it waits in the list of process until it is answered.
-    fn enqueue(&self, connection: &mut Connection<H>, id: RequestId, next: &mut Next<H::Job>) {
+    fn enqueue(
+        &self,
+        connection: &mut PipelineConnection<H>,
+        id: RequestId,
+        next: &mut Next<H::Job>,
+    ) {
         if connection.served.waits.contains(id) {
             return;
         }
-        connection.served.waits.add(id, Waiting::Turn(None));
-        let answer = (connection.key(id), self.standing(connection, id));
-        if let Some((key, standing)) = next.answer.replace(answer) {
-            self.lists.push_answer(key, standing);
+        connection.served.waits.add(id, RequestWait::Turn(None));
+        let answer = (connection.key(id), self.ranked_client(connection, id));
+        if let Some((key, ranked_client)) = next.answer.replace(answer) {
+            self.lists.push_answer(key, ranked_client);
         }
     }
 
@@ -326,7 +332,7 @@ impl<H: Handler> Shared<H> {
     /// thread, if its lane is free, and others by other threads.
     fn have_done(
         &self,
-        jobs: Vec<(SharedJob<H::Job>, Ask)>,
+        jobs: Vec<(SharedJob<H::Job>, JobContext)>,
         phase: Phase,
         worker: &mut Worker<H>,
         task_run: &mut TaskRun,
@@ -334,11 +340,11 @@ impl<H: Handler> Shared<H> {
         let mut own = None;
         for (job, ask) in jobs {
             let taken = match job.kind() {
-                Kind::Computes => {
+                JobKind::Computes => {
                     let results: Arc<dyn Results<_>> = Arc::clone(&self.lists) as _;
                     self.lists.submit(job, ask, results)
                 }
-                Kind::Blocks => match self.lists.enter(JobTask { job, ask, results: None }) {
+                JobKind::Blocks => match self.lists.enter(JobTask { job, ask, results: None }) {
                     LaneEntry::Free(job_task) if own.is_none() && ask.phase == phase => {
                         own = Some(job_task);
                         true
@@ -363,9 +369,10 @@ impl<H: Handler> Shared<H> {
     /// Does a job whose lane is free, unless its client has left meanwhile, and goes on with the
     /// connection if the request is still waiting.
     fn run(&self, job_task: JobTask<H::Job>, worker: &mut Worker<H>, task_run: &mut TaskRun) {
-        let Ask { phase, standing, request } = job_task.ask;
+        let JobContext { phase, ranked_client, request } = job_task.ask;
         let list = self.lists.of(phase);
-        let Some(Task::Run(job_task)) = list.begin_job(Task::Run(job_task), standing, task_run)
+        let Some(Task::Run(job_task)) =
+            list.begin_job(Task::Run(job_task), ranked_client, task_run)
         else {
             return;
         };
@@ -398,14 +405,16 @@ impl<H: Handler> Shared<H> {
         }
         match done {
             Some(done) if id == RequestId::SENDING => {
-                self.go_on(slot, Phase::Send, Some(Event::Done(id, done)), worker, task_run);
+                self.go_on(slot, Phase::Send, Some(RequestEvent::Done(id, done)), worker, task_run);
             }
-            Some(done) => self.tell(slot, Phase::Process, Event::Done(id, done), worker, task_run),
+            Some(done) => {
+                self.tell(slot, Phase::Process, RequestEvent::Done(id, done), worker, task_run)
+            }
             // without it nothing more of the connection can be sent, or received
             None if id == RequestId::SENDING || id == RequestId::OPENING => {
                 self.close(slot, Closing::Reset, worker);
             }
-            None => self.tell(slot, Phase::Process, Event::Failed(id), worker, task_run),
+            None => self.tell(slot, Phase::Process, RequestEvent::Failed(id), worker, task_run),
         }
     }
 

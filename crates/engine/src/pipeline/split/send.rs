@@ -2,13 +2,13 @@
 //! connection is to send: for a while, or there would soon be no thread left for others.
 
 use super::Shared;
-use super::slab::Connection;
-use crate::control::Order;
+use super::slab::PipelineConnection;
+use crate::control::LoopOrder;
 use crate::served::Served;
-use crate::timer::Over;
+use crate::timer::TimedOut;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
-use forebay_sys::poll::{self, Interest, Readiness};
+use forebay_sys::poll::{self, PollInterest, Readiness};
 use std::os::fd::AsFd;
 
 /// A wait that lasts longer than this lets the handler rest.
@@ -28,20 +28,20 @@ impl<H: Handler> Shared<H> {
     /// `known`: as long as there is some of `left_ms`.
     pub(super) fn wait_for_client(
         &self,
-        connection: &mut Connection<H>,
+        connection: &mut PipelineConnection<H>,
         worker: &mut Worker<H>,
-        known: Order,
+        known: LoopOrder,
         left_ms: &mut u64,
     ) -> Waited {
-        let Connection { served, timer, .. } = connection;
+        let PipelineConnection { served, timer, .. } = connection;
         timer.set(served, worker);
         let begun_ms = worker.now_ms();
         let has_ms = timer.at_ms().saturating_sub(begun_ms);
         if has_ms == 0 {
             let closing = match timer.over(served, worker) {
                 None => return Waited::Over,
-                Some(Over::Wait(awaited)) => worker.expire(served, awaited),
-                Some(Over::Linger) => Some(Closing::Now),
+                Some(TimedOut::Wait(awaited)) => worker.expire(served, awaited),
+                Some(TimedOut::Linger) => Some(Closing::Now),
             };
             return closing.map_or(Waited::Over, Waited::Ends);
         }
@@ -64,9 +64,9 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    fn poll(&self, served: &Served<H>, timeout_ms: u64, known: Order) -> Readiness {
-        let client = (served.stream.as_fd(), Interest::Write);
-        let bell = (self.control.stronger_than(known).as_fd(), Interest::Read);
+    fn poll(&self, served: &Served<H>, timeout_ms: u64, known: LoopOrder) -> Readiness {
+        let client = (served.stream.as_fd(), PollInterest::Write);
+        let bell = (self.control.stronger_than(known).as_fd(), PollInterest::Read);
         match poll::wait([client, bell], timeout_ms) {
             Ok([client, _]) => client,
             // without memory for poll there is none for the answer

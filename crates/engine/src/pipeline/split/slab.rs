@@ -5,13 +5,13 @@ use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::Served;
 use crate::sockets::Watched;
-use crate::timer::Timer;
-use crate::waits::Waiting;
+use crate::timer::ConnectionTimer;
+use crate::waits::RequestWait;
 use crate::watched_listeners;
-use forebay_conn::{Await, Handler, Kind, Protocol, RequestId};
+use forebay_conn::{Await, Handler, JobKind, Protocol, RequestId};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::ranked::Key;
-use forebay_sys::epoll::{Once, Ready};
+use forebay_sys::epoll::{Once, ReadyDescriptor};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 const BLOCK: usize = 256;
 
 /// A connection and what must be known about it between two tasks.
-pub(super) struct Connection<H: Handler> {
+pub(super) struct PipelineConnection<H: Handler> {
     pub(super) served: Served<H>,
     pub(super) token: u64,
     pub(super) state: SlotState,
@@ -32,7 +32,7 @@ pub(super) struct Connection<H: Handler> {
     pub(super) armed: Option<Once>,
     /// The client took nothing when it was sent something last.
     pub(super) is_full: bool,
-    pub(super) timer: Timer,
+    pub(super) timer: ConnectionTimer,
     /// Its place among those that make room while they are idle.
     pub(super) resting: Option<Key>,
     /// Its place among those whose handshake waits.
@@ -50,9 +50,9 @@ pub(super) enum SlotState {
     Lingering(Linger),
 }
 
-impl<H: Handler> Connection<H> {
-    fn new(served: Served<H>, token: u64) -> Connection<H> {
-        Connection {
+impl<H: Handler> PipelineConnection<H> {
+    fn new(served: Served<H>, token: u64) -> PipelineConnection<H> {
+        PipelineConnection {
             served,
             token,
             state: SlotState::Serving,
@@ -60,7 +60,7 @@ impl<H: Handler> Connection<H> {
             is_known: false,
             armed: None,
             is_full: false,
-            timer: Timer::default(),
+            timer: ConnectionTimer::default(),
             resting: None,
             shaking: None,
             sockets: Watched::default(),
@@ -122,7 +122,7 @@ impl<H: Handler> Connection<H> {
     }
 
     /// The kernel reports it: where it goes on by that, if it does.
-    pub(super) fn goes_on_in(&mut self, ready: Ready) -> Option<Phase> {
+    pub(super) fn goes_on_in(&mut self, ready: ReadyDescriptor) -> Option<Phase> {
         self.armed = None;
         self.served.readable |= ready.readable || ready.broken;
         self.served.ended |= ready.ended || ready.broken;
@@ -141,13 +141,13 @@ impl<H: Handler> Connection<H> {
 
     /// Whether this request waits for its turn to be answered.
     pub(super) fn awaits_turn(&self, id: RequestId) -> bool {
-        let is_turn = |waiting: &_| matches!(waiting, Waiting::Turn(_));
+        let is_turn = |waiting: &_| matches!(waiting, RequestWait::Turn(_));
         self.served.waits.iter().any(|(known, waiting)| *known == id && is_turn(waiting))
     }
 
-    /// Whether this request waits for its moment.
+    /// Whether this request waits for its time.
     pub(super) fn awaits_not_before(&self, id: RequestId) -> bool {
-        let is_not_before = |waiting: &_| matches!(waiting, Waiting::NotBefore);
+        let is_not_before = |waiting: &_| matches!(waiting, RequestWait::NotBefore);
         self.served.waits.iter().any(|(known, waiting)| *known == id && is_not_before(waiting))
     }
 
@@ -179,9 +179,9 @@ impl<H: Handler> Connection<H> {
         }
         // the threads of the pipeline look themselves whether its client has left, before each job
         let is_away = |waiting: &_| match waiting {
-            Waiting::Job(shared_job) => shared_job.kind() == Kind::Computes,
-            Waiting::NotBefore => true,
-            Waiting::Turn(_) => false,
+            RequestWait::Job(shared_job) => shared_job.kind() == JobKind::Computes,
+            RequestWait::NotBefore => true,
+            RequestWait::Turn(_) => false,
         };
         let is_away = self.served.waits.iter().any(|(_, waiting)| is_away(waiting));
         (is_away || !self.is_single()).then_some(Once::End)
@@ -189,11 +189,11 @@ impl<H: Handler> Connection<H> {
 }
 
 /// Locked by the thread that works on it.
-pub(super) type Locked<'s, H> = MutexGuard<'s, Slot<H>>;
+pub(super) type Locked<'s, H> = MutexGuard<'s, ConnectionSlot<H>>;
 
-pub(super) struct Slot<H: Handler> {
+pub(super) struct ConnectionSlot<H: Handler> {
     generation: u32,
-    connection: Option<Connection<H>>,
+    connection: Option<PipelineConnection<H>>,
 }
 
 /// All descriptors.
@@ -203,7 +203,7 @@ pub(super) struct Slab<H: Handler> {
     open: AtomicUsize,
 }
 
-type Block<H> = Box<[Mutex<Slot<H>>]>;
+type Block<H> = Box<[Mutex<ConnectionSlot<H>>]>;
 
 struct Free {
     places: Vec<u32>,
@@ -225,7 +225,7 @@ impl<H: Handler> Slab<H> {
     }
 
     fn block(&self, index: usize) -> Option<&Block<H>> {
-        let vacant = || Mutex::new(Slot { generation: 0, connection: None });
+        let vacant = || Mutex::new(ConnectionSlot { generation: 0, connection: None });
         let block = self.blocks.get(index)?;
         Some(block.get_or_init(|| (0..BLOCK).map(|_| vacant()).collect()))
     }
@@ -257,11 +257,11 @@ impl<H: Handler> Slab<H> {
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         slot.generation = slot.generation.wrapping_add(1);
         let token = watched_listeners::token(slot.generation, vacant.unwrap_or(0) as usize);
-        slot.connection = Some(Connection::new(served, token));
+        slot.connection = Some(PipelineConnection::new(served, token));
         Ok(slot)
     }
 
-    fn slot(&self, place: u32) -> Option<&Mutex<Slot<H>>> {
+    fn slot(&self, place: u32) -> Option<&Mutex<ConnectionSlot<H>>> {
         let place = place as usize;
         self.block(place / BLOCK)?.get(place % BLOCK)
     }
@@ -300,18 +300,18 @@ impl<H: Handler> Slab<H> {
     }
 
     /// All places that may hold a connection.
-    pub(super) fn places(&self) -> impl Iterator<Item = &Mutex<Slot<H>>> {
+    pub(super) fn places(&self) -> impl Iterator<Item = &Mutex<ConnectionSlot<H>>> {
         self.blocks.iter().filter_map(OnceLock::get).flat_map(|block| block.iter())
     }
 }
 
-impl<H: Handler> Slot<H> {
+impl<H: Handler> ConnectionSlot<H> {
     fn is(&self, token: u64) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.token == token)
     }
 
     /// The connection in it.
-    pub(super) fn connection(&mut self) -> Option<&mut Connection<H>> {
+    pub(super) fn connection(&mut self) -> Option<&mut PipelineConnection<H>> {
         self.connection.as_mut()
     }
 }

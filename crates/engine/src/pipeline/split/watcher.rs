@@ -1,14 +1,14 @@
 //! The watcher: waits for listeners, idle connections and other sockets, keeps the time, takes orders.
 
 use super::Shared;
-use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, PAUSE_MS};
-use crate::control::Order;
+use crate::accept::{AcceptOutcome, BATCH, DRAIN_BATCHES, PAUSE_MS};
+use crate::control::LoopOrder;
 use crate::ranks::RequestKey;
 use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS};
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_control::allocation::Phase;
-use forebay_sys::epoll::{Events, Once, Ready};
+use forebay_sys::epoll::{Events, Once, ReadyDescriptor};
 use std::io;
 use std::sync::{Arc, PoisonError};
 
@@ -28,7 +28,7 @@ pub(super) fn token_of(index: usize) -> u64 {
 const LOCKED_MS: u64 = 1;
 
 /// The thread that waits for all that is not in a list.
-pub(super) struct Watcher<H: Handler> {
+pub(super) struct ReadinessWatcher<H: Handler> {
     shared: Arc<Shared<H>>,
     worker: Worker<H>,
     due: Vec<u64>,
@@ -39,12 +39,12 @@ pub(super) struct Watcher<H: Handler> {
     sweep_ms: u64,
 }
 
-impl<H: Handler> Watcher<H> {
+impl<H: Handler> ReadinessWatcher<H> {
     /// Watches the listeners and the bell.
     ///
     /// # Errors
     /// Lack of memory or of watches.
-    pub(super) fn new(shared: Arc<Shared<H>>) -> io::Result<Watcher<H>> {
+    pub(super) fn new(shared: Arc<Shared<H>>) -> io::Result<ReadinessWatcher<H>> {
         shared.epoll.add_reader(shared.control.bell(0), BELL)?;
         {
             let listener_set = shared.listener_set.read().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +53,7 @@ impl<H: Handler> Watcher<H> {
             }
         }
         let worker = shared.stock.take();
-        Ok(Watcher {
+        Ok(ReadinessWatcher {
             shared,
             worker,
             due: Vec::new(),
@@ -101,12 +101,12 @@ impl<H: Handler> Watcher<H> {
             self.resume_accepting();
             let order = shared.control.order();
             match order {
-                Order::Run => {}
-                Order::Retire => self.leave_listeners(),
-                Order::Drain => self.drain(),
-                Order::Stop => break,
+                LoopOrder::Run => {}
+                LoopOrder::Retire => self.leave_listeners(),
+                LoopOrder::Drain => self.drain(),
+                LoopOrder::Stop => break,
             }
-            if order > Order::Run && shared.slab.open() == 0 {
+            if order > LoopOrder::Run && shared.slab.open() == 0 {
                 break;
             }
         }
@@ -133,13 +133,13 @@ impl<H: Handler> Watcher<H> {
         sleep_ms
     }
 
-    /// A request that came early and whose moment has come.
+    /// A request that came early and whose time has come.
     fn next_early(&self) -> Option<RequestKey> {
         self.shared.time().early.next(self.worker.now_ms())
     }
 
     /// The kernel reports a connection.
-    fn ready(&mut self, ready: Ready) {
+    fn ready(&mut self, ready: ReadyDescriptor) {
         let Some(mut slot) = self.shared.slab.lock(ready.token) else { return };
         let Some(connection) = slot.connection() else { return };
         let phase = connection.goes_on_in(ready);
@@ -191,14 +191,14 @@ impl<H: Handler> Watcher<H> {
             // bounded: clients that come back at once would keep it busy for ever
             for _ in 0..DRAIN_BATCHES * BATCH {
                 match listener_set.next(index, &mut self.worker) {
-                    Arrival::Served(served) => {
+                    AcceptOutcome::Served(served) => {
                         shared.admit(served, &mut self.worker);
                     }
-                    Arrival::Refused(served, closing) => {
+                    AcceptOutcome::Refused(served, closing) => {
                         shared.refuse(served, closing, &mut self.worker);
                     }
-                    Arrival::Gone => {}
-                    Arrival::Nobody | Arrival::Exhausted => break,
+                    AcceptOutcome::Gone => {}
+                    AcceptOutcome::Nobody | AcceptOutcome::Exhausted => break,
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! path, then the body in pieces that begin with a length; see `server.rs`.
 
 use super::{Books, Limits};
-use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::*;
 use forebay_http::framing::Framing;
 use forebay_sys::clock;
@@ -97,27 +97,27 @@ impl Exchange {
     }
 
     /// Takes at most so much from the server.
-    fn receive(&mut self, into: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+    fn receive(&mut self, into: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         if self.has_ended {
-            return Given::End;
+            return RelayRead::End;
         }
         if !self.can_read {
-            return Given::Nothing;
+            return RelayRead::Nothing;
         }
         match socket::receive_more(self.socket.as_fd(), into, most) {
             Received::Bytes(count) => {
                 self.moved_ms = now_ms;
-                Given::Bytes(count)
+                RelayRead::Bytes(count)
             }
             Received::Blocked => {
                 self.can_read = false;
-                Given::Nothing
+                RelayRead::Nothing
             }
             Received::Ended => {
                 self.has_ended = true;
-                Given::End
+                RelayRead::End
             }
-            Received::Broken => Given::Broken,
+            Received::Broken => RelayRead::Broken,
         }
     }
 }
@@ -143,7 +143,7 @@ impl Relay for Exchange {
         (self.can_read, self.can_write) = (true, !self.is_broken);
     }
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         if self.is_broken { 0 } else { (UP_BYTES).saturating_sub(self.to.len()) }
     }
 
@@ -161,7 +161,7 @@ impl Relay for Exchange {
         (self.is_closed, self.is_finished) = (self.is_tunnel(), true);
     }
 
-    fn advance(&mut self, now_ms: u64) -> Next {
+    fn advance(&mut self, now_ms: u64) -> RelayNext {
         self.write(now_ms);
         while self.head.is_none() && self.failed.is_none() {
             let mut from = std::mem::take(&mut self.from);
@@ -174,14 +174,14 @@ impl Relay for Exchange {
                 self.head = Some((status.parse().unwrap(), length.parse().ok()));
             }
             match given {
-                Given::Bytes(_) => {}
-                Given::Nothing => break,
-                Given::End | Given::Broken if self.head.is_some() => {}
-                Given::End | Given::Broken => self.failed = Some(502),
+                RelayRead::Bytes(_) => {}
+                RelayRead::Nothing => break,
+                RelayRead::End | RelayRead::Broken if self.head.is_some() => {}
+                RelayRead::End | RelayRead::Broken => self.failed = Some(502),
             }
         }
         let is_there = self.head.is_some() || self.failed.is_some();
-        if is_there && !self.is_told { Next::Answer } else { Next::Wait }
+        if is_there && !self.is_told { RelayNext::Answer } else { RelayNext::Wait }
     }
 
     fn length(&self) -> Option<u64> {
@@ -192,11 +192,11 @@ impl Relay for Exchange {
         self.moved_ms = now_ms;
     }
 
-    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         let count = self.from.len().min(most);
         if count > 0 {
             out.extend(self.from.drain(..count));
-            return Given::Bytes(count);
+            return RelayRead::Bytes(count);
         }
         self.receive(out, most, now_ms)
     }
@@ -218,18 +218,18 @@ impl Relay for Exchange {
     }
 }
 
-impl Parts for Front {
+impl HandlerTypes for Front {
     type Body = NoBody;
     type Job = NoJob;
     type Relay = Exchange;
     type Line = u16;
     type Ticket = ();
-    type Standing = ();
+    type Record = ();
 }
 
 impl Handler for Front {
     type Protocol = Http<Front>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 impl Admission for Front {
@@ -244,8 +244,8 @@ impl Admission for Front {
 }
 
 impl Process for Front {
-    fn decide(&mut self, _: &Request<'_>, (): &mut (), _: Option<NoJob>) -> Decision<NoJob> {
-        Decision::Stream(1 << 30)
+    fn decide(&mut self, _: &Request<'_>, (): &mut (), _: Option<NoJob>) -> BodyDecision<NoJob> {
+        BodyDecision::Stream(1 << 30)
     }
 
     fn process(
@@ -254,15 +254,15 @@ impl Process for Front {
         (): &mut (),
         _: Option<NoJob>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<NoJob, Exchange> {
+    ) -> ProcessOutcome<NoJob, Exchange> {
         let path = std::str::from_utf8(request.head.path).unwrap();
         if path == "/own" {
             reply.head(200, b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n");
             reply.copy(b"own");
-            return Outcome::Replied;
+            return ProcessOutcome::Replied;
         }
         let has_body = request.head.framing != Framing::None;
-        Outcome::Relay(Box::new(Exchange::new(self.server, path, has_body, self.limits)))
+        ProcessOutcome::Relay(Box::new(Exchange::new(self.server, path, has_body, self.limits)))
     }
 
     fn relayed(

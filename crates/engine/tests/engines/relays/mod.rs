@@ -89,11 +89,11 @@ impl Client {
 
     /// Receives more. Says whether there was any.
     fn more(&mut self) -> bool {
-        let mut room = [0; 64 * 1024];
-        match self.stream.read(&mut room) {
+        let mut buffer = [0; 64 * 1024];
+        match self.stream.read(&mut buffer) {
             Ok(0) => false,
             Ok(count) => {
-                self.received.extend_from_slice(&room[..count]);
+                self.received.extend_from_slice(&buffer[..count]);
                 true
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {

@@ -82,7 +82,7 @@ struct Body<'r> {
 }
 
 impl Read for Body<'_> {
-    fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.left == 0 && !self.has_ended {
             let mut len = [0; 4];
             self.reader.read_exact(&mut len)?;
@@ -92,8 +92,8 @@ impl Read for Body<'_> {
         if self.has_ended {
             return Ok(0);
         }
-        let most = self.left.min(room.len());
-        let count = self.reader.read(&mut room[..most])?;
+        let most = self.left.min(buffer.len());
+        let count = self.reader.read(&mut buffer[..most])?;
         self.left -= count;
         Ok(count)
     }
@@ -105,7 +105,7 @@ fn answer(mut stream: TcpStream, counts: &Counts) -> std::io::Result<()> {
     reader.read_line(&mut path)?;
     let path = path.trim_end();
     counts.came.fetch_add(1, SeqCst);
-    let mut room = vec![0; 64 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     let mut body = Body { reader: &mut reader, left: 0, has_ended: false };
     if let Some(len) = path.strip_prefix("/gift/") {
         stream.write_all(format!("200 {len}\n").as_bytes())?;
@@ -137,7 +137,7 @@ fn answer(mut stream: TcpStream, counts: &Counts) -> std::io::Result<()> {
         }
     } else if path == "/flood" {
         stream.write_all(b"200 -\n")?;
-        while let Ok(count) = stream.write(&room) {
+        while let Ok(count) = stream.write(&buffer) {
             counts.flooded.fetch_add(count as u64, SeqCst);
         }
         counts.left.fetch_add(1, SeqCst);
@@ -145,7 +145,7 @@ fn answer(mut stream: TcpStream, counts: &Counts) -> std::io::Result<()> {
         if path == "/silent-in-body" {
             stream.write_all(b"200 10\nhalf")?;
         }
-        while matches!(reader.read(&mut room), Ok(1..)) {}
+        while matches!(reader.read(&mut buffer), Ok(1..)) {}
         counts.left.fetch_add(1, SeqCst);
     } else {
         match path {

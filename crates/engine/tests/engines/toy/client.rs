@@ -116,20 +116,20 @@ impl Client {
         if !self.plain.is_empty() {
             return std::mem::take(&mut self.plain);
         }
-        let mut room = [0; 16 * 1024];
+        let mut buffer = [0; 16 * 1024];
         loop {
-            let count = match self.socket.read(&mut room) {
+            let count = match self.socket.read(&mut buffer) {
                 Ok(count) => count,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     panic!("nothing has come for a long time")
                 }
                 Err(_) => 0,
             };
-            let Some(opener) = &mut self.opener else { return room[..count].to_vec() };
+            let Some(opener) = &mut self.opener else { return buffer[..count].to_vec() };
             if count == 0 {
                 return Vec::new();
             }
-            opener.give(&room[..count]);
+            opener.give(&buffer[..count]);
             let mut plain = Vec::new();
             while let Some((kind, payload)) = opener.next().unwrap() {
                 match (kind, self.is_greeted) {

@@ -1,7 +1,7 @@
 //! A handler whose answers are told by the path, for each protocol and transport.
 //!
 //! `/job…` is answered after a job; `/wait/NAME` and `/work/NAME` after one that blocks or computes and
-//! hangs until that door is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is answered
+//! hangs until that barrier is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is answered
 //! later, `/premature` eight seconds later; `/refuse` and `/reset` are not admitted; `/mem/N` has so many bytes
 //! from memory, `/file` from a file that is never in memory, `/slowfile` from one that is on a slow disk,
 //! `/badfile` from one that cannot be read; anything else is its own answer. At the end `.gold` is the
@@ -10,7 +10,7 @@
 use super::kit::Kit;
 use super::protocol::Toy;
 use super::veil::{Veil, checksum};
-use forebay_conn::handler::body::Read;
+use forebay_conn::handler::body::BodyRead;
 use forebay_conn::*;
 use forebay_metrics::{Local, Stopwatch};
 use std::fs::File;
@@ -36,7 +36,7 @@ pub(super) struct VeiledHttp;
 
 impl Mode for PlainToy {
     type Protocol = Toy;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 impl Mode for VeiledToy {
@@ -46,7 +46,7 @@ impl Mode for VeiledToy {
 
 impl Mode for PlainHttp {
     type Protocol = Http1<ToyHandler<Self>>;
-    type Transport = Plain;
+    type Transport = PlainTransport;
 }
 
 impl Mode for VeiledHttp {
@@ -110,11 +110,11 @@ impl Job for Work {
         LANES.fetch_add(1, Relaxed)
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> JobKind {
         match self {
-            Work::Path(path, _) if path.starts_with("/work") => Kind::Computes,
-            Work::Hello(_) => Kind::Computes,
-            _ => Kind::Blocks,
+            Work::Path(path, _) if path.starts_with("/work") => JobKind::Computes,
+            Work::Hello(_) => JobKind::Computes,
+            _ => JobKind::Blocks,
         }
     }
 }
@@ -169,13 +169,13 @@ impl<M: Mode> ToyHandler<M> {
     }
 }
 
-impl<M: Mode> Parts for ToyHandler<M> {
+impl<M: Mode> HandlerTypes for ToyHandler<M> {
     type Body = Body;
     type Job = Work;
     type Relay = NoRelay;
     type Line = u16;
     type Ticket = Ticket;
-    type Standing = ();
+    type Record = ();
 }
 
 impl<M: Mode> Handler for ToyHandler<M> {
@@ -222,15 +222,15 @@ impl<M: Mode> Process for ToyHandler<M> {
         ticket: &mut Ticket,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Work> {
+    ) -> ProcessOutcome<Work> {
         assert!(ticket.0 > 0, "processed without its ticket");
         let path = String::from_utf8(request.head.path.to_vec()).unwrap();
         let body = match (path.as_str(), done) {
-            ("/away", _) => return Outcome::HandOver,
+            ("/away", _) => return ProcessOutcome::HandOver,
             (_, Some(Done::Path(done))) => done,
             (_, Some(_)) => panic!("the result of another's job"),
             (job, None) if ["/job", "/wait", "/work"].iter().any(|kind| job.starts_with(kind)) => {
-                return Outcome::Job(Work::Path(path, Arc::clone(&self.kit)));
+                return ProcessOutcome::Job(Work::Path(path, Arc::clone(&self.kit)));
             }
             ("/who", None) => request.peer.address().to_string(),
             (path, None) if path.starts_with("/hang") => {
@@ -258,7 +258,7 @@ impl<M: Mode> Process for ToyHandler<M> {
             Some((body, len)) => reply.stream(body, len),
             None => reply.copy(body.as_bytes()),
         }
-        Outcome::Replied
+        ProcessOutcome::Replied
     }
 
     fn refuse(&mut self, status: u16, _: &'static str, reply: &mut Reply<'_, Body>) {
@@ -288,27 +288,27 @@ impl<M: Mode> Bodies for ToyHandler<M> {
         }
     }
 
-    fn read(&self, body: &mut Body, room: &mut [u8]) -> Read {
+    fn read(&self, body: &mut Body, buffer: &mut [u8]) -> BodyRead {
         let count = match body {
-            Body::Memory(0, _) => return Read::End,
+            Body::Memory(0, _) => return BodyRead::End,
             Body::Memory(left, _) => {
-                let count = MEMORY.len().min(*left as usize).min(room.len());
-                room[..count].copy_from_slice(&MEMORY[..count]);
+                let count = MEMORY.len().min(*left as usize).min(buffer.len());
+                buffer[..count].copy_from_slice(&MEMORY[..count]);
                 count
             }
-            Body::File(at, _) if *at == FILE as u64 => return Read::End,
+            Body::File(at, _) if *at == FILE as u64 => return BodyRead::End,
             Body::File(at, cold) => {
                 let warm = cold.warm.load(Relaxed).min(FILE as u64);
-                let count = room.len().min(warm.saturating_sub(*at) as usize);
+                let count = buffer.len().min(warm.saturating_sub(*at) as usize);
                 if count == 0 {
-                    return Read::Cold;
+                    return BodyRead::Cold;
                 }
-                file().read_exact_at(&mut room[..count], *at).unwrap();
+                file().read_exact_at(&mut buffer[..count], *at).unwrap();
                 count
             }
         };
         self.advance(body, count as u64);
-        Read::Bytes(count)
+        BodyRead::Bytes(count)
     }
 
     fn hold(&mut self, body: &mut Body) {

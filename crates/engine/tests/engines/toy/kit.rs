@@ -27,7 +27,7 @@ pub(super) struct Kit {
     changed: Condvar,
 }
 
-/// Jobs that hang, each at a door of its own.
+/// Jobs that hang, each at a barrier of its own.
 #[derive(Default)]
 struct Barriers {
     open: HashSet<String>,
@@ -63,7 +63,7 @@ impl Kit {
         }
     }
 
-    /// Waits at this door.
+    /// Waits at this barrier.
     pub(super) fn pass(&self, name: &str) {
         let mut barriers = self.barriers.lock().unwrap();
         barriers.came.push(name.to_owned());

@@ -4,9 +4,9 @@
 use super::client::{ANSWER, ASK, CHUNK, DATA, DONE, END, HEADER, RESET, UPGRADE, header, message};
 use super::handler::{Body, Done, Mode, Ticket, ToyHandler, Work};
 use super::kit::Kit;
-use forebay_conn::handler::body::Read as BodyRead;
+use forebay_conn::handler::body::BodyRead;
 use forebay_conn::*;
-use forebay_http::head::{Head, Lines, Parsed};
+use forebay_http::head::{Head, Lines, ParsedHead};
 use forebay_metrics::{Counter, Stopwatch};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown};
@@ -48,7 +48,7 @@ pub(super) struct Toy {
 struct Kept {
     /// The client's number for it.
     number: u32,
-    exchange: Exchange<Ticket, Stage>,
+    exchange: KeptRequest<Ticket, Stage>,
     line: Option<u16>,
     body_bytes: u64,
 }
@@ -127,12 +127,12 @@ impl Upstream {
         Ok(())
     }
 
-    /// Takes at most what fits in `room`; nothing if there is nothing now, or no more.
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+    /// Takes at most what fits in `buffer`; nothing if there is nothing now, or no more.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.can_read || self.has_ended {
             return Ok(0);
         }
-        match self.socket.read(room) {
+        match self.socket.read(buffer) {
             Ok(count) => {
                 self.has_begun = true;
                 self.has_ended = count == 0;
@@ -180,12 +180,16 @@ impl Toy {
     }
 
     /// Something has happened to a request, if that is still there.
-    fn happened<M: Mode, S: Stopwatch>(&mut self, cx: &mut Cx<'_, M, S>, event: Event<Done>) {
-        let (Event::Done(id, _)
-        | Event::Failed(id)
-        | Event::Called(id)
-        | Event::Due(id)
-        | Event::Socket(id)) = event;
+    fn happened<M: Mode, S: Stopwatch>(
+        &mut self,
+        cx: &mut Cx<'_, M, S>,
+        event: RequestEvent<Done>,
+    ) {
+        let (RequestEvent::Done(id, _)
+        | RequestEvent::Failed(id)
+        | RequestEvent::Called(id)
+        | RequestEvent::Due(id)
+        | RequestEvent::Socket(id)) = event;
         if let Some(tunnel) = &mut self.tunnel
             && tunnel.kept.id() == id
         {
@@ -194,14 +198,16 @@ impl Toy {
         let Some(at) = self.at(id) else { return };
         let stage = &mut self.requests[at].exchange.stage;
         match (event, std::mem::replace(stage, Stage::New)) {
-            (Event::Done(_, done), Stage::Job(None)) => self.answer(cx, at, Some(done)),
-            (Event::Done(_, Done::Warm), Stage::Warming(body, None)) => *stage = Stage::Body(body),
-            (Event::Failed(_), Stage::Job(None) | Stage::Warming(_, None)) => {
+            (RequestEvent::Done(_, done), Stage::Job(None)) => self.answer(cx, at, Some(done)),
+            (RequestEvent::Done(_, Done::Warm), Stage::Warming(body, None)) => {
+                *stage = Stage::Body(body)
+            }
+            (RequestEvent::Failed(_), Stage::Job(None) | Stage::Warming(_, None)) => {
                 self.reset(cx, at, FAILED, Settled::Cut);
             }
-            (Event::Called(_), Stage::Ready) => self.answer(cx, at, None),
-            (Event::Due(_), Stage::Early) => *stage = Stage::Whole,
-            (Event::Socket(_), Stage::Up(mut up)) => {
+            (RequestEvent::Called(_), Stage::Ready) => self.answer(cx, at, None),
+            (RequestEvent::Due(_), Stage::Early) => *stage = Stage::Whole,
+            (RequestEvent::Socket(_), Stage::Up(mut up)) => {
                 (up.can_read, up.can_write) = (true, true);
                 *stage = Stage::Up(up);
             }
@@ -291,7 +297,7 @@ impl Toy {
             reply.answers(request.head);
             let outcome = handler.process(request, &mut grant.ticket, done, &mut reply);
             let status = reply.status();
-            if let Outcome::Replied = outcome {
+            if let ProcessOutcome::Replied = outcome {
                 let ticket = Some(&grant.ticket);
                 let answered = Answered { peer, request: Some(request), ticket, status, stages };
                 *line = handler.line(&answered);
@@ -300,10 +306,10 @@ impl Toy {
         });
         let number = kept.number;
         match outcome {
-            Some(Outcome::Relay(none)) => match *none {},
-            Some(Outcome::Job(job)) => kept.exchange.stage = Stage::Job(Some(job)),
-            Some(Outcome::HandOver) => self.reset(cx, at, UNFIT, Settled::Cut),
-            Some(Outcome::Replied) => {
+            Some(ProcessOutcome::Relay(none)) => match *none {},
+            Some(ProcessOutcome::Job(job)) => kept.exchange.stage = Stage::Job(Some(job)),
+            Some(ProcessOutcome::HandOver) => self.reset(cx, at, UNFIT, Settled::Cut),
+            Some(ProcessOutcome::Replied) => {
                 cx.budget = cx.budget.saturating_sub(1);
                 let bytes = &mut cx.out.bytes;
                 message(number, ANSWER, &status.to_be_bytes(), bytes);
@@ -327,12 +333,12 @@ impl Toy {
     /// More of the body of an answer.
     fn stream<M: Mode, S: Stopwatch>(&mut self, cx: &mut Cx<'_, M, S>, at: usize) {
         let kept = &mut self.requests[at];
-        let mut room = [0; CHUNK_BYTES];
+        let mut buffer = [0; CHUNK_BYTES];
         let Stage::Body(body) = &mut kept.exchange.stage else { return };
         while cx.out.bytes.len() < OUT_BYTES {
-            match cx.handler.read(body, &mut room) {
+            match cx.handler.read(body, &mut buffer) {
                 BodyRead::Bytes(count) => {
-                    message(kept.number, CHUNK, &room[..count], &mut cx.out.bytes);
+                    message(kept.number, CHUNK, &buffer[..count], &mut cx.out.bytes);
                     kept.body_bytes += count as u64;
                 }
                 BodyRead::Cold => {
@@ -354,15 +360,15 @@ impl Toy {
     /// Both directions between a request and its upstream.
     fn pump<M: Mode, S: Stopwatch>(&mut self, cx: &mut Cx<'_, M, S>, at: usize) {
         let kept = &mut self.requests[at];
-        let mut room = [0; CHUNK_BYTES];
+        let mut buffer = [0; CHUNK_BYTES];
         let Stage::Up(up) = &mut kept.exchange.stage else { return };
         // an upstream that takes no more may still answer
         let _ = up.write(&cx.handler.kit);
         while cx.out.bytes.len() < OUT_BYTES {
-            match up.read(&mut room) {
+            match up.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => {
-                    message(kept.number, CHUNK, &room[..count], &mut cx.out.bytes);
+                    message(kept.number, CHUNK, &buffer[..count], &mut cx.out.bytes);
                     kept.body_bytes += count as u64;
                 }
                 Err(_) => return self.reset(cx, at, FAILED, Settled::Cut),
@@ -487,7 +493,8 @@ impl Toy {
         }
         let bytes = [b"GET ", path, b" HTTP/1.1\r\nHost: toy\r\n\r\n"].concat();
         let mut lines = Lines::new();
-        let Ok(Parsed::Complete(head)) = Head::parse(&bytes, &mut lines, &cx.limits.head) else {
+        let Ok(ParsedHead::Complete(head)) = Head::parse(&bytes, &mut lines, &cx.limits.head)
+        else {
             return refuse(UNFIT);
         };
         cx.path.forget();
@@ -505,7 +512,7 @@ impl Toy {
         let grant = Grant { rank, client, wait_ms, ticket };
         let id = RequestId(self.next);
         (self.next, self.rank) = (self.next + 1, rank);
-        let exchange = Exchange::keep(id, &request, &bytes, grant, stages, Stage::New);
+        let exchange = KeptRequest::keep(id, &request, &bytes, grant, stages, Stage::New);
         self.requests.push(Kept { number, exchange, line: None, body_bytes: 0 });
         let at = self.requests.len() - 1;
         match refusal {
@@ -529,9 +536,9 @@ impl Toy {
     ) -> Option<Step<Work>> {
         let Tunnel { up, said_end, .. } = self.tunnel.as_mut()?;
         loop {
-            let room = UP_BYTES.saturating_sub(up.to.len()).min(input.len());
-            up.to.extend(&input.bytes()[..room]);
-            input.consume(room);
+            let count = UP_BYTES.saturating_sub(up.to.len()).min(input.len());
+            up.to.extend(&input.bytes()[..count]);
+            input.consume(count);
             up.is_whole = self.input_ended && input.is_empty();
             if up.write(&cx.handler.kit).is_err() {
                 return Some(Step::Close(Closing::Reset));
@@ -541,11 +548,11 @@ impl Toy {
             }
         }
         self.is_stuck = up.to.len() >= UP_BYTES;
-        let mut room = [0; CHUNK_BYTES];
+        let mut buffer = [0; CHUNK_BYTES];
         while cx.out.bytes.len() < OUT_BYTES {
-            match up.read(&mut room) {
+            match up.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(count) => cx.out.bytes.extend(&room[..count]),
+                Ok(count) => cx.out.bytes.extend(&buffer[..count]),
                 Err(_) => return Some(Step::Close(Closing::Reset)),
             }
         }
@@ -716,7 +723,7 @@ impl<M: Mode> Protocol<ToyHandler<M>> for Toy {
         self.tunnel.is_some() || self.requests.iter().any(is_up)
     }
 
-    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
+    fn rank_and_client(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
         match self.at(id) {
             Some(at) => {
                 let grant = &self.requests[at].exchange.grant;

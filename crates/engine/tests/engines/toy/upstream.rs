@@ -48,27 +48,27 @@ pub(super) fn counted(path: &str) -> u64 {
 
 // the connection may end whenever it likes
 fn answer(path: &str, mut socket: UnixStream) {
-    let mut room = vec![0; 64 * 1024];
-    let count = |socket: &mut UnixStream, room: &mut [u8]| {
+    let mut buffer = vec![0; 64 * 1024];
+    let count = |socket: &mut UnixStream, buffer: &mut [u8]| {
         let mut all = 0;
-        while let Ok(count @ 1..) = socket.read(room) {
+        while let Ok(count @ 1..) = socket.read(buffer) {
             all += count as u64;
         }
         all
     };
     if path.starts_with("/up/echo") {
-        while let Ok(count @ 1..) = socket.read(&mut room) {
-            if socket.write_all(&room[..count]).is_err() {
+        while let Ok(count @ 1..) = socket.read(&mut buffer) {
+            if socket.write_all(&buffer[..count]).is_err() {
                 return;
             }
         }
     } else if path.starts_with("/up/count") {
-        let all = count(&mut socket, &mut room);
+        let all = count(&mut socket, &mut buffer);
         let _ = socket.write_all(all.to_string().as_bytes());
         COUNTED.lock().unwrap().push((path.to_owned(), all));
     } else if path.starts_with("/up/slow") {
         let mut all = 0;
-        while let Ok(count @ 1..) = socket.read(&mut room[..50_000]) {
+        while let Ok(count @ 1..) = socket.read(&mut buffer[..50_000]) {
             all += count;
             std::thread::yield_now();
         }
@@ -79,14 +79,14 @@ fn answer(path: &str, mut socket: UnixStream) {
         let len = rest.split('/').next().unwrap();
         let _ = give(&mut socket, len.parse().unwrap());
         let _ = socket.shutdown(Shutdown::Write);
-        let all = count(&mut socket, &mut room);
+        let all = count(&mut socket, &mut buffer);
         COUNTED.lock().unwrap().push((path.to_owned(), all));
     } else if let Some(key) = path.strip_prefix("/up/flood/") {
-        while let Ok(count) = socket.write(&room) {
+        while let Ok(count) = socket.write(&buffer) {
             FLOODED.lock().unwrap().push((key.to_owned(), count as u64));
         }
     } else if path.starts_with("/up/silent") {
-        count(&mut socket, &mut room);
+        count(&mut socket, &mut buffer);
     }
 }
 

@@ -133,10 +133,10 @@ impl Transport<Work> for Veil {
         self.unpack()
     }
 
-    fn read(&mut self, room: &mut [u8]) -> Plaintext {
+    fn read(&mut self, buffer: &mut [u8]) -> Plaintext {
         let rest = &self.plain[self.read..];
-        let count = rest.len().min(room.len());
-        room[..count].copy_from_slice(&rest[..count]);
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
         self.read += count;
         match (count, self.has_ended) {
             (0, true) => Plaintext::End,

@@ -6,14 +6,19 @@ use super::protocol::{DRAINING, EXPIRED, FAILED, POLICY, UNFIT};
 use crate::harness::{BY_RANK, ENGINES, NEVER_FUSED, ran_apart};
 use crate::ranks::LOOPS;
 use forebay_conn::Settled;
-use forebay_engine::control::Order;
-use forebay_engine::ranks::{Ranks, Settings};
+use forebay_engine::control::LoopOrder;
+use forebay_engine::ranks::{OrderSettings, Ranks};
 use forebay_metrics::{ClassSlot, Counter};
 
 /// Three in strict order: a share of a rank would let it go before.
 fn ranks(reserve: usize) -> Ranks {
     let slots = [0, 1, 2].map(ClassSlot).into();
-    Ranks::new(&Settings { shares: [0.0; 3].into(), slots, reserve, ..Settings::default() })
+    Ranks::new(&OrderSettings {
+        shares: [0.0; 3].into(),
+        slots,
+        reserve,
+        ..OrderSettings::default()
+    })
 }
 
 /// The answers to so many requests, in the order in which they were over.
@@ -223,7 +228,7 @@ fn a_drain_finishes_what_is_under_way_and_begins_nothing() {
         }
         let count = if has_helpers(engine) { 2 } else { 1 };
         server.kit.wait_came(count);
-        server.control.give(Order::Drain);
+        server.control.give(LoopOrder::Drain);
         assert_eq!(idle.next(), None);
         client.ask(3, "/x");
         if has_helpers(engine) {

@@ -17,7 +17,7 @@ impl End {
             }
             // what comes out is taken
             self.sent();
-            assert!(self.connection.heap_bytes() <= Limits::default().most_heap_bytes());
+            assert!(self.connection.heap_bytes() <= Http2Limits::default().most_heap_bytes());
         }
         panic!("{most} were not too many");
     }
@@ -91,7 +91,7 @@ fn windows_and_pings_that_go_with_data_are_free() {
     // what Go and gRPC do: two windows for each 4 KiB, and a PING for each frame
     let mut end = End::server();
     end.get(&get(1));
-    end.answer(1, Part::Head);
+    end.answer(1, MessagePart::Head);
     end.connection.offer(1);
     for _ in 0..20_000 {
         let turn = end.connection.next().unwrap();
@@ -107,7 +107,7 @@ fn messages_of_a_few_bytes_with_a_ping_each_are_free() {
     // a gRPC stream in both directions, as fast as it goes
     let mut end = End::server();
     end.get(&post(1));
-    end.answer(1, Part::Head);
+    end.answer(1, MessagePart::Head);
     for round in 0..30_000u32 {
         end.get(&[data(1, b"ask", 0), frame(kind::PING, 0, 0, &[1; 8])].concat());
         end.connection.consumed(1, 3);
@@ -160,9 +160,9 @@ fn heads_that_are_too_large_are_counted() {
 
 #[test]
 fn tiny_windows_end() {
-    let mut end = End::server_with(Limits::default(), &[(4, 1)]);
+    let mut end = End::server_with(Http2Limits::default(), &[(4, 1)]);
     end.get(&get(1));
-    end.answer(1, Part::Head);
+    end.answer(1, MessagePart::Head);
     end.connection.offer(1);
     let mut sent = 0;
     while let Some(turn) = end.connection.next() {
@@ -193,7 +193,7 @@ fn priorities_of_streams_to_come_are_bounded() {
 /// A server that refuses all it is asked, or answers without a body, does no harm by it.
 #[test]
 fn what_a_server_gives_up_costs_a_client_nothing() {
-    let mut end = End::of(Connection::client(Limits::default()));
+    let mut end = End::of(Connection::client(Http2Limits::default()));
     end.get(&settings(&[]));
     let mut open = || end.connection.open(&mut Vec::new(), true, false, |_| {}).unwrap();
     let streams: Vec<u32> = (0..128).map(|_| open()).collect();
@@ -214,7 +214,7 @@ fn what_a_server_gives_up_costs_a_client_nothing() {
 
 #[test]
 fn many_responses_before_the_last_one_end() {
-    let mut end = End::of(Connection::client(Limits::default()));
+    let mut end = End::of(Connection::client(Http2Limits::default()));
     end.get(&settings(&[]));
     end.connection.open(&mut Vec::new(), true, false, |_| {});
     let early = frame(kind::HEADERS, WHOLE, 1, &block(&[(":status", "103")]));
@@ -224,7 +224,7 @@ fn many_responses_before_the_last_one_end() {
 
 #[test]
 fn memory_is_bounded_and_little_of_it_stays() {
-    let limits = Limits::default();
+    let limits = Http2Limits::default();
     // what most_heap_bytes says, as the manual may say it
     assert!(limits.most_heap_bytes() <= 208 * 1024, "{}", limits.most_heap_bytes());
     let mut end = End::server_with(limits, &[]);
@@ -238,7 +238,7 @@ fn memory_is_bounded_and_little_of_it_stays() {
             fields.extend_from_slice(&[0x40, 1, random.alphabetic().to_ascii_lowercase() as u8, 0]);
         }
         end.get(&frame(kind::HEADERS, WHOLE, 2 * stream + 1, &fields));
-        end.answer(2 * stream + 1, Part::Head);
+        end.answer(2 * stream + 1, MessagePart::Head);
         end.connection.offer(2 * stream + 1);
     }
     end.sent();

@@ -3,7 +3,7 @@
 use super::*;
 
 fn client() -> End {
-    let mut end = End::of(Connection::client(Limits::default()));
+    let mut end = End::of(Connection::client(Http2Limits::default()));
     assert!(end.connection.has_pending());
     assert_eq!(end.get(&settings(&[(3, 2)])), Vec::<String>::new());
     end.connection.flush(&mut end.out);
@@ -23,7 +23,7 @@ fn response(stream: u32, flags: u8, list: &[(&str, &str)]) -> Vec<u8> {
 
 #[test]
 fn a_hundred_streams_are_opened_before_the_server_is_heard() {
-    let mut end = End::of(Connection::client(Limits::default()));
+    let mut end = End::of(Connection::client(Http2Limits::default()));
     let opened = (0..200).filter_map(|_| open(&mut end, true, false)).count();
     assert_eq!(opened, 100);
     end.get(&settings(&[]));

@@ -26,8 +26,8 @@ fn a_goodbye_has_two_steps() {
     let more = [later, data(5, b"x", 0), rst(5, ErrorCode::CANCEL), window_update(5, 1)];
     assert_eq!(end.get(&more.concat()), Vec::<String>::new());
     assert!(!end.connection.is_drained());
-    end.answer(1, Part::Last);
-    end.answer(3, Part::Last);
+    end.answer(1, MessagePart::Last);
+    end.answer(3, MessagePart::Last);
     assert!(end.connection.is_drained());
 }
 
@@ -44,14 +44,14 @@ fn a_goodbye_need_not_wait() {
 
 #[test]
 fn whoever_does_not_answer_a_goodbye_is_not_served_for_ever() {
-    let mut end = End::server_with(Limits { streams: 2, ..Limits::default() }, &[]);
+    let mut end = End::server_with(Http2Limits { streams: 2, ..Http2Limits::default() }, &[]);
     end.get(&get(1));
-    end.answer(1, Part::Last);
+    end.answer(1, MessagePart::Last);
     end.connection.drain();
     end.sent();
     for stream in [3, 5, 7] {
         assert_eq!(end.get(&get(stream)), [format!("{stream} request ends")]);
-        end.answer(stream, Part::Last);
+        end.answer(stream, MessagePart::Last);
     }
     let sent = end.sent();
     assert!(sent.contains(&goaway(7, 0)), "{sent:?}");
@@ -72,7 +72,7 @@ fn a_failure_names_the_last_stream_and_is_the_last_word() {
 
 #[test]
 fn a_servers_goodbye_gives_streams_back() {
-    let mut end = End::of(Connection::client(Limits::default()));
+    let mut end = End::of(Connection::client(Http2Limits::default()));
     end.get(&settings(&[]));
     let mut open = || end.connection.open(&mut Vec::new(), true, false, |_| {}).unwrap();
     assert_eq!([open(), open(), open()], [1, 3, 5]);

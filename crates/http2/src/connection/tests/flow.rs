@@ -6,7 +6,7 @@ use crate::priority::Priority;
 impl End {
     /// Answers a stream and offers its body.
     fn offer(&mut self, stream: u32) {
-        assert!(self.answer(stream, Part::Head));
+        assert!(self.answer(stream, MessagePart::Head));
         self.connection.offer(stream);
     }
 
@@ -39,11 +39,11 @@ fn frames_are_bounded_by_windows_and_chunks() {
     assert_eq!(end.send(99), []);
     end.get(&window_update(0, 10));
     assert_eq!(end.send(99), [(3, 10)]);
-    assert_eq!(end.connection.room(3), 0);
+    assert_eq!(end.connection.send_capacity(3), 0);
     end.get(&[window_update(1, 7), window_update(0, 100_000)].concat());
     assert_eq!(end.send(1), [(1, 7)]);
 
-    let limits = Limits { chunk_bytes: 1000, ..Limits::default() };
+    let limits = Http2Limits { chunk_bytes: 1000, ..Http2Limits::default() };
     let mut end = End::server_with(limits, &[(5, 20_000)]);
     end.get(&get(1));
     end.offer(1);
@@ -52,7 +52,7 @@ fn frames_are_bounded_by_windows_and_chunks() {
 
 #[test]
 fn a_first_window_changes_those_of_all_streams() {
-    let mut end = End::server_with(Limits::default(), &[(4, 0)]);
+    let mut end = End::server_with(Http2Limits::default(), &[(4, 0)]);
     end.get(&get(1));
     end.offer(1);
     assert_eq!(end.send(9), []);
@@ -84,10 +84,10 @@ fn windows_grow_to_their_bound_and_not_by_nothing() {
 
 #[test]
 fn more_data_than_allowed_is_refused() {
-    let limits = Limits {
+    let limits = Http2Limits {
         stream_window_bytes: 65_535,
         connection_window_bytes: 65_535 + 16_384,
-        ..Limits::default()
+        ..Http2Limits::default()
     };
     let chunk = [0; 16_384];
     let mut end = End::server_with(limits, &[]);
@@ -170,17 +170,20 @@ fn a_class_goes_first_then_urgency_then_turns() {
 fn a_short_body_goes_at_once_if_no_other_goes_first() {
     let mut end = End::server();
     end.get(&[get(1), get(3), get(5)].concat());
-    assert_eq!(end.connection.room(1), 0, "no head yet");
-    end.answer(1, Part::Head);
-    assert_eq!(end.connection.room(1), 16_384);
+    assert_eq!(end.connection.send_capacity(1), 0, "no head yet");
+    end.answer(1, MessagePart::Head);
+    assert_eq!(end.connection.send_capacity(1), 16_384);
     let header = end.connection.data(1, 5, true).unwrap();
-    assert_eq!(Header::read(&header), Some(Header { len: 5, kind: 0, flags: END, stream: 1 }));
+    assert_eq!(
+        FrameHeader::read(&header),
+        Some(FrameHeader { len: 5, kind: 0, flags: END, stream: 1 })
+    );
     assert!(!end.connection.is_open(1));
     end.offer(3);
-    end.answer(5, Part::Head);
-    assert_eq!(end.connection.room(5), 0);
+    end.answer(5, MessagePart::Head);
+    assert_eq!(end.connection.send_capacity(5), 0);
     end.connection.set_priority(5, Priority { urgency: 2, is_incremental: true });
-    assert_eq!(end.connection.room(5), 16_384);
+    assert_eq!(end.connection.send_capacity(5), 16_384);
     // an empty frame may only end a body; it needs no window
     assert!(end.connection.data(5, 0, false).is_none());
     assert!(end.connection.data(5, 0, true).is_some() && end.connection.data(5, 0, true).is_none());

@@ -4,15 +4,15 @@ use super::*;
 
 #[test]
 fn the_preface_and_settings_come_first() {
-    let mut end = End::of(Connection::server(Limits::default()));
+    let mut end = End::of(Connection::server(Http2Limits::default()));
     assert!(end.take(&PREFACE[..10]) == (vec![], 0) && !end.connection.is_introduced());
     end.assert_failed(b"GET / HTTP/1.1\r\n\r\n______", ErrorCode::PROTOCOL_ERROR);
-    let mut end = End::of(Connection::server(Limits::default()));
+    let mut end = End::of(Connection::server(Http2Limits::default()));
     end.assert_failed(b"PRI * HTTP/1.1", ErrorCode::PROTOCOL_ERROR);
-    let mut end = End::of(Connection::server(Limits::default()));
+    let mut end = End::of(Connection::server(Http2Limits::default()));
     let ping = frame(kind::PING, 0, 0, &[0; 8]);
     end.assert_failed(&[PREFACE.to_vec(), ping].concat(), ErrorCode::PROTOCOL_ERROR);
-    let mut end = End::of(Connection::server(Limits::default()));
+    let mut end = End::of(Connection::server(Http2Limits::default()));
     let ack = frame(kind::SETTINGS, flag::ACK, 0, &[]);
     end.assert_failed(&[PREFACE.to_vec(), ack].concat(), ErrorCode::PROTOCOL_ERROR);
     assert!(End::server().connection.is_introduced());
@@ -20,7 +20,8 @@ fn the_preface_and_settings_come_first() {
 
 #[test]
 fn what_we_allow_is_said_at_once() {
-    let mut end = End::of(Connection::server(Limits { table_bytes: 0, ..Limits::default() }));
+    let mut end =
+        End::of(Connection::server(Http2Limits { table_bytes: 0, ..Http2Limits::default() }));
     let sent = end.sent();
     let said: Vec<_> =
         sent[0].payload.chunks(6).map(|one| (one[1], frame::number31(&one[2..]))).collect();
@@ -151,7 +152,7 @@ fn what_follows_the_end_of_a_stream_is_refused() {
     for bytes in [data(1, b"x", 0), get(1)] {
         let mut end = End::server();
         end.get(&get(1));
-        assert!(end.answer(1, Part::Last) && !end.connection.is_open(1));
+        assert!(end.answer(1, MessagePart::Last) && !end.connection.is_open(1));
         end.assert_failed(&bytes, ErrorCode::STREAM_CLOSED);
         // the client has reset it
         let mut end = End::server();
@@ -161,7 +162,7 @@ fn what_follows_the_end_of_a_stream_is_refused() {
     // late frames of others are no fault
     let mut end = End::server();
     end.get(&get(1));
-    end.answer(1, Part::Last);
+    end.answer(1, MessagePart::Last);
     let late = [window_update(1, 1), rst(1, ErrorCode::CANCEL), get(3)].concat();
     assert_eq!(end.get(&late), ["3 request ends"]);
 }

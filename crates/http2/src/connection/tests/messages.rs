@@ -69,12 +69,13 @@ fn trailers_end_the_message_and_have_no_pseudo_fields() {
 
 #[test]
 fn a_head_that_is_too_large_is_told_and_the_next_is_read() {
-    let limits = Limits { fields: FieldLimits { bytes: 300, fields: 10 }, ..Limits::default() };
+    let limits =
+        Http2Limits { fields: FieldLimits { bytes: 300, fields: 10 }, ..Http2Limits::default() };
     let large = "x".repeat(300);
     let mut end = End::server_with(limits, &[]);
     let bytes = [head(1, END, &[&GET[..], &[("a", &large)]].concat()), get(3)].concat();
     assert_eq!(end.get(&bytes), ["1 too large ends", "3 request ends"]);
-    assert!(end.answer(1, Part::Last));
+    assert!(end.answer(1, MessagePart::Last));
     // twice what is allowed and a frame: that is a flood
     let begin = frame(kind::HEADERS, 0, 5, &block(&GET));
     let more = frame(kind::CONTINUATION, 0, 5, &[0; 9000]);
@@ -87,10 +88,10 @@ fn a_head_that_is_too_large_is_told_and_the_next_is_read() {
 
 #[test]
 fn more_streams_than_allowed_are_refused() {
-    let mut end = End::server_with(Limits { streams: 2, ..Limits::default() }, &[]);
+    let mut end = End::server_with(Http2Limits { streams: 2, ..Http2Limits::default() }, &[]);
     end.get(&[get(1), get(3)].concat());
     end.assert_reset(&get(5), 5, ErrorCode::REFUSED_STREAM);
-    assert!(end.answer(1, Part::Last));
+    assert!(end.answer(1, MessagePart::Last));
     assert_eq!(end.get(&get(7)), ["7 request ends"]);
     assert_eq!(end.connection.open_streams(), 2);
 }
@@ -99,11 +100,11 @@ fn more_streams_than_allowed_are_refused() {
 fn heads_come_in_order() {
     let mut end = End::server();
     end.get(&post(1));
-    assert!(end.answer(1, Part::Informational) && end.answer(1, Part::Informational));
-    assert!(end.answer(1, Part::Head));
-    assert!(!end.answer(1, Part::Informational) && !end.answer(1, Part::Head));
-    assert!(end.answer(1, Part::Last), "trailers");
-    assert!(!end.answer(1, Part::Last) && !end.answer(99, Part::Head));
+    assert!(end.answer(1, MessagePart::Informational) && end.answer(1, MessagePart::Informational));
+    assert!(end.answer(1, MessagePart::Head));
+    assert!(!end.answer(1, MessagePart::Informational) && !end.answer(1, MessagePart::Head));
+    assert!(end.answer(1, MessagePart::Last), "trailers");
+    assert!(!end.answer(1, MessagePart::Last) && !end.answer(99, MessagePart::Head));
     let flags: Vec<_> = end.sent().iter().map(|frame| frame.flags).collect();
     assert_eq!(flags, [WHOLE, WHOLE, WHOLE, WHOLE | END]);
     // the request is not over
@@ -121,7 +122,7 @@ fn a_head_larger_than_a_frame_is_continued() {
         encode::status(block, 200);
         encode::field(block, b"a", value.as_bytes());
     };
-    end.connection.head(&mut end.out, 1, Part::Last, write);
+    end.connection.head(&mut end.out, 1, MessagePart::Last, write);
     let sent = end.sent();
     let shape: Vec<_> = sent.iter().map(|f| (f.kind, f.flags, f.payload.len())).collect();
     let last = shape[2].2;
@@ -138,15 +139,15 @@ fn a_head_larger_than_a_frame_is_continued() {
 
 #[test]
 fn a_smaller_table_is_acknowledged_once() {
-    let mut end = End::server_with(Limits::default(), &[(1, 100)]);
+    let mut end = End::server_with(Http2Limits::default(), &[(1, 100)]);
     end.get(&[get(1), get(3)].concat());
-    end.answer(1, Part::Last);
-    end.answer(3, Part::Last);
+    end.answer(1, MessagePart::Last);
+    end.answer(3, MessagePart::Last);
     let payloads: Vec<_> = end.sent().into_iter().map(|frame| frame.payload).collect();
     assert_eq!(payloads, [vec![0x20, 0x88], vec![0x88]]);
-    let mut end = End::server_with(Limits::default(), &[(1, 65_536)]);
+    let mut end = End::server_with(Http2Limits::default(), &[(1, 65_536)]);
     end.get(&get(1));
-    end.answer(1, Part::Last);
+    end.answer(1, MessagePart::Last);
     assert_eq!(end.sent()[0].payload, [0x88]);
 }
 
@@ -181,7 +182,7 @@ fn priorities_are_of_the_head_unless_an_update_says_otherwise() {
 
 /// Of a head that stands in the output already, with a body behind it.
 fn in_place(client: &[(u16, u32)], fields: &[u8]) -> (Vec<Sent>, Vec<u8>) {
-    let mut end = End::server_with(Limits::default(), client);
+    let mut end = End::server_with(Http2Limits::default(), client);
     end.get(&get(1));
     end.connection.flush(&mut end.out);
     let start = end.out.len();
@@ -189,9 +190,9 @@ fn in_place(client: &[(u16, u32)], fields: &[u8]) -> (Vec<Sent>, Vec<u8>) {
     end.out.extend_from_slice(fields);
     let place = start..end.out.len();
     end.out.extend_from_slice(b"body");
-    let framed = end.connection.head_at(&mut end.out, 1, Part::Head, place.clone()).unwrap();
+    let framed = end.connection.head_at(&mut end.out, 1, MessagePart::Head, place.clone()).unwrap();
     let body = end.out.split_off(framed);
-    assert_eq!(end.connection.head_at(&mut end.out, 1, Part::Head, place), None);
+    assert_eq!(end.connection.head_at(&mut end.out, 1, MessagePart::Head, place), None);
     (parse(&end.out[start..]), body)
 }
 
@@ -220,9 +221,9 @@ fn a_head_that_stands_nowhere_is_none() {
     end.get(&get(1));
     let mut out = vec![0; HEADER_BYTES];
     for place in [0..HEADER_BYTES + 1, 1..HEADER_BYTES] {
-        assert_eq!(end.connection.head_at(&mut out, 1, Part::Last, place), None);
+        assert_eq!(end.connection.head_at(&mut out, 1, MessagePart::Last, place), None);
     }
-    assert!(end.answer(1, Part::Last), "it may still have one");
+    assert!(end.answer(1, MessagePart::Last), "it may still have one");
 }
 
 /// RFC 8441 §3 and §4
@@ -236,16 +237,17 @@ fn an_extended_connect_is_for_who_was_told_of_it() {
         (":authority", "a"),
     ];
     let enabled = |extended_connect| {
-        let mut server = Connection::server(Limits { extended_connect, ..Limits::default() });
+        let mut server =
+            Connection::server(Http2Limits { extended_connect, ..Http2Limits::default() });
         let mut out = Vec::new();
         server.flush(&mut out);
-        let mut client = Connection::client(Limits::default());
-        client.receive(&out, &mut Fields::default(), 0);
+        let mut client = Connection::client(Http2Limits::default());
+        client.receive(&out, &mut DecodedFields::default(), 0);
         client.peer().extended_connect
     };
     assert_eq!((enabled(false), enabled(true)), (false, true));
     End::server().assert_reset(&head(1, 0, &list), 1, ErrorCode::PROTOCOL_ERROR);
-    let limits = Limits { extended_connect: true, ..Limits::default() };
+    let limits = Http2Limits { extended_connect: true, ..Http2Limits::default() };
     let mut end = End::server_with(limits, &[]);
     let bytes = [head(1, 0, &list), data(1, b"abc", 0), data(1, b"", END)].concat();
     assert_eq!(end.get(&bytes), ["1 request", "1 data abc", "1 data  ends"]);

@@ -26,7 +26,7 @@ fn conversation() -> Vec<u8> {
 
 /// Plays `bytes` in pieces that end at `cuts`; data that came in pieces is put together.
 fn play(bytes: &[u8], cuts: impl Iterator<Item = usize>) -> (Vec<String>, Vec<Sent>, Vec<String>) {
-    let mut end = End::of(Connection::server(Limits::default()));
+    let mut end = End::of(Connection::server(Http2Limits::default()));
     let (mut events, mut held): (Vec<String>, Vec<u8>) = (Vec::new(), Vec::new());
     let mut start = 0;
     for cut in cuts.chain([bytes.len()]) {

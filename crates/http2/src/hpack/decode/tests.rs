@@ -1,7 +1,7 @@
 //! The examples of RFC 7541 appendix C, and what may not be sent.
 
 use super::*;
-use crate::fields::{FieldLimits, Message};
+use crate::fields::{FieldLimits, MessageKind};
 
 const LIMITS: FieldLimits = FieldLimits { bytes: 16 * 1024, fields: 100 };
 
@@ -12,7 +12,7 @@ pub(crate) fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// Pseudo-fields in brackets, then the others.
-fn text(fields: &Fields) -> String {
+fn text(fields: &DecodedFields) -> String {
     let mut text = format!("[{} ", String::from_utf8_lossy(fields.method()));
     text += &format!("{} ", String::from_utf8_lossy(fields.scheme()));
     text += &format!("{} ", String::from_utf8_lossy(fields.authority()));
@@ -24,8 +24,8 @@ fn text(fields: &Fields) -> String {
     text
 }
 
-fn decode(decoder: &mut Decoder, message: Message, hex: &str) -> String {
-    let mut fields = Fields::default();
+fn decode(decoder: &mut HpackDecoder, message: MessageKind, hex: &str) -> String {
+    let mut fields = DecodedFields::default();
     fields.reset(message, LIMITS);
     decoder.decode(&bytes(hex), &mut fields).unwrap();
     text(&fields)
@@ -33,8 +33,8 @@ fn decode(decoder: &mut Decoder, message: Message, hex: &str) -> String {
 
 #[test]
 fn c_2_representations() {
-    let mut decoder = Decoder::new(4096);
-    let mut one = |hex| decode(&mut decoder, Message::Request, hex);
+    let mut decoder = HpackDecoder::new(4096);
+    let mut one = |hex| decode(&mut decoder, MessageKind::Request, hex);
     let custom = "400a 6375 7374 6f6d 2d6b 6579 0d63 7573 746f 6d2d 6865 6164 6572";
     assert_eq!(one(custom), "[    0] custom-key=custom-header");
     assert_eq!(one("040c 2f73 616d 706c 652f 7061 7468"), "[   /sample/path 0]");
@@ -61,9 +61,9 @@ fn c_3_and_c_4_requests() {
         ("[GET https www.example.com /index.html 0] custom-key=custom-value", 164),
     ];
     for blocks in [plain, huffman] {
-        let mut decoder = Decoder::new(4096);
+        let mut decoder = HpackDecoder::new(4096);
         for (block, (text, size)) in blocks.into_iter().zip(expected) {
-            assert_eq!(decode(&mut decoder, Message::Request, block), text);
+            assert_eq!(decode(&mut decoder, MessageKind::Request, block), text);
             assert_eq!(decoder.table.size(), size);
         }
     }
@@ -96,9 +96,9 @@ fn c_5_and_c_6_responses_with_a_table_of_256() {
         (format!("[    200] {rest}2 GMT {location} content-encoding=gzip {cookie}"), 215),
     ];
     for blocks in [plain, huffman] {
-        let mut decoder = Decoder::new(256);
+        let mut decoder = HpackDecoder::new(256);
         for (block, (text, size)) in blocks.into_iter().zip(&expected) {
-            assert_eq!(decode(&mut decoder, Message::Response, block), *text);
+            assert_eq!(decode(&mut decoder, MessageKind::Response, block), *text);
             assert_eq!(decoder.table.size(), *size);
         }
     }
@@ -107,57 +107,57 @@ fn c_5_and_c_6_responses_with_a_table_of_256() {
 #[test]
 fn damaged_blocks_are_told_apart() {
     for (hex, damage) in [
-        ("80", Damaged::Index),                  // index 0
-        ("be", Damaged::Index),                  // nothing in the table
-        ("7e 00", Damaged::Index),               // the same for a name
-        ("0f 2f 00", Damaged::Index),            // the same, not added
-        ("ff ff ff ff ff 0f", Damaged::Number),  // an index without end
-        ("ff", Damaged::Cut),                    // an index that ends
-        ("41", Damaged::Cut),                    // no value
-        ("41 05 61", Damaged::Cut),              // a value that ends
-        ("40 81", Damaged::Cut),                 // a name that ends
-        ("41 81 00", Damaged::Huffman),          // padding of zeros
-        ("41 82 1f ff", Damaged::Huffman),       // padding too long
-        ("41 84 ff ff ff ff", Damaged::Huffman), // EOS
-        ("3f e2 1f", Damaged::TableSize),        // 4097
-        ("82 20", Damaged::TableSize),           // after a field
-        ("82 3f e1 1f", Damaged::TableSize),     // at the end, of a size that is allowed
+        ("80", HpackError::Index),                  // index 0
+        ("be", HpackError::Index),                  // nothing in the table
+        ("7e 00", HpackError::Index),               // the same for a name
+        ("0f 2f 00", HpackError::Index),            // the same, not added
+        ("ff ff ff ff ff 0f", HpackError::Number),  // an index without end
+        ("ff", HpackError::Cut),                    // an index that ends
+        ("41", HpackError::Cut),                    // no value
+        ("41 05 61", HpackError::Cut),              // a value that ends
+        ("40 81", HpackError::Cut),                 // a name that ends
+        ("41 81 00", HpackError::Huffman),          // padding of zeros
+        ("41 82 1f ff", HpackError::Huffman),       // padding too long
+        ("41 84 ff ff ff ff", HpackError::Huffman), // EOS
+        ("3f e2 1f", HpackError::TableSize),        // 4097
+        ("82 20", HpackError::TableSize),           // after a field
+        ("82 3f e1 1f", HpackError::TableSize),     // at the end, of a size that is allowed
     ] {
-        let mut fields = Fields::default();
-        let result = Decoder::new(4096).decode(&bytes(hex), &mut fields);
+        let mut fields = DecodedFields::default();
+        let result = HpackDecoder::new(4096).decode(&bytes(hex), &mut fields);
         assert_eq!(result, Err(damage), "{hex}");
     }
 }
 
 #[test]
 fn the_table_changes_its_size_before_the_first_field() {
-    let mut decoder = Decoder::new(4096);
-    let mut one = |hex| decode(&mut decoder, Message::Request, hex);
+    let mut decoder = HpackDecoder::new(4096);
+    let mut one = |hex| decode(&mut decoder, MessageKind::Request, hex);
     assert_eq!(one("40 01 61 01 62"), "[    0] a=b");
     // to 0 and back: the entry is gone
     assert_eq!(one("20 3f e1 1f 82"), "[GET    0]");
-    let mut fields = Fields::default();
-    assert_eq!(decoder.decode(&[0xbe], &mut fields), Err(Damaged::Index));
+    let mut fields = DecodedFields::default();
+    assert_eq!(decoder.decode(&[0xbe], &mut fields), Err(HpackError::Index));
 }
 
 #[test]
 fn a_block_that_is_too_large_still_builds_its_table() {
-    let mut decoder = Decoder::new(4096);
+    let mut decoder = HpackDecoder::new(4096);
     let small = FieldLimits { bytes: 120, fields: 100 };
-    let mut fields = Fields::default();
-    fields.reset(Message::Request, small);
+    let mut fields = DecodedFields::default();
+    fields.reset(MessageKind::Request, small);
     // a=b, then a hundred times, then c=d, which is too much
     let mut block = bytes("40 01 61 01 62");
     block.extend([0xbe; 100]);
     block.extend(bytes("40 01 63 01 64"));
     decoder.decode(&block, &mut fields).unwrap();
     assert!(fields.is_over() && fields.list().len() == 3);
-    assert_eq!(decode(&mut decoder, Message::Request, "be bf"), "[    0] c=d a=b");
+    assert_eq!(decode(&mut decoder, MessageKind::Request, "be bf"), "[    0] c=d a=b");
 
-    fields.reset(Message::Request, FieldLimits { bytes: 1 << 20, fields: 2 });
+    fields.reset(MessageKind::Request, FieldLimits { bytes: 1 << 20, fields: 2 });
     decoder.decode(&[0xbe; 2], &mut fields).unwrap();
     assert!(!fields.is_over());
-    fields.reset(Message::Request, FieldLimits { bytes: 1 << 20, fields: 2 });
+    fields.reset(MessageKind::Request, FieldLimits { bytes: 1 << 20, fields: 2 });
     decoder.decode(&[0xbe; 3], &mut fields).unwrap();
     assert!(fields.is_over());
 }
@@ -165,12 +165,12 @@ fn a_block_that_is_too_large_still_builds_its_table() {
 #[test]
 fn a_bomb_costs_what_its_bytes_cost() {
     // one field of 4000 bytes, named 60 000 times: 240 MB if they were copied
-    let mut decoder = Decoder::new(4096);
+    let mut decoder = HpackDecoder::new(4096);
     let mut block = bytes("40 01 61 7f a1 1e");
     block.extend([b'x'; 4000]);
     block.extend(vec![0xbe; 60_000]);
-    let mut fields = Fields::default();
-    fields.reset(Message::Request, LIMITS);
+    let mut fields = DecodedFields::default();
+    fields.reset(MessageKind::Request, LIMITS);
     decoder.decode(&block, &mut fields).unwrap();
     assert!(fields.is_over());
     assert!(fields.values().len() <= LIMITS.bytes, "{}", fields.values().len());
@@ -178,10 +178,10 @@ fn a_bomb_costs_what_its_bytes_cost() {
 
 #[test]
 fn what_is_faulty_stays_so_in_the_table() {
-    let mut decoder = Decoder::new(4096);
-    let fault = |decoder: &mut Decoder, hex: &str| {
-        let mut fields = Fields::default();
-        fields.reset(Message::Trailers, LIMITS);
+    let mut decoder = HpackDecoder::new(4096);
+    let fault = |decoder: &mut HpackDecoder, hex: &str| {
+        let mut fields = DecodedFields::default();
+        fields.reset(MessageKind::Trailers, LIMITS);
         decoder.decode(&bytes(hex), &mut fields).unwrap();
         fields.fault().is_some()
     };

@@ -3,7 +3,7 @@
 use super::{Server, serve};
 use forebay_http2::frame::{self, kind};
 use forebay_http2::hpack::encode;
-use forebay_http2::{Connection, ErrorCode, Event, Fields, Limits, Part};
+use forebay_http2::{Connection, DecodedFields, ErrorCode, Http2Event, Http2Limits, MessagePart};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) struct Request {
 impl Peer {
     /// Answers with this status and body.
     pub(crate) fn answer(&mut self, stream: u32, status: u16, body: &str) {
-        let part = if body.is_empty() { Part::Last } else { Part::Head };
+        let part = if body.is_empty() { MessagePart::Last } else { MessagePart::Head };
         self.machine.head(&mut self.out, stream, part, |block| {
             encode::status(block, status);
             encode::field(block, b"content-length", body.len().to_string().as_bytes());
@@ -79,7 +79,7 @@ impl Peer {
 
 /// Calls `answer` with each request that has come whole, until the client ends.
 pub(crate) fn http2(
-    limits: Limits,
+    limits: Http2Limits,
     answer: impl Fn(&mut Peer, &Request) + Send + Sync + 'static,
 ) -> Server {
     serve(move |stream| {
@@ -87,10 +87,11 @@ pub(crate) fn http2(
         let machine = Connection::server(limits);
         let mut peer =
             Peer { stream, machine, is_stingy: false, resets: Vec::new(), out: Vec::new() };
-        let (mut fields, mut received, mut room) = (Fields::default(), Vec::new(), vec![0; 65_536]);
+        let (mut fields, mut received, mut buffer) =
+            (DecodedFields::default(), Vec::new(), vec![0; 65_536]);
         let mut requests: Vec<Request> = Vec::new();
         while peer.send() {
-            let count = match peer.stream.read(&mut room) {
+            let count = match peer.stream.read(&mut buffer) {
                 Ok(count @ 1..) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     peer.machine.ping(0);
@@ -98,19 +99,19 @@ pub(crate) fn http2(
                 }
                 Ok(0) | Err(_) => return,
             };
-            received.extend_from_slice(&room[..count]);
+            received.extend_from_slice(&buffer[..count]);
             let mut used = 0;
             loop {
                 let taken = peer.machine.receive(&received[used..], &mut fields, 0);
                 used += taken.used;
                 let (stream, ends) = match taken.event {
                     None => break,
-                    Some(Event::Request { stream, ends }) => {
+                    Some(Http2Event::Request { stream, ends }) => {
                         let head = told(&fields);
                         requests.push(Request { stream, head, body: Vec::new() });
                         (stream, ends)
                     }
-                    Some(Event::Data { stream, bytes, ends }) => {
+                    Some(Http2Event::Data { stream, bytes, ends }) => {
                         peer.machine.consumed(stream, bytes.len());
                         if peer.is_stingy && !ends {
                             let more = (bytes.len() as u32).to_be_bytes();
@@ -120,7 +121,7 @@ pub(crate) fn http2(
                         request.unwrap().body.extend_from_slice(bytes);
                         (stream, ends)
                     }
-                    Some(Event::Reset { code, .. }) => {
+                    Some(Http2Event::Reset { code, .. }) => {
                         peer.resets.push(code);
                         continue;
                     }
@@ -136,7 +137,7 @@ pub(crate) fn http2(
     })
 }
 
-fn told(fields: &Fields) -> String {
+fn told(fields: &DecodedFields) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (method, host, path) = (fields.method(), fields.authority(), fields.path());
     let mut all = format!("{} {} {}", text(method), text(host), text(path));

@@ -4,7 +4,7 @@
 
 pub(crate) mod http2;
 
-use forebay_load::{Draft, Group, Plan, Report, Target, run};
+use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget, Report, run};
 use forebay_sys::socket;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -91,26 +91,30 @@ pub(crate) fn recording(answer: &'static str) -> (Server, Arc<Mutex<Vec<String>>
 }
 
 /// A group from the settings of the command line.
-pub(crate) fn group(address: SocketAddr, settings: &str) -> Group {
-    let target = Target::parse(&format!("http://{address}/")).unwrap();
-    let draft = Draft::parse(&format!("test:{settings}"), Some(&target));
-    draft.and_then(Draft::finish).unwrap_or_else(|error| panic!("{settings}: {error}"))
+pub(crate) fn group(address: SocketAddr, settings: &str) -> ClientGroup {
+    let target = LoadTarget::parse(&format!("http://{address}/")).unwrap();
+    let draft = GroupDraft::parse(&format!("test:{settings}"), Some(&target));
+    draft.and_then(GroupDraft::finish).unwrap_or_else(|error| panic!("{settings}: {error}"))
 }
 
 /// A short run of one group.
-pub(crate) fn run_for(ms: u64, group: Group) -> Report {
-    let plan = Plan { duration: Duration::from_millis(ms), ..plan(group) };
+pub(crate) fn run_for(ms: u64, group: ClientGroup) -> Report {
+    let plan = LoadPlan { duration: Duration::from_millis(ms), ..plan(group) };
     run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
 /// A run of one group until it has made all its requests, however late its thread begins.
-pub(crate) fn run_all(group: Group) -> Report {
+pub(crate) fn run_all(group: ClientGroup) -> Report {
     run_for(120_000, group)
 }
 
 /// Runs, each longer than the one before, until one has done enough: a short run is over before a
 /// machine that stands still has asked for anything. The last one is returned, done or not.
-pub(crate) fn run_until(ms: u64, group: &Group, is_enough: impl Fn(&Report) -> bool) -> Report {
+pub(crate) fn run_until(
+    ms: u64,
+    group: &ClientGroup,
+    is_enough: impl Fn(&Report) -> bool,
+) -> Report {
     let mut report = run_for(ms, group.clone());
     for ms in [4 * ms, 16 * ms, 64 * ms] {
         if is_enough(&report) {
@@ -121,14 +125,14 @@ pub(crate) fn run_until(ms: u64, group: &Group, is_enough: impl Fn(&Report) -> b
     report
 }
 
-fn plan(group: Group) -> Plan {
-    Plan {
+fn plan(group: ClientGroup) -> LoadPlan {
+    LoadPlan {
         // only used up where an answer does not come
         drain: Duration::from_secs(30),
         // These tests share their cores with others.
         spin: Duration::ZERO,
         groups: vec![group],
-        ..Plan::default()
+        ..LoadPlan::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Certificates of clients: whose are taken, and what a session that is resumed is worth.
 
 use super::*;
-use crate::clients::{Authorities, ClientAuth, Clients, ClientsError, Revoked};
+use crate::clients::{Authorities, ClientAuth, ClientVerification, ClientsError, Revoked};
 use crate::identity::Tickets;
 use forebay_conn::transport::Unproven;
 use rcgen::{CertificateParams, DnType, date_time_ymd};
@@ -71,7 +71,12 @@ impl Ca {
     }
 
     /// An identity for these names that asks clients for what this authority has signed.
-    fn asking(&self, names: &[&str], tickets: Tickets, clients: Option<Clients>) -> Arc<Identity> {
+    fn asking(
+        &self,
+        names: &[&str],
+        tickets: Tickets,
+        clients: Option<ClientVerification>,
+    ) -> Arc<Identity> {
         let pair = self.pair(names, ECDSA);
         Arc::new(Identity::new(vec![pair], tickets, true, clients.map(Arc::new)).unwrap())
     }
@@ -82,7 +87,10 @@ fn alone(identity: Arc<Identity>) -> Arc<Identities> {
 }
 
 /// What becomes of a client.
-fn outcome(client: &Arc<ClientConfig>, identities: &Arc<Identities>) -> Result<Secured, Failure> {
+fn outcome(
+    client: &Arc<ClientConfig>,
+    identities: &Arc<Identities>,
+) -> Result<Secured, TransportFailure> {
     let mut both = Both::new(client, "a.example", identities);
     let _ = both.talk();
     match Transport::<Work>::failure(&both.server) {
@@ -97,7 +105,7 @@ fn clients_are_taken_by_their_certificates() {
     for version in BOTH_VERSIONS {
         for asked in [ClientAuth::Optional, ClientAuth::Required] {
             let clients = |revoked: &[Revoked]| {
-                let clients = Clients::new(asked, &[ca.authorities()], revoked).unwrap();
+                let clients = ClientVerification::new(asked, &[ca.authorities()], revoked).unwrap();
                 alone(ca.asking(&["a.example"], tickets().unwrap(), Some(clients)))
             };
             let good = ca.client_with(&ca, version, |_| {});
@@ -111,7 +119,7 @@ fn clients_are_taken_by_their_certificates() {
             match asked {
                 ClientAuth::Optional => assert_eq!(without.unwrap().client, None),
                 ClientAuth::Required => {
-                    assert_eq!(without, Err(Failure::Unproven(Unproven::Missing)));
+                    assert_eq!(without, Err(TransportFailure::Unproven(Unproven::Missing)));
                 }
             }
             let bad = |client: &Arc<ClientConfig>, revoked: &[Revoked]| {
@@ -137,7 +145,11 @@ fn clients_are_taken_by_their_certificates() {
                 (&good, &[ca.list(8, 2021)], Unproven::Unlisted),
                 (&good, &[other.list(8, 2999)], Unproven::Unlisted),
             ] {
-                assert_eq!(bad(client, revoked), Failure::Unproven(expected), "{expected:?}");
+                assert_eq!(
+                    bad(client, revoked),
+                    TransportFailure::Unproven(expected),
+                    "{expected:?}"
+                );
             }
             assert!(outcome(&good, &clients(&[ca.list(8, 2999)])).is_ok());
         }
@@ -150,7 +162,8 @@ fn clients_are_taken_by_their_certificates() {
 fn a_session_is_resumed_where_the_same_is_asked() {
     let ca = Ca::named("one");
     for version in BOTH_VERSIONS {
-        let asking = || Clients::new(ClientAuth::Required, &[ca.authorities()], &[]).unwrap();
+        let asking =
+            || ClientVerification::new(ClientAuth::Required, &[ca.authorities()], &[]).unwrap();
         let open = ca.asking(&["open.example", "shut.example"], tickets().unwrap(), None);
         let shut = ca.asking(&["open.example", "shut.example"], tickets().unwrap(), Some(asking()));
         let mut identities = Identities::new(None);
@@ -175,7 +188,7 @@ fn a_session_is_resumed_where_the_same_is_asked() {
         {
             let (is_open, failure, _) = talk(&client, name, identities);
             assert!(!is_open, "{name}");
-            assert_eq!(failure, Some(Failure::Unproven(Unproven::Missing)), "{name}");
+            assert_eq!(failure, Some(TransportFailure::Unproven(Unproven::Missing)), "{name}");
         }
         // a client that has shown a certificate resumes, and is known
         let client = ca.client_with(&ca, version, |_| {});
@@ -193,7 +206,8 @@ fn a_session_is_resumed_where_the_same_is_asked() {
 fn a_session_does_not_outlive_the_certificate_it_began_with() {
     let ca = Ca::named("one");
     let clients =
-        Clients::new(ClientAuth::Required, &[ca.authorities()], &[ca.list(8, 2999)]).unwrap();
+        ClientVerification::new(ClientAuth::Required, &[ca.authorities()], &[ca.list(8, 2999)])
+            .unwrap();
     let of = |year| {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.not_after = date_time_ymd(year, 1, 1);
@@ -202,7 +216,8 @@ fn a_session_does_not_outlive_the_certificate_it_began_with() {
     };
     assert!(!clients.is_over(&of(2998)) && clients.is_over(&of(2021)));
     let clients =
-        Clients::new(ClientAuth::Required, &[ca.authorities()], &[ca.list(8, 2021)]).unwrap();
+        ClientVerification::new(ClientAuth::Required, &[ca.authorities()], &[ca.list(8, 2021)])
+            .unwrap();
     assert!(clients.is_over(&of(2998)), "the list has expired");
 }
 
@@ -211,7 +226,7 @@ fn what_is_asked_is_the_same_or_another() {
     let (one, other) = (Ca::named("one"), Ca::named("other"));
     let new = |asked, ca: &[&Ca], revoked: &[Revoked]| {
         let authorities: Vec<_> = ca.iter().map(|ca| ca.authorities()).collect();
-        Clients::new(asked, &authorities, revoked).unwrap()
+        ClientVerification::new(asked, &authorities, revoked).unwrap()
     };
     let first = new(ClientAuth::Required, &[&one], &[]);
     let same = new(ClientAuth::Required, &[&one], &[]);
@@ -243,6 +258,6 @@ fn files_say_what_is_wrong_with_them() {
     assert!(matches!(authorities(&(ca.pem.clone() + &server)), ClientsError::NoAuthority(_)));
     assert!(matches!(revoked(&ca.pem), ClientsError::NoList));
     assert!(matches!(revoked(list), ClientsError::BrokenList(_)));
-    let none = Clients::new(ClientAuth::Required, &[], &[]).unwrap_err();
+    let none = ClientVerification::new(ClientAuth::Required, &[], &[]).unwrap_err();
     assert!(matches!(none, ClientsError::Unfit(_)));
 }

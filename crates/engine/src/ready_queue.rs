@@ -3,12 +3,12 @@
 //!
 //! With more than one rank a loop first receives and parses all that is ready, then answers in this
 //! order, a batch at a time; in between it looks for what has come meanwhile. With one rank a
-//! connection is answered as soon as it is ready, and there is no line.
+//! connection is answered as soon as it is ready, and there is no queue.
 //!
 //! A listener whose connections all have one rank stands among them, as a client of its own: what it has
 //! queued costs no descriptor until it is its turn.
 
-use crate::ranks::{Ranks, RequestKey, Shares, Standing};
+use crate::ranks::{RankedClient, Ranks, RequestKey, Shares};
 use crate::watched_listeners::FIRST_LISTENER;
 use forebay_conn::{Rank, RequestId};
 use forebay_control::ranked::{Key, Ranked, Turn};
@@ -18,15 +18,15 @@ use forebay_sys::clock;
 /// Requests answered before a loop looks for what has come.
 pub(crate) const BATCH: usize = 32;
 
-/// Those who wait to be answered.
-pub(crate) struct Line {
+/// Requests that wait to be answered.
+pub(crate) struct ReadyQueue {
     /// Requests, and when each was there.
     queue: Ranked<(RequestKey, u64)>,
     shares: Shares,
     ranks: Ranks,
 }
 
-/// One who is answered now.
+/// A request that is answered now.
 #[must_use = "worker time that is not reported counts for nothing"]
 pub(crate) struct Called {
     turn: Turn,
@@ -34,14 +34,14 @@ pub(crate) struct Called {
     began_ns: u64,
 }
 
-impl Line {
-    /// A line in this order; `None` if there is none.
-    pub(crate) fn new(ranks: &Ranks) -> Option<Line> {
-        let line = || {
+impl ReadyQueue {
+    /// A queue in this order; `None` if there is none.
+    pub(crate) fn new(ranks: &Ranks) -> Option<ReadyQueue> {
+        let ready_queue = || {
             let (queue, shares) = ranks.queue();
-            Line { queue, shares, ranks: ranks.clone() }
+            ReadyQueue { queue, shares, ranks: ranks.clone() }
         };
-        ranks.is_ordered().then(line)
+        ranks.is_ordered().then(ready_queue)
     }
 
     /// Takes over shares that have changed: once per turn of the loop.
@@ -50,7 +50,7 @@ impl Line {
         self.shares.keep_up(&mut self.queue);
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -58,8 +58,8 @@ impl Line {
 
     /// This request is there. `None` if there is no room, which there always is for as many as there
     /// may be.
-    pub(crate) fn join(&mut self, standing: Standing, request: RequestKey) -> Option<Key> {
-        let Standing { rank, client } = standing;
+    pub(crate) fn join(&mut self, ranked_client: RankedClient, request: RequestKey) -> Option<Key> {
+        let RankedClient { rank, client } = ranked_client;
         self.queue.push(rank, client, 1, (request, clock::monotonic_ns())).ok()
     }
 
@@ -72,12 +72,12 @@ impl Line {
         let _ = self.queue.push(rank, token, 1, (request, clock::monotonic_ns()));
     }
 
-    /// It waits no longer, if it still does.
+    /// The request waits no longer, if it still does.
     pub(crate) fn leave(&mut self, key: Key) {
         self.queue.remove(key);
     }
 
-    /// Whose turn it is, and counts how long it has waited until `now_ns`.
+    /// The request that is next, and counts how long it has waited until `now_ns`.
     pub(crate) fn call(&mut self, now_ns: u64, metrics: &Local) -> Option<(RequestKey, Called)> {
         let ((request, since_ns), turn) = self.queue.pop()?;
         let slot = self.slot(turn);
@@ -109,29 +109,31 @@ pub(crate) fn listener_of(request: RequestKey) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::Settings;
-    use forebay_metrics::{ClassEvent, Reason, RefusedAt, Totals};
+    use crate::ranks::OrderSettings;
+    use forebay_metrics::{ClassEvent, RefusalReason, RefusedAt, Totals};
     use std::sync::Arc;
 
     #[test]
     fn a_refusal_is_charged_in_the_order_and_not_in_the_ledger() {
         let (shares, slots) = (Arc::new([0.0, 0.05]), Arc::new([ClassSlot(3), ClassSlot(4)]));
-        let ranks = Ranks::new(&Settings { shares, slots, ..Settings::default() });
-        let mut line = Line::new(&ranks).unwrap();
+        let ranks = Ranks::new(&OrderSettings { shares, slots, ..OrderSettings::default() });
+        let mut ready_queue = ReadyQueue::new(&ranks).unwrap();
         let metrics = Local::default();
-        for event in [ClassEvent::Refused(RefusedAt::Request, Reason::Agent), ClassEvent::Answered]
+        for event in
+            [ClassEvent::Refused(RefusedAt::Request, RefusalReason::Agent), ClassEvent::Answered]
         {
             let request = RequestKey { connection: 7, ..RequestKey::default() };
-            line.join(Standing { rank: 1, client: 1 }, request).unwrap();
-            let (called_request, called) = line.call(clock::monotonic_ns(), &metrics).unwrap();
+            ready_queue.join(RankedClient { rank: 1, client: 1 }, request).unwrap();
+            let (called_request, called) =
+                ready_queue.call(clock::monotonic_ns(), &metrics).unwrap();
             assert_eq!(called_request, request);
-            let in_order = || line.queue.worked_ns().nth(1).unwrap();
+            let in_order = || ready_queue.queue.worked_ns().nth(1).unwrap();
             let before = in_order();
             std::thread::sleep(std::time::Duration::from_millis(1));
             metrics.enter(ClassSlot(4), event);
-            let _ = line.answered(called, &metrics);
+            let _ = ready_queue.answered(called, &metrics);
             let in_ledger = Totals::of([&metrics]).class(ClassSlot(4)).worked_ns;
-            assert!(line.queue.worked_ns().nth(1).unwrap() > before);
+            assert!(ready_queue.queue.worked_ns().nth(1).unwrap() > before);
             assert_eq!(in_ledger > 0, event == ClassEvent::Answered);
         }
     }
