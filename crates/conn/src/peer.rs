@@ -1,5 +1,6 @@
 //! Both ends of a connection.
 
+use crate::Rank;
 use forebay_http::client::ClientKey;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub struct Peer {
     pub stated: Option<SocketAddr>,
     /// What was agreed with the client, once that is done; `None` where nothing is encrypted.
     pub secured: Option<Box<Secured>>,
+    /// The rank of its first request, if the kernel has queued it by that.
+    pub queued: Option<Rank>,
 }
 
 /// What was agreed with the client of an encrypted connection.
@@ -61,7 +64,7 @@ impl Peer {
 
     /// Both ends as the kernel knows them.
     pub fn new(remote: SocketAddr, local: SocketAddr) -> Peer {
-        Peer { remote, local, stated: None, secured: None }
+        Peer { remote, local, stated: None, secured: None, queued: None }
     }
 
     /// Whether the connection came through a Unix socket.

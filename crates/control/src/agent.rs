@@ -101,7 +101,7 @@ pub struct Observation<'a> {
     pub applications: Option<u8>,
 }
 
-/// What was seen of a class in a period. All but `unfinished` and `delay_ns` are sums.
+/// What was seen of a class in a period. All but `unfinished`, `delay_ns` and `queued_ns` are sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Jobs that came.
@@ -125,6 +125,9 @@ pub struct Seen {
     pub connections: u64,
     /// Those of them that the agent's limits refused.
     pub connections_refused: u64,
+    /// How long connections wait in the accept queue that the kernel keeps for the class: at the pace at
+    /// which they are accepted, or since one was accepted last. 0 where it keeps none.
+    pub queued_ns: u64,
 }
 
 impl Seen {
@@ -138,6 +141,7 @@ impl Seen {
         delay_ns: 0,
         connections: 0,
         connections_refused: 0,
+        queued_ns: 0,
     };
 }
 

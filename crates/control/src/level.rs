@@ -8,7 +8,7 @@
 //! | normal | nothing | | |
 //! | header control | rules for overload; requests are refused after their head | a class is above its target, here or before an application, or work is refused, 50 ms | neither for 1 s |
 //! | class order | the same; an enforcer that can order connections by class (a listen queue in the kernel) begins here | the load is twice what the machine can do, 250 ms | it is below 1.5 times that for 2 s |
-//! | SYN policing | connections are refused, by the rate of their class | loops are late, or refusals take too much, 500 ms | neither, and no connection is refused, for 4 s |
+//! | SYN policing | connections are refused, by the rate of their class | loops are late, connections wait too long to be accepted, or refusals take too much, 500 ms | neither, and no connection is refused, for 4 s |
 //!
 //! In user space work is *ordered* by class on every level; that costs nothing while nothing waits.
 //!
@@ -86,6 +86,8 @@ pub enum Cause {
     Load,
     /// Loops come late to what has arrived.
     Lag,
+    /// Connections of the class with this rank wait too long in the accept queue that the kernel keeps for it.
+    AcceptQueue(u8),
     /// Refusing takes too much of the processor.
     Refusals,
     /// Connections are refused.
@@ -102,6 +104,7 @@ impl Cause {
             Cause::Applications(_) => "applications",
             Cause::Load => "load",
             Cause::Lag => "lag",
+            Cause::AcceptQueue(_) => "accept_queue",
             Cause::Refusals => "refusals",
             Cause::Connections => "connections",
         }
@@ -110,7 +113,10 @@ impl Cause {
     /// The class it names.
     pub fn rank(self) -> Option<u8> {
         match self {
-            Cause::Delay(rank) | Cause::Refused(rank) | Cause::Applications(rank) => Some(rank),
+            Cause::Delay(rank)
+            | Cause::Refused(rank)
+            | Cause::Applications(rank)
+            | Cause::AcceptQueue(rank) => Some(rank),
             _ => None,
         }
     }
@@ -130,6 +136,11 @@ pub struct Pressure {
     pub load: f64,
     /// How late loops come to what has arrived, as a multiple of what is bearable.
     pub lag: f64,
+    /// How long connections wait in the accept queue of a class, as a multiple of what is bearable: the
+    /// longest.
+    pub queue: f64,
+    /// The class of that queue.
+    pub queue_of: u8,
     /// The processor's time that refusals take, as a multiple of what is bearable.
     pub refusals: f64,
     /// Whether connections were refused in the period.
@@ -139,7 +150,7 @@ pub struct Pressure {
 const MS: u64 = 1_000_000;
 /// The load at which the order of classes begins, and the one at which it ends.
 const LOADS: (f64, f64) = (2.0, 1.5);
-/// Lag and refusals have fallen far enough when they are at this part of what is bearable.
+/// Lag, waits in accept queues and refusals have fallen far enough when they are at this part of what is bearable.
 const EASED: f64 = 0.5;
 
 /// The level, with hysteresis.
@@ -226,7 +237,8 @@ impl Pressure {
 
     fn chokes(&self, at: f64) -> Option<Cause> {
         let lag = (self.lag >= at).then_some(Cause::Lag);
-        lag.or((self.refusals >= at).then_some(Cause::Refusals))
+        let queue = (self.queue >= at).then_some(Cause::AcceptQueue(self.queue_of));
+        lag.or(queue).or((self.refusals >= at).then_some(Cause::Refusals))
     }
 }
 
@@ -250,6 +262,8 @@ mod tests {
         applications: None,
         load: 0.5,
         lag: 0.0,
+        queue: 0.0,
+        queue_of: 0,
         refusals: 0.0,
         is_policing: false,
     };
@@ -307,6 +321,20 @@ mod tests {
         assert_eq!(state.now(), (Level::SynPolicing, Cause::Connections));
     }
 
+    /// A queue that the kernel keeps is a reason for every level, each after its time.
+    #[test]
+    fn an_accept_queue_that_stands_leads_to_the_last_level() {
+        let (mut state, mut now_ns) = (Levels::default(), 0);
+        let stands = Pressure { queue: 1.5, queue_of: 2, ..QUIET };
+        let up = levels(&mut state, &mut now_ns, 1_000, stands);
+        let first = |level| up.iter().position(|now| *now == level);
+        assert_eq!(first(Level::HeaderControl), Some(5));
+        assert_eq!(first(Level::SynPolicing), Some(5 + 26 + 51));
+        assert_eq!(state.now(), (Level::SynPolicing, Cause::AcceptQueue(2)));
+        levels(&mut state, &mut now_ns, 7_100, QUIET);
+        assert_eq!(state.now().0, Level::Normal);
+    }
+
     /// What waits for an application is a reason for rules about requests, and for nothing beyond.
     #[test]
     fn applications_never_lead_beyond_the_first_level() {
@@ -321,15 +349,20 @@ mod tests {
     fn any_pressure() -> impl Strategy<Value = Pressure> {
         let number = || prop_oneof![Just(f64::NAN), Just(f64::INFINITY), -1.0f64..20.0];
         let class = || prop_oneof![Just(None), (0u8..4).prop_map(Some)];
-        (class(), class(), class(), number(), number(), number(), any::<bool>()).prop_map(
-            |(late, refused, applications, load, lag, refusals, is_policing)| Pressure {
-                late,
-                refused,
-                applications,
-                load,
-                lag,
-                refusals,
-                is_policing,
+        let numbers = (number(), number(), number(), number());
+        (class(), class(), class(), numbers, 0u8..4, any::<bool>()).prop_map(
+            |(late, refused, applications, (load, lag, queue, refusals), queue_of, is_policing)| {
+                Pressure {
+                    late,
+                    refused,
+                    applications,
+                    load,
+                    lag,
+                    queue,
+                    queue_of,
+                    refusals,
+                    is_policing,
+                }
             },
         )
     }

@@ -196,7 +196,8 @@ impl ListenerSet {
                 worker.count(Counter::Accepted);
                 let local = reached(&socket, listener, worker);
                 let transport = worker.handler.transport(listener.listening);
-                let served = Served::new(socket, transport, Peer::new(remote, local));
+                let peer = Peer { queued: listener.rank, ..Peer::new(remote, local) };
+                let served = Served::new(socket, transport, peer);
                 return self.decide(served, listener, worker, when_full);
             }
             Ok(Accepted::None) => AcceptOutcome::Nobody,
@@ -257,12 +258,7 @@ impl ListenerSet {
             served.expect_proxy();
             return Ok(AcceptOutcome::Served(served));
         }
-        let closing = judge(&mut served, worker);
-        if let Some(rank) = listener.rank {
-            // of its first request, which rules about addresses do not know
-            served.conn.set_rank(rank);
-        }
-        match closing {
+        match judge(&mut served, worker) {
             None if is_crowded => Err(Box::new(served)),
             None => Ok(AcceptOutcome::Served(served)),
             Some(closing) => {

@@ -128,6 +128,7 @@ schema! {
         OverloadApplications = "forebay_overload_cause" "cause=\"applications\"", "Whether this is why the level is what it is: 1, or 0.";
         OverloadLoad = "forebay_overload_cause" "cause=\"load\"", "Whether this is why the level is what it is: 1, or 0.";
         OverloadLag = "forebay_overload_cause" "cause=\"lag\"", "Whether this is why the level is what it is: 1, or 0.";
+        OverloadAcceptQueue = "forebay_overload_cause" "cause=\"accept_queue\"", "Whether this is why the level is what it is: 1, or 0.";
         OverloadRefusals = "forebay_overload_cause" "cause=\"refusals\"", "Whether this is why the level is what it is: 1, or 0.";
         OverloadConnections = "forebay_overload_cause" "cause=\"connections\"", "Whether this is why the level is what it is: 1, or 0.";
         OfferedLoad = "forebay_offered_load_percent" "", "Work offered to computing threads, of what the cores can do.";

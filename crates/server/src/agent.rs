@@ -1,7 +1,8 @@
 //! The thread that asks the agent what may be let in, and puts its answer in force.
 //!
-//! In, every [`PERIOD`]: what the windows of the classes have counted, how late loops come, connections
-//! and refusals of all loops. Out: limits in the windows, and whether there is overload. The agent
+//! In, every [`PERIOD`]: what the windows of the classes have counted, how late loops come, how long
+//! connections wait in the kernel's queues for classes (`accept_queues`), connections and refusals of all
+//! loops. Out: limits in the windows, and whether there is overload. The agent
 //! itself is pure: [`forebay_control::agent`]. What waits for applications has windows of its own
 //! (`upstreams`); that it waits for too long is overload, too, but no reason to refuse connections.
 //!
@@ -9,6 +10,7 @@
 //! knows nothing. With `agent = "off"` the thread runs only if rules count in overload, and limits
 //! nothing.
 
+mod accept_queues;
 mod seen;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,7 @@ mod upstreams;
 use crate::live::LiveSnapshot;
 use crate::policy::{InForce, Window};
 use crate::run::say;
+use accept_queues::Lengths;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::rules::Movable;
 use forebay_control::agent::{Agent, Class, Decision, Feedback, Limits, Observation, Settings};
@@ -75,7 +78,7 @@ pub struct AgentReport {
 
 impl AgentReport {
     /// As gauges.
-    pub fn gauges(&self) -> [(Gauge, u64); 9] {
+    pub fn gauges(&self) -> [(Gauge, u64); 10] {
         let cause = |cause: &str| u64::from(self.decision.cause.name() == cause);
         [
             (Gauge::OverloadLevel, self.decision.level as u64),
@@ -84,6 +87,7 @@ impl AgentReport {
             (Gauge::OverloadApplications, cause("applications")),
             (Gauge::OverloadLoad, cause("load")),
             (Gauge::OverloadLag, cause("lag")),
+            (Gauge::OverloadAcceptQueue, cause("accept_queue")),
             (Gauge::OverloadRefusals, cause("refusals")),
             (Gauge::OverloadConnections, cause("connections")),
             (Gauge::OfferedLoad, (self.load * 100.0).round() as u64),
@@ -117,6 +121,11 @@ impl AgentLoop {
     /// Asks how late the loops of this engine come, from now on and for as long as it lives.
     pub fn watch(&self, control: &Arc<EngineControl>) {
         self.lock().sampler.watch(control);
+    }
+
+    /// Asks how many connections wait in the accept queues of classes, from now on.
+    pub fn watch_queues(&self, lengths: Lengths) {
+        self.lock().sampler.watch_queues(lengths);
     }
 
     /// What the agent does now; `None` if it is not asked.

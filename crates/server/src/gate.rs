@@ -170,6 +170,11 @@ impl Enforced {
         self.gate.ignore(client, until_ns);
     }
 
+    /// By rank, for how many connections the kernel has found that it is that of their first request.
+    pub fn first_requests(&self) -> Vec<u64> {
+        self.gate.first_requests(self.ranks)
+    }
+
     /// What was counted.
     pub fn figures(&self) -> GateFigures {
         self.gate.figures(self.ranks)

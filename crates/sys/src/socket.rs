@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use std::io::{self, IoSlice};
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -64,6 +65,32 @@ pub fn listen_unreachable(is_ipv4: bool, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// How many connections wait in the accept queue of a listening socket.
+///
+/// # Errors
+/// What the kernel says.
+pub fn accept_queue(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: `tcp_info` consists of integers only; all zeroes is a value of it.
+    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+    let mut length = mem::size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `info` is writable for `length` bytes, `length` is writable, both outlive the call;
+    // the descriptor is open because it is borrowed.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    match result {
+        // of a socket that listens the field says this, and takes no lock (Linux 4.0)
+        0 => Ok(info.tcpi_unacked),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// How long the steps of opening listening sockets took, in nanoseconds, all of them together (duke §VI.F).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenSteps {
@@ -87,7 +114,7 @@ impl Watch {
 
     fn lap(&mut self) -> u64 {
         let now_ns = clock::monotonic_ns();
-        now_ns.saturating_sub(std::mem::replace(&mut self.0, now_ns))
+        now_ns.saturating_sub(mem::replace(&mut self.0, now_ns))
     }
 }
 

@@ -529,3 +529,87 @@ fn invented_addresses_of_a_class_take_nothing_from_it() {
     });
     assert_eq!(metric(&net, "forebay_gate_handshakes_total{outcome=\"charged\"}"), 50);
 }
+
+const LEVEL: &str = "forebay_overload_level";
+const BY_QUEUE: &str = "forebay_overload_cause{cause=\"accept_queue\"}";
+
+/// Both threads are with clients, and connections wait in the queue of their class: that is overload of the last
+/// degree after a while, but no reason to refuse anybody, since none is accepted.
+#[test]
+fn the_agent_sees_connections_that_wait_for_threads() {
+    if !is_root() {
+        return;
+    }
+    for engine in ["pool", "threads"] {
+        let net = Net::new();
+        let more = format!("agent = \"on\"\n{OF_ONE}timeouts.head = \"1h\"\n{}", classes(&CLASSES));
+        let _server = start(&net, &full(engine, &more));
+        let hold = || send(address(SERVER4), b"GET /bulk HTTP/1.1\r\n").unwrap();
+        let held = net.client(move || [hold(), hold()]);
+        wait_for(&net, ACCEPTED, 2);
+        assert_eq!(metric(&net, LEVEL), 0);
+        let waiting = net.client(|| {
+            let names = ["silver", "bulk", "silver", "bulk", "silver"];
+            names.map(|name| send(address(SERVER4), head(name, "close").as_bytes()).unwrap())
+        });
+        assert!(soon(PATIENCE, || metric(&net, LEVEL) == 3), "{engine}");
+        assert_eq!(metric(&net, BY_QUEUE), 1, "{engine}");
+        assert_eq!(metric(&net, ACCEPTED), 2);
+        drop(held);
+        for mut stream in waiting {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.contains(" 200 "), "{answer}");
+        }
+        // connections are counted in the class of their queue
+        wait_for(&net, "forebay_class_connections_total{class=\"silver\"}", 3);
+        wait_for(&net, "forebay_class_connections_total{class=\"bulk\"}", 4);
+        assert!(soon(PATIENCE, || metric(&net, LEVEL) == 0), "{engine}");
+    }
+}
+
+/// More come for the lowest class than two threads can take: connections of that class are refused, and of no other.
+#[test]
+fn the_agent_refuses_connections_of_the_class_that_waits() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let more = format!("agent = \"on\"\n{OF_ONE}{}", classes(&CLASSES));
+    let server = start(&net, &full("pool", &more));
+    let stop = Arc::new(AtomicBool::new(false));
+    // each keeps a thread for a while; who is refused comes again
+    let ask_slowly = |name: &'static str| -> io::Result<String> {
+        let mut stream = send(address(SERVER4), format!("GET /{name} HTTP/1.1\r\n").as_bytes())?;
+        thread::sleep(Duration::from_millis(15));
+        stream.write_all(b"Host: a\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let bulk: Vec<_> = (0..40)
+        .map(|_| {
+            let (name, stop) = (net.client.clone(), Arc::clone(&stop));
+            thread::spawn(move || {
+                super::net::within(&name, move || {
+                    while !stop.load(Relaxed) {
+                        let _ = ask_slowly("bulk");
+                    }
+                });
+            })
+        })
+        .collect();
+    let refused = "forebay_class_refused_total{class=\"bulk\",place=\"accept\",reason=\"agent\"}";
+    let mut golds = 0;
+    let is_refused = || {
+        // gold is served meanwhile
+        let answer = net.client(|| ask(address(SERVER4), "gold"));
+        assert!(answer.unwrap().ends_with("gold"));
+        golds += 1;
+        metric(&net, refused) > 0
+    };
+    let is_policed = soon(PATIENCE, is_refused);
+    stop.store(true, Relaxed);
+    bulk.into_iter().for_each(|client| client.join().unwrap());
+    assert!(is_policed, "after {golds} of gold: {}", server.command(&["policy history"]));
+}

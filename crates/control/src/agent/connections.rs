@@ -1,13 +1,21 @@
 //! How many connections per second each class may begin, while refusing requests does not suffice.
 //!
 //! Windows keep the delay of *workers*; they cannot help when the loops themselves come late, or when
-//! refusals take the time that answers need. That is what connection rates are for, and for nothing
+//! refusals take the time that answers need, or when connections wait in the kernel because none of the
+//! threads is free to accept them. That is what connection rates are for, and for nothing
 //! else: the two never correct the same delay. With `lag` and `refusals` as multiples of what is bearable,
+//! and `queue` where connections of a class wait for longer than that in the accept queue that the kernel keeps
+//! for it,
 //!
 //! ```text
-//! both ≤ 1:  r += a·R   for the first class that was refused connections   (R: all let in, per second)
-//! else:      r *= max(1 − max(b·(lag − 1), c·(refusals − 1)), ½)   for the lowest class above its floor
+//! none:        r += a·R   for the first class that was refused connections   (R: all let in, per second)
+//! only queue:  r = 0.9·min(r, let in)   for the lowest class above its floor, from the first that waits on
+//! else:        r *= max(1 − max(b·(lag − 1), c·(refusals − 1)), ½)   for the lowest class above its floor
 //! ```
+//!
+//! Who waits in a queue is accepted before those of classes below, so it is these that give way, and itself. While a
+//! queue stands, what is let in is what threads can take; how long it has become says little about a rate. A class
+//! of which nothing is accepted has no rate: none would change that, and all who wait would be refused later.
 //!
 //! What is let in while loops are late is what they can do, so a class that was cut until they had
 //! caught up goes on at nine tenths of that. Lag adds up while a rate is too high by a little, so it says little about how much; what refusals
@@ -61,6 +69,24 @@ struct RankLine {
     good: Option<(f64, u64)>,
 }
 
+/// What connections wait for. Multiples of what is bearable, smoothed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Strain {
+    /// How late loops come.
+    pub lag: f64,
+    /// What refusals take of the loops' time.
+    pub refusals: f64,
+    /// The first class whose connections wait in their accept queue for longer than is bearable.
+    pub first_queued: Option<usize>,
+}
+
+impl Strain {
+    /// Which classes may be cut: those from this rank on, if only their queue is late.
+    fn only_from(&self) -> Option<usize> {
+        self.first_queued.filter(|_| self.lag <= 1.0 && self.refusals <= 1.0)
+    }
+}
+
 impl Connections {
     /// Nothing is limited.
     pub fn new(classes: &[Class]) -> Connections {
@@ -84,12 +110,12 @@ impl Connections {
         (self.since_ns, self.begun_per_s) = (before.since_ns, before.begun_per_s);
     }
 
-    /// Takes in a period of `elapsed_ns`. `lag` and `refusals` are smoothed.
+    /// Takes in a period of `elapsed_ns`.
     pub fn tick(
         &mut self,
         elapsed_ns: f64,
         seen: &Observation<'_>,
-        (lag, refusals): (f64, f64),
+        strain: Strain,
         is_policing: bool,
     ) {
         let now_ns = seen.now_ns;
@@ -103,12 +129,12 @@ impl Connections {
         }
         match (self.since_ns, is_policing) {
             (None, false) => self.forget(),
-            (None, true) => self.begin(now_ns),
+            (None, true) => self.begin(now_ns, &strain),
             (Some(_), false) => self.end(now_ns),
             (Some(since_ns), true) => {
                 let period_ns = now_ns.saturating_sub(since_ns);
                 if period_ns >= PERIOD_NS {
-                    self.step(period_ns as f64 / 1e9, lag, refusals);
+                    self.step(period_ns as f64 / 1e9, &strain);
                     self.since_ns = Some(now_ns);
                     self.forget();
                 }
@@ -123,14 +149,15 @@ impl Connections {
     }
 
     /// From the rates that were good the last time, or from what is let in.
-    fn begin(&mut self, now_ns: u64) {
+    fn begin(&mut self, now_ns: u64, strain: &Strain) {
         for (line, rate) in self.lines.iter().zip(&mut self.rates) {
             let is_fresh = |good_ns: u64| now_ns.saturating_sub(good_ns) < GOOD_FOR_NS;
             *rate = line.good.filter(|(_, good_ns)| is_fresh(*good_ns)).map(|(rate, _)| rate);
         }
-        if self.rates.iter().all(Option::is_none) {
+        // of a queue is first seen how much is accepted from it
+        if strain.only_from().is_none() && self.rates.iter().all(Option::is_none) {
             let let_in: Vec<_> = self.lines.iter().map(|line| line.usual_per_s).collect();
-            self.cut(BEGIN, &let_in);
+            self.cut(BEGIN, &let_in, None);
         }
         self.begun_per_s = self.lines.iter().map(|line| line.usual_per_s).sum();
         self.since_ns = Some(now_ns);
@@ -148,17 +175,21 @@ impl Connections {
         self.forget();
     }
 
-    fn step(&mut self, period_s: f64, lag: f64, refusals: f64) {
+    fn step(&mut self, period_s: f64, strain: &Strain) {
         let let_in = |line: &RankLine| line.offered.saturating_sub(line.refused) as f64;
         let let_in: Vec<_> = self.lines.iter().map(|line| let_in(line) / period_s).collect();
-        let cut = (CUT.0 * (lag - 1.0)).max(CUT.1 * (refusals - 1.0));
-        if cut > 0.0 {
+        let cut = (CUT.0 * (strain.lag - 1.0)).max(CUT.1 * (strain.refusals - 1.0));
+        let from = strain.only_from();
+        if cut > 0.0 || from.is_some() {
             if let_in.iter().sum::<f64>() <= self.begun_per_s * LEAST {
                 return;
             }
-            let rank = self.cut((1.0 - cut).max(0.5), &let_in);
+            let rank = match from {
+                None => self.cut((1.0 - cut).max(0.5), &let_in, None),
+                from => self.cut(BEGIN, &let_in, from),
+            };
             if let Some(rank) = rank
-                && lag > 1.0
+                && (strain.lag > 1.0 || from.is_some())
             {
                 let held = &mut self.lines[rank].held_per_s;
                 *held = held.or(Some(let_in[rank]));
@@ -177,10 +208,14 @@ impl Connections {
         }
     }
 
-    /// Cuts the lowest class that has more than its floor, and says which.
-    fn cut(&mut self, factor: f64, let_in: &[f64]) -> Option<usize> {
+    /// Cuts the lowest class that has more than its floor, and says which: of all of them, or, `from` a rank
+    /// on, of those that are accepted at all.
+    fn cut(&mut self, factor: f64, let_in: &[f64], from: Option<usize>) -> Option<usize> {
         let total = let_in.iter().sum::<f64>();
-        for rank in (0..self.lines.len()).rev() {
+        for rank in (from.unwrap_or(0)..self.lines.len()).rev() {
+            if from.is_some() && let_in[rank] <= 0.0 {
+                continue;
+            }
             let floor = (self.lines[rank].share * total).max(1.0);
             let now = self.rates[rank].unwrap_or(f64::INFINITY).min(let_in[rank].max(floor));
             if now > floor {

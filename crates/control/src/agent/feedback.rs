@@ -1,6 +1,6 @@
 //! The agent that serves.
 
-use super::connections::Connections;
+use super::connections::{Connections, Strain};
 use super::history::History;
 use super::rules::{Movable, Rules};
 use super::windows::{Constants, Windows};
@@ -127,6 +127,9 @@ pub struct Feedback {
     refusals: f64,
     /// The part of the machine that refused work would have taken, by rank, smoothed.
     refused: Vec<f64>,
+    /// How long connections wait in the accept queues of classes, by rank, as multiples of what is bearable,
+    /// smoothed.
+    queued: Vec<f64>,
 }
 
 impl Feedback {
@@ -156,6 +159,7 @@ impl Feedback {
             lag: 0.0,
             refusals: 0.0,
             refused: vec![0.0; classes],
+            queued: vec![0.0; classes],
             settings,
         })
     }
@@ -172,6 +176,7 @@ impl Feedback {
             let Some(theirs) = self.settings.classes.iter().position(named) else { continue };
             next.connections.carry(ours, &self.connections, theirs);
             next.refused[ours] = self.refused[theirs];
+            next.queued[ours] = self.queued[theirs];
             next.windows.carry(ours, &self.windows, theirs);
         }
         next.levels = self.levels;
@@ -210,6 +215,13 @@ impl Feedback {
                 late = Some(rank as u8);
             }
         }
+        for (rank, queued) in self.queued.iter_mut().enumerate() {
+            let bearable_ns = self.settings.classes[rank].target_ns.max(self.settings.lag_ns);
+            follow(queued, seen.class(rank).queued_ns as f64 / bearable_ns as f64);
+        }
+        let queues = self.queued.iter().copied().zip(0u8..);
+        let (queue, queue_of) =
+            queues.fold((0.0, 0), |most, one| if one.0 > most.0 { one } else { most });
         let refused = self.refused.iter().position(|refused| *refused > REFUSED);
         Pressure {
             late,
@@ -217,6 +229,8 @@ impl Feedback {
             applications: seen.applications,
             load: self.load,
             lag: self.lag,
+            queue,
+            queue_of,
             refusals: self.refusals,
             is_policing: seen.classes.iter().any(|class| class.connections_refused > 0),
         }
@@ -236,12 +250,13 @@ impl Agent for Feedback {
         self.windows.tick(elapsed_ns, seen);
         let pressure = self.pressure(seen, elapsed_ns);
         let (level, cause) = self.levels.step(seen.now_ns, &pressure);
-        self.connections.tick(
-            elapsed_ns,
-            seen,
-            (pressure.lag, pressure.refusals),
-            level == crate::level::Level::SynPolicing,
-        );
+        let strain = Strain {
+            lag: pressure.lag,
+            refusals: pressure.refusals,
+            first_queued: self.queued.iter().position(|queued| *queued > 1.0),
+        };
+        let is_policing = level == crate::level::Level::SynPolicing;
+        self.connections.tick(elapsed_ns, seen, strain, is_policing);
         let excess = |rank| self.windows.excess_of(rank);
         self.rules.tick(seen, excess, level.is_overload());
         (self.decision.level, self.decision.cause) = (level, cause);

@@ -169,20 +169,23 @@ fn admission_settles_within_a_tenth_of_a_second_after_a_step() {
 fn any_seen() -> impl Strategy<Value = Seen> {
     let number = || prop_oneof![Just(0u64), 0u64..200, any::<u64>()];
     let work = (number(), number(), number(), number(), number(), any::<u32>(), number());
-    (work, number(), number()).prop_map(|(work, connections, connections_refused)| {
-        let (offered, refused, finished, cpu_ns, busy_ns, unfinished, delay_ns) = work;
-        Seen {
-            offered,
-            refused,
-            finished,
-            cpu_ns,
-            busy_ns,
-            unfinished,
-            delay_ns,
-            connections,
-            connections_refused,
-        }
-    })
+    (work, number(), number(), number()).prop_map(
+        |(work, connections, connections_refused, queued_ns)| {
+            let (offered, refused, finished, cpu_ns, busy_ns, unfinished, delay_ns) = work;
+            Seen {
+                offered,
+                refused,
+                finished,
+                cpu_ns,
+                busy_ns,
+                unfinished,
+                delay_ns,
+                connections,
+                connections_refused,
+                queued_ns,
+            }
+        },
+    )
 }
 
 fn any_number() -> impl Strategy<Value = f64> {

@@ -1,5 +1,6 @@
 //! What the agent is told: differences between what was counted now and a period ago.
 
+use super::accept_queues::{AcceptQueues, Lengths};
 use crate::policy::InForce;
 use crate::policy::window::ClassCounts;
 use forebay_control::agent::rules::SeenRule;
@@ -39,6 +40,7 @@ pub(super) struct Sampler {
     loops: Vec<[u64; 3]>,
     /// The numbers of the rules whose rates may be moved, and what they had counted.
     rules: Vec<(u32, SeenRule)>,
+    accept_queues: AcceptQueues,
 }
 
 /// What was seen in a period.
@@ -66,12 +68,17 @@ impl Sampler {
         self.controls.push(Arc::downgrade(control));
     }
 
+    pub(super) fn watch_queues(&mut self, lengths: Lengths) {
+        self.accept_queues.watch(lengths);
+    }
+
     /// Classes are those of this policy from now on, and rules whose rates may be moved have these
     /// numbers.
     pub(super) fn take_over(&mut self, policy: &InForce, movable: Vec<u32>) {
         self.counted = policy.windows.iter().map(|window| window.counts()).collect();
         self.delays_ns = vec![0; self.counted.len()];
         self.loops.clear();
+        self.accept_queues.forget();
         let counted = |number| (number, count_rule(policy, number));
         self.rules = movable.into_iter().map(counted).collect();
     }
@@ -102,7 +109,11 @@ impl Sampler {
             let of_ns = elapsed_ns * f64::from(cores.max(1));
             self.refusing = (refused as f64 * REFUSAL_NS / of_ns).min(1.0);
             self.arriving = self.arrive(&totals) / elapsed_ns;
+            self.accept_queues.look(now_ns, policy.gate.as_ref());
             self.ring();
+        }
+        for (seen, queued_ns) in classes.iter_mut().zip(self.accept_queues.waits_ns()) {
+            seen.queued_ns = queued_ns;
         }
         self.listen();
         let lag_ns = if self.arriving < IDLE { 0 } else { self.lag_ms * 1_000_000 };

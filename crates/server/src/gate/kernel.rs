@@ -100,6 +100,10 @@ impl KernelGate {
         self.0.ignore(client, until_ns);
     }
 
+    pub(super) fn first_requests(&self, ranks: usize) -> Vec<u64> {
+        if self.steers() { self.0.judged(ranks).0 } else { Vec::new() }
+    }
+
     pub(super) fn figures(&self, ranks: usize) -> GateFigures {
         let counts = self.0.counts();
         let count = |count: Count| counts[count as usize];
@@ -121,7 +125,7 @@ impl KernelGate {
                 ("full_dropped", count(Count::FullDropped)),
                 ("full_reset", count(Count::FullReset)),
             ],
-            by_rank: if self.steers() { self.0.judged(ranks).0 } else { Vec::new() },
+            by_rank: self.first_requests(ranks),
             held: vec![("bare", count(Count::Bare)), ("early", count(Count::Later))],
             interfaces: self.0.interfaces().len() as u64,
             syns: vec![

@@ -85,6 +85,10 @@ impl KernelGate {
         match *self {}
     }
 
+    pub(super) fn first_requests(&self, _ranks: usize) -> Vec<u64> {
+        match *self {}
+    }
+
     pub(super) fn figures(&self, _ranks: usize) -> GateFigures {
         match *self {}
     }

@@ -98,6 +98,20 @@ impl Listeners {
         });
         of_classes.filter(|(_, by_rank): &OfClasses<'_>| !by_rank.is_empty()).collect()
     }
+
+    /// How many connections wait in the accept queues of classes, by rank, all addresses together. A class
+    /// whose sockets do not say has none.
+    pub fn queued_by_rank(&self) -> Vec<u64> {
+        let mut by_rank = Vec::new();
+        for (_, sockets) in self.of_classes() {
+            by_rank.resize(by_rank.len().max(sockets.len()), 0);
+            for (queued, of_rank) in by_rank.iter_mut().zip(sockets) {
+                let lengths = of_rank.into_iter().filter_map(|one| socket::accept_queue(one).ok());
+                *queued += lengths.map(u64::from).sum::<u64>();
+            }
+        }
+        by_rank
+    }
 }
 
 impl Listener {

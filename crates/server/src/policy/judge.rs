@@ -117,7 +117,11 @@ impl Judge {
     pub fn connection(&mut self, peer: &Peer, now_ns: u64) -> Verdict<()> {
         let ends = ConnectionFacts { client: peer.address(), local: peer.local };
         let InForce { policy, state, slots, gate, .. } = &*self.in_force;
-        let decisions = policy.connection(&ends, self.in_force.degree());
+        let mut decisions = policy.connection(&ends, self.in_force.degree());
+        if let Some(Rank(rank)) = peer.queued {
+            // of its first request, which rules about addresses do not know
+            decisions.rank = rank;
+        }
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         self.metrics.enter(slot, ClassEvent::Connection);
         state.note(&decisions, self.lane);

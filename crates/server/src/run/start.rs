@@ -166,6 +166,12 @@ impl Server {
         if let Some(admin) = admin {
             server.admin = Some(admin.start().map_err(resources("a thread"))?);
         }
+        // the agent does not keep sockets open
+        let listeners = Arc::downgrade(&server.listeners);
+        server.common.agent_loop.watch_queues(Arc::new(move || {
+            // while a reload takes sockets nothing is known
+            Some(listeners.upgrade()?.try_lock().ok()?.queued_by_rank())
+        }));
         server.common.keep_agent_loop().map_err(resources("a thread"))?;
         // one line for all stages
         if server.config.place.as_ref().is_none_or(|place| place.role == Role::Receive) {

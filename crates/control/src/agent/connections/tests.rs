@@ -236,3 +236,159 @@ fn loops_that_others_keep_from_the_core_still_let_some_in() {
     }
     assert!(let_in / 30.0 > 100.0, "of 1,000 per second {} were let in", let_in / 30.0);
 }
+
+/// Queues are looked at this often.
+const LOOK_NS: u64 = 50 * MS;
+
+/// Threads that serve one connection each, and the queues that the kernel keeps for classes, from which they accept
+/// the highest first. Who is refused takes no thread.
+struct Threads {
+    agent: Feedback,
+    now_ns: u64,
+    /// Parts of connections that are owed, and those that wait, by class.
+    owed: Vec<f64>,
+    queues: Vec<u64>,
+    tokens: Vec<f64>,
+    rates: Vec<Option<f64>>,
+    /// A part of a connection that threads can take.
+    free: f64,
+    /// Taken from the queues since they were looked at last, and what they were found to wait then.
+    taken: Vec<u64>,
+    waits_ns: Vec<u64>,
+    log: Vec<Accepted>,
+}
+
+#[derive(Clone, Debug)]
+struct Accepted {
+    at_s: f64,
+    level: Level,
+    let_in: Vec<u64>,
+    refused: Vec<u64>,
+    waits_ms: Vec<f64>,
+    rates: Vec<Option<f64>>,
+}
+
+impl Threads {
+    fn new(classes: usize) -> Threads {
+        let class = |rank: usize| Class { name: rank.to_string(), share: 0.0, target_ns: 20 * MS };
+        let agent = Feedback::new(Settings::new((0..classes).map(class).collect())).unwrap();
+        Threads {
+            agent,
+            now_ns: 0,
+            owed: vec![0.0; classes],
+            queues: vec![0; classes],
+            tokens: vec![0.0; classes],
+            rates: vec![None; classes],
+            free: 0.0,
+            taken: vec![0; classes],
+            waits_ns: vec![0; classes],
+            log: Vec::new(),
+        }
+    }
+
+    /// Has so many come per second, by class, where threads can take `capacity`.
+    fn run(&mut self, per_s: &[f64], capacity: f64, seconds: f64) -> &mut Threads {
+        for _ in 0..(seconds * 100.0) as u64 {
+            self.now_ns += TICK_NS;
+            let (mut let_in, mut refused) = (vec![0; per_s.len()], vec![0; per_s.len()]);
+            for _ in 0..10 {
+                self.millisecond(per_s, capacity, &mut let_in, &mut refused);
+            }
+            let taken = let_in.iter().zip(&refused).map(|(one, other)| one + other);
+            let taken: Vec<u64> = taken.collect();
+            self.taken.iter_mut().zip(&taken).for_each(|(sum, taken)| *sum += taken);
+            if self.now_ns.is_multiple_of(LOOK_NS) {
+                let looked = self.queues.iter().zip(&self.taken);
+                let wait_ns = looked.map(|(queue, taken)| queue * LOOK_NS / (*taken).max(1));
+                self.waits_ns = wait_ns.collect();
+                self.taken.fill(0);
+            }
+            let seen = |rank: usize| Seen {
+                connections: taken[rank],
+                connections_refused: refused[rank],
+                queued_ns: self.waits_ns[rank],
+                ..Seen::default()
+            };
+            let seen: Vec<_> = (0..per_s.len()).map(seen).collect();
+            let observation =
+                Observation { now_ns: self.now_ns, classes: &seen, ..Observation::default() };
+            let decision = self.agent.tick(&observation);
+            self.rates = decision.limits.iter().map(|limits| limits.connections_per_s).collect();
+            self.log.push(Accepted {
+                at_s: self.now_ns as f64 / 1e9,
+                level: decision.level,
+                let_in,
+                refused,
+                waits_ms: self.waits_ns.iter().map(|wait_ns| *wait_ns as f64 / 1e6).collect(),
+                rates: self.rates.clone(),
+            });
+        }
+        self
+    }
+
+    fn millisecond(
+        &mut self,
+        per_s: &[f64],
+        capacity: f64,
+        let_in: &mut [u64],
+        refused: &mut [u64],
+    ) {
+        self.free = (self.free + capacity * 1e-3).min(1.0);
+        for rank in 0..per_s.len() {
+            self.owed[rank] += per_s[rank] * 1e-3;
+            let came = self.owed[rank] as u64;
+            self.owed[rank] -= came as f64;
+            // of a full queue the kernel takes no more
+            self.queues[rank] = (self.queues[rank] + came).min(BACKLOG as u64);
+            self.tokens[rank] = match self.rates[rank] {
+                Some(rate) => (self.tokens[rank] + rate * 1e-3).min(rate * 0.01 + 1.0),
+                None => f64::INFINITY,
+            };
+            while self.queues[rank] > 0 && self.free >= 1.0 {
+                self.queues[rank] -= 1;
+                if self.tokens[rank] >= 1.0 {
+                    (self.tokens[rank], self.free) = (self.tokens[rank] - 1.0, self.free - 1.0);
+                    let_in[rank] += 1;
+                } else {
+                    refused[rank] += 1;
+                }
+            }
+        }
+    }
+
+    fn between(&self, from_s: f64, to_s: f64) -> impl Iterator<Item = &Accepted> + Clone {
+        self.log.iter().filter(move |moment| (from_s..to_s).contains(&moment.at_s))
+    }
+}
+
+/// Gold wants a fifth of what threads can take, and bulk four times all of it.
+#[test]
+fn of_classes_that_wait_for_threads_the_lowest_gives_way() {
+    let mut threads = Threads::new(2);
+    threads.run(&[40.0, 100.0], 200.0, 5.0).run(&[40.0, 800.0], 200.0, 60.0);
+    let before = threads.between(0.0, 5.0).all(|moment| moment.level == Level::Normal);
+    assert!(before, "nothing waits");
+    let steady = || threads.between(20.0, 65.0);
+    let refused = |rank: usize| threads.log.iter().map(|moment| moment.refused[rank]).sum::<u64>();
+    assert_eq!(refused(0), 0);
+    assert!(threads.log.iter().all(|moment| moment.rates[0].is_none()));
+    assert!(refused(1) > 0);
+    let per_s = |rank: usize| mean(steady().map(|moment| moment.let_in[rank] as f64 * 100.0));
+    assert!((39.0..41.0).contains(&per_s(0)), "{}", per_s(0));
+    assert!(per_s(1) > 0.8 * 160.0, "{}", per_s(1));
+    // without the agent it would be 4,096 connections at 160 per second: 25 s
+    let wait_ms = mean(steady().map(|moment| moment.waits_ms[1]));
+    assert!(wait_ms < 2_000.0, "{wait_ms}");
+}
+
+/// A class of which nothing is accepted gets no rate, or all who have waited would be refused when it is.
+#[test]
+fn where_nothing_is_accepted_nothing_is_refused_later() {
+    let mut threads = Threads::new(2);
+    threads.run(&[0.0, 5.0], 200.0, 2.0).run(&[0.0, 5.0], 0.0, 10.0);
+    assert_eq!(threads.log.last().unwrap().level, Level::SynPolicing);
+    assert_eq!(threads.log.last().unwrap().rates, [None, None]);
+    threads.run(&[0.0, 5.0], 200.0, 10.0);
+    assert!(threads.log.iter().all(|moment| moment.refused == [0, 0]));
+    assert_eq!(threads.log.last().unwrap().level, Level::Normal);
+}
