@@ -8,6 +8,7 @@
 //! reached.
 
 use crate::config::{GateCharge, GateMode};
+use crate::doctor;
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
 use crate::run::say;
@@ -15,6 +16,7 @@ use forebay_metrics::GateFigures;
 use forebay_policy::Policy;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Degree;
+use forebay_sys::privileges;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -36,14 +38,24 @@ pub use kernel::{KernelGate, Tables, is_built, makes_connections};
 /// # Errors
 /// With `address` and `full`, why the machine cannot.
 pub fn open(mode: GateMode, charge: GateCharge) -> Result<Option<Arc<KernelGate>>, String> {
-    match mode {
-        GateMode::Off => Ok(None),
-        GateMode::Auto => {
-            Ok(KernelGate::open(charge, false).map_or_else(without, |gate| Some(Arc::new(gate))))
-        }
-        GateMode::Address | GateMode::Full => {
-            KernelGate::open(charge, mode == GateMode::Full).map(|gate| Some(Arc::new(gate)))
-        }
+    if mode == GateMode::Off {
+        return Ok(None);
+    }
+    let gate =
+        KernelGate::open(charge, mode == GateMode::Full).map_err(|error| because(mode, error));
+    match gate {
+        Err(why) if mode == GateMode::Auto => Ok(without(why)),
+        gate => gate.map(|gate| Some(Arc::new(gate))),
+    }
+}
+
+/// What the kernel says, behind what is missing for it, if that can be told.
+fn because(mode: GateMode, error: String) -> String {
+    let lacks = privileges::lacks_for_gate();
+    match (doctor::lack(mode).filter(|_| is_built()), &lacks[..]) {
+        (Some(lack), _) => format!("{lack} ({error})"),
+        (None, []) => error,
+        (None, lacks) => format!("no {} ({error})", lacks.join(", ")),
     }
 }
 
@@ -60,12 +72,17 @@ pub fn attach(
     let Some(gate) = gate else { return Ok(None) };
     match attach_for(&gate, plan, open) {
         Err(why) if mode == GateMode::Auto => Ok(without(why)),
-        attached => attached.map(|()| Some(gate)),
+        attached => attached.map(|()| {
+            say(format_args!("gate: rung {}: {}", gate.rung(), gate.does()));
+            Some(gate)
+        }),
     }
 }
 
 fn without(why: String) -> Option<Arc<KernelGate>> {
-    say(format_args!("gate: {why}; rules about addresses are enforced by the server alone"));
+    say(format_args!(
+        "gate: rung off: {why}; rules about addresses are enforced by the server alone"
+    ));
     None
 }
 

@@ -71,11 +71,25 @@ fn syn(from: Ipv4Addr, to: Ipv4Addr, port: u16, sequence: u32) -> Vec<u8> {
     packet
 }
 
-fn limit(charge: &str, over: &str, burst: u32) -> String {
-    format!(
-        "user = \"nobody\"\ngate = \"address\"\ngate_charge = \"{charge}\"\n[[rule]]\nname = \"few\"\n\
+/// The rungs on which the kernel judges SYNs.
+const RUNGS: [&str; 2] = ["address", "full"];
+
+/// Classes by URL, with which the kernel answers SYNs where it can.
+pub(super) const CLASSES: &str = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
+     [[rule]]\nname = \"to gold\"\npath = \"/gold\"\nclass = \"gold\"\n";
+
+/// These lines on this rung, where SYNs are answered if that can be.
+fn on(rung: &str, lines: &str) -> String {
+    let classes = if rung == "full" { CLASSES } else { "" };
+    format!("user = \"nobody\"\ngate = \"{rung}\"\n{lines}{classes}")
+}
+
+fn limit(rung: &str, charge: &str, over: &str, burst: u32) -> String {
+    let lines = format!(
+        "gate_charge = \"{charge}\"\n[[rule]]\nname = \"few\"\n\
          connections = {{ rate = \"1/h\", burst = {burst}, over = \"{over}\" }}\n"
-    )
+    );
+    on(rung, &lines)
 }
 
 #[test]
@@ -83,19 +97,26 @@ fn a_limit_refuses_by_reset_and_counts_each_connection_once() {
     if !is_root() {
         return;
     }
-    for (charge, cookies) in [("syn", 1), ("handshake", 1), ("handshake", 2)] {
+    for (rung, charge, cookies) in [
+        ("address", "syn", 1),
+        ("address", "handshake", 1),
+        ("address", "handshake", 2),
+        ("full", "syn", 1),
+        ("full", "handshake", 1),
+    ] {
         for ip in [SERVER4, SERVER6] {
             let net = Net::new();
             // the kernel's own cookies: no request socket tells what it waits for
             net.server(move || {
                 fs::write("/proc/sys/net/ipv4/tcp_syncookies", cookies.to_string()).unwrap();
             });
-            let server = Server::start(&net, &limit(charge, "reset", 5));
-            assert_eq!(served(&net, ip, 12), 5, "{charge} {cookies} {ip}");
+            let server = Server::start(&net, &limit(rung, charge, "reset", 5));
+            assert_eq!(metric(&net, "forebay_gate_answers"), u64::from(rung == "full"));
+            assert_eq!(served(&net, ip, 12), 5, "{rung} {charge} {cookies} {ip}");
             assert_eq!(metric(&net, syns!("passed")), 5);
             assert_eq!(metric(&net, syns!("reset")), 7);
             let charged = if charge == "syn" { 0 } else { 5 };
-            assert_eq!(metric(&net, CHARGED), charged, "{charge} {cookies} {ip}");
+            assert_eq!(metric(&net, CHARGED), charged, "{rung} {charge} {cookies} {ip}");
             assert_eq!(metric(&net, "forebay_connections_accepted_total"), 5);
             assert_eq!(metric(&net, "forebay_gate_rule_total{rule=\"few\",outcome=\"reset\"}"), 7);
             drop(server);
@@ -108,9 +129,11 @@ fn invented_addresses_use_up_what_is_charged_at_the_syn_and_nothing_else() {
     if !is_root() {
         return;
     }
-    for (charge, left) in [("syn", 0), ("handshake", 5)] {
+    for (rung, charge, left) in
+        RUNGS.map(|rung| [(rung, "syn", 0), (rung, "handshake", 5)]).concat()
+    {
         let net = Net::new();
-        let _server = Server::start(&net, &limit(charge, "reset", 5));
+        let _server = Server::start(&net, &limit(rung, charge, "reset", 5));
         invent(&net, 100, 0);
         if charge == "syn" {
             wait_for(&net, syns!("reset"), 95);
@@ -123,7 +146,7 @@ fn invented_addresses_use_up_what_is_charged_at_the_syn_and_nothing_else() {
         invent(&net, 100, 0);
         let known = if charge == "syn" { 5 } else { 100 };
         wait_for(&net, syns!("repeated"), known);
-        assert_eq!(served(&net, SERVER4, 10), left, "{charge}");
+        assert_eq!(served(&net, SERVER4, 10), left, "{rung} {charge}");
     }
 }
 
@@ -134,8 +157,14 @@ fn what_finds_the_bucket_empty_when_its_handshake_completes_is_refused() {
     if !is_root() {
         return;
     }
+    for rung in RUNGS {
+        finds_the_bucket_empty_on(rung);
+    }
+}
+
+fn finds_the_bucket_empty_on(rung: &str) {
     let net = Net::new();
-    let server = Server::start(&net, &limit("handshake", "reset", 2));
+    let server = Server::start(&net, &limit(rung, "handshake", "reset", 2));
     // the server's packets leave one after another, half a second apart
     let slow = "tc qdisc add dev v0 root tbf rate 1kbit burst 100 latency 60s";
     ip(&format!("netns exec {} {slow}", net.server));
@@ -181,18 +210,20 @@ fn silence_is_silence() {
     if !is_root() {
         return;
     }
-    let net = Net::new();
-    let _server = Server::start(&net, &limit("handshake", "drop", 2));
-    assert_eq!(served(&net, SERVER4, 2), 2);
-    invent(&net, 50, 1);
-    wait_for(&net, syns!("dropped"), 50);
-    assert_eq!(metric(&net, syns!("reset")), 0);
-    // nobody heard anything
-    let refused = net.client(|| {
-        let address = SocketAddr::new(SERVER4.parse().unwrap(), 80);
-        TcpStream::connect_timeout(&address, Duration::from_millis(300)).unwrap_err().kind()
-    });
-    assert_eq!(refused, io::ErrorKind::TimedOut);
+    for rung in RUNGS {
+        let net = Net::new();
+        let _server = Server::start(&net, &limit(rung, "handshake", "drop", 2));
+        assert_eq!(served(&net, SERVER4, 2), 2, "{rung}");
+        invent(&net, 50, 1);
+        wait_for(&net, syns!("dropped"), 50);
+        assert_eq!(metric(&net, syns!("reset")), 0, "{rung}");
+        // nobody heard anything
+        let refused = net.client(|| {
+            let address = SocketAddr::new(SERVER4.parse().unwrap(), 80);
+            TcpStream::connect_timeout(&address, Duration::from_millis(300)).unwrap_err().kind()
+        });
+        assert_eq!(refused, io::ErrorKind::TimedOut, "{rung}");
+    }
 }
 
 #[test]
@@ -200,9 +231,15 @@ fn rules_change_while_it_runs_and_buckets_stay() {
     if !is_root() {
         return;
     }
+    for rung in RUNGS {
+        rules_change_on(rung);
+    }
+}
+
+fn rules_change_on(rung: &str) {
     let net = Net::new();
-    let server = Server::start(&net, &limit("handshake", "reset", 3));
-    assert_eq!(served(&net, SERVER4, 5), 3);
+    let server = Server::start(&net, &limit(rung, "handshake", "reset", 3));
+    assert_eq!(served(&net, SERVER4, 5), 3, "{rung}");
     server.command(&["policy set", "few.connections=none", "few.action=allow"]);
     assert_eq!(served(&net, SERVER4, 5), 5);
     server.command(&["reload"]);

@@ -9,6 +9,7 @@ mod faults_hang;
 mod faults_log;
 mod firewall;
 mod gate;
+mod ladder;
 mod net;
 mod privileges;
 mod steer;

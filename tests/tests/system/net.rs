@@ -110,12 +110,18 @@ pub(super) struct Server {
 impl Server {
     /// With these lines in its configuration, for every address of its namespace, as another user.
     pub(super) fn start(net: &Net, lines: &str) -> Server {
+        Server::start_by(net, &[], lines)
+    }
+
+    /// The same, started by a program with these words, which takes rights away from it.
+    pub(super) fn start_by(net: &Net, program: &[&str], lines: &str) -> Server {
         let folder = Folder::new();
         folder.write("root/index.html", "hello");
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         configure(&folder, lines);
         let child = Command::new("ip")
             .args(["netns", "exec", &net.server])
+            .args(program)
             .arg(binary())
             .args(["run", "-c"])
             .arg(folder.join("forebay.toml"))

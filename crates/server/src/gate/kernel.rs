@@ -64,6 +64,19 @@ impl KernelGate {
         self.0.steers()
     }
 
+    /// Its name, as the setting has it.
+    pub(super) fn rung(&self) -> &'static str {
+        if self.steers() { "full" } else { "address" }
+    }
+
+    /// What it does, in words.
+    pub(super) fn does(&self) -> &'static str {
+        match self.steers() {
+            false => "the kernel judges SYNs",
+            true => "the kernel judges SYNs and queues by class",
+        }
+    }
+
     pub(super) fn lower(&self, policy: &Policy) -> Result<Tables, String> {
         self.0.lower(policy).map(Tables).map_err(|error| error.to_string())
     }
@@ -114,7 +127,7 @@ impl KernelGate {
             reset: tally.reset,
         });
         GateFigures {
-            rung: if self.steers() { "full" } else { "address" },
+            rung: self.rung(),
             answers: self.0.answers(),
             answered: count(Count::Answered),
             first: vec![

@@ -53,6 +53,14 @@ impl KernelGate {
         match *self {}
     }
 
+    pub(super) fn rung(&self) -> &'static str {
+        match *self {}
+    }
+
+    pub(super) fn does(&self) -> &'static str {
+        match *self {}
+    }
+
     pub(super) fn lower(&self, _policy: &Policy) -> Result<Tables, String> {
         match *self {}
     }
