@@ -124,7 +124,7 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at `path`; what is asked waits until [`serve`](ControlSocketChoice::serve). The directory is
+    /// Listens at `path`; what is asked waits until [`serve`](ControlSocket::serve). The directory is
     /// made if it is missing.
     ///
     /// # Errors

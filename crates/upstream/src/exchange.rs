@@ -79,7 +79,7 @@ pub struct ApplicationRequest {
     pub head: Vec<u8>,
     /// What was written.
     pub written: WrittenHead,
-    /// What is to be known of the copy of a request to the [next stage](ApplicationSettings::of_stage).
+    /// What is to be known of the copy of a request to the [next stage](Application::of_stage).
     pub copy: Option<Copy>,
     /// Is told what a script says for the log; of applications that speak FastCGI.
     pub log: Option<ScriptLog>,

@@ -75,8 +75,8 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
     let signals = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGCHLD];
     let signals = Signals::new(signals).map_err(resources("descriptors for signals"))?;
     let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
-    let hands = listeners.take_endpoints(&endpoints(&config), 1).map_err(RunError::Listen)?;
-    let sockets = hands.into_iter().flatten().map(|socket| socket.socket).collect();
+    let sockets = listeners.take_endpoints(&endpoints(&config), 1).map_err(RunError::Listen)?;
+    let sockets = sockets.into_iter().flatten().map(|socket| socket.socket).collect();
     let program = std::env::current_exe().map_err(resources("the path of the program"))?;
     let (tell, events) = mpsc::channel();
     listen(signals, tell.clone()).map_err(resources("a thread for signals"))?;

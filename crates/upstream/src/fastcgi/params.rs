@@ -193,7 +193,7 @@ impl Pairs<'_> {
     }
 
     /// `HTTP_*`: each once, whatever lines it has. A name with `_` would be another's variable, and
-    /// `ProxySettings` is what libraries take for the proxy of their own requests.
+    /// `Proxy` is what libraries take for the proxy of their own requests.
     fn fields(&mut self, params: &Params<'_>) {
         let UpstreamRequest { head, from, id, hidden, given, .. } = params.request;
         if !head.authority.is_empty() {
