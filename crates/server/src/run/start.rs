@@ -54,15 +54,16 @@ impl Server {
         // only root can load a program into the kernel
         let gate = gate::open(config.gate, config.gate_charge).map_err(RunError::Gate)?;
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
-        let hands = plan.groups.iter().map(|group| {
+        let listener_sets = plan.groups.iter().map(|group| {
             let classes = gate::classes(gate.as_deref(), &plan, group);
             listeners.take_ranked(&group.listen, group.listener_sets, classes)
         });
-        let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
-        let admin_hand = match &plan.admin {
+        let listener_sets =
+            listener_sets.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
+        let admin_set = match &plan.admin {
             Some(admin) => {
-                let hands = listeners.take_endpoints(&admin.listen, 1);
-                hands.map_err(RunError::Listen)?.pop().map(|hand| (hand, admin.clone()))
+                let listener_sets = listeners.take_endpoints(&admin.listen, 1);
+                listener_sets.map_err(RunError::Listen)?.pop().map(|set| (set, admin.clone()))
             }
             None => None,
         };
@@ -115,12 +116,12 @@ impl Server {
             agent_loop: Arc::default(),
         };
         let status = Status::new(&common, &plan, listeners.times());
-        let admin = admin_hand.map(|(hand, admin)| {
-            AdminListener::new(hand, &admin, Arc::clone(&common.live), Arc::clone(&status))
+        let admin = admin_set.map(|(set, admin)| {
+            AdminListener::new(set, &admin, Arc::clone(&common.live), Arc::clone(&status))
         });
         let admin = admin.transpose().map_err(resources("the admin listener's descriptors"))?;
-        let prepared = plan.groups.iter().zip(hands).map(|(group, hands)| {
-            common.prepare(group.clone(), hands).map_err(resources("a loop's descriptors"))
+        let prepared = plan.groups.iter().zip(listener_sets).map(|(group, listener_sets)| {
+            common.prepare(group.clone(), listener_sets).map_err(resources("a loop's descriptors"))
         });
         let prepared = prepared.collect::<Result<Vec<_>, _>>()?;
         if let Some(socket) = &mut control_socket {
