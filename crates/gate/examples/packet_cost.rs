@@ -56,8 +56,18 @@ fn steered() {
     gate.place(&[ClassSockets { address, sockets: vec![vec![gold.as_fd()]] }]).unwrap();
     let client = Ipv4Addr::new(10, 9, 9, 9);
     let syn = packet(client, 80, SYN);
-    for (rules, path_bytes) in [(1, 11), (2, 11), (3, 11), (100, 11), (1000, 11), (1, 80), (1, 160)]
-    {
+    for (rules, path_bytes) in [
+        (1, 11),
+        (2, 11),
+        (3, 11),
+        (100, 11),
+        (1000, 11),
+        (4000, 11),
+        (1, 80),
+        (1, 160),
+        (100, 80),
+        (100, 160),
+    ] {
         let path = |number: u32| {
             let end = format!("{number:04}");
             format!("/{}{end}", "a".repeat(path_bytes - 1 - end.len()))
