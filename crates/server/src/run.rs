@@ -117,6 +117,8 @@ struct Server {
     later: Vec<(Instant, Later)>,
     /// Other processes have the clients that come from now on.
     is_replaced: bool,
+    /// A signal began the drain, and not the time after which stages that were replaced drain by themselves.
+    was_told_to_drain: bool,
     /// The signal that began the drain, and when.
     draining: Option<(&'static str, Instant)>,
     to_main: Sender<Event>,
@@ -290,6 +292,8 @@ impl Server {
             match self.next_event() {
                 Some(Event::Signal(SIGUSR1)) => self.common.live.get().logs.reopen(),
                 Some(Event::Signal(SIGUSR2)) => self.be_replaced(),
+                // the supervisor replaces stages
+                Some(Event::Signal(SIGHUP)) if self.config.place.is_some() => {}
                 Some(Event::Signal(SIGHUP)) => self.ask_for(Wanted::File, None),
                 Some(Event::Signal(signal)) => self.end(signal),
                 Some(Event::Asked(asked)) => self.answer(asked),
@@ -339,7 +343,10 @@ impl Server {
                 Later::Watchdog => self.show_life(),
                 Later::Certificates => self.warn_of_certificates(),
                 Later::Gate => self.watch_gate(),
-                Later::Drain if self.draining.is_none() => self.end(SIGTERM),
+                Later::Drain if self.draining.is_none() => {
+                    self.end(SIGTERM);
+                    self.was_told_to_drain = false;
+                }
                 Later::Drain => {}
                 Later::Stop => {
                     let open = self.common.admission.open();
@@ -387,6 +394,7 @@ impl Server {
         match self.draining {
             None => {
                 self.draining = Some((name(signal), Instant::now()));
+                self.was_told_to_drain = true;
                 // an authority would find no server here
                 self.acme = None;
                 self.status.drains();
@@ -408,6 +416,7 @@ impl Server {
                 self.say_draining(name(signal), is_bounded);
             }
             Some((_, began)) if began.elapsed() < SAME_SIGNAL => {}
+            Some(_) if !self.was_told_to_drain => self.was_told_to_drain = true,
             Some(_) => {
                 say(format_args!("{} again: stopping now", name(signal)));
                 self.give_all(LoopOrder::Stop);

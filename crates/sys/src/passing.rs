@@ -8,7 +8,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::Path;
 use std::process::{Child, Command};
 
@@ -94,12 +94,14 @@ impl PassedSockets {
             command.env(CONNECTOR, (FIRST as usize + listening).to_string());
         }
         command.env(SUPERVISOR, std::process::id().to_string());
+        let own = std::process::id();
         let prepare = move || {
             set_parent_process_death_signal(Some(Signal::TERM))?;
-            for signal in [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
-                // SAFETY: what is ignored stays so until the program has a handler, and ends it not before.
-                unsafe { libc::signal(signal, libc::SIG_IGN) };
+            if parent_id() != own {
+                return Err(io::ErrorKind::BrokenPipe.into());
             }
+            // they wait until the program has handlers; without any they would end it
+            change_mask(libc::SIG_BLOCK)?;
             for (socket, number) in raised.iter().zip(FIRST..) {
                 // SAFETY: `socket` is open, because `raised` owns it. The descriptor that has the other
                 // number belongs to the new process only, which uses none of its own before it becomes
@@ -121,6 +123,43 @@ impl PassedSockets {
         unsafe { command.pre_exec(prepare) };
         command.spawn()
     }
+}
+
+/// Signals that wait while a process that was started begins.
+const WAITING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Signals that came while this process began come now. To be called when it has handlers, before there are threads.
+///
+/// # Errors
+/// None that the kernel is known to have.
+pub fn take_signals() -> io::Result<()> {
+    change_mask(libc::SIG_UNBLOCK)
+}
+
+fn change_mask(how: libc::c_int) -> io::Result<()> {
+    // SAFETY: a set of signals is made of numbers, and all of it is written before it is read; no memory of others
+    // is touched. It neither allocates nor locks.
+    let result = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in WAITING {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::pthread_sigmask(how, &set, std::ptr::null_mut())
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
+}
+
+/// A process that was started with sockets ends with the one that has started it. To be called again after it has
+/// become another user, which the kernel tells no more.
+///
+/// # Errors
+/// That one has ended.
+pub fn end_with_supervisor() -> io::Result<()> {
+    let supervisor = std::env::var(SUPERVISOR).ok().and_then(|number| number.parse().ok());
+    let Some(supervisor): Option<u32> = supervisor else { return Ok(()) };
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    if parent_id() == supervisor { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }
 
 /// Sends a signal to a child. One that has ended and was not waited for yet takes it, too.

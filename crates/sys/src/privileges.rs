@@ -215,7 +215,8 @@ pub fn become_nobody(supervisor: Option<u32>) -> io::Result<bool> {
 /// What the kernel says; then the process is half way between two users and must end.
 pub fn become_user(user: &SystemUser, kept: Kept) -> io::Result<()> {
     become_with(user, kept.capabilities())?;
-    keep_only(kept)
+    keep_only(kept)?;
+    crate::passing::end_with_supervisor()
 }
 
 /// Becomes `user`; of root's rights those that are `kept` stay permitted.

@@ -5,6 +5,7 @@ use crate::application::Application;
 use crate::exchange::ATTEMPT;
 use crate::link::Ping;
 use crate::settings::UpstreamAddress;
+use forebay_sys::client;
 use forebay_sys::poll::{self, PollInterest};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -42,7 +43,7 @@ impl Pings {
             match stage.connect(ping.instance, now) {
                 Ok(connection) => self.open.push(Open::new(ping, OwnedFd::from(connection))),
                 // of the process that connects, and not of the instance
-                Err(error) if error.raw_os_error().is_none() => {
+                Err(error) if error.raw_os_error().is_none() || client::is_lack(&error) => {
                     if let Some(mut link) = stage.link() {
                         link.not_asked(ping, now);
                     }

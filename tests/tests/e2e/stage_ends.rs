@@ -209,6 +209,45 @@ fn a_kept_connection_has_one_more_answer_after_a_reload() {
     until_gone(&before);
 }
 
+/// Stages that were replaced drain by themselves after half of the time. An operator's first signal then is a first
+/// signal, and no order to stop.
+#[test]
+fn a_replaced_stage_is_told_to_drain_once() {
+    let folder = site();
+    let server = start(&folder, &[], "timeouts.drain = \"40s\"\n");
+    let download = Download::begin(&server);
+    let before = stages(&server);
+    server.signal(Signal::HUP);
+    let drains = || server.stderr().contains("SIGTERM: draining, connections open: 1");
+    assert!(soon(wire::PATIENCE, drains), "{}", server.stderr());
+    thread::sleep(LATER);
+    server.signal(Signal::TERM);
+    thread::sleep(LATER);
+    download.end();
+    until_gone(&before);
+}
+
+/// Clients of stages that were replaced have the same rights: what ends meanwhile is started again for them.
+#[test]
+fn replaced_stages_are_started_again_while_they_have_clients() {
+    let folder = site();
+    let more = "timeouts.drain = \"1h\"\nisolated.process = 1\nisolated.respond = 1\n";
+    let server = start(&folder, &[], more);
+    let mut client = Client::connect(server.target());
+    assert!(!client.get("/").unwrap().is_last());
+    let before = stages(&server);
+    server.signal(Signal::HUP);
+    let replaced = || server.stderr().contains("the stages are replaced");
+    assert!(soon(wire::PATIENCE, replaced), "{}", server.stderr());
+    for (name, pid) in before.iter().filter(|(name, _)| !name.starts_with("receive")) {
+        signal(*pid, Signal::KILL);
+        until_gone(&[(name.clone(), *pid)]);
+    }
+    let answer = client.get("/").unwrap();
+    assert!(answer.head.contains(" 200 ") && answer.is_last(), "{}", answer.head);
+    end(server);
+}
+
 /// Another program serves after a reload that was done, and not before.
 #[test]
 fn a_program_that_does_not_serve_replaces_none() {

@@ -183,6 +183,14 @@ fn stages_that_root_starts_become_the_user() {
     are_confined(&server);
     server.signal(Signal::TERM);
     assert!(server.wait(PATIENCE).unwrap().success());
+    // whom the kernel tells no more of the end of the first process, because they are another user, end all the same
+    let mut server = Server::start(&options);
+    let all = stages(&server);
+    assert_eq!(all.len(), 5, "{all:?}");
+    server.signal(Signal::KILL);
+    server.wait(PATIENCE).unwrap();
+    let is_left = |(_, pid): &(String, u32)| fs::exists(format!("/proc/{pid}")).unwrap();
+    assert!(soon(PATIENCE, || !all.iter().any(is_left)), "{all:?}");
     let said = refused(&folder, "engine = \"isolated\"\nuser = \"root\"", Some(NOBODY));
     assert!(said.contains("user: only root can become root"), "{said}");
 }

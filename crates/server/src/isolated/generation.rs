@@ -220,10 +220,11 @@ impl Generation {
 
     /// When [`go_on`](Generation::go_on) has something to do, if nothing happens.
     pub(super) fn due(&self) -> Option<Instant> {
+        let dues = self.slots.iter().filter_map(|slot| slot.due);
         match &self.phase {
             GenerationPhase::Rising { since, .. } => Some(*since + READY),
-            GenerationPhase::Serving => self.slots.iter().filter_map(|slot| slot.due).min(),
-            GenerationPhase::Ending { until, .. } => *until,
+            GenerationPhase::Serving => dues.min(),
+            GenerationPhase::Ending { until, .. } => dues.chain(*until).min(),
         }
     }
 
@@ -249,6 +250,7 @@ impl Generation {
             }
             GenerationPhase::Ending { .. } => {
                 self.end_next(now);
+                self.restart(now);
                 Ok(())
             }
         }
@@ -256,7 +258,13 @@ impl Generation {
 
     /// Takes note of processes that have ended, and returns the last of them.
     fn reap(&mut self, now: Instant, memory: &mut OutOfMemory) -> Option<(Role, Ending)> {
-        let (mut last, serves) = (None, self.serves());
+        let mut last = None;
+        // who still asks finds somebody who answers
+        let starts_again = |role: Role| match self.phase {
+            GenerationPhase::Rising { .. } => false,
+            GenerationPhase::Serving => true,
+            GenerationPhase::Ending { role: ending, .. } => role.number() > ending.number(),
+        };
         for slot in &mut self.slots {
             let Some(child) = &mut slot.child else { continue };
             let Ok(Some(status)) = child.try_wait() else { continue };
@@ -265,7 +273,7 @@ impl Generation {
             let (role, instance, ending) = (slot.role, slot.instance, Ending(status));
             self.links.tell_end(role, instance, ending.was_by_itself(memory));
             last = Some((role, ending));
-            if !serves {
+            if !starts_again(role) {
                 continue;
             }
             if lived >= LIVES {
@@ -327,7 +335,9 @@ impl Generation {
     /// All of it ends at once.
     pub(super) fn end_at_once(&mut self, signal: i32) {
         let soon = Instant::now() + AT_ONCE;
-        if let GenerationPhase::Ending { until, .. } = &mut self.phase {
+        if let GenerationPhase::Ending { role, until, .. } = &mut self.phase {
+            // nothing is started again
+            *role = Role::Respond;
             *until = Some(until.map_or(soon, |until| until.min(soon)));
         }
         Role::ALL.into_iter().for_each(|role| self.signal(role, signal));
@@ -345,6 +355,11 @@ impl Generation {
             self.signal(next, signal);
         }
         let is_late = until.is_some_and(|until| until <= now);
+        if is_late {
+            role = Role::Respond;
+        }
+        let over = self.slots.iter_mut().filter(|slot| slot.role.number() <= role.number());
+        over.for_each(|slot| slot.due = None);
         let until = until.filter(|_| !is_late);
         self.phase = GenerationPhase::Ending { role, signal, is_replaced, until };
         if is_late {
@@ -357,6 +372,11 @@ impl Generation {
                 let _ = child.kill();
             }
         }
+    }
+
+    /// Whether clients can have come to it.
+    pub(super) fn has_clients(&self) -> bool {
+        self.slots.iter().any(|slot| slot.role == Role::Receive && slot.child.is_some())
     }
 
     /// Its log files are opened again.

@@ -17,6 +17,8 @@ use std::net::Shutdown;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 /// The name of the configuration that the stages share, among their sockets.
@@ -81,11 +83,14 @@ impl Links {
     /// returns. Processes that start later tell nobody.
     pub(super) fn hear(&self, tell: impl Fn() + Send + 'static) -> io::Result<Hearing> {
         let (path, socket) = (self.notify(), UnixDatagram::bind(self.notify())?);
-        let hearing = Hearing { path, socket: socket.try_clone()? };
+        let is_over = Arc::new(AtomicBool::new(false));
+        let hearing = Hearing { path, socket: socket.try_clone()?, is_over: Arc::clone(&is_over) };
         let hear = move || {
             let mut text = [0; 512];
-            // a message of nothing is the end
-            while let Ok(length @ 1..) = socket.recv(&mut text) {
+            while let Ok(length) = socket.recv(&mut text) {
+                if is_over.load(Ordering::Acquire) {
+                    break;
+                }
                 if text[..length].starts_with(b"READY=1\n") {
                     tell();
                 }
@@ -100,11 +105,13 @@ impl Links {
 pub(super) struct Hearing {
     path: PathBuf,
     socket: UnixDatagram,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Drop for Hearing {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
+        self.is_over.store(true, Ordering::Release);
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }

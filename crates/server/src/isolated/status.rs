@@ -55,8 +55,9 @@ pub(super) fn tell(all: Vec<Instance>, reply: Sender<CommandAnswer>) {
 fn table(all: &[Instance]) -> String {
     let asked = thread::scope(|scope| {
         let ask = |one: &Instance| one.address.as_ref().map(|to| pings::answers(to, PATIENCE));
-        let threads: Vec<_> = all.iter().map(|one| scope.spawn(move || ask(one))).collect();
-        let answers = threads.into_iter().map(|thread| thread.join().ok().flatten());
+        let spawn = |one| thread::Builder::new().spawn_scoped(scope, move || ask(one));
+        let threads: Vec<_> = all.iter().map(spawn).collect();
+        let answers = threads.into_iter().map(|thread| thread.ok()?.join().ok()?);
         answers.collect::<Vec<_>>()
     });
     let head = ["STAGE", "INSTANCE", "PROCESS", "STATE", "RUNS FOR", "RESTARTS"];

@@ -167,7 +167,8 @@ impl Supervisor {
             SupervisorEvent::Signal(signal @ (SIGTERM | SIGINT | SIGQUIT)) => self.end(signal),
             SupervisorEvent::Signal(SIGHUP) => self.reload(Vec::new()),
             SupervisorEvent::Signal(SIGUSR1) => {
-                let all = self.serving.iter().chain(&self.leaving);
+                let rising = self.rising.as_ref().map(|rising| &rising.generation);
+                let all = self.serving.iter().chain(rising).chain(&self.leaving);
                 all.for_each(Generation::reopen_logs);
             }
             // a process has ended
@@ -232,8 +233,10 @@ impl Supervisor {
         if self.serving.is_none() {
             return Err(why);
         }
-        // receive may have clients already
         generation.end(SIGTERM);
+        if !generation.has_clients() {
+            generation.end_at_once(SIGTERM);
+        }
         self.leaving.push(generation);
         self.stay(&why.to_string(), replies);
         Ok(())
@@ -354,6 +357,7 @@ impl Supervisor {
         let others = self.serving.iter().flat_map(others);
         let own = self.serving.iter().flat_map(Generation::instances);
         let rising = self.rising.iter().flat_map(|rising| rising.generation.instances());
+        let rising = rising.filter(|one| matches!(one.is, Is::Starting(_)));
         let leaving = self.leaving.iter().flat_map(Generation::instances);
         let leaving = leaving.filter(|one| matches!(one.is, Is::Leaving(_)));
         let mut all: Vec<_> = own.chain(others).chain(rising).chain(leaving).collect();

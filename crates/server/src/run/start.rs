@@ -30,6 +30,7 @@ use forebay_engine::helpers::Helpers;
 use forebay_engine::ranks::Ranks;
 use forebay_engine::worker;
 use forebay_site::Content;
+use forebay_sys::passing;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
@@ -142,6 +143,7 @@ impl Server {
             status,
             admin: None,
             is_replaced: false,
+            was_told_to_drain: false,
             _control_socket: control_socket,
             sandbox,
             notifier,
@@ -218,7 +220,10 @@ fn confine(
 /// A stage is told by one more that others replace it.
 pub(super) fn catch_signals(is_stage: bool) -> io::Result<Signals> {
     let more = is_stage.then_some(SIGUSR2);
-    Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1].into_iter().chain(more))
+    let signals =
+        Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1].into_iter().chain(more))?;
+    passing::take_signals()?;
+    Ok(signals)
 }
 
 fn listen_for_signals(mut signals: Signals, to_main: Sender<Event>) -> io::Result<()> {

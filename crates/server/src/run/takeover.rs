@@ -84,7 +84,7 @@ impl Server {
 
     fn begin_to_prepare(&mut self, task: PendingChange) {
         let refused = match (&self.file, &task.wanted) {
-            _ if self.draining.is_some() => ReloadError::Stopping,
+            _ if self.draining.is_some() || self.is_replaced => ReloadError::Stopping,
             (None, Wanted::File | Wanted::Set(_)) => ReloadError::NoFile,
             (file, wanted) => {
                 let (file, current) = (file.clone().unwrap_or_default(), self.current());
@@ -137,7 +137,7 @@ impl Server {
         let is_reload = matches!(wanted, Wanted::File);
         let mut warnings = Vec::new();
         let result = match next {
-            Ok(_) if self.draining.is_some() => Err(ReloadError::Stopping),
+            Ok(_) if self.draining.is_some() || self.is_replaced => Err(ReloadError::Stopping),
             Ok(mut next) => {
                 warnings = std::mem::take(&mut next.warnings);
                 let said = next.said.clone();
