@@ -215,15 +215,20 @@ pub(super) fn served(net: &Net, ip: &str, tries: usize) -> usize {
     })
 }
 
-/// The value of a metric with these labels.
-pub(super) fn metric(net: &Net, name: &'static str) -> u64 {
-    let text = net.server(|| {
+/// All metrics.
+fn metrics(net: &Net) -> String {
+    net.server(|| {
         let mut stream = TcpStream::connect(("127.0.0.1", 9090)).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text
-    });
+    })
+}
+
+/// The value of a metric with these labels.
+pub(super) fn metric(net: &Net, name: &str) -> u64 {
+    let text = metrics(net);
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
