@@ -109,6 +109,12 @@ fn is_gone(groups: &[PathBuf]) -> bool {
     groups.iter().all(|group| !group.exists())
 }
 
+/// Its groups, once each stage is in its own: a stage may serve before it has been put there.
+fn settled_groups(server: &Server) -> Vec<PathBuf> {
+    assert!(soon(PATIENCE, || groups(server).is_some()), "a stage is in no group");
+    groups(server).unwrap()
+}
+
 #[test]
 fn stages_have_their_limits_and_nothing_is_left() {
     if let Some(why) = missing() {
@@ -118,7 +124,7 @@ fn stages_have_their_limits_and_nothing_is_left() {
     let folder = Folder::new();
     let mut server = start(&folder, None);
     assert_eq!(stages(&server).len(), 5, "{}", server.stderr());
-    let first = groups(&server).expect("each stage is in its group");
+    let first = settled_groups(&server);
     assert!(!first.is_empty() && !server.stderr().contains("has no"), "{}", server.stderr());
     // one that is started again
     let (_, pid) = stages(&server).into_iter().find(|(stage, _)| stage == "respond").unwrap();
@@ -134,7 +140,7 @@ fn stages_have_their_limits_and_nothing_is_left() {
     assert_eq!(code, Some(0), "{said}");
     let is_replaced = || stages(&server).len() == 5 && is_gone(&first);
     assert!(soon(PATIENCE, is_replaced), "{first:?} are left: {}", server.stderr());
-    let second = groups(&server).expect("each stage is in its group");
+    let second = settled_groups(&server);
     assert_ne!(second, first);
     assert!(server.exchange(b"GET / HTTP/1.0\r\n\r\n").starts_with(b"HTTP/1.1 200 OK\r\n"));
     server.signal(Signal::TERM);
@@ -142,14 +148,14 @@ fn stages_have_their_limits_and_nothing_is_left() {
     assert!(is_gone(&second), "{second:?} are left");
     // what is left of one that is killed, the next one removes
     let mut killed = start(&folder, None);
-    let left = groups(&killed).expect("each stage is in its group");
+    let left = settled_groups(&killed);
     let all = stages(&killed);
     killed.signal(Signal::KILL);
     killed.wait(PATIENCE).unwrap();
     assert!(soon(PATIENCE, || all.iter().all(|(_, pid)| has_ended(*pid))), "{all:?}");
     let next = start(&folder, None);
     assert!(is_gone(&left), "{left:?} are left");
-    assert!(groups(&next).is_some());
+    settled_groups(&next);
 }
 
 #[test]
