@@ -105,6 +105,13 @@ fn has_ended(pid: u32) -> bool {
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
+/// Whether no thread is in the groups of stages.
+fn is_empty(group: &Path) -> bool {
+    let stages = fs::read_dir(group).unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    let threads = |stage: PathBuf| ["tasks", "cgroup.threads"].map(|file| stage.join(file));
+    stages.flat_map(threads).all(|file| fs::read_to_string(file).unwrap_or_default().is_empty())
+}
+
 fn is_gone(groups: &[PathBuf]) -> bool {
     groups.iter().all(|group| !group.exists())
 }
@@ -153,6 +160,8 @@ fn stages_have_their_limits_and_nothing_is_left() {
     killed.signal(Signal::KILL);
     killed.wait(PATIENCE).unwrap();
     assert!(soon(PATIENCE, || all.iter().all(|(_, pid)| has_ended(*pid))), "{all:?}");
+    // the first thread of a process may have ended before the others
+    assert!(soon(PATIENCE, || left.iter().all(|group| is_empty(group))), "{left:?}");
     let next = start(&folder, None);
     assert!(is_gone(&left), "{left:?} are left");
     settled_groups(&next);
