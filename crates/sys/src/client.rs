@@ -104,21 +104,7 @@ pub fn is_lack(error: &io::Error) -> bool {
 /// Segments that the kernel sent more than once on this connection so far (`tcpi_total_retrans`).
 /// Asked before the first data is sent, it counts repeated SYNs. 0 where the kernel does not say.
 pub fn retransmitted(socket: BorrowedFd<'_>) -> u32 {
-    // SAFETY: `tcp_info` consists of integers only; all zeroes is a value of it.
-    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
-    let mut length = mem::size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: `info` is writable for `length` bytes, `length` is writable, both outlive the call;
-    // the descriptor is open because it is borrowed.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            (&raw mut info).cast(),
-            &raw mut length,
-        )
-    };
-    if result == 0 { info.tcpi_total_retrans } else { 0 }
+    crate::socket::tcp_info(socket).map_or(0, |info| info.tcpi_total_retrans)
 }
 
 /// Leaves the choice of the local port to `connect`, which can then use one port towards several

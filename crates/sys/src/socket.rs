@@ -70,6 +70,12 @@ pub fn listen_unreachable(is_ipv4: bool, backlog: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// What the kernel says.
 pub fn accept_queue(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // of a socket that listens the field says this, and takes no lock (Linux 4.0)
+    Ok(tcp_info(socket)?.tcpi_unacked)
+}
+
+/// What the kernel tells of a TCP socket; what it does not know is 0.
+pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
     // SAFETY: `tcp_info` consists of integers only; all zeroes is a value of it.
     let mut info: libc::tcp_info = unsafe { mem::zeroed() };
     let mut length = mem::size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -84,11 +90,7 @@ pub fn accept_queue(socket: BorrowedFd<'_>) -> io::Result<u32> {
             &raw mut length,
         )
     };
-    match result {
-        // of a socket that listens the field says this, and takes no lock (Linux 4.0)
-        0 => Ok(info.tcpi_unacked),
-        _ => Err(io::Error::last_os_error()),
-    }
+    if result == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
 }
 
 /// How long the steps of opening listening sockets took, in nanoseconds, all of them together (duke §VI.F).
