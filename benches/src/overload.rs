@@ -7,6 +7,7 @@
 pub mod application;
 pub mod bench;
 pub mod cost;
+pub mod gate;
 pub mod gold;
 pub mod goodput;
 pub mod processes;

@@ -198,5 +198,7 @@ enum gate_count {
 	GATE_NOT_MADE,      /* the kernel refused to */
 	GATE_FULL_DROPPED,  /* the queue of its class is full: not passed on, to come again */
 	GATE_FULL_RESET,
+	/* SYNs that are not answered here: in the place of a connection that has just ended */
+	GATE_TIME_WAIT,
 	GATE_COUNTS,
 };

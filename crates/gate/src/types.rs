@@ -267,11 +267,13 @@ pub enum Count {
     FullDropped,
     /// The same, with a reset.
     FullReset,
+    /// A SYN in the place of a connection that has just ended: for class sockets, but not answered here.
+    TimeWait,
 }
 
 impl Count {
     /// All of them.
-    pub const ALL: [Count; 24] = [
+    pub const ALL: [Count; 25] = [
         Count::Syns,
         Count::Passed,
         Count::Repeated,
@@ -296,6 +298,7 @@ impl Count {
         Count::NotMade,
         Count::FullDropped,
         Count::FullReset,
+        Count::TimeWait,
     ];
 }
 

@@ -130,6 +130,7 @@ impl KernelGate {
             rung: self.rung(),
             answers: self.0.answers(),
             answered: count(Count::Answered),
+            time_wait: count(Count::TimeWait),
             first: vec![
                 ("of_class", count(Count::Made)),
                 ("unjudged", count(Count::MadeUnjudged)),
