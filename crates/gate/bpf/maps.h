@@ -223,15 +223,14 @@ struct {
 	__type(value, u64);
 } counts SEC(".maps");
 
-/* By GATE_ANSWER and GATE_COMPLETE. */
+/* By GATE_ANSWER, GATE_COMPLETE and GATE_JUDGE, as far as they are loaded. The kernel empties it when no process holds it any more,
+ * whatever is attached: then nothing is judged. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, GATE_PROGRAMS);
 	__uint(key_size, sizeof(u32));
-	__array(values, int(struct __sk_buff *));
-} programs SEC(".maps") = {
-	.values = { [GATE_ANSWER] = (void *)&answer, [GATE_COMPLETE] = (void *)&complete },
-};
+	__uint(value_size, sizeof(u32));
+} programs SEC(".maps");
 
 /* Is never made: it has clang describe what a test compares. */
 struct gate_shapes {

@@ -41,6 +41,10 @@ struct gate_key {
 	u64 low, high;
 };
 
+/* Programs that others call in their place: with a stack of their own those that most packets do not need,
+ * and what a filter calls. */
+enum { GATE_ANSWER = 0, GATE_COMPLETE = 1, GATE_JUDGE = 2, GATE_PROGRAMS = 3 };
+
 /* When a connection is charged to its rule's bucket. */
 enum { GATE_AT_SYN = 0, GATE_AT_HANDSHAKE = 1 };
 

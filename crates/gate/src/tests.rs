@@ -3,6 +3,7 @@
 
 #[path = "../../../fuzz/checks/gate.rs"]
 mod check;
+mod filters;
 mod noise;
 mod packets;
 mod same;

@@ -186,6 +186,11 @@ shared! {
     }
 }
 
+/// Programs that others call in their place.
+pub(crate) const ANSWER: u32 = 0;
+pub(crate) const COMPLETE: u32 = 1;
+pub(crate) const JUDGE: u32 = 2;
+
 /// Sockets of classes: one half in force, one being filled.
 pub(crate) const SOCKETS: u32 = 65536;
 

@@ -35,7 +35,7 @@ pub(super) struct Steered {
 
 impl Steered {
     pub(super) fn new(policy: &Policy) -> Steered {
-        let gate = Gate::load(Charge::AtHandshake).unwrap().steering().unwrap();
+        let gate = Gate::load_steering(Charge::AtHandshake).unwrap();
         gate.enforce(&gate.lower(policy).unwrap()).unwrap();
         let public = PUBLIC.map(|address| TcpListener::bind(address).unwrap());
         let mut steered = Steered { gate, public: public.into(), classes: Vec::new() };
