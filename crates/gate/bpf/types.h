@@ -111,6 +111,12 @@ struct gate_url_rule {
 
 #define GATE_PATTERN_BYTES 160
 
+/* The beginning of a path, or a whole one with a zero behind it: by it are found the rules that ask for it. */
+struct gate_path {
+	u32 bits;
+	u8 bytes[GATE_PATTERN_BYTES + 4];
+};
+
 /* A text; what is behind its length is zero. */
 struct gate_pattern {
 	u64 words[GATE_PATTERN_BYTES / 8];

@@ -68,7 +68,8 @@ pub use steer::ClassSockets;
 pub use types::Count;
 
 use crate::types::{
-    CHARGED, Control, Entry, Pattern, Pending, Plain, RawTally, SLOTS, Says, Tuple, UrlRule,
+    CHARGED, Control, Entry, PATH_KEY_BYTES, Pattern, Pending, Plain, RawTally, SLOTS, Says, Tuple,
+    UrlRule,
 };
 use attached::Attached;
 use filters::Filters;
@@ -305,6 +306,7 @@ impl Gate {
             (&outer.rules, array::<Says>(&tables.rules)?),
             (&outer.url_clients4, leaves(&url.clients4, Family::V4)?),
             (&outer.url_clients6, leaves(&url.clients6, Family::V6)?),
+            (&outer.url_paths, paths(&tables.url.paths)?),
             (&outer.url_entries, array::<Entry>(&url.entries)?),
             (&outer.url_rules, array::<UrlRule>(&tables.url.rules)?),
             (&outer.patterns, array::<Pattern>(&tables.url.patterns)?),
@@ -426,6 +428,18 @@ fn leaves(leaves: &[lower::Leaf], family: Family) -> io::Result<MapHandle> {
     for leaf in leaves {
         let mut key = u32::from(leaf.len - shared).to_ne_bytes().to_vec();
         key.extend(&leaf.first.to_be_bytes()[16 - address_bytes..]);
+        trie.update(&key, leaf.list.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
+    }
+    Ok(trie)
+}
+
+fn paths(leaves: &[lower::url::PathLeaf]) -> io::Result<MapHandle> {
+    let (kind, value_bytes) = (MapType::LpmTrie, size_of::<types::List>());
+    let trie = kernel::table(kind, PATH_KEY_BYTES, value_bytes, leaves.len(), NO_PREALLOC)?;
+    for leaf in leaves {
+        let mut key = (leaf.beginning.len() as u32 * 8).to_ne_bytes().to_vec();
+        key.extend(&leaf.beginning);
+        key.resize(PATH_KEY_BYTES, 0);
         trie.update(&key, leaf.list.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
     }
     Ok(trie)

@@ -6,6 +6,9 @@ pub(crate) const SLOTS: usize = 4096;
 /// Entries of one list.
 pub(crate) const LONGEST: usize = 4096;
 
+/// Bytes of a `gate_path`: how many bits count, and the beginning of a path, or a whole one with a zero behind it.
+pub(crate) const PATH_KEY_BYTES: usize = 168;
+
 /// A type that the kernel knows by this name, without padding.
 ///
 /// # Safety
@@ -346,6 +349,8 @@ mod tests {
                 fields.iter().map(|(field, offset)| ((*field).to_owned(), *offset)).collect();
             assert_eq!(there, here, "{name}");
         }
+        let path: types::Struct<'_> = btf.type_by_name("gate_path").unwrap();
+        assert_eq!(path.size(), PATH_KEY_BYTES);
         let counts: types::Enum<'_> = btf.type_by_name("gate_count").unwrap();
         assert_eq!(counts.len(), Count::ALL.len() + 1);
         for (at, count) in Count::ALL.into_iter().enumerate() {
