@@ -90,6 +90,8 @@ impl Pair {
             run(&format!("{inside}sed -i c{} {file}", mask(core)))?;
         }
         run("ip route add 10.1.0.0/16 via 10.99.0.2")?;
+        // answers to addresses that nobody has go nowhere at once
+        run("ip route add blackhole 10.7.0.0/16")?;
         run("ip -n clients route add local 10.1.0.0/16 dev lo")?;
         let clients = Path::new("/run/netns/clients");
         let clients = fs::File::open(clients).map_err(Error::io("cannot open", clients))?;

@@ -6,7 +6,7 @@
 //! work, with a limit of the same size for the client that floods.
 
 use super::bench::{Bench, Policed, Trial};
-use super::row;
+use super::row::{self, Row};
 use super::server::Server;
 use super::voigt::{self, Clients, DYNAMIC, FIGURE_5, Load, SMALL_FILE, STATIC, Scene, TABLE_3};
 use crate::Error;
@@ -70,7 +70,8 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
             }
         }
     }
-    floods(bench, round)
+    floods(bench, round)?;
+    invented(bench, round)
 }
 
 /// Those of the paper that one enforcer can do as well as the other, and one more: gold's rate is fixed, and the
@@ -141,10 +142,86 @@ fn floods(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// What gold has left of its own limit while SYNs come in addresses of its network that nobody has, ten times
+/// as many as its connections.
+fn invented(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
+    let server = Server::Forebay { engine: "event", policy: true };
+    if !bench.settings.servers.contains(&server) {
+        return Ok(());
+    }
+    let rate = 0.5 * bench.capacity(server, STATIC)?.per_s;
+    let limit = Limit { rate: 1.2 * rate, burst: 20 };
+    let gold = limit.of_gold();
+    for (what, gate) in [
+        ("charged at the handshake", "gate = \"full\"\n"),
+        ("charged at the SYN", "gate = \"full\"\ngate_charge = \"syn\"\n"),
+        ("user space", ""),
+    ] {
+        for flood in [None, Some(Flood::Invented((10.0 * rate) as u32))] {
+            let clients = vec![Clients::new("gold", "127.10.9.1", SMALL_FILE, Load::Open(rate))];
+            let case = match flood {
+                None => "invented addresses: gold alone",
+                Some(_) => "invented addresses: ten times as many SYNs",
+            };
+            let scene = Scene { case: case.to_owned(), policy: format!("{gate}{gold}"), clients };
+            let lines = scene.lines_of_network();
+            let trial = bench.trial(PART, round, &scene.case, server, STATIC);
+            let trial = Trial { lines: &lines, over_pair: true, ..trial };
+            let mut rows = beside(bench, &trial, &scene, flood)?;
+            for row in &mut rows {
+                row.server = format!("{}, {what}", server.name());
+            }
+            bench.keep(rows);
+        }
+    }
+    Ok(())
+}
+
+/// A limit of gold, who is a network of which a part is not there.
+struct Limit {
+    rate: f64,
+    burst: u32,
+}
+
+impl Limit {
+    fn of_gold(&self) -> String {
+        let Limit { rate, burst } = self;
+        format!(
+            "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"others\"\npriority = 1\n\
+             [[rule]]\nname = \"gold\"\nclient = [\"10.1.9.0/24\", \"10.7.0.0/16\"]\nclass = \"gold\"\n\
+             connections = {{ rate = \"{:.0}/m\", burst = {burst}, over = \"reset\" }}\n",
+            rate * 60.0
+        )
+    }
+}
+
+/// What comes besides the clients.
 #[derive(Clone, Copy)]
 enum Flood {
+    /// Connections per second of the client that floods.
     Connections(f64),
+    /// Its SYNs per second.
     Syns(u32),
+    /// SYNs per second in addresses of gold that nobody has.
+    Invented(u32),
+}
+
+impl Flood {
+    /// How many SYNs are sent per second that no client sends.
+    fn syns(self) -> Option<u32> {
+        match self {
+            Flood::Connections(_) => None,
+            Flood::Syns(per_s) | Flood::Invented(per_s) => Some(per_s),
+        }
+    }
+
+    /// Where SYN `number` comes from.
+    fn from(self, number: u32) -> Ipv4Addr {
+        match self {
+            Flood::Connections(_) | Flood::Syns(_) => FLOODING,
+            Flood::Invented(_) => Ipv4Addr::new(10, 7, (number >> 8) as u8, number as u8),
+        }
+    }
 }
 
 fn flooded(
@@ -163,7 +240,9 @@ fn flooded(
         None => "figures 12 and 13: no flood".to_owned(),
         Some(Flood::Connections(rate)) => format!("figures 12 and 13: {rate:.0} connections/s"),
         Some(Flood::Syns(u32::MAX)) => "figures 12 and 13: SYNs, as many as can be".to_owned(),
-        Some(Flood::Syns(per_s)) => format!("figures 12 and 13: {per_s} SYNs/s"),
+        Some(Flood::Syns(per_s) | Flood::Invented(per_s)) => {
+            format!("figures 12 and 13: {per_s} SYNs/s")
+        }
     };
     let limit = Some((f64::from(LIMIT.per_s), LIMIT.burst));
     let scene = Scene { case, policy: voigt::limited(FIGURE_5, limit), clients };
@@ -171,17 +250,34 @@ fn flooded(
     let trial = bench.trial(PART, round, &scene.case, server, STATIC);
     let policed = enforced.is_none().then_some(LIMIT);
     let trial = Trial { lines: &lines, over_pair: true, policed, ..trial };
+    let mut rows = beside(bench, &trial, &scene, flood)?;
+    if let Some(enforced) = enforced {
+        for row in &mut rows {
+            row.server = format!("{}, {}", server.name(), enforced.name);
+        }
+    }
+    bench.keep(rows);
+    Ok(())
+}
+
+/// The rows of a trial, with how many SYNs per second came besides.
+fn beside(
+    bench: &Bench<'_>,
+    trial: &Trial<'_>,
+    scene: &Scene,
+    flood: Option<Flood>,
+) -> Result<Vec<Row>, Error> {
     // the port is known when the server is there
     let (port, stop, pair) = (AtomicU16::new(0), AtomicBool::new(false), bench.pair);
     let (ran, sent) = std::thread::scope(|scope| {
-        let sender = match (flood, pair) {
-            (Some(Flood::Syns(per_s)), Some(pair)) => {
+        let sender = match (flood.filter(|flood| flood.syns().is_some()), pair) {
+            (Some(flood), Some(pair)) => {
                 let (port, stop) = (&port, &stop);
-                Some(scope.spawn(move || send_syns(pair, port, per_s, stop)))
+                Some(scope.spawn(move || send_syns(pair, port, flood, stop)))
             }
             _ => None,
         };
-        let ran = bench.run(&trial, |base| {
+        let ran = bench.run(trial, |base| {
             port.store(base.address.port(), Relaxed);
             scene.clients.iter().map(|one| one.group(base)).collect()
         });
@@ -197,16 +293,13 @@ fn flooded(
     };
     for row in &mut rows {
         row.figure = sent;
-        if let Some(enforced) = enforced {
-            row.server = format!("{}, {}", server.name(), enforced.name);
-        }
     }
-    bench.keep(rows);
-    Ok(())
+    Ok(rows)
 }
 
-/// Sends SYNs of the client that floods, once the port is known, until `stop`; how many per second.
-fn send_syns(pair: &Pair, port: &AtomicU16, per_s: u32, stop: &AtomicBool) -> Result<f64, Error> {
+/// Sends SYNs of a flood, once the port is known, until `stop`; how many per second.
+fn send_syns(pair: &Pair, port: &AtomicU16, flood: Flood, stop: &AtomicBool) -> Result<f64, Error> {
+    let per_s = flood.syns().unwrap_or(0);
     pair.join_clients()?;
     let failed = |error: rustix::io::Errno| Error::io("cannot send", "SYNs")(error.into());
     // the clients that are measured come first
@@ -223,7 +316,7 @@ fn send_syns(pair: &Pair, port: &AtomicU16, per_s: u32, stop: &AtomicBool) -> Re
             std::thread::sleep(Duration::from_micros(50));
             continue;
         }
-        let packet = syn(sent, to);
+        let packet = syn(flood.from(sent), sent, to);
         sendto(&out, &packet, SendFlags::empty(), &SocketAddrV4::new(Pair::SERVER, 0))
             .map_err(failed)?;
         sent += 1;
@@ -231,11 +324,11 @@ fn send_syns(pair: &Pair, port: &AtomicU16, per_s: u32, stop: &AtomicBool) -> Re
     Ok(f64::from(sent) / began.elapsed().as_secs_f64())
 }
 
-/// A SYN of the client that floods, from port to port, with its IP head.
-fn syn(number: u32, to: u16) -> [u8; 44] {
+/// A SYN, from port to port, with its IP head.
+fn syn(from: Ipv4Addr, number: u32, to: u16) -> [u8; 44] {
     let mut packet = [0; 44];
     packet[..10].copy_from_slice(&[0x45, 0, 0, 44, 0, 0, 0x40, 0, 64, 6]);
-    packet[12..16].copy_from_slice(&FLOODING.octets());
+    packet[12..16].copy_from_slice(&from.octets());
     packet[16..20].copy_from_slice(&Pair::SERVER.octets());
     packet[20..22].copy_from_slice(&(1024 + (number % 60_000) as u16).to_be_bytes());
     packet[22..24].copy_from_slice(&to.to_be_bytes());
@@ -285,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_syn_has_a_right_checksum() {
-        let packet = syn(70_000, 8080);
+        let packet = syn(FLOODING, 70_000, 8080);
         let words =
             packet[12..].chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
         let sum = words.sum::<u32>() + 6 + 24;
