@@ -28,6 +28,9 @@ const HANDLE: u32 = 0xf0b0_0000;
 /// So many gates of this kind fit into a network namespace.
 const NUMBERS: u32 = 16;
 
+/// The index that a loopback has.
+pub(crate) const LOOPBACK: u32 = 1;
+
 /// Before the number, in the name of the socket.
 const NAME: &str = "forebay-gate-";
 
@@ -55,12 +58,15 @@ impl Filters {
     /// # Errors
     /// That all numbers are taken, or what the system says.
     pub(crate) fn begin(guard: &mut Command) -> io::Result<Filters> {
-        let mut free = Vec::new();
+        let mut first = None;
         for number in 0..NUMBERS {
-            free.extend(take(number)?.map(|ends| (number, ends)));
+            if let Some(ends) = take(number)? {
+                remove_everywhere(number);
+                // others are free again, for servers that start now
+                first.get_or_insert((number, ends));
+            }
         }
-        free.iter().for_each(|(number, _)| remove_everywhere(*number));
-        let Some((number, (line, named))) = free.into_iter().next() else {
+        let Some((number, (line, named))) = first else {
             return Err(io::Error::other(format!("{NUMBERS} servers of this network have one")));
         };
         let input = OwnedFd::from(named.try_clone()?);
@@ -73,19 +79,7 @@ impl Filters {
     /// # Errors
     /// What the kernel says.
     pub(crate) fn attach(&self, program: BorrowedFd<'_>, interface: u32) -> io::Result<Filter> {
-        let mut hook = hook(interface);
-        // SAFETY: the hook is as large as it says.
-        match done(unsafe { sys::bpf_tc_hook_create(&raw mut hook) }) {
-            // somebody's, or ours of before
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
-            made => made?,
-        }
-        let mut options = options(self.number);
-        options.prog_fd = program.as_raw_fd();
-        // nobody else has our handle
-        options.flags = sys::BPF_TC_F_REPLACE;
-        // SAFETY: both are as large as they say, and the program is open.
-        done(unsafe { sys::bpf_tc_attach(&raw const hook, &raw mut options) })?;
+        attach(program, interface, self.number)?;
         Ok(Filter { interface, number: self.number })
     }
 
@@ -203,6 +197,41 @@ fn options(number: u32) -> sys::bpf_tc_opts {
 
 fn done(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+}
+
+fn attach(program: BorrowedFd<'_>, interface: u32, number: u32) -> io::Result<()> {
+    let mut hook = hook(interface);
+    // SAFETY: the hook is as large as it says.
+    match done(unsafe { sys::bpf_tc_hook_create(&raw mut hook) }) {
+        // somebody's, or ours of before
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+        made => made?,
+    }
+    let mut options = options(number);
+    options.prog_fd = program.as_raw_fd();
+    // nobody else has our handle
+    options.flags = sys::BPF_TC_F_REPLACE;
+    // SAFETY: both are as large as they say, and the program is open.
+    done(unsafe { sys::bpf_tc_attach(&raw const hook, &raw mut options) })
+}
+
+/// Attaches a program to the loopback of a network namespace that is gone afterwards. Without the right to have
+/// one nothing is tried.
+///
+/// # Errors
+/// What the kernel says, which may lack the modules.
+pub(crate) fn try_attach(program: BorrowedFd<'_>) -> io::Result<()> {
+    let tried = std::thread::scope(|scope| {
+        let apart = scope.spawn(|| {
+            // SAFETY: only this thread gets another network.
+            match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+                0 => attach(program, LOOPBACK, 0),
+                _ => Ok(()),
+            }
+        });
+        apart.join()
+    });
+    tried.unwrap_or_else(|_| Err(io::Error::other("the attempt has failed")))
 }
 
 /// The program of the filter with this number on an interface.

@@ -260,6 +260,17 @@ impl Gate {
         Ok(self)
     }
 
+    /// Whether it could be attached by filters; nothing of it stays. For `forebay doctor`.
+    ///
+    /// # Errors
+    /// [`GateError::Attach`].
+    pub fn try_filters(&self) -> Result<(), GateError> {
+        filters::try_attach(self.kernel.caller()).map_err(|error| {
+            let interface = "a loopback".to_owned();
+            GateError::Attach { interface, by_filter: true, error }
+        })
+    }
+
     /// Whether filters are what it is attached by.
     pub fn has_filters(&self) -> bool {
         self.filters.is_some()

@@ -1,7 +1,7 @@
 //! Attached by filters: the same verdicts as by links, and nothing is left of a process that was killed.
 
 use super::in_namespace;
-use crate::filters::program_of;
+use crate::filters::{LOOPBACK, program_of};
 use crate::{Charge, Count, Gate, GateError, guard, lock};
 use forebay_policy::Policy;
 use forebay_policy::class::Class;
@@ -15,8 +15,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The index that a loopback has.
-const LOOPBACK: u32 = 1;
 const LISTENERS: [&str; 2] = ["127.0.0.1:8080", "[::1]:8080"];
 /// Which part a process of a test has.
 const PART: &str = "FOREBAY_TEST_PART";
@@ -61,8 +59,12 @@ fn be_server() {
 }
 
 fn by_filters() -> Gate {
-    let gate = Gate::load(Charge::AtHandshake).unwrap();
-    gate.by_filters(&mut part("guard")).unwrap()
+    load(Charge::AtHandshake)
+}
+
+/// One that is attached by filters.
+pub(super) fn load(charge: Charge) -> Gate {
+    Gate::load(charge).unwrap().by_filters(&mut part("guard")).unwrap()
 }
 
 /// A process with a gate, and what it has said of itself.
@@ -207,6 +209,16 @@ fn a_filter_that_others_have_removed_comes_back_and_a_guard_that_has_ended_is_to
     });
 }
 
+#[test]
+fn whether_it_can_be_attached_is_tried_elsewhere() {
+    in_namespace(|| {
+        let gate = Gate::load(Charge::AtSyn).unwrap();
+        gate.try_filters().unwrap();
+        assert_eq!(program_of(LOOPBACK, 0), None);
+        assert!(!gate.has_filters());
+    });
+}
+
 /// Three of seven are let in, by each address.
 #[test]
 fn links_and_filters_have_the_same_verdicts() {
@@ -215,7 +227,7 @@ fn links_and_filters_have_the_same_verdicts() {
         for charge in [Charge::AtSyn, Charge::AtHandshake] {
             for by_link in [true, false] {
                 for (family, address) in LISTENERS.into_iter().enumerate() {
-                    let gate = if by_link { Gate::load(charge) } else { Ok(of(charge)) }.unwrap();
+                    let gate = if by_link { Gate::load(charge) } else { Ok(load(charge)) }.unwrap();
                     if by_link && !gate.has_links() {
                         eprintln!("SKIPPED: this kernel has no links at TC to compare with");
                         continue;
@@ -226,10 +238,6 @@ fn links_and_filters_have_the_same_verdicts() {
             }
         }
     });
-}
-
-fn of(charge: Charge) -> Gate {
-    Gate::load(charge).unwrap().by_filters(&mut part("guard")).unwrap()
 }
 
 fn judged_by(gate: &Gate, address: &str, context: &str) {

@@ -1,7 +1,7 @@
 //! Packets of every kind, and what becomes of them.
 
 use super::packets::{ACK, FIN, Packet, RST, SYN, assert_reset};
-use super::{in_namespace, listen};
+use super::{in_namespace, listen, load};
 use crate::{Charge, Count, Gate, Tally};
 use forebay_policy::Policy;
 use forebay_policy::endpoint::Endpoint;
@@ -25,7 +25,7 @@ fn limit(over: Over, burst: u32) -> Option<Limit> {
 }
 
 fn gate(charge: Charge, rules: Vec<Rule>) -> Gate {
-    let gate = Gate::load(charge).unwrap();
+    let gate = load(charge);
     gate.enforce(&gate.lower(&Policy::new(&[], rules).unwrap()).unwrap()).unwrap();
     gate
 }

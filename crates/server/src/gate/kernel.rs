@@ -80,13 +80,14 @@ impl KernelGate {
     /// Loads what a rung needs, and lets it go again; says by what it would be attached.
     ///
     /// # Errors
-    /// Why it cannot be loaded.
+    /// Why it cannot be loaded or attached.
     pub fn try_load(steers: bool) -> Result<&'static str, String> {
         let gate = load(Charge::default(), steers).map_err(|error| error.to_string())?;
-        Ok(match gate.has_links() {
-            true => "links, which go with the server",
-            false => "filters at clsact, which a process beside the server takes away",
-        })
+        if gate.has_links() {
+            return Ok("links, which go with the server");
+        }
+        gate.try_filters().map_err(|error| error.to_string())?;
+        Ok("filters at clsact, which a process beside the server takes away")
     }
 
     pub(super) fn steers(&self) -> bool {
