@@ -1,8 +1,7 @@
 //! What all parts share: settings, a measurement, capacities, rows.
 
-use super::application::Application;
 use super::row::Row;
-use super::scripts;
+use super::server::application::{Application, WORKERS};
 use super::server::{Server, Setup};
 use super::watch::{Watched, watch};
 use crate::Error;
@@ -176,7 +175,7 @@ impl<'b> Bench<'b> {
             scratch: &scratch,
             root: &self.root,
             core: settings.server_core,
-            threads: trial.application.map_or(settings.threads, |_| scripts::WORKERS),
+            threads: trial.application.map_or(settings.threads, |_| WORKERS),
             application: trial.application,
             cost: trial.cost,
             deadline: deadline(trial.cost),
@@ -276,6 +275,14 @@ pub fn patient(name: &str, base: &LoadTarget, cost: Duration) -> GroupDraft {
     group.set("timeout", &format!("{}ms", patience(cost).as_millis()));
     group.set("within", &format!("{}ms", deadline(cost).as_millis()));
     group
+}
+
+/// Whoever came first in the last round comes later in this one.
+pub fn turn(servers: &[Server], round: u32) -> Vec<Server> {
+    let mut servers = servers.to_vec();
+    let by = (round as usize - 1) % servers.len().max(1);
+    servers.rotate_left(by);
+    servers
 }
 
 /// The group that a draft makes.

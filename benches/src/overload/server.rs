@@ -4,11 +4,13 @@
 //! What a request costs is the same everywhere: `/work?cpu=20ms` keeps a thread of Forebay, or a
 //! process of php-fpm, busy until its CPU time has grown by 20 ms. Everything runs on one core.
 
+pub mod application;
+
 use super::GOLD;
-use super::application::Application;
 use crate::forebay::{Forebay, Place};
 use crate::running::{self, Process};
 use crate::{Error, peer, probe, template};
+use application::Application;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
