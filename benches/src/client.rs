@@ -1,9 +1,12 @@
 //! The client: one thread on its own core.
 
+mod h2load;
+mod wrk;
+
+use crate::Error;
 use crate::case::Case;
 use crate::cpu::Used;
 use crate::running::Process;
-use crate::{Error, h2load, wrk};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Stdio;

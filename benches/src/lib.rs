@@ -54,7 +54,6 @@ pub mod engines;
 pub mod error;
 pub mod forebay;
 pub mod group;
-pub mod h2load;
 pub mod keepalive;
 pub mod machine;
 pub mod measure;
@@ -71,6 +70,5 @@ pub mod shift;
 pub mod summary;
 pub mod template;
 pub mod tls;
-pub mod wrk;
 
 pub use error::Error;

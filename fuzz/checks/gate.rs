@@ -3,10 +3,11 @@
 use forebay_gate::{Charge, ClassSockets, Count, Gate};
 use forebay_policy::Policy;
 use forebay_policy::class::Class;
+use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::pattern::PathPattern;
 use forebay_policy::rate::Rate;
-use forebay_policy::rule::{Action, Conditions, Limit, Over, Rule};
+use forebay_policy::rule::{Action, Limit, Over, Rule};
 use std::cell::RefCell;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;

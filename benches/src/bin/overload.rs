@@ -5,10 +5,10 @@ use clap::Parser;
 use forebay_benches::content::{Scratch, body};
 use forebay_benches::forebay::header;
 use forebay_benches::network::Pair;
-use forebay_benches::overload::application::Application;
 use forebay_benches::overload::bench::{Bench, Settings, installed};
 use forebay_benches::overload::row::Row;
 use forebay_benches::overload::server::Server;
+use forebay_benches::overload::server::application::Application;
 use forebay_benches::overload::{
     cost, gate, gold, goodput, processes, scripts, shares, step, voigt,
 };

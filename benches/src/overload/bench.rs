@@ -1,9 +1,8 @@
 //! What all parts share: settings, a measurement, capacities, rows.
 
-use super::application::Application;
 use super::row::Row;
-use super::scripts;
-use super::server::{Server, Setup};
+use super::server::application::{Application, WORKERS};
+use super::server::{Policed, Server, Setup};
 use super::watch::{Watched, watch};
 use crate::Error;
 use crate::network::Pair;
@@ -86,17 +85,6 @@ pub struct Trial<'t> {
     pub over_pair: bool,
     /// The limit that others than Forebay set for one client.
     pub policed: Option<Policed>,
-}
-
-/// A limit on connections of one client.
-#[derive(Clone, Copy, Debug)]
-pub struct Policed {
-    /// The client's address.
-    pub client: &'static str,
-    /// Connections per second.
-    pub per_s: u32,
-    /// How many may come at once.
-    pub burst: u32,
 }
 
 /// A bench under way.
@@ -198,7 +186,7 @@ impl<'b> Bench<'b> {
             scratch: &scratch,
             root: &self.root,
             core: settings.server_core,
-            threads: trial.application.map_or(settings.threads, |_| scripts::WORKERS),
+            threads: trial.application.map_or(settings.threads, |_| WORKERS),
             application: trial.application,
             cost: trial.cost,
             deadline: deadline(trial.cost),
@@ -301,6 +289,14 @@ pub fn patient(name: &str, base: &LoadTarget, cost: Duration) -> GroupDraft {
     group.set("timeout", &format!("{}ms", patience(cost).as_millis()));
     group.set("within", &format!("{}ms", deadline(cost).as_millis()));
     group
+}
+
+/// Whoever came first in the last round comes later in this one.
+pub fn turn(servers: &[Server], round: u32) -> Vec<Server> {
+    let mut servers = servers.to_vec();
+    let by = (round as usize - 1) % servers.len().max(1);
+    servers.rotate_left(by);
+    servers
 }
 
 /// The group that a draft makes.

@@ -5,9 +5,9 @@
 //! In figures 12 and 13 others are beside it: nginx with `limit_req` and HAProxy, in front of the same
 //! work, with a limit of the same size for the client that floods.
 
-use super::bench::{Bench, Policed, Trial};
+use super::bench::{Bench, Trial};
 use super::row::{self, Row};
-use super::server::Server;
+use super::server::{Policed, Server};
 use super::voigt::{self, Clients, DYNAMIC, FIGURE_5, Load, SMALL_FILE, STATIC, Scene, TABLE_3};
 use crate::Error;
 use crate::network::Pair;

@@ -4,13 +4,14 @@
 //! What a request costs is the same everywhere: `/work?cpu=20ms` keeps a thread of Forebay, or a
 //! process of php-fpm, busy until its CPU time has grown by 20 ms. Everything runs on one core.
 
+pub mod application;
+
 use super::GOLD;
-use super::application::Application;
-use super::bench::Policed;
 use crate::forebay::{Forebay, Place};
 use crate::network::Pair;
 use crate::running::{self, Process};
 use crate::{Error, peer, probe, template};
+use application::Application;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,17 @@ pub enum Server {
     Apache,
     /// HAProxy with priority classes in front of nginx.
     Haproxy,
+}
+
+/// A limit on connections of one client.
+#[derive(Clone, Copy, Debug)]
+pub struct Policed {
+    /// The client's address.
+    pub client: &'static str,
+    /// Connections per second.
+    pub per_s: u32,
+    /// How many may come at once.
+    pub burst: u32,
 }
 
 /// What a server is started with.

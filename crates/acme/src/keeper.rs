@@ -1,6 +1,6 @@
 //! What is due: certificates that are missing, or to be replaced.
 
-use crate::answers::ChallengeAnswers;
+use crate::answers::{ChallengeAnswers, ChallengeKind};
 use crate::https::{Https, RetryAfter, now};
 use crate::order::{OrderContext, OrderFailure, Why};
 use crate::schedule::{self, Validity};
@@ -21,15 +21,6 @@ const NONCE_ATTEMPTS: u32 = 4;
 
 /// How long is waited for another server that orders.
 const BUSY: Duration = Duration::from_secs(1);
-
-/// How an authority looks whether a name is ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChallengeKind {
-    /// By a request at port 80 (http-01, RFC 8555 §8.3).
-    Http,
-    /// In a handshake at port 443 (tls-alpn-01, RFC 8737).
-    TlsAlpn,
-}
 
 /// Which authority makes certificates, on what terms, and where they are kept.
 #[derive(Clone, Debug)]

@@ -1,13 +1,13 @@
 //! One order: from its beginning, or from where a crash has left it, to a certificate.
 
 use crate::answers::ChallengeAnswers;
+use crate::answers::ChallengeKind;
 use crate::https::{HttpsError, RetryAfter, now};
-use crate::keeper::ChallengeKind;
 use crate::storage::{self, Names, Storage};
 use forebay_tls::Pair;
 use instant_acme::{
-    Account, AuthorizationStatus, AuthorizedIdentifier, CertificateIdentifier, ChallengeType,
-    Error, Identifier, NewOrder, Order, OrderStatus, Problem,
+    Account, AuthorizationStatus, AuthorizedIdentifier, CertificateIdentifier, Error, Identifier,
+    NewOrder, Order, OrderStatus, Problem,
 };
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use serde::{Deserialize, Serialize};
@@ -376,15 +376,6 @@ fn unmade(error: &rcgen::Error) -> OrderFailure {
 
 fn host_of(identifier: &AuthorizedIdentifier<'_>) -> String {
     identifier.to_string()
-}
-
-impl ChallengeKind {
-    fn name(self) -> ChallengeType {
-        match self {
-            ChallengeKind::Http => ChallengeType::Http01,
-            ChallengeKind::TlsAlpn => ChallengeType::TlsAlpn01,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -61,9 +61,9 @@ fn main() -> ExitCode {
         Command::Doctor { config } => doctor(config.as_deref()),
         Command::Load(load) => return load::run(*load),
         Command::Calibrate(options) => calibrate(&options),
-        Command::HashPassword(options) => {
-            hash_password::run(&options).and_then(|hash| print_out(&hash))
-        }
+        Command::HashPassword(options) => hash_password::run(&options)
+            .map_err(CommandFailure::Password)
+            .and_then(|hash| print_out(&hash)),
         Command::Completions { shell } => print_out(&completions(shell)),
         Command::Version => print_out(&format!("forebay {}\n", env!("CARGO_PKG_VERSION"))),
     };

@@ -11,9 +11,10 @@
 use forebay_gate::{Charge, ClassSockets, Gate};
 use forebay_policy::Policy;
 use forebay_policy::class::Class;
+use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::pattern::PathPattern;
-use forebay_policy::rule::{Action, Conditions, Rule};
+use forebay_policy::rule::{Action, Rule};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::process::Command;

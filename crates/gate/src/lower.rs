@@ -358,8 +358,9 @@ fn ways(policy: &Policy, family: Family, counts: &impl Fn(usize, &Rule) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_policy::condition::Conditions;
     use forebay_policy::rate::Rate;
-    use forebay_policy::rule::{Action, Conditions, Degree, Over, When};
+    use forebay_policy::rule::{Action, Degree, Over, When};
 
     fn rule(name: &str, clients: &[&str]) -> Rule {
         let client = clients.iter().map(|text| Endpoint::parse(text).unwrap()).collect();

@@ -1,6 +1,6 @@
 //! What is counted in the kernel, where rules judge SYNs and first requests.
 
-use crate::render::{announce, escape, line, object};
+use crate::text::{announce, escape, line, object};
 use std::fmt::Write;
 
 /// What the gate has counted since the start.

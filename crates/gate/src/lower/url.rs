@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use forebay_policy::class::Class;
     use forebay_policy::pattern::PathPattern;
-    use forebay_policy::rule::Conditions;
+    use forebay_policy::condition::Conditions;
 
     fn rule(name: &str, paths: &[&str], clients: &[&str]) -> Rule {
         Rule {

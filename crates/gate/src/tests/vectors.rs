@@ -4,9 +4,10 @@ use super::packets::{ACK, FIN, Packet, RST, SYN, assert_reset};
 use super::{in_namespace, listen, load};
 use crate::{Charge, Count, Gate, Tally};
 use forebay_policy::Policy;
+use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::rate::Rate;
-use forebay_policy::rule::{Action, Conditions, Limit, Over, Rule};
+use forebay_policy::rule::{Action, Limit, Over, Rule};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
 
