@@ -179,8 +179,8 @@ fn pattern(text: &[u8], is_prefix: bool) -> Pattern {
 mod tests {
     use super::*;
     use forebay_policy::class::Class;
-    use forebay_policy::pattern::PathPattern;
     use forebay_policy::condition::Conditions;
+    use forebay_policy::pattern::PathPattern;
 
     fn rule(name: &str, paths: &[&str], clients: &[&str]) -> Rule {
         Rule {
