@@ -9,7 +9,7 @@ use forebay_benches::overload::bench::{Bench, Settings, installed};
 use forebay_benches::overload::row::Row;
 use forebay_benches::overload::server::Server;
 use forebay_benches::overload::{cost, gold, goodput, processes, scripts, shares, step, voigt};
-use forebay_benches::{Error, machine, measure, running};
+use forebay_benches::{Error, machine, runner, running};
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
@@ -142,7 +142,7 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> Result<(), Error> {
-    let stop = measure::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
+    let stop = runner::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
     let settings = options.settings();
     let wanted = |part: &str| options.parts.is_empty() || options.parts.contains(&part);
     let applications = if wanted(scripts::PART) { &Application::ALL[..] } else { &[] };

@@ -8,7 +8,7 @@ use super::GOLD;
 use super::application::Application;
 use crate::forebay::{Forebay, Place};
 use crate::running::{self, Process};
-use crate::{Error, peer, probe, template};
+use crate::{Error, peers, probe, template};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -248,7 +248,7 @@ pub(super) fn configured(
 }
 
 pub(super) fn program(name: &str) -> PathBuf {
-    peer::locate(name).unwrap_or_else(|| name.into())
+    peers::locate(name).unwrap_or_else(|| name.into())
 }
 
 /// Which lines of the templates stay.
