@@ -6,7 +6,7 @@ use crate::claim::{Against, By, Claim, Goal};
 use crate::experiment::{Experiment, Measure, Network, nothing};
 use crate::options::Axis;
 use crate::record::{Row, figure, key};
-use crate::runner::{Run, Trial};
+use crate::run::{Run, Trial};
 use std::fs;
 use std::process::{Command, Stdio};
 

@@ -1,13 +1,9 @@
 //! Claims: a figure of some rows, compared with another of the same round, and the goal that it meets or misses.
 
-use crate::experiment::Reference;
 use crate::record::{Row, each};
-use crate::results::{brief, other_of};
-use crate::summary::Spread;
+use crate::reference::{Keys, Reference, other_of};
+use crate::summary::{Spread, brief};
 use std::fmt::Write;
-
-/// Words that a row has, by the names of their columns.
-pub type Keys = &'static [(&'static str, &'static str)];
 
 /// That a figure is so small, or so large.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,13 @@
 //! The client: one thread on its own core.
 
+mod h2load;
+mod wrk;
+
+use crate::Error;
 use crate::case::Case;
 use crate::cpu::Used;
+use crate::peers;
 use crate::running::Process;
-use crate::{Error, h2load, peers, wrk};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

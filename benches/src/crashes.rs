@@ -5,11 +5,12 @@
 
 pub mod load;
 
-use crate::claim::{Against, By, Claim, Goal, Keys};
+use crate::claim::{Against, By, Claim, Goal};
 use crate::experiment::{Experiment, Measure, Network, nothing};
 use crate::options::{Axis, Kind, Setting};
 use crate::record::{Row, figure, key};
-use crate::runner::{Run, Trial};
+use crate::reference::Keys;
+use crate::run::{Run, Trial};
 use crate::serving::{Part, Serving};
 use crate::{Error, stages};
 use load::Load;

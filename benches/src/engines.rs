@@ -5,10 +5,11 @@ pub mod cold;
 pub mod workload;
 
 use crate::claim::{Against, By, Claim, Goal};
-use crate::experiment::{Experiment, Measure, Network, Ratio, Reference, nothing};
+use crate::experiment::{Experiment, Measure, Network, Ratio, nothing};
 use crate::options::{Axis, any};
 use crate::record::{Column, Row, figure, key};
-use crate::runner::{Run, Trial};
+use crate::reference::Reference;
+use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Part, Serving};
 use crate::{Error, load};
 use std::fs;

@@ -4,11 +4,12 @@
 //! take their turns. What an experiment does at a point is its own, and all else is the [runner](crate::runner)'s.
 
 use crate::Error;
-use crate::claim::{Claim, Keys};
+use crate::claim::Claim;
 use crate::client::Client;
 use crate::options::{Axis, Setting};
 use crate::record::{Column, Row};
-use crate::runner::{Run, Trial};
+use crate::reference::Reference;
+use crate::run::{Run, Trial};
 
 /// One experiment.
 #[derive(Debug)]
@@ -60,15 +61,6 @@ pub struct Ratio {
     pub figure: &'static str,
     /// The reference: rows that differ in these words only.
     pub to: Reference,
-}
-
-/// Rows that others are compared with.
-#[derive(Clone, Copy, Debug)]
-pub enum Reference {
-    /// Those that differ in these words only.
-    Rows(Keys),
-    /// The server with the least median of the figure, but for these.
-    Best(&'static [&'static str]),
 }
 
 /// Where an experiment runs.

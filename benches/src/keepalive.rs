@@ -3,11 +3,12 @@
 
 use crate::Error;
 use crate::content::body;
-use crate::experiment::{Experiment, Measure, Network, Ratio, Reference, nothing};
+use crate::experiment::{Experiment, Measure, Network, Ratio, nothing};
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting, any};
 use crate::record::{Column, Row, figure, key};
-use crate::runner::{Run, Trial};
+use crate::reference::Reference;
+use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Serving};
 use forebay_load::arrivals::Arrivals;
 use forebay_load::plan::{RequestsPerConnection, StatedVersion};

@@ -9,16 +9,17 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`experiment`] | what an experiment is |
-//! | [`options`] | one set of options, and those of an experiment |
-//! | [`runner`] | rounds, points and servers in turn |
+//! | [`options`], [`arguments`] | one set of options, and those of an experiment |
+//! | [`run`], [`runner`] | rounds, points and servers in turn |
 //! | [`record`] | rows, written and read |
 //! | [`results`], [`summary`] | medians, spreads, ratios as markdown |
-//! | [`claim`] | claims, met or missed |
+//! | [`claim`], [`reference`] | claims, met or missed; with what rows are compared |
 //! | [`peers`], [`template`] | the servers beside Forebay: files in `benches/peers`, filled in |
 //! | [`serving`] | a server under way, with what stands behind it |
+//! | [`cage`] | memory that is small, and empty at first |
 //! | [`running`] | a process: pinned, started, stopped whatever happens |
 //! | [`load`] | a run of Forebay's load generator, and what the server spent meanwhile |
-//! | [`client`], [`wrk`], [`h2load`] | other clients |
+//! | [`client`] | other clients |
 //! | [`probe`] | one request before each measurement: is the answer right? |
 //! | [`cpu`], [`machine`] | processor time; what everything ran on |
 //! | [`content`], [`tls`] | what is served; the certificate that is shown |
@@ -51,6 +52,8 @@
 //! It deliberately does not compare runs of different days: the machine is never the same.
 #![forbid(unsafe_code)]
 
+pub mod arguments;
+pub mod cage;
 pub mod calibration;
 pub mod case;
 pub mod claim;
@@ -63,7 +66,6 @@ pub mod error;
 pub mod experiment;
 pub mod experiments;
 pub mod forebay;
-pub mod h2load;
 pub mod keepalive;
 pub mod load;
 pub mod machine;
@@ -75,8 +77,10 @@ pub mod probe;
 pub mod profile;
 pub mod receivers;
 pub mod record;
+pub mod reference;
 pub mod reload;
 pub mod results;
+pub mod run;
 pub mod runner;
 pub mod running;
 pub mod serving;
@@ -86,6 +90,5 @@ pub mod static_files;
 pub mod summary;
 pub mod template;
 pub mod tls;
-pub mod wrk;
 
 pub use error::Error;

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::cpu::{Core, Used};
-use crate::runner::Run;
+use crate::run::Run;
 use crate::running;
 use crate::serving::Serving;
 use forebay_load::{LoadPlan, LoadTarget, Report};

@@ -4,9 +4,9 @@
 //! it can do. A measurement is one start of a server and one run of the load generator, and makes a
 //! row for each group of clients. The parts are those of BENCHMARKING.md.
 
-pub mod application;
 pub mod bench;
 pub mod cost;
+pub mod gate;
 pub mod gold;
 pub mod goodput;
 pub mod processes;

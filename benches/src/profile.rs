@@ -10,7 +10,7 @@ use crate::forebay::value;
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting};
 use crate::record::{Row, figure, key};
-use crate::runner::{Run, Trial};
+use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Serving};
 use forebay_load::plan::{RequestsPerConnection, StatedVersion};
 use forebay_load::{ClientGroup, LoadModel, LoadPlan};

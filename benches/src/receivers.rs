@@ -6,12 +6,13 @@
 
 use crate::Error;
 use crate::content::body;
-use crate::experiment::{Experiment, Measure, Network, Ratio, Reference, nothing};
+use crate::experiment::{Experiment, Measure, Network, Ratio, nothing};
 use crate::forebay::value;
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting};
 use crate::record::{Row, figure, key};
-use crate::runner::{Run, Trial};
+use crate::reference::Reference;
+use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Serving};
 use forebay_load::mix::{Mix, MixPath};
 use forebay_load::{ClientGroup, LoadModel, LoadPlan};

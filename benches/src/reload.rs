@@ -11,7 +11,7 @@ use crate::claim::{Against, By, Claim, Goal};
 use crate::experiment::{Experiment, Measure, Network, nothing};
 use crate::options::{Axis, Kind, Setting};
 use crate::record::{Row, figure, key};
-use crate::runner::{Run, Trial};
+use crate::run::{Run, Trial};
 use crate::running::Process;
 use crate::{Error, peers};
 use clients::{Certificates, Counts, Target, client};

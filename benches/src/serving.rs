@@ -1,7 +1,7 @@
 //! A server under way: Forebay or another, with what stands behind it. Ended when dropped.
 
-use crate::engines::cold::Cage;
-use crate::runner::Run;
+use crate::cage::Cage;
+use crate::run::Run;
 use crate::running::{self, Process};
 use crate::{Error, peers, probe};
 use std::fs;
@@ -20,7 +20,7 @@ pub struct Forebay<'f> {
     pub lines: &'f str,
     /// The binary, if it is not the one of the run.
     pub program: Option<&'f Path>,
-    /// Whether its memory is that of [`cold`](crate::engines::cold), on an empty page cache.
+    /// Whether its memory is that of [a cage](crate::cage), on an empty page cache.
     pub caged: bool,
     /// Whether it can be asked for its metrics.
     pub admin: bool,
@@ -46,7 +46,7 @@ pub struct Part<'p> {
     pub tags: &'p [(&'p str, bool)],
     /// Besides `@PORT@`, `@ADMIN@`, `@ROOT@` and `@TMP@`.
     pub words: &'p [(&'p str, String)],
-    /// Whether its memory is that of [`cold`](crate::engines::cold), on an empty page cache.
+    /// Whether its memory is that of [a cage](crate::cage), on an empty page cache.
     pub caged: bool,
 }
 

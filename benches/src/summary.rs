@@ -38,6 +38,19 @@ impl fmt::Display for Spread {
     }
 }
 
+/// Median and spread; one value has no spread.
+pub fn brief(spread: &Spread, digits: usize) -> String {
+    match spread.least.total_cmp(&spread.most).is_eq() {
+        true => format!("{:.digits$}", spread.median),
+        false => format!("{spread:.digits$}"),
+    }
+}
+
+/// The same, or a dash.
+pub fn shown(spread: Option<&Spread>, digits: usize) -> String {
+    spread.map_or_else(|| "–".to_owned(), |spread| brief(spread, digits))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use forebay_benches::experiments::ALL;
 use forebay_benches::record::Recorded;
-use forebay_benches::{options, runner};
+use forebay_benches::{arguments, runner};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -69,9 +69,9 @@ fn documented_commands_are_taken() {
             continue;
         };
         let words = [vec![name.clone()], arguments].concat();
-        let given = options::command(experiment).try_get_matches_from(&words);
+        let given = arguments::command(experiment).try_get_matches_from(&words);
         let given = given.unwrap_or_else(|error| panic!("{words:?}: {error}"));
-        let options = options::Options::of(experiment, &given).expect("options");
+        let options = arguments::options(experiment, &given).expect("options");
         assert!(options.rounds > 0 && !options.servers.is_empty(), "{words:?}");
         taken += 1;
     }
@@ -81,7 +81,7 @@ fn documented_commands_are_taken() {
 #[test]
 fn experiments_are_whole() {
     for experiment in ALL {
-        options::command(experiment).debug_assert();
+        arguments::command(experiment).debug_assert();
         let is_column = |name: &str| experiment.columns.iter().any(|column| column.name == name);
         let words = experiment.tables.iter().chain(experiment.lines);
         assert!(words.copied().all(is_column), "{}", experiment.name);

@@ -3,10 +3,11 @@
 use forebay_gate::{Charge, ClassSockets, Count, Gate};
 use forebay_policy::Policy;
 use forebay_policy::class::Class;
+use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::pattern::PathPattern;
 use forebay_policy::rate::Rate;
-use forebay_policy::rule::{Action, Conditions, Limit, Over, Rule};
+use forebay_policy::rule::{Action, Limit, Over, Rule};
 use std::cell::RefCell;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
@@ -61,7 +62,7 @@ impl Watched {
     pub(crate) fn new() -> Watched {
         let classes = [Class::new("gold", 0), Class::new("silver", 1), Class::new("bulk", 2)];
         let policy = Policy::new(&classes, rules()).unwrap();
-        let gate = Gate::load(Charge::AtHandshake).unwrap().steering().unwrap();
+        let gate = Gate::load_steering(Charge::AtHandshake).unwrap();
         gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
         let addresses = LISTENERS.map(|address| address.parse::<SocketAddr>().unwrap());
         let public = addresses.map(|address| TcpListener::bind(address).unwrap());

@@ -5,8 +5,7 @@
 //! kernel's work on what comes in is steered to that core. Over loopback the sender's core does that
 //! work otherwise, and a refusal looks cheaper than it is.
 
-use super::bench::{Bench, Trial, client, group};
-use super::goodput::turn;
+use super::bench::{Bench, Trial, client, group, turn};
 use super::row::{self, Row, shown};
 use super::{SITE_HEADERS, SITE_PAGES};
 use crate::Error;

@@ -1,8 +1,7 @@
 //! Gold under a flood: how much longer cheap requests of few clients take when others flood the
 //! server with costly ones.
 
-use super::bench::{Bench, Trial, cpu, group, open};
-use super::goodput::turn;
+use super::bench::{Bench, Trial, cpu, group, open, turn};
 use super::row::{self, middle, shown};
 use super::server::Server;
 use super::{CROWD, GOLD, SITE_HEADERS, SITE_PAGES};

@@ -1,7 +1,7 @@
 //! Goodput over the offered load: answers in time, at parts and multiples of what the server can
 //! do; what a refusal costs; and which requests are too cheap for user space to hold.
 
-use super::bench::{Bench, cpu, group, open};
+use super::bench::{Bench, cpu, group, open, turn};
 use super::row::{self, Row, middle, shown};
 use super::server::Server;
 use super::{CROWD, SITE_HEADERS, SITE_PAGES};
@@ -58,14 +58,6 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Whoever came first in the last round comes later in this one.
-pub fn turn(servers: &[Server], round: u32) -> Vec<Server> {
-    let mut servers = servers.to_vec();
-    let by = (round as usize - 1) % servers.len().max(1);
-    servers.rotate_left(by);
-    servers
 }
 
 fn one(

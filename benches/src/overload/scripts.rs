@@ -4,11 +4,10 @@
 //! Useful is an answer in time. Its peak is that of as many clients as there are workers, each of which
 //! waits for its answer.
 
-use super::application::Application;
-use super::bench::{Bench, Trial, client, group, open};
-use super::goodput::turn;
+use super::bench::{Bench, Trial, client, group, open, turn};
 use super::row::{self, Row, middle, shown};
 use super::server::Server;
+use super::server::application::{Application, WORKERS};
 use super::{CROWD, GOLD};
 use crate::Error;
 use forebay_load::GroupDraft;
@@ -17,8 +16,6 @@ use std::time::Duration;
 
 /// The part's name.
 pub const PART: &str = "scripts";
-/// How many requests an application does at once.
-pub const WORKERS: u32 = 8;
 /// How long a script waits.
 const SLEEP: Duration = Duration::from_millis(20);
 const URL: &str = "/work?sleep=20ms";

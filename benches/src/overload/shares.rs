@@ -1,7 +1,6 @@
 //! Classes that all want more than there is: how much worker time each gets.
 
-use super::bench::{Bench, Trial, cpu, group, open};
-use super::goodput::turn;
+use super::bench::{Bench, Trial, cpu, group, open, turn};
 use super::row::{self, Row, shown};
 use crate::Error;
 use crate::forebay::value;

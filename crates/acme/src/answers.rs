@@ -1,10 +1,29 @@
 //! What an authority is answered that looks whether a name is ours.
 
 use forebay_tls::Proofs;
+use instant_acme::ChallengeType;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Longer tokens are none: they have 22 characters at least, and authorities use 43.
 const LONGEST_TOKEN: usize = 256;
+
+/// How an authority looks whether a name is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChallengeKind {
+    /// By a request at port 80 (http-01, RFC 8555 §8.3).
+    Http,
+    /// In a handshake at port 443 (tls-alpn-01, RFC 8737).
+    TlsAlpn,
+}
+
+impl ChallengeKind {
+    pub(crate) fn name(self) -> ChallengeType {
+        match self {
+            ChallengeKind::Http => ChallengeType::Http01,
+            ChallengeKind::TlsAlpn => ChallengeType::TlsAlpn01,
+        }
+    }
+}
 
 /// What requests and handshakes look at. It outlives a reload.
 #[derive(Debug, Default)]

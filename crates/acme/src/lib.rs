@@ -35,9 +35,7 @@ mod order;
 pub mod schedule;
 pub mod storage;
 
-pub use answers::ChallengeAnswers;
-pub use keeper::{
-    Authority, CertificateEvent, CertificateKeeper, ChallengeKind, WantedCertificate,
-};
+pub use answers::{ChallengeAnswers, ChallengeKind};
+pub use keeper::{Authority, CertificateEvent, CertificateKeeper, WantedCertificate};
 pub use order::{OrderFailure, Why};
 pub use storage::{Names, Storage};

@@ -1,6 +1,5 @@
 //! `forebay hash-password`: from a password to what a configuration holds of it.
 
-use crate::exit::CommandFailure;
 use forebay_site::rules::{HashingError, PasswordHash, Scheme};
 use std::fmt;
 use std::io::{self, IsTerminal, Read};
@@ -43,13 +42,12 @@ impl fmt::Display for PasswordError {
 }
 
 /// Reads a password, twice if a person types it, and returns its hash and the end of a line.
-pub(crate) fn run(options: &HashPassword) -> Result<String, CommandFailure> {
+pub(crate) fn run(options: &HashPassword) -> Result<String, PasswordError> {
     let stdin = io::stdin();
     let password = if stdin.is_terminal() { typed() } else { piped(&mut stdin.lock()) };
     let scheme = if options.bcrypt { Scheme::Bcrypt } else { Scheme::Argon2id };
-    let hash = password
-        .and_then(|password| PasswordHash::make(scheme, &password).map_err(PasswordError::Hashing));
-    Ok(format!("{}\n", hash.map_err(CommandFailure::Password)?.as_str()))
+    let hash = PasswordHash::make(scheme, &password?).map_err(PasswordError::Hashing)?;
+    Ok(format!("{}\n", hash.as_str()))
 }
 
 /// From the terminal, without echo.

@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Command::Firewall => {
             forebay_server::firewall::helper::run().map_err(CommandFailure::Firewall)
         }
+        Command::Gate => forebay_server::gate::guard().map_err(CommandFailure::Gate),
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Status(server) => server.ask("status").and_then(policy::print),
         Command::Policy(command) => policy::run(command),
@@ -60,9 +61,9 @@ fn main() -> ExitCode {
         Command::Doctor { config } => doctor(config.as_deref()),
         Command::Load(load) => return load::run(*load),
         Command::Calibrate(options) => calibrate(&options),
-        Command::HashPassword(options) => {
-            hash_password::run(&options).and_then(|hash| print_out(&hash))
-        }
+        Command::HashPassword(options) => hash_password::run(&options)
+            .map_err(CommandFailure::Password)
+            .and_then(|hash| print_out(&hash)),
         Command::Completions { shell } => print_out(&completions(shell)),
         Command::Version => print_out(&format!("forebay {}\n", env!("CARGO_PKG_VERSION"))),
     };

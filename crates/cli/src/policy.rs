@@ -1,16 +1,19 @@
 //! `forebay policy`: what the policy of a server is, why it decides as it does, and how to change it
 //! while the server runs.
 
+mod error;
+
 use crate::exit::CommandFailure;
 use crate::{load, print_out, say};
 use clap::{Args, Subcommand};
+pub(crate) use error::PolicyCommandError;
+use error::TokenError;
 use forebay_server::config::{self, Config, Problem};
 use forebay_server::control_socket::{self, CommandAnswer};
-use forebay_server::identity::token::{self, MakeError};
-use forebay_server::identity::{Keys, KeysError, Rejected, TokenNetwork};
+use forebay_server::identity::token;
+use forebay_server::identity::{Keys, Rejected, TokenNetwork};
 use forebay_server::policy_command::counts::{ClassRates, CountsReport};
-use forebay_server::policy_command::{ExplainError, Question, Which};
-use std::fmt;
+use forebay_server::policy_command::{Question, Which};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -134,61 +137,6 @@ pub(crate) struct Explain {
     /// The request line, such as "GET /search?q=a HTTP/1.1"; method and version may be left out.
     /// Without it the whole head is read from standard input
     request: Option<String>,
-}
-
-/// Why a question about a policy has no answer.
-#[derive(Debug)]
-pub(crate) enum PolicyCommandError {
-    /// Standard input cannot be read.
-    Stdin(io::Error),
-    /// There is nothing to explain.
-    Explain(ExplainError),
-    /// Classes and rules are no policy.
-    Policy(forebay_policy::PolicyError),
-    /// There is no token, or it proves nothing.
-    Token(TokenError),
-}
-
-/// Why there is no token.
-#[derive(Debug)]
-pub(crate) enum TokenError {
-    /// The configuration names no keys.
-    NoKeys,
-    /// The keys cannot be used.
-    Keys {
-        /// Their file.
-        path: PathBuf,
-        /// Why.
-        error: KeysError,
-    },
-    /// It cannot be made.
-    Make(MakeError),
-    /// It proves nothing.
-    Rejected(Rejected),
-}
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TokenError::NoKeys => {
-                f.write_str("the configuration has no identity.keys; --keys names a file")
-            }
-            TokenError::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
-            TokenError::Make(error) => error.fmt(f),
-            TokenError::Rejected(why) => write!(f, "the token proves nothing: {why}"),
-        }
-    }
-}
-
-impl fmt::Display for PolicyCommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PolicyCommandError::Stdin(error) => write!(f, "the head cannot be read: {error}"),
-            PolicyCommandError::Explain(error) => error.fmt(f),
-            PolicyCommandError::Policy(error) => error.fmt(f),
-            PolicyCommandError::Token(error) => error.fmt(f),
-        }
-    }
 }
 
 /// Does it.

@@ -2,34 +2,39 @@
 //! is no request of HTTP/1 (RFC 9113 §3.4). Where HTTP/2 was agreed on in a handshake (ALPN) nothing else is
 //! understood.
 
-use crate::handler::{Handler, Rank};
+use crate::context::Context;
+use crate::handler::HandlerRoles;
 use crate::http1::Http1;
 use crate::http2::{Http2, is_preface};
 use crate::input::Input;
+use crate::limits::ConnectionLimits;
 use crate::peer::Peer;
-use crate::protocol::{Awaited, Protocol, SocketId, Wants};
+use crate::protocol::{Awaited, Protocol};
+use crate::rank::Rank;
 use crate::request::RequestId;
-use crate::step::{Closing, ConnectionLimits, Context, Step};
+use crate::socket::SocketId;
+use crate::socket::Wants;
+use crate::step::{Closing, Step};
 use forebay_metrics::Stopwatch;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 /// One connection as a state machine.
 #[allow(clippy::large_enum_variant, reason = "most connections speak HTTP/1 and are idle")]
-pub enum Http<H: Handler> {
+pub enum Http<H: HandlerRoles> {
     /// HTTP/1, or not yet known.
     One(Http1<H>),
     /// HTTP/2.
     Two(Box<Http2<H>>),
 }
 
-impl<H: Handler> Default for Http<H> {
+impl<H: HandlerRoles> Default for Http<H> {
     fn default() -> Http<H> {
         Http::One(Http1::default())
     }
 }
 
-impl<H: Handler> Http<H> {
+impl<H: HandlerRoles> Http<H> {
     /// HTTP/2, as was agreed on.
     pub fn two(limits: &ConnectionLimits) -> Http<H> {
         Http::Two(Box::new(Http2::new(limits, Rank::FIRST)))
@@ -46,7 +51,7 @@ macro_rules! of_either {
     };
 }
 
-impl<H: Handler> Protocol<H> for Http<H> {
+impl<H: HandlerRoles> Protocol<H> for Http<H> {
     #[inline]
     fn advance<S: Stopwatch>(
         &mut self,

@@ -19,7 +19,10 @@
 //! | [`request`] | a [`Request`] as the handler sees it, and a [`KeptRequest`], which is kept while it waits |
 //! | [`handler`] | the five roles of a [`Handler`], the [`Job`], what a [`Verdict`] may say |
 //! | [`transport`] | [`Transport`]: encryption between socket and protocol, or nothing ([`PlainTransport`]) |
-//! | [`step`] | what passes between connection and engine: bounds, a turn's tools, the next [`Step`] |
+//! | [`step`] | what a connection tells the engine: the next [`Step`], what it waits for |
+//! | [`context`], [`limits`] | what a turn of the engine lends to a connection; bounds |
+//! | [`rank`] | the order in which requests are served |
+//! | [`socket`] | the sockets that requests wait for besides the client's |
 //! | [`input`] | [`Input`], the buffer bytes are received into |
 //! | [`reply`] | [`Out`], where an answer is written, and [`Reply`], the pen |
 //! | [`peer`] | both ends of a connection, and what was agreed between them |
@@ -29,35 +32,43 @@
 //! Descriptors pass through it, borrowed or on their way to another process, and are not used here.
 #![forbid(unsafe_code)]
 
+pub mod context;
 pub mod handler;
 pub mod http;
 pub mod http1;
 pub mod http2;
 pub mod input;
+pub mod limits;
 pub mod peer;
 pub mod preface;
 pub mod protocol;
 pub mod proxy;
+pub mod rank;
 pub mod reply;
 pub mod request;
+pub mod socket;
 pub mod step;
 pub mod transport;
 
+pub use context::{Announce, Context};
 pub use handler::{
     Admission, Admitted, Answered, Bodies, BodyDecision, GivenUp, HandedOver, Handler,
-    HandlerTypes, Hooks, Job, JobKind, Journal, Listening, NoBody, NoJob, NoRelay, Piece, Process,
-    ProcessOutcome, Rank, Refusal, Relay, Relayed, Settled, Stages, TurnTime, Verdict,
+    HandlerRoles, HandlerTypes, Hooks, Job, JobKind, Journal, Listening, NoBody, NoJob, NoRelay,
+    Piece, Process, ProcessOutcome, Refusal, Relay, Relayed, Settled, TurnTime, Verdict,
 };
 pub use http::Http;
 pub use http1::Http1;
 pub use http2::Http2;
 pub use input::Input;
+pub use limits::ConnectionLimits;
 pub use peer::{Peer, Secured};
 pub use preface::Preface;
-pub use protocol::{Awaited, Protocol, SocketId, Wants};
+pub use protocol::{Awaited, Protocol};
+pub use rank::Rank;
 pub use reply::{Hsts, Out, Reply};
 pub use request::{
-    Answerer, GivenField, Grant, InternalRedirect, KeptRequest, Passed, Request, RequestId,
+    Answerer, GivenField, Grant, InternalRedirect, KeptRequest, Passed, Request, RequestId, Stages,
 };
-pub use step::{Announce, Await, Closing, ConnectionLimits, Context, RequestEvent, Step};
+pub use socket::{SocketId, Wants};
+pub use step::{Await, Closing, RequestEvent, Step};
 pub use transport::{Opening, PlainTransport, Transport};

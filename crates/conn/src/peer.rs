@@ -1,6 +1,6 @@
 //! Both ends of a connection.
 
-use crate::Rank;
+use crate::rank::Rank;
 use forebay_http::client::ClientKey;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;

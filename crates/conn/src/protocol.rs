@@ -4,18 +4,20 @@
 //! thread. HTTP/1 ([`Http1`](crate::Http1)) has one request under way, others have many: jobs, turns and
 //! deadlines belong to a [`RequestId`]; idle time and sending belong to the connection.
 
-use crate::handler::{Handler, Rank};
+use crate::context::Context;
+use crate::handler::HandlerRoles;
 use crate::input::Input;
 use crate::peer::Peer;
+use crate::rank::Rank;
 use crate::request::RequestId;
-use crate::step::{Await, Closing, Context, Step};
+use crate::socket::{SocketId, Wants};
+use crate::step::{Await, Closing, Step};
 use forebay_metrics::Stopwatch;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One connection's state machine.
-pub trait Protocol<H: Handler> {
+pub trait Protocol<H: HandlerRoles> {
     /// Goes as far as the input, the [event](Context::event) and what the turn
     /// [answers](Context::answers) allow, and says what is needed to go on. What it has asked for on
     /// behalf of a request ([`Step::Job`], [`Step::Enqueue`], [`Step::NotBefore`]) does not keep it from
@@ -152,27 +154,4 @@ pub struct Awaited {
     pub what: Await,
     /// For this request, or, where it is none's, after this one.
     pub id: RequestId,
-}
-
-/// A socket that requests wait for, one after another, as long as it is open. No other in the process ever
-/// has the same: descriptors have the numbers of those that were closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SocketId(u64);
-
-impl SocketId {
-    /// Of another socket.
-    #[allow(clippy::new_without_default, reason = "each is another")]
-    pub fn new() -> SocketId {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        SocketId(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// What a socket is waited for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
-    /// That something has come, or its peer has ended.
-    pub read: bool,
-    /// That there is room to write.
-    pub write: bool,
 }

@@ -1,7 +1,7 @@
 //! One request: as the handler sees it, and as it is kept while it waits.
 
-use crate::handler::{Rank, Stages};
 use crate::peer::Peer;
+use crate::rank::Rank;
 use forebay_http::body::BodyDecoder;
 use forebay_http::head::Head;
 use forebay_http::owned::OwnedHead;
@@ -20,6 +20,16 @@ impl RequestId {
     pub const OPENING: RequestId = RequestId(u32::MAX);
     /// No request's: what is done for it is done for what is being sent, which may be of many.
     pub const SENDING: RequestId = RequestId(u32::MAX - 1);
+}
+
+/// When a request came, as [`Journal::tick`](crate::Journal::tick) told it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// When its first bytes were there.
+    pub begun_ns: u64,
+    /// When all of it was there, its body too. The same as `begun_ns` if its head came in one piece
+    /// and it had no body.
+    pub complete_ns: u64,
 }
 
 /// Name and value of a field that stands for the client's; without a value that is only left out.

@@ -55,25 +55,20 @@
 //! assert_eq!(sum, 285);
 //! ```
 
-mod entry;
-mod join;
 mod main_thread;
-mod overflow;
-mod poller;
-mod remote;
 mod scheduler;
 mod stack;
 mod threads;
 
-pub use entry::{FiberId, FiberState};
-pub use join::{Fiber, JoinError, Unparker};
 pub use main_thread::{MainHandle, MainThread};
+pub use scheduler::entry::{FiberId, FiberState};
+pub use scheduler::join::{Fiber, JoinError, Unparker};
 pub use scheduler::{Options, Scheduler};
 pub use threads::Schedulers;
 
-use entry::{FiberSlot, with_running};
-use poller::Direction;
 use scheduler::Core;
+use scheduler::entry::{FiberSlot, with_running};
+use scheduler::poller::Direction;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Calls that only one thread may make, such as those of a user interface, made for fibers on other
 //! threads (emu §2: synchronisation with the main thread).
 
-use crate::join::{JoinError, Packet};
+use crate::scheduler::join::{JoinError, Packet};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use std::collections::VecDeque;

@@ -1,12 +1,17 @@
 //! One thread's fibers: which is ready, which is next, and what becomes of the others.
 
-use crate::entry::{FiberControl, FiberId, FiberSlot, FiberState, WaitId, with_running};
-use crate::join::{Fiber, Packet};
-use crate::overflow;
-use crate::poller::{self, Poller};
-use crate::remote::{Remote, SchedulerMessage};
+pub(crate) mod entry;
+pub(crate) mod join;
+mod overflow;
+pub(crate) mod poller;
+pub(crate) mod remote;
+
 use crate::stack::Stacks;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+use entry::{FiberControl, FiberId, FiberSlot, FiberState, WaitId, with_running};
+use join::{Fiber, Packet};
+use poller::Poller;
+use remote::{Remote, SchedulerMessage};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::io;

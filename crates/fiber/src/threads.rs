@@ -1,7 +1,7 @@
 //! Several scheduler threads.
 
-use crate::join::{Fiber, Packet};
-use crate::remote::{Remote, SchedulerMessage};
+use crate::scheduler::join::{Fiber, Packet};
+use crate::scheduler::remote::{Remote, SchedulerMessage};
 use crate::scheduler::{Options, Scheduler};
 use std::io;
 use std::sync::Arc;

@@ -1,13 +1,17 @@
 //! The head of a request: request line and fields, checked and taken apart without copying.
 
 mod error;
+mod lengths;
 mod name;
+mod span;
 
-use crate::framing::{self, Framing};
-pub use crate::owned::FieldSpan;
+use crate::framing::Framing;
 pub use error::HeadError;
 use error::refused;
+use lengths::Lengths;
 pub use name::Name;
+pub use span::FieldSpan;
+pub(crate) use span::OwnedSpan;
 use std::mem::MaybeUninit;
 
 /// Most field lines a head may have, whatever the configuration says.
@@ -401,7 +405,7 @@ impl<'h> Head<'h> {
     }
 
     fn read_fields(&mut self) -> Result<(), HeadError> {
-        let mut length = framing::Lengths::default();
+        let mut length = Lengths::default();
         let mut connection = ConnectionField::default();
         let FieldLines::Received(lines) = self.lines else { return Ok(()) };
         for line in lines {

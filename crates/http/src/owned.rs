@@ -2,41 +2,7 @@
 //! sent to another process that answers it. It is never parsed again.
 
 use crate::framing::Framing;
-use crate::head::{FieldLines, Head, Method, Tunnel, Version};
-use std::ops::Range;
-
-/// Where something stands in one of the two buffers, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OwnedSpan {
-    start: u32,
-    end: u32,
-}
-
-impl OwnedSpan {
-    fn range(self) -> Range<usize> {
-        self.start as usize..self.end as usize
-    }
-}
-
-/// Where name and value of a field line stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FieldSpan {
-    name: OwnedSpan,
-    value: OwnedSpan,
-}
-
-impl FieldSpan {
-    /// A name in one buffer, and a value in another.
-    pub fn new(name: Range<u32>, value: Range<u32>) -> FieldSpan {
-        let span = |range: Range<u32>| OwnedSpan { start: range.start, end: range.end };
-        FieldSpan { name: span(name), value: span(value) }
-    }
-
-    /// Name and value.
-    pub(crate) fn of<'h>(self, names: &'h str, bytes: &'h [u8]) -> (&'h str, &'h [u8]) {
-        (&names[self.name.range()], &bytes[self.value.range()])
-    }
-}
+use crate::head::{FieldLines, FieldSpan, Head, Method, OwnedSpan, Tunnel, Version};
 
 /// A head with its bytes, and where in them everything stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

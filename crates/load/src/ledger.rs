@@ -1,7 +1,6 @@
 //! Adds up what the threads counted: per group over the measured time, and per interval.
 
 use crate::plan::LoadPlan;
-use crate::run::{GroupProgress, RunProgress};
 use crate::tally::{GroupTally, TimeHistogram};
 use crate::worker::Interval;
 use serde::{Deserialize, Serialize};
@@ -30,6 +29,30 @@ pub struct IntervalPoint {
     pub p99_us: f64,
     /// The longest, µs.
     pub max_us: f64,
+}
+
+/// How things stand after an interval.
+#[derive(Clone, Debug)]
+pub struct RunProgress {
+    /// Time since the start.
+    pub elapsed: Duration,
+    /// Warm-up and measured time together; `None` if it ends after so many requests.
+    pub total: Option<Duration>,
+    /// One line per group.
+    pub groups: Vec<GroupProgress>,
+}
+
+/// How a group did in the last interval.
+#[derive(Clone, Debug)]
+pub struct GroupProgress {
+    /// Its name.
+    pub name: String,
+    /// Answers per second.
+    pub rate: f64,
+    /// 99th percentile of the latency from the intended start, µs; 0 without an answer.
+    pub p99_us: f64,
+    /// Failed requests since the start of the measured time.
+    pub failed: u64,
 }
 
 /// One group's sums.

@@ -54,9 +54,10 @@ mod timers;
 pub mod units;
 mod worker;
 
+pub use ledger::RunProgress;
 pub use plan::{ClientGroup, LoadModel, LoadPlan};
 pub use report::Report;
-pub use run::{LoadError, RunProgress, run};
+pub use run::{LoadError, run};
 pub use setting::GroupDraft;
 pub use tally::RequestFailure;
 pub use target::{LoadTarget, TargetError};

@@ -408,7 +408,21 @@ impl LoadPlan {
     pub(crate) fn is_counted(&self) -> bool {
         !self.groups.is_empty() && self.groups.iter().all(|group| group.requests.is_some())
     }
+
+    /// The length of an interval: a round one that gives at most 150.
+    pub(crate) fn interval_length(&self) -> Duration {
+        const ROUND_MS: [u64; 9] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
+        let least = self.duration / 150;
+        let round = ROUND_MS.into_iter().map(Duration::from_millis).find(|round| *round >= least);
+        // Shorter than 10 ms an interval says nothing and its bookkeeping costs more than requests do.
+        // how long it will take is not known
+        let round = if self.is_counted() { Some(COUNTED_INTERVAL) } else { round };
+        self.interval.or(round).unwrap_or(least).max(Duration::from_millis(10))
+    }
 }
+
+/// Points of the series of a run that ends after so many requests.
+const COUNTED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Clients that never begin are no load.
 const RAMP_TOO_LONG: &str = "`ramp` takes longer than the group is there: its last clients \

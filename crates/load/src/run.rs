@@ -1,6 +1,6 @@
 //! Running a plan: threads are started together, their counts are added up as they come in.
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, RunProgress};
 use crate::plan::{ClientGroup, LoadPlan, PlanError, StatedVersion};
 use crate::report::Report;
 use crate::worker::{Finished, Interval, LoadWorker, RunState};
@@ -9,7 +9,6 @@ use forebay_tls::{Roots, TlsClient, TlsClientSettings, Trust};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 use std::{fmt, io, thread};
 
 /// Why a run did not take place.
@@ -40,30 +39,6 @@ impl From<PlanError> for LoadError {
     fn from(error: PlanError) -> LoadError {
         LoadError::Plan(error)
     }
-}
-
-/// How things stand after an interval.
-#[derive(Clone, Debug)]
-pub struct RunProgress {
-    /// Time since the start.
-    pub elapsed: Duration,
-    /// Warm-up and measured time together; `None` if it ends after so many requests.
-    pub total: Option<Duration>,
-    /// One line per group.
-    pub groups: Vec<GroupProgress>,
-}
-
-/// How a group did in the last interval.
-#[derive(Clone, Debug)]
-pub struct GroupProgress {
-    /// Its name.
-    pub name: String,
-    /// Answers per second.
-    pub rate: f64,
-    /// 99th percentile of the latency from the intended start, µs; 0 without an answer.
-    pub p99_us: f64,
-    /// Failed requests since the start of the measured time.
-    pub failed: u64,
 }
 
 /// Room for descriptors that are not connections: epoll sets, standard streams, files.
@@ -200,7 +175,7 @@ fn check_cores(plan: &LoadPlan) -> Result<(), LoadError> {
 
 /// The ends of all intervals, ns after the start.
 fn timeline(plan: &LoadPlan) -> Vec<u64> {
-    let step = interval(plan).as_nanos() as u64;
+    let step = plan.interval_length().as_nanos() as u64;
     let (warmup, end) =
         (plan.warmup.as_nanos() as u64, (plan.warmup + plan.duration).as_nanos() as u64);
     let mut ends: Vec<u64> = (1..).map(|n| n * step).take_while(|at| *at < warmup).collect();
@@ -212,23 +187,10 @@ fn timeline(plan: &LoadPlan) -> Vec<u64> {
     ends
 }
 
-/// Points of the series of a run that ends after so many requests.
-const COUNTED_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The length of an interval: a round one that gives at most 150.
-pub(crate) fn interval(plan: &LoadPlan) -> Duration {
-    const ROUND_MS: [u64; 9] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
-    let least = plan.duration / 150;
-    let round = ROUND_MS.into_iter().map(Duration::from_millis).find(|round| *round >= least);
-    // Shorter than 10 ms an interval says nothing and its bookkeeping costs more than requests do.
-    // how long it will take is not known
-    let round = if plan.is_counted() { Some(COUNTED_INTERVAL) } else { round };
-    plan.interval.or(round).unwrap_or(least).max(Duration::from_millis(10))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_timeline_has_the_warmup_and_the_end() {

@@ -3,7 +3,10 @@
 //! Exact at rest: what was offered was answered, cut or refused. While the server runs the difference
 //! is in flight.
 
-use crate::local::{Totals, bump};
+mod names;
+
+use crate::cell::bump;
+pub use names::ClassNames;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -212,56 +215,6 @@ impl ClassTotals {
     }
 }
 
-/// Which class has which ledger.
-#[derive(Clone, Debug, Default)]
-pub struct ClassNames(Vec<Named>);
-
-#[derive(Clone, Debug)]
-struct Named {
-    name: String,
-    /// What had been counted in this slot when it got this name.
-    base: ClassTotals,
-    /// The configuration in force has it.
-    used: bool,
-}
-
-impl ClassNames {
-    /// Gives the classes of a new configuration, at most [`MOST_CLASSES`], their ledgers. A class that
-    /// was there before keeps its own; one that is gone keeps it until another needs it. `counted` is
-    /// what was counted so far.
-    pub fn assign(&mut self, names: &[&str], counted: &Totals) -> Vec<ClassSlot> {
-        for named in &mut self.0 {
-            named.used = names.contains(&named.name.as_str());
-        }
-        names.iter().map(|name| self.slot(name, counted)).collect()
-    }
-
-    fn slot(&mut self, name: &str, counted: &Totals) -> ClassSlot {
-        let known = |named: &Named| named.name == name;
-        let at = match self.0.iter().position(known) {
-            Some(at) => return ClassSlot(at as u8),
-            None if self.0.len() < MOST_CLASSES => self.0.len(),
-            None => self.0.iter().position(|named| !named.used).unwrap_or(MOST_CLASSES - 1),
-        };
-        let slot = ClassSlot(at as u8);
-        let named = Named { name: name.to_owned(), base: *counted.class(slot), used: true };
-        match self.0.get_mut(at) {
-            Some(before) => *before = named,
-            None => self.0.push(named),
-        }
-        slot
-    }
-
-    /// What was counted for each class of the configuration in force, and for those that are gone and
-    /// whose ledger no other has needed.
-    pub fn rows(&self, counted: &Totals) -> Vec<(String, ClassTotals)> {
-        let rows = (0..).zip(&self.0).map(|(at, named)| {
-            (named.name.clone(), counted.class(ClassSlot(at)).since(&named.base))
-        });
-        rows.collect()
-    }
-}
-
 /// The ledger of one class and one writer.
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -333,11 +286,11 @@ pub enum ClassEvent {
     Unanswered(Unanswered),
 }
 
-impl crate::Local {
+impl ClassRows {
     /// Makes an entry in the ledger of a class.
     #[inline]
-    pub fn enter(&self, slot: ClassSlot, event: ClassEvent) {
-        let row = self.classes().row(slot);
+    pub(crate) fn enter(&self, slot: ClassSlot, event: ClassEvent) {
+        let row = self.row(slot);
         match event {
             ClassEvent::Connection => bump(&row.connections, 1),
             ClassEvent::Offered => bump(&row.offered, 1),
@@ -352,8 +305,8 @@ impl crate::Local {
 
     /// A request, or a job of one, has waited for its worker.
     #[inline]
-    pub fn waited(&self, slot: ClassSlot, ns: u64) {
-        let row = self.classes().row(slot);
+    pub(crate) fn waited(&self, slot: ClassSlot, ns: u64) {
+        let row = self.row(slot);
         let bucket = DELAY_BOUNDS_US.partition_point(|bound_us| bound_us * 1000 < ns);
         bump(&row.delays[bucket], 1);
         bump(&row.delay_ns, ns);
@@ -361,22 +314,22 @@ impl crate::Local {
 
     /// A worker was busy for a class.
     #[inline]
-    pub fn worked(&self, slot: ClassSlot, ns: u64) {
-        bump(&self.classes().row(slot).worked_ns, ns);
+    pub(crate) fn worked(&self, slot: ClassSlot, ns: u64) {
+        bump(&self.row(slot).worked_ns, ns);
     }
 
     /// A worker turns to a request of a class, which it may refuse.
     #[inline]
-    pub fn begin_turn(&self, slot: ClassSlot) -> ClassTurn {
-        let (answered, refused) = self.classes().row(slot).ends();
+    pub(crate) fn begin_turn(&self, slot: ClassSlot) -> ClassTurn {
+        let (answered, refused) = self.row(slot).ends();
         ClassTurn { slot, answered, refused }
     }
 
     /// That has taken so long. It was worker time of the class, unless all that came of it is a
     /// refusal: a class is not served by being refused.
     #[inline]
-    pub fn end_turn(&self, turn: ClassTurn, ns: u64) {
-        let (answered, refused) = self.classes().row(turn.slot).ends();
+    pub(crate) fn end_turn(&self, turn: ClassTurn, ns: u64) {
+        let (answered, refused) = self.row(turn.slot).ends();
         if refused == turn.refused || answered != turn.answered {
             self.worked(turn.slot, ns);
         }
@@ -395,7 +348,7 @@ pub struct ClassTurn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Local;
+    use crate::{Local, Totals};
 
     #[test]
     fn what_was_offered_is_accounted_for() {

@@ -1,6 +1,6 @@
 //! What the machine's firewall does for the server.
 
-use crate::render::{announce, escape, line};
+use crate::text::{announce, escape, line};
 use std::fmt::Write;
 
 /// How the server's table of nftables is.

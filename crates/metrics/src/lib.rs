@@ -20,6 +20,7 @@
 //! It deliberately has no clock, no thread and no registry of strangers' metrics.
 #![forbid(unsafe_code)]
 
+mod cell;
 pub mod classes;
 pub mod firewall;
 pub mod gate;
@@ -29,6 +30,7 @@ pub mod schema;
 pub mod sites;
 pub mod statuses;
 pub mod stopwatch;
+mod text;
 
 pub use classes::{
     ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, RefusalReason,

@@ -1,6 +1,7 @@
 //! The counters of one writer, and the sum over all writers.
 
-use crate::classes::{self, ClassSlot, ClassTotals, MOST_CLASSES};
+use crate::cell::bump;
+use crate::classes::{self, ClassEvent, ClassSlot, ClassTotals, ClassTurn, MOST_CLASSES};
 use crate::schema::{Activity, Counter};
 use crate::sites::{SiteRows, SiteSlot, SiteTotals};
 use crate::statuses::{self, AnswerTotals};
@@ -70,19 +71,41 @@ impl Local {
         bump(&self.sites.row(site).body_bytes, bytes);
     }
 
-    pub(crate) fn classes(&self) -> &classes::ClassRows {
-        &self.classes
+    /// Makes an entry in the ledger of a class.
+    #[inline]
+    pub fn enter(&self, slot: ClassSlot, event: ClassEvent) {
+        self.classes.enter(slot, event);
+    }
+
+    /// A request, or a job of one, has waited for its worker.
+    #[inline]
+    pub fn waited(&self, slot: ClassSlot, ns: u64) {
+        self.classes.waited(slot, ns);
+    }
+
+    /// A worker was busy for a class.
+    #[inline]
+    pub fn worked(&self, slot: ClassSlot, ns: u64) {
+        self.classes.worked(slot, ns);
+    }
+
+    /// A worker turns to a request of a class, which it may refuse.
+    #[inline]
+    pub fn begin_turn(&self, slot: ClassSlot) -> ClassTurn {
+        self.classes.begin_turn(slot)
+    }
+
+    /// That has taken so long. It was worker time of the class, unless all that came of it is a
+    /// refusal: a class is not served by being refused.
+    #[inline]
+    pub fn end_turn(&self, turn: ClassTurn, ns: u64) {
+        self.classes.end_turn(turn, ns);
     }
 
     /// The counter's value.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize].load(Relaxed)
     }
-}
-
-#[inline]
-pub(crate) fn bump(cell: &AtomicU64, n: u64) {
-    cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
 /// The sum over several writers.

@@ -1,6 +1,6 @@
 //! Answers by their exact status, and how long requests took.
 
-use crate::local::bump;
+use crate::cell::bump;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Statuses that have counters of their own: those that are registered (RFC 9110 §15 and others). All

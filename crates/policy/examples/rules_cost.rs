@@ -9,12 +9,13 @@
 
 use forebay_policy::Policy;
 use forebay_policy::class::Class;
+use forebay_policy::condition::Conditions;
 use forebay_policy::decision::Decisions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::pattern::{PathPattern, SitePattern};
 use forebay_policy::rate::Rate;
-use forebay_policy::rule::{Conditions, Limit, Rule};
+use forebay_policy::rule::{Limit, Rule};
 use std::error::Error;
 use std::hint::black_box;
 use std::net::Ipv4Addr;

@@ -1,6 +1,6 @@
 //! Whether classes and rules make sense together.
 
-use crate::class::{Class, MOST_CLASSES};
+use crate::class::{Class, MOST_CLASSES, ONLY_CLASS};
 use crate::condition::ConditionKind;
 use crate::error::{At, PolicyError, PolicyFault};
 use crate::rate::Rate;
@@ -121,7 +121,7 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
 fn check_name_of_class(name: &str, classes: &[Class]) -> Result<(), Wrong> {
     let known = || classes.iter().map(|class| &*class.name);
     let is_known = known().any(|other| other == name);
-    if is_known || classes.is_empty() && name == crate::policy::ONLY_CLASS {
+    if is_known || classes.is_empty() && name == ONLY_CLASS {
         return Ok(());
     }
     let near = crate::near::nearest(name, known()).map(str::to_owned);
@@ -195,8 +195,8 @@ fn check_range(key: &'static str, found: u32, least: u32, most: u32) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::condition::Conditions;
     use crate::field::FieldCondition;
-    use crate::rule::Conditions;
 
     fn classes() -> Vec<Class> {
         vec![Class::new("gold", 0), Class::new("bulk", 1)]

@@ -6,6 +6,9 @@ pub const MOST_CLASSES: usize = 16;
 /// The [`delay_ms`](Class::delay_ms) of a class that states none.
 pub const DELAY_MS: u32 = 50;
 
+/// The name of the class where there are none.
+pub(crate) const ONLY_CLASS: &str = "default";
+
 /// Work that is served alike.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {

@@ -5,8 +5,8 @@ use crate::condition::{ConditionKind, ConditionSet};
 use crate::decision::Decisions;
 use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::policy::{Policy, bare};
-use crate::rule::{Degree, Rule, When};
-use crate::search::{FirstRules, IndexedRule, JudgePhase, Marks, Slots};
+use crate::rule::{Action, Degree, InFlight, JudgePhase, Limit, Rule, When};
+use crate::search::{FirstRules, IndexedRule, Marks, Slots};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -226,7 +226,7 @@ impl Explanation<'_> {
                 .and_then(|rule| self.policy.rules().get(rule as usize));
             match rule {
                 Some(rule) => {
-                    let says = crate::text::setting(rule, setting);
+                    let says = setting_text(rule, setting);
                     writeln!(f, "{key:<12} {says}, by rule {:?}", rule.name)?;
                 }
                 // rare, and longer than the others
@@ -314,4 +314,21 @@ impl fmt::Display for Explanation<'_> {
         }
         Ok(())
     }
+}
+
+/// What a setting of a rule says, in the form of a configuration; empty if the rule does not name it.
+fn setting_text(rule: &Rule, setting: RuleSetting) -> String {
+    let limit = |limit: &Option<Limit>| limit.as_ref().map(Limit::to_string);
+    let text = match setting {
+        RuleSetting::Class => rule.class.clone(),
+        RuleSetting::Connections => limit(&rule.connections),
+        RuleSetting::Requests => rule.bounds.map_or_else(
+            || limit(&rule.requests),
+            |bounds| limit(&rule.requests).map(|said| format!("{said}, moved {bounds}")),
+        ),
+        RuleSetting::InFlight => rule.in_flight.as_ref().map(InFlight::to_string),
+        RuleSetting::PerConnection => rule.requests_per_connection.map(|most| most.to_string()),
+        RuleSetting::Action => rule.action.as_ref().map(Action::to_string),
+    };
+    text.unwrap_or_default()
 }

@@ -5,10 +5,10 @@
 //! never wrong: whatever the rest of the request says, the rules give the same class.
 
 use crate::condition::ConditionKind;
+use crate::condition::Conditions;
 use crate::facts::ConnectionFacts;
 use crate::policy::Policy;
-use crate::rule::{Conditions, Degree, Rule};
-use crate::search::JudgePhase;
+use crate::rule::{Degree, JudgePhase, Rule};
 
 /// So many bytes of the segment are looked at.
 pub const MOST_READ: usize = 384;

@@ -42,7 +42,8 @@
 //! use forebay_policy::endpoint::Endpoint;
 //! use forebay_policy::facts::ConnectionFacts;
 //! use forebay_policy::rate::Rate;
-//! use forebay_policy::rule::{Conditions, Limit, Rule};
+//! use forebay_policy::condition::Conditions;
+//! use forebay_policy::rule::{Limit, Rule};
 //!
 //! let partner = Rule {
 //!     name: "partner network".to_owned(),
@@ -110,7 +111,7 @@ pub use glob::Glob;
 pub use matcher::RegexError;
 pub use meter::{ConnectionCounts, InFlightGuard};
 pub use policy::{FactsNeeded, Policy};
-pub use search::JudgePhase;
+pub use rule::JudgePhase;
 
 pub use state::{ChargeOutcome, ChargedWork, ClientsReport, Paces, State};
 pub use trace::MostRefused;

@@ -1,18 +1,15 @@
 //! Classes and rules, compiled: which rule decides about a connection or a request.
 
-use crate::class::Class;
+use crate::class::{Class, ONLY_CLASS};
 use crate::condition::{ConditionKind, ConditionSet};
 use crate::decision::Decisions;
 use crate::error::{At, PolicyError, PolicyFault};
 use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::index::Index;
-use crate::rule::{Degree, Rule};
-use crate::search::{DecisionKind, FirstRules, JudgePhase};
+use crate::rule::{Degree, JudgePhase, Rule};
+use crate::search::{DecisionKind, FirstRules};
 use std::collections::HashMap;
 use std::iter::Empty;
-
-/// The name of the class where there are none.
-pub(crate) const ONLY_CLASS: &str = "default";
 
 /// Classes and rules, ready to judge by. It does not change; its [`State`](crate::State) does.
 #[derive(Clone, Debug)]

@@ -1,15 +1,7 @@
 //! Rules: which requests they are for, and what they say.
 
-use crate::certificate::CertificatePattern;
-use crate::condition::ConditionKind;
-use crate::endpoint::Endpoint;
-use crate::field::FieldCondition;
-use crate::identity::IdentityPattern;
-use crate::matcher::RegexError;
-use crate::pattern::{FileType, MethodPattern, PathPattern, SitePattern};
-use crate::query::Parameter;
+use crate::condition::Conditions;
 use crate::rate::Rate;
-use crate::search::JudgePhase;
 
 /// One rule. Its settings are those that are `Some`; of all rules that match, the first that has a
 /// setting decides it.
@@ -119,6 +111,15 @@ pub enum When {
     From(Degree),
 }
 
+/// A phase of judging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JudgePhase {
+    /// Once, when a connection comes, by rules that ask for addresses only.
+    Connection,
+    /// For each request, by all rules.
+    Request,
+}
+
 impl When {
     /// The word for it in a configuration.
     pub fn as_str(self) -> &'static str {
@@ -139,62 +140,6 @@ impl When {
             (When::Overload, JudgePhase::Connection) => Degree::SYN_POLICING,
             (When::From(degree), _) => degree,
         }
-    }
-}
-
-/// Which requests a rule is for. All conditions must hold; the values of one are alternatives; one without
-/// values always holds.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Conditions {
-    /// Where the client is.
-    pub client: Vec<Endpoint>,
-    /// Which of our addresses it has reached.
-    pub local: Vec<Endpoint>,
-    /// The host it asks for.
-    pub site: Vec<SitePattern>,
-    /// The method.
-    pub method: Vec<MethodPattern>,
-    /// The path, or that of the file that it is a compressed form of.
-    pub path: Vec<PathPattern>,
-    /// A parameter of the query.
-    pub query: Vec<Parameter>,
-    /// What stands behind the last dot of the path.
-    pub file_type: Vec<FileType>,
-    /// The client's certificate.
-    pub certificate: Vec<CertificatePattern>,
-    /// The identity that the client has proven.
-    pub identity: Vec<IdentityPattern>,
-    /// The fields of the head: any line of it.
-    pub header: Vec<FieldCondition>,
-    /// Its cookies.
-    pub cookie: Vec<FieldCondition>,
-    /// Capitals do not count in path, query and values of fields and cookies.
-    pub ignore_case: bool,
-}
-
-impl Conditions {
-    /// The same, with every pattern made to ignore capitals if that is asked for.
-    ///
-    /// # Errors
-    /// Which patterns take too much memory then.
-    pub fn folded(mut self) -> Result<Conditions, (ConditionKind, RegexError)> {
-        if !self.ignore_case {
-            return Ok(self);
-        }
-        let of = |condition| move |error| (condition, error);
-        for path in &mut self.path {
-            *path = path.ignoring_case().map_err(of(ConditionKind::Path))?;
-        }
-        for query in &mut self.query {
-            *query = query.ignoring_case().map_err(of(ConditionKind::Query))?;
-        }
-        for header in &mut self.header {
-            *header = header.ignoring_case().map_err(of(ConditionKind::Header))?;
-        }
-        for cookie in &mut self.cookie {
-            *cookie = cookie.ignoring_case().map_err(of(ConditionKind::Cookie))?;
-        }
-        Ok(self)
     }
 }
 

@@ -4,7 +4,7 @@
 //! match and name it, unless a rule with `stop` stands before it.
 
 use crate::condition::ConditionSet;
-use crate::rule::{Degree, Rule};
+use crate::rule::{Degree, JudgePhase, Rule};
 
 /// What a rule can decide in one phase. A class given by a rule that asks for addresses only stands
 /// behind one given by a rule that asks for more, so they are two.
@@ -20,15 +20,6 @@ pub(crate) enum DecisionKind {
 }
 
 const SLOTS: usize = 7;
-
-/// A phase of judging.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JudgePhase {
-    /// Once, when a connection comes, by rules that ask for addresses only.
-    Connection,
-    /// For each request, by all rules.
-    Request,
-}
 
 /// A set of slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -87,9 +87,10 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::condition::Conditions;
     use crate::endpoint::Endpoint;
     use crate::rate::Rate;
-    use crate::rule::{Conditions, When};
+    use crate::rule::When;
 
     fn rule(name: &str, client: &str) -> Rule {
         let client = vec![Endpoint::parse(client).unwrap()];

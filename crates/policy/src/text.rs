@@ -1,25 +1,7 @@
 //! What a rule says, as people write it.
 
-use crate::explain::RuleSetting;
-use crate::rule::{Action, Bounds, InFlight, Limit, Over, Per, Rule};
+use crate::rule::{Action, Bounds, InFlight, Limit, Over, Per};
 use std::fmt;
-
-/// What a setting of a rule says, in the form of a configuration; empty if the rule does not name it.
-pub(crate) fn setting(rule: &Rule, setting: RuleSetting) -> String {
-    let limit = |limit: &Option<Limit>| limit.as_ref().map(Limit::to_string);
-    let text = match setting {
-        RuleSetting::Class => rule.class.clone(),
-        RuleSetting::Connections => limit(&rule.connections),
-        RuleSetting::Requests => rule.bounds.map_or_else(
-            || limit(&rule.requests),
-            |bounds| limit(&rule.requests).map(|said| format!("{said}, moved {bounds}")),
-        ),
-        RuleSetting::InFlight => rule.in_flight.as_ref().map(InFlight::to_string),
-        RuleSetting::PerConnection => rule.requests_per_connection.map(|most| most.to_string()),
-        RuleSetting::Action => rule.action.as_ref().map(Action::to_string),
-    };
-    text.unwrap_or_default()
-}
 
 /// Such as `10/m, burst 5 per client, over: reject 429`.
 impl fmt::Display for Limit {

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::{fs, io};
 
-/// The oldest kernel whose links at TC go with the process.
-const OLDEST: (u32, u32) = (6, 6);
+/// The oldest kernel that judges SYNs.
+const OLDEST: (u32, u32) = (6, 1);
 
 /// The oldest that makes connections of cookies that are not its own.
 const OLDEST_FULL: (u32, u32) = (6, 9);
@@ -36,8 +36,7 @@ enum Rung {
 /// Everything, in lines for people. Of `config` the listeners and `gate` count.
 pub fn report(config: Option<&Config>) -> String {
     let needs = needs();
-    let more = needs_for_full();
-    let has_all = |needs: &[Need]| needs.iter().all(|(_, found)| found.is_ok());
+    let more = if has_all(&needs) { needs_for_full() } else { Vec::new() };
     let rung = match (has_all(&needs), has_all(&more)) {
         (false, _) => Rung::Off,
         (true, false) => Rung::Address,
@@ -77,6 +76,10 @@ pub fn report(config: Option<&Config>) -> String {
         let _ = writeln!(text, "warning: {warning}");
     }
     text
+}
+
+fn has_all(needs: &[Need]) -> bool {
+    needs.iter().all(|(_, found)| found.is_ok())
 }
 
 impl Rung {
@@ -121,11 +124,15 @@ pub fn lack(mode: GateMode) -> Option<String> {
 
 fn needs() -> Vec<Need> {
     let mut needs = vec![built(), kernel(), types(), rights()];
-    if needs.iter().all(|(_, found)| found.is_ok()) {
-        let loads = KernelGate::try_load().map(|()| "it does".to_owned());
-        needs.push(("the program loads", loads));
+    if has_all(&needs) {
+        needs.push(("the program loads", loads(false)));
     }
     needs
+}
+
+/// Whether the kernel takes what the rung `address` needs, or `full` if it `steers`.
+fn loads(steers: bool) -> Result<String, String> {
+    KernelGate::try_load(steers).map(|way| format!("it does; attached by {way}"))
 }
 
 /// What full needs besides.
@@ -137,6 +144,9 @@ fn needs_for_full() -> Vec<Need> {
             false => Err("it does not (bpf_sk_assign_tcp_reqsk)".to_owned()),
         };
         needs.push(("the kernel makes connections of cookies of others", found));
+    }
+    if has_all(&needs) {
+        needs.push(("the programs that queue by class load", loads(true)));
     }
     needs
 }
@@ -163,7 +173,7 @@ fn built() -> Need {
 }
 
 fn kernel() -> Need {
-    ("Linux 6.6 or later", since(OLDEST))
+    ("Linux 6.1 or later", since(OLDEST))
 }
 
 /// Whether this kernel is as new.

@@ -1,13 +1,16 @@
 //! What one entry answers to one request: variant, conditions, ranges.
 
-use crate::bake::length_line;
 use crate::body::{Body, BodyPart, BodySource, MOST_COPIED_BYTES};
 use crate::compress::CodingChoice;
-use crate::entry::{Entry, Found, LocationPart, Redirection, Variant, What};
+use crate::entry::{Entry, Found, What};
 use crate::fields::line;
+use crate::head_lines::length_line;
 use crate::hosts::host_of;
 use crate::pages::RefusalPage;
+use crate::redirection::LocationPart;
+use crate::redirection::Redirection;
 use crate::rules::Host;
+use crate::variant::Variant;
 use crate::vhost::VirtualHost;
 use foldhash::fast::RandomState;
 use forebay_conn::{Reply, Request};

@@ -11,8 +11,9 @@ use crate::content::Content;
 use crate::entry::{Entry, EntryKey, KeyRef, Script, What};
 use crate::fields::AnswerFields;
 use crate::guard::{self, Stop};
+use crate::head_lines;
 use crate::job::{JobResult as Brought, SiteJob, SiteJobDone};
-use crate::pages::{self, RefusalPage};
+use crate::pages::RefusalPage;
 use crate::recode;
 use crate::route;
 use crate::rules::Route;
@@ -205,7 +206,14 @@ impl Site {
         paths.extend(bare.iter().map(Vec::as_slice));
         if let Some(guard) = self.vhost(site).guard_of(&paths) {
             let Site { content, credentials, now_ms, .. } = self;
-            if let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms) {
+            if let Err(stop) = guard.check(
+                &content.vhosts[site as usize].settings,
+                &content.realms,
+                request,
+                &client,
+                credentials,
+                *now_ms,
+            ) {
                 return self.stopped(stop, site, request, reply);
             }
         }
@@ -269,7 +277,14 @@ impl Site {
             {
                 return Routed::Here(None);
             }
-            match guard.check(content, site, request, &client, credentials, *now_ms) {
+            match guard.check(
+                &content.vhosts[site as usize].settings,
+                &content.realms,
+                request,
+                &client,
+                credentials,
+                *now_ms,
+            ) {
                 Ok(()) => {}
                 // where files are, other servers are asked, by the same rule
                 Err(Stop::Ask(_)) => return Routed::Here(None),
@@ -457,7 +472,7 @@ impl Site {
         let Some(vhost) = self.content.vhosts.get(destination.site as usize) else { return };
         let mut fields = AnswerFields::from(said);
         if !fields.has("Server") {
-            pages::server(vhost.pages.is_server_named, &mut fields);
+            head_lines::server(vhost.pages.is_server_named, &mut fields);
         }
         let mut header_rules = self.header_rules_of(destination.site, request).into_vec();
         // what the application says of caches that may keep its answer is more than is known here

@@ -1,16 +1,19 @@
 //! Heads that are written once, when a file is loaded: all fields but Date and Connection.
 
 use crate::disk::DiskFile;
-use crate::entry::{Found, Layout, Variant};
+use crate::entry::Found;
 use crate::fields::{AnswerFields, HeaderRuleSet, line};
+use crate::head_lines::length_line;
+use crate::head_lines::server;
+use crate::head_lines::status_line;
 use crate::memory_budget::MemoryReservation;
-use crate::pages::{server, status_line};
 use crate::rules::FileMediaType;
+use crate::variant::Layout;
+use crate::variant::Variant;
 use forebay_conn::http2;
 use forebay_http::coding::Coding;
 use forebay_http::date;
 use forebay_sys::file::{FileKind, Stamp};
-use std::io::Write;
 
 /// How long after a change a file may still change without its time stamp moving.
 pub(crate) const WEAK_NS: i64 = 2_000_000_000;
@@ -202,12 +205,6 @@ fn entity_tag(stamp: &Stamp, now_ns: i64) -> Box<[u8]> {
 
 fn is_young(stamp: &Stamp, now_ns: i64) -> bool {
     now_ns.saturating_sub(stamp.mtime_ns).unsigned_abs() < WEAK_NS.unsigned_abs()
-}
-
-/// Adds `Content-Length`.
-pub(crate) fn length_line(head: &mut Vec<u8>, bytes: u64) {
-    // Writing to a vector cannot fail.
-    let _ = write!(head, "Content-Length: {bytes}\r\n");
 }
 
 /// The media type of a file by the end of its name, with the charset where it is text: what `types`

@@ -1,9 +1,10 @@
 //! The part of an answer that is not copied: which bytes of which variant are still to be sent.
 
 use crate::disk::DiskFile;
-use crate::entry::{Entry, Variant, What};
+use crate::entry::{Entry, What};
 use crate::front::{Front, SlotRef};
 use crate::piped::Piped;
+use crate::variant::Variant;
 use forebay_conn::handler::body::BodyRead;
 use forebay_conn::{Piece, Reply};
 use forebay_http::range::Range;

@@ -16,10 +16,11 @@
 //!
 //! For zstd the C library is taken: ruzstd has one level, which gives 34.6 % in 0.8 ms.
 
-use crate::bake::length_line;
-use crate::entry::{Layout, Variant};
 use crate::fields::line;
+use crate::head_lines::length_line;
 use crate::memory_budget::{MemoryBudget, MemoryReservation};
+use crate::variant::Layout;
+use crate::variant::Variant;
 use forebay_conn::http2;
 use forebay_http::coding::{Coding, Preference};
 use std::hash::{DefaultHasher, Hasher};

@@ -1,15 +1,12 @@
 //! One cached answer: everything about one normalised path.
 
 use crate::compress::OnDemand;
-use crate::disk::DiskFile;
 use crate::guard::Guard;
 use crate::listing::ListingFormat;
-use crate::memory_budget::MemoryReservation;
 use crate::pages::Page;
-use forebay_http::coding::Coding;
-use forebay_sys::file::{self, Stamp};
+use crate::redirection::Redirection;
+use crate::variant::Variant;
 use std::hash::{Hash, Hasher};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -132,30 +129,6 @@ pub struct Script {
     pub file: Option<Box<[u8]>>,
 }
 
-/// A redirect.
-#[derive(Debug)]
-pub(crate) struct Redirection {
-    pub(crate) status: u16,
-    /// Whether it only adds the slash of a directory.
-    pub(crate) is_for_slash: bool,
-    /// Up to `Location`.
-    pub(crate) head: Box<[u8]>,
-    /// The value of `Location`.
-    pub(crate) to: Box<[LocationPart]>,
-}
-
-/// A part of an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LocationPart {
-    Text(Box<[u8]>),
-    /// The host that was asked for.
-    Host,
-    /// The path that was asked for.
-    Path,
-    /// The client's query with its question mark.
-    Query,
-}
-
 /// What several paths of clients lead to. Where it is kept among them, its key begins with a byte
 /// that no path begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -258,118 +231,6 @@ impl Found {
     }
 }
 
-/// The answer in one content coding.
-#[derive(Debug)]
-pub(crate) struct Variant {
-    pub(crate) coding: Coding,
-    /// The file as it was when the head was written.
-    pub(crate) stamp: Stamp,
-    /// Bytes of the body.
-    pub(crate) size: u64,
-    /// Seconds since 1970, as the head says.
-    pub(crate) last_modified: u64,
-    pub(crate) etag: Box<[u8]>,
-    /// The head of a 304.
-    pub(crate) not_modified: Box<[u8]>,
-    /// Where the parts of the 200 head end.
-    pub(crate) layout: Layout,
-    /// The 200 head, the same as a block of HTTP/2, and where [`Layout::body_start`] says the body, unless
-    /// there is a `file`.
-    pub(crate) ready: Box<[u8]>,
-    /// The open file, if it is too large for memory, or if the memory budget was used up.
-    pub(crate) file: Option<DiskFile>,
-    /// Its body's part of the memory budget, if that was read from a file.
-    pub(crate) reservation: Option<Box<MemoryReservation>>,
-}
-
-/// Where the parts of a 200 head end: status line, `Content-Type`, fields that a 206 has too,
-/// `Content-Length`, and the block; and where the body begins.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    pub(crate) status_end: usize,
-    pub(crate) type_end: usize,
-    pub(crate) fields_end: usize,
-    pub(crate) head_end: usize,
-    pub(crate) block_end: usize,
-    /// At the end of the block, or a little behind it where the kernel wants it.
-    pub(crate) body_start: usize,
-}
-
-impl Drop for Variant {
-    fn drop(&mut self) {
-        if let Some(reservation) = &self.reservation {
-            reservation.vacate(std::mem::take(&mut self.ready).into_vec());
-        }
-    }
-}
-
-impl Variant {
-    /// The head of a 200.
-    #[inline]
-    pub(crate) fn head(&self) -> &[u8] {
-        &self.ready[..self.layout.head_end]
-    }
-
-    /// The same as a block of HTTP/2.
-    #[inline]
-    pub(crate) fn block(&self) -> &[u8] {
-        &self.ready[self.layout.head_end..self.layout.block_end]
-    }
-
-    /// The line `Content-Type`.
-    pub(crate) fn type_line(&self) -> &[u8] {
-        &self.ready[self.layout.status_end..self.layout.type_end]
-    }
-
-    /// The fields that a 206 has too.
-    pub(crate) fn fields(&self) -> &[u8] {
-        &self.ready[self.layout.type_end..self.layout.fields_end]
-    }
-
-    /// The body, if it is in memory.
-    #[inline]
-    pub(crate) fn memory(&self) -> Option<&[u8]> {
-        match self.file {
-            None => self.ready.get(self.layout.body_start..)?.get(..self.size as usize),
-            Some(_) => None,
-        }
-    }
-
-    /// Whether the open file is still the one the head was written for. True without a system call
-    /// if the body is in memory.
-    pub(crate) fn is_intact(&self) -> bool {
-        let Some(file) = &self.file else { return true };
-        let stamp = || file::stamp_known(file.as_fd());
-        let is_same = || stamp().is_ok_and(|now| is_unchanged(&self.stamp, &now));
-        // The kernel reads the number of names first and the time of change later, without a lock: a
-        // look in the middle of a removal may find the one of before it and the other of after it.
-        is_same() || is_same()
-    }
-
-    /// The body, read from its file; `None` if that fails or the file has changed. May block.
-    pub(crate) fn read_whole(&self) -> Option<Vec<u8>> {
-        let file = self.file.as_ref()?;
-        let mut body = vec![0; usize::try_from(self.size).ok()?];
-        let mut done = 0;
-        while done < body.len() {
-            match file::read_at(file.as_fd(), &mut body[done..], done as u64) {
-                Ok(0) | Err(_) => return None,
-                Ok(count) => done += count,
-            }
-        }
-        self.is_intact().then_some(body)
-    }
-
-    /// What its heads and its body in memory cost to keep, in bytes.
-    pub(crate) fn weight(&self) -> u64 {
-        (self.ready.len() + self.not_modified.len()) as u64
-    }
-
-    pub(crate) fn is_weak(&self) -> bool {
-        self.etag.starts_with(b"W/")
-    }
-}
-
 impl Entry {
     /// An entry that is not fresh until [`freshen`](Entry::freshen) says so.
     pub(crate) fn new(key: EntryKey, what: What, header_rules: Box<[u16]>) -> Entry {
@@ -440,39 +301,9 @@ impl Entry {
     }
 }
 
-/// Whether the content is the same. The time of the last change of attributes moves whenever
-/// content does, but also when the file loses a name because it was removed or another was renamed
-/// over it; then the content is still whole. A file that was opened while its last name was being
-/// taken has none before and none after: ext4 counts the name first and sets the time later.
-pub(crate) fn is_unchanged(before: &Stamp, after: &Stamp) -> bool {
-    let lost_a_name = before.links != after.links || before.links == 0;
-    (before.device, before.inode, before.size, before.mtime_ns)
-        == (after.device, after.inode, after.size, after.mtime_ns)
-        && (before.ctime_ns == after.ctime_ns || lost_a_name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_file_that_loses_its_name_is_unchanged() {
-        let stamp = |links, ctime_ns, mtime_ns| Stamp {
-            kind: forebay_sys::file::FileKind::Regular,
-            device: 1,
-            inode: 2,
-            links,
-            size: 3,
-            mtime_ns,
-            ctime_ns,
-        };
-        let is_unchanged =
-            |before, after| is_unchanged(&stamp(before, 10, 10), &stamp(after, 20, 10));
-        assert!(is_unchanged(1, 0), "removed");
-        assert!(is_unchanged(0, 0), "opened in the middle of its removal");
-        assert!(!is_unchanged(1, 1), "written, and its time set back");
-        assert!(!super::is_unchanged(&stamp(0, 10, 10), &stamp(0, 20, 20)), "written");
-    }
 
     #[test]
     fn an_inner_key_says_all_of_it() {

@@ -5,7 +5,6 @@
 //! rules costs a look at an empty field, and one with rules a comparison of addresses.
 
 use crate::auth::{AuthDecision, Own, Realms, Verification};
-use crate::content::Content;
 use crate::names::{MountedDirectory, names};
 use crate::pages::RefusalPage;
 use crate::rules::{FieldName, FieldValue, HeaderRule};
@@ -93,19 +92,18 @@ impl Guard {
     #[inline]
     pub(crate) fn check(
         &self,
-        content: &Content,
-        site: u32,
+        site: &SiteSettings,
+        realms: &Arc<Realms>,
         request: &Request<'_>,
         client: impl FnOnce() -> IpAddr,
         own: &mut Own,
         now_ms: u64,
     ) -> Result<(), Stop> {
-        let vhost = &content.vhosts[site as usize];
         let passed = request.passed;
         if self.is_internal && passed.is_none_or(|passed| passed.sent.is_none()) {
             return Err(Stop::Refuse(RefusalPage::of(404)));
         }
-        self.check_with(&vhost.settings, &content.realms, request.head, client(), own, now_ms)?;
+        self.check_with(site, realms, request.head, client(), own, now_ms)?;
         let is_allowed =
             |number: &&u16| passed.is_some_and(|passed| passed.allowed.contains(number));
         match self.asks.iter().find(|number| !is_allowed(number)) {

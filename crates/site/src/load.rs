@@ -4,17 +4,18 @@ use crate::bake::{self, BodyAt, CommonHead, WEAK_NS};
 use crate::compress::OnDemand;
 use crate::content::{AnswerBuilder, Content};
 use crate::disk::DiskFile;
-use crate::entry::{DEAD, Entry, EntryKey, Found, Variant, What, is_unchanged};
+use crate::entry::{DEAD, Entry, EntryKey, Found, What};
 use crate::fields::HeaderRuleSet;
 use crate::listing::{Listing, ListingFormat};
-use crate::look::{Look, Lookup, PathContents, Resolution};
+use crate::look::{Look, Lookup, PathContents, Resolution, Trouble};
 use crate::piped::Piped;
 use crate::read::FileAt;
+use crate::variant::Variant;
+use crate::variant::is_unchanged;
 use crate::vhost::VirtualHost;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
-use forebay_sys::file::{self, FileKind, OpenFailure, Stamp};
-use std::io;
+use forebay_sys::file::{self, FileKind, Stamp};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -133,30 +134,6 @@ fn failed(key: &EntryKey) -> Arc<Entry> {
     let entry = Entry::new(key.clone(), What::Failed(503), Box::default());
     entry.kill();
     Arc::new(entry)
-}
-
-/// Why no answer could be made from what was seen.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Trouble {
-    /// It changed while it was read.
-    Changed,
-    /// It is not there any more, or was never to be served.
-    Gone,
-    /// It may not be read.
-    Denied,
-    /// The file system failed; the status says whose fault that is.
-    Failed(u16),
-}
-
-impl From<&io::Error> for Trouble {
-    fn from(error: &io::Error) -> Trouble {
-        match file::failure(error) {
-            OpenFailure::Nowhere => Trouble::Gone,
-            OpenFailure::Denied => Trouble::Denied,
-            OpenFailure::Shortage => Trouble::Failed(503),
-            OpenFailure::Broken => Trouble::Failed(500),
-        }
-    }
 }
 
 /// Reads what was seen.

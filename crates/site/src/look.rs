@@ -1,19 +1,20 @@
 //! What is at a path, by rules and stamps alone: no file is read here.
 
 use crate::content::AnswerBuilder;
-use crate::entry::{AliasKey, Entry, Inner, InnerKind, Script, Variant, What};
+use crate::entry::{AliasKey, Entry, Inner, InnerKind, Script, What};
 use crate::forms::{CODINGS, ExpectedForms};
 use crate::guard::Guard;
 use crate::listing::ListingFormat;
-use crate::load::Trouble;
 use crate::pages::RefusalPage;
 use crate::route;
 use crate::rules::{Captures, Scripts, TryFile};
+use crate::variant::Variant;
 use crate::vhost::VirtualHost;
 use crate::watch::Way;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
-use forebay_sys::file::{self, FileKind, Stamp};
+use forebay_sys::file::{self, FileKind, OpenFailure, Stamp};
+use std::io;
 use std::os::fd::AsFd;
 
 /// What is asked for by a key.
@@ -57,6 +58,30 @@ pub(crate) enum Resolution {
     Script(Script),
     /// The file system failed; the status says whose fault that is.
     Failed(u16),
+}
+
+/// Why no answer could be made from what was seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
+    /// It changed while it was read.
+    Changed,
+    /// It is not there any more, or was never to be served.
+    Gone,
+    /// It may not be read.
+    Denied,
+    /// The file system failed; the status says whose fault that is.
+    Failed(u16),
+}
+
+impl From<&io::Error> for Trouble {
+    fn from(error: &io::Error) -> Trouble {
+        match file::failure(error) {
+            OpenFailure::Nowhere => Trouble::Gone,
+            OpenFailure::Denied => Trouble::Denied,
+            OpenFailure::Shortage => Trouble::Failed(503),
+            OpenFailure::Broken => Trouble::Failed(500),
+        }
+    }
 }
 
 impl Resolution {

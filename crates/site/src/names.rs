@@ -7,10 +7,9 @@
 //! same for many paths, like the page of an application, is not named by them.
 
 use crate::forms;
-use crate::route;
+use crate::route::{self, inside};
 use crate::rules::{Rewrite, Route, Template, TemplatePart, TryFile};
 use crate::settings::SiteSettings;
-use crate::vhost::inside;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -1,10 +1,9 @@
 //! Small pages for answers without content: errors and redirects.
 
-use crate::bake::length_line;
 use crate::fields::{AnswerFields, HeaderRuleSet};
+use crate::head_lines::{length_line, server, status_line};
 use forebay_conn::Reply;
 use forebay_http::status;
-use std::io::Write;
 
 /// What the server answers to.
 const ALLOWED: &[u8] = b"GET, HEAD, OPTIONS";
@@ -100,14 +99,6 @@ fn body(status: u16, text: &str) -> Vec<u8> {
          <h1>{status} {reason}</h1>\n<p>{first}{rest}.</p>\n</main>\n</body>\n</html>\n"
     )
     .into_bytes()
-}
-
-/// The line of status.
-pub(crate) fn status_line(status: u16) -> Vec<u8> {
-    let mut head = Vec::with_capacity(512);
-    // Writing to a vector cannot fail.
-    let _ = write!(head, "HTTP/1.1 {status} {}\r\n", status::reason(status));
-    head
 }
 
 impl Pages {
@@ -229,13 +220,6 @@ fn typed_head(
     }
     fields.write(&mut head);
     head
-}
-
-/// Names the server, if it is to be named.
-pub(crate) fn server(is_named: bool, fields: &mut AnswerFields<'_>) {
-    if is_named {
-        fields.push("Server", b"Forebay".as_slice());
-    }
 }
 
 fn page(is_server_named: bool, refusal: &RefusalPage, header_rules: HeaderRuleSet<'_>) -> Page {

@@ -1,14 +1,16 @@
 //! The answers that are not what was asked for: errors, and what a site says of itself.
 
 use crate::answer::AnswerParts;
-use crate::bake::length_line;
 use crate::body::{Body, BodySource};
 use crate::entry::{Entry, EntryKey, Inner, InnerKind, KeyRef};
 use crate::fields::AnswerFields;
 use crate::guard::Guard;
+use crate::head_lines::length_line;
+use crate::head_lines::server;
+use crate::head_lines::status_line;
 use crate::job::{SiteJob, SiteWork};
 use crate::load::Want;
-use crate::pages::{RefusalPage, server, status_line};
+use crate::pages::RefusalPage;
 use crate::site::Site;
 use forebay_conn::{ProcessOutcome, Reply, Request};
 use forebay_http::head::Method;

@@ -1,15 +1,24 @@
 //! What the rules make of a path, before any file is looked for.
 
-use crate::entry::{LocationPart, Redirection};
 use crate::fields::HeaderRuleSet;
 use crate::pages::Pages;
+use crate::redirection::LocationPart;
+use crate::redirection::Redirection;
 use crate::rules::{Alias, Captures, Reach, Redirect, Template, TemplatePart};
 use crate::settings::{SiteSettings, ToHttps};
-use crate::vhost::inside;
 use forebay_http::path;
 
 /// No file system has longer names (`NAME_MAX`).
 const MOST_NAME_BYTES: usize = 255;
+
+/// What a path of the site is within what lies beneath another, if it is there.
+pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
+    match path.strip_prefix(beneath)? {
+        [] => Some(&[]),
+        [b'/', inside @ ..] => Some(inside),
+        _ => None,
+    }
+}
 
 /// The redirect for a path, if there is one.
 pub(crate) fn redirect(

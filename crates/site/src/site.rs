@@ -209,7 +209,14 @@ impl Site {
         };
         let Hit { ticket, tell, entry } = hit;
         if let Some(guard) = &entry.guard
-            && let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms)
+            && let Err(stop) = guard.check(
+                &content.vhosts[site as usize].settings,
+                &content.realms,
+                request,
+                &client,
+                credentials,
+                *now_ms,
+            )
         {
             let header_rules = entry.header_rules.clone();
             return self.stop(stop, header_rules, site, request, reply);
@@ -263,7 +270,14 @@ impl Site {
             return self.search_on(site, request, client, reply);
         };
         if let Some(guard) = &entry.guard
-            && let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms)
+            && let Err(stop) = guard.check(
+                &content.vhosts[site as usize].settings,
+                &content.realms,
+                request,
+                &client,
+                credentials,
+                *now_ms,
+            )
         {
             let header_rules = entry.header_rules.clone();
             return self.stop(stop, header_rules, site, request, reply);
@@ -357,7 +371,14 @@ impl Site {
             && let Some(guard) = self.vhost(site).guard_of(&[&path])
         {
             let Site { content, credentials, now_ms, .. } = self;
-            if let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms) {
+            if let Err(stop) = guard.check(
+                &content.vhosts[site as usize].settings,
+                &content.realms,
+                request,
+                &client,
+                credentials,
+                *now_ms,
+            ) {
                 let header_rules = self.vhost(site).header_rules_of(&path);
                 return self.stop(stop, header_rules, site, request, reply);
             }
@@ -469,7 +490,14 @@ impl Site {
     ) -> Result<(), Stop> {
         let Some(guard) = &entry.guard else { return Ok(()) };
         let Site { content, credentials, now_ms, .. } = self;
-        guard.check(content, site, request, client, credentials, *now_ms)
+        guard.check(
+            &content.vhosts[site as usize].settings,
+            &content.realms,
+            request,
+            client,
+            credentials,
+            *now_ms,
+        )
     }
 
     pub(crate) fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {

@@ -1,12 +1,12 @@
 //! One site as it is served: its settings, its directories, its small pages.
 
-use crate::entry::Redirection;
 use crate::fields::{HeaderRuleSet, header_rules_of};
 use crate::guard::{self, Guard};
 use crate::names::{self, MountedDirectory};
 use crate::pages::Pages;
+use crate::redirection::Redirection;
 use crate::root::RootDirectory;
-use crate::route;
+use crate::route::{self, inside};
 use crate::rules::Alias;
 use crate::settings::{FilesLocation, OpenError, SiteSettings};
 use forebay_sys::file::{self, OpenFailure};
@@ -52,15 +52,6 @@ impl Mount {
     /// Where in the directory a path leads, if it leads there.
     fn inside<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         inside(&self.path, path)
-    }
-}
-
-/// What a path of the site is within what lies beneath another, if it is there.
-pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
-    match path.strip_prefix(beneath)? {
-        [] => Some(&[]),
-        [b'/', inside @ ..] => Some(inside),
-        _ => None,
     }
 }
 

@@ -1,9 +1,10 @@
 //! The handler `work`, for tests and demonstrations: a request says how much CPU time, memory and
 //! output its answer costs. It stands for the dynamic part of a site whose cost is known.
 
-use crate::bake::length_line;
 use crate::fields::{AnswerFields, HeaderRuleSet};
-use crate::pages::{server, status_line};
+use crate::head_lines::length_line;
+use crate::head_lines::server;
+use crate::head_lines::status_line;
 use forebay_sys::clock;
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! Listening sockets that a service manager opened and passed on (sd_listen_fds(3)), or the process that
 //! has started this one ([`passing`](crate::passing)).
 
-use crate::passing::SUPERVISOR;
 use crate::socket;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, getsockname, sockopt};
@@ -17,6 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The number of the first socket.
 pub(crate) const FIRST: RawFd = 3;
+
+/// The variable in which the process that has started this one says its own number: what it passes on is for
+/// its children. Theirs, as `LISTEN_PID` has it, it does not know before they are started.
+pub(crate) const SUPERVISOR: &str = "FOREBAY_SUPERVISOR";
 
 /// A socket that was passed on.
 #[derive(Debug)]

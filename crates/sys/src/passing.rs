@@ -2,7 +2,7 @@
 //! ([`inherited`](crate::inherited)), and ends when this process does.
 
 use crate::broker::CONNECTOR;
-use crate::inherited::FIRST;
+use crate::inherited::{FIRST, SUPERVISOR};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
@@ -11,10 +11,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::Path;
 use std::process::{Child, Command};
-
-/// Says which processes sockets are passed to: the children of this one. Its own number, as `LISTEN_PID`
-/// has it, is not known before it is started.
-pub(crate) const SUPERVISOR: &str = "FOREBAY_SUPERVISOR";
 
 /// The first of the arguments of a program.
 const NAME: &str = "forebay";

@@ -170,7 +170,7 @@ pub fn may_change_firewall() -> bool {
 ///
 /// # Errors
 /// What the kernel says; then the process is half way between two users and must end.
-pub fn keep_firewall_only() -> io::Result<()> {
+pub fn keep_net_admin_only() -> io::Result<()> {
     let one = CapabilitySet::NET_ADMIN;
     if may_become_another() {
         let nobody = SystemUser { user: NOBODY, group: NOBODY, groups: Vec::new() };
@@ -296,13 +296,13 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_the_firewall_can_do_nothing_else() {
+    fn who_keeps_one_right_can_do_nothing_else() {
         if !may_become_another() || !may_change_firewall() {
             eprintln!("SKIPPED: only root can become another user");
             return;
         }
         let after = std::thread::spawn(|| {
-            keep_firewall_only().unwrap();
+            keep_net_admin_only().unwrap();
             let sets = thread::capabilities(None).unwrap();
             assert_eq!(sets.permitted, CapabilitySet::NET_ADMIN);
             assert_eq!(sets.inheritable, CapabilitySet::NET_ADMIN);

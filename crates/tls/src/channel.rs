@@ -2,7 +2,8 @@
 //! given what, and what of it is work for a helper thread.
 
 use crate::clients;
-use crate::identity::{HTTP_2, Identities, Identity};
+use crate::identities::Identities;
+use crate::identity::{HTTP_2, Identity};
 use forebay_conn::transport::{Broken, Plaintext, TransportFailure, Unproven};
 use forebay_conn::{Job, Opening, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};

@@ -1,6 +1,7 @@
 //! The client's end: what it trusts, what it resumes, and one connection of it.
 
-use crate::identity::{HTTP_1_1, HTTP_2, provider};
+use crate::identity::{HTTP_1_1, HTTP_2};
+use crate::provider::provider;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientConfig, ClientConnection, ClientSessionStore, Resumption, Tls12ClientSessionValue,

@@ -1,6 +1,6 @@
 //! Certificates of clients: whose are taken, which were revoked, and whether a client must show one.
 
-use crate::identity::provider;
+use crate::provider::provider;
 use forebay_conn::peer::{ClientCertificate, ClientPolicy};
 use forebay_conn::transport::Unproven;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;

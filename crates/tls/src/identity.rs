@@ -1,24 +1,26 @@
-//! The server's identities, by the name a client asks for.
+//! One identity of the server: its certificates, and what is agreed with clients that are shown one.
 
 use crate::clients::ClientVerification;
 use crate::pair::{Pair, covers};
-use crate::proofs::{ACME_TLS_1, Proofs};
-use forebay_conn::Secured;
+use crate::provider::provider;
 use forebay_conn::peer::ClientPolicy;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::aws_lc_rs;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, ServerConfig,
     WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 /// What a server says it speaks (RFC 7301).
 pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
 pub(crate) const HTTP_2: &[u8] = b"h2";
+
+/// What an authority speaks that looks whether a name is ours, and no other client (RFC 8737 §6.2).
+pub(crate) const ACME_TLS_1: &[u8] = b"acme-tls/1";
 
 /// One identity: the pairs of a site, of different kinds of keys, and what is agreed with its clients.
 #[derive(Debug)]
@@ -29,17 +31,6 @@ pub struct Identity {
     pub(crate) clients: Option<Arc<ClientVerification>>,
     /// It shows an authority that a name is ours, and says nothing else.
     pub(crate) is_proof: bool,
-}
-
-/// All identities of a server: the exact name before the wildcard, and one for all other names.
-#[derive(Debug, Default)]
-pub struct Identities {
-    by_host: HashMap<String, Arc<Identity>>,
-    /// For the hosts right below a domain.
-    by_domain: HashMap<String, Arc<Identity>>,
-    default: Option<Arc<Identity>>,
-    /// What authorities are shown that look whether a name is ours.
-    proofs: Option<Arc<Proofs>>,
 }
 
 /// Why there is no identity of these pairs.
@@ -152,73 +143,6 @@ fn config(
     Ok(config)
 }
 
-impl Identities {
-    /// Without a default, a client that asks for no name or an unknown one is refused.
-    pub fn new(default: Option<Arc<Identity>>) -> Identities {
-        Identities { default, ..Identities::default() }
-    }
-
-    /// This identity answers for this name: a host in small letters, or `*.` and a domain. The first one
-    /// for a name keeps it.
-    pub fn add(&mut self, name: &str, identity: &Arc<Identity>) {
-        let (by, name) = match name.strip_prefix("*.") {
-            Some(domain) => (&mut self.by_domain, domain),
-            None => (&mut self.by_host, name),
-        };
-        by.entry(name.to_owned()).or_insert_with(|| Arc::clone(identity));
-    }
-
-    /// Authorities that look whether a name is ours are shown these.
-    #[must_use]
-    pub fn with_proofs(mut self, proofs: &Arc<Proofs>) -> Identities {
-        self.proofs = Some(Arc::clone(proofs));
-        self
-    }
-
-    /// Which identity answers this hello, which asks for `name`.
-    pub(crate) fn of_hello(
-        &self,
-        hello: &ClientHello<'_>,
-        name: Option<&str>,
-    ) -> Option<Arc<Identity>> {
-        if let (Some(proofs), Some(name)) = (&self.proofs, name)
-            && hello.alpn().is_some_and(|mut spoken| spoken.any(|one| one == ACME_TLS_1))
-            && let Some(proof) = proofs.find(name)
-        {
-            return Some(proof);
-        }
-        self.find(name).cloned()
-    }
-
-    /// Which identity answers a client that asks for this name.
-    pub fn find(&self, name: Option<&str>) -> Option<&Arc<Identity>> {
-        let named = name.and_then(|name| {
-            let wildcard = || self.by_domain.get(name.split_once('.')?.1);
-            self.by_host.get(name).or_else(wildcard)
-        });
-        named.or(self.default.as_ref())
-    }
-
-    /// Whether a request for this host, as it was sent but without its port, has come through a connection
-    /// for another one: the certificate that was shown is not for it, and the one that would have been is
-    /// another (RFC 9110 §15.5.20).
-    pub fn is_misdirected(&self, secured: &Secured, host: &[u8]) -> bool {
-        let is_named = |name: &str| name.as_bytes().eq_ignore_ascii_case(host);
-        if host.is_empty()
-            || secured.name.as_deref().is_some_and(is_named)
-            || secured.hosts.iter().any(|name| name.as_bytes() == host)
-        {
-            return false;
-        }
-        let mut host = String::from_utf8_lossy(host);
-        if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            host.to_mut().make_ascii_lowercase();
-        }
-        !covers(&secured.hosts, &host)
-            && self.find(Some(&host)).is_some_and(|identity| identity.names != secured.hosts)
-    }
-}
-
 /// What seals tickets.
 pub type Tickets = Arc<dyn ProducesTickets>;
 
@@ -228,16 +152,6 @@ pub type Tickets = Arc<dyn ProducesTickets>;
 /// Lack of random numbers.
 pub fn tickets() -> Result<Tickets, rustls::Error> {
     aws_lc_rs::Ticketer::new()
-}
-
-/// The primitives of AWS-LC: X25519MLKEM768 first, and of ciphers those of 128 bits, which cost least.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    let mut provider = aws_lc_rs::default_provider();
-    // stable: what costs the same keeps its order
-    provider.cipher_suites.sort_by_key(|suite| {
-        !suite.suite().as_str().is_some_and(|name| name.contains("AES_128_GCM"))
-    });
-    Arc::new(provider)
 }
 
 impl fmt::Display for IdentityError {

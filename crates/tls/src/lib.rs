@@ -12,7 +12,8 @@
 //! | [`channel`] | the transport: plain, or a session of TLS |
 //! | [`client`] | the client's end: what it trusts, what it resumes |
 //! | [`clients`] | certificates of clients: whose are taken, and which were revoked |
-//! | [`identity`] | certificates by server name, found in O(1) |
+//! | [`identities`] | certificates by server name, found in O(1) |
+//! | [`identity`] | the certificates of one site, and what is agreed with clients |
 //! | [`pair`] | a certificate and its key: read, checked against one another, described |
 //! | [`proofs`] | certificates that show an authority that a name is ours |
 //!
@@ -22,15 +23,19 @@
 pub mod channel;
 pub mod client;
 pub mod clients;
+pub mod identities;
 pub mod identity;
 pub mod pair;
 pub mod proofs;
+
+mod provider;
 
 pub use channel::{Channel, Handshake, Handshaken, Shakes};
 pub use client::{
     ClientError, ClientSession, Roots, TlsClient, TlsClientSettings, TlsRefusal, Trust, Versions,
 };
 pub use clients::{Authorities, ClientAuth, ClientVerification, ClientsError, Revoked};
-pub use identity::{Identities, Identity, IdentityError};
+pub use identities::Identities;
+pub use identity::{Identity, IdentityError};
 pub use pair::{Pair, PairError};
 pub use proofs::Proofs;

@@ -6,9 +6,6 @@ use crate::pair::{Pair, PairError};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What such an authority speaks, and no other client (RFC 8737 §6.2).
-pub(crate) const ACME_TLS_1: &[u8] = b"acme-tls/1";
-
 /// What is shown, by host. Handshakes look here only if they ask for it.
 #[derive(Debug, Default)]
 pub struct Proofs(Mutex<HashMap<String, Arc<Identity>>>);

@@ -115,7 +115,7 @@ fn text(value: &Value) -> &str {
 }
 
 /// All Rust files below `folder`.
-fn sources(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,5 +1,6 @@
 //! The program `forebay` as it is called, and the layers of the workspace.
 #![forbid(unsafe_code)]
 
+mod circles;
 mod commands;
 mod layers;

@@ -3,6 +3,7 @@
 
 use super::HandlerTypes;
 use crate::peer::Peer;
+use crate::rank::Rank;
 use crate::request::Request;
 use std::net::IpAddr;
 
@@ -110,15 +111,4 @@ pub enum Settled {
     Cut,
     /// It was not answered in time, or too many waited: its client is told so instead.
     Expired,
-}
-
-/// Which request is served first: 0 before 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank(pub u8);
-
-impl Rank {
-    /// The rank served first, and the only one until there are classes.
-    pub const FIRST: Rank = Rank(0);
-    /// No rank is served later.
-    pub const LAST: Rank = Rank(u8::MAX);
 }

@@ -2,7 +2,7 @@
 
 use super::HandlerTypes;
 use crate::peer::Peer;
-use crate::request::Request;
+use crate::request::{Request, Stages};
 
 /// Begins and ends log lines. The defaults write nothing and read no clock.
 pub trait Journal: HandlerTypes {
@@ -65,14 +65,4 @@ pub struct GivenUp<'a, T> {
     pub ticket: &'a T,
     /// When it came.
     pub stages: Stages,
-}
-
-/// When a request came, as [`Journal::tick`] told it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stages {
-    /// When its first bytes were there.
-    pub begun_ns: u64,
-    /// When all of it was there, its body too. The same as `begun_ns` if its head came in one piece
-    /// and it had no body.
-    pub complete_ns: u64,
 }

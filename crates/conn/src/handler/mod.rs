@@ -13,45 +13,33 @@
 
 pub mod admission;
 pub mod body;
+mod handler_types;
 pub mod hooks;
+mod job;
 pub mod journal;
 pub mod process;
 pub mod relay;
+mod roles;
 
-pub use admission::{Admission, Admitted, Rank, Refusal, Settled, Verdict};
+pub use admission::{Admission, Admitted, Refusal, Settled, Verdict};
 pub use body::{Bodies, NoBody, Piece};
+pub use handler_types::HandlerTypes;
 pub use hooks::{HandedOver, Hooks, TurnTime};
-pub use journal::{Answered, GivenUp, Journal, Stages};
-pub use process::{BodyDecision, Job, JobKind, NoJob, Process, ProcessOutcome};
+pub use job::{Job, JobKind, NoJob};
+pub use journal::{Answered, GivenUp, Journal};
+pub use process::{BodyDecision, Process, ProcessOutcome};
 pub use relay::{NoRelay, Relay, Relayed};
+pub use roles::HandlerRoles;
 
+use crate::limits::ConnectionLimits;
 use crate::protocol::Protocol;
-use crate::step::ConnectionLimits;
 use crate::transport::Transport;
 
-/// The types that the roles of a handler have in common.
-pub trait HandlerTypes: Sized {
-    /// The part of an answer that is not copied into [`Out`](crate::Out): a large cached body, a
-    /// file. The engine asks for it [`piece`](Bodies::piece) by piece.
-    type Body: Send;
-    /// Work that may block or takes CPU time.
-    type Job: Job;
-    /// An exchange with another server, which answers; [`NoRelay`] if there is none.
-    type Relay: Relay;
-    /// A log line that waits for its number of bytes.
-    type Line: Send;
-    /// What a request owns from its verdict until it is over; see
-    /// [`Admission::settle`].
-    type Ticket: Send + Default;
-    /// What is known of a connection from one of its requests to the next. Most have nothing to remember.
-    type Record: Send + Default;
-}
-
-/// The process stage and all that belongs to it: decides which requests are admitted and what is answered.
+/// What an engine is given: the roles, and what is spoken on its connections.
 ///
 /// A loop owns its handler; methods must neither block nor take noticeable CPU time. What would is
 /// returned as a [`Job`] and comes back as its result.
-pub trait Handler: Admission + Process + Bodies + Journal + Hooks {
+pub trait Handler: HandlerRoles {
     /// What is spoken on its connections.
     type Protocol: Protocol<Self> + Default + Send;
     /// What lies between the bytes of its sockets and those of the protocol.

@@ -15,8 +15,8 @@
 //!
 //! One that is dropped before that is cancelled.
 
-use crate::protocol::{SocketId, Wants};
 use crate::request::Passed;
+use crate::socket::{SocketId, Wants};
 use crate::step::Await;
 use std::os::fd::BorrowedFd;
 

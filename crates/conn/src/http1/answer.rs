@@ -3,17 +3,19 @@
 use super::receive::{ask_for_body, discarding};
 use super::relay::{Http1Relaying, passing};
 use super::{Answer, Http1, Owned, RequestState, Stage, last, may_be_outdated};
-use crate::handler::{BodyDecision, Handler, Job, ProcessOutcome, Stages};
+use crate::context::Context;
+use crate::handler::{BodyDecision, HandlerRoles, Job, ProcessOutcome};
 use crate::input::Input;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::step::{Closing, Context, RequestEvent, Step};
+use crate::request::Stages;
+use crate::step::{Closing, RequestEvent, Step};
 use forebay_http::body::BodyDecoder;
 use forebay_http::framing::Framing;
 use forebay_http::head::Head;
 use forebay_metrics::{Activity, Stopwatch};
 
-impl<H: Handler> Http1<H> {
+impl<H: HandlerRoles> Http1<H> {
     /// The request that is kept goes on if it can.
     pub(super) fn go_on<S: Stopwatch>(
         &mut self,

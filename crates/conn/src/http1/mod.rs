@@ -8,12 +8,16 @@ mod receive;
 mod refuse;
 mod relay;
 
-use crate::handler::{GivenUp, Handler, HandlerTypes, Piece, Rank, Relay, Settled};
+use crate::context::Context;
+use crate::handler::{GivenUp, HandlerRoles, HandlerTypes, Piece, Relay, Settled};
 use crate::input::Input;
 use crate::peer::Peer;
-use crate::protocol::{Awaited, Protocol, SocketId, Wants};
+use crate::protocol::{Awaited, Protocol};
+use crate::rank::Rank;
 use crate::request::{KeptRequest, Request, RequestId};
-use crate::step::{Await, Closing, Context, Step};
+use crate::socket::SocketId;
+use crate::socket::Wants;
+use crate::step::{Await, Closing, Step};
 use forebay_http::body::BodyDecoder;
 use forebay_http::path::NormalPath;
 use forebay_metrics::Stopwatch;
@@ -32,7 +36,7 @@ const MOST_ATTEMPTS: u8 = 3;
 /// One connection as a state machine.
 ///
 /// An idle one owns no heap memory.
-pub struct Http1<H: Handler> {
+pub struct Http1<H: HandlerRoles> {
     state: RequestState<H>,
     /// Received and not yet used, while another connection has the loop's buffer.
     held: Vec<u8>,
@@ -51,7 +55,7 @@ pub struct Http1<H: Handler> {
     is_held: bool,
 }
 
-enum RequestState<H: Handler> {
+enum RequestState<H: HandlerRoles> {
     /// A head is received, or nothing yet.
     Head(Partial),
     /// A request waits.
@@ -94,7 +98,7 @@ enum Stage<H: HandlerTypes> {
 }
 
 /// What is left of the last answer written, until that is sent.
-struct Sending<H: Handler> {
+struct Sending<H: HandlerRoles> {
     line: Option<H::Line>,
     ticket: Option<H::Ticket>,
     body_sent_bytes: u64,
@@ -129,13 +133,13 @@ enum Unserved<'r, T> {
     Request(&'r Request<'r>, Owned<T>),
 }
 
-impl<H: Handler> Default for RequestState<H> {
+impl<H: HandlerRoles> Default for RequestState<H> {
     fn default() -> Self {
         RequestState::Head(Partial::default())
     }
 }
 
-impl<H: Handler> Default for Http1<H> {
+impl<H: HandlerRoles> Default for Http1<H> {
     fn default() -> Self {
         Http1 {
             state: RequestState::default(),
@@ -153,7 +157,7 @@ impl<H: Handler> Default for Http1<H> {
     }
 }
 
-impl<H: Handler> Http1<H> {
+impl<H: HandlerRoles> Http1<H> {
     /// Whether no request has been taken from the input.
     #[inline]
     pub(crate) fn is_new(&self) -> bool {
@@ -161,7 +165,7 @@ impl<H: Handler> Http1<H> {
     }
 }
 
-impl<H: Handler> Protocol<H> for Http1<H> {
+impl<H: HandlerRoles> Protocol<H> for Http1<H> {
     fn advance<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -419,12 +423,12 @@ impl<H: Handler> Protocol<H> for Http1<H> {
 }
 
 /// Whether the last answer is a file, which may turn out to have changed before the answer is begun.
-fn may_be_outdated<H: Handler, S>(cx: &Context<'_, H, S>) -> bool {
+fn may_be_outdated<H: HandlerRoles, S>(cx: &Context<'_, H, S>) -> bool {
     let body = cx.out.body.as_ref();
     body.is_some_and(|body| matches!(cx.handler.piece(body), Some(Piece::File { .. })))
 }
 
 /// The state after a last answer.
-fn last<H: Handler>(is_unread: bool) -> RequestState<H> {
+fn last<H: HandlerRoles>(is_unread: bool) -> RequestState<H> {
     RequestState::Last(if is_unread { Closing::Linger } else { Closing::Now })
 }

@@ -4,17 +4,19 @@ use super::relay::{Http1Relaying, passing};
 use super::{
     Answer, Http1, Kept, Owned, Partial, RequestState, Stage, Unserved, last, may_be_outdated,
 };
-use crate::handler::{Admitted, BodyDecision, Handler, Stages, Verdict};
+use crate::context::Context;
+use crate::handler::{Admitted, BodyDecision, HandlerRoles, Verdict};
 use crate::input::Input;
 use crate::protocol::Protocol;
+use crate::request::Stages;
 use crate::request::{Grant, KeptRequest, Request, RequestId};
-use crate::step::{Closing, Context, Step};
+use crate::step::{Closing, Step};
 use forebay_http::body::{BodyDecoder, BodyError, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Lines, ParsedHead};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
-impl<H: Handler> Http1<H> {
+impl<H: HandlerRoles> Http1<H> {
     /// Finds the next head and has it answered.
     pub(super) fn receive<S: Stopwatch>(
         &mut self,
@@ -223,13 +225,13 @@ impl<H: Handler> Http1<H> {
 
 /// What there is to receive of the request is there, at least its head.
 #[inline]
-pub(super) fn whole<H: Handler, S>(cx: &mut Context<'_, H, S>, begun_ns: u64) -> Stages {
+pub(super) fn whole<H: HandlerRoles, S>(cx: &mut Context<'_, H, S>, begun_ns: u64) -> Stages {
     let complete_ns = cx.handler.tick();
     Stages { begun_ns: if begun_ns == 0 { complete_ns } else { begun_ns }, complete_ns }
 }
 
 /// What finds the end of a body that is discarded.
-pub(super) fn discarding<H: Handler, S>(
+pub(super) fn discarding<H: HandlerRoles, S>(
     cx: &Context<'_, H, S>,
     framing: Framing,
 ) -> Result<BodyDecoder, BodyError> {
@@ -237,7 +239,7 @@ pub(super) fn discarding<H: Handler, S>(
 }
 
 /// The body is wanted: a client that waits for that is told so, unless it has begun already.
-pub(super) fn ask_for_body<H: Handler, S>(
+pub(super) fn ask_for_body<H: HandlerRoles, S>(
     cx: &mut Context<'_, H, S>,
     head: &Head<'_>,
     has_begun: bool,

@@ -1,15 +1,17 @@
 //! Refusals, and what every answer leaves behind.
 
 use super::{Http1, Owned, RequestState, Stage, Unserved};
-use crate::handler::{Answered, Handler, Refusal, Settled, Stages};
+use crate::context::Context;
+use crate::handler::{Answered, HandlerRoles, Refusal, Settled};
 use crate::protocol::Protocol;
 use crate::reply::Reply;
+use crate::request::Stages;
 use crate::request::{KeptRequest, Request};
-use crate::step::{Closing, Context};
+use crate::step::Closing;
 use forebay_http::head::Method;
 use forebay_metrics::{Counter, Stopwatch};
 
-impl<H: Handler> Http1<H> {
+impl<H: HandlerRoles> Http1<H> {
     /// Answers a request that policy does not admit. What is missing of its body is not waited for.
     pub(super) fn refuse_request<S: Stopwatch>(
         &mut self,

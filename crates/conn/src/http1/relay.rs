@@ -4,11 +4,12 @@
 //! with the answer, unless all of it is there. An answer that breaks off resets the connection.
 
 use super::{Http1, Owned, RequestState, Stage, last};
+use crate::context::Context;
 use crate::handler::relay::{Relay, RelayNext, RelayRead, Relayed};
-use crate::handler::{Answered, Handler, HandlerTypes, Settled};
+use crate::handler::{Answered, HandlerRoles, HandlerTypes, Settled};
 use crate::input::Input;
 use crate::reply::{Reply, has_body};
-use crate::step::{Closing, Context, RequestEvent, Step};
+use crate::step::{Closing, RequestEvent, Step};
 use forebay_http::body::{BodyDecoder, BodyError, Encoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Head, Method, Version};
@@ -141,7 +142,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     }
 
     /// Writes an interim answer, for a client that understands it and waits for it.
-    fn interim<S>(&self, status: u16, head: &Head<'_>, cx: &mut Context<'_, impl Handler, S>) {
+    fn interim<S>(&self, status: u16, head: &Head<'_>, cx: &mut Context<'_, impl HandlerRoles, S>) {
         let is_wanted = match status {
             100 => head.expects_continue && !self.has_begun,
             _ => head.version != Version::Http10,
@@ -156,7 +157,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     /// Goes as far as possible before there is an answer.
     fn ask<S>(
         &mut self,
-        cx: &mut Context<'_, impl Handler, S>,
+        cx: &mut Context<'_, impl HandlerRoles, S>,
         input: &mut Input,
         head: &OwnedHead,
         is_blocked: bool,
@@ -181,7 +182,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     }
 
     /// Passes on what has come of the answer's body.
-    fn download<S>(&mut self, cx: &mut Context<'_, impl Handler, S>) -> Far {
+    fn download<S>(&mut self, cx: &mut Context<'_, impl HandlerRoles, S>) -> Far {
         let Told::Head { encoder, .. } = &mut self.told else { return Far::Waits };
         loop {
             let most = OUT_BYTES.saturating_sub(cx.out.bytes.len());
@@ -204,7 +205,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     /// Both directions of a tunnel.
     fn tunnel<S>(
         &mut self,
-        cx: &mut Context<'_, impl Handler, S>,
+        cx: &mut Context<'_, impl HandlerRoles, S>,
         input: &mut Input,
         input_ended: bool,
         is_blocked: bool,
@@ -242,7 +243,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     }
 }
 
-impl<H: Handler> Http1<H> {
+impl<H: HandlerRoles> Http1<H> {
     /// Whether another server answers the request that is under way.
     #[inline]
     pub(super) fn relaying(&self) -> Option<&Http1Relaying<H>> {
@@ -488,7 +489,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     /// The connection ends while the exchange is under way. Says whether its client was told something.
     pub(super) fn abandon(&mut self, handler: &mut H) -> bool
     where
-        H: Handler,
+        H: HandlerRoles,
     {
         if let Told::Switch { client_ended: false, .. } = self.told {
             self.relay.cut();
@@ -500,7 +501,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     /// Ends the line of an answer that is not whole.
     fn end_line(&mut self, handler: &mut H)
     where
-        H: Handler,
+        H: HandlerRoles,
     {
         if let Some(mut line) = self.line.take() {
             handler.cut_off(&mut line, &self.relay);

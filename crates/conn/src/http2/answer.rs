@@ -2,12 +2,13 @@
 
 use super::send::Sending;
 use super::{DoneOf, Http2, Leaving, Live, MOST_ATTEMPTS, Phase, Stage};
+use crate::context::Context;
 use crate::handler::{
-    Answered, Handler, HandlerTypes, Job, Piece, ProcessOutcome, Refusal, Relay, Settled, Stages,
+    Answered, HandlerRoles, HandlerTypes, Job, Piece, ProcessOutcome, Refusal, Relay, Settled,
 };
 use crate::reply::Reply;
+use crate::request::Stages;
 use crate::request::{Grant, KeptRequest, Request, RequestId};
-use crate::step::Context;
 use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::{ErrorCode, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
@@ -67,7 +68,7 @@ impl<'r, T> RequestUnderWay<'r, T> {
     }
 }
 
-impl<H: Handler> Http2<H> {
+impl<H: HandlerRoles> Http2<H> {
     /// The process stage for a request that has just come.
     pub(super) fn answer<S: Stopwatch>(
         &mut self,
@@ -335,7 +336,7 @@ impl<H: Handler> Http2<H> {
 }
 
 /// Has an answer written.
-pub(super) fn write<H: Handler, S>(
+pub(super) fn write<H: HandlerRoles, S>(
     cx: &mut Context<'_, H, S>,
     request: Option<&Request<'_>>,
     answer: impl FnOnce(&mut H, &mut Reply<'_, <H as HandlerTypes>::Body>),
@@ -352,7 +353,7 @@ pub(super) fn write<H: Handler, S>(
 
 /// The handler's answer to an admitted request, to which `attempts` answers were thrown away before. One
 /// with a file is not begun before the first bytes of the file are in memory, nor if it has changed.
-fn process<H: Handler, S: Stopwatch>(
+fn process<H: HandlerRoles, S: Stopwatch>(
     cx: &mut Context<'_, H, S>,
     request: &Request<'_>,
     ticket: &mut H::Ticket,

@@ -13,12 +13,17 @@ mod send;
 pub use head::{HeadBuffer, bake};
 pub(crate) use head::{encode_head, encode_lines};
 
-use crate::handler::{GivenUp, Handler, HandlerTypes, Job, Rank, Relay, Settled};
+use crate::context::Context;
+use crate::handler::{GivenUp, HandlerRoles, HandlerTypes, Job, Relay, Settled};
 use crate::input::Input;
+use crate::limits::ConnectionLimits;
 use crate::peer::Peer;
-use crate::protocol::{Awaited, Protocol, SocketId, Wants};
+use crate::protocol::{Awaited, Protocol};
+use crate::rank::Rank;
 use crate::request::{KeptRequest, RequestId};
-use crate::step::{Await, Closing, ConnectionLimits, Context, RequestEvent, Step};
+use crate::socket::SocketId;
+use crate::socket::Wants;
+use crate::step::{Await, Closing, RequestEvent, Step};
 use forebay_http::path::NormalPath;
 use forebay_http2::error::Fault;
 use forebay_http2::{ById, Connection, ErrorCode, FieldLimits};
@@ -58,7 +63,7 @@ pub(crate) fn is_preface(bytes: &[u8]) -> bool {
 type DoneOf<H> = <<H as HandlerTypes>::Job as Job>::Done;
 
 /// One connection as a state machine. The number of a request is that of its stream.
-pub struct Http2<H: Handler> {
+pub struct Http2<H: HandlerRoles> {
     machine: Connection,
     /// Received and not yet used, while another connection has the loop's buffer.
     held: Vec<u8>,
@@ -87,7 +92,7 @@ pub struct Http2<H: Handler> {
 }
 
 /// A request that is not over.
-struct Live<H: Handler> {
+struct Live<H: HandlerRoles> {
     /// More of its body may come.
     is_open: bool,
     phase: Phase<H>,
@@ -98,7 +103,7 @@ struct Live<H: Handler> {
 /// A request that is kept.
 type Kept<H> = Box<KeptRequest<<H as HandlerTypes>::Ticket, Stage<<H as HandlerTypes>::Job>>>;
 
-enum Phase<H: Handler> {
+enum Phase<H: HandlerRoles> {
     /// It is not answered.
     Asked(Kept<H>),
     /// Its answer is not written to its end.
@@ -135,7 +140,7 @@ struct Leaving<H: HandlerTypes> {
     body_bytes: u64,
 }
 
-impl<H: Handler> Live<H> {
+impl<H: HandlerRoles> Live<H> {
     /// What it waits for, if there is a time for that. Where the window of the connection is closed, it is the
     /// connection that waits.
     fn awaits(&self, stream: u32, machine: &Connection) -> Option<Awaited> {
@@ -191,7 +196,7 @@ impl<H: Handler> Live<H> {
     }
 }
 
-impl<H: Handler> Http2<H> {
+impl<H: HandlerRoles> Http2<H> {
     /// A connection of which nothing was received.
     pub fn new(limits: &ConnectionLimits, rank: Rank) -> Http2<H> {
         let fields = FieldLimits { bytes: limits.head.head_bytes, fields: limits.head.head_lines };
@@ -363,7 +368,7 @@ impl<H: Handler> Http2<H> {
 }
 
 /// A request is over before its answer is.
-fn give_up<H: Handler>(handler: &mut H, peer: &Peer, live: Live<H>) {
+fn give_up<H: HandlerRoles>(handler: &mut H, peer: &Peer, live: Live<H>) {
     let (kept, relay) = match live.phase {
         Phase::Asked(kept) => (Some(kept), None),
         Phase::Relaying(mut relaying) => {
@@ -386,7 +391,7 @@ fn give_up<H: Handler>(handler: &mut H, peer: &Peer, live: Live<H>) {
     }
 }
 
-impl<H: Handler> Leaving<H> {
+impl<H: HandlerRoles> Leaving<H> {
     fn end(self, handler: &mut H, end: Settled) {
         if let Some(line) = self.line {
             handler.log(line, self.body_bytes);
@@ -397,7 +402,7 @@ impl<H: Handler> Leaving<H> {
     }
 }
 
-impl<H: Handler> Protocol<H> for Http2<H> {
+impl<H: HandlerRoles> Protocol<H> for Http2<H> {
     fn advance<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,

@@ -3,10 +3,12 @@
 use super::answer::RequestUnderWay;
 use super::relay::Trailing;
 use super::{DoneOf, Http2, Http2Upload, Live, MOST_RESETS, Phase, Stage};
-use crate::handler::{Admitted, BodyDecision, Handler, Settled, Stages, Verdict};
+use crate::context::Context;
+use crate::handler::{Admitted, BodyDecision, HandlerRoles, Settled, Verdict};
 use crate::input::Input;
+use crate::request::Stages;
 use crate::request::{Grant, KeptRequest, Request, RequestId};
-use crate::step::{Closing, Context, Step};
+use crate::step::{Closing, Step};
 use forebay_http2::hpack::encode;
 use forebay_http2::{ErrorCode, Http2Event, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
@@ -34,7 +36,7 @@ enum Came {
     Part,
 }
 
-impl<H: Handler> Http2<H> {
+impl<H: HandlerRoles> Http2<H> {
     /// Takes what has come, up to the next request.
     pub(super) fn receive<S: Stopwatch>(
         &mut self,

@@ -6,12 +6,14 @@
 
 use super::answer::{AnswerSpan, RequestUnderWay, write};
 use super::head::encode_head;
+use super::send::RelayWritten;
 use super::{Http2, Kept, Leaving, Live, Phase, Stage};
+use crate::context::Context;
 use crate::handler::relay::{Relay, RelayNext, RelayRead, Relayed};
-use crate::handler::{Answered, Handler, HandlerTypes, Settled};
+use crate::handler::{Answered, HandlerRoles, HandlerTypes, Settled};
 use crate::reply::{Reply, has_body};
 use crate::request::Grant;
-use crate::step::{Await, Context};
+use crate::step::Await;
 use forebay_http::head::Method;
 use forebay_http2::hpack::encode;
 use forebay_http2::{DecodedFields, ErrorCode, MessagePart};
@@ -78,16 +80,6 @@ impl Http2Upload {
         self.left = left.unwrap_or_default();
         left.is_some()
     }
-}
-
-/// What was written of an answer.
-pub(super) enum RelayWritten {
-    /// So many bytes of its body, and perhaps its end.
-    Data { count: usize, ends: bool },
-    /// What follows the body, as text.
-    Trailers,
-    /// Nothing: its stream goes no further now.
-    Nothing,
 }
 
 /// What the client has been told.
@@ -191,7 +183,7 @@ impl<H: HandlerTypes> Http2Relaying<H> {
     /// It is over before its answer is. Says whether that was begun.
     pub(super) fn give_up(&mut self, handler: &mut H) -> bool
     where
-        H: Handler,
+        H: HandlerRoles,
     {
         if let Some(mut line) = self.line.take() {
             handler.cut_off(&mut line, &self.relay);
@@ -207,7 +199,7 @@ impl<H: HandlerTypes> Http2Relaying<H> {
     }
 }
 
-impl<H: Handler> Http2<H> {
+impl<H: HandlerRoles> Http2<H> {
     /// An exchange begins for a request that was kept.
     pub(super) fn begin_relay<S: Stopwatch>(
         &mut self,

@@ -2,18 +2,28 @@
 //! open.
 
 use super::head::encode_lines;
-use super::relay::RelayWritten;
 use super::{BATCH_BYTES, Http2, Leaving, Phase};
+use crate::context::Context;
 use crate::handler::body::BodyRead;
-use crate::handler::{Handler, Piece, Rank};
-use crate::step::Context;
+use crate::handler::{HandlerRoles, Piece};
+use crate::rank::Rank;
 use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::{ErrorCode, MessagePart};
 use forebay_metrics::Counter;
 use std::net::IpAddr;
 
+/// What was written of an answer.
+pub(super) enum RelayWritten {
+    /// So many bytes of its body, and perhaps its end.
+    Data { count: usize, ends: bool },
+    /// What follows the body, as text.
+    Trailers,
+    /// Nothing: its stream goes no further now.
+    Nothing,
+}
+
 /// An answer whose head is written, and what is left of its body.
-pub(super) struct Sending<H: Handler> {
+pub(super) struct Sending<H: HandlerRoles> {
     /// A short body, or the beginning of a long one, and how much of it was written.
     pub(super) copied: Box<[u8]>,
     pub(super) copied_at: usize,
@@ -46,7 +56,7 @@ enum Written {
     Broken,
 }
 
-impl<H: Handler> Sending<H> {
+impl<H: HandlerRoles> Sending<H> {
     /// What remains when no more is written.
     pub(super) fn end(self) -> Leaving<H> {
         Leaving { line: self.line, ticket: self.ticket, body_bytes: self.body_bytes }
@@ -80,7 +90,7 @@ impl<H: Handler> Sending<H> {
     }
 }
 
-impl<H: Handler> Http2<H> {
+impl<H: HandlerRoles> Http2<H> {
     /// Writes of bodies what may be sent now.
     pub(super) fn fill<S>(&mut self, cx: &mut Context<'_, H, S>) {
         while cx.out.bytes.len() < BATCH_BYTES {

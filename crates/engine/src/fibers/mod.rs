@@ -22,6 +22,7 @@
 mod accept;
 mod connection;
 mod order;
+mod serving;
 mod wait;
 
 use crate::accept::{ListenerSet, PAUSE_MS};

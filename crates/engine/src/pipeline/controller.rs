@@ -4,7 +4,7 @@
 use super::list::ListFigures;
 use super::lists::PhaseLists;
 use super::pipeline_gauges::PipelineGauges;
-use super::thread;
+use super::resting;
 use super::{Counters, Fuse, PipelineSettings, Spawn};
 use forebay_conn::Job;
 use forebay_control::allocation::{self, PHASES, Phase, PhaseLoad, Sample, blocked_share};
@@ -169,7 +169,7 @@ fn apply<J: Job>(lists: &PhaseLists<J>, first: Phase, targets: &[u32; PHASES], s
         }
     }
     for from in steady {
-        let may_change = |to| thread::may_change(from, to, &lists.ranks);
+        let may_change = |to| resting::may_change(from, to, &lists.ranks);
         lists.of(from).lower(targets[from.index()], &mut takers, may_change);
     }
     takers.into_iter().for_each(|phase| bring(lists, phase, 1, spawn));

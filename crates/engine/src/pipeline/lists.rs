@@ -4,7 +4,7 @@
 //! there are as many as cores, and come back to process (ADR 0023).
 
 use super::list::{TaskList, WorkerSlot};
-use super::thread::Resting;
+use super::resting::Resting;
 use crate::helpers::{Helpers, JobContext, JobRunner, Results, SharedJob};
 use crate::lanes::{LaneEntry, Lanes};
 use crate::ranks::{RankedClient, Ranks, RequestKey};

@@ -31,6 +31,7 @@ mod lists;
 mod meter;
 mod pipeline_gauges;
 mod queue;
+mod resting;
 mod split;
 mod thread;
 

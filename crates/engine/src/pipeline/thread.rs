@@ -1,20 +1,13 @@
 //! A thread of the pipeline, and which phase it is in: it changes its phase like a switch, without being
 //! parked in one and begun in the other (keta §4.2).
-//!
-//! The controller's threads rest in one place for all phases when there are too many of them, so that a
-//! phase that needs one takes it from there, whatever it did before. Where there are classes, threads of
-//! process give way on the cores (`helpers.niceness`), which a thread cannot take back: they rest by
-//! themselves, and change to no other phase.
 
 use super::list::{Duty, TaskRun, WorkerSlot};
 use super::lists::{PhaseLists, Task};
 use super::meter::Meter;
-use crate::ranks::Ranks;
 use forebay_conn::Job;
 use forebay_control::allocation::Phase;
 use forebay_sys::process;
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// A thread that takes tasks.
 pub(super) struct PhaseThread<'l, J: Job> {
@@ -89,129 +82,5 @@ pub(super) fn name(phase: Phase, worker_slot: WorkerSlot) -> String {
     match worker_slot {
         WorkerSlot::Common(number) => format!("{}-{number}", phase.name()),
         WorkerSlot::Reserve(rank, number) => format!("{}-r{rank}-{number}", phase.name()),
-    }
-}
-
-/// Whether a thread may change between these phases.
-pub(super) fn may_change(from: Phase, to: Phase, ranks: &Ranks) -> bool {
-    gives_way(from, ranks) == gives_way(to, ranks)
-}
-
-/// Whether the controller's threads of this phase give way to others, for ever.
-fn gives_way(phase: Phase, ranks: &Ranks) -> bool {
-    phase == Phase::Process && ranks.niceness_of(ranks.count() - 1) > 0
-}
-
-/// Where threads rest that no phase needs now: one place for those that give way, and one for all others.
-#[derive(Default)]
-pub(super) struct Resting([RestingPlace; 2]);
-
-#[derive(Default)]
-pub(super) struct RestingPlace {
-    state: Mutex<PlaceState>,
-    called: Condvar,
-}
-
-#[derive(Default)]
-struct PlaceState {
-    asleep: usize,
-    /// Where those that were called go to; at most as many as sleep.
-    calls: VecDeque<Phase>,
-    closed: bool,
-}
-
-impl Resting {
-    /// Where threads of this phase rest.
-    pub(super) fn of(&self, phase: Phase, ranks: &Ranks) -> &RestingPlace {
-        &self.0[usize::from(gives_way(phase, ranks))]
-    }
-
-    /// All threads that rest end.
-    pub(super) fn close(&self) {
-        for place in &self.0 {
-            place.lock().closed = true;
-            place.called.notify_all();
-        }
-    }
-}
-
-impl RestingPlace {
-    fn lock(&self) -> MutexGuard<'_, PlaceState> {
-        // no panic can leave it half changed
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Until this thread is called: where it goes to, or `None` at the end.
-    fn rest(&self) -> Option<Phase> {
-        let mut state = self.lock();
-        state.asleep += 1;
-        let waits = |state: &mut PlaceState| !state.closed && state.calls.is_empty();
-        let woken = self.called.wait_while(state, waits);
-        state = woken.unwrap_or_else(PoisonError::into_inner);
-        state.asleep -= 1;
-        if state.closed { None } else { state.calls.pop_front() }
-    }
-
-    /// Has a thread that rests go to `phase`, which expects it. Says whether there is one.
-    pub(super) fn call(&self, phase: Phase) -> bool {
-        let mut state = self.lock();
-        let has_one = state.calls.len() < state.asleep;
-        if has_one {
-            state.calls.push_back(phase);
-            self.called.notify_one();
-        }
-        has_one
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ranks::OrderSettings;
-    use std::sync::mpsc::channel;
-
-    #[test]
-    fn a_thread_that_rests_goes_where_it_is_called() {
-        let place = Arc::new(RestingPlace::default());
-        assert!(!place.call(Phase::Send), "nobody rests");
-        let (tell, told) = channel();
-        let rest = |_| {
-            let (place, tell) = (Arc::clone(&place), tell.clone());
-            std::thread::spawn(move || tell.send(place.rest()).unwrap())
-        };
-        let threads: Vec<_> = (0..3).map(rest).collect();
-        while place.lock().asleep < 3 {
-            std::thread::yield_now();
-        }
-        assert!(place.call(Phase::Send) && place.call(Phase::Process));
-        let mut called = [told.recv().unwrap(), told.recv().unwrap()];
-        called.sort();
-        assert_eq!(called, [Some(Phase::Process), Some(Phase::Send)]);
-        assert_eq!(place.lock().asleep, 1);
-        place.lock().closed = true;
-        place.called.notify_all();
-        assert_eq!(told.recv().unwrap(), None);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-    }
-
-    #[test]
-    fn threads_that_give_way_stay_in_process() {
-        let of = |shares: &[f64], niceness| {
-            Ranks::new(&OrderSettings {
-                shares: shares.into(),
-                niceness,
-                ..OrderSettings::default()
-            })
-        };
-        let (one, nice, equal) = (of(&[0.0], 10), of(&[0.0, 0.0], 10), of(&[0.0, 0.0], 0));
-        for (from, to) in [(Phase::Process, Phase::Send), (Phase::Receive, Phase::Process)] {
-            assert!(may_change(from, to, &one) && may_change(from, to, &equal));
-            assert!(!may_change(from, to, &nice));
-        }
-        assert!(may_change(Phase::Accept, Phase::Send, &nice));
-        let resting = Resting::default();
-        let is_one = |from, to, ranks| std::ptr::eq(resting.of(from, ranks), resting.of(to, ranks));
-        assert!(is_one(Phase::Process, Phase::Send, &one));
-        assert!(!is_one(Phase::Process, Phase::Send, &nice));
     }
 }

@@ -231,7 +231,7 @@ impl Report {
             unix_ms: forebay_sys::clock::unix_coarse_ms(),
             seconds,
             warmup_s: plan.warmup.as_secs_f64(),
-            interval_s: crate::run::interval(plan).as_secs_f64(),
+            interval_s: plan.interval_length().as_secs_f64(),
             threads: plan.threads,
             seed: plan.seed,
             groups,

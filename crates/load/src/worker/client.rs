@@ -1,10 +1,10 @@
 //! One client: a place that has at most one connection, and what is under way on it.
 
-use super::http2::Http2Session;
+use super::http2::session::Http2Session;
+use super::request::Pending;
 use crate::plan::StatedVersion;
 use crate::response::AnswerReader;
 use crate::tally::ClientTotals;
-use crc32fast::Hasher;
 use forebay_tls::ClientSession;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -26,31 +26,6 @@ pub(super) enum ClientPhase {
     Idle,
     /// All requests are answered; stays silent until its timer.
     Holding,
-}
-
-/// What a request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Chosen {
-    /// An entry of the group's mix.
-    Entry(u32),
-    /// The path on a line of the group's trace.
-    Line(u32),
-}
-
-/// A request under way. What has come of its answer is kept here where others may come before it.
-#[derive(Clone, Debug)]
-pub(super) struct Pending {
-    pub(super) intended_ns: u64,
-    pub(super) started_ns: u64,
-    pub(super) asked: Chosen,
-    /// Its stream; 0 in HTTP/1.
-    pub(super) stream: u32,
-    /// The status of its answer; 0 before that has come.
-    pub(super) status: u16,
-    pub(super) body_bytes: u64,
-    pub(super) crc32: Option<Hasher>,
-    /// Bytes of its own body that are on their way.
-    pub(super) sent_bytes: usize,
 }
 
 /// The narrow line of a client that receives at a limited rate.

@@ -2,7 +2,7 @@
 
 use super::client::ClientPhase;
 use super::group::LoopKind;
-use super::http2::Http2Session;
+use super::http2::session::Http2Session;
 use super::{LoadClient, LoadWorker};
 use crate::plan::StatedVersion;
 use crate::tally::RequestFailure;

@@ -1,6 +1,6 @@
 //! A thread's share of a group: its schedule, its idle connections, its counts.
 
-use super::client::Chosen;
+use super::request::Chosen;
 use crate::arrivals::{Arrival, Schedule};
 use crate::plan::{
     BodyCheck, ClientGroup, LoadModel, LoadPlan, RequestsPerConnection, StatedVersion,

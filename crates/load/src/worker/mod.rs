@@ -19,6 +19,7 @@ mod group;
 mod http2;
 mod line;
 mod receive;
+mod request;
 mod send;
 
 use crate::plan::{LoadModel, LoadPlan};

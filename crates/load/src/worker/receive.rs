@@ -1,8 +1,9 @@
 //! What came in: answers, their judgement, and the ends of connections.
 
 use super::LoadWorker;
-use super::client::{ClientPhase, Pending};
+use super::client::ClientPhase;
 use super::group::LoopKind;
+use super::request::Pending;
 use crate::response::{FinishedResponse, ResponseProgress};
 use crate::tally::RequestFailure;
 use forebay_sys::epoll::ReadyDescriptor;

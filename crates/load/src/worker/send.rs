@@ -1,8 +1,9 @@
 //! Which request goes out next.
 
 use super::LoadWorker;
-use super::client::{ClientPhase, Pending};
+use super::client::ClientPhase;
 use super::group::LoopKind;
+use super::request::Pending;
 use crate::plan::LoadModel;
 use crc32fast::Hasher;
 use forebay_sys::socket::{self, Sent};

@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use forebay_policy::class::Class;
+use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::pattern::{PathPattern, SitePattern};
-use forebay_policy::rule::{Action, Conditions, Rule, When};
+use forebay_policy::rule::{Action, Rule, When};
 use forebay_policy::{Policy, State};
 use std::iter::Empty;
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 
 use forebay_policy::certificate::{CertificateFacts, CertificatePattern};
 use forebay_policy::class::Class;
+use forebay_policy::condition::Conditions;
 use forebay_policy::decision::Decisions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
@@ -13,7 +14,7 @@ use forebay_policy::identity::IdentityPattern;
 use forebay_policy::pattern::{FileType, MethodPattern, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
-use forebay_policy::rule::{Action, Conditions, Degree, InFlight, Limit, Over, Per, Rule, When};
+use forebay_policy::rule::{Action, Degree, InFlight, Limit, Over, Per, Rule, When};
 use forebay_policy::{Policy, RuleSetting};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

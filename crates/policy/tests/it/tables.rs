@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use forebay_policy::class::Class;
+use forebay_policy::condition::Conditions;
 use forebay_policy::decision::Decisions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::pattern::PathPattern;
 use forebay_policy::rate::Rate;
-use forebay_policy::rule::{Action, Conditions, Limit, Rule};
+use forebay_policy::rule::{Action, Limit, Rule};
 use forebay_policy::{FactsNeeded, Policy, RuleOutcome};
 
 fn ends(client: &str, local: &str) -> ConnectionFacts {

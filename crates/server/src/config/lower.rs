@@ -6,6 +6,7 @@ use super::{
 };
 use forebay_policy::Policy;
 use forebay_policy::PolicyError;
+use forebay_policy::condition::Conditions;
 use forebay_policy::rule::{Degree, MOST_QUEUED, QUEUE_DEADLINE_MS, REJECT_STATUS};
 use forebay_policy::{class, rule};
 use std::time::Duration;
@@ -72,7 +73,7 @@ impl RuleConfig {
                 WhenChoice::SynPolicing => rule::When::From(Degree::SYN_POLICING),
             },
             stop: self.stop,
-            conditions: rule::Conditions {
+            conditions: Conditions {
                 client: self.client.0.clone(),
                 local: self.local.0.clone(),
                 site: self.site.0.clone(),

@@ -93,8 +93,9 @@ fn ranges(endpoints: &[Endpoint]) -> Option<Vec<(IpAddr, IpAddr)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_policy::condition::Conditions;
     use forebay_policy::facts::ConnectionFacts;
-    use forebay_policy::rule::{Conditions, When};
+    use forebay_policy::rule::When;
     use proptest::prelude::*;
 
     fn endpoints(texts: &[&str]) -> Vec<Endpoint> {

@@ -50,7 +50,14 @@ impl Site {
             && let Some(guard) = self.vhost(site).guard_of(&[&path])
         {
             let Site { content, credentials, now_ms, .. } = self;
-            let _ = guard.check(content, site, request, client, credentials, *now_ms);
+            let _ = guard.check(
+                &content.vhosts[site as usize].settings,
+                &content.realms,
+                request,
+                client,
+                credentials,
+                *now_ms,
+            );
         }
     }
 

@@ -1,9 +1,10 @@
 //! Sessions with the library's own client, byte by byte and at once, without a socket.
 
 use super::*;
-use crate::identity::{Identity, provider, tickets};
+use crate::identity::{ACME_TLS_1, Identity, tickets};
 use crate::pair::{Pair, describe};
-use crate::proofs::{ACME_TLS_1, Proofs};
+use crate::proofs::Proofs;
+use crate::provider::provider;
 use forebay_metrics::{Local, Stopwatch};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};

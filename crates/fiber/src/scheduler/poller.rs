@@ -1,8 +1,8 @@
 //! What fibers wait for outside of the program: descriptors and the clock.
 
-use crate::entry::WaitId;
-use crate::remote::Remote;
-use crate::scheduler::Core;
+use super::Core;
+use super::entry::WaitId;
+use super::remote::Remote;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::cmp::Reverse;

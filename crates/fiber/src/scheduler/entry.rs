@@ -1,6 +1,6 @@
 //! One fiber: its state, its waits, and which one is running.
 
-use crate::scheduler::Core;
+use super::Core;
 use crate::stack::FiberStack;
 use corosensei::{Coroutine, Yielder};
 use std::cell::{Cell, RefCell};

@@ -1,11 +1,14 @@
 //! What answers behind the servers: php-fpm, or a program that speaks HTTP on a Unix socket.
 
-use super::server::{Setup, configured, program};
+use super::{Setup, configured, program};
 use crate::Error;
 use crate::error::Missing;
 use crate::running::Process;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// How many requests an application does at once.
+pub const WORKERS: u32 = 8;
 
 /// An application that can do a few requests at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +41,7 @@ impl Application {
     }
 
     /// The program, and the package it comes in, if it is not there.
-    pub(super) fn missing(self) -> Option<Missing> {
+    pub(in crate::overload) fn missing(self) -> Option<Missing> {
         let (program, package) = match self {
             Application::Php if php_fpm().is_file() => return None,
             Application::Php => return Some(Missing { program: "php-fpm", package: "php-fpm" }),
@@ -53,10 +56,10 @@ impl Application {
         match self {
             Application::Php => php(setup),
             Application::Python => {
-                http(setup, "python3", "app.py", include_str!("../../peers/overload/app.py"))
+                http(setup, "python3", "app.py", include_str!("../../../peers/overload/app.py"))
             }
             Application::Node => {
-                http(setup, "node", "app.js", include_str!("../../peers/overload/app.js"))
+                http(setup, "node", "app.js", include_str!("../../../peers/overload/app.js"))
             }
         }
     }
@@ -71,14 +74,14 @@ fn http(setup: &Setup<'_>, name: &str, file: &str, text: &str) -> Result<Process
 
 fn php(setup: &Setup<'_>) -> Result<Process, Error> {
     let script = setup.scratch.join("work.php");
-    let text = include_str!("../../peers/overload/work.php");
+    let text = include_str!("../../../peers/overload/work.php");
     fs::write(&script, text).map_err(Error::io("cannot write", &script))?;
     let mut arguments = vec!["--nodaemonize"];
     if rustix::process::geteuid().is_root() {
         arguments.push("--allow-to-run-as-root");
     }
     arguments.push("--fpm-config");
-    let text = include_str!("../../peers/overload/php-fpm.conf");
+    let text = include_str!("../../../peers/overload/php-fpm.conf");
     configured(setup, (&php_fpm(), &arguments), ("php-fpm.conf", text), &[], &[], &[])
 }
 

@@ -1,7 +1,7 @@
 //! A fiber that overflows its stack runs into the guard page. This module turns the SIGSEGV that
 //! follows into one clear line and an abort; every other SIGSEGV goes where it would have gone.
 
-use crate::entry;
+use super::entry;
 use crate::stack::page_bytes;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;

@@ -1,7 +1,7 @@
 //! Handles: a fiber's result, and waking it.
 
-use crate::entry::{FiberId, FiberState, WaitId, with_running};
-use crate::remote::{Remote, SchedulerMessage};
+use super::entry::{FiberId, FiberState, WaitId, with_running};
+use super::remote::{Remote, SchedulerMessage};
 
 use std::any::Any;
 use std::fmt;

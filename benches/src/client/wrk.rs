@@ -1,8 +1,8 @@
 //! The client for HTTP/1: wrk.
 
+use super::{Counted, Load};
 use crate::Error;
 use crate::case::{Case, Mode};
-use crate::client::{Counted, Load};
 use std::fs;
 use std::process::Command;
 
@@ -20,7 +20,12 @@ end
 "#;
 
 /// The command line for `case`, but for the URL; `etag` is what the server names its file.
-pub fn command(case: &Case, etag: &str, load: &Load<'_>, seconds: u32) -> Result<Command, Error> {
+pub(super) fn command(
+    case: &Case,
+    etag: &str,
+    load: &Load<'_>,
+    seconds: u32,
+) -> Result<Command, Error> {
     let script = load.scratch.join("client.lua");
     fs::write(&script, lua(case, etag)).map_err(Error::io("cannot write", &script))?;
     let mut command = Command::new(load.program);
@@ -44,7 +49,7 @@ fn lua(case: &Case, etag: &str) -> String {
 }
 
 /// What it printed.
-pub fn parse(text: &str) -> Option<Counted> {
+pub(super) fn parse(text: &str) -> Option<Counted> {
     let line = text.lines().find_map(|line| line.strip_prefix(MARK))?;
     let mut numbers = line.split(' ').map(|number| number.parse::<u64>().ok());
     let mut next = || numbers.next().flatten();

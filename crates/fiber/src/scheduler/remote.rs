@@ -1,7 +1,7 @@
 //! What other threads may ask of a scheduler: a list of messages, and a bell.
 
-use crate::entry::{FiberId, WaitId};
-use crate::scheduler::Core;
+use super::Core;
+use super::entry::{FiberId, WaitId};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

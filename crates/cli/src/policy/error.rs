@@ -1,0 +1,62 @@
+//! What can go wrong with `forebay policy`, besides the configuration and the way to the server.
+
+use forebay_server::identity::token::MakeError;
+use forebay_server::identity::{KeysError, Rejected};
+use forebay_server::policy_command::ExplainError;
+use std::path::PathBuf;
+use std::{fmt, io};
+
+/// Why a question about a policy has no answer.
+#[derive(Debug)]
+pub(crate) enum PolicyCommandError {
+    /// Standard input cannot be read.
+    Stdin(io::Error),
+    /// There is nothing to explain.
+    Explain(ExplainError),
+    /// Classes and rules are no policy.
+    Policy(forebay_policy::PolicyError),
+    /// There is no token, or it proves nothing.
+    Token(TokenError),
+}
+
+/// Why there is no token.
+#[derive(Debug)]
+pub(crate) enum TokenError {
+    /// The configuration names no keys.
+    NoKeys,
+    /// The keys cannot be used.
+    Keys {
+        /// Their file.
+        path: PathBuf,
+        /// Why.
+        error: KeysError,
+    },
+    /// It cannot be made.
+    Make(MakeError),
+    /// It proves nothing.
+    Rejected(Rejected),
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TokenError::NoKeys => {
+                f.write_str("the configuration has no identity.keys; --keys names a file")
+            }
+            TokenError::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
+            TokenError::Make(error) => error.fmt(f),
+            TokenError::Rejected(why) => write!(f, "the token proves nothing: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for PolicyCommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicyCommandError::Stdin(error) => write!(f, "the head cannot be read: {error}"),
+            PolicyCommandError::Explain(error) => error.fmt(f),
+            PolicyCommandError::Policy(error) => error.fmt(f),
+            PolicyCommandError::Token(error) => error.fmt(f),
+        }
+    }
+}

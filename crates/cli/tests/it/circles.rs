@@ -1,0 +1,400 @@
+//! No circle between files: of two files of a package, at most one needs the other, however far around.
+//! A parent and its children, in any generation, are one subject, and may need each other.
+//!
+//! This reads text, not Rust. It follows paths in `use` and in code, and through `use` in other files
+//! to where a name is written. It does not see what needs no path: calls of methods, impls of traits,
+//! macros and what they write, `use …::*`. Modules within a file count as that file. An item of the
+//! tests (`#[cfg(test)]`) ends at its first closing brace or semicolon, as items do and fields do not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Circles that stay, by the first file in each, and why.
+const ALLOWED: &[(&str, &str)] = &[
+    (
+        "server::acme",
+        "still to be taken apart: what says things, what reads files, what a reload replaces",
+    ),
+    ("server::config::acme", "still to be taken apart: whether there is room for a file"),
+];
+
+/// Names on the way from a crate's root: of a module, or of something in one.
+type Names = Vec<String>;
+
+/// A file of the package as far as paths tell.
+struct SourceFile {
+    /// Every path in its code, with what a `use` there means by a name put in.
+    paths: Vec<Names>,
+    /// What `use` means by each name, also for other files.
+    imports: BTreeMap<String, Names>,
+}
+
+/// The files of a package by their modules.
+type Sources = BTreeMap<Names, SourceFile>;
+
+/// Which module needs which, and the names that tie them.
+type Needs = BTreeMap<Names, BTreeMap<Names, BTreeSet<String>>>;
+
+/// `source` without comments, texts and characters, each replaced by a space.
+fn without_texts(source: &str) -> String {
+    let mut code = String::new();
+    let mut rest = source;
+    while let Some(first) = rest.chars().next() {
+        let hidden = match first {
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
+            '"' => text_end(rest),
+            'r' if !code.ends_with(is_of_name) => raw_text_end(rest),
+            '\'' => character_end(rest),
+            _ => 0,
+        };
+        match hidden {
+            0 => code.push(first),
+            _ => code.push(' '),
+        }
+        rest = &rest[hidden.max(first.len_utf8())..];
+    }
+    code
+}
+
+/// The length of the text in quotes that `rest` begins with.
+fn text_end(rest: &str) -> usize {
+    let mut is_escaped = true;
+    for (at, byte) in rest.bytes().enumerate() {
+        match byte {
+            b'"' if !is_escaped => return at + 1,
+            b'\\' if !is_escaped => is_escaped = true,
+            _ => is_escaped = false,
+        }
+    }
+    rest.len()
+}
+
+/// The length of the raw text (`r#"…"#`) that `rest` begins with, or 0.
+fn raw_text_end(rest: &str) -> usize {
+    let marks = rest[1..].bytes().take_while(|byte| *byte == b'#').count();
+    if !rest[1 + marks..].starts_with('"') {
+        return 0;
+    }
+    let end = format!("\"{}", "#".repeat(marks));
+    rest[2 + marks..].find(&end).map_or(rest.len(), |at| 2 + marks + at + end.len())
+}
+
+/// The length of the character (`'x'`, `'\n'`) that `rest` begins with, or 0: it is a lifetime.
+fn character_end(rest: &str) -> usize {
+    let mut inner = rest.char_indices().skip(1);
+    match inner.next() {
+        Some((_, '\\')) => rest[3..].find('\'').map_or(0, |at| at + 4),
+        Some(_) => inner.next().filter(|(_, next)| *next == '\'').map_or(0, |(at, _)| at + 1),
+        None => 0,
+    }
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// `code` without items of the tests, and the modules that are declared there and have files.
+fn without_tests(code: &str) -> (String, Vec<String>) {
+    let mut parts = code.split("#[cfg(test)]");
+    let mut kept = parts.next().unwrap_or("").to_owned();
+    let mut modules = Vec::new();
+    for part in parts {
+        let end = item_end(part);
+        let declared = part[..end].trim_end_matches(';').rsplit_once("mod ");
+        modules.extend(declared.map(|(_, name)| name.trim().to_owned()));
+        kept.push_str(&part[end..]);
+    }
+    (kept, modules)
+}
+
+/// Where the item that `code` begins with ends: behind its block, or its semicolon.
+fn item_end(code: &str) -> usize {
+    let mut depth = 0_i32;
+    for (at, byte) in code.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+        if depth <= 0 && (byte == b'}' || byte == b';') {
+            return at + 1;
+        }
+    }
+    code.len()
+}
+
+/// The parts of `code` that paths are made of: names, `::`, and single characters.
+fn tokens(code: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
+    let mut rest = code.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            ':' if rest.starts_with("::") => 2,
+            _ if is_of_name(first) => rest.find(|c| !is_of_name(c)).unwrap_or(rest.len()),
+            _ => first.len_utf8(),
+        };
+        tokens.push(&rest[..length]);
+        rest = rest[length..].trim_start();
+    }
+    tokens
+}
+
+/// Takes the tree of a `use`, or a path in code, from the front of `tokens`: each path in it, and the
+/// name by which the file knows its end.
+fn path_tree(tokens: &mut &[&str], before: &[&str], found: &mut Vec<(Names, String)>) {
+    let mut path = before.to_vec();
+    while let Some((first, rest)) = tokens.split_first() {
+        if *first == "{" {
+            *tokens = rest;
+            while let Some((first, rest)) = tokens.split_first() {
+                match *first {
+                    "}" => return *tokens = rest,
+                    name if name.starts_with(is_of_name) => path_tree(tokens, &path, found),
+                    _ => *tokens = rest,
+                }
+            }
+            return;
+        }
+        if !first.starts_with(is_of_name) {
+            break;
+        }
+        // `a::{self, b}` means `a` by its first name
+        if *first != "self" || path.is_empty() {
+            path.push(first);
+        }
+        *tokens = rest;
+        match tokens.split_first() {
+            Some((&"::", rest)) => *tokens = rest,
+            _ => break,
+        }
+    }
+    let known = match *tokens {
+        ["as", name, rest @ ..] => {
+            *tokens = rest;
+            *name
+        }
+        _ => path.last().copied().unwrap_or(""),
+    };
+    found.push((path.iter().map(|name| (*name).to_owned()).collect(), known.to_owned()));
+}
+
+/// The file of `module` from its code; `modules` are all that have files.
+fn source_file(module: &Names, code: &str, modules: &BTreeSet<Names>) -> SourceFile {
+    let all = tokens(code);
+    let mut rest = &all[..];
+    let (mut used, mut named) = (Vec::new(), Vec::new());
+    while let Some((first, after)) = rest.split_first() {
+        let is_path = first.starts_with(is_of_name) && after.first() == Some(&"::");
+        if *first == "use" {
+            rest = after;
+            path_tree(&mut rest, &[], &mut used);
+        } else if is_path {
+            path_tree(&mut rest, &[], &mut named);
+        } else {
+            rest = after;
+        }
+    }
+    let mut file = SourceFile { paths: Vec::new(), imports: BTreeMap::new() };
+    for (path, known) in used {
+        if let Some(path) = from_root(module, &path, modules, &BTreeMap::new()) {
+            file.paths.push(path.clone());
+            file.imports.insert(known, path);
+        }
+    }
+    let named =
+        named.iter().filter_map(|(path, _)| from_root(module, path, modules, &file.imports));
+    file.paths.extend(named.collect::<Vec<_>>());
+    file
+}
+
+/// `path`, as `module` writes it, from the root of the crate; `None` if it leads elsewhere.
+fn from_root(
+    module: &Names,
+    path: &[String],
+    modules: &BTreeSet<Names>,
+    imports: &BTreeMap<String, Names>,
+) -> Option<Names> {
+    let (first, rest) = path.split_first()?;
+    let child = [&module[..], std::slice::from_ref(first)].concat();
+    let start = match &**first {
+        "crate" => Vec::new(),
+        "self" => module.clone(),
+        "super" => module[..module.len().checked_sub(1)?].to_vec(),
+        _ if modules.contains(&child) => child,
+        name => imports.get(name)?.clone(),
+    };
+    // super::super::
+    let ups = rest.iter().take_while(|name| *name == "super").count();
+    let start = &start[..start.len().checked_sub(ups)?];
+    Some([start, &rest[ups..]].concat())
+}
+
+/// The module that has what `path` names, through each `use` on the way, and its name there.
+fn owner(path: &[String], sources: &Sources) -> (Names, String) {
+    let mut path = path.to_vec();
+    // More than any chain of `use` here, and an end for one that leads to itself.
+    for _ in 0..8 {
+        let is_module = |length: &usize| sources.contains_key(&path[..*length]);
+        let module = (0..=path.len()).rev().find(is_module).unwrap_or(0);
+        let Some(name) = path.get(module) else { break };
+        let Some(import) = sources.get(&path[..module]).and_then(|file| file.imports.get(name))
+        else {
+            return (path[..module].to_vec(), name.clone());
+        };
+        path = [import, &path[module + 1..]].concat();
+    }
+    let name = path.last().cloned().unwrap_or_default();
+    (path, name)
+}
+
+/// The module of a file, by its place below `src`.
+fn module_of(path: &Path) -> Names {
+    let names = path.with_extension("");
+    let names = names.iter().map(|name| name.to_string_lossy().into_owned());
+    let mut names: Names = names.collect();
+    if matches!(names.last().map(|last| &**last), Some("mod" | "lib" | "main")) {
+        names.pop();
+    }
+    names
+}
+
+/// The sources of a package that are no tests; programs in `bin` are left out, nothing needs them.
+fn sources(src: &Path) -> Sources {
+    let mut codes = BTreeMap::new();
+    let mut tests = vec![vec!["bin".to_owned()]];
+    for path in super::layers::sources(src) {
+        let module = module_of(path.strip_prefix(src).unwrap());
+        let (code, of_tests) =
+            without_tests(&without_texts(&std::fs::read_to_string(&path).unwrap()));
+        tests.extend(of_tests.into_iter().map(|name| [&module[..], &[name]].concat()));
+        codes.insert(module, code);
+    }
+    let is_test = |module: &Names| {
+        let is_named = module.last().is_some_and(|last| last.ends_with("tests"));
+        is_named || tests.iter().any(|test| module.starts_with(test))
+    };
+    codes.retain(|module, _| !is_test(module));
+    let modules = codes.keys().cloned().collect();
+    let file =
+        |(module, code): (&Names, &String)| (module.clone(), source_file(module, code, &modules));
+    codes.iter().map(file).collect()
+}
+
+/// Which file needs which, parents and children left out.
+fn needs(sources: &Sources) -> Needs {
+    let mut needs = Needs::new();
+    for (module, file) in sources {
+        let needed: &mut BTreeMap<_, BTreeSet<_>> = needs.entry(module.clone()).or_default();
+        for path in &file.paths {
+            let (owner, name) = owner(path, sources);
+            let is_family = owner.starts_with(module) || module.starts_with(&owner);
+            if !is_family && sources.contains_key(&owner) {
+                needed.entry(owner).or_default().insert(name);
+            }
+        }
+    }
+    needs
+}
+
+/// All that `from` needs, however far around.
+fn reached(from: &Names, needs: &Needs) -> BTreeSet<Names> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![from];
+    while let Some(module) = open.pop() {
+        let next = needs.get(module).into_iter().flat_map(BTreeMap::keys);
+        open.extend(next.filter(|module| reached.insert((*module).clone())));
+    }
+    reached
+}
+
+/// The circles: sets of modules each of which needs all the others.
+fn circles(needs: &Needs) -> BTreeSet<BTreeSet<Names>> {
+    let reaches: BTreeMap<_, _> =
+        needs.keys().map(|module| (module, reached(module, needs))).collect();
+    let circle = |(module, reached): (&&Names, &BTreeSet<Names>)| {
+        let back = reached.iter().filter(|other| reaches[other].contains(*module));
+        back.cloned().collect::<BTreeSet<_>>()
+    };
+    reaches.iter().map(circle).filter(|circle| !circle.is_empty()).collect()
+}
+
+/// What ties the modules of a circle, a line for each of them that needs another.
+fn ties(circle: &BTreeSet<Names>, needs: &Needs) -> String {
+    let mut lines = String::new();
+    for module in circle {
+        for (other, names) in needs[module].iter().filter(|(other, _)| circle.contains(*other)) {
+            let names: Vec<_> = names.iter().map(|name| &**name).collect();
+            let (module, other) = (module.join("::"), other.join("::"));
+            lines.push_str(&format!("    {module} needs {other}: {}\n", names.join(", ")));
+        }
+    }
+    lines
+}
+
+#[test]
+fn no_circle_between_files_but_parent_and_child() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let crates = std::fs::read_dir(root.join("crates")).unwrap();
+    let mut folders: Vec<_> = crates.map(|entry| entry.unwrap().path()).collect();
+    folders.push(root.join("benches"));
+    folders.sort();
+    let (mut wrong, mut unused) = (Vec::new(), ALLOWED.to_vec());
+    for folder in &folders {
+        let package = folder.file_name().unwrap().to_string_lossy();
+        let sources = sources(&folder.join("src"));
+        let needs = needs(&sources);
+        for circle in circles(&needs) {
+            let first = format!("{package}::{}", circle.first().unwrap().join("::"));
+            if ALLOWED.iter().any(|(allowed, _)| *allowed == first) {
+                unused.retain(|(allowed, _)| *allowed != first);
+                continue;
+            }
+            let ties = ties(&circle, &needs);
+            wrong.push(format!("{package}, {} files:\n{ties}", circle.len()));
+        }
+    }
+    let count = wrong.len();
+    assert!(wrong.is_empty(), "{count} circles between files:\n{}", wrong.join("\n"));
+    assert!(unused.is_empty(), "no circle, and allowed: {unused:?}");
+}
+
+#[test]
+fn a_circle_is_found() {
+    let modules: BTreeSet<Names> =
+        ["", "a", "a::b", "c", "d"].iter().map(|name| names(name)).collect();
+    let code = [
+        ("", "mod a; mod c; pub use a::b::{Deep as D, other}; use d::E;"),
+        ("a", "use crate::{D, c::{self, X}}; c::f(\"crate::d::X\"); // crate::d::X"),
+        ("a::b", "pub struct Deep; fn up(_: super::Of<'_>) {} '\"'; r#\"\"crate::d\"#;"),
+        ("c", "#[cfg(test)] mod tests { use crate::d::X; } type Y = crate::D; fn f<'a>() {}"),
+        ("d", "type Z = crate::a::b::Deep;"),
+    ];
+    let file = |(module, code): (&str, &str)| {
+        let (code, _) = without_tests(&without_texts(code));
+        (names(module), source_file(&names(module), &code, &modules))
+    };
+    let sources: Sources = code.into_iter().map(file).collect();
+    let needs = needs(&sources);
+    let of = |module: &str| {
+        let needed = needs[&names(module)].keys();
+        needed.map(|other| other.join("::")).collect::<Vec<_>>()
+    };
+    assert_eq!(of("a"), ["c"]);
+    assert_eq!(of("c"), ["a::b"]);
+    assert_eq!(of("d"), ["a::b"]);
+    assert!(circles(&needs).is_empty(), "a needs c, c its child, and that is none");
+
+    let mut needs = needs;
+    let tie = BTreeSet::from(["Z".to_owned()]);
+    needs.entry(names("a::b")).or_default().insert(names("d"), tie);
+    let found = circles(&needs);
+    assert_eq!(found, BTreeSet::from([BTreeSet::from([names("a::b"), names("d")])]));
+    let found = ties(found.first().unwrap(), &needs);
+    assert_eq!(found, "    a::b needs d: Z\n    d needs a::b: Deep\n");
+}
+
+/// The names in a path; the empty path is the root.
+fn names(path: &str) -> Names {
+    path.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}

@@ -1,0 +1,87 @@
+//! The server's identities, by the name a client asks for.
+
+use crate::identity::{ACME_TLS_1, Identity};
+use crate::pair::covers;
+use crate::proofs::Proofs;
+use forebay_conn::Secured;
+use rustls::server::ClientHello;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// All identities of a server: the exact name before the wildcard, and one for all other names.
+#[derive(Debug, Default)]
+pub struct Identities {
+    by_host: HashMap<String, Arc<Identity>>,
+    /// For the hosts right below a domain.
+    by_domain: HashMap<String, Arc<Identity>>,
+    default: Option<Arc<Identity>>,
+    /// What authorities are shown that look whether a name is ours.
+    proofs: Option<Arc<Proofs>>,
+}
+
+impl Identities {
+    /// Without a default, a client that asks for no name or an unknown one is refused.
+    pub fn new(default: Option<Arc<Identity>>) -> Identities {
+        Identities { default, ..Identities::default() }
+    }
+
+    /// This identity answers for this name: a host in small letters, or `*.` and a domain. The first one
+    /// for a name keeps it.
+    pub fn add(&mut self, name: &str, identity: &Arc<Identity>) {
+        let (by, name) = match name.strip_prefix("*.") {
+            Some(domain) => (&mut self.by_domain, domain),
+            None => (&mut self.by_host, name),
+        };
+        by.entry(name.to_owned()).or_insert_with(|| Arc::clone(identity));
+    }
+
+    /// Authorities that look whether a name is ours are shown these.
+    #[must_use]
+    pub fn with_proofs(mut self, proofs: &Arc<Proofs>) -> Identities {
+        self.proofs = Some(Arc::clone(proofs));
+        self
+    }
+
+    /// Which identity answers this hello, which asks for `name`.
+    pub(crate) fn of_hello(
+        &self,
+        hello: &ClientHello<'_>,
+        name: Option<&str>,
+    ) -> Option<Arc<Identity>> {
+        if let (Some(proofs), Some(name)) = (&self.proofs, name)
+            && hello.alpn().is_some_and(|mut spoken| spoken.any(|one| one == ACME_TLS_1))
+            && let Some(proof) = proofs.find(name)
+        {
+            return Some(proof);
+        }
+        self.find(name).cloned()
+    }
+
+    /// Which identity answers a client that asks for this name.
+    pub fn find(&self, name: Option<&str>) -> Option<&Arc<Identity>> {
+        let named = name.and_then(|name| {
+            let wildcard = || self.by_domain.get(name.split_once('.')?.1);
+            self.by_host.get(name).or_else(wildcard)
+        });
+        named.or(self.default.as_ref())
+    }
+
+    /// Whether a request for this host, as it was sent but without its port, has come through a connection
+    /// for another one: the certificate that was shown is not for it, and the one that would have been is
+    /// another (RFC 9110 §15.5.20).
+    pub fn is_misdirected(&self, secured: &Secured, host: &[u8]) -> bool {
+        let is_named = |name: &str| name.as_bytes().eq_ignore_ascii_case(host);
+        if host.is_empty()
+            || secured.name.as_deref().is_some_and(is_named)
+            || secured.hosts.iter().any(|name| name.as_bytes() == host)
+        {
+            return false;
+        }
+        let mut host = String::from_utf8_lossy(host);
+        if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            host.to_mut().make_ascii_lowercase();
+        }
+        !covers(&secured.hosts, &host)
+            && self.find(Some(&host)).is_some_and(|identity| identity.names != secured.hosts)
+    }
+}
