@@ -20,13 +20,14 @@ const INSIDE: &str = "FOREBAY_BENCH_NETWORK";
 const SEND_BUFFERS: &str = "/proc/sys/net/ipv4/tcp_wmem";
 
 /// Starts this program again in a network of its own, unless it is there already, and bounds what a
-/// socket there holds to be sent. To be called before anything else is done.
+/// socket there holds to be sent, if that is said. To be called before anything else is done.
 ///
 /// # Errors
 /// Without the right to make one (root has it), without `unshare` (util-linux) or `ip` (iproute2).
-pub fn enter(send_buffer_bytes: usize) -> Result<(), Error> {
+pub fn enter(send_buffer_bytes: Option<usize>) -> Result<(), Error> {
     own(&["--net"])?;
-    let sizes = format!("4096 16384 {send_buffer_bytes}");
+    let Some(bytes) = send_buffer_bytes else { return Ok(()) };
+    let sizes = format!("4096 16384 {bytes}");
     fs::write(SEND_BUFFERS, sizes).map_err(Error::io("cannot write", SEND_BUFFERS))
 }
 
