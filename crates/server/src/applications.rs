@@ -5,13 +5,10 @@
 
 use crate::client::{TrustedProxies, client_of};
 use crate::isolated::{Next, Role};
-use crate::live::LiveSnapshot;
 use crate::log;
 use crate::log::request_id;
-use crate::run::say;
 use crate::websocket;
 use forebay_conn::{Answerer, Peer, Rank, Request};
-use forebay_engine::worker;
 use forebay_http::client::ClientKey;
 use forebay_http::field::FieldName;
 use forebay_http::framing::Framing;
@@ -25,7 +22,6 @@ use forebay_upstream::exchange::{ApplicationRequest, Exchange, Failed, Lateness,
 use forebay_upstream::fastcgi::{self, Params};
 use forebay_upstream::group::Unavailable;
 use forebay_upstream::health::UpstreamCondition;
-use forebay_upstream::pings::Pings;
 use forebay_upstream::pool::ConnectionPool;
 use forebay_upstream::queue::RequestOwner;
 use forebay_upstream::request::{self, From, WrittenHead};
@@ -33,16 +29,11 @@ use forebay_upstream::retry::AttemptFailure;
 use forebay_upstream::settings::{self, BalanceKey, ProxyProtocol};
 use forebay_upstream::stage::{self, Origin};
 use forebay_upstream::target::TargetRefusal;
-use forebay_upstream::upkeep::Upkeep;
 use forebay_upstream::upstreams::{self, Upstreams};
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{io, thread};
-
-/// How exactly the times of checks are kept.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// All applications of a configuration.
 #[derive(Debug, Default)]
@@ -176,7 +167,7 @@ impl Applications {
     }
 
     /// The applications, one for each of their upstreams.
-    fn each(&self) -> Vec<Arc<Application>> {
+    pub(crate) fn each(&self) -> Vec<Arc<Application>> {
         let mut found: Vec<Arc<Application>> = Vec::new();
         for one in self.sites.iter().flatten() {
             if !found.iter().any(|known| Arc::ptr_eq(known.upstreams(), one.upstreams())) {
@@ -232,45 +223,6 @@ impl Hidden<'_> {
             }
         }
     }
-}
-
-/// Starts a thread that does for the applications in force what is to be done beside requests.
-///
-/// # Errors
-/// Lack of threads.
-pub fn keep_up(live: Arc<LiveSnapshot>) -> io::Result<()> {
-    let run = move || {
-        let mut upkeep = Upkeep::default();
-        loop {
-            let applications = live.get().applications.each();
-            upkeep.run(&applications, worker::read_clocks().monotonic_ms);
-            for upstreams in applications.iter().map(|one| one.upstreams()) {
-                upstreams.turn();
-                for (label, said) in upstreams.notices() {
-                    say(format_args!("upstream {label}: {said}"));
-                }
-            }
-            thread::sleep(LOOK_EVERY);
-        }
-    };
-    thread::Builder::new().name("applications".to_owned()).spawn(run)?;
-    Ok(())
-}
-
-/// Starts a thread that asks the instances of the next stage whether they live, if there is one.
-///
-/// # Errors
-/// Lack of threads.
-pub fn keep_up_link(applications: &Applications) -> io::Result<()> {
-    let Some(stage) = applications.next_stage().map(Arc::clone) else { return Ok(()) };
-    let run = move || {
-        let mut pings = Pings::default();
-        loop {
-            pings.run(&stage, || worker::read_clocks().monotonic_ms);
-        }
-    };
-    thread::Builder::new().name("link".to_owned()).spawn(run)?;
-    Ok(())
 }
 
 /// What is asked of the next stage, which asks these applications. Of one that `knows_no_rules` nothing is asked

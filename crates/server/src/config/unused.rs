@@ -2,8 +2,9 @@
 
 use super::class::ClassKeepAlive;
 use super::draft::{ConfigDraft, numbered};
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path as At};
+use super::table::ConfigReader;
 use super::table::{Section, Setting};
 use super::{AutoCount, By, Config, KeepAliveLaw, ListenerConfig};
 use forebay_engine::Engine;
