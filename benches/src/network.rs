@@ -1,13 +1,18 @@
 //! What loopback does otherwise than a network, and what can be done about it.
 //!
 //! [`enter`]: a network of a program's own (a network namespace), with sockets that hold as little
-//! unsent as one wishes. [`Steered`]: who pays for what comes in.
+//! unsent as one wishes. [`Pair`]: one for the servers and one for the clients, with a cable between them.
+//! [`Steered`]: who pays for what comes in.
 
 use crate::Error;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::env;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 /// Says to the program inside that it is inside.
@@ -20,19 +25,87 @@ const SEND_BUFFERS: &str = "/proc/sys/net/ipv4/tcp_wmem";
 /// # Errors
 /// Without the right to make one (root has it), without `unshare` (util-linux) or `ip` (iproute2).
 pub fn enter(send_buffer_bytes: usize) -> Result<(), Error> {
+    own(&["--net"])?;
+    let sizes = format!("4096 16384 {send_buffer_bytes}");
+    fs::write(SEND_BUFFERS, sizes).map_err(Error::io("cannot write", SEND_BUFFERS))
+}
+
+/// Starts this program again in what `unshare` makes of these words, unless it is there already.
+fn own(words: &[&str]) -> Result<(), Error> {
     if env::var_os(INSIDE).is_none() {
         let own = env::current_exe().map_err(Error::io("cannot find", "this program"))?;
         let mut again = Command::new("unshare");
-        again.args(["--net", "--"]).arg(own).args(env::args_os().skip(1)).env(INSIDE, "1");
+        again.args(words).arg("--").arg(own).args(env::args_os().skip(1)).env(INSIDE, "1");
         // returns only if it fails
         return Err(Error::io("cannot start", "unshare")(again.exec()));
     }
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-    if !up.map_err(Error::io("cannot start", "ip"))?.success() {
-        return Err(Error::io("cannot use", "lo")(io::Error::other("ip failed")));
+    run("ip link set lo up")
+}
+
+/// Runs a command.
+fn run(line: &str) -> Result<(), Error> {
+    let mut words = line.split(' ');
+    let program = words.next().unwrap_or_default();
+    let output = Command::new(program).args(words).output();
+    let output = output.map_err(Error::io("cannot start", program))?;
+    if output.status.success() {
+        return Ok(());
     }
-    let sizes = format!("4096 16384 {send_buffer_bytes}");
-    fs::write(SEND_BUFFERS, sizes).map_err(Error::io("cannot write", SEND_BUFFERS))
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::io("cannot set the network up by", line)(io::Error::other(said)))
+}
+
+/// Two networks with a cable between them that leaves no checksum to a device: this program and its servers
+/// are in one, clients in the other, which has all addresses of 10.1.0.0/16. What the kernel does for what
+/// comes in is done by the core of the end that it comes to.
+#[derive(Debug)]
+pub struct Pair {
+    clients: fs::File,
+}
+
+impl Pair {
+    /// The servers' address.
+    pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+
+    /// Starts this program again in networks of its own, as [`enter`] does.
+    ///
+    /// # Errors
+    /// Without the right to make them (root has it), without `unshare`, `ip` or `ethtool`.
+    pub fn enter(server_core: usize, client_core: usize) -> Result<Pair, Error> {
+        // what is mounted there is gone with this program
+        own(&["--net", "--mount", "--propagation", "private"])?;
+        run("mount -t sysfs sysfs /sys")?;
+        run("mkdir -p /run/netns")?;
+        run("mount -t tmpfs tmpfs /run/netns")?;
+        run("ip netns add clients")?;
+        run("ip link add v0 type veth peer name v1 netns clients")?;
+        for (inside, device, at, core) in
+            [("", "v0", 1, server_core), ("ip netns exec clients ", "v1", 2, client_core)]
+        {
+            run(&format!("{inside}ip link set lo up"))?;
+            run(&format!("{inside}ethtool -K {device} tx off rx off gro off gso off tso off"))?;
+            run(&format!("{inside}ip addr add 10.99.0.{at}/24 dev {device}"))?;
+            run(&format!("{inside}ip link set {device} up"))?;
+            let file = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
+            run(&format!("{inside}sed -i c{} {file}", mask(core)))?;
+        }
+        run("ip route add 10.1.0.0/16 via 10.99.0.2")?;
+        // answers to addresses that nobody has go nowhere at once
+        run("ip route add blackhole 10.7.0.0/16")?;
+        run("ip -n clients route add local 10.1.0.0/16 dev lo")?;
+        let clients = Path::new("/run/netns/clients");
+        let clients = fs::File::open(clients).map_err(Error::io("cannot open", clients))?;
+        Ok(Pair { clients })
+    }
+
+    /// Moves this thread, and those that it starts, to the clients.
+    ///
+    /// # Errors
+    /// Without the right to do so.
+    pub fn join_clients(&self) -> Result<(), Error> {
+        move_into_link_name_space(self.clients.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|error| Error::io("cannot enter", "the clients' network")(error.into()))
+    }
 }
 
 const STEERING: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";

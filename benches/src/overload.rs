@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod cost;
+pub mod gate;
 pub mod gold;
 pub mod goodput;
 pub mod processes;

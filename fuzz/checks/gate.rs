@@ -62,7 +62,7 @@ impl Watched {
     pub(crate) fn new() -> Watched {
         let classes = [Class::new("gold", 0), Class::new("silver", 1), Class::new("bulk", 2)];
         let policy = Policy::new(&classes, rules()).unwrap();
-        let gate = Gate::load(Charge::AtHandshake).unwrap().steering().unwrap();
+        let gate = Gate::load_steering(Charge::AtHandshake).unwrap();
         gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
         let addresses = LISTENERS.map(|address| address.parse::<SocketAddr>().unwrap());
         let public = addresses.map(|address| TcpListener::bind(address).unwrap());

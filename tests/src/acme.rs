@@ -22,6 +22,8 @@ pub struct Behaviour {
     pub looks_at: Option<SocketAddr>,
     /// New orders are answered with this problem: status, type, `Retry-After`.
     pub refuses: Option<(u16, &'static str, Option<u64>)>,
+    /// So many requests are answered with a nonce that is no longer known.
+    pub stale_nonces: u32,
     /// Certificates are made, and nothing is said of it.
     pub holds_certificates: bool,
     /// The window in which each certificate is to be replaced, if it says any (RFC 9773).
@@ -165,6 +167,13 @@ impl Talk {
         let mut parts = target.trim_start_matches('/').split('/');
         let (what, number) = (parts.next().unwrap_or(""), parts.next());
         let number: usize = number.and_then(|number| number.parse().ok()).unwrap_or(0);
+        if method == "POST" {
+            let stale = &mut self.lock().behaviour.stale_nonces;
+            if *stale > 0 {
+                *stale -= 1;
+                return (400, String::new(), problem("badNonce", "it was good once").to_string());
+            }
+        }
         match (method, what) {
             ("GET", "directory") => {
                 let mut directory = json!({

@@ -4,11 +4,14 @@
 use clap::Parser;
 use forebay_benches::content::{Scratch, body};
 use forebay_benches::forebay::header;
+use forebay_benches::network::Pair;
 use forebay_benches::overload::bench::{Bench, Settings, installed};
 use forebay_benches::overload::row::Row;
 use forebay_benches::overload::server::Server;
 use forebay_benches::overload::server::application::Application;
-use forebay_benches::overload::{cost, gold, goodput, processes, scripts, shares, step, voigt};
+use forebay_benches::overload::{
+    cost, gate, gold, goodput, processes, scripts, shares, step, voigt,
+};
 use forebay_benches::{Error, machine, measure, running};
 use std::collections::HashMap;
 use std::fs;
@@ -20,7 +23,7 @@ use std::time::Duration;
 /// A part: its name, a round of it, its tables.
 type Part = (&'static str, fn(&mut Bench<'_>, u32) -> Result<(), Error>, fn(&Bench<'_>) -> String);
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     (goodput::PART, goodput::measure, goodput::report),
     (gold::PART, gold::measure, gold::report),
     (scripts::PART, scripts::measure, scripts::report),
@@ -29,12 +32,14 @@ const PARTS: [Part; 8] = [
     (processes::PART, processes::measure, processes::report),
     (step::PART, step::measure, step::report),
     (cost::PART, cost::measure, cost::report),
+    (gate::PART, gate::measure, gate::report),
 ];
 
 /// Overload: goodput, gold under a flood, applications behind, shares, voigt's tables and figures, a step, refusals.
 #[derive(Parser)]
 struct Options {
-    /// Parts [default: all of goodput, gold, scripts, shares, voigt, processes, step, cost]
+    /// Parts [default: all of goodput, gold, scripts, shares, voigt, processes, step, cost; there is gate besides,
+    /// as root]
     #[arg(long, value_delimiter = ',', value_parser = a_part)]
     parts: Vec<&'static str>,
     /// Servers: an engine, an engine with -policy, nginx, nginx-limit, apache, haproxy
@@ -144,7 +149,14 @@ fn main() -> ExitCode {
 fn bench(options: &Options) -> Result<(), Error> {
     let stop = measure::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
     let settings = options.settings();
-    let wanted = |part: &str| options.parts.is_empty() || options.parts.contains(&part);
+    let wanted = |part: &str| match options.parts.is_empty() {
+        true => part != gate::PART,
+        false => options.parts.contains(&part),
+    };
+    let pair = match wanted(gate::PART) {
+        true => Some(Pair::enter(options.server_core, options.client_core)?),
+        false => None,
+    };
     let applications = if wanted(scripts::PART) { &Application::ALL[..] } else { &[] };
     installed(&settings.servers, applications)?;
     let out = options.out.clone().unwrap_or_else(|| {
@@ -170,6 +182,7 @@ fn bench(options: &Options) -> Result<(), Error> {
         scratch: scratch.path(),
         root,
         out: &out,
+        pair: pair.as_ref(),
         stop: &stop,
         rows: Vec::new(),
         file,

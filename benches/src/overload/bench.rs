@@ -2,13 +2,15 @@
 
 use super::row::Row;
 use super::server::application::{Application, WORKERS};
-use super::server::{Server, Setup};
+use super::server::{Policed, Server, Setup};
 use super::watch::{Watched, watch};
 use crate::Error;
+use crate::network::Pair;
 use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget};
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -79,6 +81,10 @@ pub struct Trial<'t> {
     pub metrics: bool,
     /// What answers behind Forebay, too, and waits instead of computing.
     pub application: Option<Application>,
+    /// Whether clients come from a network of their own, if there is one.
+    pub over_pair: bool,
+    /// The limit that others than Forebay set for one client.
+    pub policed: Option<Policed>,
 }
 
 /// A bench under way.
@@ -93,6 +99,8 @@ pub struct Bench<'b> {
     pub root: PathBuf,
     /// Where the results go.
     pub out: &'b Path,
+    /// The network that clients may come from.
+    pub pair: Option<&'b Pair>,
     /// Turns true when a signal asks to end.
     pub stop: &'b Arc<AtomicBool>,
     /// All rows, in the order of measurement.
@@ -153,6 +161,8 @@ impl<'b> Bench<'b> {
             interval: None,
             metrics: false,
             application: None,
+            over_pair: false,
+            policed: None,
         }
     }
 
@@ -167,6 +177,7 @@ impl<'b> Bench<'b> {
         groups: impl FnOnce(&LoadTarget) -> Result<Vec<ClientGroup>, Error>,
     ) -> Result<(Watched, Vec<Row>), Error> {
         let settings = &self.settings;
+        let pair = self.pair.filter(|_| trial.over_pair);
         let scratch = self.scratch.join("server");
         let _ = fs::remove_dir_all(&scratch);
         fs::create_dir(&scratch).map_err(Error::io("cannot make the folder", &scratch))?;
@@ -180,9 +191,12 @@ impl<'b> Bench<'b> {
             cost: trial.cost,
             deadline: deadline(trial.cost),
             lines: trial.lines,
+            is_reached_from_outside: pair.is_some(),
+            policed: trial.policed,
         };
         let server = trial.server.start(&setup)?;
-        let base = LoadTarget::parse(&format!("http://127.0.0.1:{}/", server.port()));
+        let host = pair.map_or(Ipv4Addr::LOCALHOST, |_| Pair::SERVER);
+        let base = LoadTarget::parse(&format!("http://{host}:{}/", server.port()));
         let plan = LoadPlan {
             duration: trial.measured,
             warmup: trial.warmup,
@@ -196,7 +210,7 @@ impl<'b> Bench<'b> {
         };
         plan.check().map_err(client)?;
         let core = settings.server_core;
-        let watched = watch(&plan, &server, core, trial.metrics, self.stop)?;
+        let watched = watch(&plan, &server, core, trial.metrics, pair, self.stop)?;
         let rows = watched.report.groups.iter().map(|group| Row {
             part: trial.part,
             round: trial.round,

@@ -8,10 +8,12 @@ pub mod application;
 
 use super::GOLD;
 use crate::forebay::{Forebay, Place};
+use crate::network::Pair;
 use crate::running::{self, Process};
 use crate::{Error, peer, probe, template};
 use application::Application;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -43,6 +45,17 @@ pub enum Server {
     Haproxy,
 }
 
+/// A limit on connections of one client.
+#[derive(Clone, Copy, Debug)]
+pub struct Policed {
+    /// The client's address.
+    pub client: &'static str,
+    /// Connections per second.
+    pub per_s: u32,
+    /// How many may come at once.
+    pub burst: u32,
+}
+
 /// What a server is started with.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'s> {
@@ -64,6 +77,17 @@ pub struct Setup<'s> {
     pub deadline: Duration,
     /// Further lines of Forebay's configuration, of which those of a policy.
     pub lines: &'s str,
+    /// Whether it listens at all addresses.
+    pub is_reached_from_outside: bool,
+    /// A limit for one client, set in others than Forebay.
+    pub policed: Option<Policed>,
+}
+
+impl Setup<'_> {
+    /// The address to listen at.
+    fn host(&self) -> Ipv4Addr {
+        if self.is_reached_from_outside { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST }
+    }
 }
 
 impl Server {
@@ -173,7 +197,12 @@ impl Running {
         };
         let scratch = setup.scratch.display().to_string();
         let own = template::fill(setup.lines, &[], &[("TMP", scratch)]);
-        let lines = format!("root = {root:?}\nengine = \"{engine}\"\n{workers}\n{own}\n{work}");
+        let outside = match setup.is_reached_from_outside {
+            true => format!("[[listener]]\nlisten = [\"{}:@PORT@\"]\n", Pair::SERVER),
+            false => String::new(),
+        };
+        let lines =
+            format!("root = {root:?}\nengine = \"{engine}\"\n{workers}\n{own}\n{work}{outside}");
         let forebay = Forebay::start(&place, &lines, from)?;
         Ok(Running { processes: Vec::new(), port: forebay.port(), forebay: Some(forebay) })
     }
@@ -233,6 +262,7 @@ pub(super) fn configured(
     words: &[(&str, String)],
 ) -> Result<Process, Error> {
     let common = [
+        ("HOST", setup.host().to_string()),
         ("TMP", setup.scratch.display().to_string()),
         ("THREADS", setup.threads.to_string()),
         ("GOLD", GOLD.to_owned()),
@@ -254,9 +284,19 @@ pub(super) fn program(name: &str) -> PathBuf {
 }
 
 /// Which lines of the templates stay.
-fn tags(setup: &Setup<'_>) -> [(&'static str, bool); 2] {
+fn tags(setup: &Setup<'_>) -> [(&'static str, bool); 3] {
     let is_http = setup.application.is_some_and(Application::speaks_http);
-    [("http", is_http), ("fastcgi", !is_http)]
+    [("http", is_http), ("fastcgi", !is_http), ("policed", setup.policed.is_some())]
+}
+
+/// The limit for one client, in the words of the templates.
+fn policed(setup: &Setup<'_>) -> [(&'static str, String); 3] {
+    let limit = setup.policed.unwrap_or(Policed { client: "", per_s: 0, burst: 0 });
+    [
+        ("CLIENT", limit.client.to_owned()),
+        ("PER_S", limit.per_s.to_string()),
+        ("BURST", limit.burst.to_string()),
+    ]
 }
 
 fn nginx(setup: &Setup<'_>, port: u16, limit: bool) -> Result<Process, Error> {
@@ -265,6 +305,7 @@ fn nginx(setup: &Setup<'_>, port: u16, limit: bool) -> Result<Process, Error> {
     let in_flight = (fits as u32).max(setup.threads);
     let text = include_str!("../../peers/overload/nginx.conf");
     let words = [("PORT", port.to_string()), ("IN_FLIGHT", in_flight.to_string())];
+    let words = [&words[..], &policed(setup)].concat();
     let tags = [&[("limit", limit)][..], &tags(setup)].concat();
     configured(setup, (&program("nginx"), &["-c"]), ("nginx.conf", text), &[], &tags, &words)
 }
@@ -291,6 +332,7 @@ fn haproxy(setup: &Setup<'_>, port: u16, behind: u16) -> Result<Process, Error> 
         // half of the time until the answer is wanted: the rest is for the work
         ("QUEUE_MS", (setup.deadline.as_millis() / 2).to_string()),
     ];
+    let words = [&words[..], &policed(setup)].concat();
     let arguments = ["-db", "-f"];
     configured(
         setup,

@@ -18,28 +18,28 @@ use std::time::Duration;
 /// The part's name.
 pub const PART: &str = "voigt";
 /// CPU time of a static file of 8 KB.
-const STATIC: Duration = Duration::from_micros(2600);
+pub(super) const STATIC: Duration = Duration::from_micros(2600);
 /// CPU time of a dynamic answer.
-const DYNAMIC: Duration = Duration::from_micros(15_900);
+pub(super) const DYNAMIC: Duration = Duration::from_micros(15_900);
 /// The preferred client's load as a part of the capacity for static files.
 const PREFERRED: f64 = 0.26;
 
 const TABLE_1: &str = include_str!("../../../lab/voigt/table-1.toml");
 const TABLE_2: &str = include_str!("../../../lab/voigt/table-2.toml");
-const TABLE_3: &str = include_str!("../../../lab/voigt/table-3.toml");
+pub(super) const TABLE_3: &str = include_str!("../../../lab/voigt/table-3.toml");
 const TABLE_4: &str = include_str!("../../../lab/voigt/table-4.toml");
-const FIGURE_5: &str = include_str!("../../../lab/voigt/figure-5.toml");
+pub(super) const FIGURE_5: &str = include_str!("../../../lab/voigt/figure-5.toml");
 const FIGURE_9: &str = include_str!("../../../lab/voigt/figure-9.toml");
 
 /// One run: who comes, under which policy.
 pub(super) struct Scene {
-    case: String,
-    policy: String,
-    clients: Vec<Clients>,
+    pub(super) case: String,
+    pub(super) policy: String,
+    pub(super) clients: Vec<Clients>,
 }
 
 impl Scene {
-    fn warmup(&self) -> Duration {
+    pub(super) fn warmup(&self) -> Duration {
         if self.case.starts_with("table 3") { LONG_WARMUP } else { WARMUP }
     }
 
@@ -51,6 +51,11 @@ impl Scene {
     pub(super) fn lines(&self) -> String {
         let work = WORK.map(|path| format!("[[work]]\npath = \"{path}\"\n")).concat();
         format!("{}{work}", self.policy.replace("\"10.1.", "\"127.10."))
+    }
+
+    /// The same with the paper's addresses.
+    pub(super) fn lines_of_network(&self) -> String {
+        self.lines().replace("\"127.10.", "\"10.1.")
     }
 }
 
@@ -72,7 +77,7 @@ pub(super) fn figures_7_and_8(clients: u32, shares: [u32; 2]) -> Scene {
 }
 
 /// Clients that do the same.
-struct Clients {
+pub(super) struct Clients {
     name: &'static str,
     /// Local addresses.
     from: &'static str,
@@ -85,7 +90,7 @@ struct Clients {
 }
 
 #[derive(Clone, Copy)]
-enum Load {
+pub(super) enum Load {
     /// So many clients that ask again when they have their answer.
     Closed(u32),
     /// So many requests per second at random times.
@@ -95,7 +100,12 @@ enum Load {
 }
 
 impl Clients {
-    fn new(name: &'static str, from: &'static str, path: &'static str, load: Load) -> Clients {
+    pub(super) fn new(
+        name: &'static str,
+        from: &'static str,
+        path: &'static str,
+        load: Load,
+    ) -> Clients {
         Clients { name, from, to: None, path, load, expected: None }
     }
 
@@ -103,12 +113,16 @@ impl Clients {
         Clients { expected: Some(good_per_s), ..self }
     }
 
-    /// As the load generator has them: as in the paper, a connection for each request.
-    fn group(&self, base: &LoadTarget) -> Result<ClientGroup, Error> {
+    /// As the load generator has them: as in the paper, a connection for each request. Their addresses are
+    /// the paper's where the server is in another network.
+    pub(super) fn group(&self, base: &LoadTarget) -> Result<ClientGroup, Error> {
         let mut draft = GroupDraft::new(self.name, Some(base));
         let to = self.to.map_or(String::new(), |to| format!("http://{to}:{}", base.address.port()));
         draft.set("url", &format!("{to}{}", self.path));
-        draft.set("source", self.from);
+        match base.address.ip().is_loopback() {
+            true => draft.set("source", self.from),
+            false => draft.set("source", &self.from.replace("127.10.", "10.1.")),
+        }
         draft.set("per_connection", "1");
         draft.set("http", "1.0");
         draft.set("timeout", "5s");
@@ -130,7 +144,7 @@ impl Clients {
     }
 }
 
-const SMALL_FILE: &str = "/static/8k.html?cpu=2600us&out=8KiB";
+pub(super) const SMALL_FILE: &str = "/static/8k.html?cpu=2600us&out=8KiB";
 const SCRIPT: &str = "/cgi-bin/script?cpu=15900us&out=5KiB";
 /// As [`SCRIPT`], with the answer of figure 6.
 const SCRIPT_16K: &str = "/cgi-bin/script?cpu=15900us&out=16KiB";
@@ -138,7 +152,7 @@ const SCRIPT_16K: &str = "/cgi-bin/script?cpu=15900us&out=16KiB";
 const SCRIPT_29K: &str = "/cgi-bin/script?cpu=15900us&out=29KiB";
 
 /// The policy with the rate and burst of its limit set anew, or without the limit.
-fn limited(policy: &str, limit: Option<(f64, u32)>) -> String {
+pub(super) fn limited(policy: &str, limit: Option<(f64, u32)>) -> String {
     let line = |line: &str| {
         let key = ["connections = {", "requests = {"].into_iter().find(|key| line.starts_with(key));
         match (key, limit) {
@@ -214,15 +228,18 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
         let case = format!("figure 10: {clients} clients each");
         all.push(scene(&case, limited(TABLE_4, None), both));
     }
-    for limit in [None, Some((0.95 * dynamic, 10))] {
-        for load in [0.5, 1.0, 2.4] {
-            let scripts =
-                Clients::new("scripts", "127.10.1.1", SCRIPT_29K, Load::Open(load * dynamic));
-            let case = format!("figure 11: load ×{load} {}", say(limit));
-            all.push(scene(&case, limited(FIGURE_9, limit), vec![scripts]));
-        }
+    for is_limited in [false, true] {
+        all.extend([0.5, 1.0, 2.4].map(|load| figure_11(dynamic, load, is_limited)));
     }
     all
+}
+
+/// Figure 11: so many times the capacity for scripts, limited or not.
+pub(super) fn figure_11(dynamic: f64, load: f64, is_limited: bool) -> Scene {
+    let limit = is_limited.then_some((0.95 * dynamic, 10));
+    let scripts = Clients::new("scripts", "127.10.1.1", SCRIPT_29K, Load::Open(load * dynamic));
+    let case = format!("figure 11: load ×{load} {}", say(limit));
+    Scene { case, policy: limited(FIGURE_9, limit), clients: vec![scripts] }
 }
 
 fn say(limit: Option<(f64, u32)>) -> String {

@@ -3,6 +3,7 @@
 use super::server::Running;
 use crate::Error;
 use crate::cpu::{Core, Used};
+use crate::network::Pair;
 use forebay_load::{LoadPlan, Report};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,8 @@ struct Moment {
     metrics: String,
 }
 
-/// Runs `plan` against `server` and reads at both ends of the measured time what the server used.
+/// Runs `plan` against `server`, from the clients' network if there is one, and reads at both ends of the
+/// measured time what the server used.
 ///
 /// # Errors
 /// When the load generator cannot run, or a signal asked to stop.
@@ -40,6 +42,7 @@ pub fn watch(
     server: &Running,
     core: usize,
     with_metrics: bool,
+    pair: Option<&Pair>,
     stop: &Arc<AtomicBool>,
 ) -> Result<Watched, Error> {
     let look = || Moment {
@@ -51,7 +54,11 @@ pub fn watch(
     let begin = Instant::now() + plan.warmup;
     let end = begin + plan.duration;
     let (report, before, after) = std::thread::scope(|scope| {
-        let run = scope.spawn(|| forebay_load::run(plan, stop, &mut |_| {}));
+        let run = scope.spawn(|| {
+            pair.map_or(Ok(()), Pair::join_clients)?;
+            let report = forebay_load::run(plan, stop, &mut |_| {});
+            report.map_err(|error| Error::Client(error.to_string()))
+        });
         let asleep_until = |moment: Instant| {
             while Instant::now() < moment && !run.is_finished() {
                 std::thread::sleep(LOOK.min(moment.saturating_duration_since(Instant::now())));
@@ -66,8 +73,7 @@ pub fn watch(
     if stop.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
-    let report = report.map_err(|_| Error::Client("the load generator panicked".into()))?;
-    let report = report.map_err(|error| Error::Client(error.to_string()))?;
+    let report = report.map_err(|_| Error::Client("the load generator panicked".into()))??;
     let wall_ns = after.at.duration_since(before.at).as_nanos().max(1) as f64;
     Ok(Watched {
         report,

@@ -15,6 +15,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// At least so often is looked: another server may have done what is due.
 const LOOK: Duration = Duration::from_secs(3600);
 
+/// How often an order is gone on with at once while the authority forgets its nonces; each time the library asks
+/// three times with a new one.
+const NONCE_ATTEMPTS: u32 = 4;
+
 /// How long is waited for another server that orders.
 const BUSY: Duration = Duration::from_secs(1);
 
@@ -321,25 +325,15 @@ impl Round<'_> {
         let mut kinds = self.authority.kinds.clone();
         let places = kinds.len().max(1);
         kinds.rotate_left(found.failed.unproven as usize % places);
-        let got = self.account(&lock).and_then(|account| {
-            self.keep_contact(&account)?;
-            let task = OrderContext {
-                account: &account,
-                storage: &self.authority.storage,
-                names: &wanted.names,
-                kinds: &kinds,
-                answers: self.answers,
-                before: found.pair.as_ref(),
-                retry_after: &self.keeper.retry_after,
-            };
-            let text = task.run()?;
-            let file = self.file(wanted);
-            let written = storage::write(&file, text.as_bytes());
-            written.map_err(|error| OrderFailure::storage(&file, &error))?;
-            let failed = self.authority.storage.failed(&wanted.names);
-            storage::remove(&failed).map_err(|error| OrderFailure::storage(&failed, &error))?;
-            Ok(Pair::read(text.as_bytes(), text.as_bytes()).map_or(0, |pair| pair.not_after_s))
-        });
+        let mut got = self.certificate(wanted, &found, &lock, &kinds);
+        for _ in 1..NONCE_ATTEMPTS {
+            match &got {
+                Err(failure) if failure.why == Why::StaleNonce => {
+                    got = self.certificate(wanted, &found, &lock, &kinds);
+                }
+                _ => break,
+            }
+        }
         match got {
             Ok(not_after_s) => {
                 tell(CertificateEvent::Issued { site: &wanted.site, not_after_s });
@@ -348,6 +342,34 @@ impl Round<'_> {
             }
             Err(failure) => self.fail(wanted, failure, Some(&lock), &found.failed, tell),
         }
+    }
+
+    /// Gets a certificate, or goes on with the order for it, and writes it: until when it holds.
+    fn certificate(
+        &mut self,
+        wanted: &WantedCertificate,
+        found: &Installed,
+        lock: &Lock,
+        kinds: &[ChallengeKind],
+    ) -> Result<i64, OrderFailure> {
+        let account = self.account(lock)?;
+        self.keep_contact(&account)?;
+        let task = OrderContext {
+            account: &account,
+            storage: &self.authority.storage,
+            names: &wanted.names,
+            kinds,
+            answers: self.answers,
+            before: found.pair.as_ref(),
+            retry_after: &self.keeper.retry_after,
+        };
+        let text = task.run()?;
+        let file = self.file(wanted);
+        let written = storage::write(&file, text.as_bytes());
+        written.map_err(|error| OrderFailure::storage(&file, &error))?;
+        let failed = self.authority.storage.failed(&wanted.names);
+        storage::remove(&failed).map_err(|error| OrderFailure::storage(&failed, &error))?;
+        Ok(Pair::read(text.as_bytes(), text.as_bytes()).map_or(0, |pair| pair.not_after_s))
     }
 
     /// An attempt has failed: it is noted, so that a server that is started again and again does not ask

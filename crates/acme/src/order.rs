@@ -42,6 +42,8 @@ pub struct OrderFailure {
 pub enum Why {
     /// The authority cannot be reached, or is out of order.
     Unreachable,
+    /// It does not know the nonce any more that it has given, time after time (RFC 8555 §6.5).
+    StaleNonce,
     /// It was asked too much.
     RateLimited,
     /// It could not see that a name is ours.
@@ -96,7 +98,8 @@ fn why(problem: &Problem) -> Why {
     match kind(problem) {
         "rateLimited" => Why::RateLimited,
         "accountDoesNotExist" => Why::AccountUnknown,
-        "serverInternal" | "badNonce" => Why::Unreachable,
+        "serverInternal" => Why::Unreachable,
+        "badNonce" => Why::StaleNonce,
         "connection" | "dns" | "incorrectResponse" | "tls" | "unauthorized" => Why::Unproven,
         _ if problem.status.is_some_and(|status| status >= 500) => Why::Unreachable,
         _ => Why::Refused,
@@ -144,7 +147,9 @@ impl OrderContext<'_> {
         let file = self.storage.order(self.names);
         match &result {
             // the next attempt may go on with it
-            Err(OrderFailure { why: Why::Unreachable | Why::Storage, .. }) => {}
+            Err(OrderFailure {
+                why: Why::Unreachable | Why::StaleNonce | Why::Storage, ..
+            }) => {}
             _ => storage::remove(&file).map_err(|error| OrderFailure::storage(&file, &error))?,
         }
         result
@@ -193,7 +198,9 @@ impl OrderContext<'_> {
                 Ok(is_good.then_some((order, key)))
             }
             Err(error) => match self.failed(&error) {
-                failure if failure.why == Why::Unreachable => Err(failure),
+                failure if matches!(failure.why, Why::Unreachable | Why::StaleNonce) => {
+                    Err(failure)
+                }
                 // it knows nothing of it any more
                 _ => Ok(None),
             },
@@ -388,6 +395,7 @@ mod tests {
         assert_eq!(failure("rateLimited", 429).why, Why::RateLimited);
         assert_eq!(failure("rateLimited", 429).reason, "too much (rateLimited)");
         assert_eq!(failure("serverInternal", 500).why, Why::Unreachable);
+        assert_eq!(failure("badNonce", 400).why, Why::StaleNonce);
         assert_eq!(failure("other", 503).why, Why::Unreachable);
         assert_eq!(failure("rejectedIdentifier", 400).why, Why::Refused);
         assert_eq!(failure("accountDoesNotExist", 400).why, Why::AccountUnknown);

@@ -33,6 +33,9 @@ pub(crate) enum Command {
     /// Change the firewall as the server says on standard input, until it ends: the server starts this
     #[command(hide = true)]
     Firewall,
+    /// Take the filters of a server away once it is gone: the server starts this where its kernel does not
+    #[command(hide = true)]
+    Gate,
     /// Have the running server read its configuration file again
     Reload {
         /// The configuration file that the server was started with

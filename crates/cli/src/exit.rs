@@ -80,6 +80,8 @@ pub(crate) enum CommandFailure {
     Certificate(LocalError),
     /// The helper for the firewall cannot begin, or hear the server.
     Firewall(io::Error),
+    /// What takes filters away cannot begin.
+    Gate(io::Error),
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -100,6 +102,7 @@ impl CommandFailure {
             | CommandFailure::Password(_)
             | CommandFailure::Certificate(_)
             | CommandFailure::Firewall(_)
+            | CommandFailure::Gate(_)
             | CommandFailure::Output(_) => 1,
             CommandFailure::Answered(answer) => answer.code,
         }
@@ -122,6 +125,9 @@ impl fmt::Display for CommandFailure {
             CommandFailure::Run(error) => write!(f, "forebay: {error}"),
             CommandFailure::Firewall(error) => {
                 write!(f, "forebay: the helper for the firewall: {error}")
+            }
+            CommandFailure::Gate(error) => {
+                write!(f, "forebay: what takes the filters of a server away: {error}")
             }
             CommandFailure::Unreachable { socket, error } => write!(
                 f,

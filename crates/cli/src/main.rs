@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Command::Firewall => {
             forebay_server::firewall::helper::run().map_err(CommandFailure::Firewall)
         }
+        Command::Gate => forebay_server::gate::guard().map_err(CommandFailure::Gate),
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Status(server) => server.ask("status").and_then(policy::print),
         Command::Policy(command) => policy::run(command),

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * Hook: TC ingress (TCX), on every interface that holds our addresses. Minimum kernel: 6.6, for the links
- * that vanish with the process; the programs themselves need 5.17. Maps: maps.h. Verdicts: TC_ACT_SHOT
- * (silence), a redirect of what the packet was turned into (a reset), and TC_ACT_UNSPEC, which leaves the
- * packet as it is to whatever comes next.
+ * Hook: TC ingress, on every interface that holds our addresses: `gate` by a TCX link, which vanishes with the
+ * process (Linux 6.6), or `forebay_gate` by a filter at clsact, which does not. Minimum kernel: 6.1, the
+ * oldest that it was tried on; `answer` and `complete` are loaded for the rung `full` only, which needs 6.9.
+ * Maps: maps.h. Verdicts: TC_ACT_SHOT (silence), a redirect of what the packet was turned into (a reset), and
+ * TC_ACT_UNSPEC, which leaves the packet as it is to whatever comes next.
  *
  * Most packets belong to connections that are there: they cost the reading of two heads, one bit of
  * `ports` and, with charges at the handshake, one look into `pending`.
@@ -23,12 +24,6 @@
 #define AF_INET 2
 
 #include "types.h"
-
-/* Parts of the program that most packets do not need, with a stack of their own. */
-enum { GATE_ANSWER, GATE_COMPLETE, GATE_PROGRAMS };
-
-int answer(struct __sk_buff *skb);
-int complete(struct __sk_buff *skb);
 
 #include "maps.h"
 #include "packet.h"
@@ -50,7 +45,7 @@ static __always_inline bool is_open(u16 wire_port)
 	return bits && *bits >> (port % 64) & 1;
 }
 
-SEC("tcx/ingress")
+SEC("tc")
 int gate(struct __sk_buff *skb)
 {
 	struct segment segment = {};
@@ -75,8 +70,16 @@ int gate(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
+/* What is attached as a filter: it stays when the process is killed, but judges nothing then. */
+SEC("tc")
+int forebay_gate(struct __sk_buff *skb)
+{
+	bpf_tail_call(skb, &programs, GATE_JUDGE);
+	return TC_ACT_UNSPEC;
+}
+
 /* A SYN that `gate` lets through, for a listener with class sockets. */
-SEC("tcx/ingress")
+SEC("tc")
 int answer(struct __sk_buff *skb)
 {
 	struct gate_control *set;
@@ -91,7 +94,7 @@ int answer(struct __sk_buff *skb)
 }
 
 /* What may complete a handshake that began with such an answer. */
-SEC("tcx/ingress")
+SEC("tc")
 int complete(struct __sk_buff *skb)
 {
 	struct gate_control *set;

@@ -64,6 +64,14 @@ struct clients6 {
 	__uint(value_size, sizeof(struct gate_list));
 };
 
+struct paths {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct gate_path));
+	__uint(value_size, sizeof(struct gate_list));
+};
+
 struct entries {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_INNER_MAP);
@@ -126,7 +134,8 @@ struct {
 	__array(values, struct rules);
 } tables_rules SEC(".maps");
 
-/* The same for rules that give classes to first requests. */
+/* The same for rules that give classes to first requests: those that ask for a path and for no network of
+ * clients are found by the path. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, GATE_TABLES);
@@ -140,6 +149,13 @@ struct {
 	__type(key, u32);
 	__array(values, struct clients6);
 } tables_url_clients6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct paths);
+} tables_url_paths SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -223,15 +239,14 @@ struct {
 	__type(value, u64);
 } counts SEC(".maps");
 
-/* By GATE_ANSWER and GATE_COMPLETE. */
+/* By GATE_ANSWER, GATE_COMPLETE and GATE_JUDGE, as far as they are loaded. The kernel empties it when no process holds it any more,
+ * whatever is attached: then nothing is judged. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, GATE_PROGRAMS);
 	__uint(key_size, sizeof(u32));
-	__array(values, int(struct __sk_buff *));
-} programs SEC(".maps") = {
-	.values = { [GATE_ANSWER] = (void *)&answer, [GATE_COMPLETE] = (void *)&complete },
-};
+	__uint(value_size, sizeof(u32));
+} programs SEC(".maps");
 
 /* Is never made: it has clang describe what a test compares. */
 struct gate_shapes {
@@ -240,6 +255,7 @@ struct gate_shapes {
 	struct gate_rule rule;
 	struct gate_url_rule url_rule;
 	struct gate_pattern pattern;
+	struct gate_path path;
 	struct gate_key key;
 	struct gate_sockets sockets;
 	enum gate_count count;

@@ -19,6 +19,7 @@ struct texts {
 		u64 words[TEXTS * TEXT_BYTES / 8];
 	};
 	u32 lengths[TEXTS];
+	struct gate_path path; /* with a zero behind it */
 	/* while it is read: not on the stack, where the verifier would follow every value */
 	u32 reading;
 	u32 length; /* of the text that is being read */

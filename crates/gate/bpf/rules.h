@@ -16,7 +16,10 @@ struct search {
 	/* found: the number of the rule and 1, or 0 */
 	u32 action;
 	u32 limit;
-	/* for rules by URL */
+	/* for rules by URL: two lists, each in the order of the rules */
+	u32 end;
+	u32 first_by_path;
+	u32 end_by_path;
 	u32 table;
 	u32 rank;
 	u32 waits; /* GATE_MARK_WAITS, of the rule that gave the rank */

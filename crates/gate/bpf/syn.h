@@ -7,23 +7,36 @@
  */
 #pragma once
 
-/* The socket that a segment is for, as far as is known without waking it; 0 or to be released. */
-static __always_inline struct bpf_sock *socket_of(struct __sk_buff *skb, const struct segment *s)
+/* The socket that a segment would be for from this port of its client; 0 or to be released. */
+static __always_inline struct bpf_sock *socket_of_port(struct __sk_buff *skb, const struct segment *s,
+						       __be16 client_port)
 {
 	struct bpf_sock_tuple tuple = {};
 
 	if (s->is_v4) {
 		tuple.ipv4.saddr = s->ip4.saddr;
 		tuple.ipv4.daddr = s->ip4.daddr;
-		tuple.ipv4.sport = s->tcp.source;
+		tuple.ipv4.sport = client_port;
 		tuple.ipv4.dport = s->tcp.dest;
 		return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	}
 	__builtin_memcpy(tuple.ipv6.saddr, &s->ip6.saddr, 16);
 	__builtin_memcpy(tuple.ipv6.daddr, &s->ip6.daddr, 16);
-	tuple.ipv6.sport = s->tcp.source;
+	tuple.ipv6.sport = client_port;
 	tuple.ipv6.dport = s->tcp.dest;
 	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+}
+
+/* The socket that a segment is for, as far as is known without waking it. */
+static __always_inline struct bpf_sock *socket_of(struct __sk_buff *skb, const struct segment *s)
+{
+	return socket_of_port(skb, s, s->tcp.source);
+}
+
+/* The socket that listens where it goes to, whatever its client has there: no connection has port 0. */
+static __always_inline struct bpf_sock *listener_of(struct __sk_buff *skb, const struct segment *s)
+{
+	return socket_of_port(skb, s, 0);
 }
 
 /* The sockets of its classes, if this is a socket of ours that listens. Where several addresses are
@@ -134,17 +147,28 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 	struct gate_tally *rule;
 	struct bpf_sock *socket = socket_of(skb, s);
 	struct gate_sockets *known;
-	bool is_steered;
+	bool is_steered, in_place = false;
 	u64 now;
 
 	if (!socket)
 		return TC_ACT_UNSPEC;
+	/* in the place of a connection that has just ended: the rules hold, but only the stack can answer it */
+	if (socket->state == BPF_TCP_TIME_WAIT) {
+		bpf_sk_release(socket);
+		socket = listener_of(skb, s);
+		if (!socket)
+			return TC_ACT_UNSPEC;
+		in_place = true;
+	}
 	known = ours(socket, s);
 	is_steered = known && known->loops && (socket->family == AF_INET) == s->is_v4;
 	bpf_sk_release(socket);
-	/* TIME_WAIT above all: only the stack knows what becomes of that */
 	if (!known)
 		return TC_ACT_UNSPEC;
+	if (is_steered && in_place) {
+		count(GATE_TIME_WAIT);
+		is_steered = false;
+	}
 	count(GATE_SYNS);
 	/* TCP Fast Open */
 	if (s->data_bytes) {

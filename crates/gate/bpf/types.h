@@ -41,6 +41,10 @@ struct gate_key {
 	u64 low, high;
 };
 
+/* Programs that others call in their place: with a stack of their own those that most packets do not need,
+ * and what a filter calls. */
+enum { GATE_ANSWER = 0, GATE_COMPLETE = 1, GATE_JUDGE = 2, GATE_PROGRAMS = 3 };
+
 /* When a connection is charged to its rule's bucket. */
 enum { GATE_AT_SYN = 0, GATE_AT_HANDSHAKE = 1 };
 
@@ -106,6 +110,12 @@ struct gate_url_rule {
 };
 
 #define GATE_PATTERN_BYTES 160
+
+/* The beginning of a path, or a whole one with a zero behind it: by it are found the rules that ask for it. */
+struct gate_path {
+	u32 bits;
+	u8 bytes[GATE_PATTERN_BYTES + 4];
+};
 
 /* A text; what is behind its length is zero. */
 struct gate_pattern {
@@ -198,5 +208,7 @@ enum gate_count {
 	GATE_NOT_MADE,      /* the kernel refused to */
 	GATE_FULL_DROPPED,  /* the queue of its class is full: not passed on, to come again */
 	GATE_FULL_RESET,
+	/* SYNs that are not answered here: in the place of a connection that has just ended */
+	GATE_TIME_WAIT,
 	GATE_COUNTS,
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
  * The class of a first request: the same as `forebay_policy::Policy::first_segment`, and a test holds
- * the two against one another. Reads `control`, `segments`, `texts` and the tables by URL.
+ * the two against one another. Rules are found by the network of the client, or by the path. Reads `control`,
+ * `segments` and the tables by URL, reads and writes `texts`.
  */
 #pragma once
 
@@ -76,12 +77,30 @@ static __always_inline u32 asked_holds(const struct search *search, const struct
 	return holds(search->table, asked->first, asked->count, asked->marks, which);
 }
 
+/* The next entry of both lists, in the order of the rules; 0 if there is none. */
+static __always_inline struct gate_entry *next_entry(struct search *search)
+{
+	struct gate_entry *of_client = 0, *of_path = 0;
+
+	if (search->first < search->end)
+		of_client = bpf_map_lookup_elem(search->entries, &search->first);
+	if (search->first_by_path < search->end_by_path)
+		of_path = bpf_map_lookup_elem(search->entries, &search->first_by_path);
+	if (of_client && (!of_path || of_client->rule < of_path->rule)) {
+		search->first += 1;
+		return of_client;
+	}
+	search->first_by_path += 1;
+	return of_path;
+}
+
 static long try_url(u32 at, struct search *search)
 {
-	u32 place = search->first + at, number, method, path, host;
-	struct gate_entry *entry = bpf_map_lookup_elem(search->entries, &place);
+	u32 number, method, path, host;
+	struct gate_entry *entry = next_entry(search);
 	struct gate_url_rule *rule;
 
+	(void)at;
 	if (!entry)
 		return 1;
 	if (!is_of_entry(search, entry))
@@ -120,6 +139,24 @@ static long try_url(u32 at, struct search *search)
 /* With a rank: GATE_MARK_WAITS, above all ranks. */
 #define RANK_WAITS 256
 
+/* The rules that ask for the path that was read. */
+static __always_inline struct gate_list *list_of_path(u32 table)
+{
+	u32 zero = 0, length;
+	struct texts *known = bpf_map_lookup_elem(&texts, &zero);
+	void *paths = bpf_map_lookup_elem(&tables_url_paths, &table);
+
+	if (!known || !paths)
+		return 0;
+	length = known->lengths[TEXT_PATH];
+	if (length > MOST_PATH)
+		return 0;
+	__builtin_memcpy(known->path.bytes, known->bytes + TEXT_PATH * TEXT_BYTES, MOST_PATH);
+	known->path.bytes[length] = 0;
+	known->path.bits = (length + 1) * 8;
+	return bpf_map_lookup_elem(paths, &known->path);
+}
+
 /* The rank of the request that begins in the segment in `segments`, or GATE_UNJUDGED; with RANK_WAITS if it
  * waits where the queue is full. A function of its own to the verifier, which would otherwise look at it
  * once for each way that leads here. */
@@ -127,9 +164,9 @@ __noinline int rank_of(struct __sk_buff *skb)
 {
 	struct search search = { .rank = GATE_UNJUDGED };
 	struct gate_control *set;
-	struct gate_list *list;
+	struct gate_list *list, *by_path;
 	struct segment *s;
-	u32 zero = 0, table;
+	u32 zero = 0, table, count;
 
 	set = bpf_map_lookup_elem(&control, &zero);
 	s = bpf_map_lookup_elem(&segments, &zero);
@@ -145,7 +182,15 @@ __noinline int rank_of(struct __sk_buff *skb)
 	if (!list)
 		return GATE_UNJUDGED;
 	begin_search(&search, s, list, set);
-	bpf_loop(list->count, try_url, &search, 0);
+	count = list->count;
+	search.end = list->first + count;
+	by_path = list_of_path(table);
+	if (by_path) {
+		search.first_by_path = by_path->first;
+		search.end_by_path = by_path->first + by_path->count;
+		count += by_path->count;
+	}
+	bpf_loop(count, try_url, &search, 0);
 	if (search.rank != GATE_UNJUDGED && search.waits)
 		return search.rank | RANK_WAITS;
 	return search.rank;

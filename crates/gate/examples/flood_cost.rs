@@ -34,16 +34,23 @@ enum Load {
     Syns(u32),
     /// A connection for each request, so many per second.
     Connections(u32),
-    /// Requests on four connections that stay, so many per second.
-    Requests(u32),
+    /// Requests for a file of so many bytes on four connections that stay, so many per second. An event is
+    /// a request, or a megabyte of one.
+    Requests(u32, usize),
 }
+
+const KB: usize = 1000;
+const MB: usize = 1000 * KB;
 
 const LIMIT: &str = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1/h\", over =";
 
 fn modes() -> Vec<(&'static str, String, Load)> {
     let gate = |rest: &str| format!("gate = \"address\"\n{rest}");
+    let full = |rest: &str| format!("gate = \"full\"\n{rest}");
     let over = |over: &str| format!("{LIMIT} \"{over}\" }}\n");
     let every = "[[rule]]\nname = \"all\"\npath = \"*\"\naction = \"reject\"\nstatus = 503\n";
+    let classes = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
+                   [[rule]]\nname = \"files\"\npath = \"/*\"\nclass = \"gold\"\n";
     let wide = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1000000/s\", burst = 1000, over = \"drop\" }\n";
     vec![
         ("SYN dropped in the kernel", gate(&over("drop")), Load::Syns(100_000)),
@@ -52,16 +59,27 @@ fn modes() -> Vec<(&'static str, String, Load)> {
         ("503 after the head", every.to_owned(), Load::Connections(4000)),
         ("connection served", wide.to_owned(), Load::Connections(4000)),
         ("connection served, gate on", gate(wide), Load::Connections(4000)),
-        ("1 KB on a kept connection", wide.to_owned(), Load::Requests(20_000)),
-        ("1 KB on a kept connection, gate on", gate(wide), Load::Requests(20_000)),
+        ("connection served, classes", classes.to_owned(), Load::Connections(4000)),
+        ("connection served, classes, full", full(classes), Load::Connections(4000)),
+        ("1 KB on a kept connection", wide.to_owned(), Load::Requests(20_000, KB)),
+        ("1 KB on a kept connection, gate on", gate(wide), Load::Requests(20_000, KB)),
+        ("1 KB, classes", classes.to_owned(), Load::Requests(20_000, KB)),
+        ("1 KB, classes, full", full(classes), Load::Requests(20_000, KB)),
+        ("1 MB of 1 MB, classes", classes.to_owned(), Load::Requests(400, MB)),
+        ("1 MB of 1 MB, classes, full", full(classes), Load::Requests(400, MB)),
+        ("1 MB of 100 MB, classes", classes.to_owned(), Load::Requests(1000, 100 * MB)),
+        ("1 MB of 100 MB, classes, full", full(classes), Load::Requests(1000, 100 * MB)),
     ]
 }
+
+/// How the name of a row ends that is held against the one before it.
+const PAIRED: [&str; 2] = [", gate on", ", full"];
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
     match words.get(1).map(String::as_str) {
         Some("count") => count(),
-        Some("load") => load(&words[2], words[3].parse().unwrap()),
+        Some("load") => load(&words[2], words[3].parse().unwrap(), words[4].parse().unwrap()),
         Some(binary) => measure(binary, words.get(2).map_or(10, |rounds| rounds.parse().unwrap())),
         None => panic!("which forebay?"),
     }
@@ -71,12 +89,14 @@ fn measure(binary: &str, rounds: usize) {
     let net = Net::new();
     let modes = modes();
     let mut found = vec![Vec::new(); modes.len()];
+    let mut rates = vec![Vec::new(); modes.len()];
     for round in 0..rounds {
         for (at, (name, lines, load)) in modes.iter().enumerate() {
             let idle = one(&net, binary, lines, Load::Nothing).0;
             let (counted, events) = one(&net, binary, lines, *load);
             let used_us = (1.0 - counted / idle) * LASTS.as_secs_f64() * 1e6;
             found[at].push(used_us / events.max(1.0));
+            rates[at].push(events);
             eprintln!(
                 "{round}: {name}: {events} events, {:.1} % lost",
                 (1.0 - counted / idle) * 100.0
@@ -84,10 +104,22 @@ fn measure(binary: &str, rounds: usize) {
         }
     }
     println!("| what | µs of the core: median | least | most |\n|---|---|---|---|");
-    for ((name, ..), mut found) in modes.iter().zip(found) {
+    let row = |name: &str, mut found: Vec<f64>| {
         found.sort_by(f64::total_cmp);
-        let median = (found[found.len() / 2] + found[(found.len() - 1) / 2]) / 2.0;
-        println!("| {name} | {median:.2} | {:.2} | {:.2} |", found[0], found[found.len() - 1]);
+        let median = f64::midpoint(found[found.len() / 2], found[(found.len() - 1) / 2]);
+        println!("| {name} | {median:.3} | {:.3} | {:.3} |", found[0], found[found.len() - 1]);
+    };
+    for ((name, ..), found) in modes.iter().zip(&found) {
+        row(name, found.clone());
+    }
+    println!("\n| with the gate ÷ without, by round | median | least | most |\n|---|---|---|---|");
+    for (at, (name, ..)) in modes.iter().enumerate() {
+        if PAIRED.iter().any(|end| name.ends_with(end)) {
+            let ratios =
+                |of: &[Vec<f64>]| of[at].iter().zip(&of[at - 1]).map(|(a, b)| a / b).collect();
+            row(&format!("{name}: µs"), ratios(&found));
+            row(&format!("{name}: events"), ratios(&rates));
+        }
     }
 }
 
@@ -95,7 +127,12 @@ fn measure(binary: &str, rounds: usize) {
 fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
     let folder = std::env::temp_dir().join(format!("flood-cost-{}", std::process::id()));
     fs::create_dir_all(folder.join("root")).unwrap();
-    fs::write(folder.join("root/index.html"), [b'x'; 1024]).unwrap();
+    for bytes in [KB, MB, 100 * MB] {
+        let file = folder.join(format!("root/{bytes}"));
+        if !file.exists() {
+            fs::write(file, vec![b'x'; bytes]).unwrap();
+        }
+    }
     let at = folder.display();
     let text = format!(
         "listen = [\"10.99.0.1:80\"]\nroot = \"{at}/root\"\nworkers = 1\nlog.access = \"off\"\n\
@@ -108,15 +145,15 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
     assert!(server.0.try_wait().unwrap().is_none(), "the server ended");
     let this = std::env::current_exe().unwrap();
     let this = this.to_str().unwrap();
-    let (kind, rate) = match load {
-        Load::Nothing => ("nothing", 0),
-        Load::Syns(rate) => ("syns", rate),
-        Load::Connections(rate) => ("connections", rate),
-        Load::Requests(rate) => ("requests", rate),
+    let (kind, rate, bytes) = match load {
+        Load::Nothing => ("nothing", 0, 0),
+        Load::Syns(rate) => ("syns", rate, 0),
+        Load::Connections(rate) => ("connections", rate, 0),
+        Load::Requests(rate, bytes) => ("requests", rate, bytes),
     };
     let generator = net
         .client(this)
-        .args(["load", kind, &rate.to_string()])
+        .args(["load", kind, &rate.to_string(), &bytes.to_string()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -152,7 +189,7 @@ fn count() {
 }
 
 /// Makes a load for a little longer than is counted, and prints the events within that time.
-fn load(kind: &str, rate: u32) {
+fn load(kind: &str, rate: u32, bytes: usize) {
     let began = Instant::now();
     let all = LASTS + Duration::from_millis(400);
     let done = match kind {
@@ -166,9 +203,15 @@ fn load(kind: &str, rate: u32) {
             let mut kept: Vec<TcpStream> =
                 (0..4).map(|_| TcpStream::connect("10.99.0.1:80").unwrap()).collect();
             let mut turn = 0;
+            // of a large file an event is a megabyte that has come
+            let parts = bytes.div_ceil(MB);
+            let mut left = 0;
             paced(rate, began, all, move || {
-                turn = (turn + 1) % kept.len();
-                request(&mut kept[turn]);
+                if left == 0 {
+                    turn = (turn + 1) % kept.len();
+                    left = request(&mut kept[turn], bytes);
+                }
+                left -= receive(&mut kept[turn], left.min(bytes.div_ceil(parts)));
             })
         }
     };
@@ -192,17 +235,35 @@ fn paced(rate: u32, began: Instant, lasts: Duration, mut event: impl FnMut()) ->
 
 fn connection() {
     if let Ok(mut stream) = TcpStream::connect("10.99.0.1:80") {
-        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let _ = stream.write_all(b"GET /1000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         let _ = stream.read_to_end(&mut Vec::new());
     }
 }
 
-fn request(stream: &mut TcpStream) {
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    let (mut bytes, mut read) = ([0; 4096], 0);
-    while read < 1024 {
-        read += stream.read(&mut bytes).unwrap();
+/// Asks for a file of so many bytes, and reads the head; how many bytes of the body are left.
+fn request(stream: &mut TcpStream, bytes: usize) -> usize {
+    stream.write_all(format!("GET /{bytes} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+    let (mut read, mut buffer) = (Vec::<u8>::new(), [0; 4096]);
+    loop {
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "the server closed");
+        read.extend(&buffer[..count]);
+        if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
+            return bytes - (read.len() - end - 4);
+        }
     }
+}
+
+/// Receives so many bytes.
+fn receive(stream: &mut TcpStream, bytes: usize) -> usize {
+    let (mut buffer, mut left) = (vec![0; 256 << 10], bytes);
+    while left > 0 {
+        let most = left.min(buffer.len());
+        let count = stream.read(&mut buffer[..most]).unwrap();
+        assert!(count > 0, "the server closed");
+        left -= count;
+    }
+    bytes
 }
 
 /// SYNs, 64 with each call.

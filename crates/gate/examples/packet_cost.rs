@@ -50,7 +50,7 @@ fn main() {
 /// Handshakes without state, and classes by URL. The kernel makes nothing of a connection that a test
 /// run completes: what that costs comes besides.
 fn steered() {
-    let gate = Gate::load(Charge::AtHandshake).unwrap().steering().unwrap();
+    let gate = Gate::load_steering(Charge::AtHandshake).unwrap();
     let address: SocketAddr = "127.0.0.1:80".parse().unwrap();
     gate.attach(&[address]).unwrap();
     let gold = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -63,7 +63,7 @@ fn steered() {
         (3, 11),
         (100, 11),
         (1000, 11),
-        (4000, 11),
+        (10_000, 11),
         (1, 80),
         (1, 160),
         (100, 80),

@@ -66,6 +66,30 @@ pub(crate) fn held() -> io::Result<Vec<Held>> {
     Ok(found)
 }
 
+/// The index of every interface of this network namespace; none if they cannot be listed.
+pub(crate) fn all() -> Vec<u32> {
+    // SAFETY: it has no conditions; a list that it gives ends with an index of zero, and is freed below.
+    let list = unsafe { libc::if_nameindex() };
+    let mut found = Vec::new();
+    if list.is_null() {
+        return found;
+    }
+    let mut at = list;
+    loop {
+        // SAFETY: every entry before it had an index, so this one is a part of the list.
+        let index = unsafe { (*at).if_index };
+        if index == 0 {
+            break;
+        }
+        found.push(index);
+        // SAFETY: the list goes on behind an entry with an index.
+        at = unsafe { at.add(1) };
+    }
+    // SAFETY: it was given by if_nameindex, and nothing of it is used any more.
+    unsafe { libc::if_freenameindex(list) };
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +97,7 @@ mod tests {
     #[test]
     fn the_loopback_holds_its_address() {
         let held = held().unwrap();
+        assert!(held.iter().all(|held| all().contains(&held.index)), "{held:?}");
         assert!(
             held.iter().any(|held| held.address == IpAddr::V4(Ipv4Addr::LOCALHOST)),
             "{held:?}"

@@ -1,7 +1,7 @@
 //! The programs and maps in the kernel: loading, links, look-ups. Nothing here decides anything.
 
 use crate::GateError;
-use crate::types::{Control, Plain};
+use crate::types::{ANSWER, COMPLETE, Control, JUDGE, Plain};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, PrintLevel};
 use std::io;
@@ -28,6 +28,8 @@ const MOST_SAID: usize = 64 << 10;
 /// What is loaded. It goes when this is dropped, or the process ends, however it ends.
 pub(crate) struct Kernel {
     program: OwnedFd,
+    /// What a filter runs: it calls `program`.
+    caller: OwnedFd,
     pub(crate) control: Mapped,
     pub(crate) words: Mapped,
     pub(crate) ports: MapHandle,
@@ -41,7 +43,7 @@ pub(crate) struct Kernel {
     pub(crate) sockets: MapHandle,
     pub(crate) keys: MapHandle,
     pub(crate) judged: MapHandle,
-    /// The kernel empties it when nobody holds it.
+    /// The kernel empties it when no process holds it.
     _programs: MapHandle,
 }
 
@@ -53,17 +55,18 @@ pub(crate) struct Outer {
     pub(crate) rules: MapHandle,
     pub(crate) url_clients4: MapHandle,
     pub(crate) url_clients6: MapHandle,
+    pub(crate) url_paths: MapHandle,
     pub(crate) url_entries: MapHandle,
     pub(crate) url_rules: MapHandle,
     pub(crate) patterns: MapHandle,
 }
 
 impl Kernel {
-    /// Loads everything; nothing is attached yet.
+    /// Loads what is needed, with `steers` for handshakes without state, too; nothing is attached yet.
     ///
     /// # Errors
     /// [`GateError::Load`] with the last line of what the kernel said.
-    pub(crate) fn load() -> Result<Kernel, GateError> {
+    pub(crate) fn load(steers: bool) -> Result<Kernel, GateError> {
         libbpf_rs::set_print(Some((PrintLevel::Info, |_, text| {
             if let Ok(mut said) = SAID.lock() {
                 said.push_str(&text);
@@ -74,31 +77,43 @@ impl Kernel {
                 }
             }
         })));
-        Kernel::try_load().map_err(|error| {
+        Kernel::try_load(steers).map_err(|error| {
             let said = SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
             GateError::Load { error: error.to_string(), said }
         })
     }
 
-    fn try_load() -> libbpf_rs::Result<Kernel> {
+    fn try_load(steers: bool) -> libbpf_rs::Result<Kernel> {
         // libbpf remembers it; later the file that says it may be out of reach
         libbpf_rs::num_possible_cpus()?;
         let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
         for mut map in object.maps_mut().filter(|map| map.name() == "shapes") {
             map.set_autocreate(false)?;
         }
+        // older kernels refuse them
+        let of_steering = [("answer", ANSWER), ("complete", COMPLETE)];
+        for mut program in object.progs_mut() {
+            let is_one = of_steering.iter().any(|(name, _)| program.name() == *name);
+            program.set_autoload(steers || !is_one);
+        }
         let object = object.load()?;
-        let program = object
-            .progs_mut()
-            .find(|program| program.name() == "gate")
-            .map(|program| program.as_fd().try_clone_to_owned());
-        let program = program.ok_or_else(missing)??;
+        let program = |name: &str| -> libbpf_rs::Result<OwnedFd> {
+            let found =
+                object.progs().find(|program| program.name() == name).ok_or_else(missing)?;
+            Ok(found.as_fd().try_clone_to_owned()?)
+        };
         let map = |name: &str| -> libbpf_rs::Result<MapHandle> {
             let found = object.maps().find(|map| map.name() == name).ok_or_else(missing)?;
             MapHandle::try_from(&found)
         };
+        let (judge, programs) = (program("gate")?, map("programs")?);
+        place_program(&programs, JUDGE, &judge)?;
+        for (name, at) in of_steering.into_iter().filter(|_| steers) {
+            place_program(&programs, at, &program(name)?)?;
+        }
         Ok(Kernel {
-            program,
+            program: judge,
+            caller: program("forebay_gate")?,
             control: Mapped::new(map("control")?)?,
             words: Mapped::new(map("words")?)?,
             ports: map("ports")?,
@@ -111,6 +126,7 @@ impl Kernel {
                 rules: map("tables_rules")?,
                 url_clients4: map("tables_url_clients4")?,
                 url_clients6: map("tables_url_clients6")?,
+                url_paths: map("tables_url_paths")?,
                 url_entries: map("tables_url_entries")?,
                 url_rules: map("tables_url_rules")?,
                 patterns: map("tables_patterns")?,
@@ -122,7 +138,7 @@ impl Kernel {
             sockets: map("sockets")?,
             keys: map("keys")?,
             judged: map("judged")?,
-            _programs: map("programs")?,
+            _programs: programs,
         })
     }
 
@@ -137,6 +153,31 @@ impl Kernel {
             sys::bpf_link_create(self.program.as_raw_fd(), index, sys::BPF_TCX_INGRESS, ptr::null())
         };
         owned(link)
+    }
+
+    /// Whether the kernel has links at TC.
+    pub(crate) fn has_links(&self) -> bool {
+        // no interface has this index; who knows such links says so
+        let none = self.attach(0);
+        none.is_err_and(|error| error.raw_os_error() == Some(libc::ENODEV))
+    }
+
+    /// What a filter is to run in the place of a link.
+    pub(crate) fn caller(&self) -> BorrowedFd<'_> {
+        self.caller.as_fd()
+    }
+
+    /// The number that the kernel has given the program that judges.
+    #[cfg(test)]
+    pub(crate) fn program_number(&self) -> u32 {
+        let mut info = sys::bpf_prog_info::default();
+        let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
+        // SAFETY: the program is open, and so many bytes are writable.
+        let result = unsafe {
+            sys::bpf_prog_get_info_by_fd(self.program.as_raw_fd(), &raw mut info, &raw mut bytes)
+        };
+        assert_eq!(result, 0);
+        info.id
     }
 
     /// Runs the program on a packet that begins with its Ethernet head. Returns the verdict and the
@@ -201,6 +242,10 @@ pub(crate) fn table(
         &options,
     );
     made.map_err(plain)
+}
+
+fn place_program(programs: &MapHandle, at: u32, program: &OwnedFd) -> libbpf_rs::Result<()> {
+    programs.update(&at.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
 }
 
 /// Puts a table into a place of an outer map.

@@ -6,7 +6,7 @@
 //! SYN, answers it with a reset, or leaves it to the stack, and it leaves it whenever more is needed
 //! than a SYN tells ([`forebay_policy::syn`]). It stands before everything else in a request's journey.
 //!
-//! A gate that [steers](Gate::steering) answers SYNs itself, keeps nothing for them, and has the kernel
+//! A gate that [steers](Gate::load_steering) answers SYNs itself, keeps nothing for them, and has the kernel
 //! make a connection when its first data comes, on a listening socket of the class that the request has
 //! ([`forebay_policy::first`]).
 //!
@@ -16,12 +16,15 @@
 //! | `types` | the structs of `bpf/types.h` |
 //! | `lower` | rules into tables |
 //! | `kernel` | loading, links, maps |
+//! | `attached` | on which interfaces it is, for which listeners |
+//! | `filters` | how it is attached where there are no links, and who takes it away |
 //! | `interfaces` | which interfaces there are |
 //! | `stack` | what the stack has switched on |
 //! | `steer` | handshakes without state, and sockets of classes |
 //!
 //! It deliberately keeps nothing for a client but what its next SYN is judged by, answers no request, and says nothing to anybody: what
-//! it counts is asked for. Nothing of it outlives the process: links are not pinned.
+//! it counts is asked for. Nothing of it outlives the process: links are not pinned, and filters, in the place
+//! of links before Linux 6.6, are taken away by [another process](guard).
 //!
 //! ```no_run
 //! use forebay_gate::{Charge, Gate};
@@ -46,6 +49,8 @@
 #[cfg(test)]
 extern crate self as forebay_gate;
 
+mod attached;
+mod filters;
 mod interfaces;
 mod kernel;
 mod lower;
@@ -56,22 +61,25 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use filters::guard;
 pub use kernel::makes_connections;
 pub use lower::Tables;
 pub use steer::ClassSockets;
 pub use types::Count;
 
 use crate::types::{
-    CHARGED, Control, Entry, Listening, Pattern, Pending, Plain, RawTally, SLOTS, Says, Sockets,
-    Tuple, UrlRule,
+    CHARGED, Control, Entry, PATH_KEY_BYTES, Pattern, Pending, Plain, RawTally, SLOTS, Says, Tuple,
+    UrlRule,
 };
+use attached::Attached;
+use filters::Filters;
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
 use kernel::Kernel;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::process::Command;
 use std::sync::atomic::Ordering::Release;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -119,9 +127,13 @@ pub enum GateError {
     Attach {
         /// To which interface.
         interface: String,
+        /// By a filter, not by a link.
+        by_filter: bool,
         /// What the kernel said.
         error: io::Error,
     },
+    /// There is nobody who takes filters away when this process is killed.
+    Guard(io::Error),
     /// A map could not be written, or interfaces not be listed.
     Kernel(io::Error),
     /// The rules about addresses are too many.
@@ -143,8 +155,13 @@ impl fmt::Display for GateError {
                     None => Ok(()),
                 }
             }
-            GateError::Attach { interface, error } => {
-                write!(f, "cannot attach to {interface} (links at TC need Linux 6.6): {error}")
+            GateError::Attach { interface, by_filter, error } => {
+                let way =
+                    if *by_filter { "filter at clsact (sch_ingress, cls_bpf)" } else { "link" };
+                write!(f, "cannot attach to {interface} by a {way}: {error}")
+            }
+            GateError::Guard(error) => {
+                write!(f, "the process that takes its filters away: {error}")
             }
             GateError::Kernel(error) => write!(f, "the kernel refuses: {error}"),
             GateError::TooMany => f.write_str(
@@ -183,6 +200,8 @@ pub struct Gate {
     kernel: Kernel,
     slots: Mutex<Slots>,
     attached: Mutex<Attached>,
+    /// Where it is not attached by links.
+    filters: Option<Mutex<Filters>>,
     /// The set of tables in force.
     table: Mutex<u32>,
     steering: Option<Mutex<steer::Steering>>,
@@ -193,14 +212,6 @@ pub struct Gate {
 #[derive(Default)]
 struct Slots {
     by_name: HashMap<Box<str>, u32>,
-}
-
-#[derive(Default)]
-struct Attached {
-    listeners: HashSet<SocketAddr>,
-    locals: HashSet<IpAddr>,
-    /// By index.
-    links: HashMap<u32, OwnedFd>,
 }
 
 impl fmt::Debug for Gate {
@@ -215,17 +226,54 @@ impl Gate {
     /// # Errors
     /// [`GateError::Load`]: no rights, or a kernel that is too old.
     pub fn load(charge: Charge) -> Result<Gate, GateError> {
-        let kernel = Kernel::load()?;
+        Gate::with(Kernel::load(false)?, charge)
+    }
+
+    fn with(kernel: Kernel, charge: Charge) -> Result<Gate, GateError> {
         let gate = Gate {
             kernel,
             slots: Mutex::default(),
             attached: Mutex::default(),
+            filters: None,
             table: Mutex::new(0),
             steering: None,
         };
         gate.control(kernel::CONTROL_CHARGE, u32::from(charge == Charge::AtHandshake));
         gate.enforce(&Tables::default())?;
         Ok(gate)
+    }
+
+    /// Whether the kernel has links at TC, which go with the process (Linux 6.6). Where it has not, the gate
+    /// is to be attached [by filters](Gate::by_filters).
+    pub fn has_links(&self) -> bool {
+        self.kernel.has_links()
+    }
+
+    /// The same gate, which is attached by filters at clsact. `guard` is started now, with a standard input of
+    /// its own, and is to call [`guard`]; it ends after the gate does.
+    ///
+    /// # Errors
+    /// [`GateError::Guard`].
+    pub fn by_filters(mut self, guard: &mut Command) -> Result<Gate, GateError> {
+        let filters = Filters::begin(guard).map_err(GateError::Guard)?;
+        self.filters = Some(Mutex::new(filters));
+        Ok(self)
+    }
+
+    /// Whether it could be attached by filters; nothing of it stays. For `forebay doctor`.
+    ///
+    /// # Errors
+    /// [`GateError::Attach`].
+    pub fn try_filters(&self) -> Result<(), GateError> {
+        filters::try_attach(self.kernel.caller()).map_err(|error| {
+            let interface = "a loopback".to_owned();
+            GateError::Attach { interface, by_filter: true, error }
+        })
+    }
+
+    /// Whether filters are what it is attached by.
+    pub fn has_filters(&self) -> bool {
+        self.filters.is_some()
     }
 
     /// What the kernel can do of a policy. Rules keep their places by name.
@@ -269,6 +317,7 @@ impl Gate {
             (&outer.rules, array::<Says>(&tables.rules)?),
             (&outer.url_clients4, leaves(&url.clients4, Family::V4)?),
             (&outer.url_clients6, leaves(&url.clients6, Family::V6)?),
+            (&outer.url_paths, paths(&tables.url.paths)?),
             (&outer.url_entries, array::<Entry>(&url.entries)?),
             (&outer.url_rules, array::<UrlRule>(&tables.url.rules)?),
             (&outer.patterns, array::<Pattern>(&tables.url.patterns)?),
@@ -291,98 +340,6 @@ impl Gate {
         if let Some(word) = self.kernel.control.word::<AtomicU32>(at) {
             word.store(value, Release);
         }
-    }
-
-    /// Judges SYNs for these listeners, bound addresses with their ports, and no others; on every
-    /// interface that may get any. To be called again now and then: interfaces and addresses come and
-    /// go.
-    ///
-    /// # Errors
-    /// What is in the way. What could be done is done.
-    pub fn attach(&self, listeners: &[SocketAddr]) -> Result<(), GateError> {
-        let mut attached = lock(&self.attached);
-        self.set_listeners(&mut attached, listeners.iter().copied().collect())?;
-        self.keep_up_steering();
-        let held = interfaces::held()?;
-        self.set_locals(&mut attached, held.iter().map(|held| held.address).collect())?;
-        let wanted: HashMap<u32, &str> = held
-            .iter()
-            .filter(|held| listeners.iter().any(|listener| may_get(held, listener.ip())))
-            .map(|held| (held.index, held.name.as_str()))
-            .collect();
-        attached.links.retain(|index, _| wanted.contains_key(index));
-        let mut first = Ok(());
-        for (index, name) in wanted {
-            if attached.links.contains_key(&index) {
-                continue;
-            }
-            match self.kernel.attach(index) {
-                Ok(link) => drop(attached.links.insert(index, link)),
-                // it has gone meanwhile
-                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
-                Err(error) => {
-                    let interface = name.to_owned();
-                    first = first.and(Err(GateError::Attach { interface, error }));
-                }
-            }
-        }
-        first
-    }
-
-    /// Judges nothing any more.
-    pub fn detach(&self) {
-        lock(&self.attached).links.clear();
-    }
-
-    fn set_listeners(
-        &self,
-        attached: &mut Attached,
-        listeners: HashSet<SocketAddr>,
-    ) -> Result<(), GateError> {
-        let (map, none) = (&self.kernel.listeners, Sockets::default());
-        for gone in attached.listeners.difference(&listeners) {
-            let _ = map.delete(listening(*gone).bytes());
-        }
-        for new in listeners.difference(&attached.listeners) {
-            map.update(listening(*new).bytes(), none.bytes(), MapFlags::ANY)
-                .map_err(kernel::plain)?;
-        }
-        let ports =
-            listeners.iter().chain(&attached.listeners).map(|listener| listener.port() / 64);
-        for word in ports.collect::<HashSet<u16>>() {
-            let in_word = listeners.iter().filter(|listener| listener.port() / 64 == word);
-            let bits = in_word.fold(0_u64, |bits, listener| bits | 1 << (listener.port() % 64));
-            let key = u32::from(word).to_ne_bytes();
-            let ports = &self.kernel.ports;
-            ports.update(&key, &bits.to_ne_bytes(), MapFlags::ANY).map_err(kernel::plain)?;
-        }
-        if attached.listeners != listeners {
-            self.forget_sockets();
-        }
-        attached.listeners = listeners;
-        Ok(())
-    }
-
-    fn set_locals(
-        &self,
-        attached: &mut Attached,
-        locals: HashSet<IpAddr>,
-    ) -> Result<(), GateError> {
-        let map = &self.kernel.locals;
-        for gone in attached.locals.difference(&locals) {
-            let _ = map.delete(&mapped(*gone));
-        }
-        for new in locals.difference(&attached.locals) {
-            let one = 1_u32.to_ne_bytes();
-            map.update(&mapped(*new), &one, MapFlags::ANY).map_err(kernel::plain)?;
-        }
-        attached.locals = locals;
-        Ok(())
-    }
-
-    /// The interfaces that the program is attached to, by index.
-    pub fn interfaces(&self) -> Vec<u32> {
-        lock(&self.attached).links.keys().copied().collect()
     }
 
     /// Whether this connection, which was just accepted, has been charged to the rule that has this
@@ -472,11 +429,6 @@ const INNER_MAP: u32 = 1 << 12;
 
 const _: () = assert!(size_of::<Control>() == 28);
 
-/// Whether packets for `wanted` may come by this interface: those for an address of ours come by any.
-fn may_get(held: &interfaces::Held, wanted: IpAddr) -> bool {
-    wanted.is_unspecified() || wanted.is_loopback() == held.address.is_loopback()
-}
-
 fn leaves(leaves: &[lower::Leaf], family: Family) -> io::Result<MapHandle> {
     let (_, shared) = family.all();
     let address_bytes = usize::from(128 - shared) / 8;
@@ -487,6 +439,18 @@ fn leaves(leaves: &[lower::Leaf], family: Family) -> io::Result<MapHandle> {
     for leaf in leaves {
         let mut key = u32::from(leaf.len - shared).to_ne_bytes().to_vec();
         key.extend(&leaf.first.to_be_bytes()[16 - address_bytes..]);
+        trie.update(&key, leaf.list.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
+    }
+    Ok(trie)
+}
+
+fn paths(leaves: &[lower::url::PathLeaf]) -> io::Result<MapHandle> {
+    let (kind, value_bytes) = (MapType::LpmTrie, size_of::<types::List>());
+    let trie = kernel::table(kind, PATH_KEY_BYTES, value_bytes, leaves.len(), NO_PREALLOC)?;
+    for leaf in leaves {
+        let mut key = (leaf.beginning.len() as u32 * 8).to_ne_bytes().to_vec();
+        key.extend(&leaf.beginning);
+        key.resize(PATH_KEY_BYTES, 0);
         trie.update(&key, leaf.list.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
     }
     Ok(trie)
@@ -514,16 +478,6 @@ fn mapped(address: IpAddr) -> [u8; 16] {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
     }
-}
-
-fn listening(address: SocketAddr) -> Listening {
-    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u16;
-    let bytes = match address.ip() {
-        ip if ip.is_unspecified() => [0; 16],
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    };
-    Listening { address: bytes, port: address.port(), family }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

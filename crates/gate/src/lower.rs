@@ -281,12 +281,17 @@ impl Lists {
     }
 
     fn leaf(&mut self, (first, len): (u128, u8), entries: &[Entry]) -> Result<Leaf, GateError> {
+        Ok(Leaf { first, len, list: self.list(entries)? })
+    }
+
+    /// One more list.
+    fn list(&mut self, entries: &[Entry]) -> Result<List, GateError> {
         if entries.len() > LONGEST || self.entries.len() + entries.len() > MOST_ENTRIES {
             return Err(GateError::TooMany);
         }
         let list = List { first: self.entries.len() as u32, count: entries.len() as u32 };
         self.entries.extend(entries);
-        Ok(Leaf { first, len, list })
+        Ok(list)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Handshakes without state, and connections that are made on the socket of their class.
 
-use crate::kernel::{self, CONTROL_ANSWERS, CONTROL_COMPLETES, CONTROL_OFFERS};
+use crate::attached::listening;
+use crate::kernel::{self, CONTROL_ANSWERS, CONTROL_COMPLETES, CONTROL_OFFERS, Kernel};
 use crate::stack::Stack;
 use crate::types::{Plain, SOCKETS, Secret, Sockets, UNJUDGED};
-use crate::{Gate, GateError, listening, lock, per_cpu, read_u64};
+use crate::{Charge, Gate, GateError, lock, per_cpu, read_u64};
 use libbpf_rs::{MapCore, MapFlags};
 use std::io;
 use std::net::SocketAddr;
@@ -81,11 +82,11 @@ impl Answering {
 }
 
 impl Gate {
-    /// The same gate, which answers SYNs itself where a listener has [class sockets](Gate::place).
+    /// Loads a gate that also answers SYNs itself, where a listener has [class sockets](Gate::place).
     ///
     /// # Errors
-    /// [`GateError::CannotSteer`], or what the kernel says.
-    pub fn steering(mut self) -> Result<Gate, GateError> {
+    /// [`GateError::CannotSteer`], those of [`Gate::load`], or what the kernel says.
+    pub fn load_steering(charge: Charge) -> Result<Gate, GateError> {
         if !kernel::makes_connections() {
             let why = "the kernel makes no connections of cookies that are not its own (Linux 6.9)";
             return Err(GateError::CannotSteer(why));
@@ -94,11 +95,12 @@ impl Gate {
         if steering.offers.is_none() {
             return Err(GateError::CannotSteer("net.ipv4.tcp_syncookies is 0"));
         }
+        let mut gate = Gate::with(Kernel::load(true)?, charge)?;
         let secret = secret()?;
-        let keys = &self.kernel.keys;
+        let keys = &gate.kernel.keys;
         keys.update(&0_u32.to_ne_bytes(), secret.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
-        self.steering = Some(Mutex::new(steering));
-        Ok(self)
+        gate.steering = Some(Mutex::new(steering));
+        Ok(gate)
     }
 
     /// Has connections made on these sockets, by the class of their first request; for listeners that

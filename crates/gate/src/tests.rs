@@ -3,6 +3,7 @@
 
 #[path = "../../../fuzz/checks/gate.rs"]
 mod check;
+mod filters;
 mod noise;
 mod packets;
 mod same;
@@ -10,6 +11,7 @@ mod steer;
 mod steer_stack;
 mod vectors;
 
+use crate::{Charge, Gate};
 use std::net::{SocketAddr, TcpListener};
 
 /// Runs `test` in a network namespace of its own, with a loopback; says loudly if that cannot be.
@@ -30,6 +32,12 @@ pub(super) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if let Err(panic) = ran.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// A gate that can be attached on this kernel.
+fn load(charge: Charge) -> Gate {
+    let gate = Gate::load(charge).unwrap();
+    if gate.has_links() { gate } else { filters::load(charge) }
 }
 
 fn loopback_up() {

@@ -6,6 +6,9 @@ pub(crate) const SLOTS: usize = 4096;
 /// Entries of one list.
 pub(crate) const LONGEST: usize = 4096;
 
+/// Bytes of a `gate_path`: how many bits count, and the beginning of a path, or a whole one with a zero behind it.
+pub(crate) const PATH_KEY_BYTES: usize = 168;
+
 /// A type that the kernel knows by this name, without padding.
 ///
 /// # Safety
@@ -186,6 +189,11 @@ shared! {
     }
 }
 
+/// Programs that others call in their place.
+pub(crate) const ANSWER: u32 = 0;
+pub(crate) const COMPLETE: u32 = 1;
+pub(crate) const JUDGE: u32 = 2;
+
 /// Sockets of classes: one half in force, one being filled.
 pub(crate) const SOCKETS: u32 = 65536;
 
@@ -267,11 +275,13 @@ pub enum Count {
     FullDropped,
     /// The same, with a reset.
     FullReset,
+    /// A SYN in the place of a connection that has just ended: for class sockets, but not answered here.
+    TimeWait,
 }
 
 impl Count {
     /// All of them.
-    pub const ALL: [Count; 24] = [
+    pub const ALL: [Count; 25] = [
         Count::Syns,
         Count::Passed,
         Count::Repeated,
@@ -296,6 +306,7 @@ impl Count {
         Count::NotMade,
         Count::FullDropped,
         Count::FullReset,
+        Count::TimeWait,
     ];
 }
 
@@ -338,6 +349,8 @@ mod tests {
                 fields.iter().map(|(field, offset)| ((*field).to_owned(), *offset)).collect();
             assert_eq!(there, here, "{name}");
         }
+        let path: types::Struct<'_> = btf.type_by_name("gate_path").unwrap();
+        assert_eq!(path.size(), PATH_KEY_BYTES);
         let counts: types::Enum<'_> = btf.type_by_name("gate_count").unwrap();
         assert_eq!(counts.len(), Count::ALL.len() + 1);
         for (at, count) in Count::ALL.into_iter().enumerate() {

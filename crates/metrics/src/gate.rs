@@ -12,6 +12,8 @@ pub struct GateFigures {
     pub answers: bool,
     /// SYNs that were.
     pub answered: u64,
+    /// SYNs that were not, because they are in the place of a connection that has just ended.
+    pub time_wait: u64,
     /// First segments with data of connections whose SYN was answered so, by what became of them.
     pub first: Vec<(&'static str, u64)>,
     /// Those of which the class could be told, by rank.
@@ -50,7 +52,7 @@ impl GateRule {
 }
 
 /// The metrics, and what they say.
-pub const OF_GATE: [(&str, &str); 11] = [
+pub const OF_GATE: [(&str, &str); 12] = [
     ("forebay_gate_rung", "How much of the policy the kernel enforces: address or full."),
     (
         "forebay_gate_answers",
@@ -58,6 +60,11 @@ pub const OF_GATE: [(&str, &str); 11] = [
          first request.",
     ),
     ("forebay_gate_answered_syns_total", "SYNs answered in the kernel without state."),
+    (
+        "forebay_gate_time_wait_syns_total",
+        "SYNs that were left to the stack, because they are in the place of a connection that has just \
+         ended (TIME_WAIT): what comes of them waits in the common queue.",
+    ),
     (
         "forebay_gate_first_segments_total",
         "First data of connections whose SYN was answered so, by what became of it: of_class is queued \
@@ -93,6 +100,7 @@ pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
         rung,
         answers,
         answered,
+        time_wait,
         first,
         by_rank,
         held,
@@ -108,6 +116,8 @@ pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
     line(text, answers.0, "", if figures.answers { "1" } else { "0" });
     announce(text, answered.0, answered.1, "counter");
     line(text, answered.0, "", &figures.answered.to_string());
+    announce(text, time_wait.0, time_wait.1, "counter");
+    line(text, time_wait.0, "", &figures.time_wait.to_string());
     announce(text, by_rank.0, by_rank.1, "counter");
     for (rank, count) in figures.by_rank.iter().enumerate() {
         line(text, by_rank.0, &format!("rank=\"{rank}\""), &count.to_string());
@@ -142,12 +152,13 @@ pub(crate) fn json(text: &mut String, figures: &GateFigures) {
     let rules: Vec<String> = figures.rules.iter().map(rule).collect();
     let _ = write!(
         text,
-        "\"gate\":{{\"rung\":\"{}\",\"answers\":{},\"answered_syns\":{},\"first_segments\":{},\
+        "\"gate\":{{\"rung\":\"{}\",\"answers\":{},\"answered_syns\":{},\"time_wait_syns\":{},\"first_segments\":{},\
          \"first_requests\":{:?},\"held_segments\":{},\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
          \"rules\":{{{}}}}},",
         figures.rung,
         figures.answers,
         figures.answered,
+        figures.time_wait,
         counts(&figures.first),
         figures.by_rank,
         counts(&figures.held),

@@ -193,6 +193,7 @@ mod tests {
                 rung: "full",
                 answers: true,
                 answered: 9,
+                time_wait: 2,
                 first: vec![("of_class", 7), ("unjudged", 1)],
                 by_rank: vec![4, 3],
                 held: vec![("bare", 8)],

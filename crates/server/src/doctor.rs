@@ -5,7 +5,7 @@
 
 use crate::config::{Config, FirewallMode, GateMode, Listen};
 use crate::firewall;
-use crate::gate::needs::{self, Need};
+use crate::gate::needs::{self, Need, has_all};
 use forebay_sys::privileges;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -26,8 +26,7 @@ enum Rung {
 /// Everything, in lines for people. Of `config` the listeners and `gate` count.
 pub fn report(config: Option<&Config>) -> String {
     let needs = needs::needs();
-    let more = needs::needs_for_full();
-    let has_all = |needs: &[Need]| needs.iter().all(|(_, found)| found.is_ok());
+    let more = if has_all(&needs) { needs::needs_for_full() } else { Vec::new() };
     let rung = match (has_all(&needs), has_all(&more)) {
         (false, _) => Rung::Off,
         (true, false) => Rung::Address,

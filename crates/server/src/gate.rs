@@ -27,7 +27,7 @@ mod kernel;
 mod kernel;
 pub(crate) mod needs;
 
-pub use kernel::{KernelGate, Tables, is_built, makes_connections};
+pub use kernel::{KernelGate, Tables, guard, is_built, makes_connections};
 
 /// The gate that the configuration wants; it is attached to nothing, and no rule is in force yet. With
 /// `auto` none if the machine cannot, which is said.
@@ -73,10 +73,16 @@ pub fn attach(
     match attach_for(&gate, plan, open) {
         Err(why) if mode == GateMode::Auto => Ok(without(why)),
         attached => attached.map(|()| {
-            say(format_args!("gate: rung {}: {}", gate.rung(), gate.does()));
+            say(format_args!("gate: rung {}: {}{}", gate.rung(), gate.does(), next(&gate)));
             Some(gate)
         }),
     }
+}
+
+/// What is missing for the rung above, in words.
+fn next(gate: &KernelGate) -> String {
+    let lack = if gate.steers() { None } else { needs::lack(GateMode::Full) };
+    lack.map_or_else(String::new, |lack| format!("; missing for rung full: {lack}"))
 }
 
 fn without(why: String) -> Option<Arc<KernelGate>> {

@@ -314,6 +314,20 @@ fn an_authority_that_was_asked_too_much_is_left_alone() {
     assert_eq!(seen.orders[0]["identifiers"][0]["value"], "b.example");
 }
 
+/// It is asked again at once with a new one (RFC 8555 §6.5), and the order is gone on with.
+#[test]
+fn nonces_that_are_forgotten_cost_no_certificate() {
+    let folder = site();
+    let acme = Acme::start(folder.path());
+    acme.behave(|how| how.stale_nonces = 7);
+    let lines = acme.lines(folder.path(), &folder.join("storage"));
+    let (served, _) = start(&folder, "event", &["a.example"], &lines);
+    assert!(soon(4 * PATIENCE, || attempts(&served, "issued") == 1), "{}", served.stderr());
+    assert_eq!(attempts(&served, "unreachable"), 0, "{}", served.stderr());
+    let seen = acme.seen();
+    assert_eq!((seen.orders.len(), seen.accounts), (1, 1), "{seen:?}");
+}
+
 /// As the authority suggests (RFC 9773): at once, if the window is past.
 #[test]
 fn a_certificate_is_replaced_when_the_authority_says() {

@@ -1,15 +1,21 @@
 //! Rules that give classes to first requests into tables, as far as [`forebay_policy::first`] can tell
 //! them.
+//!
+//! A rule that asks for a path, and for no network of clients, is found by the path: by its longest beginning
+//! that some rule names, or as a whole. There stands a list of all rules that fit then, in their order, as
+//! for networks. The others are found by the client. The program goes through both lists at once.
 
-use super::Lists;
-use crate::GateError;
+use super::{Lists, networks, ways};
 use crate::types::{
-    ASKED, ASKED_MORE, Asked, DEGREE_SHIFT, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE, MARK_STOP,
-    MARK_WAITS, Pattern, UNJUDGED, UrlRule,
+    ASKED, ASKED_MORE, Asked, DEGREE_SHIFT, Entry, List, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE,
+    MARK_STOP, MARK_WAITS, PATH_KEY_BYTES, Pattern, UNJUDGED, UrlRule,
 };
+use crate::{Family, GateError};
+use forebay_policy::endpoint::{Addresses, Endpoint};
 use forebay_policy::first::{Alternatives, SegmentConditions};
 use forebay_policy::rule::{Over, Rule};
 use forebay_policy::{JudgePhase, Policy};
+use std::collections::BTreeMap;
 
 /// Patterns of all rules together: 168 bytes each.
 const MOST_PATTERNS: usize = 1 << 16;
@@ -18,10 +24,19 @@ const MOST_PATTERNS: usize = 1 << 16;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UrlTables {
     pub(crate) lists: Lists,
+    pub(crate) paths: Vec<PathLeaf>,
     pub(crate) rules: Vec<UrlRule>,
     pub(crate) patterns: Vec<Pattern>,
     /// How many classes there are, if rules give any: else nothing is to be told apart.
     pub(crate) ranks: usize,
+}
+
+/// A beginning of paths, or a whole path, and the part of the entries for it.
+#[derive(Clone, Debug)]
+pub(crate) struct PathLeaf {
+    /// A whole one has a zero behind it.
+    pub(crate) beginning: Vec<u8>,
+    pub(crate) list: List,
 }
 
 pub(super) fn lower(policy: &Policy) -> Result<UrlTables, GateError> {
@@ -37,9 +52,65 @@ pub(super) fn lower(policy: &Policy) -> Result<UrlTables, GateError> {
     }
     let last = tables.rules.len() as u32;
     tables.rules.push(UrlRule { rank: policy.default_rank().into(), ..UrlRule::default() });
-    let counts = |_, rule: &Rule| rule.class.is_some() || rule.stop;
-    tables.lists = Lists::with_last(policy, counts, last)?;
+    let counts = |rule: &Rule| rule.class.is_some() || rule.stop;
+    let by_client = |_, rule: &Rule| counts(rule) && paths_of(rule).is_none();
+    tables.lists = Lists::with_last(policy, by_client, last)?;
+    let by_path = |_, rule: &Rule| counts(rule) && paths_of(rule).is_some();
+    let ways = [Family::V4, Family::V6].map(|family| ways(policy, family, &by_path)).concat();
+    let mut found: BTreeMap<Vec<u8>, Vec<Entry>> = BTreeMap::new();
+    for way in ways {
+        let rule = policy.rules().get(way.entry.rule as usize);
+        for (text, is_prefix) in rule.and_then(paths_of).unwrap_or_default() {
+            let mut key = text.into_vec();
+            // no path has a zero: a whole one is the beginning of no other
+            key.extend((!is_prefix).then_some(0));
+            found.entry(key).or_default().push(way.entry);
+        }
+    }
+    tables.paths = tables.lists.of_paths(&found)?;
     Ok(tables)
+}
+
+/// The paths that a rule can be found by, and whether all that begin with one fit; `None` if it is found by the
+/// client.
+fn paths_of(rule: &Rule) -> Option<Vec<(Box<[u8]>, bool)>> {
+    let is_all = |endpoint: &Endpoint| matches!(endpoint.addresses(), Addresses::Any);
+    let conditions = &rule.conditions;
+    // a list by path holds for both families: an entry must not be for all of one only
+    let is_of_both = |endpoint: &Endpoint| {
+        let is_whole = |family: Family| networks(Some(endpoint), family) == [family.all()];
+        is_all(endpoint) || ![Family::V4, Family::V6].into_iter().any(is_whole)
+    };
+    if !conditions.client.iter().all(is_all) || !conditions.local.iter().all(is_of_both) {
+        return None;
+    }
+    let Alternatives { texts, needs_more } = SegmentConditions::of(rule).paths?;
+    (!needs_more).then_some(texts)
+}
+
+impl Lists {
+    /// Adds lists of these beginnings of paths, each with the entries of all around it.
+    fn of_paths(
+        &mut self,
+        found: &BTreeMap<Vec<u8>, Vec<Entry>>,
+    ) -> Result<Vec<PathLeaf>, GateError> {
+        let mut leaves = Vec::with_capacity(found.len());
+        // a beginning stands before what begins with it
+        let mut around: Vec<(&[u8], Vec<Entry>)> = Vec::new();
+        for (key, own) in found {
+            while around.last().is_some_and(|(outer, _)| !key.starts_with(outer)) {
+                around.pop();
+            }
+            let outer = around.last().map(|(_, entries)| &entries[..]).unwrap_or_default();
+            let mut entries = [outer, own].concat();
+            entries.sort_by_key(|entry| entry.rule);
+            entries.dedup();
+            debug_assert!(key.len() + 4 <= PATH_KEY_BYTES, "longer paths are not asked for");
+            leaves.push(PathLeaf { beginning: key.clone(), list: self.list(&entries)? });
+            around.push((key, entries));
+        }
+        Ok(leaves)
+    }
 }
 
 impl UrlTables {
@@ -57,7 +128,8 @@ impl UrlTables {
         let degree = u32::from(rule.when.from(JudgePhase::Request).number());
         Ok(UrlRule {
             method: self.asked(methods)?,
-            path: self.asked(paths)?,
+            // which is known of those that are found by it
+            path: if paths_of(rule).is_some() { Asked::default() } else { self.asked(paths)? },
             host: self.asked(hosts)?,
             rank: rank.into(),
             marks: mark(rule.stop, u32::from(MARK_STOP))
@@ -101,4 +173,70 @@ fn pattern(text: &[u8], is_prefix: bool) -> Pattern {
         *word = u64::from_ne_bytes(whole);
     }
     pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_policy::class::Class;
+    use forebay_policy::condition::Conditions;
+    use forebay_policy::pattern::PathPattern;
+
+    fn rule(name: &str, paths: &[&str], clients: &[&str]) -> Rule {
+        Rule {
+            name: name.to_owned(),
+            class: Some("gold".to_owned()),
+            conditions: Conditions {
+                path: paths.iter().map(|text| PathPattern::parse(text).unwrap()).collect(),
+                client: clients.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
+                ..Conditions::default()
+            },
+            ..Rule::default()
+        }
+    }
+
+    fn tables(rules: Vec<Rule>) -> UrlTables {
+        let classes = [Class::new("gold", 0), Class::new("bulk", 1)];
+        lower(&Policy::new(&classes, rules).unwrap()).unwrap()
+    }
+
+    fn numbers(tables: &UrlTables, list: List) -> Vec<u32> {
+        let all = &tables.lists.entries[list.first as usize..][..list.count as usize];
+        all.iter().map(|entry| entry.rule).collect()
+    }
+
+    #[test]
+    fn a_longer_beginning_knows_the_rules_of_shorter_ones() {
+        let tables = tables(vec![
+            rule("whole", &["/shop/buy"], &[]),
+            rule("shop", &["/shop/*"], &[]),
+            rule("of a client", &["/shop/*"], &["10.0.0.0/8"]),
+            rule("by its end", &["*.php"], &[]),
+            rule("either", &["/", "/shop/b*"], &["*:1024-65535"]),
+        ]);
+        let found: Vec<_> = tables
+            .paths
+            .iter()
+            .map(|leaf| (&leaf.beginning[..], numbers(&tables, leaf.list)))
+            .collect();
+        let expected: [(&[u8], Vec<u32>); 4] = [
+            (b"/\0", vec![4]),
+            (b"/shop/", vec![1]),
+            (b"/shop/b", vec![1, 4]),
+            (b"/shop/buy\0", vec![0, 1, 4]),
+        ];
+        assert_eq!(found, expected);
+        let of_clients = |leaf: &crate::lower::Leaf| (leaf.len, numbers(&tables, leaf.list));
+        let of_clients: Vec<_> = tables.lists.clients4.iter().map(of_clients).collect();
+        assert_eq!(of_clients, [(96, vec![3, 5]), (104, vec![2, 3, 5])]);
+    }
+
+    #[test]
+    fn ten_thousand_paths_are_short_lists() {
+        let rules = (0..10_000).map(|n| rule(&n.to_string(), &[&format!("/p{n}/*")], &[]));
+        let tables = tables(rules.collect());
+        assert_eq!(tables.paths.len(), 10_000);
+        assert!(tables.paths.iter().all(|leaf| leaf.list.count == 1));
+        assert!(tables.patterns.is_empty());
+    }
 }

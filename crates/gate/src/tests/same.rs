@@ -3,7 +3,7 @@
 
 use super::packets::{ACK, Packet, RST, assert_reset};
 use super::vectors::{DROPPED, REDIRECTED, UNTOUCHED};
-use super::{in_namespace, listen};
+use super::{in_namespace, listen, load};
 use crate::{Charge, Count, Gate};
 use forebay_policy::Policy;
 use forebay_policy::condition::Conditions;
@@ -170,7 +170,7 @@ fn now_ns() -> u64 {
 #[test]
 fn the_kernel_judges_as_user_space_does() {
     in_namespace(|| {
-        let gate = Gate::load(Charge::AtSyn).unwrap();
+        let gate = load(Charge::AtSyn);
         let (_sockets, addresses) = listen(&PORTS);
         gate.attach(&addresses).unwrap();
         let case =

@@ -36,7 +36,7 @@ pub(super) struct Steered {
 
 impl Steered {
     pub(super) fn new(policy: &Policy) -> Steered {
-        let gate = Gate::load(Charge::AtHandshake).unwrap().steering().unwrap();
+        let gate = Gate::load_steering(Charge::AtHandshake).unwrap();
         gate.enforce(&gate.lower(policy).unwrap()).unwrap();
         let public = PUBLIC.map(|address| TcpListener::bind(address).unwrap());
         let mut steered = Steered { gate, public: public.into(), classes: Vec::new() };
@@ -363,26 +363,32 @@ fn segments_are_completed_by_their_cookie_alone() {
 
 fn conditions() -> impl Strategy<Value = Conditions> {
     let paths = vec!["/", "/*", "/a", "/a*", "/a/*", "/a/b", "*b", "*", "/abcdefgh", "/abcdefghi*"];
-    let clients = vec!["127.0.0.0/8", "127.0.0.1", "127.0.0.2:1000-2000", "::1", "*:1500"];
+    let clients =
+        vec!["127.0.0.0/8", "127.0.0.1", "127.0.0.2:1000-2000", "::1", "*:1500", "0.0.0.0/0"];
+    let locals = vec!["127.0.0.0/8", "0.0.0.0/0", "::/0", "*:1"];
     (
         subsequence(paths, 0..3),
         subsequence(vec!["a.b", "*.b", "c"], 0..3),
         subsequence(vec!["GET", "POST", "PROPPATCHWITHSEARCH"], 0..3),
         subsequence(clients, 0..2),
+        prop::option::weighted(0.3, select(locals)),
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.1),
     )
-        .prop_map(|(paths, sites, methods, clients, has_header, ignore_case)| Conditions {
-            path: paths.iter().map(|text| PathPattern::parse(text).unwrap()).collect(),
-            site: sites.iter().map(|text| SitePattern::parse(text).unwrap()).collect(),
-            method: methods.iter().map(|text| MethodPattern::parse(text).unwrap()).collect(),
-            client: clients.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
-            header: has_header
-                .then(|| FieldCondition::parse("X-Beta").unwrap())
-                .into_iter()
-                .collect(),
-            ignore_case: ignore_case && !paths.is_empty(),
-            ..Conditions::default()
+        .prop_map(|(paths, sites, methods, clients, local, has_header, ignore_case)| {
+            Conditions {
+                path: paths.iter().map(|text| PathPattern::parse(text).unwrap()).collect(),
+                site: sites.iter().map(|text| SitePattern::parse(text).unwrap()).collect(),
+                method: methods.iter().map(|text| MethodPattern::parse(text).unwrap()).collect(),
+                client: clients.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
+                local: local.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
+                header: has_header
+                    .then(|| FieldCondition::parse("X-Beta").unwrap())
+                    .into_iter()
+                    .collect(),
+                ignore_case: ignore_case && !paths.is_empty(),
+                ..Conditions::default()
+            }
         })
 }
 

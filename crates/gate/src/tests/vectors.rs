@@ -1,14 +1,14 @@
 //! Packets of every kind, and what becomes of them.
 
 use super::packets::{ACK, FIN, Packet, RST, SYN, assert_reset};
-use super::{in_namespace, listen};
+use super::{in_namespace, listen, load};
 use crate::{Charge, Count, Gate, Tally};
 use forebay_policy::Policy;
 use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Limit, Over, Rule};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) const UNTOUCHED: u32 = u32::MAX;
@@ -26,7 +26,7 @@ fn limit(over: Over, burst: u32) -> Option<Limit> {
 }
 
 fn gate(charge: Charge, rules: Vec<Rule>) -> Gate {
-    let gate = Gate::load(charge).unwrap();
+    let gate = load(charge);
     gate.enforce(&gate.lower(&Policy::new(&[], rules).unwrap()).unwrap()).unwrap();
     gate
 }
@@ -34,7 +34,7 @@ fn gate(charge: Charge, rules: Vec<Rule>) -> Gate {
 /// With listeners that are as open as the gate knows them.
 struct Set {
     gate: Gate,
-    _sockets: Vec<TcpListener>,
+    sockets: Vec<TcpListener>,
 }
 
 impl Set {
@@ -42,7 +42,7 @@ impl Set {
         let (sockets, addresses) = listen(&[8080]);
         let gate = gate(charge, rules);
         gate.attach(&addresses).unwrap();
-        Set { gate, _sockets: sockets }
+        Set { gate, sockets }
     }
 
     #[track_caller]
@@ -63,6 +63,24 @@ impl Set {
 }
 
 const PASSED: &[Count] = &[Count::Syns, Count::Passed];
+
+/// The server closes first, and has TIME_WAIT: a rule holds there, too.
+#[test]
+fn a_syn_in_the_place_of_an_ended_connection_is_judged() {
+    in_namespace(|| {
+        let set = Set::new(Charge::AtHandshake, vec![]);
+        let client = TcpStream::connect("127.0.0.1:8080").unwrap();
+        let from = client.local_addr().unwrap().to_string();
+        drop(set.sockets[0].accept().unwrap());
+        drop(client);
+        let syn = Packet::syn(&from, "127.0.0.1:8080");
+        set.expect(&syn, UNTOUCHED, PASSED);
+        let drops = vec![Rule { action: Some(Action::Drop), ..rule("foes", "127.0.0.0/8") }];
+        let drops = Policy::new(&[], drops).unwrap();
+        set.gate.enforce(&set.gate.lower(&drops).unwrap()).unwrap();
+        set.expect(&syn, DROPPED, &[Count::Syns, Count::Dropped]);
+    });
+}
 
 #[test]
 fn actions_are_silence_and_resets() {

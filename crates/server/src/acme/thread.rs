@@ -74,7 +74,7 @@ fn note(event: &CertificateEvent<'_>, metrics: &Local) {
             ));
             metrics.add(
                 match failure.why {
-                    Why::Unreachable => Counter::AcmeUnreachable,
+                    Why::Unreachable | Why::StaleNonce => Counter::AcmeUnreachable,
                     Why::RateLimited => Counter::AcmeRateLimited,
                     Why::Unproven => Counter::AcmeUnproven,
                     Why::Refused | Why::AccountUnknown => Counter::AcmeRefused,

@@ -71,7 +71,7 @@ pub fn run() -> io::Result<()> {
     for signal in [SIGTERM, SIGINT, SIGHUP, SIGUSR1] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
-    privileges::keep_firewall_only()?;
+    privileges::keep_net_admin_only()?;
     let nft = nft().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let mut table = Table { nft, rules: None, _lock: None, counted: [0; 2] };
     for line in io::stdin().lock().lines() {

@@ -2,11 +2,17 @@
 
 use crate::config::GateCharge;
 use crate::listen::OfClasses;
-use forebay_gate::{Charge, ClassSockets, Count, Gate};
+use forebay_gate::{Charge, ClassSockets, Count, Gate, GateError};
 use forebay_metrics::{GateFigures, GateRule};
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
+use forebay_sys::privileges;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// Of very many rules only so many are told of.
@@ -20,6 +26,20 @@ pub fn is_built() -> bool {
 /// Whether this kernel makes connections of cookies that are not its own.
 pub fn makes_connections() -> bool {
     forebay_gate::makes_connections()
+}
+
+/// What the process does that a server starts beside it where the kernel does not take the gate away with the
+/// server.
+///
+/// # Errors
+/// That it was not started by a server, or cannot give up rights.
+pub fn guard() -> io::Result<()> {
+    // a signal to the whole group is for the server, which may have clients yet
+    for signal in [SIGTERM, SIGINT, SIGHUP, SIGUSR1] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    privileges::keep_net_admin_only()?;
+    forebay_gate::guard()
 }
 
 /// The programs in the kernel.
@@ -47,17 +67,27 @@ impl KernelGate {
             GateCharge::Syn => Charge::AtSyn,
             GateCharge::Handshake => Charge::AtHandshake,
         };
-        let gate = Gate::load(charge);
-        let gate = if steers { gate.and_then(Gate::steering) } else { gate };
+        let gate = load(charge, steers).and_then(|gate| match gate.has_links() {
+            true => Ok(gate),
+            false => gate.by_filters(
+                // a signal from the terminal is for the server
+                Command::new("/proc/self/exe").arg("gate").process_group(0),
+            ),
+        });
         gate.map(KernelGate).map_err(|error| error.to_string())
     }
 
-    /// Loads the program, and lets it go again.
+    /// Loads what a rung needs, and lets it go again; says by what it would be attached.
     ///
     /// # Errors
-    /// Why it cannot be loaded.
-    pub fn try_load() -> Result<(), String> {
-        KernelGate::open(GateCharge::default(), false).map(drop)
+    /// Why it cannot be loaded or attached.
+    pub fn try_load(steers: bool) -> Result<&'static str, String> {
+        let gate = load(Charge::default(), steers).map_err(|error| error.to_string())?;
+        if gate.has_links() {
+            return Ok("links, which go with the server");
+        }
+        gate.try_filters().map_err(|error| error.to_string())?;
+        Ok("filters at clsact, which a process beside the server takes away")
     }
 
     pub(super) fn steers(&self) -> bool {
@@ -71,9 +101,10 @@ impl KernelGate {
 
     /// What it does, in words.
     pub(super) fn does(&self) -> &'static str {
-        match self.steers() {
-            false => "the kernel judges SYNs",
-            true => "the kernel judges SYNs and queues by class",
+        match (self.steers(), self.0.has_filters()) {
+            (false, false) => "the kernel judges SYNs",
+            (false, true) => "the kernel judges SYNs, by filters at clsact",
+            (true, _) => "the kernel judges SYNs and queues by class",
         }
     }
 
@@ -130,6 +161,7 @@ impl KernelGate {
             rung: self.rung(),
             answers: self.0.answers(),
             answered: count(Count::Answered),
+            time_wait: count(Count::TimeWait),
             first: vec![
                 ("of_class", count(Count::Made)),
                 ("unjudged", count(Count::MadeUnjudged)),
@@ -164,4 +196,8 @@ impl KernelGate {
             rules: rules.collect(),
         }
     }
+}
+
+fn load(charge: Charge, steers: bool) -> Result<Gate, GateError> {
+    if steers { Gate::load_steering(charge) } else { Gate::load(charge) }
 }

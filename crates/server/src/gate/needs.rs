@@ -6,8 +6,8 @@ use forebay_sys::privileges;
 use std::fs;
 use std::path::Path;
 
-/// The oldest kernel whose links at TC go with the process.
-const OLDEST: (u32, u32) = (6, 6);
+/// The oldest kernel that judges SYNs.
+const OLDEST: (u32, u32) = (6, 1);
 
 /// The oldest that makes connections of cookies that are not its own.
 const OLDEST_FULL: (u32, u32) = (6, 9);
@@ -28,11 +28,20 @@ pub(crate) fn lack(mode: GateMode) -> Option<String> {
 /// What the gate needs at all.
 pub(crate) fn needs() -> Vec<Need> {
     let mut needs = vec![built(), kernel(), types(), rights()];
-    if needs.iter().all(|(_, found)| found.is_ok()) {
-        let loads = KernelGate::try_load().map(|()| "it does".to_owned());
-        needs.push(("the program loads", loads));
+    if has_all(&needs) {
+        needs.push(("the program loads", loads(false)));
     }
     needs
+}
+
+/// Whether nothing is missing.
+pub(crate) fn has_all(needs: &[Need]) -> bool {
+    needs.iter().all(|(_, found)| found.is_ok())
+}
+
+/// Whether the kernel takes what the rung `address` needs, or `full` if it `steers`.
+fn loads(steers: bool) -> Result<String, String> {
+    KernelGate::try_load(steers).map(|way| format!("it does; attached by {way}"))
 }
 
 /// What full needs besides.
@@ -44,6 +53,9 @@ pub(crate) fn needs_for_full() -> Vec<Need> {
             false => Err("it does not (bpf_sk_assign_tcp_reqsk)".to_owned()),
         };
         needs.push(("the kernel makes connections of cookies of others", found));
+    }
+    if has_all(&needs) {
+        needs.push(("the programs that queue by class load", loads(true)));
     }
     needs
 }
@@ -70,7 +82,7 @@ fn built() -> Need {
 }
 
 fn kernel() -> Need {
-    ("Linux 6.6 or later", since(OLDEST))
+    ("Linux 6.1 or later", since(OLDEST))
 }
 
 /// Whether this kernel is as new.

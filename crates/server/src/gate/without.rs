@@ -5,6 +5,7 @@ use crate::listen::OfClasses;
 use forebay_metrics::GateFigures;
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 
@@ -16,6 +17,14 @@ pub fn is_built() -> bool {
 /// Does not know.
 pub fn makes_connections() -> bool {
     false
+}
+
+/// Nobody starts this.
+///
+/// # Errors
+/// Always.
+pub fn guard() -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The programs in the kernel, of which there are none.
@@ -45,8 +54,8 @@ impl KernelGate {
     ///
     /// # Errors
     /// Always.
-    pub fn try_load() -> Result<(), String> {
-        KernelGate::open(GateCharge::default(), false).map(drop)
+    pub fn try_load(steers: bool) -> Result<&'static str, String> {
+        KernelGate::open(GateCharge::default(), steers).map(|gate| gate.rung())
     }
 
     pub(super) fn steers(&self) -> bool {

@@ -1,0 +1,157 @@
+//! Where the program is attached, and which listeners it judges SYNs for.
+
+use crate::filters::Filter;
+use crate::interfaces;
+use crate::kernel;
+use crate::types::{Listening, Plain, Sockets};
+use crate::{Gate, GateError, lock, mapped};
+use libbpf_rs::{MapCore, MapFlags};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+/// What it is attached to.
+#[derive(Default)]
+pub(crate) struct Attached {
+    listeners: HashSet<SocketAddr>,
+    locals: HashSet<IpAddr>,
+    /// By index.
+    links: HashMap<u32, Hold>,
+}
+
+/// What keeps the program on an interface.
+enum Hold {
+    Link { _link: OwnedFd },
+    Filter(Filter),
+}
+
+impl Hold {
+    /// A link stays where it is.
+    fn is_there(&self) -> bool {
+        match self {
+            Hold::Link { .. } => true,
+            Hold::Filter(filter) => filter.is_there(),
+        }
+    }
+}
+
+impl Gate {
+    /// Judges SYNs for these listeners, bound addresses with their ports, and no others; on every
+    /// interface that may get any. To be called again now and then: interfaces and addresses come and
+    /// go.
+    ///
+    /// # Errors
+    /// What is in the way. What could be done is done.
+    pub fn attach(&self, listeners: &[SocketAddr]) -> Result<(), GateError> {
+        let mut attached = lock(&self.attached);
+        self.set_listeners(&mut attached, listeners.iter().copied().collect())?;
+        self.keep_up_steering();
+        let held = interfaces::held()?;
+        self.set_locals(&mut attached, held.iter().map(|held| held.address).collect())?;
+        let wanted: HashMap<u32, &str> = held
+            .iter()
+            .filter(|held| listeners.iter().any(|listener| may_get(held, listener.ip())))
+            .map(|held| (held.index, held.name.as_str()))
+            .collect();
+        attached.links.retain(|index, hold| wanted.contains_key(index) && hold.is_there());
+        let mut first = self.filters.as_ref().map_or(Ok(()), |filters| lock(filters).check());
+        for (index, name) in wanted {
+            if attached.links.contains_key(&index) {
+                continue;
+            }
+            match self.hold(index) {
+                Ok(hold) => drop(attached.links.insert(index, hold)),
+                // it has gone meanwhile
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                Err(error) => {
+                    let interface = name.to_owned();
+                    let by_filter = self.has_filters();
+                    first = first.and(Err(GateError::Attach { interface, by_filter, error }));
+                }
+            }
+        }
+        first
+    }
+
+    fn hold(&self, interface: u32) -> io::Result<Hold> {
+        match &self.filters {
+            None => self.kernel.attach(interface).map(|link| Hold::Link { _link: link }),
+            Some(filters) => {
+                let filter = lock(filters).attach(self.kernel.caller(), interface);
+                filter.map(Hold::Filter)
+            }
+        }
+    }
+
+    /// Judges nothing any more.
+    pub fn detach(&self) {
+        lock(&self.attached).links.clear();
+    }
+
+    fn set_listeners(
+        &self,
+        attached: &mut Attached,
+        listeners: HashSet<SocketAddr>,
+    ) -> Result<(), GateError> {
+        let (map, none) = (&self.kernel.listeners, Sockets::default());
+        for gone in attached.listeners.difference(&listeners) {
+            let _ = map.delete(listening(*gone).bytes());
+        }
+        for new in listeners.difference(&attached.listeners) {
+            map.update(listening(*new).bytes(), none.bytes(), MapFlags::ANY)
+                .map_err(kernel::plain)?;
+        }
+        let ports =
+            listeners.iter().chain(&attached.listeners).map(|listener| listener.port() / 64);
+        for word in ports.collect::<HashSet<u16>>() {
+            let in_word = listeners.iter().filter(|listener| listener.port() / 64 == word);
+            let bits = in_word.fold(0_u64, |bits, listener| bits | 1 << (listener.port() % 64));
+            let key = u32::from(word).to_ne_bytes();
+            let ports = &self.kernel.ports;
+            ports.update(&key, &bits.to_ne_bytes(), MapFlags::ANY).map_err(kernel::plain)?;
+        }
+        if attached.listeners != listeners {
+            self.forget_sockets();
+        }
+        attached.listeners = listeners;
+        Ok(())
+    }
+
+    fn set_locals(
+        &self,
+        attached: &mut Attached,
+        locals: HashSet<IpAddr>,
+    ) -> Result<(), GateError> {
+        let map = &self.kernel.locals;
+        for gone in attached.locals.difference(&locals) {
+            let _ = map.delete(&mapped(*gone));
+        }
+        for new in locals.difference(&attached.locals) {
+            let one = 1_u32.to_ne_bytes();
+            map.update(&mapped(*new), &one, MapFlags::ANY).map_err(kernel::plain)?;
+        }
+        attached.locals = locals;
+        Ok(())
+    }
+
+    /// The interfaces that the program is attached to, by index.
+    pub fn interfaces(&self) -> Vec<u32> {
+        lock(&self.attached).links.keys().copied().collect()
+    }
+}
+
+/// Whether packets for `wanted` may come by this interface: those for an address of ours come by any.
+fn may_get(held: &interfaces::Held, wanted: IpAddr) -> bool {
+    wanted.is_unspecified() || wanted.is_loopback() == held.address.is_loopback()
+}
+
+pub(crate) fn listening(address: SocketAddr) -> Listening {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u16;
+    let bytes = match address.ip() {
+        ip if ip.is_unspecified() => [0; 16],
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    Listening { address: bytes, port: address.port(), family }
+}
