@@ -6,8 +6,7 @@
 
 use super::Config;
 use super::problem::{Problem, Wrong};
-use super::table::ConfigReader;
-use super::table::Section;
+use super::table::{ConfigReader, Section};
 use super::units::Size;
 use super::value::quote;
 use crate::regular_file;

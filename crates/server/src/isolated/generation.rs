@@ -11,8 +11,7 @@
 use super::cgroups::{Cgroups, Groups};
 use super::ending::{Ending, OutOfMemory};
 use super::links::{Hearing, Links};
-use super::role::Place;
-use super::role::Role;
+use super::role::{Place, Role};
 use super::status::{Instance, Is};
 use crate::config::Config;
 use crate::privileges;
