@@ -4,8 +4,7 @@
 //! and points at the same time after a step are put together.
 
 use super::CROWD;
-use super::bench::turn;
-use super::bench::{Bench, Trial, client, cpu, group, patient};
+use super::bench::{Bench, Trial, client, cpu, group, patient, turn};
 use super::goodput::POLICY;
 use super::row::{self, shown};
 use crate::Error;
