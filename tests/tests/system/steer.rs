@@ -131,12 +131,19 @@ fn a_port_that_comes_again_too_soon_waits_in_the_common_queue() {
     let _server = start(&net, &full("event", &classes(&CLASSES)));
     net.client(|| {
         for _ in 0..2 {
-            let socket =
-                rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-            sockopt::set_socket_reuseaddr(&socket, true).unwrap();
-            bind(&socket, &SocketAddrV4::new(Ipv4Addr::new(10, 99, 0, 2), 40_000)).unwrap();
-            connect(&socket, &address(SERVER4)).unwrap();
-            let mut stream = TcpStream::from(socket);
+            let mut socket = None;
+            let from_port = || {
+                let new =
+                    rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+                sockopt::set_socket_reuseaddr(&new, true).unwrap();
+                bind(&new, &SocketAddrV4::new(Ipv4Addr::new(10, 99, 0, 2), 40_000)).unwrap();
+                let is_connected = connect(&new, &address(SERVER4)).is_ok();
+                socket = is_connected.then_some(new);
+                is_connected
+            };
+            // the client's own end may still wait for its last acknowledgement
+            assert!(soon(PATIENCE, from_port));
+            let mut stream = TcpStream::from(socket.unwrap());
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(head("gold", "close").as_bytes()).unwrap();
             let mut answer = String::new();
