@@ -16,8 +16,7 @@
 //! | [`group`] | servers of several processes, and nginx before others |
 //! | [`crashes`] | requests at fixed times while something is in trouble |
 //! | [`probe`] | one request before each measurement: is the answer right? |
-//! | [`client`] | one thread on its own core that asks |
-//! | [`wrk`], [`h2load`] | the client for HTTP/1, for HTTP/2 |
+//! | [`client`] | one thread on its own core that asks: wrk for HTTP/1, h2load for HTTP/2 |
 //! | [`cpu`] | processor time of processes and cores |
 //! | [`row`] | one measurement and what is wrong with it |
 //! | [`engines`] | the engines beside one another, in other workloads |
