@@ -6,9 +6,10 @@ mod wrk;
 use crate::Error;
 use crate::case::Case;
 use crate::cpu::Used;
+use crate::peers;
 use crate::running::Process;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub struct Client {
 }
 
 /// For HTTP/1.
-const WRK: Client = Client { program: "wrk", package: "wrk", version: "-v" };
+pub const WRK: Client = Client { program: "wrk", package: "wrk", version: "-v" };
 /// For HTTP/2.
 const H2LOAD: Client =
     Client { program: "h2load", package: "nghttp2-client", version: "--version" };
@@ -45,6 +46,11 @@ impl Client {
     pub fn of(case: &Case) -> Client {
         if case.http2.is_some() { H2LOAD } else { WRK }
     }
+
+    /// Where its program is.
+    pub fn located(&self) -> PathBuf {
+        peers::locate(self.program).unwrap_or_else(|| self.program.into())
+    }
 }
 
 /// How the client loads a server.
@@ -52,8 +58,8 @@ impl Client {
 pub struct Load<'l> {
     /// The program.
     pub program: &'l Path,
-    /// The core it runs on.
-    pub core: usize,
+    /// The core it runs on, if it has one of its own.
+    pub core: Option<usize>,
     /// Connections open at the same time.
     pub connections: u32,
     /// A folder for its script and output.
@@ -98,16 +104,18 @@ impl Counted {
     }
 }
 
-/// Asks for `url` as `case` says for `seconds` and returns what was counted; `etag` is what the server names
+/// Asks for `url` as `case` says for this time and returns what was counted; `etag` is what the server names
 /// its file.
 pub fn run(
     load: &Load<'_>,
     case: &Case,
     etag: &str,
     url: &str,
-    seconds: u32,
+    time: Duration,
     stop: &AtomicBool,
 ) -> Result<Counted, Error> {
+    // the programs count whole seconds
+    let seconds = (time.as_secs_f64().ceil() as u32).max(1);
     let mut command = match case.http2 {
         Some(http2) => h2load::command(http2.streams, load, seconds),
         None => wrk::command(case, etag, load, seconds)?,

@@ -35,15 +35,16 @@ impl Drop for Scratch {
     }
 }
 
-/// Writes the files of all cases below `scratch` and returns their folder.
-pub fn make(scratch: &Path) -> Result<PathBuf, Error> {
-    let root = scratch.join("site");
-    fs::create_dir(&root).map_err(Error::io("cannot make the folder", &root))?;
+/// Writes the files of all cases below `root`.
+///
+/// # Errors
+/// When the disk does not take them.
+pub fn make(root: &Path) -> Result<(), Error> {
     for case in CASES {
         let path = root.join(case.file);
         write(&path, &body(case.body_bytes)).map_err(Error::io("cannot write", &path))?;
     }
-    Ok(root)
+    Ok(())
 }
 
 fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

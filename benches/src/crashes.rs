@@ -1,146 +1,334 @@
-//! Requests at fixed times, whatever becomes of those before: what is lost while something is in trouble,
-//! and how long the others take.
+//! Processes that are killed, frozen or cut off under an open loop, Forebay's stages and others in turn: who
+//! loses what.
+//!
+//! All of it runs in a network namespace of its own, which needs root: rules of nftables cut links there.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc::{self, Sender};
-use std::thread::{self, JoinHandle};
+pub mod load;
+
+use crate::claim::{Against, By, Claim, Goal};
+use crate::experiment::{Experiment, Measure, Network, nothing};
+use crate::options::{Axis, Kind, Setting};
+use crate::record::{Row, figure, key};
+use crate::reference::Keys;
+use crate::run::{Run, Trial};
+use crate::serving::{Part, Serving};
+use crate::{Error, stages};
+use load::Load;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// A thread waits for one answer: it needs hardly any stack.
-const STACK_BYTES: usize = 128 * 1024;
+/// The acknowledgement timer's floor, as Forebay has it here and by default.
+const TIMER: Duration = Duration::from_millis(200);
 
-/// The load.
-#[derive(Clone, Debug)]
-pub struct Load {
-    /// Who is asked.
-    pub address: SocketAddr,
-    /// The paths that are asked for in turn, all by GET.
-    pub targets: Vec<String>,
-    /// Requests per second, each on a connection of its own.
-    pub rate: u32,
-    /// For how long.
-    pub time: Duration,
-    /// An answer that is not whole by then has failed.
-    pub timeout: Duration,
+/// Servers behind, each at an address of its own.
+const BEHIND: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
+
+/// Nothing is lost of what can be asked again.
+const fn nothing_lost(of: Keys) -> Claim {
+    Claim {
+        what: "requests lost",
+        of,
+        figure: "lost",
+        against: Against::Nothing,
+        goal: Goal::AtMost(0.0, 0.0),
+        by: By::Each,
+    }
 }
 
-/// What has become of one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fate {
-    /// When it was due, after the beginning.
-    pub due: Duration,
-    /// How long the whole answer took from then on; `None` if there was none, or not a 200.
-    pub took: Option<Duration>,
+/// What is measured.
+pub const CRASHES: Experiment = Experiment {
+    name: "crashes",
+    title: "Processes killed, frozen and cut off",
+    about: "Who loses what when processes are killed, frozen or cut off: a time without trouble, as long with \
+            it, as long after it.",
+    servers: Axis::new(
+        "server",
+        "servers",
+        "Servers: forebay is isolated; forebay-tcp has two servers over TCP in the place of respond; haproxy \
+         is before two Apaches, nginx before two of nginx",
+        servers,
+        "",
+    ),
+    peers: &[
+        ("haproxy", &["crashes/haproxy.cfg", "crashes/apache2.conf"]),
+        ("nginx", &["crashes/nginx.conf"]),
+    ],
+    clients: &[],
+    sweep: &[Axis::new(
+        "trouble",
+        "troubles",
+        "What befalls whom; not every server has each",
+        troubles,
+        "",
+    )],
+    settings: &[
+        Setting {
+            name: "rate",
+            kind: Kind::Number,
+            default: "300",
+            help: "Requests per second, each on a connection of its own",
+        },
+        Setting {
+            name: "timeout",
+            kind: Kind::Time,
+            default: "5s",
+            help: "Time until an answer counts as none",
+        },
+    ],
+    rounds: 3,
+    measured: "4s",
+    network: Network::Own(None),
+    pinned: false,
+    columns: &[
+        key("server"),
+        key("trouble"),
+        figure("requests", 0).shown("requests", 0),
+        figure("lost", 0).shown("lost", 0),
+        figure("availability_percent", 3).shown("availability %", 3),
+        figure("p99_before_ms", 1).shown("p99 ms before", 1),
+        figure("p99_with_ms", 1).shown("p99 ms with it", 1),
+        figure("timer_and_p99_before_ms", 1).shown("timer + p99 before", 1),
+    ],
+    tables: &[],
+    lines: &["server", "trouble"],
+    ratios: &[],
+    claims: &[
+        nothing_lost(&[("server", "forebay"), ("trouble", "process killed")]),
+        nothing_lost(&[("server", "forebay"), ("trouble", "respond killed")]),
+        nothing_lost(&[("server", "forebay"), ("trouble", "both killed")]),
+        nothing_lost(&[("server", "forebay"), ("trouble", "process frozen")]),
+        nothing_lost(&[("server", "forebay"), ("trouble", "respond frozen")]),
+        nothing_lost(&[("server", "forebay"), ("trouble", "both frozen")]),
+        Claim {
+            what: "p99 with it",
+            of: &[],
+            figure: "p99_with_ms",
+            against: Against::Column("timer_and_p99_before_ms"),
+            goal: Goal::AtMost(1.0, 0.0),
+            by: By::Median,
+        },
+    ],
+    more: nothing,
+    prepare,
+};
+
+fn servers() -> Vec<&'static str> {
+    vec!["forebay", "forebay-tcp", "haproxy", "nginx"]
 }
 
-/// Runs a load. Each request has one fate.
-#[must_use]
-pub fn run(load: Load) -> JoinHandle<Vec<Fate>> {
-    thread::spawn(move || {
-        let (tell, told) = mpsc::channel();
-        let begun = Instant::now();
-        let count = u64::from(load.rate) * load.time.as_millis() as u64 / 1000;
-        for number in 0..count {
-            let due = Duration::from_secs(number) / load.rate.max(1);
-            thread::sleep(due.saturating_sub(begun.elapsed()));
-            begin(&load, number, begun, due, &tell);
+fn troubles() -> Vec<&'static str> {
+    vec![
+        "process killed",
+        "respond killed",
+        "both killed",
+        "process frozen",
+        "respond frozen",
+        "both frozen",
+        "receive killed",
+        "one behind killed",
+        "one behind frozen",
+        "one behind cut off",
+    ]
+}
+
+/// The stages that a trouble befalls; none if it is a server behind.
+fn stages_of(trouble: &str) -> &'static [&'static str] {
+    match trouble.split(' ').next() {
+        Some("process") => &["process 1"],
+        Some("respond") => &["respond 1"],
+        Some("both") => &["process 1", "respond 1"],
+        Some("receive") => &["receive 1"],
+        _ => &[],
+    }
+}
+
+struct Crashes;
+
+fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
+    stages::write(run)?;
+    Ok(Box::new(Crashes))
+}
+
+/// All servers of a measurement. The first process is the one in front; the one after it is the one behind
+/// that gets into trouble.
+struct Chain<'c> {
+    run: &'c Run,
+    server: &'c str,
+    serving: Serving,
+}
+
+impl<'c> Chain<'c> {
+    fn start(run: &'c Run, server: &'c str) -> Result<Chain<'c>, Error> {
+        let serving = Serving::empty(&run.folder()?, run.port()?);
+        let mut chain = Chain { run, server, serving };
+        let lines = match server {
+            "forebay" => "engine = \"isolated\"\n".to_owned(),
+            _ => format!(
+                "engine = \"isolated\"\nisolated.respond_at = [\"http://{}\", \"http://{}\"]\n",
+                chain.behind(0),
+                chain.behind(1)
+            ),
+        };
+        let words = [
+            ("LISTEN", chain.front().to_string()),
+            ("FIRST", chain.behind(0).to_string()),
+            ("SECOND", chain.behind(1).to_string()),
+            ("LINES", lines),
+        ];
+        let peer = match server {
+            "haproxy" => "crashes/haproxy.cfg",
+            "nginx" => "crashes/nginx.conf",
+            _ => "crashes/forebay.toml",
+        };
+        let front = chain.part(peer, "front", &words);
+        chain.serving.add(run, &front)?;
+        let count = if server == "forebay" { 0 } else { BEHIND.len() };
+        (0..count).try_for_each(|at| chain.begin_behind(at, false))?;
+        let is_there = |_: &Serving| {
+            (0..count).try_for_each(|at| TcpStream::connect(chain.behind(at)).map(|_| ()))?;
+            let asked = load::ask(chain.front(), "/1k", Instant::now() + Duration::from_secs(1));
+            asked.ok_or_else(|| io::Error::other("no answer"))
+        };
+        chain.serving.until(run, server, is_there)?;
+        // checks and caches
+        thread::sleep(Duration::from_secs(2));
+        Ok(chain)
+    }
+
+    fn part<'p>(&self, peer: &'p str, folder: &'p str, words: &'p [(&'p str, String)]) -> Part<'p>
+    where
+        'c: 'p,
+    {
+        let ours = peer == "crashes/forebay.toml";
+        let program = ours.then_some(self.run.options.program.as_path());
+        Part { program, folder, words, ..Part::new(peer) }
+    }
+
+    /// Where clients come to.
+    fn front(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.serving.port()))
+    }
+
+    fn behind(&self, at: usize) -> SocketAddr {
+        SocketAddr::from((BEHIND[at], self.serving.port()))
+    }
+
+    fn begin_behind(&mut self, at: usize, again: bool) -> Result<(), Error> {
+        let words = [("LISTEN", self.behind(at).to_string()), ("LINES", String::new())];
+        let peer = match self.server {
+            "haproxy" => "crashes/apache2.conf",
+            "nginx" => "chain/nginx-files.conf",
+            _ => "crashes/forebay.toml",
+        };
+        let part = self.part(peer, ["first", "second"][at], &words);
+        match again {
+            true => self.serving.replace(self.run, at + 1, &part),
+            false => self.serving.add(self.run, &part),
         }
-        drop(tell);
-        told.into_iter().collect()
-    })
+    }
+
+    /// Makes the trouble; what is returned ends it.
+    fn trouble(&self, trouble: &str) -> Result<Vec<Pid>, Error> {
+        let stages = stages_of(trouble);
+        let front = self.serving.process(0).pid();
+        let pids: Vec<Pid> = stages.iter().filter_map(|name| stage(front, name)).collect();
+        let signal = |signal| match stages {
+            [] => self.serving.process(1).signal(signal),
+            _ => pids.iter().for_each(|pid| _ = kill_process(*pid, signal)),
+        };
+        match trouble.split(' ').next_back() {
+            Some("killed") => signal(Signal::KILL),
+            Some("frozen") => signal(Signal::STOP),
+            // packets are dropped in both directions, without a word
+            _ => {
+                let address = BEHIND[0];
+                nft("add table ip crashes")?;
+                nft("add chain ip crashes input { type filter hook input priority 0 ; }")?;
+                nft(&format!("add rule ip crashes input ip daddr {address} drop"))?;
+                nft(&format!("add rule ip crashes input ip saddr {address} drop"))?;
+            }
+        }
+        Ok(pids)
+    }
+
+    fn end(&mut self, trouble: &str, pids: &[Pid]) -> Result<(), Error> {
+        match (trouble.split(' ').next_back(), stages_of(trouble)) {
+            (Some("killed"), []) => self.begin_behind(0, true)?,
+            // stages are started again by their supervisor
+            (Some("killed"), _) => {}
+            (Some("frozen"), []) => self.serving.process(1).signal(Signal::CONT),
+            (Some("frozen"), _) => {
+                pids.iter().for_each(|pid| _ = kill_process(*pid, Signal::CONT));
+            }
+            _ => nft("delete table ip crashes")?,
+        }
+        Ok(())
+    }
 }
 
-fn begin(load: &Load, number: u64, begun: Instant, due: Duration, tell: &Sender<Fate>) {
-    let (address, timeout) = (load.address, load.timeout);
-    let target = load.targets[number as usize % load.targets.len()].clone();
-    let told = tell.clone();
-    let ask = move || {
-        let is_good = ask(address, &target, begun + due + timeout).is_some();
-        let took = begun.elapsed().saturating_sub(due);
-        let took = Some(took).filter(|took| is_good && *took <= timeout);
-        // whoever counts waits for all
-        let _ = told.send(Fate { due, took });
+/// The process of a stage, by its name and number.
+fn stage(supervisor: u32, name: &str) -> Option<Pid> {
+    let children = format!("/proc/{supervisor}/task/{supervisor}/children");
+    let children = fs::read_to_string(children).ok()?;
+    let is_it = |pid: &&str| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split(|&b| b == 0).map(String::from_utf8_lossy).collect();
+        let after = |word| words.iter().skip_while(|one| *one != word).nth(1);
+        match (after("stage"), after("--instance")) {
+            (Some(role), Some(number)) => format!("{role} {number}") == name,
+            _ => false,
+        }
     };
-    if thread::Builder::new().stack_size(STACK_BYTES).spawn(ask).is_err() {
-        let _ = tell.send(Fate { due, took: None });
+    Pid::from_raw(children.split_whitespace().find(is_it)?.parse().ok()?)
+}
+
+fn nft(text: &str) -> Result<(), Error> {
+    let status =
+        Command::new("nft").arg(text).status().map_err(Error::io("cannot start", "nft"))?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Error::Client(format!("nft {text}: {status}"))),
     }
 }
 
-/// A whole answer with status 200 before that time, or nothing.
-#[must_use]
-pub fn ask(address: SocketAddr, target: &str, until: Instant) -> Option<()> {
-    let left =
-        || Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero());
-    let mut stream = TcpStream::connect_timeout(&address, left()?).ok()?;
-    let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let (mut answer, mut buffer) = (Vec::new(), [0; 16 * 1024]);
-    loop {
-        stream.set_read_timeout(Some(left()?)).ok()?;
-        match stream.read(&mut buffer).ok()? {
-            0 => break,
-            count => answer.extend_from_slice(&buffer[..count]),
+impl Measure for Crashes {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+        let (run, trouble) = (trial.run, trial.at("trouble"));
+        if (trial.server == "forebay") == stages_of(trouble).is_empty() {
+            return Ok(Vec::new());
         }
-    }
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
-    let head = std::str::from_utf8(&answer[..end]).ok()?.to_ascii_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
-    let is_whole = length.trim().parse() == Ok(answer.len() - end - 4);
-    (head.starts_with("http/1.1 200 ") && is_whole).then_some(())
-}
-
-/// What a part of a run comes to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Part {
-    /// Requests that were due in it.
-    pub requests: usize,
-    /// Of those, how many have failed.
-    pub lost: usize,
-    /// The 99th percentile of the others.
-    pub p99: Duration,
-}
-
-impl Part {
-    /// Of the requests that were due from `from` to `to`.
-    #[must_use]
-    pub fn of(fates: &[Fate], from: Duration, to: Duration) -> Part {
-        let due: Vec<_> = fates.iter().filter(|fate| (from..to).contains(&fate.due)).collect();
-        let mut took: Vec<_> = due.iter().filter_map(|fate| fate.took).collect();
-        took.sort_unstable();
-        let at = (took.len() * 99).div_ceil(100).saturating_sub(1);
-        Part {
-            requests: due.len(),
-            lost: due.len() - took.len(),
-            p99: took.get(at).copied().unwrap_or_default(),
-        }
-    }
-
-    /// (all - failed) / all (mvmdp §4.2), in percent.
-    #[must_use]
-    pub fn availability(&self) -> f64 {
-        100.0 * (self.requests - self.lost) as f64 / self.requests.max(1) as f64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_failed_is_lost_and_says_nothing_of_the_others() {
-        let fates: Vec<_> = (0..200u64)
-            .map(|number| Fate {
-                due: Duration::from_millis(number),
-                took: (number % 50 != 0).then_some(Duration::from_micros(number)),
-            })
-            .collect();
-        let part = Part::of(&fates, Duration::from_millis(50), Duration::from_millis(150));
-        assert_eq!((part.requests, part.lost), (100, 2));
-        // of 98, which end with 148 and 149, the 98th
-        assert_eq!(part.p99, Duration::from_micros(149));
-        assert!((part.availability() - 98.0).abs() < 1e-9);
-        let none = Part::of(&fates, Duration::from_secs(1), Duration::from_secs(2));
-        assert_eq!((none.requests, none.lost, none.p99), (0, 0, Duration::ZERO));
+        let third = run.options.measured;
+        let mut chain = Chain::start(run, trial.server)?;
+        let load = load::run(Load {
+            address: chain.front(),
+            targets: vec!["/1k".to_owned(), "/10k".to_owned(), "/100k".to_owned()],
+            rate: run.options.number("rate") as u32,
+            time: third * 3,
+            timeout: run.options.time("timeout"),
+        });
+        thread::sleep(third);
+        let pids = chain.trouble(trouble)?;
+        thread::sleep(third);
+        chain.end(trouble, &pids)?;
+        let fates = load.join().map_err(|_| Error::Client("the load has failed".to_owned()))?;
+        // what was under way when it began was hit by it, too
+        let begin = third.saturating_sub(Duration::from_millis(100));
+        let before = load::Part::of(&fates, Duration::ZERO, begin);
+        let during = load::Part::of(&fates, begin, third * 2);
+        let all = load::Part::of(&fates, Duration::ZERO, third * 3);
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let row = Row::new()
+            .figure("requests", all.requests as f64)
+            .figure("lost", all.lost as f64)
+            .figure("availability_percent", all.availability())
+            .figure("p99_before_ms", ms(before.p99))
+            .figure("p99_with_ms", ms(during.p99))
+            .figure("timer_and_p99_before_ms", ms(TIMER + before.p99));
+        Ok(vec![row])
     }
 }

@@ -23,14 +23,14 @@ pub enum Error {
     /// A server ended, or did not answer in time.
     NotReady {
         /// Its name.
-        server: &'static str,
+        server: String,
         /// The last lines it wrote.
         said: String,
     },
     /// A server answered something else than the case expects.
     WrongAnswer {
         /// Its name.
-        server: &'static str,
+        server: String,
         /// The case.
         case: &'static str,
         /// What was wrong.

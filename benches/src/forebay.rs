@@ -1,6 +1,6 @@
 //! Forebay with a configuration of one's own: on its core, known to listen, ended when dropped.
 
-use crate::engines::cold::Cage;
+use crate::cage::Cage;
 use crate::running::{self, Process};
 use crate::{Error, machine, probe};
 use std::fs;
@@ -16,7 +16,7 @@ pub struct Place<'p> {
     pub scratch: &'p Path,
     /// The core it runs on.
     pub core: usize,
-    /// Whether its memory is that of [`cold`](crate::engines::cold), on an empty page cache.
+    /// Whether its memory is that of [a cage](crate::cage), on an empty page cache.
     pub caged: bool,
 }
 

@@ -1,231 +1,187 @@
-//! Clients that want one object each and then stay silent (duke §VII.D): what keeping their
+//! duke §VII.D: clients that want one object each and then stay silent, on ten threads. What keeping their
 //! connections costs where each holds a thread, and what a timeout that shrinks gives back.
 
 use crate::Error;
-use crate::summary::Spread;
+use crate::content::body;
+use crate::experiment::{Experiment, Measure, Network, Ratio, nothing};
+use crate::load::{self, target};
+use crate::options::{Axis, Kind, Setting, any};
+use crate::record::{Column, Row, figure, key};
+use crate::reference::Reference;
+use crate::run::{Run, Trial};
+use crate::serving::{Forebay, Serving};
 use forebay_load::arrivals::Arrivals;
 use forebay_load::plan::{RequestsPerConnection, StatedVersion};
-use forebay_load::{ClientGroup, LoadModel, LoadPlan, LoadTarget, Report};
-use std::fmt::Write;
+use forebay_load::{ClientGroup, LoadModel, LoadPlan};
+use std::fs;
 use std::time::Duration;
 
 /// Bytes of the object: duke's pool was measured with 8,000.
-pub const OBJECT_BYTES: usize = 8000;
+const OBJECT_BYTES: usize = 8000;
 /// How long a client waits for its answer before it gives up.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a client that was answered stays, unless the server ends it: longer than any run.
 const SILENCE: Duration = Duration::from_secs(600);
 /// Connections open at once at most, waiting ones included.
 const CONNECTIONS: u32 = 15_000;
+/// No law: the clients speak HTTP/1.0, so connections are closed.
+const OLD: &str = "HTTP/1.0";
+/// The law without a floor.
+const CONSTANT: &str = "constant";
 
-/// What is done with a connection after its answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// Kept by a law of `keep_alive.law`, down to this floor where the law has one.
-    Law {
-        /// Its name.
-        law: &'static str,
-        /// What is left of the full time at full load.
-        floor: Option<String>,
+/// What is measured.
+pub const KEEPALIVE: Experiment = Experiment {
+    name: "keepalive",
+    title: "Clients that want one object and stay silent",
+    about: "How many clients that want one object each are served, by the law that keeps their connections.",
+    servers: Axis {
+        alias: Some("engines"),
+        ..Axis::new("engine", "servers", "Engines", engines, "pool,threads")
     },
-    /// The clients speak HTTP/1.0, so it is closed.
-    Old,
+    peers: &[],
+    clients: &[],
+    sweep: &[
+        Axis::new(
+            "law",
+            "laws",
+            "Laws that keep connections, and HTTP/1.0, which keeps none",
+            laws,
+            "",
+        ),
+        Axis::new(
+            "floor",
+            "floors",
+            "What is left at full load of the time that connections are kept, by the laws that shrink it",
+            any,
+            "1s,0s",
+        ),
+    ],
+    settings: &[
+        Setting {
+            name: "rate",
+            kind: Kind::Number,
+            default: "500",
+            help: "New clients per second",
+        },
+        Setting {
+            name: "threads",
+            kind: Kind::Number,
+            default: "10",
+            help: "Threads of pool, and most threads of threads",
+        },
+        Setting {
+            name: "idle",
+            kind: Kind::Time,
+            default: "5s",
+            help: "How long a silent connection is kept at light load: as Apache does. A measurement lasts \
+                   for a multiple of it, or constant shows its start",
+        },
+    ],
+    rounds: 3,
+    measured: "10s",
+    network: Network::Shared,
+    pinned: true,
+    columns: COLUMNS,
+    tables: &[],
+    lines: &["engine", "keep"],
+    ratios: &[Ratio { figure: "served_per_s", to: Reference::Rows(&[("keep", CONSTANT)]) }],
+    claims: &[],
+    more: nothing,
+    prepare,
+};
+
+const COLUMNS: &[Column] = &[
+    key("engine"),
+    key("keep"),
+    figure("offered_per_s", 1),
+    figure("served_per_s", 2).shown("served/s", 1),
+    figure("p50_ms", 3).shown("wait for a free thread: p50 ms", 1),
+    figure("p99_ms", 3).shown("p99 ms", 1),
+    figure("lost", 4).shown("lost, of 1", 3),
+    figure("threads", 0).shown("threads", 0),
+    figure("client", 2),
+];
+
+fn engines() -> Vec<&'static str> {
+    crate::engines::engines().collect()
 }
 
-impl Keep {
-    /// As tables show it.
-    pub fn name(&self) -> String {
-        match self {
-            Keep::Law { law, floor: Some(floor) } => format!("{law} to {floor}"),
-            Keep::Law { law, floor: None } => (*law).to_owned(),
-            Keep::Old => "HTTP/1.0".to_owned(),
-        }
-    }
+fn laws() -> Vec<&'static str> {
+    vec![CONSTANT, "linear", "exponential", OLD]
+}
 
-    /// Lines of the configuration.
-    pub fn lines(&self) -> String {
-        match self {
-            Keep::Law { law, floor } => {
-                let floor = floor.as_ref().map(|floor| format!("keep_alive.floor = \"{floor}\"\n"));
-                format!("keep_alive.law = \"{law}\"\n{}", floor.unwrap_or_default())
+struct Keepalive;
+
+fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
+    let file = run.root.join("object.html");
+    fs::write(&file, body(OBJECT_BYTES)).map_err(Error::io("cannot write", &file))?;
+    Ok(Box::new(Keepalive))
+}
+
+impl Measure for Keepalive {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+        let (run, law, floor) = (trial.run, trial.at("law"), trial.at("floor"));
+        let options = &run.options;
+        let (keep, lines) = match law {
+            // there is one floor for those that have none
+            CONSTANT | OLD if Some(floor) != options.sweep[1].first().map(String::as_str) => {
+                return Ok(Vec::new());
             }
-            Keep::Old => String::new(),
-        }
+            OLD => (OLD.to_owned(), String::new()),
+            CONSTANT => (CONSTANT.to_owned(), format!("keep_alive.law = \"{law}\"\n")),
+            law => (
+                format!("{law} to {floor}"),
+                format!("keep_alive.law = \"{law}\"\nkeep_alive.floor = \"{floor}\"\n"),
+            ),
+        };
+        let lines = format!(
+            "root = {:?}\nengine = \"{}\"\nworkers = {}\ntimeouts.idle = \"{}ms\"\n{lines}",
+            run.root,
+            trial.server,
+            options.number("threads"),
+            options.time("idle").as_millis(),
+        );
+        let serving = Serving::forebay(run, &Forebay::new(&lines))?;
+        // the object is in memory from now on
+        serving.asked("object.html")?;
+        let loaded = load::run(run, &serving, &plan(run, law, serving.port())?, &mut |_| {})?;
+        let group = &loaded.report.groups[0];
+        let points = group.series.len().max(1) as f64;
+        let row = Row::new()
+            .key("keep", keep)
+            .figure("offered_per_s", group.offered as f64 / group.seconds.max(1e-9))
+            // in the measured time: what is answered while the run drains is another matter
+            .figure(
+                "served_per_s",
+                group.series.iter().map(|point| point.good).sum::<f64>() / points,
+            )
+            .figure("p50_ms", group.latency.p50_us / 1e3)
+            .figure("p99_ms", group.latency.p99_us / 1e3)
+            .figure("lost", group.failed as f64 / (group.failed + group.good).max(1) as f64)
+            .figure("threads", loaded.threads as f64)
+            .figure("client", loaded.report.generator.busiest_thread);
+        Ok(vec![row])
     }
 }
 
 /// The load: so many new clients per second, whatever becomes of those before.
-///
-/// # Errors
-/// When the address cannot be used.
-pub fn plan(
-    keep: &Keep,
-    port: u16,
-    rate: f64,
-    seconds: u64,
-    core: usize,
-) -> Result<LoadPlan, Error> {
-    let target = LoadTarget::parse(&format!("http://127.0.0.1:{port}/object.html"));
-    let target = target.map_err(|error| Error::Client(error.to_string()))?;
-    let mut group = ClientGroup::new("clients", target);
-    let arrivals = Arrivals { poisson: true, ..Arrivals::constant(rate) };
+fn plan(run: &Run, law: &str, port: u16) -> Result<LoadPlan, Error> {
+    let mut group = ClientGroup::new("clients", target(port, "object.html")?);
+    let arrivals = Arrivals { poisson: true, ..Arrivals::constant(run.options.number("rate")) };
     group.load = LoadModel::Open { arrivals, connections: CONNECTIONS };
     group.per_connection = RequestsPerConnection::Exactly(1);
     group.timeout = PATIENCE;
-    match keep {
-        Keep::Old => group.version = StatedVersion::Http10,
-        Keep::Law { .. } => group.hold = SILENCE,
+    match law {
+        OLD => group.version = StatedVersion::Http10,
+        _ => group.hold = SILENCE,
     }
     Ok(LoadPlan {
-        duration: Duration::from_secs(seconds),
+        duration: run.options.measured,
         // those who come to an empty server find free threads
         warmup: Duration::from_secs(1),
         drain: PATIENCE,
-        cores: vec![core],
+        cores: vec![run.options.client_core],
         groups: vec![group],
         ..LoadPlan::default()
     })
-}
-
-/// One measurement.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// Which of the rounds.
-    pub round: u32,
-    /// The engine.
-    pub engine: String,
-    /// What is done with connections.
-    pub keep: Keep,
-    /// Clients per second that came.
-    pub offered: f64,
-    /// Clients per second that got the object.
-    pub served: f64,
-    /// Median of the time to the answer, or until the client gave up, ms.
-    pub p50_ms: f64,
-    /// 99th percentile of that, ms.
-    pub p99_ms: f64,
-    /// Share of the clients that gave up or were refused, 0 to 1.
-    pub lost: f64,
-    /// Threads of the server, all told.
-    pub threads: u64,
-    /// How busy the load generator's core was, 0 to 1.
-    pub client: f64,
-}
-
-impl Row {
-    /// The names of the columns, for a file.
-    pub const HEAD: &'static str =
-        "round,engine,keep,offered_per_s,served_per_s,p50_ms,p99_ms,lost,threads,client";
-
-    /// Of a run.
-    pub fn new(round: u32, engine: &str, keep: &Keep, report: &Report, threads: u64) -> Row {
-        let group = &report.groups[0];
-        let points = group.series.len().max(1) as f64;
-        Row {
-            round,
-            engine: engine.to_owned(),
-            keep: keep.clone(),
-            offered: group.offered as f64 / group.seconds.max(1e-9),
-            // in the measured time: what is answered while the run drains is another matter
-            served: group.series.iter().map(|point| point.good).sum::<f64>() / points,
-            p50_ms: group.latency.p50_us / 1e3,
-            p99_ms: group.latency.p99_us / 1e3,
-            lost: group.failed as f64 / (group.failed + group.good).max(1) as f64,
-            threads,
-            client: report.generator.busiest_thread,
-        }
-    }
-
-    /// As a line of a file.
-    pub fn csv(&self) -> String {
-        format!(
-            "{},{},{},{:.1},{:.2},{:.3},{:.3},{:.4},{},{:.2}",
-            self.round,
-            self.engine,
-            self.keep.name(),
-            self.offered,
-            self.served,
-            self.p50_ms,
-            self.p99_ms,
-            self.lost,
-            self.threads,
-            self.client
-        )
-    }
-}
-
-/// Medians and spreads as markdown, a line for each engine and way to keep connections.
-pub fn table(rows: &[Row]) -> String {
-    let mut text = "\n| engine | connections are kept | served/s | wait for a free thread: p50 ms \
-                    | p99 ms | lost | threads |\n|---|---|---|---|---|---|---|\n"
-        .to_owned();
-    let mut seen = Vec::new();
-    for row in rows {
-        let key = (&row.engine, &row.keep);
-        if seen.contains(&key) {
-            continue;
-        }
-        seen.push(key);
-        let mine = rows.iter().filter(|other| (&other.engine, &other.keep) == key);
-        let shown = |digits: usize, figure: fn(&Row) -> f64| {
-            let spread = Spread::of(mine.clone().map(figure));
-            spread.map_or("–".to_owned(), |spread| format!("{spread:.digits$}"))
-        };
-        // writing to a string does not fail
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} % | {} |",
-            row.engine,
-            row.keep.name(),
-            shown(1, |row| row.served),
-            shown(1, |row| row.p50_ms),
-            shown(1, |row| row.p99_ms),
-            shown(1, |row| row.lost * 100.0),
-            shown(0, |row| row.threads as f64),
-        );
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(round: u32, keep: Keep, served: f64) -> Row {
-        Row {
-            round,
-            engine: "pool".to_owned(),
-            keep,
-            offered: 500.0,
-            served,
-            p50_ms: 1.0,
-            p99_ms: 2.0,
-            lost: 0.5,
-            threads: 11,
-            client: 0.1,
-        }
-    }
-
-    #[test]
-    fn rounds_of_one_kind_share_a_line() {
-        let linear = Keep::Law { law: "linear", floor: Some("1s".to_owned()) };
-        let rows = [row(1, linear.clone(), 8.0), row(1, Keep::Old, 500.0), row(2, linear, 10.0)];
-        let text = table(&rows);
-        assert_eq!(text.lines().filter(|line| line.starts_with("| pool |")).count(), 2);
-        assert!(text.contains("| pool | linear to 1s | 9.0 (8.0–10.0) |"), "{text}");
-        assert_eq!(rows[0].csv().split(',').count(), Row::HEAD.split(',').count());
-    }
-
-    #[test]
-    fn only_clients_of_http_1_0_do_not_stay() {
-        let constant = Keep::Law { law: "constant", floor: None };
-        let kept = plan(&constant, 1, 500.0, 5, 0).expect("a plan");
-        assert!(kept.groups[0].hold > kept.duration && kept.check().is_ok());
-        let old = plan(&Keep::Old, 1, 500.0, 5, 0).expect("a plan");
-        assert_eq!(
-            (old.groups[0].hold, old.groups[0].version),
-            (Duration::ZERO, StatedVersion::Http10)
-        );
-        assert_eq!(constant.lines(), "keep_alive.law = \"constant\"\n");
-    }
 }

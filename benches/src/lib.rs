@@ -1,37 +1,46 @@
-//! Static serving, measured side by side.
+//! Measures Forebay beside others, and beside itself.
 //!
-//! The binary `bench` starts one server after another on one core, loads it from a second core and
-//! reads from `/proc` what the server's processes spent; `limit` is the floor it compares with.
-//! What the numbers mean and how they mislead is in `BENCHMARKING.md`.
+//! In goes an experiment ([`experiment::Experiment`]: servers, a sweep, what is measured, claims) with options;
+//! out come rows, and what they come to. `forebay-bench` is the program, called by `make bench` and
+//! `make bench-…`. What the numbers mean and how they mislead is in `BENCHMARKING.md`.
+//!
+//! What every experiment shares:
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`case`] | the workloads and the goals Forebay has in them |
-//! | [`content`] | the folder that is served |
-//! | [`peer`] | the servers: package, command line, configuration |
-//! | [`template`] | their configurations, filled in |
-//! | [`tls`] | the certificate they show |
-//! | [`running`] | a server process: pinned, started, stopped whatever happens |
-//! | [`reload`] | clients while the configuration changes |
-//! | [`group`] | servers of several processes, and nginx before others |
-//! | [`crashes`] | requests at fixed times while something is in trouble |
+//! | [`experiment`] | what an experiment is |
+//! | [`options`], [`arguments`] | one set of options, and those of an experiment |
+//! | [`run`], [`runner`] | rounds, points and servers in turn |
+//! | [`record`] | rows, written and read |
+//! | [`results`], [`summary`] | medians, spreads, ratios as markdown |
+//! | [`claim`], [`reference`] | claims, met or missed; with what rows are compared |
+//! | [`peers`], [`template`] | the servers beside Forebay: files in `benches/peers`, filled in |
+//! | [`serving`] | a server under way, with what stands behind it |
+//! | [`cage`] | memory that is small, and empty at first |
+//! | [`running`] | a process: pinned, started, stopped whatever happens |
+//! | [`load`] | a run of Forebay's load generator, and what the server spent meanwhile |
+//! | [`client`] | other clients |
 //! | [`probe`] | one request before each measurement: is the answer right? |
-//! | [`client`] | one thread on its own core that asks: wrk for HTTP/1, h2load for HTTP/2 |
-//! | [`cpu`] | processor time of processes and cores |
-//! | [`row`] | one measurement and what is wrong with it |
-//! | [`engines`] | the engines beside one another, in other workloads |
-//! | [`forebay`] | Forebay with a configuration of one's own |
+//! | [`cpu`], [`machine`] | processor time; what everything ran on |
+//! | [`content`], [`tls`] | what is served; the certificate that is shown |
 //! | [`network`] | loopback in a namespace of its own |
+//! | [`error`] | why a run stopped |
+//!
+//! The experiments ([`experiments`]), each with what is its own:
+//!
+//! | module | what it is about |
+//! |---|---|
+//! | [`static_files`], [`case`] | what static answers cost, beside other servers |
+//! | [`engines`] | the engines beside one another |
 //! | [`shift`] | a load that shifts, on a pipeline whose threads move or stay |
-//! | [`receivers`] | a thousand receivers, fast and slow, of short and long answers |
-//! | [`calibration`] | constants that are wrong on purpose, calibrated |
 //! | [`keepalive`] | clients that want one object and stay silent |
 //! | [`profile`] | where the time of a request goes |
-//! | [`overload`] | more load than a server can do |
-//! | [`summary`] | medians, spreads, ratios, goals as markdown |
-//! | [`measure`] | rounds, cases and servers interleaved |
-//! | [`machine`] | what everything ran on |
-//! | [`error`] | why a run stopped |
+//! | [`reload`] | clients while the configuration changes |
+//! | [`calibration`] | constants that are wrong on purpose, calibrated |
+//! | [`receivers`] | a thousand receivers, fast and slow, of short and long answers |
+//! | [`crashes`] | processes that are killed, frozen or cut off |
+//! | [`stages`] | what three processes cost |
+//! | [`overload`], [`forebay`] | more load than a server can do |
 //!
 //! ```
 //! use forebay_benches::summary::Spread;
@@ -43,29 +52,41 @@
 //! It deliberately does not compare runs of different days: the machine is never the same.
 #![forbid(unsafe_code)]
 
+pub mod arguments;
+pub mod cage;
 pub mod calibration;
 pub mod case;
+pub mod claim;
 pub mod client;
 pub mod content;
 pub mod cpu;
 pub mod crashes;
 pub mod engines;
 pub mod error;
+pub mod experiment;
+pub mod experiments;
 pub mod forebay;
-pub mod group;
 pub mod keepalive;
+pub mod load;
 pub mod machine;
-pub mod measure;
 pub mod network;
+pub mod options;
 pub mod overload;
-pub mod peer;
+pub mod peers;
 pub mod probe;
 pub mod profile;
 pub mod receivers;
+pub mod record;
+pub mod reference;
 pub mod reload;
-pub mod row;
+pub mod results;
+pub mod run;
+pub mod runner;
 pub mod running;
+pub mod serving;
 pub mod shift;
+pub mod stages;
+pub mod static_files;
 pub mod summary;
 pub mod template;
 pub mod tls;

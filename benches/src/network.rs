@@ -20,13 +20,14 @@ const INSIDE: &str = "FOREBAY_BENCH_NETWORK";
 const SEND_BUFFERS: &str = "/proc/sys/net/ipv4/tcp_wmem";
 
 /// Starts this program again in a network of its own, unless it is there already, and bounds what a
-/// socket there holds to be sent. To be called before anything else is done.
+/// socket there holds to be sent, if that is said. To be called before anything else is done.
 ///
 /// # Errors
 /// Without the right to make one (root has it), without `unshare` (util-linux) or `ip` (iproute2).
-pub fn enter(send_buffer_bytes: usize) -> Result<(), Error> {
+pub fn enter(send_buffer_bytes: Option<usize>) -> Result<(), Error> {
     own(&["--net"])?;
-    let sizes = format!("4096 16384 {send_buffer_bytes}");
+    let Some(bytes) = send_buffer_bytes else { return Ok(()) };
+    let sizes = format!("4096 16384 {bytes}");
     fs::write(SEND_BUFFERS, sizes).map_err(Error::io("cannot write", SEND_BUFFERS))
 }
 
@@ -87,7 +88,9 @@ impl Pair {
             run(&format!("{inside}ip addr add 10.99.0.{at}/24 dev {device}"))?;
             run(&format!("{inside}ip link set {device} up"))?;
             let file = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
-            run(&format!("{inside}sed -i c{} {file}", mask(core)))?;
+            // a file of the other network is reached by a program there only
+            fs::write(CORES, mask(core)).map_err(Error::io("cannot write", CORES))?;
+            run(&format!("{inside}cp {CORES} {file}"))?;
         }
         run("ip route add 10.1.0.0/16 via 10.99.0.2")?;
         // answers to addresses that nobody has go nowhere at once
@@ -107,6 +110,9 @@ impl Pair {
             .map_err(|error| Error::io("cannot enter", "the clients' network")(error.into()))
     }
 }
+
+/// In a file system that is gone with this program.
+const CORES: &str = "/run/netns/cores";
 
 const STEERING: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
 

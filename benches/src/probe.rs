@@ -1,6 +1,5 @@
 //! One request before each measurement: a fast wrong answer is no result.
 
-use crate::peer::Setup;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
@@ -31,15 +30,13 @@ impl Answer {
     }
 }
 
-/// Asks a server once as it will be asked, with these extra field lines (each with its CR LF). Through TLS
-/// by curl, which takes whatever certificate there is.
-pub fn ask(setup: &Setup<'_>, fields: &str) -> io::Result<Answer> {
-    let (port, file) = (setup.port, setup.case.file);
-    if !setup.case.tls {
-        return get(port, file, fields);
-    }
+/// The same through TLS, by curl, which takes whatever certificate there is.
+///
+/// # Errors
+/// When no answer comes.
+pub fn sealed(port: u16, file: &str, http2: bool, fields: &str) -> io::Result<Answer> {
     let mut curl = Command::new("curl");
-    let version = if setup.case.http2.is_some() { "--http2" } else { "--http1.1" };
+    let version = if http2 { "--http2" } else { "--http1.1" };
     curl.args(["-sSki", version, "--max-time", "2"])
         .arg(format!("https://127.0.0.1:{port}/{file}"));
     fields.lines().for_each(|field| _ = curl.args(["-H", field]));

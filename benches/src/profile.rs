@@ -4,10 +4,17 @@
 //! its metrics.
 
 use crate::Error;
+use crate::content::body;
+use crate::experiment::{Experiment, Measure, Network, nothing};
 use crate::forebay::value;
+use crate::load::{self, target};
+use crate::options::{Axis, Kind, Setting};
+use crate::record::{Row, figure, key};
+use crate::run::{Run, Trial};
+use crate::serving::{Forebay, Serving};
 use forebay_load::plan::{RequestsPerConnection, StatedVersion};
-use forebay_load::{ClientGroup, LoadModel, LoadPlan, LoadTarget};
-use std::fmt::Write;
+use forebay_load::{ClientGroup, LoadModel, LoadPlan};
+use std::fs;
 use std::time::Duration;
 
 /// Bytes of the file: what duke flooded his server with.
@@ -32,51 +39,101 @@ const ACTIVITIES: [(&str, &str); 12] = [
 /// Steps of opening listening sockets, by the names of the metrics.
 const STEPS: [&str; 4] = ["socket", "setsockopt", "bind", "listen"];
 
-/// What is kept in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cache {
-    /// Nothing: each request opens its file, as duke's server did.
-    Off,
-    /// The file, after the first request.
-    On,
+/// What is measured.
+pub const PROFILE: Experiment = Experiment {
+    name: "profile",
+    title: "Profile of an engine that is flooded (duke's figure 7)",
+    about: "Where the time of a request goes, activity by activity. Times are wall-clock.",
+    servers: Axis {
+        alias: Some("engine"),
+        ..Axis::new("engine", "servers", "Engines", engines, "threads")
+    },
+    peers: &[],
+    clients: &[],
+    sweep: &[Axis::new(
+        "cache",
+        "caches",
+        "Each request opens its file (off), or the file is in memory (on)",
+        caches,
+        "",
+    )],
+    settings: &[Setting {
+        name: "clients",
+        kind: Kind::Number,
+        default: "15",
+        help: "Clients that wait for their answers, a connection for each request",
+    }],
+    rounds: 1,
+    measured: "5s",
+    network: Network::Shared,
+    pinned: true,
+    columns: &[
+        key("engine"),
+        key("cache"),
+        key("activity"),
+        key("duke"),
+        figure("per_request", 2).shown("times per request", 2),
+        figure("each_us", 2).shown("µs each", 2),
+        figure("us_per_request", 2).shown("µs per request", 2),
+        figure("share_pc", 1).shown("share, %", 1),
+        figure("answers_per_s", 0).shown("answers/s", 0),
+    ],
+    tables: &["engine", "cache"],
+    lines: &["activity", "duke"],
+    ratios: &[],
+    claims: &[],
+    more: nothing,
+    prepare,
+};
+
+fn engines() -> Vec<&'static str> {
+    crate::engines::engines().collect()
 }
 
-impl Cache {
-    /// Both.
-    pub const ALL: [Cache; 2] = [Cache::Off, Cache::On];
+fn caches() -> Vec<&'static str> {
+    vec!["off", "on"]
+}
 
-    /// What the table calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Cache::Off => "each request opens its file",
-            Cache::On => "the file is in memory",
-        }
-    }
+struct Flood;
 
-    /// What the configuration says of it.
-    pub fn lines(self) -> &'static str {
-        match self {
-            Cache::Off => "cache.bytes = \"0B\"\n",
-            Cache::On => "",
-        }
+fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
+    let file = run.root.join("file.html");
+    fs::write(&file, body(FILE_BYTES)).map_err(Error::io("cannot write", &file))?;
+    Ok(Box::new(Flood))
+}
+
+impl Measure for Flood {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+        let run = trial.run;
+        // duke's server opened its file for each request
+        let cache = if trial.at("cache") == "off" { "cache.bytes = \"0B\"\n" } else { "" };
+        let engine = trial.server;
+        let lines = format!("root = {:?}\nengine = \"{engine}\"\nsample = 1\n{cache}", run.root);
+        let serving = Serving::forebay(run, &Forebay::new(&lines))?;
+        serving.asked("file.html")?;
+        let loaded = load::run(run, &serving, &plan(run, serving.port())?, &mut |_| {})?;
+        let [before, after] = loaded.metrics.each_ref().map(|metrics| Profile::read(metrics));
+        let group = &loaded.report.groups[0];
+        let mut rows = after.since(&before).rows();
+        let answers_per_s = group.good as f64 / group.seconds.max(1e-9);
+        rows.iter_mut()
+            .filter(|row| row.text("activity") == "sum")
+            .for_each(|row| *row = row.clone().figure("answers_per_s", answers_per_s));
+        Ok(rows)
     }
 }
 
 /// The flood: so many clients that wait for their answers, a connection for each request.
-///
-/// # Errors
-/// When the address cannot be used.
-pub fn plan(port: u16, clients: u32, seconds: u64, core: usize) -> Result<LoadPlan, Error> {
-    let target = LoadTarget::parse(&format!("http://127.0.0.1:{port}/file.html"));
-    let target = target.map_err(|error| Error::Client(error.to_string()))?;
-    let mut group = ClientGroup::new("clients", target);
+fn plan(run: &Run, port: u16) -> Result<LoadPlan, Error> {
+    let mut group = ClientGroup::new("clients", target(port, "file.html")?);
     let (think, ramp) = (Duration::ZERO..=Duration::ZERO, Duration::ZERO);
-    group.load = LoadModel::Closed { connections: clients, think, ramp };
+    let connections = run.options.number("clients") as u32;
+    group.load = LoadModel::Closed { connections, think, ramp };
     group.per_connection = RequestsPerConnection::Exactly(1);
     group.version = StatedVersion::Http10;
     Ok(LoadPlan {
-        duration: Duration::from_secs(seconds),
-        cores: vec![core],
+        duration: run.options.measured,
+        cores: vec![run.options.client_core],
         groups: vec![group],
         ..LoadPlan::default()
     })
@@ -121,31 +178,28 @@ impl Profile {
         }
     }
 
-    /// As markdown: µs per request of each activity, and its share of their sum; then the steps.
-    pub fn table(&self) -> String {
-        let mut text =
-            "\n| activity | duke's figure 7 | times per request | µs each | µs per request \
-                        | share |\n|---|---|---|---|---|---|\n"
-                .to_owned();
+    /// A row for each activity, for their sum, and for each step of the start.
+    fn rows(&self) -> Vec<Row> {
         let sum: f64 = self.activities.iter().map(|(seconds, _)| seconds).sum();
         let requests = self.requests.max(1.0);
-        // writing to a string does not fail
+        let mut rows: Vec<Row> = Vec::new();
         for ((name, duke), (seconds, count)) in ACTIVITIES.iter().zip(&self.activities) {
-            let _ = writeln!(
-                text,
-                "| {name} | {duke} | {:.2} | {:.2} | {:.2} | {:.1} % |",
-                count / requests,
-                seconds * 1e6 / count.max(1.0),
-                seconds * 1e6 / requests,
-                seconds * 100.0 / sum.max(1e-12),
-            );
+            let row = Row::new()
+                .key("activity", *name)
+                .key("duke", *duke)
+                .figure("per_request", count / requests)
+                .figure("each_us", seconds * 1e6 / count.max(1.0))
+                .figure("us_per_request", seconds * 1e6 / requests)
+                .figure("share_pc", seconds * 100.0 / sum.max(1e-12));
+            rows.push(row);
         }
-        let _ = writeln!(text, "| sum | | | | {:.2} | 100 % |", sum * 1e6 / requests);
-        text += "\n| step at the start, once | µs |\n|---|---|\n";
+        let sum = Row::new().key("activity", "sum").figure("us_per_request", sum * 1e6 / requests);
+        rows.push(sum.figure("share_pc", 100.0));
         for (name, seconds) in STEPS.iter().zip(&self.steps) {
-            let _ = writeln!(text, "| {name} | {:.2} |", seconds * 1e6);
+            let row = Row::new().key("activity", format!("{name}, once at the start"));
+            rows.push(row.figure("each_us", seconds * 1e6));
         }
-        text
+        rows
     }
 }
 
@@ -167,17 +221,11 @@ mod tests {
         };
         let before = Profile::read(&metrics(10, "0.5"));
         let profile = Profile::read(&metrics(110, "0.501")).since(&before);
-        let text = profile.table();
-        assert!(text.contains("| open | open file | 1.00 | 10.00 | 10.00 | 50.0 % |"), "{text}");
-        assert!(text.contains("| parse | parse | 0.00 | 0.00 | 0.00 | 0.0 % |"), "{text}");
-        assert!(text.contains("| sum | | | | 20.00 | 100 % |"), "{text}");
-        assert!(text.contains("| bind | 7.50 |"), "{text}");
-    }
-
-    #[test]
-    fn clients_of_the_flood_connect_for_each_request() {
-        let plan = plan(1, 15, 5, 0).expect("a plan");
-        assert!(plan.check().is_ok());
-        assert_eq!(plan.groups[0].version, StatedVersion::Http10);
+        let rows: Vec<_> = profile.rows().iter().map(|row| row.csv(PROFILE.columns)).collect();
+        let text = rows.join("\n");
+        assert!(text.contains(",open,open file,1.00,10.00,10.00,50.0,,"), "{text}");
+        assert!(text.contains(",parse,parse,0.00,0.00,0.00,0.0,,"), "{text}");
+        assert!(text.contains(",sum,,,,20.00,100.0,,"), "{text}");
+        assert!(text.contains("bind, once at the start\",,,7.50,"), "{text}");
     }
 }

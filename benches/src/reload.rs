@@ -1,251 +1,227 @@
-//! Clients that ask for a version, with TLS or without, while the server is told to serve the next one.
+//! Reloads under keep-alive clients: who loses whom.
+//!
+//! Each server serves a version from a root of its own, is told to reload so many times in so many seconds,
+//! each time with the next version's root, and is asked for the version by clients that keep their
+//! connections and by one that connects for each request. With TLS each version has a certificate of its own,
+//! too.
 
-use crate::Error;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use rustls::client::Resumption;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+pub mod clients;
+
+use crate::claim::{Against, By, Claim, Goal};
+use crate::experiment::{Experiment, Measure, Network, nothing};
+use crate::options::{Axis, Kind, Setting};
+use crate::record::{Row, figure, key};
+use crate::run::{Run, Trial};
+use crate::running::Process;
+use crate::{Error, peers};
+use clients::{Certificates, Counts, Target, client};
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
-/// What happened to the clients.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Answers that came whole.
-    pub answers: AtomicU64,
-    /// A request was sent, and the connection ended before an answer began.
-    pub lost: AtomicU64,
-    /// The server said `Connection: close`, or closed a connection that was idle.
-    pub sent_away: AtomicU64,
-    /// A connection could not be made.
-    pub refused: AtomicU64,
-    /// An older version, or an older certificate on a new connection, than one whose reload was confirmed
-    /// before the request was sent or the connection made.
-    pub stale: AtomicU64,
-    /// The version that was confirmed last.
-    pub confirmed: AtomicU64,
-    /// The clients are to end.
-    pub stop: AtomicBool,
+/// That something is 0, in every round.
+const fn none(what: &'static str, figure: &'static str) -> Claim {
+    Claim {
+        what,
+        of: &[("server", "forebay")],
+        figure,
+        against: Against::Nothing,
+        goal: Goal::AtMost(0.0, 0.0),
+        by: By::Each,
+    }
 }
 
-/// Who is asked, and how.
-#[derive(Clone, Debug)]
-pub struct Target {
-    /// Where.
-    pub address: SocketAddr,
-    /// Through TLS, with this.
-    pub tls: Option<Arc<ClientConfig>>,
+/// What is measured.
+pub const RELOAD: Experiment = Experiment {
+    name: "reload",
+    title: "Reloads under keep-alive clients",
+    about: "What reloads cost clients that keep their connections, and one that connects for each request.",
+    servers: Axis::new("server", "servers", "Servers", servers, "forebay,nginx"),
+    peers: &[("nginx", &["reload/nginx.conf"]), ("caddy", &["reload/Caddyfile"])],
+    clients: &[],
+    sweep: &[],
+    settings: &[
+        Setting {
+            name: "reloads",
+            kind: Kind::Number,
+            default: "200",
+            help: "Reloads of each server in a measurement",
+        },
+        Setting {
+            name: "clients",
+            kind: Kind::Number,
+            default: "64",
+            help: "Clients that keep their connections",
+        },
+        Setting {
+            name: "tls",
+            kind: Kind::Flag,
+            default: "",
+            help: "Through TLS, with another certificate after each reload",
+        },
+    ],
+    rounds: 3,
+    measured: "20s",
+    network: Network::Shared,
+    pinned: false,
+    columns: &[
+        key("server"),
+        figure("reloads", 0).shown("reloads", 0),
+        figure("took_s", 1).shown("in s", 1),
+        figure("answers", 0).shown("answers", 0),
+        figure("lost", 0).shown("lost", 0),
+        figure("refused", 0).shown("refused", 0),
+        figure("sent_away", 0).shown("sent away", 0),
+        figure("stale", 0).shown("stale", 0),
+        figure("command_p50_ms", 2).shown("command ms p50", 1),
+        figure("command_max_ms", 2).shown("max", 1),
+    ],
+    tables: &[],
+    lines: &["server"],
+    ratios: &[],
+    claims: &[
+        none("requests lost", "lost"),
+        none("connections sent away", "sent_away"),
+        none("answers older than what was confirmed", "stale"),
+    ],
+    more: nothing,
+    prepare,
+};
+
+fn servers() -> Vec<&'static str> {
+    vec!["forebay", "nginx", "caddy"]
 }
 
-/// A certificate for each version, signed by one authority that the clients trust.
-#[derive(Debug)]
-pub struct Certificates {
-    dir: PathBuf,
-    client: Arc<ClientConfig>,
+/// The file of a server.
+fn peer(server: &str) -> &'static str {
+    match server {
+        "nginx" => "reload/nginx.conf",
+        "caddy" => "reload/Caddyfile",
+        _ => "reload/forebay.toml",
+    }
 }
 
-impl Certificates {
-    /// Makes those of the versions 0 to `last` in a folder.
-    pub fn make(dir: &Path, last: u64) -> Result<Certificates, Error> {
-        let failed =
-            |error: rcgen::Error| Error::Client(format!("cannot make a certificate: {error}"));
-        let key = KeyPair::generate().map_err(failed)?;
-        let mut params = CertificateParams::new([]).map_err(failed)?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "reload");
-        let authority = params.self_signed(&key).map_err(failed)?;
-        let issuer = Issuer::new(params, key);
-        for version in 0..=last {
-            let key = KeyPair::generate().map_err(failed)?;
-            let names = ["localhost".to_owned(), name(version)];
-            let params = CertificateParams::new(names).map_err(failed)?;
-            let made = params.signed_by(&key, &issuer).map_err(failed)?;
-            let [certificate, file] = files(dir, version);
-            for (path, text) in [(certificate, made.pem()), (file, key.serialize_pem())] {
-                fs::write(&path, text).map_err(Error::io("cannot write", &path))?;
+struct Reloads {
+    certificates: Option<Certificates>,
+}
+
+fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
+    let reloads = run.options.number("reloads") as u64;
+    for version in 0..=reloads {
+        let root = run.root.join(version.to_string());
+        fs::create_dir_all(&root).map_err(Error::io("cannot make", &root))?;
+        let file = root.join("version");
+        fs::write(&file, version.to_string()).map_err(Error::io("cannot write", &file))?;
+    }
+    let is_asked = run.options.has("tls");
+    let certificates = is_asked.then(|| Certificates::make(run.scratch(), reloads)).transpose()?;
+    Ok(Box::new(Reloads { certificates }))
+}
+
+/// What stays the same for a server while its versions change.
+struct Place<'p> {
+    run: &'p Run,
+    server: &'p str,
+    port: u16,
+    /// Where Caddy hears of a reload.
+    admin: u16,
+    file: PathBuf,
+}
+
+impl Place<'_> {
+    /// Writes the configuration for a version.
+    fn configure(&self, certificates: Option<&Certificates>, version: u64) -> Result<(), Error> {
+        let root = self.run.root.join(version.to_string());
+        let mut words = vec![
+            ("PORT", self.port.to_string()),
+            ("ADMIN", self.admin.to_string()),
+            ("ROOT", root.display().to_string()),
+        ];
+        if let Some([certificate, key]) = certificates.map(|all| all.files(version)) {
+            words.push(("CERTIFICATE", certificate.display().to_string()));
+            words.push(("KEY", key.display().to_string()));
+        }
+        let tags = [("tls", certificates.is_some()), ("plain", certificates.is_none())];
+        peers::write(peer(self.server), &self.file, &tags, &words)
+    }
+
+    fn command(&self, key: &str) -> std::process::Command {
+        let ours = (self.server == "forebay").then_some(self.run.options.program.as_path());
+        let mut command = peers::command(peer(self.server), key, ours, &self.file, &[]);
+        command.stderr(Stdio::null());
+        command
+    }
+
+    /// Reloads as an operator does; returns when that says it is done.
+    fn reload(&self) -> io::Result<bool> {
+        Ok(self.command("reload").status()?.success())
+    }
+}
+
+impl Measure for Reloads {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+        let (run, server) = (trial.run, trial.server);
+        let options = &run.options;
+        let (port, admin, folder) = (run.port()?, run.port()?, run.folder()?);
+        let place = Place { run, server, port, admin, file: folder.join("server.conf") };
+        let certificates = self.certificates.as_ref();
+        place.configure(certificates, 0)?;
+        let process = Process::start(place.command("run"), run.core)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let target = Target { address, tls: certificates.map(Certificates::client) };
+        let begun = Instant::now();
+        while !target.is_there() {
+            run.go_on()?;
+            if process.has_ended() || begun.elapsed() > Duration::from_secs(10) {
+                let said = "it does not answer".to_owned();
+                return Err(Error::NotReady { server: server.to_owned(), said });
             }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        let mut roots = RootCertStore::empty();
-        roots
-            .add(authority.der().clone())
-            .map_err(|error| Error::Client(format!("cannot trust a certificate: {error}")))?;
-        let mut client =
-            ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        // whoever resumes a session is shown no certificate
-        client.resumption = Resumption::disabled();
-        Ok(Certificates { dir: dir.to_owned(), client: Arc::new(client) })
-    }
-
-    /// The certificate of a version, and its key.
-    pub fn files(&self, version: u64) -> [PathBuf; 2] {
-        files(&self.dir, version)
-    }
-
-    /// How clients come.
-    pub fn client(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.client)
-    }
-}
-
-fn files(dir: &Path, version: u64) -> [PathBuf; 2] {
-    ["pem", "key"].map(|kind| dir.join(format!("{version}.{kind}")))
-}
-
-/// A name that is in the certificate of this version, and in no other.
-fn name(version: u64) -> String {
-    format!("version-{version}.example")
-}
-
-/// The version whose certificate this is.
-fn version_of(certificate: &[u8]) -> Option<u64> {
-    let before = b"version-";
-    let at = certificate.windows(before.len()).position(|words| words == before)?;
-    let digits = certificate[at + before.len()..].iter().take_while(|byte| byte.is_ascii_digit());
-    let digits: Vec<u8> = digits.copied().collect();
-    std::str::from_utf8(&digits).ok()?.parse().ok()
-}
-
-/// One connection.
-struct Connection {
-    bytes: BufReader<Bytes>,
-}
-
-enum Bytes {
-    Plain(TcpStream),
-    Sealed(Box<StreamOwned<ClientConnection, TcpStream>>),
-}
-
-impl Read for Bytes {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Bytes::Plain(stream) => stream.read(buffer),
-            Bytes::Sealed(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Bytes {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Bytes::Plain(stream) => stream.write(bytes),
-            Bytes::Sealed(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        match self {
-            Bytes::Plain(stream) => stream.flush(),
-            Bytes::Sealed(stream) => stream.flush(),
-        }
-    }
-}
-
-impl Target {
-    /// Whether somebody is there.
-    pub fn is_there(&self) -> bool {
-        self.connect().is_some()
-    }
-
-    fn connect(&self) -> Option<(Connection, Option<u64>)> {
-        let mut stream = TcpStream::connect(self.address).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-        let Some(config) = &self.tls else {
-            return Some((Connection { bytes: BufReader::new(Bytes::Plain(stream)) }, None));
-        };
-        let name = ServerName::try_from("localhost").ok()?;
-        let mut session = ClientConnection::new(Arc::clone(config), name).ok()?;
-        while session.is_handshaking() {
-            session.complete_io(&mut stream).ok()?;
-        }
-        let shown = session.peer_certificates().and_then(|chain| version_of(chain.first()?));
-        let sealed = Bytes::Sealed(Box::new(StreamOwned::new(session, stream)));
-        Some((Connection { bytes: BufReader::new(sealed) }, shown))
-    }
-}
-
-impl Connection {
-    /// One answer's version, and whether the connection stays. `None` if none came.
-    fn ask(&mut self, keep: bool) -> Option<(u64, bool)> {
-        let close = if keep { "" } else { "Connection: close\r\n" };
-        let request = format!("GET /version HTTP/1.1\r\nHost: localhost\r\n{close}\r\n");
-        self.bytes.get_mut().write_all(request.as_bytes()).ok()?;
-        let (mut line, mut length, mut stays) = (String::new(), 0, keep);
-        while line != "\r\n" {
-            line.clear();
-            if self.bytes.read_line(&mut line).ok()? == 0 {
-                return None;
+        let counts = Arc::new(Counts::default());
+        let clients: Vec<_> = (0..=options.number("clients") as u64)
+            .map(|number| {
+                let (counts, target) = (Arc::clone(&counts), target.clone());
+                std::thread::spawn(move || client(&counts, &target, number > 0, number))
+            })
+            .collect();
+        let reloads = options.number("reloads") as u32;
+        let pace = options.measured / reloads.max(1);
+        let begun = Instant::now();
+        let mut times = Vec::new();
+        for version in 1..=reloads {
+            if run.go_on().is_err() {
+                break;
             }
-            let lower = line.to_ascii_lowercase();
-            if let Some(value) = lower.strip_prefix("content-length: ") {
-                length = value.trim().parse().ok()?;
+            place.configure(certificates, version.into())?;
+            let asked = Instant::now();
+            if place.reload().map_err(Error::io("cannot reload", Path::new(server)))? {
+                counts.confirmed.store(version.into(), Relaxed);
             }
-            stays &= lower.trim() != "connection: close";
+            times.push(asked.elapsed().as_secs_f64() * 1e3);
+            std::thread::sleep((pace * version).saturating_sub(begun.elapsed()));
         }
-        let mut body = vec![0; length];
-        self.bytes.read_exact(&mut body).ok()?;
-        Some((String::from_utf8(body).ok()?.trim().parse().ok()?, stays))
-    }
-
-    /// Whether the server has closed a connection that waits for a request.
-    fn is_closed(&self) -> bool {
-        let socket = match self.bytes.get_ref() {
-            Bytes::Plain(stream) => stream,
-            Bytes::Sealed(stream) => &stream.sock,
-        };
-        let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
-        let _ = socket.set_nonblocking(false);
-        !matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
-    }
-}
-
-/// One client, until it is to stop. `keep` says whether it keeps its connection.
-pub fn client(counts: &Counts, target: &Target, keep: bool, number: u64) {
-    let mut kept: Option<Connection> = None;
-    let mut pause = number;
-    while !counts.stop.load(Relaxed) {
-        if kept.as_ref().is_some_and(Connection::is_closed) {
-            counts.sent_away.fetch_add(1, Relaxed);
-            kept = None;
-        }
-        let confirmed = counts.confirmed.load(Relaxed);
-        let Some((mut open, shown)) =
-            kept.take().map(|open| (open, None)).or_else(|| target.connect())
-        else {
-            counts.refused.fetch_add(1, Relaxed);
-            continue;
-        };
-        match open.ask(keep) {
-            None => drop(counts.lost.fetch_add(1, Relaxed)),
-            Some((version, stays)) => {
-                counts.answers.fetch_add(1, Relaxed);
-                let is_stale = version.min(shown.unwrap_or(version)) < confirmed;
-                counts.stale.fetch_add(u64::from(is_stale), Relaxed);
-                if stays {
-                    kept = Some(open);
-                } else if keep {
-                    counts.sent_away.fetch_add(1, Relaxed);
-                }
-            }
-        }
-        // between 0 and 19 ms, another order for each client
-        pause = pause.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number | 1);
-        std::thread::sleep(Duration::from_millis((pause >> 33) % 20));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::version_of;
-
-    #[test]
-    fn the_version_stands_in_the_certificate() {
-        assert_eq!(version_of(b"0localhost0version-17.example0"), Some(17));
-        assert_eq!(version_of(b"localhost"), None);
-        assert_eq!(version_of(b"version-"), None);
+        let took = begun.elapsed();
+        counts.stop.store(true, Relaxed);
+        clients.into_iter().for_each(|client| drop(client.join()));
+        run.go_on()?;
+        times.sort_by(f64::total_cmp);
+        let of = |counter: &AtomicU64| counter.load(Relaxed) as f64;
+        let row = Row::new()
+            .figure("reloads", reloads.into())
+            .figure("took_s", took.as_secs_f64())
+            .figure("answers", of(&counts.answers))
+            .figure("lost", of(&counts.lost))
+            .figure("refused", of(&counts.refused))
+            .figure("sent_away", of(&counts.sent_away))
+            .figure("stale", of(&counts.stale))
+            .figure("command_p50_ms", times.get(times.len() / 2).copied().unwrap_or(f64::NAN))
+            .figure("command_max_ms", times.last().copied().unwrap_or(f64::NAN));
+        Ok(vec![row])
     }
 }

@@ -1,15 +1,16 @@
 //! A server process: pinned to its core, known to answer, and stopped whatever happens.
 
 use crate::Error;
-use crate::peer::{Peer, Setup};
-use crate::{cpu, probe};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use crate::cpu;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, set_child_subreaper, waitpgid,
+};
 use rustix::thread::CpuSet;
-use std::fs::{self, File};
+use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,9 +26,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` so that it and all its children run on `core`.
-    pub fn start(mut command: Command, core: usize) -> Result<Process, Error> {
+    /// Starts `command` so that it and all its children run on `core`; wherever they like if there is none.
+    pub fn start(mut command: Command, core: impl Into<Option<usize>>) -> Result<Process, Error> {
         let path = command.get_program().to_owned();
+        let Some(core) = core.into() else {
+            let child = command.process_group(0).spawn().map_err(Error::io("cannot start", path));
+            return Ok(Process { child: child?, ended: false });
+        };
         // A child inherits the affinity of the thread that starts it.
         let before = rustix::thread::sched_getaffinity(None).map_err(|_| Error::Core(core))?;
         pin(core)?;
@@ -72,10 +77,20 @@ impl Process {
         // The group exists as long as its leader is not waited for; only that makes it safe to
         // signal it by number.
         let _ = rustix::process::kill_process(self.group(), Signal::TERM);
+        // who was stopped does not hear the other
+        self.signal(Signal::CONT);
         let ended = matches!(self.wait(STOP_WITHIN, &AtomicBool::new(false)), Ok(true));
-        let _ = rustix::process::kill_process_group(self.group(), Signal::KILL);
+        self.signal(Signal::KILL);
         let _ = self.child.wait();
+        // what the others have open is free when they have ended, too: the next binds the same address
+        while matches!(waitpgid(self.group(), WaitOptions::empty()), Ok(Some(_))) {}
         !ended
+    }
+
+    /// Sends a signal to it and all it has started.
+    pub fn signal(&self, signal: Signal) {
+        // what has ended is as it should be
+        let _ = rustix::process::kill_process_group(self.group(), signal);
     }
 
     fn group(&self) -> Pid {
@@ -89,6 +104,12 @@ impl Drop for Process {
     }
 }
 
+/// From now on what processes leave behind is waited for here.
+pub fn adopt() {
+    // where it cannot, an address is free a little later
+    let _ = set_child_subreaper(Pid::from_raw(1));
+}
+
 /// Binds this thread, and the processes it starts, to one core.
 pub fn pin(core: usize) -> Result<(), Error> {
     let mut only = CpuSet::new();
@@ -97,34 +118,6 @@ pub fn pin(core: usize) -> Result<(), Error> {
     }
     only.set(core);
     rustix::thread::sched_setaffinity(None, &only).map_err(|_| Error::Core(core))
-}
-
-/// Starts `peer` on `core` and waits until it answers.
-pub fn serve(
-    peer: &Peer,
-    setup: &Setup<'_>,
-    core: usize,
-    stop: &AtomicBool,
-) -> Result<Process, Error> {
-    let said = setup.scratch.join("said");
-    let open = |path: &Path| File::create(path).map_err(Error::io("cannot write", path));
-    let mut command = peer.command(setup)?;
-    // Forebay writes its access log to standard output, the others to the file they are told.
-    command.stdin(Stdio::null()).stderr(open(&said)?);
-    command.stdout(open(&setup.scratch.join("stdout"))?);
-    let process = Process::start(command, core)?;
-    let end = Instant::now() + READY_WITHIN;
-    while probe::ask(setup, "").is_err() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
-        }
-        if process.has_ended() || Instant::now() > end {
-            let said = fs::read_to_string(&said).unwrap_or_default();
-            return Err(Error::NotReady { server: peer.name, said: last_lines(&said) });
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(process)
 }
 
 /// Waits until somebody listens on `port`; `said` is where the process writes its complaints.
@@ -155,7 +148,8 @@ pub fn status(pid: u32, key: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-fn last_lines(text: &str) -> String {
+/// What it said at the end.
+pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(10)..].join("\n")
 }

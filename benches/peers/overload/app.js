@@ -1,3 +1,6 @@
+//: run node @FILE@ @TMP@/app.sock @THREADS@
+//: package nodejs
+//: version --version
 // An application that takes every request at once, and waits for one of a few connections of its database:
 // /work?sleep=20ms keeps one for that long. Who comes first is first.
 const http = require("http"), fs = require("fs");

@@ -1,3 +1,6 @@
+#: run python3 @FILE@ @TMP@/app.sock @THREADS@
+#: package python3
+#: version --version
 """An application of a few workers, each of which answers one request at a time and closes, as synchronous
 workers of Python do. /work?sleep=20ms waits that long."""
 import os, re, socket, sys, time

@@ -12,7 +12,7 @@ use forebay_benches::overload::server::application::Application;
 use forebay_benches::overload::{
     cost, gate, gold, goodput, processes, scripts, shares, step, voigt,
 };
-use forebay_benches::{Error, machine, measure, running};
+use forebay_benches::{Error, machine, run, running};
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
@@ -147,7 +147,7 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> Result<(), Error> {
-    let stop = measure::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
+    let stop = run::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
     let settings = options.settings();
     let wanted = |part: &str| match options.parts.is_empty() {
         true => part != gate::PART,

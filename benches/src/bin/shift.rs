@@ -12,7 +12,7 @@ use forebay_benches::forebay::{self, Forebay, Place, header, value};
 use forebay_benches::shift::load::{self, KINDS, Kind, Shift, Turn};
 use forebay_benches::shift::row::{self, Policy, Row, Seen};
 use forebay_benches::shift::verdict;
-use forebay_benches::{Error, machine, measure, network, probe, running};
+use forebay_benches::{Error, machine, network, probe, run, running};
 use forebay_load::Report;
 use std::fs;
 use std::io::Write;
@@ -106,7 +106,7 @@ impl Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    match network::enter(load::SEND_BUFFER_BYTES).and_then(|()| bench(&options)) {
+    match network::enter(Some(load::SEND_BUFFER_BYTES)).and_then(|()| bench(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("shift: {error}");
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> Result<(), Error> {
-    let stop = measure::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
+    let stop = run::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
     let out = options
         .out
         .clone()

@@ -1,8 +1,9 @@
 //! What the engines are asked to do.
 
 use crate::content::body;
+use crate::load::{client, target};
 use crate::{Error, engines::cold};
-use forebay_load::{GroupDraft, LoadPlan, LoadTarget};
+use forebay_load::{GroupDraft, LoadPlan};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -46,6 +47,11 @@ pub const ALL: [Workload; 6] = [
 ];
 
 impl Workload {
+    /// The one called so.
+    pub fn find(name: &str) -> Option<Workload> {
+        ALL.into_iter().find(|workload| workload.name() == name)
+    }
+
     /// As `--workloads` takes it and the tables show it.
     pub fn name(self) -> &'static str {
         match self {
@@ -80,10 +86,10 @@ impl Workload {
         self,
         port: u16,
         connections: u32,
-        seconds: u64,
+        length: Duration,
         core: usize,
     ) -> Result<LoadPlan, Error> {
-        let base = LoadTarget::parse(&format!("http://127.0.0.1:{port}/")).map_err(client)?;
+        let base = target(port, "")?;
         let mut measured = GroupDraft::new("measured", Some(&base));
         measured.set("connections", &connections.to_string());
         if connections > 1000 {
@@ -110,7 +116,7 @@ impl Workload {
         }
         let warmup = if connections > 1000 { 3 } else { 1 };
         Ok(LoadPlan {
-            duration: Duration::from_secs(seconds),
+            duration: length,
             warmup: Duration::from_secs(warmup),
             drain: Duration::from_secs(1),
             cores: vec![core],
@@ -130,8 +136,4 @@ pub fn write(root: &Path) -> Result<(), Error> {
         fs::write(&path, body(bytes)).map_err(Error::io("cannot write", &path))?;
     }
     Ok(())
-}
-
-fn client(error: impl std::fmt::Display) -> Error {
-    Error::Client(error.to_string())
 }

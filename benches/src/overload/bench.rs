@@ -319,7 +319,7 @@ pub fn client(error: impl std::fmt::Display) -> Error {
 pub fn installed(servers: &[Server], applications: &[Application]) -> Result<(), Error> {
     let mut missing = Vec::new();
     let mut need = |program: &'static str, package: &'static str| {
-        if crate::peer::locate(program).is_none() {
+        if crate::peers::locate(program).is_none() {
             missing.push(crate::error::Missing { program, package });
         }
     };

@@ -10,7 +10,7 @@ use super::GOLD;
 use crate::forebay::{Forebay, Place};
 use crate::network::Pair;
 use crate::running::{self, Process};
-use crate::{Error, peer, probe, template};
+use crate::{Error, peers, probe, template};
 use application::Application;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -280,7 +280,7 @@ pub(super) fn configured(
 }
 
 pub(super) fn program(name: &str) -> PathBuf {
-    peer::locate(name).unwrap_or_else(|| name.into())
+    peers::locate(name).unwrap_or_else(|| name.into())
 }
 
 /// Which lines of the templates stay.

@@ -48,7 +48,7 @@ impl Application {
             Application::Python => ("python3", "python3"),
             Application::Node => ("node", "nodejs"),
         };
-        crate::peer::locate(program).is_none().then_some(Missing { program, package })
+        crate::peers::locate(program).is_none().then_some(Missing { program, package })
     }
 
     /// Starts it.

@@ -1,0 +1,16 @@
+//! All experiments.
+
+use crate::experiment::Experiment;
+
+/// In the order of BENCHMARKING.md.
+pub const ALL: &[&Experiment] = &[
+    &crate::static_files::STATIC,
+    &crate::engines::ENGINES,
+    &crate::keepalive::KEEPALIVE,
+    &crate::profile::PROFILE,
+    &crate::reload::RELOAD,
+    &crate::calibration::CALIBRATION,
+    &crate::receivers::RECEIVERS,
+    &crate::crashes::CRASHES,
+    &crate::stages::STAGES,
+];

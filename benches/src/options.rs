@@ -1,0 +1,140 @@
+//! What can be asked for: one set of options for every experiment, axes and settings of each.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Something that is varied, and can be chosen.
+#[derive(Debug)]
+pub struct Axis {
+    /// The column that says it.
+    pub key: &'static str,
+    /// The option that chooses values.
+    pub option: &'static str,
+    /// What it was called once, and still is.
+    pub alias: Option<&'static str>,
+    /// What it is.
+    pub help: &'static str,
+    /// The values that there are; empty if any word will do.
+    pub known: fn() -> Vec<&'static str>,
+    /// Those that are measured, separated by commas; empty for all.
+    pub default: &'static str,
+    /// The same with `--quick`.
+    pub quick: &'static str,
+    /// A flag that chooses others: its name, those values, and what it is for.
+    pub instead: Option<(&'static str, &'static str, &'static str)>,
+}
+
+/// Any word will do.
+pub fn any() -> Vec<&'static str> {
+    Vec::new()
+}
+
+impl Axis {
+    /// One with only what it must have.
+    pub const fn new(
+        key: &'static str,
+        option: &'static str,
+        help: &'static str,
+        known: fn() -> Vec<&'static str>,
+        default: &'static str,
+    ) -> Axis {
+        Axis { key, option, alias: None, help, known, default, quick: default, instead: None }
+    }
+
+    /// The values in a text; all if it is empty.
+    pub fn values(&self, text: &str) -> Vec<String> {
+        match text {
+            "" => (self.known)().into_iter().map(str::to_owned).collect(),
+            text => text.split(',').map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// What a setting takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number.
+    Number,
+    /// A duration, such as 1.5s or 20ms; seconds without a unit.
+    Time,
+    /// A word.
+    Text,
+    /// Nothing: it is so.
+    Flag,
+}
+
+/// Something else that can be said of an experiment.
+#[derive(Debug)]
+pub struct Setting {
+    /// The option.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// What it is, unless it is said.
+    pub default: &'static str,
+    /// What it means.
+    pub help: &'static str,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Measurements of each server at each point.
+    pub rounds: u32,
+    /// Length of one measurement.
+    pub measured: Duration,
+    /// The servers.
+    pub servers: Vec<String>,
+    /// The values of each axis of the sweep.
+    pub sweep: Vec<Vec<String>>,
+    /// The core of servers.
+    pub server_core: usize,
+    /// The core of the load.
+    pub client_core: usize,
+    /// Forebay's binary.
+    pub program: PathBuf,
+    /// Another build of it.
+    pub before: Option<PathBuf>,
+    /// Lines for every configuration of Forebay.
+    pub set: String,
+    /// Fewer of everything.
+    pub quick: bool,
+    /// Where results go; a new folder if nothing is said.
+    pub out: Option<PathBuf>,
+    /// Nothing is measured.
+    pub list: bool,
+    /// What else is set, as it was written.
+    pub settings: Vec<(&'static str, String)>,
+}
+
+/// A duration; seconds without a unit.
+///
+/// # Errors
+/// What was expected instead.
+pub fn a_time(text: &str) -> Result<Duration, String> {
+    let is_bare = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let text = if is_bare { format!("{text}s") } else { text.to_owned() };
+    forebay_load::units::duration(&text).map_err(|error| error.to_string())
+}
+
+impl Options {
+    /// A setting as it was written; empty if the experiment has none of that name.
+    pub fn text(&self, name: &str) -> &str {
+        self.settings.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value)
+    }
+
+    /// A setting that is a number; 0 if the experiment has none of that name.
+    pub fn number(&self, name: &str) -> f64 {
+        self.text(name).parse().unwrap_or_default()
+    }
+
+    /// A setting that is a duration.
+    pub fn time(&self, name: &str) -> Duration {
+        a_time(self.text(name)).unwrap_or_default()
+    }
+
+    /// Whether a flag was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.text(name) == "true"
+    }
+}
