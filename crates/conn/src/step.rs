@@ -7,7 +7,7 @@ use crate::request::RequestId;
 pub enum Step<J> {
     /// Receive more bytes into the input, then advance.
     Receive,
-    /// Send all of [`Out`], then tell [`sent`](crate::Protocol::sent) and advance.
+    /// Send all of [`Out`](crate::Out), then tell [`sent`](crate::Protocol::sent) and advance.
     Send,
     /// Have this done for the request, then advance with [`RequestEvent::Done`].
     Job(RequestId, J),
@@ -23,7 +23,7 @@ pub enum Step<J> {
     Wait,
     /// The turn's budget is used up; advance again after the neighbours had theirs.
     Yield,
-    /// End our direction: nothing more is sent, but the client may go on. Only when all of [`Out`] has
+    /// End our direction: nothing more is sent, but the client may go on. Only when all of [`Out`](crate::Out) has
     /// been sent, and once; then advance.
     End,
     /// Give socket and received bytes to [`hand_over`](crate::Hooks::hand_over).

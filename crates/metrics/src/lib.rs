@@ -15,7 +15,8 @@
 //! | [`firewall`] | what the machine's firewall does for the server |
 //! | [`gate`] | what the kernel counts, where rules judge there |
 //! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
-//! | [`render`] | Prometheus text and JSON |
+//! | [`render`] | what was counted, as Prometheus text and as JSON; `text`: what both are written with |
+//! | `cell` | a number that one thread writes |
 //!
 //! It deliberately has no clock, no thread and no registry of strangers' metrics.
 #![forbid(unsafe_code)]

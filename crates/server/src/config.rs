@@ -24,9 +24,9 @@
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`acme`] | certificates by ACME |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
-//! | [`check`](mod@check) | what must hold between settings, and between them and the disk |
+//! | [`check`](mod@check) | what must hold between settings |
 //! | `stray` | unknown keys, those of other servers too: what was probably meant, or where they belong |
-//! | `directories` | whether directories are there, and files can be made in them |
+//! | `disk` | what must be on disk: directories and files, and room for those that are made |
 //! | `isolated` | the engine isolated: its settings, and what it cannot do yet |
 //! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
@@ -50,7 +50,7 @@ pub mod calibration;
 pub mod check;
 pub mod choice;
 pub mod class;
-mod directories;
+mod disk;
 pub mod draft;
 mod exposed;
 pub mod fastcgi;

@@ -1,6 +1,6 @@
 //! Assembly: from a configuration to a running server.
 //!
-//! The command line builds a [`Config`](config::Config); [`serve`] makes of it a site, a
+//! The command line builds a [`Config`]; [`serve`] makes of it a site, a
 //! log, an admin listener and the loops of an engine, and keeps them until a signal ends them. In a
 //! request's journey this crate appears at its very end: the [`log`] line.
 //!
@@ -21,6 +21,8 @@
 //! | [`isolated`] | stages in processes of their own: the supervisor, what a stage makes of a configuration |
 //! | [`notify`] | what the service manager is told |
 //! | [`run`] | plan → running groups; signals, commands, drain |
+//! | `upkeep` | the threads that check applications |
+//! | `stderr`, `regular_file` | what the operator is told, which files of the operator are opened |
 //! | [`reload`] | a changed file into everything that takes the place of what runs |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
 //! | [`policy_command`] | what `forebay policy` asks |

@@ -19,9 +19,9 @@
 //! |---|---|
 //! | [`settings`], [`rules`] | what a person may decide, and what the operator should know |
 //! | `hosts`, `vhost` | which site a host belongs to, and what a site is while it is served |
-//! | `site`, `answer`, `refuse`, `pages` | from a request to what is written: variant, conditions, ranges |
+//! | `site`, `answer`, `refuse`, `pages`, `redirection`, `head_lines` | from a request to what is written: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
-//! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
+//! | `front`, `store`, `entry`, `variant` | a loop's own table, the shared cache, and what both hold |
 //! | `memory_budget`, `spare` | how much memory bodies may take, and memory that is used again |
 //! | `piped` | bodies that are read for one answer, and wait in the kernel |
 //! | `guard`, `names`, `auth` | who may ask for a path, and for the file that answers: addresses and passwords |

@@ -5,16 +5,16 @@ use super::{Job, Relay};
 /// The types that the roles of a handler have in common.
 pub trait HandlerTypes: Sized {
     /// The part of an answer that is not copied into [`Out`](crate::Out): a large cached body, a
-    /// file. The engine asks for it [`piece`](Bodies::piece) by piece.
+    /// file. The engine asks for it [`piece`](super::Bodies::piece) by piece.
     type Body: Send;
     /// Work that may block or takes CPU time.
     type Job: Job;
-    /// An exchange with another server, which answers; [`NoRelay`] if there is none.
+    /// An exchange with another server, which answers; [`NoRelay`](super::NoRelay) if there is none.
     type Relay: Relay;
     /// A log line that waits for its number of bytes.
     type Line: Send;
     /// What a request owns from its verdict until it is over; see
-    /// [`Admission::settle`].
+    /// [`Admission::settle`](super::Admission::settle).
     type Ticket: Send + Default;
     /// What is known of a connection from one of its requests to the next. Most have nothing to remember.
     type Record: Send + Default;

@@ -5,6 +5,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
+//! | `request.rs` | a request under way |
 //! | `client.rs` | a client's state |
 //! | `group.rs` | this thread's share of a group |
 //! | `connect.rs` | connections: begun, established, failed, closed |

@@ -1,6 +1,6 @@
 //! Certificates by ACME: from which authority, and what must hold for the sites that want them.
 
-use super::directories::no_room_for;
+use super::disk::no_room_for;
 use super::draft::ConfigDraft;
 use super::draft::numbered;
 use super::path::Path as At;

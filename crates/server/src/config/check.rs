@@ -1,7 +1,5 @@
-//! What must hold between settings, and between settings and the disk. Where two places are at odds,
-//! the message names both.
+//! What must hold between settings. Where two places are at odds, the message names both.
 
-use super::directories::{check_directory, no_room_for};
 use super::draft::ConfigDraft;
 use super::path::Path as At;
 use super::problem::Wrong;
@@ -15,14 +13,9 @@ use super::{
     FastCgiConfig, ForwardAuth, KeyPairs, Listen, ListenEndpoint, LogFormat, ProxyConfig,
     SiteConfig,
 };
-use crate::certificates::{self, CertificateError, Tokens};
-use crate::identity::Keys;
-use crate::regular_file;
 use forebay_policy::near::nearest;
 use forebay_site::rules::SiteName;
-use forebay_sys::process;
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 
@@ -361,38 +354,6 @@ impl ConfigDraft {
         }
     }
 
-    /// Sockets that cannot be made, as far as this process can tell. What another user will be who
-    /// starts the server is not known, so a user that is configured is believed.
-    pub fn unusable_sockets(&self, text: &ConfigReader<'_>) -> Vec<(At, Wrong)> {
-        let mut sockets = Vec::new();
-        for (path, listener) in self.all_listeners() {
-            for (index, endpoint) in listener.listen.iter().enumerate() {
-                if let Listen::Unix(socket) = &endpoint.listen {
-                    sockets.push((path.child("listen").item(index), socket.clone(), false));
-                }
-            }
-        }
-        for (at, endpoint) in self.admin_endpoints(Some(text)) {
-            if let Listen::Unix(socket) = &endpoint.listen {
-                sockets.push((at, socket.clone(), false));
-            }
-        }
-        if let ControlSocketChoice::At(socket) = &self.process.control.socket {
-            sockets.push((At::default().child("control").child("socket"), socket.clone(), true));
-        }
-        let is_another_user = self.process.user.is_some() && process::user() != 0;
-        let unusable = sockets.into_iter().filter_map(|(at, socket, is_made)| {
-            // a service manager may have made it, where the server itself could not
-            if std::fs::symlink_metadata(&socket).is_ok() {
-                return None;
-            }
-            let (path, error) = no_room_for(&socket, is_made)?;
-            let is_believed = is_another_user && error.kind() == io::ErrorKind::PermissionDenied;
-            (!is_believed).then_some((at, Wrong::NoSocketDirectory { path, error }))
-        });
-        unusable.collect()
-    }
-
     /// Makes relative paths relative to `directory`.
     pub fn rebase(&mut self, directory: &Path) {
         // taking a path apart leaves out each "." within it
@@ -438,127 +399,6 @@ impl ConfigDraft {
         self.process.isolated.rebase(&join);
         self.process.pipeline.calibration.iter_mut().for_each(join);
     }
-
-    /// What the disk lacks for this configuration: where it is asked for, and what is wrong.
-    pub fn missing_files(&self) -> Vec<(At, Wrong)> {
-        let mut wrong = Vec::new();
-        // what several sites inherit is told once
-        let mut told: HashSet<&Path> = HashSet::new();
-        let mut told_links: HashSet<PathBuf> = HashSet::new();
-        for (path, site) in self.every_site() {
-            if let Some(root) = &site.root
-                && let Err(error) = check_directory(root)
-                && told.insert(root)
-            {
-                let root = root.clone();
-                wrong.push((path.child("root"), Wrong::NoDirectory { path: root, error }));
-            }
-            for (index, alias) in site.aliases.iter().enumerate() {
-                if let Err(error) = check_directory(&alias.to) {
-                    let at = path.child("alias").item(index).child("to");
-                    wrong.push((at, Wrong::NoDirectory { path: alias.to.clone(), error }));
-                }
-            }
-            for (index, link) in site.links.iter().enumerate() {
-                let link = site.root.as_deref().map(|root| link.below(root));
-                if let Some(link) = link
-                    && let Err(error) = check_directory(&link)
-                    && told_links.insert(link.clone())
-                {
-                    let at = path.child("links").item(index);
-                    wrong.push((at, Wrong::NoDirectory { path: link, error }));
-                }
-            }
-            if let AccessLog::File(file) = &site.log.access
-                && let Err((directory, error)) = check_log(file)
-                && told.insert(file)
-            {
-                let path_of_log = path.child("log.access");
-                wrong.push((path_of_log, Wrong::NoDirectory { path: directory, error }));
-            }
-            missing_pairs(&path, &site.tls.pairs, &mut told, &mut wrong);
-            missing_clients(&path, &site.tls.clients, &mut told, &mut wrong);
-            for (index, rule) in site.auth.iter().enumerate() {
-                if let Some(file) = &rule.file
-                    && let Err(error) = regular_file::open_regular(file)
-                {
-                    let at = path.child("auth").item(index).child("file");
-                    wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
-                }
-            }
-        }
-        self.missing_acme(&mut wrong);
-        let AdminConfig { token_file, pairs, .. } = &self.process.admin;
-        let admin = At::default().child("admin");
-        missing_pairs(&admin, pairs, &mut told, &mut wrong);
-        if let Some(path) = token_file
-            && let Err(error) = Tokens::open(path)
-        {
-            let error = Wrong::Tokens { path: path.clone(), error };
-            wrong.push((admin.child("token_file"), error));
-        }
-        if let Some(path) = &self.process.identity.keys
-            && let Err(error) = Keys::open(path)
-        {
-            let error = Wrong::Keys { path: path.clone(), error };
-            wrong.push((At::default().child("identity").child("keys"), error));
-        }
-        wrong
-    }
-}
-
-/// Certificates and keys of a section that cannot be read, or are none.
-fn missing_pairs<'p>(
-    section: &At,
-    pairs: &'p KeyPairs,
-    told: &mut HashSet<&'p Path>,
-    wrong: &mut Vec<(At, Wrong)>,
-) {
-    let KeyPairs { certificates, keys } = pairs;
-    for (key, files) in [("tls.certificate", certificates), ("tls.key", keys)] {
-        for (index, file) in files.iter().enumerate() {
-            if let Err(error) = regular_file::open_regular(file)
-                && told.insert(file)
-            {
-                let at = section.child(key).item(index);
-                wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
-            }
-        }
-    }
-    if let Err(error @ (CertificateError::Pair { .. } | CertificateError::Names { .. })) =
-        certificates::pairs(pairs)
-        && told.insert(&certificates[0])
-    {
-        wrong.push((section.child("tls.certificate"), Wrong::Certificate(error.to_string())));
-    }
-}
-
-/// Authorities of clients, and lists of what they have revoked, that cannot be read, or are none.
-fn missing_clients<'p>(
-    section: &At,
-    clients: &'p ClientCertificates,
-    told: &mut HashSet<&'p Path>,
-    wrong: &mut Vec<(At, Wrong)>,
-) {
-    let ClientCertificates { authorities, revoked, .. } = clients;
-    for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
-        for (index, file) in files.iter().enumerate() {
-            let error = match regular_file::open_regular(file) {
-                Err(error) => Wrong::NoFile { path: file.clone(), error },
-                Ok(_) if key == "tls.client_ca" => match certificates::authorities(file) {
-                    Err(error) => Wrong::Certificate(error.to_string()),
-                    Ok(_) => continue,
-                },
-                Ok(_) => match certificates::revoked(file) {
-                    Err(error) => Wrong::Certificate(error.to_string()),
-                    Ok(_) => continue,
-                },
-            };
-            if told.insert(file) {
-                wrong.push((section.child(key).item(index), error));
-            }
-        }
-    }
 }
 
 /// A path without `.` at its start.
@@ -578,13 +418,6 @@ fn directory_of<'d>(
     }
     let mut above = file.ancestors().skip(1);
     above.find_map(|directory| directories.get_key_value(directory)).map(|(path, at)| (*path, at))
-}
-
-/// A log can be made if its directory is there.
-fn check_log(file: &Path) -> Result<(), (PathBuf, io::Error)> {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    check_directory(parent).map_err(|error| (parent.to_owned(), error))
 }
 
 /// What is wrong with an address that overlaps with another one, which stands at `first`.
