@@ -121,7 +121,7 @@ pub fn options(experiment: &'static Experiment, given: &ArgMatches) -> Result<Op
     };
     let default = a_time(experiment.measured).unwrap_or_default();
     let set = given.get_many::<String>("set").unwrap_or_default();
-    Ok(Options {
+    let mut options = Options {
         rounds: given.get_one("rounds").copied().unwrap_or(if quick {
             1
         } else {
@@ -143,5 +143,9 @@ pub fn options(experiment: &'static Experiment, given: &ArgMatches) -> Result<Op
         out: path("out"),
         list: given.get_flag("list"),
         settings: experiment.settings.iter().map(|one| (one.name, setting(one))).collect(),
-    })
+    };
+    if let (Some(made), false) = (experiment.servers.made, is_chosen) {
+        options.servers = made(&options);
+    }
+    Ok(options)
 }

@@ -6,6 +6,7 @@ use crate::experiment::Experiment;
 pub const ALL: &[&Experiment] = &[
     &crate::static_files::STATIC,
     &crate::engines::ENGINES,
+    &crate::shift::SHIFT,
     &crate::keepalive::KEEPALIVE,
     &crate::profile::PROFILE,
     &crate::reload::RELOAD,

@@ -20,6 +20,8 @@ pub struct Axis {
     pub default: &'static str,
     /// The same with `--quick`.
     pub quick: &'static str,
+    /// Makes them of what else was asked for, if none are chosen.
+    pub made: Option<fn(&Options) -> Vec<String>>,
     /// A flag that chooses others: its name, those values, and what it is for.
     pub instead: Option<(&'static str, &'static str, &'static str)>,
 }
@@ -38,7 +40,17 @@ impl Axis {
         known: fn() -> Vec<&'static str>,
         default: &'static str,
     ) -> Axis {
-        Axis { key, option, alias: None, help, known, default, quick: default, instead: None }
+        Axis {
+            key,
+            option,
+            alias: None,
+            help,
+            known,
+            default,
+            quick: default,
+            made: None,
+            instead: None,
+        }
     }
 
     /// The values in a text; all if it is empty.
