@@ -88,7 +88,9 @@ impl Pair {
             run(&format!("{inside}ip addr add 10.99.0.{at}/24 dev {device}"))?;
             run(&format!("{inside}ip link set {device} up"))?;
             let file = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
-            run(&format!("{inside}sed -i c{} {file}", mask(core)))?;
+            // a file of the other network is reached by a program there only
+            fs::write(CORES, mask(core)).map_err(Error::io("cannot write", CORES))?;
+            run(&format!("{inside}cp {CORES} {file}"))?;
         }
         run("ip route add 10.1.0.0/16 via 10.99.0.2")?;
         // answers to addresses that nobody has go nowhere at once
@@ -108,6 +110,9 @@ impl Pair {
             .map_err(|error| Error::io("cannot enter", "the clients' network")(error.into()))
     }
 }
+
+/// In a file system that is gone with this program.
+const CORES: &str = "/run/netns/cores";
 
 const STEERING: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
 

@@ -394,14 +394,14 @@ fn measure(
     let settings = match before.factors {
         None => preset.clone(),
         Some([per_waiting, per_rate]) => {
-            allocation::Settings { per_waiting, per_rate, ..preset.clone() }
+            allocation::AllocationSettings { per_waiting, per_rate, ..preset.clone() }
         }
     };
     let factors = factors::search(&load, &settings, scope.grid, || {
         bench.bar.done(SEARCH);
         bench.check()
     })?;
-    let by_queue = allocation::Settings { law: Law::Queue, ..preset.clone() };
+    let by_queue = allocation::AllocationSettings { law: Law::Queue, ..preset.clone() };
     let default_ms = before.is_given.then(|| factors::mean_ms(&load, &by_queue));
     Ok(Found {
         in_pieces,

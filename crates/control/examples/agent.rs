@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p forebay-control --example agent [rates]`
 
-use forebay_control::agent::simulation::{Load, Machine, Outcome, Rates, Simulation};
-use forebay_control::agent::{Agent, Class, Feedback, Settings};
+use forebay_control::agent::simulation::{AgentSimulation, Machine, Outcome, Rates, SimulatedLoad};
+use forebay_control::agent::{Agent, AgentClass, Feedback, FeedbackSettings};
 
 const MS: u64 = 1_000_000;
 /// What a refusal takes: the CPU time of a hit of 1 KB.
@@ -17,8 +17,8 @@ fn main() {
     }
 }
 
-fn class(name: &str, share: f64, target_ms: u64) -> Class {
-    Class { name: name.to_owned(), share, target_ns: target_ms * MS }
+fn class(name: &str, share: f64, target_ms: u64) -> AgentClass {
+    AgentClass { name: name.to_owned(), share, target_ns: target_ms * MS }
 }
 
 /// Goodput as a part of the cores' time, mean and 99th percentile of the waits in ms, in ten seconds
@@ -33,9 +33,9 @@ fn flood<A: Agent>(cores: u32, cpu_us: u64, times: f64, make: impl Fn() -> A) ->
             refusal_ns: REFUSAL_NS,
             period_ns: 10 * MS,
         };
-        let Ok(mut simulation) = Simulation::new(machine, make(), seed) else { continue };
+        let Ok(mut simulation) = AgentSimulation::new(machine, make(), seed) else { continue };
         let per_s = f64::from(cores) * 1e6 / cpu_us as f64 * times;
-        simulation.run(&[Load::new(0, per_s, cpu_us * 1_000)], 12.0);
+        simulation.run(&[SimulatedLoad::new(0, per_s, cpu_us * 1_000)], 12.0);
         let late = |one: &&Outcome| one.done_ns.is_some_and(|done_ns| done_ns >= 2e9);
         let done: Vec<_> = simulation.outcomes().iter().filter(late).collect();
         let mut waits: Vec<_> = done.iter().map(|one| one.waited_ns / 1e6).collect();
@@ -66,7 +66,7 @@ fn table() {
         for times in [1.0, 1.4, 2.0, 10.0] {
             let classes = || vec![class("only", 0.0, target_ms)];
             let windows = flood(cores, cpu_us, times, || {
-                Feedback::new(Settings::new(classes())).expect("settings of this program")
+                Feedback::new(FeedbackSettings::new(classes())).expect("settings of this program")
             });
             let rates = flood(cores, cpu_us, times, || Rates::new(classes(), 0.01, 0.02));
             let cell = |(goodput, mean, p99): (f64, f64, f64)| {

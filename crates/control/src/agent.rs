@@ -1,7 +1,7 @@
 //! The agent: how much of each class is let in while more arrives than can be served.
 //!
 //! Once per period (5 to 20 ms) the agent loop gives it an [`Observation`] and puts the
-//! [`Decision`] it answers with in force. An agent has no thread, clock or counter of its own, so
+//! [`AgentDecision`] it answers with in force. An agent has no thread, clock or counter of its own, so
 //! another one can take its place (voigt §3.5): it implements [`Agent`] and nothing else.
 //!
 //! [`Feedback`] is the one that serves. It consists of
@@ -34,10 +34,10 @@
 //! # Example
 //!
 //! ```
-//! use forebay_control::agent::{Agent, Class, Feedback, Observation, Seen, Settings};
+//! use forebay_control::agent::{Agent, AgentClass, Feedback, Observation, Seen, FeedbackSettings};
 //!
-//! let gold = Class { name: "gold".to_owned(), share: 0.0, target_ns: 20_000_000 };
-//! let mut agent = Feedback::new(Settings::new(vec![gold])).unwrap();
+//! let gold = AgentClass { name: "gold".to_owned(), share: 0.0, target_ns: 20_000_000 };
+//! let mut agent = Feedback::new(FeedbackSettings::new(vec![gold])).unwrap();
 //! // In 10 ms 20 requests came, two were done in 2 ms each, and the oldest of the others waits for 9 ms.
 //! let (cpu_ns, busy_ns) = (4_000_000, 4_000_000);
 //! let seen = Seen { offered: 20, finished: 2, cpu_ns, busy_ns, unfinished: 18, delay_ns: 9_000_000, ..Seen::default() };
@@ -56,7 +56,7 @@ pub mod simulation;
 mod tests;
 pub mod windows;
 
-pub use feedback::{Feedback, Settings, SettingsError};
+pub use feedback::{Feedback, FeedbackSettings, FeedbackSettingsError};
 
 use crate::level::{Cause, Level};
 use rules::SeenRule;
@@ -64,12 +64,12 @@ use rules::SeenRule;
 /// What an agent is to the loop that runs it.
 pub trait Agent {
     /// Takes what was seen since the last call and says what holds until the next.
-    fn tick(&mut self, seen: &Observation<'_>) -> &Decision;
+    fn tick(&mut self, seen: &Observation<'_>) -> &AgentDecision;
 }
 
 /// A class, as an agent knows it. Classes come in the order of their ranks, the first first.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Class {
+pub struct AgentClass {
     /// What an agent recognises it by when the classes change.
     pub name: String,
     /// The share of the workers' time that it gets while it has work: 0 to 1.
@@ -154,7 +154,7 @@ impl Observation<'_> {
 
 /// What holds until the next period.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decision {
+pub struct AgentDecision {
     /// How overloaded the server is.
     pub level: Level,
     /// Why.

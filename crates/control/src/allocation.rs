@@ -2,7 +2,7 @@
 //!
 //! Once per period an engine hands a [`Sample`] of each phase to [`Controller::step`] and gets
 //! back how many threads each phase should have. It lowers before it raises, parks instead of
-//! ending threads, and keeps the [`Decision`] for its metrics.
+//! ending threads, and keeps the [`AllocationDecision`] for its metrics.
 //!
 //! What holds for both laws:
 //!
@@ -31,9 +31,9 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use settings::{Law, Settings, SettingsError};
+pub use settings::{AllocationSettings, AllocationSettingsError, Law};
 
-use crate::utilisation::{Load, Monitor};
+use crate::utilisation::{MeasuredLoad, Monitor};
 
 /// How many phases there are.
 pub const PHASES: usize = 4;
@@ -194,11 +194,11 @@ pub struct PhaseDecision {
 
 /// What one step decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Decision {
+pub struct AllocationDecision {
     /// How many threads each phase should have, by [`Phase::index`].
     pub targets: [u32; PHASES],
     /// The load it was decided at.
-    pub load: Load,
+    pub load: MeasuredLoad,
     /// The details, by [`Phase::index`].
     pub phases: [PhaseDecision; PHASES],
 }
@@ -206,7 +206,7 @@ pub struct Decision {
 /// Decides, period by period, how many threads each phase gets.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    settings: Settings,
+    settings: AllocationSettings,
     monitor: Monitor,
     targets: [u32; PHASES],
     memories: [Memory; PHASES],
@@ -347,7 +347,7 @@ impl Controller {
     ///
     /// # Errors
     /// If the settings contradict themselves.
-    pub fn new(settings: Settings) -> Result<Controller, SettingsError> {
+    pub fn new(settings: AllocationSettings) -> Result<Controller, AllocationSettingsError> {
         settings.check()?;
         let monitor = Monitor::new(settings.costs, settings.thresholds);
         let targets = settings.initial;
@@ -355,7 +355,7 @@ impl Controller {
     }
 
     /// What it was made with.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &AllocationSettings {
         &self.settings
     }
 
@@ -365,7 +365,7 @@ impl Controller {
     }
 
     /// Takes what was seen in the period that just ended, and decides for the next one.
-    pub fn step(&mut self, sample: &Sample) -> Decision {
+    pub fn step(&mut self, sample: &Sample) -> AllocationDecision {
         let load = self.monitor.step(sample.requests_per_s, sample.bytes_per_s);
         let period_ns = sample.period_ns.max(1);
         for (memory, phase) in self.memories.iter_mut().zip(&sample.phases) {
@@ -460,11 +460,11 @@ impl Controller {
     fn decision(
         &self,
         sample: &Sample,
-        load: Load,
+        load: MeasuredLoad,
         before: [u32; PHASES],
         wishes: &[Wish; PHASES],
         reasons: [Reason; PHASES],
-    ) -> Decision {
+    ) -> AllocationDecision {
         let phases = Phase::ALL.map(|phase| {
             let index = phase.index();
             PhaseDecision {
@@ -476,6 +476,6 @@ impl Controller {
                 reason: reasons[index],
             }
         });
-        Decision { targets: self.targets, load, phases }
+        AllocationDecision { targets: self.targets, load, phases }
     }
 }

@@ -22,9 +22,9 @@
 //! It deliberately has no thread, no clock and no counter of its own: time is an argument.
 //!
 //! ```
-//! use forebay_control::allocation::{Controller, Phase, Sample, Settings};
+//! use forebay_control::allocation::{Controller, Phase, Sample, AllocationSettings};
 //!
-//! let mut controller = Controller::new(Settings::for_cores(2)).unwrap();
+//! let mut controller = Controller::new(AllocationSettings::for_cores(2)).unwrap();
 //! let mut sample = Sample::of(100_000_000, controller.targets());
 //! // Twenty answers wait for a thread, and every thread of the phase hangs on a slow receiver.
 //! let send = &mut sample.phases[Phase::Send.index()];

@@ -7,7 +7,7 @@
 //! time: no cache, no switch between threads, no wake-up.
 
 use crate::allocation::{
-    Controller, PHASES, Phase, Sample, Settings, SettingsError, blocked_share,
+    AllocationSettings, AllocationSettingsError, Controller, PHASES, Phase, Sample, blocked_share,
 };
 use std::collections::VecDeque;
 
@@ -67,7 +67,7 @@ impl Line {
 
 /// A pipeline, and what was seen of it.
 #[derive(Clone, Debug)]
-pub struct Simulation {
+pub struct PipelineSimulation {
     controller: Option<Controller>,
     cores: f64,
     period_ns: f64,
@@ -84,23 +84,25 @@ pub struct Simulation {
     period_answers: u64,
 }
 
-impl Simulation {
+impl PipelineSimulation {
     /// Steered by a controller with these settings, on as many cores as they name.
     ///
     /// # Errors
     /// If the settings contradict themselves.
-    pub fn steered(settings: Settings) -> Result<Simulation, SettingsError> {
+    pub fn steered(
+        settings: AllocationSettings,
+    ) -> Result<PipelineSimulation, AllocationSettingsError> {
         let (cores, period_ms) = (settings.cores, settings.period_ms);
         let controller = Controller::new(settings)?;
-        let fixed = Simulation::fixed(controller.targets(), cores, period_ms);
-        Ok(Simulation { controller: Some(controller), ..fixed })
+        let fixed = PipelineSimulation::fixed(controller.targets(), cores, period_ms);
+        Ok(PipelineSimulation { controller: Some(controller), ..fixed })
     }
 
     /// With threads that stay, on so many cores. The period only says how often
-    /// [`history`](Simulation::history) is kept.
-    pub fn fixed(targets: [u32; PHASES], cores: u32, period_ms: u32) -> Simulation {
+    /// [`history`](PipelineSimulation::history) is kept.
+    pub fn fixed(targets: [u32; PHASES], cores: u32, period_ms: u32) -> PipelineSimulation {
         let period_ns = f64::from(period_ms.max(1)) * 1e6;
-        Simulation {
+        PipelineSimulation {
             controller: None,
             cores: f64::from(cores.max(1)),
             period_ns,
@@ -118,7 +120,7 @@ impl Simulation {
     }
 
     /// With other random arrivals, the same for the same number.
-    pub fn seeded(mut self, seed: u64) -> Simulation {
+    pub fn seeded(mut self, seed: u64) -> PipelineSimulation {
         self.random ^= seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // xorshift has one state that it never leaves
         self.random = self.random.max(1);
@@ -127,12 +129,12 @@ impl Simulation {
 
     /// With one of several threads of process kept from tasks that block there, as an engine does so
     /// that files which hang leave a thread for those that are in memory.
-    pub fn keeping_one(self) -> Simulation {
-        Simulation { keeps_one: true, ..self }
+    pub fn keeping_one(self) -> PipelineSimulation {
+        PipelineSimulation { keeps_one: true, ..self }
     }
 
     /// Has tasks of this kind arrive for so long. What waits at the end goes on in the next run.
-    pub fn run(&mut self, work: &Work, seconds: f64) -> &mut Simulation {
+    pub fn run(&mut self, work: &Work, seconds: f64) -> &mut PipelineSimulation {
         let end_ns = self.now_ns + seconds * 1e9;
         self.next_arrival_ns = self.now_ns + self.gap_ns(work.per_s);
         while self.now_ns < end_ns {
@@ -180,7 +182,7 @@ impl Simulation {
         self.mean_of_ms(0.0, f64::INFINITY)
     }
 
-    /// As [`mean_of_all_ms`](Simulation::mean_of_all_ms), of those that came in these seconds since the
+    /// As [`mean_of_all_ms`](PipelineSimulation::mean_of_all_ms), of those that came in these seconds since the
     /// start.
     pub fn mean_of_ms(&self, from_s: f64, to_s: f64) -> f64 {
         let counts = |came_ns: f64| came_ns >= from_s * 1e9 && came_ns < to_s * 1e9;
@@ -330,7 +332,7 @@ mod tests {
     #[test]
     fn a_queue_is_as_long_as_theory_says() {
         // M/D/1: the mean wait is ρ·S / (2·(1 − ρ)); with ρ 0.8 and S 1 ms 2 ms, and 1 ms of service.
-        let mut simulation = Simulation::fixed([1; PHASES], 1, 20);
+        let mut simulation = PipelineSimulation::fixed([1; PHASES], 1, 20);
         simulation.run(&one_queue(800.0), 400.0);
         let mean_ms = simulation.mean_of_all_ms();
         assert!((mean_ms - 3.0).abs() < 0.15, "{mean_ms}");
@@ -339,13 +341,13 @@ mod tests {
     #[test]
     fn threads_share_the_cores_and_blocked_ones_need_none() {
         // Four threads of one core, each with the whole load of a saturated queue.
-        let mut simulation = Simulation::fixed([1, 1, 4, 1], 1, 20);
+        let mut simulation = PipelineSimulation::fixed([1, 1, 4, 1], 1, 20);
         simulation.run(&one_queue(2_000.0), 10.0);
         let answered = simulation.answered.len() as f64 / 10.0;
         assert!((answered - 1_000.0).abs() < 5.0, "{answered}");
         let blocked =
             Work { cpu_ns: [0; PHASES], blocked_ns: [0, 0, 1_000_000, 0], per_s: 9_000.0 };
-        let mut simulation = Simulation::fixed([1, 1, 4, 1], 1, 20);
+        let mut simulation = PipelineSimulation::fixed([1, 1, 4, 1], 1, 20);
         simulation.run(&blocked, 10.0);
         let answered = simulation.answered.len() as f64 / 10.0;
         assert!((answered - 4_000.0).abs() < 5.0, "{answered}");
@@ -354,14 +356,14 @@ mod tests {
     #[test]
     fn alone_a_task_takes_its_own_time_and_waiting_ones_count() {
         let work = Work { per_s: 1.0, cpu_ns: [1_000_000; PHASES], blocked_ns: [500_000; PHASES] };
-        let mut simulation = Simulation::fixed([4; PHASES], 4, 20);
+        let mut simulation = PipelineSimulation::fixed([4; PHASES], 4, 20);
         simulation.run(&work, 60.0);
         let least_ms = work.least_ns() as f64 / 1e6;
         let mean_ms = simulation.mean_ms(60.0);
         assert!(mean_ms >= least_ms - 1e-6 && mean_ms < 1.01 * least_ms, "{mean_ms}");
         // Nothing is ever answered: the longer it waits the worse.
         let stuck = Work { per_s: 10.0, blocked_ns: [0, 0, 0, u64::MAX / 4], ..work };
-        let mut simulation = Simulation::fixed([1; PHASES], 4, 20);
+        let mut simulation = PipelineSimulation::fixed([1; PHASES], 4, 20);
         let early_ms = simulation.run(&stuck, 5.0).mean_of_all_ms();
         let late_ms = simulation.run(&stuck, 15.0).mean_of_all_ms();
         assert!(simulation.answered.is_empty() && late_ms > 2.0 * early_ms);
@@ -370,7 +372,7 @@ mod tests {
     #[test]
     fn the_same_seed_brings_the_same_arrivals() {
         let times = |seed| {
-            let mut simulation = Simulation::fixed([1; PHASES], 1, 20).seeded(seed);
+            let mut simulation = PipelineSimulation::fixed([1; PHASES], 1, 20).seeded(seed);
             simulation.run(&one_queue(500.0), 2.0).answered.clone()
         };
         assert_eq!(times(7), times(7));

@@ -52,13 +52,13 @@ const NEWEST: f64 = 0.25;
 pub struct Monitor {
     costs: Costs,
     thresholds: Thresholds,
-    now: Load,
+    now: MeasuredLoad,
     has_begun: bool,
 }
 
 /// The load after a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Load {
+pub struct MeasuredLoad {
     /// `W`, requests per second, as a moving average.
     pub requests_per_s: f64,
     /// `W(i+1) − W(i)` of that average.
@@ -74,11 +74,11 @@ pub struct Load {
 impl Monitor {
     /// Not busy, and nothing seen yet.
     pub fn new(costs: Costs, thresholds: Thresholds) -> Monitor {
-        Monitor { costs, thresholds, now: Load::default(), has_begun: false }
+        Monitor { costs, thresholds, now: MeasuredLoad::default(), has_begun: false }
     }
 
     /// Takes what was seen in a period and says what the load is now.
-    pub fn step(&mut self, requests_per_s: f64, bytes_per_s: f64) -> Load {
+    pub fn step(&mut self, requests_per_s: f64, bytes_per_s: f64) -> MeasuredLoad {
         let weight = if self.has_begun { NEWEST } else { 1.0 };
         self.has_begun = true;
         let before = self.now;
@@ -89,7 +89,7 @@ impl Monitor {
         let bytes_per_s = average(before.bytes_per_s, bytes_per_s);
         let utilisation = self.costs.utilisation(requests_per_s, bytes_per_s);
         let enough = if before.is_busy { self.thresholds.calm } else { self.thresholds.busy };
-        self.now = Load {
+        self.now = MeasuredLoad {
             requests_per_s,
             change_per_s: requests_per_s - before.requests_per_s,
             bytes_per_s,
@@ -100,7 +100,7 @@ impl Monitor {
     }
 
     /// The load after the last period.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> MeasuredLoad {
         self.now
     }
 }
@@ -146,7 +146,7 @@ mod tests {
         let mut monitor = Monitor::new(Costs::uncalibrated(2), Thresholds::DEFAULT);
         let before = monitor.step(1_000.0, 1e6);
         let after = monitor.step(f64::NAN, f64::INFINITY);
-        assert_eq!(after, Load { change_per_s: 0.0, ..before });
+        assert_eq!(after, MeasuredLoad { change_per_s: 0.0, ..before });
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::io::{self, Read};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::{Child, Command, Stdio};
 
 /// Before filters of others, who mostly number theirs from 49152 downwards if they do not say a number.
@@ -148,8 +148,9 @@ pub fn guard() -> io::Result<()> {
 }
 
 fn number_of(line: &UnixStream) -> io::Result<u32> {
-    let address = line.local_addr()?;
-    let name = address.as_abstract_name().and_then(|name| std::str::from_utf8(name).ok());
+    let address = line.local_addr().ok();
+    let name = address.as_ref().and_then(SocketAddr::as_abstract_name);
+    let name = name.and_then(|name| std::str::from_utf8(name).ok());
     let number = name.and_then(|name| name.strip_prefix(NAME)?.parse().ok());
     number.ok_or_else(|| io::Error::other("only a server starts this"))
 }

@@ -19,10 +19,12 @@ mod upstreams;
 use crate::live::LiveSnapshot;
 use crate::policy::{InForce, Window};
 use crate::run::say;
-use accept_queues::Lengths;
+use accept_queues::QueueLengths;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::rules::Movable;
-use forebay_control::agent::{Agent, Class, Decision, Feedback, Limits, Observation, Settings};
+use forebay_control::agent::{
+    Agent, AgentClass, AgentDecision, Feedback, FeedbackSettings, Limits, Observation,
+};
 use forebay_engine::control::EngineControl;
 use forebay_metrics::{ClassLimits, Gauge, Totals};
 use forebay_policy::Paces;
@@ -49,7 +51,7 @@ struct AgentState {
     is_running: bool,
     agent: Option<Feedback>,
     /// What `agent` has said last.
-    decision: Decision,
+    decision: AgentDecision,
     sampler: Sampler,
     queues: Queues,
     /// The snapshot that `agent` and `sampler` belong to.
@@ -71,7 +73,7 @@ pub struct AgentParts {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentReport {
     /// What it has said last.
-    pub decision: Decision,
+    pub decision: AgentDecision,
     /// Work offered, as a multiple of what the machine can do.
     pub load: f64,
 }
@@ -124,7 +126,7 @@ impl AgentLoop {
     }
 
     /// Asks how many connections wait in the accept queues of classes, from now on.
-    pub fn watch_queues(&self, lengths: Lengths) {
+    pub fn watch_queues(&self, lengths: QueueLengths) {
         self.lock().sampler.watch_queues(lengths);
     }
 
@@ -195,7 +197,7 @@ impl AgentState {
         policy: &InForce,
         upstreams: impl Iterator<Item = &'u Arc<Upstreams>>,
     ) -> Result<(), Box<dyn std::error::Error>> {
-        let class = |class: &forebay_policy::class::Class| Class {
+        let class = |class: &forebay_policy::class::Class| AgentClass {
             name: class.name.clone(),
             share: class.share,
             target_ns: u64::from(class.delay_ms.max(1)) * 1_000_000,
@@ -203,7 +205,7 @@ impl AgentState {
         let classes: Vec<_> = policy.policy.classes().iter().map(class).collect();
         self.queues.take_over(classes.clone(), upstreams);
         let (numbers, rules) = movable(policy).into_iter().unzip();
-        let settings = Settings { rules, ..Settings::new(classes) };
+        let settings = FeedbackSettings { rules, ..FeedbackSettings::new(classes) };
         let agent = match &self.agent {
             None => Feedback::new(settings)?,
             Some(before) => before.replace(settings)?,
@@ -246,7 +248,7 @@ fn movable(policy: &InForce) -> Vec<(u32, Movable)> {
     rules.collect()
 }
 
-fn put_in_force(policy: &InForce, decision: &Decision, now_ns: u64) {
+fn put_in_force(policy: &InForce, decision: &AgentDecision, now_ns: u64) {
     policy.set_level(decision.level, decision.cause);
     for (rank, (window, limits)) in policy.windows.iter().zip(&decision.limits).enumerate() {
         let limits = if policy.agent { *limits } else { Limits::default() };
@@ -284,7 +286,7 @@ impl Drop for Lifted<'_> {
             state.queues.lift();
             let policy = Arc::clone(&self.1.get().policy);
             let limits = vec![Limits::default(); policy.windows.len()];
-            let nothing = Decision { limits, ..Decision::default() };
+            let nothing = AgentDecision { limits, ..AgentDecision::default() };
             put_in_force(&policy, &nothing, clock::monotonic_ns());
             for (rule, Movable { stated_per_s, .. }) in movable(&policy) {
                 policy.state.set_rate(rule, stated_per_s, clock::monotonic_ns());

@@ -344,9 +344,9 @@ fn group(
 }
 
 /// How the threads of a pipeline are allocated.
-fn allocation(config: &Config, workers: usize, cores: usize) -> allocation::Settings {
+fn allocation(config: &Config, workers: usize, cores: usize) -> allocation::AllocationSettings {
     let config = &config.pipeline;
-    let mut preset = allocation::Settings::for_cores(as_u32(cores as u64));
+    let mut preset = allocation::AllocationSettings::for_cores(as_u32(cores as u64));
     if let Some(calibrated) = &config.calibrated {
         preset.costs = calibrated.costs(preset.cores);
         preset.per_waiting = calibrated.per_waiting;
@@ -355,7 +355,7 @@ fn allocation(config: &Config, workers: usize, cores: usize) -> allocation::Sett
     let receive = if config.fuse == Fuse::Auto { workers as u64 } else { config.receive };
     let initial = [config.accept, receive, config.process, config.send].map(as_u32);
     let least = initial.iter().fold(0u32, |sum, count| sum.saturating_add(*count));
-    allocation::Settings {
+    allocation::AllocationSettings {
         law: if config.by == By::Delay { Law::Delay } else { Law::Queue },
         period_ms: as_u32(config.period.as_millis() as u64),
         initial,

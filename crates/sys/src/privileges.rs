@@ -5,10 +5,8 @@
 
 use rustix::process::{Gid, Signal, Uid};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::CString;
 use std::io;
-use std::mem::MaybeUninit;
-use std::ptr;
 
 /// Where the kernel's list of capabilities ends at the latest.
 const MOST_CAPABILITIES: u64 = 63;
@@ -43,26 +41,13 @@ pub fn current() -> (u32, u32) {
 /// # Errors
 /// What the databases of users say, or a name with a NUL byte.
 pub fn user(name: &str) -> io::Result<Option<SystemUser>> {
-    let name = CString::new(name)?;
-    let found = look_up(|buffer| {
-        let mut entry = MaybeUninit::<libc::passwd>::uninit();
-        let mut result = ptr::null_mut();
-        // SAFETY: `name` ends in NUL; `entry` and `result` are writable; the buffer is writable for
-        // its length.
-        let error = unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                buffer.as_mut_ptr(),
-                buffer.len(),
-                &raw mut result,
-            )
-        };
-        // SAFETY: a result that is not null points to `entry`, which then is filled in.
-        let found = (!result.is_null()).then(|| unsafe { entry.assume_init() });
-        (error, found.map(|entry| (entry.pw_uid, entry.pw_gid)))
-    })?;
-    Ok(found.map(|(user, group)| SystemUser { user, group, groups: groups(&name, group) }))
+    let Some(found) = nix::unistd::User::from_name(name)? else { return Ok(None) };
+    let groups = nix::unistd::getgrouplist(&CString::new(name)?, found.gid)?;
+    Ok(Some(SystemUser {
+        user: found.uid.as_raw(),
+        group: found.gid.as_raw(),
+        groups: groups.into_iter().map(nix::unistd::Gid::as_raw).collect(),
+    }))
 }
 
 /// The number of the group with this name; `None` if there is none.
@@ -70,58 +55,7 @@ pub fn user(name: &str) -> io::Result<Option<SystemUser>> {
 /// # Errors
 /// What the databases of groups say, or a name with a NUL byte.
 pub fn group(name: &str) -> io::Result<Option<u32>> {
-    let name = CString::new(name)?;
-    look_up(|buffer| {
-        let mut entry = MaybeUninit::<libc::group>::uninit();
-        let mut result = ptr::null_mut();
-        // SAFETY: as in `user`.
-        let error = unsafe {
-            libc::getgrnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                buffer.as_mut_ptr(),
-                buffer.len(),
-                &raw mut result,
-            )
-        };
-        // SAFETY: a result that is not null points to `entry`, which then is filled in.
-        let found = (!result.is_null()).then(|| unsafe { entry.assume_init() });
-        (error, found.map(|entry| entry.gr_gid))
-    })
-}
-
-/// Asks with a larger buffer until the answer fits.
-fn look_up<T>(
-    mut ask: impl FnMut(&mut [c_char]) -> (libc::c_int, Option<T>),
-) -> io::Result<Option<T>> {
-    let mut buffer = vec![0; 1024];
-    loop {
-        match ask(&mut buffer) {
-            (0, found) => return Ok(found),
-            (libc::ERANGE, _) if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 4, 0),
-            (error, _) => return Err(io::Error::from_raw_os_error(error)),
-        }
-    }
-}
-
-fn groups(name: &CStr, primary: u32) -> Vec<u32> {
-    let mut groups = vec![0; 64];
-    loop {
-        let mut count = groups.len() as libc::c_int;
-        // SAFETY: `name` ends in NUL; `groups` is writable for `count` numbers.
-        let outcome = unsafe {
-            libc::getgrouplist(name.as_ptr(), primary, groups.as_mut_ptr(), &raw mut count)
-        };
-        let count = count.max(0) as usize;
-        if outcome >= 0 {
-            groups.truncate(count);
-            return groups;
-        }
-        if count <= groups.len() {
-            return vec![primary];
-        }
-        groups.resize(count, 0);
-    }
+    Ok(nix::unistd::Group::from_name(name)?.map(|group| group.gid.as_raw()))
 }
 
 /// What is kept of root's rights, as far as the thread has them.

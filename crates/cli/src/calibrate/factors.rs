@@ -5,8 +5,8 @@
 //! there are hundreds. In the simulation all meet the same arrivals, and nothing else runs.
 
 use super::phases::PhaseTimes;
-use forebay_control::allocation::{Law, PHASES, Phase, Settings};
-use forebay_control::simulation::{Simulation, Work};
+use forebay_control::allocation::{AllocationSettings, Law, PHASES, Phase};
+use forebay_control::simulation::{PipelineSimulation, Work};
 
 /// How long a thread of send waits for a slow receiver. That is not this machine's doing but its
 /// clients': a tenth of a megabyte more than the socket takes, at 4 Mbit/s.
@@ -88,18 +88,18 @@ pub(super) struct Factors {
 /// What `each` returns ends the search.
 pub(super) fn search<E>(
     load: &[Work],
-    settings: &Settings,
+    settings: &AllocationSettings,
     grid: Grid,
     mut each: impl FnMut() -> Result<(), E>,
 ) -> Result<Factors, E> {
-    let mut best = Settings { law: Law::Queue, ..settings.clone() };
+    let mut best = AllocationSettings { law: Law::Queue, ..settings.clone() };
     let mut least_ms = mean_ms(load, &best);
     let before_ms = least_ms;
     each()?;
     for _ in 0..grid.sweeps {
         for (is_rate, values) in [(false, grid.per_waiting), (true, grid.per_rate)] {
             for phase in Phase::ALL.into_iter().rev() {
-                let mut tried: Vec<(f64, Settings)> = Vec::new();
+                let mut tried: Vec<(f64, AllocationSettings)> = Vec::new();
                 for &value in values {
                     let mut settings = best.clone();
                     let factors =
@@ -117,15 +117,17 @@ pub(super) fn search<E>(
             }
         }
     }
-    let Settings { per_waiting, per_rate, .. } = best;
+    let AllocationSettings { per_waiting, per_rate, .. } = best;
     Ok(Factors { per_waiting, per_rate, before_ms, after_ms: least_ms })
 }
 
 /// The mean time to an answer under the whole load, with two sequences of arrivals.
-pub(super) fn mean_ms(load: &[Work], settings: &Settings) -> f64 {
+pub(super) fn mean_ms(load: &[Work], settings: &AllocationSettings) -> f64 {
     let one = |seed| {
         // settings that contradict themselves are no candidates
-        let Ok(simulation) = Simulation::steered(settings.clone()) else { return f64::INFINITY };
+        let Ok(simulation) = PipelineSimulation::steered(settings.clone()) else {
+            return f64::INFINITY;
+        };
         let mut simulation = simulation.seeded(seed);
         for work in load {
             simulation.run(work, SECONDS);
@@ -163,7 +165,8 @@ mod tests {
 
     #[test]
     fn slow_factors_are_left_behind_and_what_does_not_matter_stays() {
-        let slow = Settings { per_waiting: [0.001; PHASES], ..Settings::for_cores(2) };
+        let slow =
+            AllocationSettings { per_waiting: [0.001; PHASES], ..AllocationSettings::for_cores(2) };
         let grid = Grid { per_waiting: &[0.001, 0.1], per_rate: &[0.0], sweeps: 1 };
         let mut runs = 0;
         let count = || {
@@ -180,11 +183,11 @@ mod tests {
 
     #[test]
     fn most_of_what_wrong_factors_lose_is_recovered() {
-        let good = Settings::for_cores(2);
-        let wrong = Settings { per_waiting: [0.005; PHASES], ..good.clone() };
+        let good = AllocationSettings::for_cores(2);
+        let wrong = AllocationSettings { per_waiting: [0.005; PHASES], ..good.clone() };
         let load = shifting(HOT, COLD, 2);
         let Ok(found) = search(&load, &wrong, QUICK, || Ok::<(), Infallible>(()));
-        let good_ms = mean_ms(&load, &Settings { law: Law::Queue, ..good });
+        let good_ms = mean_ms(&load, &AllocationSettings { law: Law::Queue, ..good });
         let lost_ms = found.before_ms - good_ms;
         assert!(lost_ms > 0.1 * good_ms, "they lose nothing: {found:?}, {good_ms}");
         let recovered = (found.before_ms - found.after_ms) / lost_ms;
@@ -194,7 +197,7 @@ mod tests {
     #[test]
     fn a_search_can_be_ended() {
         let load = shifting(HOT, COLD, 2);
-        let ended = search(&load[..1], &Settings::for_cores(2), FULL, || Err("enough"));
+        let ended = search(&load[..1], &AllocationSettings::for_cores(2), FULL, || Err("enough"));
         assert_eq!(ended, Err("enough"));
     }
 }

@@ -28,7 +28,7 @@
 //! [`PERIOD_NS`] at most: a client whose SYN was dropped comes back after a second, and only then can be
 //! seen what a rate does. A rate that was good when policing ended is where it begins the next time.
 
-use super::{Class, Observation};
+use super::{AgentClass, Observation};
 
 /// The least time between two moves, in nanoseconds.
 pub const PERIOD_NS: u64 = 1_500_000_000;
@@ -89,7 +89,7 @@ impl Strain {
 
 impl Connections {
     /// Nothing is limited.
-    pub fn new(classes: &[Class]) -> Connections {
+    pub fn new(classes: &[AgentClass]) -> Connections {
         let lines =
             classes.iter().map(|class| RankLine { share: class.share, ..RankLine::default() });
         let lines: Vec<_> = lines.collect();

@@ -4,15 +4,15 @@ use super::connections::{Connections, Strain};
 use super::history::History;
 use super::rules::{Movable, Rules};
 use super::windows::{Constants, Windows};
-use super::{Agent, Class, Decision, Observation, part_of};
+use super::{Agent, AgentClass, AgentDecision, Observation, part_of};
 use crate::level::{Levels, Pressure};
 use std::fmt;
 
 /// What [`Feedback`] is told.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct FeedbackSettings {
     /// The classes by rank; at least one.
-    pub classes: Vec<Class>,
+    pub classes: Vec<AgentClass>,
     /// The rules whose rates may be moved.
     pub rules: Vec<Movable>,
     /// The constants of the windows.
@@ -23,17 +23,17 @@ pub struct Settings {
     pub refusing: f64,
 }
 
-impl Settings {
+impl FeedbackSettings {
     /// The constants that the simulation found.
-    pub fn new(classes: Vec<Class>) -> Settings {
+    pub fn new(classes: Vec<AgentClass>) -> FeedbackSettings {
         let windows = Constants::default();
-        Settings { classes, rules: Vec::new(), windows, lag_ns: 50_000_000, refusing: 0.25 }
+        FeedbackSettings { classes, rules: Vec::new(), windows, lag_ns: 50_000_000, refusing: 0.25 }
     }
 }
 
 /// Why there is no such agent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum SettingsError {
+pub enum FeedbackSettingsError {
     /// There is no class.
     NoClass,
     /// A share is not between 0 and 1.
@@ -57,37 +57,37 @@ pub enum SettingsError {
     },
 }
 
-impl fmt::Display for SettingsError {
+impl fmt::Display for FeedbackSettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SettingsError::NoClass => write!(f, "an agent needs at least one class"),
-            SettingsError::Share { class, share } => {
+            FeedbackSettingsError::NoClass => write!(f, "an agent needs at least one class"),
+            FeedbackSettingsError::Share { class, share } => {
                 write!(f, "the share {share} of class {class} must lie between 0 and 1")
             }
-            SettingsError::Target { class } => {
+            FeedbackSettingsError::Target { class } => {
                 write!(f, "the target delay of class {class} must be above 0")
             }
-            SettingsError::Constant { name, value } => {
+            FeedbackSettingsError::Constant { name, value } => {
                 write!(f, "{name} must be above 0 and at most 1, not {value}")
             }
         }
     }
 }
 
-impl std::error::Error for SettingsError {}
+impl std::error::Error for FeedbackSettingsError {}
 
-impl Settings {
-    fn check(&self) -> Result<(), SettingsError> {
+impl FeedbackSettings {
+    fn check(&self) -> Result<(), FeedbackSettingsError> {
         if self.classes.is_empty() {
-            return Err(SettingsError::NoClass);
+            return Err(FeedbackSettingsError::NoClass);
         }
         for class in &self.classes {
             let name = || class.name.clone();
             if !(0.0..=1.0).contains(&class.share) {
-                return Err(SettingsError::Share { class: name(), share: class.share });
+                return Err(FeedbackSettingsError::Share { class: name(), share: class.share });
             }
             if class.target_ns == 0 {
-                return Err(SettingsError::Target { class: name() });
+                return Err(FeedbackSettingsError::Target { class: name() });
             }
         }
         let constants = [
@@ -98,7 +98,7 @@ impl Settings {
             ("lag_ns", if self.lag_ns > 0 { 1.0 } else { 0.0 }),
         ];
         match constants.into_iter().find(|(_, value)| !(*value > 0.0 && *value <= 1.0)) {
-            Some((name, value)) => Err(SettingsError::Constant { name, value }),
+            Some((name, value)) => Err(FeedbackSettingsError::Constant { name, value }),
             None => Ok(()),
         }
     }
@@ -113,13 +113,13 @@ const PRESSURE_OVER_NS: f64 = 200e6;
 /// connections on the highest level.
 #[derive(Clone, Debug)]
 pub struct Feedback {
-    settings: Settings,
+    settings: FeedbackSettings,
     windows: Windows,
     connections: Connections,
     rules: Rules,
     levels: Levels,
     history: History,
-    decision: Decision,
+    decision: AgentDecision,
     last_ns: Option<u64>,
     /// Smoothed.
     load: f64,
@@ -137,15 +137,15 @@ impl Feedback {
     ///
     /// # Errors
     /// If the settings make no sense.
-    pub fn new(settings: Settings) -> Result<Feedback, SettingsError> {
+    pub fn new(settings: FeedbackSettings) -> Result<Feedback, FeedbackSettingsError> {
         settings.check()?;
         let windows = Windows::new(&settings.classes, settings.windows);
         let classes = settings.classes.len();
         let rules = Rules::new(&settings.classes, settings.rules.clone());
-        let decision = Decision {
+        let decision = AgentDecision {
             limits: windows.limits().to_vec(),
             rates: rules.rates().to_vec(),
-            ..Decision::default()
+            ..AgentDecision::default()
         };
         Ok(Feedback {
             windows,
@@ -169,10 +169,10 @@ impl Feedback {
     ///
     /// # Errors
     /// If the settings make no sense.
-    pub fn replace(&self, settings: Settings) -> Result<Feedback, SettingsError> {
+    pub fn replace(&self, settings: FeedbackSettings) -> Result<Feedback, FeedbackSettingsError> {
         let mut next = Feedback::new(settings)?;
         for (ours, class) in next.settings.classes.iter().enumerate() {
-            let named = |other: &Class| other.name == class.name;
+            let named = |other: &AgentClass| other.name == class.name;
             let Some(theirs) = self.settings.classes.iter().position(named) else { continue };
             next.connections.carry(ours, &self.connections, theirs);
             next.refused[ours] = self.refused[theirs];
@@ -243,7 +243,7 @@ const MOST_TIMES: f64 = 1000.0;
 const FIRST_NS: f64 = 10e6;
 
 impl Agent for Feedback {
-    fn tick(&mut self, seen: &Observation<'_>) -> &Decision {
+    fn tick(&mut self, seen: &Observation<'_>) -> &AgentDecision {
         let since_ns = self.last_ns.map(|last_ns| seen.now_ns.saturating_sub(last_ns) as f64);
         let elapsed_ns = since_ns.unwrap_or(FIRST_NS).clamp(1.0, 1e9);
         self.last_ns = Some(seen.now_ns);

@@ -1,6 +1,6 @@
 //! Each decision with what followed, for an operator who wants to know what an agent does.
 
-use super::{Decision, Limits, Observation};
+use super::{AgentDecision, Limits, Observation};
 use crate::level::{Cause, Level};
 use std::collections::VecDeque;
 
@@ -75,7 +75,7 @@ impl History {
     }
 
     /// What was seen followed the decision before; `decision` is taken now.
-    pub(super) fn add(&mut self, seen: &Observation<'_>, load: f64, decision: &Decision) {
+    pub(super) fn add(&mut self, seen: &Observation<'_>, load: f64, decision: &AgentDecision) {
         if let Some(last) = self.records.back_mut() {
             last.follow(seen, load);
             let is_same = (last.level, last.cause) == (decision.level, decision.cause);
@@ -91,7 +91,7 @@ impl History {
 }
 
 impl Record {
-    fn of(at_ns: u64, decision: &Decision) -> Record {
+    fn of(at_ns: u64, decision: &AgentDecision) -> Record {
         let class = |limits: &Limits| ClassRecord {
             most: limits.most,
             connections_per_s: limits.connections_per_s,

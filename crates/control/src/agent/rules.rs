@@ -20,7 +20,7 @@
 //! Rates move once in [`PERIOD_NS`]: twenty times as long as windows need, so that these have answered to
 //! the last move before the next one.
 
-use super::{Class, Observation};
+use super::{AgentClass, Observation};
 
 /// The time between two moves, in nanoseconds.
 pub const PERIOD_NS: u64 = 200_000_000;
@@ -72,7 +72,7 @@ pub struct Rules {
 
 impl Rules {
     /// Every rate is what it is now.
-    pub fn new(classes: &[Class], rules: Vec<Movable>) -> Rules {
+    pub fn new(classes: &[AgentClass], rules: Vec<Movable>) -> Rules {
         Rules {
             seen: vec![SeenRule::default(); rules.len()],
             rates: rules.iter().map(|rule| rule.now_per_s).collect(),

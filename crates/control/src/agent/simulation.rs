@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 /// The requests of one class that arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
+pub struct SimulatedLoad {
     /// The class.
     pub rank: u8,
     /// Requests per second, on average.
@@ -33,10 +33,18 @@ pub struct Load {
     pub rule: Option<usize>,
 }
 
-impl Load {
+impl SimulatedLoad {
     /// Poisson arrivals that all cost the same processor time and are never blocked.
-    pub fn new(rank: u8, per_s: f64, cpu_ns: u64) -> Load {
-        Load { rank, per_s, is_even: false, cpu_ns, blocked_ns: 0, is_fixed: true, rule: None }
+    pub fn new(rank: u8, per_s: f64, cpu_ns: u64) -> SimulatedLoad {
+        SimulatedLoad {
+            rank,
+            per_s,
+            is_even: false,
+            cpu_ns,
+            blocked_ns: 0,
+            is_fixed: true,
+            rule: None,
+        }
     }
 }
 
@@ -84,7 +92,7 @@ struct Job {
 }
 
 /// A server with an agent, and what was seen of it.
-pub struct Simulation<A> {
+pub struct AgentSimulation<A> {
     machine: Machine,
     /// The agent.
     pub agent: A,
@@ -117,14 +125,14 @@ const MOST: usize = 1 << 20;
 /// Tokens a bucket of the agent's rates holds.
 const BURST: f64 = 2.0;
 
-impl<A: Agent> Simulation<A> {
+impl<A: Agent> AgentSimulation<A> {
     /// An idle machine. The same seed brings the same arrivals.
     ///
     /// # Errors
     /// If the shares contradict each other.
-    pub fn new(machine: Machine, agent: A, seed: u64) -> Result<Simulation<A>, RankedError> {
+    pub fn new(machine: Machine, agent: A, seed: u64) -> Result<AgentSimulation<A>, RankedError> {
         let classes = machine.shares.len();
-        Ok(Simulation {
+        Ok(AgentSimulation {
             queue: Ranked::new(&machine.shares, MOST, 1)?,
             agent,
             running: Vec::new(),
@@ -149,7 +157,7 @@ impl<A: Agent> Simulation<A> {
     }
 
     /// There are rules whose rates may be moved: what they admit per second at first.
-    pub fn with_rules(mut self, rates: &[f64]) -> Simulation<A> {
+    pub fn with_rules(mut self, rates: &[f64]) -> AgentSimulation<A> {
         self.rates = rates.to_vec();
         self.rule_tokens = vec![BURST; rates.len()];
         self.seen_rules = vec![SeenRule::default(); rates.len()];
@@ -162,7 +170,7 @@ impl<A: Agent> Simulation<A> {
     }
 
     /// Has this arrive for so long. What waits at the end goes on in the next run.
-    pub fn run(&mut self, loads: &[Load], seconds: f64) -> &mut Simulation<A> {
+    pub fn run(&mut self, loads: &[SimulatedLoad], seconds: f64) -> &mut AgentSimulation<A> {
         let end_ns = self.now_ns + seconds * 1e9;
         let mut next_ns: Vec<_> =
             loads.iter().map(|load| self.now_ns + self.gap_ns(load)).collect();
@@ -218,7 +226,7 @@ impl<A: Agent> Simulation<A> {
         -(1.0 - self.uniform()).ln()
     }
 
-    fn gap_ns(&mut self, load: &Load) -> f64 {
+    fn gap_ns(&mut self, load: &SimulatedLoad) -> f64 {
         if load.per_s <= 0.0 {
             return f64::INFINITY;
         }
@@ -226,7 +234,7 @@ impl<A: Agent> Simulation<A> {
         gap / load.per_s * 1e9
     }
 
-    fn arrive(&mut self, load: &Load) {
+    fn arrive(&mut self, load: &SimulatedLoad) {
         let rank = usize::from(load.rank);
         if let Some(rule) = load.rule {
             self.seen_rules[rule].matched += 1;

@@ -1,22 +1,22 @@
 //! Agents in virtual time.
 
-use super::simulation::{Load, Machine, Outcome, Rates, Simulation};
+use super::simulation::{AgentSimulation, Machine, Outcome, Rates, SimulatedLoad};
 use super::*;
 use crate::level::{Cause, Level};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
-fn class(name: &str, share: f64, target_ms: u64) -> Class {
-    Class { name: name.to_owned(), share, target_ns: target_ms * MS }
+fn class(name: &str, share: f64, target_ms: u64) -> AgentClass {
+    AgentClass { name: name.to_owned(), share, target_ns: target_ms * MS }
 }
 
 fn machine(cores: u32, shares: &[f64]) -> Machine {
     Machine { cores, threads: cores, shares: shares.to_vec(), refusal_ns: 0, period_ns: 10 * MS }
 }
 
-fn feedback(classes: Vec<Class>) -> Feedback {
-    Feedback::new(Settings::new(classes)).unwrap()
+fn feedback(classes: Vec<AgentClass>) -> Feedback {
+    Feedback::new(FeedbackSettings::new(classes)).unwrap()
 }
 
 /// What a class got between two moments.
@@ -48,12 +48,18 @@ fn got(outcomes: &[Outcome], rank: u8, from_s: f64, to_s: f64, cores: u32) -> Go
 }
 
 /// One class at so many times what the machine can do, from an idle machine on.
-fn flooded(cores: u32, cpu_us: u64, target_ms: u64, times: f64, seed: u64) -> Simulation<Feedback> {
+fn flooded(
+    cores: u32,
+    cpu_us: u64,
+    target_ms: u64,
+    times: f64,
+    seed: u64,
+) -> AgentSimulation<Feedback> {
     let agent = feedback(vec![class("only", 0.0, target_ms)]);
     let machine = Machine { refusal_ns: 5_000, ..machine(cores, &[0.0]) };
-    let mut simulation = Simulation::new(machine, agent, seed).unwrap();
+    let mut simulation = AgentSimulation::new(machine, agent, seed).unwrap();
     let per_s = f64::from(cores) * 1e6 / cpu_us as f64 * times;
-    simulation.run(&[Load::new(0, per_s, cpu_us * 1_000)], 10.0);
+    simulation.run(&[SimulatedLoad::new(0, per_s, cpu_us * 1_000)], 10.0);
     simulation
 }
 
@@ -95,8 +101,8 @@ fn a_flood_of_something_unknown_is_bounded_from_the_start() {
 fn rates_alone_lose_what_windows_keep() {
     // with the constants that serve them best: examples/agent.rs
     let agent = Rates::new(vec![class("only", 0.0, 20)], 0.01, 0.02);
-    let mut simulation = Simulation::new(machine(1, &[0.0]), agent, 3).unwrap();
-    simulation.run(&[Load::new(0, 500.0, 20 * MS)], 10.0);
+    let mut simulation = AgentSimulation::new(machine(1, &[0.0]), agent, 3).unwrap();
+    simulation.run(&[SimulatedLoad::new(0, 500.0, 20 * MS)], 10.0);
     let rates = got(simulation.outcomes(), 0, 1.0, 10.0, 1);
     let windows = got(flooded(1, 20_000, 20, 10.0, 3).outcomes(), 0, 1.0, 10.0, 1);
     assert!(windows.goodput > 0.99 && rates.goodput < 0.97, "{rates:?} {windows:?}");
@@ -110,10 +116,10 @@ fn the_first_class_is_untouched_by_a_flood_of_the_others_and_floors_are_kept() {
         vec![class("gold", 0.0, 20), class("standard", 0.2, 50), class("bulk", 0.05, 200)];
     for cores in [1, 2] {
         let capacity = f64::from(cores) * 50.0;
-        let gold = Load::new(0, f64::from(cores) * 200.0, MS);
-        let flood = |rank| Load::new(rank, 5.0 * capacity, 20 * MS);
+        let gold = SimulatedLoad::new(0, f64::from(cores) * 200.0, MS);
+        let flood = |rank| SimulatedLoad::new(rank, 5.0 * capacity, 20 * MS);
         let mut simulation =
-            Simulation::new(machine(cores, &shares), feedback(classes.clone()), 5).unwrap();
+            AgentSimulation::new(machine(cores, &shares), feedback(classes.clone()), 5).unwrap();
         simulation.run(&[gold], 2.0).run(&[gold, flood(1), flood(2)], 10.0);
         let of = |rank| got(simulation.outcomes(), rank, 2.0, 12.0, cores);
         // what runs when it comes, and what has its floor, is all that it waits for
@@ -123,7 +129,7 @@ fn the_first_class_is_untouched_by_a_flood_of_the_others_and_floors_are_kept() {
         let sum: f64 = (0..3).map(|rank| of(rank).goodput).sum();
         assert!(sum > 0.99, "{cores}: {sum}");
         // a first class that wants everything leaves the others their shares
-        let all = Load::new(0, 10.0 * capacity * 20.0, MS);
+        let all = SimulatedLoad::new(0, 10.0 * capacity * 20.0, MS);
         simulation.run(&[all, flood(1), flood(2)], 10.0);
         let of = |rank| got(simulation.outcomes(), rank, 13.0, 22.0, cores);
         assert!((0.18..0.22).contains(&of(1).goodput), "{cores}: {:?}", of(1));
@@ -137,10 +143,14 @@ fn admission_settles_within_a_tenth_of_a_second_after_a_step() {
     for (cores, cpu_us) in [(1, 20_000), (2, 20_000), (2, 5_000), (2, 1_000)] {
         for times in [1.4, 2.0, 10.0] {
             let agent = feedback(vec![class("only", 0.0, 20)]);
-            let mut simulation = Simulation::new(machine(cores, &[0.0]), agent, 11).unwrap();
+            let mut simulation = AgentSimulation::new(machine(cores, &[0.0]), agent, 11).unwrap();
             let capacity = f64::from(cores) * 1e6 / cpu_us as f64;
-            let load =
-                |times| [Load { is_even: true, ..Load::new(0, times * capacity, cpu_us * 1_000) }];
+            let load = |times| {
+                [SimulatedLoad {
+                    is_even: true,
+                    ..SimulatedLoad::new(0, times * capacity, cpu_us * 1_000)
+                }]
+            };
             simulation.run(&load(0.5), 3.0).run(&load(times), 3.0).run(&load(0.5), 3.0);
             let admitted = |from_s: f64, to_s: f64| {
                 let came = |one: &&Outcome| (from_s * 1e9..to_s * 1e9).contains(&one.came_ns);
@@ -216,7 +226,7 @@ proptest! {
     ) {
         let classes =
             vec![class("gold", 0.0, 20), class("standard", 0.2, 50), class("bulk", 0.05, 200)];
-        let mut agent = Feedback::new(Settings::new(classes)).unwrap();
+        let mut agent = Feedback::new(FeedbackSettings::new(classes)).unwrap();
         let mut now_ns = 0u64;
         for (classes, lag_ns, refusing, elapsed_ns) in &periods {
             now_ns += elapsed_ns;
@@ -243,9 +253,9 @@ proptest! {
     #[test]
     fn every_admission_is_released(seed: u64, times in prop::collection::vec(0.0f64..12.0, 1..6)) {
         let classes = vec![class("gold", 0.0, 20), class("bulk", 0.1, 50)];
-        let mut simulation = Simulation::new(machine(2, &[0.0, 0.1]), feedback(classes), seed).unwrap();
+        let mut simulation = AgentSimulation::new(machine(2, &[0.0, 0.1]), feedback(classes), seed).unwrap();
         for times in times {
-            let loads = [Load::new(0, times * 30.0, 20 * MS), Load::new(1, times * 200.0, 5 * MS)];
+            let loads = [SimulatedLoad::new(0, times * 30.0, 20 * MS), SimulatedLoad::new(1, times * 200.0, 5 * MS)];
             simulation.run(&loads, 0.3);
         }
         simulation.run(&[], 30.0);
@@ -274,7 +284,7 @@ fn each_decision_is_kept_with_what_followed() {
 fn other_classes_leave_what_was_learned() {
     let before = flooded(1, 20_000, 20, 10.0, 6).agent;
     let classes = vec![class("new", 0.0, 5), class("only", 0.1, 20)];
-    let mut after = before.replace(Settings::new(classes)).unwrap();
+    let mut after = before.replace(FeedbackSettings::new(classes)).unwrap();
     let seen = [Seen::default(), Seen { unfinished: 2, ..Seen::default() }];
     let (now_ns, cores, threads, classes) = (10_010 * MS, 1, 1, &seen[..]);
     let seen = Observation { now_ns, cores, threads, classes, ..Observation::default() };
@@ -287,14 +297,14 @@ fn other_classes_leave_what_was_learned() {
 
 #[test]
 fn settings_that_make_no_sense_are_errors() {
-    let error = |settings: Settings| Feedback::new(settings).unwrap_err().to_string();
-    let settings = Settings::new;
+    let error = |settings: FeedbackSettings| Feedback::new(settings).unwrap_err().to_string();
+    let settings = FeedbackSettings::new;
     assert_eq!(error(settings(vec![])), "an agent needs at least one class");
     let text = "the share 1.5 of class a must lie between 0 and 1";
     assert_eq!(error(settings(vec![class("a", 1.5, 20)])), text);
     let text = "the target delay of class a must be above 0";
     assert_eq!(error(settings(vec![class("a", 0.5, 0)])), text);
-    let odd = Settings { refusing: f64::NAN, ..settings(vec![class("a", 0.5, 1)]) };
+    let odd = FeedbackSettings { refusing: f64::NAN, ..settings(vec![class("a", 0.5, 1)]) };
     assert_eq!(error(odd), "refusing must be above 0 and at most 1, not NaN");
 }
 
@@ -303,17 +313,17 @@ fn threads_beyond_the_cores_do_not_hide_a_queue() {
     // 32 threads on two cores: nothing ever waits in front of them, all wait for a core
     let machine = Machine { threads: 32, ..machine(2, &[0.0]) };
     let mut simulation =
-        Simulation::new(machine, feedback(vec![class("only", 0.0, 20)]), 8).unwrap();
-    simulation.run(&[Load::new(0, 1_000.0, 20 * MS)], 10.0);
+        AgentSimulation::new(machine, feedback(vec![class("only", 0.0, 20)]), 8).unwrap();
+    simulation.run(&[SimulatedLoad::new(0, 1_000.0, 20 * MS)], 10.0);
     let got = got(simulation.outcomes(), 0, 1.0, 10.0, 2);
     assert!(got.goodput > 0.98 && got.mean_wait_ms < 30.0, "{got:?}");
 }
 
 /// Lets everything in.
-struct Open(Decision);
+struct Open(AgentDecision);
 
 impl Agent for Open {
-    fn tick(&mut self, seen: &Observation<'_>) -> &Decision {
+    fn tick(&mut self, seen: &Observation<'_>) -> &AgentDecision {
         self.0.limits.resize(seen.classes.len(), Limits::default());
         &self.0
     }
@@ -322,10 +332,10 @@ impl Agent for Open {
 #[test]
 fn threads_that_wait_for_a_disk_are_all_used() {
     // 1 ms of a core, 9 ms of a disk: 16 threads can do 1,600 per second, two cores 2,000
-    let load = Load { blocked_ns: 9 * MS, ..Load::new(0, 16_000.0, MS) };
-    fn run(agent: impl Agent, load: Load, seed: u64) -> Got {
+    let load = SimulatedLoad { blocked_ns: 9 * MS, ..SimulatedLoad::new(0, 16_000.0, MS) };
+    fn run(agent: impl Agent, load: SimulatedLoad, seed: u64) -> Got {
         let machine = Machine { threads: 16, ..machine(2, &[0.0]) };
-        let mut simulation = Simulation::new(machine, agent, seed).unwrap();
+        let mut simulation = AgentSimulation::new(machine, agent, seed).unwrap();
         simulation.run(&[load], 5.0);
         got(simulation.outcomes(), 0, 1.0, 5.0, 2)
     }
@@ -336,7 +346,7 @@ fn threads_that_wait_for_a_disk_are_all_used() {
         let got = run(feedback(vec![class("only", 0.0, 20)]), load, seed);
         assert!(got.goodput > 0.7 && (10.0..30.0).contains(&got.mean_wait_ms), "{got:?}");
         goodput += got.goodput / f64::from(SEEDS);
-        open += run(Open(Decision::default()), load, seed).goodput / f64::from(SEEDS);
+        open += run(Open(AgentDecision::default()), load, seed).goodput / f64::from(SEEDS);
     }
     assert!(goodput > 0.74 && goodput > open, "{goodput}, open {open}");
 }
@@ -348,11 +358,14 @@ fn the_lowest_of_three_classes_that_want_all_has_its_turns_and_waits_for_them() 
     for (cores, has_cheap) in [(1, false), (1, true), (2, false), (2, true)] {
         let classes = names.iter().zip(shares).map(|(name, share)| class(name, share, 50));
         let agent = feedback(classes.collect());
-        let mut simulation = Simulation::new(machine(cores, &shares), agent, 7).unwrap();
+        let mut simulation = AgentSimulation::new(machine(cores, &shares), agent, 7).unwrap();
         // something of the lowest that costs nothing, as a look whether the server answers
-        let cheap = Load { is_even: true, ..Load::new(2, f64::from(has_cheap) * 2.0, 1_000) };
+        let cheap = SimulatedLoad {
+            is_even: true,
+            ..SimulatedLoad::new(2, f64::from(has_cheap) * 2.0, 1_000)
+        };
         let capacity = f64::from(cores) * 200.0;
-        let flood = [0, 1, 2].map(|rank| Load::new(rank, 3.0 * capacity, 5 * MS));
+        let flood = [0, 1, 2].map(|rank| SimulatedLoad::new(rank, 3.0 * capacity, 5 * MS));
         simulation.run(&[cheap], 1.0).run(&flood, 12.0);
         let case = format!("{cores} cores, cheap: {has_cheap}");
         let longest = simulation.outcomes().iter().filter(|one| one.rank == 2);

@@ -46,7 +46,7 @@
 //! when a request comes it must wait for, so the longest work of the lower classes does not count
 //! as delay of the higher ones. A class with a share keeps a window that can use it.
 
-use super::{Class, Limits, Observation, Seen, part_of};
+use super::{AgentClass, Limits, Observation, Seen, part_of};
 
 /// What the windows are steered by.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,7 +96,7 @@ const LEAST: f64 = 1.0 / 64.0;
 /// The windows of all classes.
 #[derive(Clone, Debug)]
 pub struct Windows {
-    classes: Vec<Class>,
+    classes: Vec<AgentClass>,
     constants: Constants,
     lines: Vec<TrendLine>,
     limits: Vec<Limits>,
@@ -147,7 +147,7 @@ struct Model {
 
 impl Windows {
     /// Knows nothing of any class yet.
-    pub fn new(classes: &[Class], constants: Constants) -> Windows {
+    pub fn new(classes: &[AgentClass], constants: Constants) -> Windows {
         Windows {
             lines: vec![TrendLine::default(); classes.len()],
             limits: vec![Limits { retry_after_s: 1, ..Limits::default() }; classes.len()],

@@ -11,10 +11,10 @@
 //! once went to send would stay there, however the load shifts, until it falls.
 
 use super::{Controller, PHASES, Phase, PhaseLoad, Reason, Sample, Wish};
-use crate::utilisation::Load;
+use crate::utilisation::MeasuredLoad;
 
 impl Controller {
-    pub(super) fn by_queue(&mut self, phase: Phase, seen: &PhaseLoad, load: &Load) -> Wish {
+    pub(super) fn by_queue(&mut self, phase: Phase, seen: &PhaseLoad, load: &MeasuredLoad) -> Wish {
         let index = phase.index();
         let (before, initial) = (self.targets[index], self.settings.initial[index]);
         let waiting = f64::from(seen.waiting);
@@ -93,11 +93,16 @@ fn per_thread(load: &PhaseLoad, threads: u32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Settings, tests::sample};
+    use super::super::{AllocationSettings, tests::sample};
     use super::*;
 
-    fn settings() -> Settings {
-        Settings { most: 12, per_waiting: [0.1; 4], per_rate: [0.01; 4], ..Settings::for_cores(2) }
+    fn settings() -> AllocationSettings {
+        AllocationSettings {
+            most: 12,
+            per_waiting: [0.1; 4],
+            per_rate: [0.01; 4],
+            ..AllocationSettings::for_cores(2)
+        }
     }
 
     #[test]
@@ -115,7 +120,7 @@ mod tests {
 
     #[test]
     fn send_is_served_before_the_phases_before_it() {
-        let settings = Settings { most: 7, ..settings() };
+        let settings = AllocationSettings { most: 7, ..settings() };
         let mut controller = Controller::new(settings).unwrap();
         let mut sample = sample([1; 4]);
         sample.phases[3].waiting = 20;
@@ -127,7 +132,7 @@ mod tests {
 
     #[test]
     fn when_all_are_in_use_earlier_phases_give() {
-        let settings = Settings { initial: [2, 2, 6, 2], ..settings() };
+        let settings = AllocationSettings { initial: [2, 2, 6, 2], ..settings() };
         let mut controller = Controller::new(settings).unwrap();
         let mut sample = sample([2, 2, 6, 2]);
         sample.phases[3].waiting = 40;
@@ -141,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_phase_with_a_longer_list_gives_nothing() {
-        let settings = Settings { initial: [1, 1, 8, 2], ..settings() };
+        let settings = AllocationSettings { initial: [1, 1, 8, 2], ..settings() };
         let mut controller = Controller::new(settings).unwrap();
         let mut sample = sample([1, 1, 8, 2]);
         sample.phases[3].waiting = 4;

@@ -15,7 +15,7 @@ pub enum Law {
 
 /// The constants of the controller. Arrays are indexed by [`Phase::index`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct AllocationSettings {
     /// Which law decides. Default: [`Law::Queue`].
     pub law: Law,
     /// How often, in milliseconds, an engine should take a sample and a step. At least 1; default 20.
@@ -46,11 +46,11 @@ pub struct Settings {
     pub thresholds: Thresholds,
 }
 
-impl Settings {
+impl AllocationSettings {
     /// The defaults for a machine with so many cores.
-    pub fn for_cores(cores: u32) -> Settings {
+    pub fn for_cores(cores: u32) -> AllocationSettings {
         let cores = cores.max(1);
-        Settings {
+        AllocationSettings {
             law: Law::Queue,
             period_ms: 20,
             initial: [1; PHASES],
@@ -69,31 +69,31 @@ impl Settings {
     ///
     /// # Errors
     /// Names the first setting that does not.
-    pub fn check(&self) -> Result<(), SettingsError> {
+    pub fn check(&self) -> Result<(), AllocationSettingsError> {
         for phase in Phase::ALL {
             if self.initial[phase.index()] == 0 {
-                return Err(SettingsError::NoThread { phase });
+                return Err(AllocationSettingsError::NoThread { phase });
             }
             let factors = [self.per_waiting[phase.index()], self.per_rate[phase.index()]];
             if factors.iter().any(|factor| !is_size(*factor)) {
-                return Err(SettingsError::Factor { phase });
+                return Err(AllocationSettingsError::Factor { phase });
             }
         }
         let initial = self.initial.iter().map(|count| u64::from(*count)).sum();
         if initial > u64::from(self.most) {
-            return Err(SettingsError::Most { initial, most: self.most });
+            return Err(AllocationSettingsError::Most { initial, most: self.most });
         }
         let counts = [self.period_ms, self.transfer, self.delay_us, self.cores];
         let names = ["period_ms", "transfer", "delay_us", "cores"];
         if let Some(place) = counts.iter().position(|count| *count == 0) {
-            return Err(SettingsError::Zero { name: names[place] });
+            return Err(AllocationSettingsError::Zero { name: names[place] });
         }
         if !is_size(self.costs.request_s) || !is_size(self.costs.byte_s) {
-            return Err(SettingsError::Costs);
+            return Err(AllocationSettingsError::Costs);
         }
         let Thresholds { busy, calm } = self.thresholds;
         if !is_size(calm) || !is_size(busy) || calm >= busy {
-            return Err(SettingsError::Thresholds { busy, calm });
+            return Err(AllocationSettingsError::Thresholds { busy, calm });
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ fn is_size(number: f64) -> bool {
 
 /// Which settings contradict themselves.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum SettingsError {
+pub enum AllocationSettingsError {
     /// A phase starts without a thread.
     NoThread {
         /// Which.
@@ -139,37 +139,37 @@ pub enum SettingsError {
     },
 }
 
-impl fmt::Display for SettingsError {
+impl fmt::Display for AllocationSettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SettingsError::NoThread { phase } => {
+            AllocationSettingsError::NoThread { phase } => {
                 write!(f, "phase {} needs at least one initial thread", phase.name())
             }
-            SettingsError::Factor { phase } => {
+            AllocationSettingsError::Factor { phase } => {
                 write!(f, "the factors of phase {} must be numbers of at least 0", phase.name())
             }
-            SettingsError::Most { initial, most } => {
+            AllocationSettingsError::Most { initial, most } => {
                 write!(f, "the initial counts add up to {initial}, more than the {most} allowed")
             }
-            SettingsError::Zero { name } => write!(f, "{name} must be at least 1"),
-            SettingsError::Costs => {
+            AllocationSettingsError::Zero { name } => write!(f, "{name} must be at least 1"),
+            AllocationSettingsError::Costs => {
                 f.write_str("the costs of a request and a byte must be numbers of at least 0")
             }
-            SettingsError::Thresholds { busy, calm } => {
+            AllocationSettingsError::Thresholds { busy, calm } => {
                 write!(f, "the calm threshold {calm} must be at least 0 and below busy, {busy}")
             }
         }
     }
 }
 
-impl std::error::Error for SettingsError {}
+impl std::error::Error for AllocationSettingsError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn with(change: impl FnOnce(&mut Settings)) -> Result<(), SettingsError> {
-        let mut settings = Settings::for_cores(2);
+    fn with(change: impl FnOnce(&mut AllocationSettings)) -> Result<(), AllocationSettingsError> {
+        let mut settings = AllocationSettings::for_cores(2);
         change(&mut settings);
         settings.check()
     }
@@ -177,21 +177,28 @@ mod tests {
     #[test]
     fn defaults_make_sense_on_every_machine() {
         for cores in [0, 1, 2, 64, 10_000, u32::MAX] {
-            assert_eq!(Settings::for_cores(cores).check(), Ok(()), "{cores} cores");
+            assert_eq!(AllocationSettings::for_cores(cores).check(), Ok(()), "{cores} cores");
         }
     }
 
     #[test]
     fn contradictions_are_named() {
         let phase = Phase::Receive;
-        assert_eq!(with(|s| s.initial[1] = 0), Err(SettingsError::NoThread { phase }));
-        assert_eq!(with(|s| s.per_rate[1] = -1.0), Err(SettingsError::Factor { phase }));
-        assert_eq!(with(|s| s.per_waiting[1] = f64::NAN), Err(SettingsError::Factor { phase }));
-        let error = SettingsError::Most { initial: 2 * u64::from(u32::MAX) + 2, most: 64 };
+        assert_eq!(with(|s| s.initial[1] = 0), Err(AllocationSettingsError::NoThread { phase }));
+        assert_eq!(with(|s| s.per_rate[1] = -1.0), Err(AllocationSettingsError::Factor { phase }));
+        assert_eq!(
+            with(|s| s.per_waiting[1] = f64::NAN),
+            Err(AllocationSettingsError::Factor { phase })
+        );
+        let error =
+            AllocationSettingsError::Most { initial: 2 * u64::from(u32::MAX) + 2, most: 64 };
         assert_eq!(with(|s| s.initial = [u32::MAX, u32::MAX, 1, 1]), Err(error));
-        assert_eq!(with(|s| s.transfer = 0), Err(SettingsError::Zero { name: "transfer" }));
-        assert_eq!(with(|s| s.costs.byte_s = f64::INFINITY), Err(SettingsError::Costs));
-        let error = SettingsError::Thresholds { busy: 0.5, calm: 0.5 };
+        assert_eq!(
+            with(|s| s.transfer = 0),
+            Err(AllocationSettingsError::Zero { name: "transfer" })
+        );
+        assert_eq!(with(|s| s.costs.byte_s = f64::INFINITY), Err(AllocationSettingsError::Costs));
+        let error = AllocationSettingsError::Thresholds { busy: 0.5, calm: 0.5 };
         assert_eq!(with(|s| s.thresholds.calm = 0.5), Err(error));
     }
 }

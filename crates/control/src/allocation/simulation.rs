@@ -2,7 +2,7 @@
 //! receivers.
 
 use super::*;
-use crate::simulation::{Simulation, Work};
+use crate::simulation::{PipelineSimulation, Work};
 
 const CORES: u32 = 2;
 const PERIODS_PER_S: usize = 50;
@@ -20,13 +20,13 @@ const COMPUTING: Work =
 const NOTHING: Work = Work { per_s: 0.0, ..COMPUTING };
 
 /// Steered by a law.
-fn steered(settings: Settings) -> Simulation {
-    Simulation::steered(settings).unwrap()
+fn steered(settings: AllocationSettings) -> PipelineSimulation {
+    PipelineSimulation::steered(settings).unwrap()
 }
 
 /// The least and the most threads of `phase` in the last `seconds`, and how often the direction of
 /// change was reversed.
-fn swing(simulation: &Simulation, phase: Phase, seconds: usize) -> (u32, u32, usize) {
+fn swing(simulation: &PipelineSimulation, phase: Phase, seconds: usize) -> (u32, u32, usize) {
     let history = simulation.history();
     let late = &history[history.len() - PERIODS_PER_S * seconds..];
     let counts: Vec<_> = late.iter().map(|targets| targets[phase.index()]).collect();
@@ -36,8 +36,8 @@ fn swing(simulation: &Simulation, phase: Phase, seconds: usize) -> (u32, u32, us
     (*counts.iter().min().unwrap(), *counts.iter().max().unwrap(), reversals)
 }
 
-fn settings(law: Law, most: u32) -> Settings {
-    Settings { law, most, ..Settings::for_cores(CORES) }
+fn settings(law: Law, most: u32) -> AllocationSettings {
+    AllocationSettings { law, most, ..AllocationSettings::for_cores(CORES) }
 }
 
 const LAWS: [Law; 2] = [Law::Queue, Law::Delay];
@@ -90,7 +90,7 @@ fn a_phase_that_computes_never_has_more_threads_than_cores() {
 fn at_low_load_everything_returns() {
     for law in LAWS {
         let initial = [1, 2, 3, 2];
-        let mut simulation = steered(Settings { initial, ..settings(law, 40) });
+        let mut simulation = steered(AllocationSettings { initial, ..settings(law, 40) });
         simulation.run(&SLOW_RECEIVERS, 20.0);
         assert!(simulation.targets()[3] > 20);
         simulation.run(&NOTHING, 30.0);
@@ -119,7 +119,7 @@ fn a_shifting_load_is_served_better_than_by_any_fixed_counts() {
     // Ten threads are busy sending on average: more than any fixed count here has for it. The laws
     // have as many threads in all as the largest of them.
     let slow = Work { per_s: 50.0, ..SLOW_RECEIVERS };
-    let shift = |simulation: &mut Simulation| {
+    let shift = |simulation: &mut PipelineSimulation| {
         for work in [COLD_FILES, slow, COMPUTING, slow, COLD_FILES] {
             simulation.run(&work, 6.0);
         }
@@ -128,8 +128,9 @@ fn a_shifting_load_is_served_better_than_by_any_fixed_counts() {
     };
     let counts = [2, 4, 8];
     let fixed = counts.iter().flat_map(|process| counts.map(|send| [1, 1, *process, send]));
-    let fixed: Vec<_> =
-        fixed.map(|targets| (shift(&mut Simulation::fixed(targets, CORES, 20)), targets)).collect();
+    let fixed: Vec<_> = fixed
+        .map(|targets| (shift(&mut PipelineSimulation::fixed(targets, CORES, 20)), targets))
+        .collect();
     let best = fixed.iter().min_by(|one, other| one.0.total_cmp(&other.0)).unwrap();
     for law in LAWS {
         let mean_ms = shift(&mut steered(settings(law, 18)));
@@ -146,7 +147,7 @@ const SHIFT: [Work; 3] = [
 const SHIFT_S: f64 = 1.5;
 
 /// Plays [`SHIFT`] twice on one core; the mean time over the whole, and in each of the six phases.
-fn play_shift(simulation: Simulation) -> (f64, [f64; 6]) {
+fn play_shift(simulation: PipelineSimulation) -> (f64, [f64; 6]) {
     let mut simulation = simulation.keeping_one();
     for turn in 0..6 {
         simulation.run(&SHIFT[turn % 3], SHIFT_S);
@@ -162,9 +163,9 @@ fn a_law_is_close_to_the_best_fixed_counts_in_each_phase_and_ahead_of_all_over_t
     let counts = [1, 2, 4, 8];
     let fixed = counts.iter().flat_map(|process| counts.map(|send| [1, 1, *process, send]));
     let fixed: Vec<_> =
-        fixed.map(|targets| play_shift(Simulation::fixed(targets, 1, 20))).collect();
+        fixed.map(|targets| play_shift(PipelineSimulation::fixed(targets, 1, 20))).collect();
     for law in LAWS {
-        let settings = Settings { law, most: 18, ..Settings::for_cores(1) };
+        let settings = AllocationSettings { law, most: 18, ..AllocationSettings::for_cores(1) };
         let (whole_ms, phases) = play_shift(steered(settings));
         assert!(fixed.iter().all(|one| whole_ms < 0.9 * one.0), "{law:?}: {whole_ms}, {fixed:?}");
         for (at, ms) in phases.into_iter().enumerate() {
@@ -177,7 +178,7 @@ fn a_law_is_close_to_the_best_fixed_counts_in_each_phase_and_ahead_of_all_over_t
 #[test]
 fn tasks_of_another_kind_get_their_threads_within_three_periods() {
     for law in LAWS {
-        let settings = Settings { law, most: 18, ..Settings::for_cores(1) };
+        let settings = AllocationSettings { law, most: 18, ..AllocationSettings::for_cores(1) };
         let mut simulation = steered(settings).keeping_one();
         simulation.run(&Work { per_s: 5_000.0, ..SHIFT[0] }, 3.0);
         assert_eq!(simulation.targets()[Phase::Process.index()], 1, "{law:?}");

@@ -49,7 +49,7 @@ proptest! {
         samples in prop::collection::vec(any_sample(), 1..40),
     ) {
         let most = initial.iter().sum::<u32>() + extra;
-        let settings = Settings { law, initial, most, transfer, ..Settings::for_cores(2) };
+        let settings = AllocationSettings { law, initial, most, transfer, ..AllocationSettings::for_cores(2) };
         let mut controller = Controller::new(settings).unwrap();
         for sample in samples {
             let decision = controller.step(&sample);
@@ -85,7 +85,7 @@ fn waiting_for_a_core_is_not_being_blocked() {
 #[test]
 fn a_phase_that_only_computes_ends_at_the_cores() {
     for law in [Law::Queue, Law::Delay] {
-        let settings = Settings { law, ..Settings::for_cores(2) };
+        let settings = AllocationSettings { law, ..AllocationSettings::for_cores(2) };
         let mut controller = Controller::new(settings).unwrap();
         for _ in 0..20 {
             let mut sample = sample(controller.targets());
@@ -105,7 +105,8 @@ fn a_phase_that_only_computes_ends_at_the_cores() {
 fn between_empty_lists_nothing_moves() {
     for law in [Law::Queue, Law::Delay] {
         let initial = [2, 2, 2, 2];
-        let settings = Settings { law, initial, most: 8, ..Settings::for_cores(2) };
+        let settings =
+            AllocationSettings { law, initial, most: 8, ..AllocationSettings::for_cores(2) };
         let mut controller = Controller::new(settings).unwrap();
         for _ in 0..10 {
             let mut sample = sample(controller.targets());

@@ -8,7 +8,7 @@ use super::resting;
 use super::{Counters, Fuse, PipelineSettings, Spawn};
 use forebay_conn::Job;
 use forebay_control::allocation::{self, PHASES, Phase, PhaseLoad, Sample, blocked_share};
-use forebay_control::utilisation::{Load, Monitor};
+use forebay_control::utilisation::{MeasuredLoad, Monitor};
 use forebay_sys::clock;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -81,7 +81,12 @@ impl PipelineController {
     pub(super) fn run<J: Job>(mut self, lists: &PhaseLists<J>, spawn: Spawn, hold: &Hold) {
         let period = Duration::from_millis(self.allocation.settings().period_ms.into());
         let mut before = self.read(lists);
-        self.pipeline_gauges.show(&Default::default(), &before.phases, &Load::default(), None);
+        self.pipeline_gauges.show(
+            &Default::default(),
+            &before.phases,
+            &MeasuredLoad::default(),
+            None,
+        );
         while hold.wait(period) {
             let now = self.read(lists);
             let sample = sample(lists, &before, &now);

@@ -76,7 +76,7 @@ pub struct PipelineSettings {
     pub is_fixed: bool,
     /// How threads are allocated. With [`Fuse::Auto`] the loops are the threads of receive: there are
     /// as many as listener sets, they accept too, and only process and send grow.
-    pub allocation: allocation::Settings,
+    pub allocation: allocation::AllocationSettings,
     /// Connections there may be at once, those that linger included.
     pub connections: usize,
     /// With [`Fuse::Never`]: how long a thread of send stays with a client that takes nothing, before the

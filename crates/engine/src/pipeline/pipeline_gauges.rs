@@ -1,8 +1,8 @@
 //! What the controller saw and decided last, for metrics.
 
 use super::list::ListFigures;
-use forebay_control::allocation::{Decision, PHASES, Phase, PhaseLoad, Reason};
-use forebay_control::utilisation::Load;
+use forebay_control::allocation::{AllocationDecision, PHASES, Phase, PhaseLoad, Reason};
+use forebay_control::utilisation::MeasuredLoad;
 use forebay_metrics::Gauge;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ pub struct PipelineGauges(Mutex<Shown>);
 #[derive(Debug, Default)]
 struct Shown {
     phases: [Row; PHASES],
-    load: Load,
+    load: MeasuredLoad,
     grown: u64,
     returned: u64,
     transferred: u64,
@@ -101,8 +101,8 @@ impl PipelineGauges {
         &self,
         seen: &[PhaseLoad; PHASES],
         counted: &[ListFigures; PHASES],
-        load: &Load,
-        decision: Option<(Phase, &Decision)>,
+        load: &MeasuredLoad,
+        decision: Option<(Phase, &AllocationDecision)>,
     ) {
         let mut shown = self.lock();
         for ((row, seen), counted) in shown.phases.iter_mut().zip(seen).zip(counted) {
@@ -118,7 +118,7 @@ impl PipelineGauges {
 }
 
 impl Shown {
-    fn decided(&mut self, first: Phase, decision: &Decision) {
+    fn decided(&mut self, first: Phase, decision: &AllocationDecision) {
         let phases = self.phases.iter_mut().zip(&decision.phases);
         for (row, decided) in phases.skip(first.index()) {
             row.threads = decided.target;
@@ -144,7 +144,7 @@ impl Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_control::allocation::{Controller, Sample, Settings};
+    use forebay_control::allocation::{AllocationSettings, Controller, Sample};
 
     #[test]
     fn every_gauge_is_that_of_its_phase_and_reason() {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_decision_is_shown_with_what_it_was_made_from() {
-        let mut controller = Controller::new(Settings::for_cores(2)).unwrap();
+        let mut controller = Controller::new(AllocationSettings::for_cores(2)).unwrap();
         let mut sample = Sample::of(100_000_000, [1; PHASES]);
         let send = &mut sample.phases[Phase::Send.index()];
         (send.waiting, send.busy, send.blocked, send.delay_ns) = (30, 1.0, 0.75, 5_000_000);

@@ -377,10 +377,10 @@ where
             pipeline: pipeline::PipelineSettings {
                 fuse: if engine == "pipeline" { Fuse::Auto } else { Fuse::Never },
                 is_fixed: self.fixed,
-                allocation: allocation::Settings {
+                allocation: allocation::AllocationSettings {
                     period_ms: 10,
                     law: if engine == BY_DELAY { Law::Delay } else { Law::Queue },
-                    ..allocation::Settings::for_cores(2)
+                    ..allocation::AllocationSettings::for_cores(2)
                 },
                 connections: 100,
                 send_wait_ms: self.send_wait_ms,

@@ -8,12 +8,12 @@ use crate::gate::Enforced;
 use std::sync::Arc;
 
 /// How many connections wait now, by rank; `None` if that cannot be told at the moment.
-pub(super) type Lengths = Arc<dyn Fn() -> Option<Vec<u64>> + Send + Sync>;
+pub(super) type QueueLengths = Arc<dyn Fn() -> Option<Vec<u64>> + Send + Sync>;
 
 /// The queues of all classes.
 #[derive(Default)]
 pub(super) struct AcceptQueues {
-    lengths: Option<Lengths>,
+    lengths: Option<QueueLengths>,
     /// By rank.
     queues: Vec<AcceptQueue>,
 }
@@ -31,7 +31,7 @@ struct AcceptQueue {
 }
 
 impl AcceptQueues {
-    pub(super) fn watch(&mut self, lengths: Lengths) {
+    pub(super) fn watch(&mut self, lengths: QueueLengths) {
         self.lengths = Some(lengths);
     }
 

@@ -1,6 +1,6 @@
 //! What the agent is told: differences between what was counted now and a period ago.
 
-use super::accept_queues::{AcceptQueues, Lengths};
+use super::accept_queues::{AcceptQueues, QueueLengths};
 use crate::policy::InForce;
 use crate::policy::window::ClassCounts;
 use forebay_control::agent::rules::SeenRule;
@@ -68,7 +68,7 @@ impl Sampler {
         self.controls.push(Arc::downgrade(control));
     }
 
-    pub(super) fn watch_queues(&mut self, lengths: Lengths) {
+    pub(super) fn watch_queues(&mut self, lengths: QueueLengths) {
         self.accept_queues.watch(lengths);
     }
 

@@ -3,7 +3,7 @@
 //! upstream is busy with a request for that of a processor; the delay is that of the queue.
 
 use forebay_control::agent::windows::{Constants, Windows};
-use forebay_control::agent::{Class, Limits, Observation, Seen};
+use forebay_control::agent::{AgentClass, Limits, Observation, Seen};
 use forebay_upstream::queue::QueueCounts;
 use forebay_upstream::upstreams::Upstreams;
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 /// All groups of upstreams that have a bound.
 #[derive(Default)]
 pub(super) struct Queues {
-    classes: Vec<Class>,
+    classes: Vec<AgentClass>,
     each: Vec<Queue>,
     last_ns: Option<u64>,
 }
@@ -27,7 +27,7 @@ struct Queue {
 }
 
 impl Queue {
-    fn new(upstreams: &Arc<Upstreams>, classes: &[Class]) -> Queue {
+    fn new(upstreams: &Arc<Upstreams>, classes: &[AgentClass]) -> Queue {
         let counts = |rank| upstreams.counts(rank as u8);
         Queue {
             upstreams: Arc::downgrade(upstreams),
@@ -43,7 +43,7 @@ impl Queues {
     /// The classes and the applications are these from now on. What is known of those stays that stay.
     pub(super) fn take_over<'u>(
         &mut self,
-        classes: Vec<Class>,
+        classes: Vec<AgentClass>,
         upstreams: impl Iterator<Item = &'u Arc<Upstreams>>,
     ) {
         if self.classes != classes {

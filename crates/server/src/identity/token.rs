@@ -20,6 +20,7 @@ use super::keys::Keys;
 use aws_lc_rs::hmac;
 use base64ct::{Base64UrlUnpadded, Encoding};
 use forebay_policy::identity::{MOST_NAME_BYTES, is_in_name};
+use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::{fmt, str};
 
@@ -72,10 +73,7 @@ impl fmt::Display for Rejected {
 
 /// The network of clients that a token is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenNetwork {
-    ip: IpAddr,
-    prefix: u8,
-}
+pub struct TokenNetwork(IpNet);
 
 impl TokenNetwork {
     /// Reads `ADDRESS` or `ADDRESS/PREFIX`.
@@ -92,18 +90,18 @@ impl TokenNetwork {
         let ip: IpAddr = ip.parse().map_err(|_| EXPECTED)?;
         let ip = ip.to_canonical();
         let prefix = prefix.map(str::parse).transpose().map_err(|_| EXPECTED)?;
-        TokenNetwork::new(ip, prefix.unwrap_or(bits(ip))).ok_or(EXPECTED)
+        let prefix = prefix.unwrap_or(IpNet::from(ip).prefix_len());
+        TokenNetwork::new(ip, prefix).ok_or(EXPECTED)
     }
 
     /// `None` if the prefix is longer than the address.
     fn new(ip: IpAddr, prefix: u8) -> Option<TokenNetwork> {
-        (prefix <= bits(ip)).then(|| TokenNetwork { ip: masked(ip, prefix), prefix })
+        IpNet::new(ip, prefix).ok().map(|network| TokenNetwork(network.trunc()))
     }
 
     /// Whether a client is in it.
     fn holds(self, client: IpAddr) -> bool {
-        let client = client.to_canonical();
-        client.is_ipv4() == self.ip.is_ipv4() && masked(client, self.prefix) == self.ip
+        self.0.contains(&client.to_canonical())
     }
 
     /// Reads what [`TokenNetwork::in_token`] has written.
@@ -122,33 +120,17 @@ impl TokenNetwork {
     }
 
     fn in_token(self) -> String {
-        match self.ip {
-            IpAddr::V4(ip) => format!("{:08x}-{}", u32::from(ip), self.prefix),
-            IpAddr::V6(ip) => format!("{:032x}-{}", u128::from(ip), self.prefix),
+        let prefix = self.0.prefix_len();
+        match self.0.addr() {
+            IpAddr::V4(ip) => format!("{:08x}-{prefix}", u32::from(ip)),
+            IpAddr::V6(ip) => format!("{:032x}-{prefix}", u128::from(ip)),
         }
     }
 }
 
 impl fmt::Display for TokenNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.ip, self.prefix)
-    }
-}
-
-fn bits(ip: IpAddr) -> u8 {
-    if ip.is_ipv4() { 32 } else { 128 }
-}
-
-fn masked(ip: IpAddr, prefix: u8) -> IpAddr {
-    match ip {
-        IpAddr::V4(ip) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-            Ipv4Addr::from(u32::from(ip) & mask).into()
-        }
-        IpAddr::V6(ip) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
-            Ipv6Addr::from(u128::from(ip) & mask).into()
-        }
+        self.0.fmt(f)
     }
 }
 

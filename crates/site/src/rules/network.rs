@@ -1,7 +1,8 @@
 //! Sets of addresses.
 
+use ipnet::IpNet;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// A set of addresses: `10.0.0.0/8`, `::1`, `all`, or `unix` for clients without an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,9 +15,7 @@ pub struct Network {
 enum NetworkKind {
     All,
     Unix,
-    /// The address as bits from the left, and how many of them count.
-    V4(u32, u32),
-    V6(u128, u32),
+    Prefix(IpNet),
 }
 
 impl Network {
@@ -43,8 +42,9 @@ impl Network {
         match self.kind {
             NetworkKind::All => true,
             NetworkKind::Unix => false,
-            NetworkKind::V4(bits, len) => !Ipv4Addr::from_bits(bits).is_loopback() || len < 8,
-            NetworkKind::V6(bits, len) => !Ipv6Addr::from_bits(bits).is_loopback() || len < 128,
+            NetworkKind::Prefix(prefix) => {
+                !prefix.addr().is_loopback() || !prefix.broadcast().is_loopback()
+            }
         }
     }
 
@@ -54,13 +54,8 @@ impl Network {
             (NetworkKind::All, _)
             | (_, NetworkKind::All)
             | (NetworkKind::Unix, NetworkKind::Unix) => true,
-            (NetworkKind::V4(one, len), NetworkKind::V4(two, other_len)) => {
-                let mask = u32::MAX.checked_shl(32 - len.min(other_len)).unwrap_or(0);
-                (one ^ two) & mask == 0
-            }
-            (NetworkKind::V6(one, len), NetworkKind::V6(two, other_len)) => {
-                let mask = u128::MAX.checked_shl(128 - len.min(other_len)).unwrap_or(0);
-                (one ^ two) & mask == 0
+            (NetworkKind::Prefix(one), NetworkKind::Prefix(two)) => {
+                one.contains(&two) || two.contains(&one)
             }
             _ => false,
         }
@@ -79,15 +74,7 @@ impl Network {
         match (self.kind, address) {
             (NetworkKind::All, _) => true,
             (NetworkKind::Unix, _) => is_unix,
-            (NetworkKind::V4(bits, len), IpAddr::V4(address)) if !is_unix => {
-                let mask = u32::MAX.checked_shl(32 - len).unwrap_or(0);
-                address.to_bits() & mask == bits
-            }
-            (NetworkKind::V6(bits, len), IpAddr::V6(address)) => {
-                let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
-                address.to_bits() & mask == bits
-            }
-            (NetworkKind::V4(..) | NetworkKind::V6(..), _) => false,
+            (NetworkKind::Prefix(prefix), address) => !is_unix && prefix.contains(&address),
         }
     }
 }
@@ -113,20 +100,11 @@ fn parse_prefix(text: &str) -> Result<NetworkKind, NetworkError> {
             len.ok_or(NetworkError::Length { most })?
         }
     };
-    let (kind, meant) = match address {
-        IpAddr::V4(address) => {
-            let bits = address.to_bits() & u32::MAX.checked_shl(32 - len).unwrap_or(0);
-            (NetworkKind::V4(bits, len), IpAddr::V4(bits.into()))
-        }
-        IpAddr::V6(address) => {
-            let bits = address.to_bits() & u128::MAX.checked_shl(128 - len).unwrap_or(0);
-            (NetworkKind::V6(bits, len), IpAddr::V6(bits.into()))
-        }
-    };
-    if meant != address {
-        return Err(NetworkError::Bits { meant, len });
+    let prefix = IpNet::new(address, len).map_err(|_| NetworkError::Length { most })?;
+    if prefix.network() != address {
+        return Err(NetworkError::Bits { meant: prefix.network(), len });
     }
-    Ok(kind)
+    Ok(NetworkKind::Prefix(prefix))
 }
 
 /// Why a text is not a set of addresses.
@@ -137,14 +115,14 @@ pub enum NetworkError {
     /// Not the length of a prefix.
     Length {
         /// The longest.
-        most: u32,
+        most: u8,
     },
     /// The address has bits behind the prefix.
     Bits {
         /// The address without them.
         meant: IpAddr,
         /// The length of the prefix.
-        len: u32,
+        len: u8,
     },
 }
 

@@ -2,7 +2,7 @@
 //! clients that come again when their SYN was dropped.
 
 use super::*;
-use crate::agent::{Agent, Feedback, Observation, Seen, Settings};
+use crate::agent::{Agent, Feedback, FeedbackSettings, Observation, Seen};
 use crate::level::Level;
 use std::collections::VecDeque;
 
@@ -43,13 +43,13 @@ struct Moment {
 
 impl Listener {
     fn new(shares: &[f64], refusal: f64) -> Listener {
-        let class = |(rank, share): (usize, &f64)| Class {
+        let class = |(rank, share): (usize, &f64)| AgentClass {
             name: rank.to_string(),
             share: *share,
             target_ns: 20 * MS,
         };
         let classes = shares.iter().enumerate().map(class).collect();
-        let agent = Feedback::new(Settings::new(classes)).unwrap();
+        let agent = Feedback::new(FeedbackSettings::new(classes)).unwrap();
         let (backlog, owed) = (vec![0.0; shares.len()], vec![(0.0, 0.0); shares.len()]);
         let again = vec![VecDeque::new(); shares.len()];
         Listener { agent, now_ns: 0, backlog, owed, again, refusal, log: Vec::new() }
@@ -215,8 +215,8 @@ fn refusals_that_take_too_much_become_refused_connections() {
 
 #[test]
 fn loops_that_others_keep_from_the_core_still_let_some_in() {
-    let classes = vec![Class { name: "all".to_owned(), share: 0.0, target_ns: 20 * MS }];
-    let mut agent = Feedback::new(Settings::new(classes)).unwrap();
+    let classes = vec![AgentClass { name: "all".to_owned(), share: 0.0, target_ns: 20 * MS }];
+    let mut agent = Feedback::new(FeedbackSettings::new(classes)).unwrap();
     let (mut let_in, mut rate, mut tokens) = (0.0, None, 0.0);
     for tick in 1..6_000u64 {
         // ten in each period, of which as many are let in as the rate says
@@ -270,8 +270,10 @@ struct Accepted {
 
 impl Threads {
     fn new(classes: usize) -> Threads {
-        let class = |rank: usize| Class { name: rank.to_string(), share: 0.0, target_ns: 20 * MS };
-        let agent = Feedback::new(Settings::new((0..classes).map(class).collect())).unwrap();
+        let class =
+            |rank: usize| AgentClass { name: rank.to_string(), share: 0.0, target_ns: 20 * MS };
+        let agent =
+            Feedback::new(FeedbackSettings::new((0..classes).map(class).collect())).unwrap();
         Threads {
             agent,
             now_ns: 0,

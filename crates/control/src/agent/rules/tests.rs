@@ -1,34 +1,35 @@
 //! Rates that are moved, in virtual time.
 
 use super::*;
-use crate::agent::simulation::{Load, Machine, Outcome, Simulation};
-use crate::agent::{Feedback, Seen, Settings};
+use crate::agent::simulation::{AgentSimulation, Machine, Outcome, SimulatedLoad};
+use crate::agent::{Feedback, FeedbackSettings, Seen};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 /// One core, requests of 5 ms.
 const CAPACITY: f64 = 200.0;
 
-fn class(name: &str) -> Class {
-    Class { name: name.to_owned(), share: 0.0, target_ns: 20 * MS }
+fn class(name: &str) -> AgentClass {
+    AgentClass { name: name.to_owned(), share: 0.0, target_ns: 20 * MS }
 }
 
 fn movable(rank: u8, least: f64, stated: f64, most: f64) -> Movable {
     Movable { rank, stated_per_s: stated, least_per_s: least, most_per_s: most, now_per_s: stated }
 }
 
-fn server(classes: &[&str], rules: &[Movable], seed: u64) -> Simulation<Feedback> {
+fn server(classes: &[&str], rules: &[Movable], seed: u64) -> AgentSimulation<Feedback> {
     let classes: Vec<_> = classes.iter().map(|name| class(name)).collect();
     let shares = vec![0.0; classes.len()];
     let machine = Machine { cores: 1, threads: 1, shares, refusal_ns: 5_000, period_ns: 10 * MS };
-    let agent = Feedback::new(Settings { rules: rules.to_vec(), ..Settings::new(classes) });
+    let agent =
+        Feedback::new(FeedbackSettings { rules: rules.to_vec(), ..FeedbackSettings::new(classes) });
     let rates: Vec<_> = rules.iter().map(|rule| rule.now_per_s).collect();
-    Simulation::new(machine, agent.unwrap(), seed).unwrap().with_rules(&rates)
+    AgentSimulation::new(machine, agent.unwrap(), seed).unwrap().with_rules(&rates)
 }
 
 /// What this load brings per second in multiples of what the machine can do.
-fn load(rank: u8, times: f64, rule: Option<usize>) -> Load {
-    Load { rule, ..Load::new(rank, times * CAPACITY, 5 * MS) }
+fn load(rank: u8, times: f64, rule: Option<usize>) -> SimulatedLoad {
+    SimulatedLoad { rule, ..SimulatedLoad::new(rank, times * CAPACITY, 5 * MS) }
 }
 
 /// The part of those that came since which were refused, and the core's time that answers took.

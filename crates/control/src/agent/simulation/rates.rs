@@ -1,13 +1,13 @@
 //! The law of rates alone, for comparison.
 
-use crate::agent::{Agent, Class, Decision, Limits, Observation};
+use crate::agent::{Agent, AgentClass, AgentDecision, Limits, Observation};
 
 /// Admission rates by the law that SEDA uses, and nothing beside them. Per class and second,
 /// `r += a·w` while the delay is at or below the target and the load uses the rate, and
 /// `r *= max(1 − b·(d − T)/T, ½)` above it, the lowest class first, none below its share.
 #[derive(Clone, Debug)]
 pub struct Rates {
-    classes: Vec<Class>,
+    classes: Vec<AgentClass>,
     /// `a·w`, as a part of what the whole machine finishes, per period.
     pub growth: f64,
     /// `b`.
@@ -16,12 +16,12 @@ pub struct Rates {
     /// Per second, smoothed.
     finished: Vec<f64>,
     last_ns: u64,
-    decision: Decision,
+    decision: AgentDecision,
 }
 
 impl Rates {
     /// Unlimited until a delay is above its target.
-    pub fn new(classes: Vec<Class>, growth: f64, cut: f64) -> Rates {
+    pub fn new(classes: Vec<AgentClass>, growth: f64, cut: f64) -> Rates {
         let count = classes.len();
         Rates {
             classes,
@@ -30,13 +30,16 @@ impl Rates {
             rates: vec![None; count],
             finished: vec![0.0; count],
             last_ns: 0,
-            decision: Decision { limits: vec![Limits::default(); count], ..Decision::default() },
+            decision: AgentDecision {
+                limits: vec![Limits::default(); count],
+                ..AgentDecision::default()
+            },
         }
     }
 }
 
 impl Agent for Rates {
-    fn tick(&mut self, seen: &Observation<'_>) -> &Decision {
+    fn tick(&mut self, seen: &Observation<'_>) -> &AgentDecision {
         let classes = seen.classes;
         let elapsed_s = (seen.now_ns.saturating_sub(self.last_ns) as f64 / 1e9).max(1e-6);
         self.last_ns = seen.now_ns;
