@@ -20,6 +20,11 @@ pub fn command(experiment: &'static Experiment) -> Command {
         if !known.is_empty() {
             arg = arg.value_parser(PossibleValuesParser::new(&known)).hide_possible_values(true);
         }
+        match axis.kind {
+            Kind::Number => arg = arg.value_parser(a_number),
+            Kind::Time => arg = arg.value_parser(a_time_text),
+            Kind::Text | Kind::Flag => {}
+        }
         let help = match (axis.default, known.is_empty()) {
             ("", _) => format!("{} [default: all of {}]", axis.help, known.join(", ")),
             (default, true) => format!("{} [default: {default}]", axis.help),

@@ -14,4 +14,5 @@ pub const ALL: &[&Experiment] = &[
     &crate::receivers::RECEIVERS,
     &crate::crashes::CRASHES,
     &crate::stages::STAGES,
+    &crate::overload::OVERLOAD,
 ];

@@ -16,6 +16,8 @@ pub struct Axis {
     pub help: &'static str,
     /// The values that there are; empty if any word will do.
     pub known: fn() -> Vec<&'static str>,
+    /// What they are.
+    pub kind: Kind,
     /// Those that are measured, separated by commas; empty for all.
     pub default: &'static str,
     /// The same with `--quick`.
@@ -46,6 +48,7 @@ impl Axis {
             alias: None,
             help,
             known,
+            kind: Kind::Text,
             default,
             quick: default,
             made: None,

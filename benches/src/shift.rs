@@ -45,6 +45,7 @@ pub const SHIFT: Experiment = Experiment {
     peers: &[],
     clients: &[],
     sweep: &[],
+    points: None,
     settings: &[
         Setting {
             name: "laws",
