@@ -1,7 +1,6 @@
 //! One order: from its beginning, or from where a crash has left it, to a certificate.
 
-use crate::answers::ChallengeAnswers;
-use crate::answers::ChallengeKind;
+use crate::answers::{ChallengeAnswers, ChallengeKind};
 use crate::https::{HttpsError, RetryAfter, now};
 use crate::storage::{self, Names, Storage};
 use forebay_tls::Pair;

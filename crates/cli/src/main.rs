@@ -77,7 +77,7 @@ fn main() -> ExitCode {
 }
 
 fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), CommandFailure> {
-    forebay_server::run::run(config, file, ready).map_err(CommandFailure::Run)
+    forebay_server::serve(config, file, ready).map_err(CommandFailure::Run)
 }
 
 /// Serves what a configuration file says. What it hardly means is told when clients are served.

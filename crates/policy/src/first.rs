@@ -4,8 +4,7 @@
 //! stand there plainly. From that it tells the class of the first request, or that it cannot tell. It is
 //! never wrong: whatever the rest of the request says, the rules give the same class.
 
-use crate::condition::ConditionKind;
-use crate::condition::Conditions;
+use crate::condition::{ConditionKind, Conditions};
 use crate::facts::ConnectionFacts;
 use crate::policy::Policy;
 use crate::rule::{Degree, JudgePhase, Rule};

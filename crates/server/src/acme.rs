@@ -1,25 +1,19 @@
-//! Certificates by ACME: which sites want one, what they show until there is one, and the thread that gets
-//! them.
+//! Certificates by ACME: which sites want one, and what they show until there is one; `thread` gets them.
 //!
 //! What the thread gets are files, taken over as those are that an operator changes. Requests and
 //! handshakes of the authority are answered from [`AcmePlan`].
 
+mod thread;
+
 use crate::config::Config;
-use crate::live::LiveSnapshot;
-use crate::run::say;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use forebay_acme::{
-    Authority, CertificateEvent, CertificateKeeper, ChallengeAnswers, ChallengeKind, Names,
-    Storage, WantedCertificate, Why,
-};
-use forebay_metrics::{Counter, Local};
+use forebay_acme::{Authority, ChallengeAnswers, ChallengeKind, Names, Storage, WantedCertificate};
 use forebay_tls::{Pair, PairError, Roots};
 use rcgen::{CertificateParams, KeyPair};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+pub use thread::{Running, start};
 
 /// Beneath this an authority asks whether a name is ours (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
@@ -165,91 +159,6 @@ fn temporary(names: &Names) -> Result<Pair, PairError> {
     Pair::read(certificate.pem().as_bytes(), key.serialize_pem().as_bytes())
 }
 
-/// The thread that gets certificates. It ends when this is dropped.
-pub struct Running(Sender<bool>);
-
-impl Running {
-    /// Something has changed; `at_once`: what has failed is tried again.
-    pub fn look(&self, at_once: bool) {
-        let _ = self.0.send(at_once);
-    }
-}
-
-/// Starts the thread, which gets what the snapshot in force wants and calls `tell` when there is a new
-/// certificate. Only it counts in `metrics`.
-///
-/// # Errors
-/// Lack of threads.
-pub fn start(
-    live: Arc<LiveSnapshot>,
-    metrics: Arc<Local>,
-    tell: impl Fn() + Send + 'static,
-) -> io::Result<Running> {
-    let (to_thread, orders) = unbounded();
-    let thread = std::thread::Builder::new().name("acme".to_owned());
-    thread.spawn(move || keep(&live, &metrics, &orders, tell))?;
-    Ok(Running(to_thread))
-}
-
-fn keep(live: &LiveSnapshot, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) {
-    let mut keeper = CertificateKeeper::default();
-    let mut at_once = false;
-    loop {
-        let plan = live.get().certificates.acme().cloned();
-        let pause = match plan.as_deref() {
-            None => Duration::MAX,
-            Some(AcmePlan { authority, wanted, answers, .. }) => {
-                keeper.round(authority, wanted, answers, at_once, &mut |event| {
-                    note(&event, metrics);
-                    if let CertificateEvent::Issued { .. } = event {
-                        tell();
-                    }
-                })
-            }
-        };
-        at_once = match orders.recv_timeout(pause) {
-            Ok(at_once) => at_once || orders.try_iter().any(|other| other),
-            Err(RecvTimeoutError::Timeout) => false,
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-    }
-}
-
-/// Says and then counts what has happened: the line of what was counted is there.
-fn note(event: &CertificateEvent<'_>, metrics: &Local) {
-    match event {
-        CertificateEvent::Issued { site, .. } => {
-            say(format_args!("acme: there is a new certificate for the site {site:?}"));
-            metrics.add(Counter::AcmeIssued, 1);
-        }
-        CertificateEvent::Failed { site, failure, again } => {
-            say(format_args!(
-                "acme: no certificate for the site {site:?}: {failure}; tried again in {}",
-                words(*again)
-            ));
-            metrics.add(
-                match failure.why {
-                    Why::Unreachable | Why::StaleNonce => Counter::AcmeUnreachable,
-                    Why::RateLimited => Counter::AcmeRateLimited,
-                    Why::Unproven => Counter::AcmeUnproven,
-                    Why::Refused | Why::AccountUnknown => Counter::AcmeRefused,
-                    Why::Storage => Counter::AcmeStorage,
-                },
-                1,
-            );
-        }
-    }
-}
-
-/// A time as people say it.
-fn words(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ ..120 => format!("{seconds} s"),
-        seconds @ ..7200 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3600),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,11 +167,5 @@ mod tests {
     fn what_is_shown_before_there_is_a_certificate_is_for_the_hosts() {
         let pair = temporary(&Names::new(["a.example", "b.example"])).unwrap();
         assert!(pair.covers("a.example") && pair.covers("b.example"));
-    }
-
-    #[test]
-    fn times_are_told_in_round_numbers() {
-        let told = |seconds| words(Duration::from_secs(seconds));
-        assert_eq!([told(1), told(149), told(7300)], ["1 s", "2 min", "2 h"]);
     }
 }

@@ -18,7 +18,7 @@ mod upstreams;
 
 use crate::live::LiveSnapshot;
 use crate::policy::{InForce, Window};
-use crate::run::say;
+use crate::stderr::say;
 use accept_queues::QueueLengths;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::rules::Movable;

@@ -7,6 +7,7 @@
 //! Files that change while the server runs are noticed by [`watch`].
 
 mod clients;
+mod demands;
 mod error;
 mod held;
 mod tokens;
@@ -15,18 +16,18 @@ pub mod watch;
 pub(crate) use clients::{authorities, revoked};
 pub use error::CertificateError;
 pub(crate) use held::pairs;
-use held::{CertificateFiles, HeldCertificate, HeldFile, Stamps, read, read_keys, read_tokens};
+use held::{CertificateFiles, HeldCertificate, HeldFile, Stamps, read_keys, read_tokens};
 pub use tokens::{Tokens, TokensError};
 
 use crate::acme;
 use crate::config::{ClientCertificates as ClientFiles, Config, KeyPairs};
 use crate::identity::{Keys, Verifier};
-use clients::Demand;
+use demands::Demand;
 use forebay_conn::Secured;
 use forebay_site::rules::Host;
 use forebay_tls::Identities;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, fs, io};
 
@@ -207,7 +208,7 @@ impl Certificates {
             identities: Arc::new(Identities::new(admin)),
             tokens: tokens.as_ref().map(|held| Tokens::clone(&held.value)),
         };
-        let demands = clients::demands(config, &sites);
+        let demands = demands::demands(config, &sites);
         let (identities, admin) = (Arc::new(identities), Arc::new(admin));
         let of_clients = &config.identity;
         let verifier = keys
@@ -396,6 +397,11 @@ impl Certificates {
         expiries.sort_by_key(|expiry| expiry.not_after_s);
         expiries
     }
+}
+
+/// The bytes of a file.
+fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    fs::read(path).map_err(|error| CertificateError::Unreadable { path: path.to_owned(), error })
 }
 
 #[cfg(test)]

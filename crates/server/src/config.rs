@@ -6,7 +6,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`table`] | what a table is: settings, defaults, lists of sections |
+//! | [`table`] | what a table is: settings, defaults, lists of sections; how sections are read and written |
+//! | [`path`] | where something is in a configuration |
 //! | [`process`] | the settings of the process |
 //! | [`listener`], [`site`] | those of a listener and of a site |
 //! | [`class`], [`rule`], [`limit`], [`policy`] | those of a class, of a rule and its limits, and what must hold between them |
@@ -24,8 +25,8 @@
 //! | [`acme`] | certificates by ACME |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
 //! | [`check`](mod@check) | what must hold between settings, and between them and the disk |
-//! | `stray` | unknown keys: what was probably meant, or where they belong |
-//! | `foreign` | keys of other servers, and what to write instead |
+//! | `stray` | unknown keys, those of other servers too: what was probably meant, or where they belong |
+//! | `directories` | whether directories are there, and files can be made in them |
 //! | `isolated` | the engine isolated: its settings, and what it cannot do yet |
 //! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
@@ -49,11 +50,11 @@ pub mod calibration;
 pub mod check;
 pub mod choice;
 pub mod class;
+mod directories;
 pub mod draft;
 mod exposed;
 pub mod fastcgi;
 mod firewall;
-mod foreign;
 pub mod forward_auth;
 mod gated;
 pub mod identity;
@@ -67,6 +68,7 @@ pub mod lower;
 mod nowhere;
 pub mod optional;
 mod pages;
+pub mod path;
 mod per_stage;
 pub mod policy;
 pub mod print;
@@ -106,7 +108,7 @@ pub use forward_auth::ForwardAuth;
 pub use identity::{CookieName, IdentitySettings};
 pub use isolated::{Isolated, StageAddress};
 pub use listener::ListenerConfig;
-pub(crate) use load::{at_odds, classes_and_rules, open_regular, rules_at_odds};
+pub(crate) use load::{at_odds, classes_and_rules, rules_at_odds};
 pub use load::{check, control_socket_of, load, load_and_warn, load_copy, parse};
 pub use optional::Optional;
 pub use per_stage::PerStage;

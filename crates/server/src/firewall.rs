@@ -22,7 +22,7 @@ pub mod lists;
 pub mod ruleset;
 
 use crate::config::{FirewallMode, FirewallSettings};
-use crate::run::say;
+use crate::stderr::say;
 use bans::{BanBatch, Bans};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use forebay_metrics::FirewallFigures;

@@ -8,10 +8,9 @@
 //! reached.
 
 use crate::config::{GateCharge, GateMode};
-use crate::doctor;
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
-use crate::run::say;
+use crate::stderr::say;
 use forebay_metrics::GateFigures;
 use forebay_policy::Policy;
 use forebay_policy::facts::ConnectionFacts;
@@ -26,6 +25,7 @@ mod kernel;
 #[cfg(not(feature = "gate"))]
 #[path = "gate/without.rs"]
 mod kernel;
+pub(crate) mod needs;
 
 pub use kernel::{KernelGate, Tables, guard, is_built, makes_connections};
 
@@ -52,7 +52,7 @@ pub fn open(mode: GateMode, charge: GateCharge) -> Result<Option<Arc<KernelGate>
 /// What the kernel says, behind what is missing for it, if that can be told.
 fn because(mode: GateMode, error: String) -> String {
     let lacks = privileges::lacks_for_gate();
-    match (doctor::lack(mode).filter(|_| is_built()), &lacks[..]) {
+    match (needs::lack(mode).filter(|_| is_built()), &lacks[..]) {
         (Some(lack), _) => format!("{lack} ({error})"),
         (None, []) => error,
         (None, lacks) => format!("no {} ({error})", lacks.join(", ")),
@@ -81,7 +81,7 @@ pub fn attach(
 
 /// What is missing for the rung above, in words.
 fn next(gate: &KernelGate) -> String {
-    let lack = if gate.steers() { None } else { doctor::lack(GateMode::Full) };
+    let lack = if gate.steers() { None } else { needs::lack(GateMode::Full) };
     lack.map_or_else(String::new, |lack| format!("; missing for rung full: {lack}"))
 }
 

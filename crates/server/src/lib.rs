@@ -1,6 +1,6 @@
 //! Assembly: from a configuration to a running server.
 //!
-//! The command line builds a [`Config`](config::Config); [`run`](run::run) makes of it a site, a
+//! The command line builds a [`Config`](config::Config); [`serve`] makes of it a site, a
 //! log, an admin listener and the loops of an engine, and keeps them until a signal ends them. In a
 //! request's journey this crate appears at its very end: the [`log`] line.
 //!
@@ -69,10 +69,29 @@ pub mod plan;
 pub mod policy;
 pub mod policy_command;
 pub mod privileges;
+mod regular_file;
 pub mod reload;
 pub mod run;
 pub mod sandbox;
 pub mod status;
+mod stderr;
+mod upkeep;
 pub mod upstream_command;
 mod upstream_threads;
 mod websocket;
+
+use config::Config;
+use run::{Ready, RunError};
+use std::path::PathBuf;
+
+/// Serves what `config` says until a signal ends it: in this process, or in those of stages. `file` is where it
+/// came from, if it is to be read again at a reload; `ready` is called when clients are served.
+///
+/// # Errors
+/// What is in the way at the start, or how a loop failed.
+pub fn serve(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
+    match isolated::is_wanted(&config) {
+        true => isolated::run(config, file, ready),
+        false => run::run(config, file, ready),
+    }
+}

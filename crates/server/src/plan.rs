@@ -2,6 +2,7 @@
 //! to decide.
 
 use crate::config::choice::Switch;
+use crate::config::listener::{MOST_THREADS, POOL_THREADS};
 use crate::config::proxy::ProxyConfig;
 use crate::config::{
     self, By, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
@@ -45,10 +46,6 @@ const ADMIN_LINGERING: u64 = 8;
 const CACHE_SHARE: u64 = 4;
 const MOST_CACHE_BYTES: u64 = 256 << 20;
 const IN_FLIGHT_SHARE: u64 = 8;
-
-/// Threads of a pool, and most threads of `threads`, unless configured.
-pub(crate) const POOL_THREADS: u64 = 64;
-pub(crate) const MOST_THREADS: u64 = 1024;
 
 /// What such a thread takes at least, in the kernel and here: stacks, page tables, a worker. More
 /// threads than fit into a share of the memory would leave none to work with.

@@ -16,13 +16,12 @@ pub use error::RunError;
 
 use crate::acme;
 use crate::admin::RunningAdmin;
-use crate::applications;
 use crate::certificates;
 use crate::config::Config;
 use crate::control_socket::{CommandAnswer, CommandRequest, ControlSocket};
 use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
 use crate::gate;
-use crate::isolated::{self, Role};
+use crate::isolated::Role;
 use crate::listen::Listeners;
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
@@ -31,6 +30,8 @@ use crate::policy_command::{self, CommandContext, ConnectionBounds};
 use crate::reload::{NextConfiguration, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::status::Status;
+use crate::stderr::say;
+use crate::upkeep;
 use crate::upstream_command;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 pub(crate) use error::resources;
@@ -38,11 +39,10 @@ use forebay_engine::control::{Ended, LoopOrder};
 use forebay_engine::worker;
 use forebay_sys::{clock, process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use std::io::Write;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
 use takeover::{Reload, Wanted};
 
 /// How long the last lines of the access log may take to be written.
@@ -135,9 +135,6 @@ pub type Ready = Box<dyn FnOnce(Option<String>)>;
 /// # Errors
 /// What is in the way at the start, or how a loop failed.
 pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
-    if isolated::is_wanted(&config) {
-        return isolated::run(config, file, ready);
-    }
     process::return_large_blocks();
     // signals wait for a thread that listens before there is anything they could interrupt
     let (to_main, events) = unbounded();
@@ -266,7 +263,7 @@ impl Server {
         if self.keeps_up_applications || applications.is_empty() || !asks {
             return;
         }
-        match applications::keep_up(Arc::clone(&self.common.live)) {
+        match upkeep::keep_up(Arc::clone(&self.common.live)) {
             Ok(()) => self.keeps_up_applications = true,
             Err(error) => {
                 say(format_args!("no thread for applications: upstreams are not checked: {error}"))
@@ -536,9 +533,4 @@ fn name(signal: i32) -> &'static str {
         SIGQUIT => "SIGQUIT",
         _ => "signal",
     }
-}
-
-/// Tells the operator; standard error may be closed, which is no reason to stop.
-pub(crate) fn say(what: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "forebay: {what}");
 }

@@ -3,13 +3,10 @@
 use crate::disk::DiskFile;
 use crate::entry::Found;
 use crate::fields::{AnswerFields, HeaderRuleSet, line};
-use crate::head_lines::length_line;
-use crate::head_lines::server;
-use crate::head_lines::status_line;
+use crate::head_lines::{length_line, server, status_line};
 use crate::memory_budget::MemoryReservation;
 use crate::rules::FileMediaType;
-use crate::variant::Layout;
-use crate::variant::Variant;
+use crate::variant::{Layout, Variant};
 use forebay_conn::http2;
 use forebay_http::coding::Coding;
 use forebay_http::date;

@@ -19,8 +19,7 @@
 use crate::fields::line;
 use crate::head_lines::length_line;
 use crate::memory_budget::{MemoryBudget, MemoryReservation};
-use crate::variant::Layout;
-use crate::variant::Variant;
+use crate::variant::{Layout, Variant};
 use forebay_conn::http2;
 use forebay_http::coding::{Coding, Preference};
 use std::hash::{DefaultHasher, Hasher};

@@ -2,8 +2,7 @@
 
 use crate::fields::HeaderRuleSet;
 use crate::pages::Pages;
-use crate::redirection::LocationPart;
-use crate::redirection::Redirection;
+use crate::redirection::{LocationPart, Redirection};
 use crate::rules::{Alias, Captures, Reach, Redirect, Template, TemplatePart};
 use crate::settings::{SiteSettings, ToHttps};
 use forebay_http::path;

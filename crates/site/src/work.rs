@@ -2,9 +2,7 @@
 //! output its answer costs. It stands for the dynamic part of a site whose cost is known.
 
 use crate::fields::{AnswerFields, HeaderRuleSet};
-use crate::head_lines::length_line;
-use crate::head_lines::server;
-use crate::head_lines::status_line;
+use crate::head_lines::{length_line, server, status_line};
 use forebay_sys::clock;
 use std::hint::black_box;
 use std::sync::Arc;

@@ -7,8 +7,7 @@ use crate::handler::{
     Answered, HandlerRoles, HandlerTypes, Job, Piece, ProcessOutcome, Refusal, Relay, Settled,
 };
 use crate::reply::Reply;
-use crate::request::Stages;
-use crate::request::{Grant, KeptRequest, Request, RequestId};
+use crate::request::{Grant, KeptRequest, Request, RequestId, Stages};
 use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::{ErrorCode, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};

@@ -1,41 +1,10 @@
-//! What sites ask of their clients: the authorities and lists are read here, and it is kept which site asks
-//! for what.
+//! What sites ask of their clients: the authorities and lists are read here.
 
-use super::{CertificateError, HeldCertificate, Owner, read};
-use crate::config::{AskClients, ClientCertificates as ClientFiles, Config};
-use forebay_conn::peer::ClientPolicy;
+use super::{CertificateError, Owner, read};
+use crate::config::{AskClients, ClientCertificates as ClientFiles};
 use forebay_tls::{Authorities, ClientAuth, ClientVerification, Revoked};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// What is asked of the clients of a site.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Demand {
-    /// What they are asked for on a connection of the site; `None` within if that is nothing, and without if
-    /// the site has no certificate, so that it has no connections of its own.
-    pub(super) policy: Option<Option<ClientPolicy>>,
-    /// It is not served without TLS, nor are its clients led there.
-    pub(super) only_tls: bool,
-}
-
-/// What is asked of the clients of each site; nothing if no site asks for anything.
-pub(super) fn demands(config: &Config, with_pairs: &[HeldCertificate]) -> Vec<Demand> {
-    if with_pairs.iter().all(|held| held.identity.clients().is_none()) {
-        return Vec::new();
-    }
-    let mut endpoints = config.listeners.iter().flat_map(|listener| &listener.listen);
-    let speaks_tls = endpoints.any(|endpoint| endpoint.tls);
-    let mut with_pairs = with_pairs.iter();
-    let demands = config.sites.iter().map(|site| {
-        let held = if site.has_certificate() { with_pairs.next() } else { None };
-        let is_redirected = speaks_tls && site.tls.redirect.0.is_some();
-        Demand {
-            policy: held.map(|held| held.identity.policy()),
-            only_tls: site.tls.clients.asked == AskClients::Required && !is_redirected,
-        }
-    });
-    demands.collect()
-}
 
 /// What clients are asked for, and when each list of revoked certificates expires.
 type Wanted = (Option<Arc<ClientVerification>>, Vec<(PathBuf, i64)>);

@@ -1,6 +1,6 @@
 //! Files that were read, with what they were then, so that a change is noticed.
 
-use super::{CertificateError, Owner, Tokens, clients};
+use super::{CertificateError, Owner, Tokens, clients, read};
 use crate::acme;
 use crate::config::{ClientCertificates as ClientFiles, KeyPairs};
 use crate::identity::Keys;
@@ -186,10 +186,6 @@ pub(super) fn read_tokens(path: &Path) -> Result<Tokens, CertificateError> {
 
 pub(super) fn read_keys(path: &Path) -> Result<Keys, CertificateError> {
     Keys::open(path).map_err(|error| CertificateError::Keys { path: path.to_owned(), error })
-}
-
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
-    fs::read(path).map_err(|error| CertificateError::Unreadable { path: path.to_owned(), error })
 }
 
 /// Certificates with their keys.

@@ -1,6 +1,6 @@
 //! Tokens that clients bring (RFC 6750), and the file that they are in.
 
-use crate::config::open_regular;
+use crate::regular_file::open_regular;
 use forebay_http::head::{Head, Name};
 use std::io::{self, Read};
 use std::path::Path;

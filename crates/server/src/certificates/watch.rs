@@ -3,7 +3,7 @@
 
 use super::{Certificates, Stamps};
 use crate::live::LiveSnapshot;
-use crate::run::say;
+use crate::stderr::say;
 use forebay_sys::file;
 use forebay_sys::watch::{Watch, WatchInterest};
 use std::collections::BTreeSet;

@@ -1,12 +1,14 @@
 //! Certificates by ACME: from which authority, and what must hold for the sites that want them.
 
+use super::directories::no_room_for;
 use super::draft::ConfigDraft;
 use super::draft::numbered;
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path as At};
+use super::table::ConfigReader;
 use super::value::{Written, quote};
 use super::written::unfit;
-use super::{SiteConfig, check, lower};
+use super::{SiteConfig, lower};
 use forebay_acme::{ChallengeKind, Names, Storage, WantedCertificate};
 use forebay_policy::Policy;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
@@ -223,7 +225,7 @@ impl ConfigDraft {
     pub(super) fn remark_storage(&self, remarks: &mut Vec<(At, Wrong)>) {
         let is_wanted = self.all_sites().iter().any(|(_, site)| site.has_acme());
         if let Some(storage) = self.process.acme.storage.as_deref().filter(|_| is_wanted)
-            && let Some((path, error)) = check::no_room_for(&storage.join("x"), true)
+            && let Some((path, error)) = no_room_for(&storage.join("x"), true)
         {
             let at = At::default().child("acme.storage");
             remarks.push((at, Wrong::NoDirectory { path, error }));

@@ -2,9 +2,11 @@
 //! `forebay check` warns of it. Nothing is tried over the network; what is not there may come later.
 
 use super::draft::ConfigDraft;
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path as At};
+use super::table::ConfigReader;
 use super::{Account, Listen, SiteConfig};
+use crate::regular_file;
 use forebay_engine::Engine;
 use forebay_site::rules::Alias;
 use forebay_sys::{file, privileges};
@@ -173,7 +175,7 @@ impl ConfigDraft {
                     (None, Some(root)) => script.below(root),
                     (None, None) => continue,
                 };
-                if let Err(error) = super::open_regular(&path)
+                if let Err(error) = regular_file::open_regular(&path)
                     && told.insert(path.clone())
                 {
                     let at = at.child("fastcgi").item(index).child("try");

@@ -1,8 +1,8 @@
 //! Values of `Cache-Control` that browsers do not understand: `forebay check` warns of them.
 
 use super::draft::ConfigDraft;
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::Path as At;
 use super::value::{Value, number};
 use std::time::Duration;
 

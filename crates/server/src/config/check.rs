@@ -1,11 +1,13 @@
 //! What must hold between settings, and between settings and the disk. Where two places are at odds,
 //! the message names both.
 
+use super::directories::{check_directory, no_room_for};
 use super::draft::ConfigDraft;
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path as At};
 use super::redirects;
 use super::remarks::item;
+use super::table::ConfigReader;
 use super::upstreams;
 use super::value::quote;
 use super::{
@@ -15,9 +17,10 @@ use super::{
 };
 use crate::certificates::{self, CertificateError, Tokens};
 use crate::identity::Keys;
+use crate::regular_file;
 use forebay_policy::near::nearest;
 use forebay_site::rules::SiteName;
-use forebay_sys::{file, process};
+use forebay_sys::process;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -477,7 +480,7 @@ impl ConfigDraft {
             missing_clients(&path, &site.tls.clients, &mut told, &mut wrong);
             for (index, rule) in site.auth.iter().enumerate() {
                 if let Some(file) = &rule.file
-                    && let Err(error) = super::open_regular(file)
+                    && let Err(error) = regular_file::open_regular(file)
                 {
                     let at = path.child("auth").item(index).child("file");
                     wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
@@ -514,7 +517,7 @@ fn missing_pairs<'p>(
     let KeyPairs { certificates, keys } = pairs;
     for (key, files) in [("tls.certificate", certificates), ("tls.key", keys)] {
         for (index, file) in files.iter().enumerate() {
-            if let Err(error) = super::open_regular(file)
+            if let Err(error) = regular_file::open_regular(file)
                 && told.insert(file)
             {
                 let at = section.child(key).item(index);
@@ -540,7 +543,7 @@ fn missing_clients<'p>(
     let ClientCertificates { authorities, revoked, .. } = clients;
     for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
         for (index, file) in files.iter().enumerate() {
-            let error = match super::open_regular(file) {
+            let error = match regular_file::open_regular(file) {
                 Err(error) => Wrong::NoFile { path: file.clone(), error },
                 Ok(_) if key == "tls.client_ca" => match certificates::authorities(file) {
                     Err(error) => Wrong::Certificate(error.to_string()),
@@ -556,24 +559,6 @@ fn missing_clients<'p>(
             }
         }
     }
-}
-
-/// Why no socket can be made at `path`. `is_made`: the server makes the directory if it is missing.
-pub(super) fn no_room_for(path: &Path, is_made: bool) -> Option<(PathBuf, io::Error)> {
-    let parents = path.ancestors().skip(1).map(|parent| match parent {
-        parent if parent.as_os_str().is_empty() => Path::new("."),
-        parent => parent,
-    });
-    for directory in parents {
-        let error = match check_directory(directory).and_then(|()| file::may_write(directory)) {
-            Ok(()) => return None,
-            Err(error) => error,
-        };
-        if !is_made || error.kind() != io::ErrorKind::NotFound {
-            return Some((directory.to_owned(), error));
-        }
-    }
-    None
 }
 
 /// A path without `.` at its start.
@@ -600,14 +585,6 @@ fn check_log(file: &Path) -> Result<(), (PathBuf, io::Error)> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     check_directory(parent).map_err(|error| (parent.to_owned(), error))
-}
-
-fn check_directory(path: &Path) -> io::Result<()> {
-    if std::fs::metadata(path)?.is_dir() {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::NotADirectory.into())
-    }
 }
 
 /// What is wrong with an address that overlaps with another one, which stands at `first`.

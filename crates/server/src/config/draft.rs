@@ -2,15 +2,12 @@
 //! and sites that inherit from it.
 
 use super::listener::DEFAULT_LISTEN;
+use super::path::Path;
 use super::problem::Wrong;
-use super::read::Path;
 use super::stray;
 use super::table::{Section, Setting};
 use super::value::Written;
 use super::{ClassConfig, Config, ListenEndpoint, ListenerConfig, RuleConfig, SiteConfig};
-
-/// The lists of sections at the top level that are not a site's.
-pub(super) const SECTIONS: [&str; 4] = ["listener", "site", "class", "rule"];
 
 /// What a file or a command line says.
 #[derive(Clone, Debug)]

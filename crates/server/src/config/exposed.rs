@@ -2,8 +2,9 @@
 //! there is an error, because it has what others sent.
 
 use super::draft::ConfigDraft;
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path as At};
+use super::table::ConfigReader;
 use super::{AdminConfig, KeyPairs, SiteConfig};
 use std::collections::HashSet;
 use std::fs;

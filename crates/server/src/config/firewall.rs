@@ -2,8 +2,8 @@
 //! them: `forebay check` warns of it.
 
 use super::draft::{ConfigDraft, numbered};
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::Path as At;
 use super::value::Written;
 use super::{FirewallMode, Listen};
 use crate::firewall::{self, lists};
@@ -89,7 +89,7 @@ impl ConfigDraft {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::read::ConfigReader;
+    use crate::config::table::ConfigReader;
 
     fn remarks(text: &str, lack: Option<&str>) -> Vec<String> {
         let text = format!("root = \"/\"\n{text}");

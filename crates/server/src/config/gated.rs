@@ -2,16 +2,16 @@
 
 use super::GateMode;
 use super::draft::{ConfigDraft, numbered};
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::Path as At;
-use crate::doctor;
+use crate::gate::needs;
 use forebay_policy::syn;
 
 impl ConfigDraft {
     /// What this machine lacks.
     pub(super) fn remark_no_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.gate != GateMode::Off {
-            self.remark_no_gate_on(doctor::lack(self.process.gate), remarks);
+            self.remark_no_gate_on(needs::lack(self.process.gate), remarks);
         }
     }
 
@@ -57,7 +57,7 @@ impl ConfigDraft {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::read::ConfigReader;
+    use crate::config::table::ConfigReader;
 
     fn remarks(text: &str, lack: Option<&str>) -> Vec<String> {
         let draft = ConfigReader::new(text, "").draft();

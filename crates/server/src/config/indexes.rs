@@ -3,9 +3,10 @@
 
 use super::draft::{ConfigDraft, numbered};
 use super::pages::{find, locate};
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path as At};
 use super::remarks::{item, meets};
+use super::table::ConfigReader;
 use super::{RuleConfig, SiteConfig};
 use forebay_site::rules::Alias;
 

@@ -3,9 +3,10 @@
 use super::address::Listen;
 use super::choice::{FirewallMode, GateMode, Keyword, Switch};
 use super::draft::ConfigDraft;
+use super::path::Path as At;
 use super::per_stage::PerStage;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path as At};
+use super::table::ConfigReader;
 use super::units::Size;
 use super::upstreams::{self, HttpAddress};
 use super::value::Written;

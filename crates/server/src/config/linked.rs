@@ -3,8 +3,8 @@
 
 use super::SiteConfig;
 use super::draft::ConfigDraft;
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::Path as At;
 use forebay_site::rules::Scope;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -2,8 +2,11 @@
 
 use super::table::{Preset, Section, Setting};
 use super::{AutoCount, ListenEndpoint};
-use crate::plan::{MOST_THREADS, POOL_THREADS};
 use forebay_engine::Engine;
+
+/// Threads of a pool, and most threads of `threads`, unless configured.
+pub(crate) const POOL_THREADS: u64 = 64;
+pub(crate) const MOST_THREADS: u64 = 1024;
 
 /// Addresses that are served in the same way.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,18 +1,15 @@
 //! A file, or a text, into a [`Config`], or into everything that is wrong with it.
 
+use super::read::LONGEST;
+use super::table::ConfigReader;
 use super::{
     Calibration, CalibrationError, ClassConfig, Config, ConfigDraft, ControlSocketChoice, Depth,
-    Problem, RuleConfig, Wrong, calibration, read, value,
+    Problem, RuleConfig, Wrong, calibration, path, value,
 };
-use read::ConfigReader;
+use crate::regular_file::open_regular;
 use std::collections::HashSet;
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Read;
 use std::path::Path;
-
-/// Most bytes of a configuration file. Ten thousand rules fit.
-pub(super) const LONGEST: u64 = 4 * 1024 * 1024;
 
 /// Of what is hardly meant a server tells no more at a time.
 const MOST_WARNINGS: usize = 20;
@@ -65,7 +62,7 @@ fn warnings(remarks: &[Problem], path: &Path) -> Vec<String> {
     lines
 }
 
-fn noted(reader: &mut ConfigReader<'_>, found: Vec<(read::Path, Wrong)>) -> Vec<Problem> {
+fn noted(reader: &mut ConfigReader<'_>, found: Vec<(path::Path, Wrong)>) -> Vec<Problem> {
     found.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
     reader.problems()
 }
@@ -125,7 +122,7 @@ fn read_as<R>(
 /// Reads the calibration that is named, if one is; what is wrong with it itself is returned.
 fn calibrate(draft: &mut ConfigDraft, reader: &mut ConfigReader<'_>) -> Vec<Problem> {
     let Some(path) = draft.process.pipeline.calibration.clone() else { return Vec::new() };
-    let top = read::Path::default();
+    let top = path::Path::default();
     match Calibration::load_with_machine(&path) {
         Ok((calibration, machine)) => {
             draft.calibrated_on = machine;
@@ -145,28 +142,6 @@ fn calibrate(draft: &mut ConfigDraft, reader: &mut ConfigReader<'_>) -> Vec<Prob
         }
         Err(CalibrationError::Wrong(problems)) => problems,
     }
-}
-
-/// Opens a file to read it. Anything else, a FIFO above all, could keep the reader waiting for ever,
-/// and to open a device may do something to it: it is looked at first.
-///
-/// # Errors
-/// What the kernel says, or that it is no regular file.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    const NONBLOCK: i32 = 0o4000;
-    must_be_regular(&std::fs::metadata(path)?)?;
-    let file = File::options().read(true).custom_flags(NONBLOCK).open(path)?;
-    must_be_regular(&file.metadata()?)?;
-    Ok(file)
-}
-
-fn must_be_regular(found: &Metadata) -> io::Result<()> {
-    let what = match found.file_type() {
-        kind if kind.is_file() => return Ok(()),
-        kind if kind.is_dir() => "it is a directory",
-        _ => "it is no regular file",
-    };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
 /// What `control.socket` says in a file that may be wrong everywhere else.
@@ -198,7 +173,7 @@ pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
 
 /// The first thing that does not hold together in a configuration whose values are right, each by
 /// itself, and where: by its place in a text that says all of it.
-pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
+pub(crate) fn at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
     let text = config.to_toml();
     let mut reader = ConfigReader::new(&text, "");
     let mut draft = reader.draft();
@@ -211,13 +186,13 @@ pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
     let first = wrong.into_iter().min_by_key(|(path, _)| reader.place(&path.exact));
     first.or_else(|| {
         let Problem { key, wrong, .. } = reader.problems().into_iter().next()?;
-        Some((read::Path { shown: key.clone(), exact: key }, wrong))
+        Some((path::Path { shown: key.clone(), exact: key }, wrong))
     })
 }
 
 /// The first thing that does not hold together in the classes and rules of a configuration, where each says
 /// what it must. Nothing is written or read for that: there may be ten thousand.
-pub(crate) fn rules_at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
+pub(crate) fn rules_at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
     let Config { agent, identity, classes, rules, .. } = config;
     let mut draft = ConfigDraft::new();
     draft.process = Config { agent: *agent, identity: identity.clone(), ..draft.process };
@@ -246,7 +221,7 @@ pub(crate) fn classes_and_rules(
 }
 
 /// What does not hold together in what the reader has read.
-fn odds(draft: &ConfigDraft, reader: &ConfigReader<'_>) -> Vec<(read::Path, Wrong)> {
+fn odds(draft: &ConfigDraft, reader: &ConfigReader<'_>) -> Vec<(path::Path, Wrong)> {
     let mut wrong = draft.problems(Some(reader));
     wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
     wrong

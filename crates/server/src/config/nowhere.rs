@@ -2,8 +2,8 @@
 
 use super::draft::ConfigDraft;
 use super::pages::{find, fixed, locate};
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::Path as At;
 use super::{FastCgiConfig, ProxyConfig, SiteConfig};
 use forebay_site::rules::{Alias, Pattern, Scope};
 use std::fs;

@@ -2,8 +2,8 @@
 
 use super::SiteConfig;
 use super::draft::ConfigDraft;
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::Path as At;
 use forebay_site::rules::{Alias, ErrorPage, Template, TemplatePart, TryFile};
 use forebay_sys::file::{self, FileKind};
 use std::collections::HashSet;

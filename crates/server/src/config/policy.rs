@@ -3,8 +3,9 @@
 use super::class::{MOST_CLASSES, ONLY_CLASS};
 use super::draft::{ConfigDraft, numbered};
 use super::limit::RequestLimit;
+use super::path::Path;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path};
+use super::table::ConfigReader;
 use super::units::Percent;
 use super::value::quote;
 use super::{ActionChoice, ClassConfig, ClassName, OverChoice, Refuse, RuleConfig, Switch};

@@ -4,8 +4,8 @@
 
 use super::draft::ConfigDraft;
 use super::pages::locate;
+use super::path::Path as At;
 use super::problem::{Needed, Secret, Wrong};
-use super::read::Path as At;
 use super::{AccessLog, Account};
 use crate::privileges::user_of;
 use forebay_site::rules::Alias;

@@ -3,8 +3,9 @@
 
 use super::calibration::{is_other, processor};
 use super::draft::{ConfigDraft, numbered};
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path as At};
+use super::table::ConfigReader;
 use super::{
     Account, AdminConfig, AutoCount, ForwardAuth, Fuse, Listen, ListenEndpoint, ListenerConfig,
     LogConfig, LogFormat, OverChoice, RuleConfig,

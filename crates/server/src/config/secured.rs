@@ -2,9 +2,9 @@
 //! may read.
 
 use super::draft::ConfigDraft;
+use super::path::Path as At;
 use super::problem::{Secret, Wrong};
 use super::reach::secret;
-use super::read::Path as At;
 use super::site::HSTS;
 use super::{AskClients, ClientCertificates, KeyPairs, SiteConfig};
 use crate::certificates;

@@ -1,10 +1,14 @@
 //! A key where there is none with that name: what is probably meant, or where it belongs.
 
-use super::foreign;
+mod foreign;
+
 use super::problem::Wrong;
 use super::table::{Section, SettingDescription, rows};
-use super::{ClassConfig, Config, ListenerConfig, RuleConfig, SiteConfig, draft};
+use super::{ClassConfig, Config, ListenerConfig, RuleConfig, SiteConfig};
 use forebay_policy::near::nearest;
+
+/// The lists of sections at the top level that are not a site's.
+pub(super) const SECTIONS: [&str; 4] = ["listener", "site", "class", "rule"];
 
 /// What is wrong with `name` in `section`, which is empty at the top level and else as people are
 /// told it, such as `site.redirect`. Only what may stand there is suggested.
@@ -65,8 +69,7 @@ pub(super) fn below(section: &str) -> Vec<String> {
         "" => Some(key.as_str()),
         _ => key.strip_prefix(section)?.strip_prefix('.'),
     });
-    let lists =
-        || draft::SECTIONS.into_iter().chain(SiteConfig::LISTS.iter().map(|list| list.name));
+    let lists = || SECTIONS.into_iter().chain(SiteConfig::LISTS.iter().map(|list| list.name));
     let mut keys: Vec<String> = keys
         .map(|key| match key.split_once('.') {
             Some((first, _)) if lists().any(|list| list == first) => first.to_owned(),
@@ -94,8 +97,8 @@ fn last(key: &str) -> &str {
 fn bracket(section: Option<&str>, key: &str) -> String {
     let within = section.map_or(String::new(), |section| format!("{section}."));
     let home = format!("{within}{}", key.rsplit_once('.').map_or("", |(home, _)| home));
-    let is_list = draft::SECTIONS.contains(&home.as_str())
-        || SiteConfig::LISTS.iter().any(|list| list.name == home);
+    let is_list =
+        SECTIONS.contains(&home.as_str()) || SiteConfig::LISTS.iter().any(|list| list.name == home);
     if is_list { format!("[[{home}]]") } else { format!("[{home}]") }
 }
 

@@ -6,10 +6,14 @@
 //! each list of a site is a kind of its own. The reader, the printer and the manual know nothing
 //! else.
 
-use super::print::Printer;
+mod printer;
+mod reader;
+
+use super::path::Path;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path};
 use super::value::{Form, Value};
+pub use printer::Printer;
+pub use reader::ConfigReader;
 use toml_edit::TableLike;
 
 /// One setting of a section of the kind `T`.

@@ -2,9 +2,9 @@
 
 use super::class::ClassKeepAlive;
 use super::draft::{ConfigDraft, numbered};
+use super::path::Path as At;
 use super::problem::Wrong;
-use super::read::{ConfigReader, Path as At};
-use super::table::{Section, Setting};
+use super::table::{ConfigReader, Section, Setting};
 use super::{AutoCount, By, Config, KeepAliveLaw, ListenerConfig};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;

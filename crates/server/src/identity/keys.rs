@@ -1,6 +1,6 @@
 //! Keys that sign identities, and the file that they are in.
 
-use crate::config::open_regular;
+use crate::regular_file::open_regular;
 use aws_lc_rs::hmac;
 use std::io::{self, Read};
 use std::path::Path;

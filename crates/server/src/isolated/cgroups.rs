@@ -16,9 +16,9 @@
 //! who uses a group holds a lock on its directory.
 
 use super::links::is_name;
-use super::stage::Role;
+use super::role::Role;
 use crate::config::Isolated;
-use crate::run::say;
+use crate::stderr::say;
 use forebay_sys::file::{lock_shared, try_lock};
 use std::fmt;
 use std::fs::{self, File};

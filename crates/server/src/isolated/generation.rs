@@ -11,11 +11,12 @@
 use super::cgroups::{Cgroups, Groups};
 use super::ending::{Ending, OutOfMemory};
 use super::links::{Hearing, Links};
-use super::stage::{Place, Role};
+use super::role::{Place, Role};
 use super::status::{Instance, Is};
 use crate::config::Config;
 use crate::privileges;
-use crate::run::{RunError, resources, say};
+use crate::run::{RunError, resources};
+use crate::stderr::say;
 use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, PassedSockets, Program};
 use forebay_sys::unix;

@@ -4,10 +4,10 @@
 //! Code that has taken it over reads no file and opens no connection (`forebay_sys::seal`); it can answer
 //! wrongly what it is asked, and ask the next stage, which holds the rules again.
 
-use super::stage::Role;
+use super::role::Role;
 use crate::config::{Config, Confine};
 use crate::privileges::PrivilegeError;
-use crate::run::say;
+use crate::stderr::say;
 use forebay_site::FilesLocation;
 use forebay_sys::{broker, privileges, seal as kernel};
 use std::fmt;

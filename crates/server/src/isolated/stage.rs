@@ -1,6 +1,7 @@
 //! What a stage makes of the configuration that all of them share, and whom it asks.
 
 use super::links;
+use super::role::{Place, Role};
 use crate::config::{
     AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
     ListenEndpoint, ListenerConfig, SiteConfig, Size, StageAddress, Switch,
@@ -17,8 +18,6 @@ use forebay_upstream::settings::{
     ProxySettings, QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
 use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES, FIELD_BYTES};
-use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,56 +34,10 @@ const STREAMS: u64 = 16;
 /// How long an instance that lives may take for an answer, or say nothing in the middle of one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a process does of the way to an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It has the clients.
-    Receive,
-    /// It decides.
-    Process,
-    /// It has the content.
-    Respond,
-}
-
 /// So much longer an instance has for an answer than its application.
 const MARGIN: Duration = Duration::from_secs(10);
 
 impl Role {
-    /// All, in the order of a request's way.
-    pub const ALL: [Role; 3] = [Role::Receive, Role::Process, Role::Respond];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Receive => "receive",
-            Role::Process => "process",
-            Role::Respond => "respond",
-        }
-    }
-
-    /// Which it is on a request's way.
-    pub(crate) fn number(self) -> u8 {
-        match self {
-            Role::Receive => 0,
-            Role::Process => 1,
-            Role::Respond => 2,
-        }
-    }
-
-    /// Whom it asks.
-    pub(super) fn next(self) -> Option<Role> {
-        match self {
-            Role::Receive => Some(Role::Process),
-            Role::Process => Some(Role::Respond),
-            Role::Respond => None,
-        }
-    }
-
-    /// Who asks it.
-    pub(super) fn before(self) -> Option<Role> {
-        Role::ALL.into_iter().find(|role| role.next() == Some(self))
-    }
-
     /// How many processes there are for it.
     pub(super) fn instances(self, config: &Config) -> u64 {
         match self {
@@ -107,29 +60,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Which stage a process is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its part.
-    pub role: Role,
-    /// Which of the processes with this part, from 1.
-    pub instance: u64,
-    /// The directory with the sockets at which stages ask one another.
-    pub links: PathBuf,
-}
-
 impl Place {
-    /// Where an instance is asked.
-    pub(super) fn socket(&self, role: Role, instance: u64) -> PathBuf {
-        self.links.join(format!("{role}-{instance}.sock"))
-    }
-
     /// Where the instances of a stage are asked, or other software in their place.
     pub(super) fn addresses(&self, config: &Config, role: Role) -> Vec<UpstreamAddress> {
         let own = (1..=role.instances(config)).map(|number| self.socket(role, number));

@@ -7,13 +7,14 @@
 use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
-use super::stage::Role;
+use super::role::Role;
 use super::status::{self, Instance, Is};
 use crate::config::{self, Config, Depth, ListenEndpoint};
 use crate::control_socket::{self, CommandAnswer, CommandRequest};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
-use crate::run::{Ready, RunError, SAME_SIGNAL, resources, say};
+use crate::run::{Ready, RunError, SAME_SIGNAL, resources};
+use crate::stderr::say;
 use crossbeam_channel::Sender as Reply;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;

@@ -3,7 +3,7 @@
 //! Loops never wait for what reads that: a thread writes, and what it cannot take in time is counted
 //! and dropped.
 
-use crate::run::say;
+use crate::stderr::say;
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use std::fmt::Write;
 use std::sync::OnceLock;

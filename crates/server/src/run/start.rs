@@ -3,9 +3,9 @@
 
 use super::error::{RunError, resources};
 use super::takeover::Reload;
-use super::{Event, Server, say};
+use super::{Event, Server};
 use crate::admin::AdminListener;
-use crate::applications::{self, Applications};
+use crate::applications::Applications;
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::config::choice::Keyword;
@@ -24,6 +24,8 @@ use crate::privileges;
 use crate::reload;
 use crate::sandbox::{self, Sandbox, SandboxNeeds};
 use crate::status::Status;
+use crate::stderr::say;
+use crate::upkeep;
 use crossbeam_channel::{Receiver, Sender};
 use forebay_engine::admission::ConnectionAdmission;
 use forebay_engine::helpers::Helpers;
@@ -192,7 +194,7 @@ impl Server {
         server.watch_certificates();
         server.keep_acme(false);
         server.keep_up_applications();
-        applications::keep_up_link(&server.common.live.get().applications)
+        upkeep::keep_up_link(&server.common.live.get().applications)
             .map_err(resources("a thread for the link to the next stage"))?;
         Ok(server)
     }

@@ -1,7 +1,7 @@
 //! How a reload, or a change of the policy, is asked for, prepared beside everything else, and put in
 //! force in one go.
 
-use super::{Event, Later, Server, say};
+use super::{Event, Later, Server};
 use crate::admin::{AdminListener, RunningAdmin};
 use crate::client::TrustedProxies;
 use crate::control_socket::CommandAnswer;
@@ -11,6 +11,7 @@ use crate::live::ServingSnapshot;
 use crate::policy::InForce;
 use crate::policy_command::agents;
 use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError};
+use crate::stderr::say;
 use crossbeam_channel::Sender;
 use forebay_engine::control::LoopOrder;
 use std::collections::VecDeque;

@@ -31,19 +31,26 @@
 //! | budget | a loss admits at once what the instance had under way; other copies some for each thousand requests, and a few. What is not admitted rests |
 //! | quarantine | a request that was under way when two processes ended by themselves is not sent again |
 
+mod event;
 mod flight;
+mod instance;
+mod pings;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod timer;
 
+pub use event::{LinkAction, LinkEvent, LinkFailure};
 pub use flight::{Flight, MOST_COPIES, ResumePoint, Whole};
+pub use pings::Ping;
+pub use settings::{InstanceChoice, LinkSettings};
 
 use crate::balance::{Balancer, Candidate, WHOLE};
 use crate::group::MemberIndex;
 use crate::health::{Health, Told, UpstreamCondition};
 use crate::retry::Budget;
-use crate::settings::Balance;
 use flight::{FlightState, Suspect};
+use instance::{End, Instance, MOST_ENDS, Pinged};
 use std::collections::VecDeque;
 use std::time::Duration;
 use timer::InstanceTimer;
@@ -60,184 +67,8 @@ const LOOK_MS: u32 = 5;
 /// An end that the supervisor has not told of after so long was not that of a process.
 const TOLD_MS: u64 = 1000;
 
-/// So many ends of one instance are remembered.
-const MOST_ENDS: usize = 8;
-
-/// An acknowledgement that is held back waits for so long.
-const HELD_BACK: Duration = Duration::from_millis(25);
-
 /// Most instances of one stage.
 pub const MOST_INSTANCES: usize = 64;
-
-/// Which instance a request goes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InstanceChoice {
-    /// One after the other.
-    RoundRobin,
-    /// The one with the fewest requests under way.
-    #[default]
-    Least,
-    /// Of two that are drawn, the one with fewer.
-    TwoChoices,
-    /// The one with the fewest, those counting more whose answers have waited longer.
-    Feedback,
-    /// The same for the same key, unless it has far more than its share.
-    Hash,
-}
-
-impl InstanceChoice {
-    fn balance(self) -> Balance {
-        match self {
-            InstanceChoice::RoundRobin => Balance::RoundRobin,
-            InstanceChoice::Least | InstanceChoice::Feedback => Balance::Least,
-            InstanceChoice::TwoChoices => Balance::TwoChoices,
-            InstanceChoice::Hash => Balance::Hash,
-        }
-    }
-}
-
-/// What a link keeps to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkSettings {
-    /// Which instance is asked.
-    pub choice: InstanceChoice,
-    /// Whether instances acknowledge requests. Those of other software do not: that a request gets no
-    /// answer shows when its connection ends, or when a ping has none.
-    pub acknowledges: bool,
-    /// Whether the end of a request that may not run twice can be withheld until its acknowledgement: until then
-    /// it is certain that nothing has run. No instance runs a request of which something is missing.
-    pub withholds: bool,
-    /// An acknowledgement may always take so long.
-    pub floor: Duration,
-    /// And never longer. A request that could go to no other has all of it.
-    pub ceiling: Duration,
-    /// An idle instance is pinged so often.
-    pub idle: Duration,
-    /// One that has failed is left alone for so long at first.
-    pub back_off: Duration,
-    /// One request is written so often at most.
-    pub copies: u8,
-    /// How many copies may be sent for a thousand requests, besides those of losses.
-    pub permille: u32,
-    /// A request that no instance takes for so long is given up.
-    pub patience: Duration,
-    /// Whether a supervisor tells how processes [end](Link::ended). Else each connection that ends with a
-    /// request on it stands for a process that ended by itself.
-    pub is_watched: bool,
-}
-
-impl LinkSettings {
-    /// How long an acknowledgement may be held back, as TCP does (RFC 9293 §3.8.6.3): mostly the head of the
-    /// answer comes before, and acknowledges as well. `None` where the timer leaves no time for that.
-    pub fn held_back(&self) -> Option<Duration> {
-        (self.floor >= 4 * HELD_BACK).then_some(HELD_BACK)
-    }
-}
-
-impl Default for LinkSettings {
-    fn default() -> LinkSettings {
-        LinkSettings {
-            choice: InstanceChoice::default(),
-            acknowledges: true,
-            withholds: false,
-            floor: Duration::from_millis(200),
-            ceiling: Duration::from_secs(2),
-            idle: Duration::from_secs(5),
-            back_off: Duration::from_millis(500),
-            copies: MOST_COPIES,
-            permille: 200,
-            patience: Duration::from_secs(10),
-            is_watched: false,
-        }
-    }
-}
-
-/// What has come of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkEvent<'e> {
-    /// Some of the request was written: from here on it is not certain that nothing has run.
-    Written,
-    /// The instance has the request.
-    Acknowledged,
-    /// The head of the answer, and whether another instance could go on with its body. `delay_ms`: how long
-    /// the request has waited there, if that was said.
-    Head {
-        /// What another would go on with.
-        whole: Option<Whole>,
-        /// How long it has waited.
-        delay_ms: Option<u64>,
-    },
-    /// The head of a part; `None` if it is no part, or not one of that answer.
-    Part(Option<ResumePoint<'e>>),
-    /// So many bytes of the body.
-    Body(u64),
-    /// The end of the answer.
-    End,
-    /// Nothing of it has run: no connection, nothing was written, or the instance says so (503 from its
-    /// own admission).
-    Refused,
-    /// The instance has given the request back, of which nothing has run: it is about to end, or has no room for
-    /// a stream. That is no failure.
-    Returned,
-    /// The connection had been idle, and ended when it was used: that is no failure.
-    Stale,
-    /// The connection has ended too early. `has_ended`: with the process.
-    Broken {
-        /// The process ended.
-        has_ended: bool,
-    },
-    /// The instance is there, and yet has not answered in the time that an answer may take.
-    Late,
-    /// The time has come that [`Link::deadline_ms`] says.
-    Time,
-}
-
-/// What is to be done for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkAction {
-    /// Nothing.
-    Wait,
-    /// The connection of the attempt is closed. The copy is kept until [`Link::deadline_ms`].
-    Rest,
-    /// The copy goes to this instance; the connection of the attempt before is closed.
-    Send(MemberIndex),
-    /// As `Send`, and the rest of the body is asked for, from this byte on.
-    Continue(MemberIndex, u64),
-    /// The client is told why there is no answer.
-    Fail(LinkFailure),
-    /// Some of the answer is with the client: its connection is reset.
-    Break,
-}
-
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkFailure {
-    /// It may have run, and must not run twice.
-    Unknown,
-    /// It was sent too often, or no instance took it for too long.
-    Exhausted,
-    /// Two processes have ended by themselves while it ran.
-    Quarantined,
-}
-
-impl LinkFailure {
-    /// The status for the client.
-    pub fn status(self) -> u16 {
-        match self {
-            LinkFailure::Unknown => 502,
-            LinkFailure::Exhausted | LinkFailure::Quarantined => 503,
-        }
-    }
-}
-
-/// An instance is to be asked whether it lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ping {
-    /// Which.
-    pub instance: MemberIndex,
-    /// To be named by the [answer](Link::pong).
-    pub number: u32,
-}
 
 /// The link to one stage.
 #[derive(Clone, Debug)]
@@ -247,39 +78,6 @@ pub struct Link {
     balancer: Balancer,
     budget: Budget,
     candidates: Vec<Candidate>,
-}
-
-#[derive(Clone, Debug)]
-struct Instance {
-    health: Health,
-    in_flight: u32,
-    timer: InstanceTimer,
-    /// One more each time it is lost.
-    epoch: u32,
-    heard_ms: u64,
-    ping: Pinged,
-    pings: u32,
-    /// It is in doubt whether it lives: it is pinged at once.
-    is_doubted: bool,
-    /// One more each time that what it has under way is admitted elsewhere.
-    losses: u32,
-    /// The latest that were told of.
-    ends: VecDeque<End>,
-    /// What its answers say they have waited, smoothed.
-    delay_us: u64,
-}
-
-/// How a process has ended.
-#[derive(Clone, Copy, Debug)]
-struct End {
-    at_ms: u64,
-    was_by_itself: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pinged {
-    No,
-    Since(u64),
 }
 
 impl Link {
@@ -718,76 +516,6 @@ impl Link {
         balancer.pick(candidates, key)
     }
 
-    /// Instances to be pinged now, one at a time; and those are lost whose answer is late.
-    pub fn ping(&mut self, now_ms: u64) -> Option<Ping> {
-        let idle_ms = milliseconds(self.settings.idle);
-        for instance in 0..self.instances.len() {
-            let one = &mut self.instances[instance];
-            if let Pinged::Since(since_ms) = one.ping {
-                if now_ms.saturating_sub(since_ms) >= one.timer.ms() {
-                    one.ping = Pinged::No;
-                    one.heard_ms = now_ms;
-                    one.timer.back_off();
-                    one.lose(now_ms);
-                }
-                continue;
-            }
-            if now_ms >= one.silent_until_ms(idle_ms) {
-                one.ping = Pinged::Since(now_ms);
-                one.pings = one.pings.wrapping_add(1);
-                return Some(Ping { instance, number: one.pings });
-            }
-        }
-        None
-    }
-
-    /// When [`ping`](Link::ping) has something to do next.
-    pub fn next_ping_ms(&self) -> u64 {
-        let idle_ms = milliseconds(self.settings.idle);
-        let of = |one: &Instance| match one.ping {
-            Pinged::Since(since_ms) => since_ms.saturating_add(one.timer.ms()),
-            Pinged::No => one.silent_until_ms(idle_ms),
-        };
-        self.instances.iter().map(of).min().unwrap_or(u64::MAX)
-    }
-
-    /// An instance has answered a ping, or could not be reached. What is late is not looked at.
-    pub fn pong(&mut self, ping: Ping, is_there: bool, now_ms: u64) {
-        let Some(one) = self.instances.get_mut(ping.instance) else { return };
-        let (true, Pinged::Since(since_ms)) = (one.pings == ping.number, one.ping) else { return };
-        one.ping = Pinged::No;
-        one.heard_ms = now_ms;
-        one.is_doubted = false;
-        if !is_there {
-            return one.lose(now_ms);
-        }
-        one.timer.sample(now_ms.saturating_sub(since_ms));
-        // of one that is asked for nothing, nothing newer is known
-        one.delay_us /= 2;
-        // one that lives may be tried at once
-        if matches!(one.health.condition(), UpstreamCondition::Out { .. }) {
-            one.health.told(Told::Well, now_ms);
-        }
-    }
-
-    /// Nobody listens where the instance is asked, and its connections end with it: it takes nothing new, and what
-    /// it has is lost when they end. An instance that drains finishes it.
-    pub fn takes_nothing(&mut self, ping: Ping, now_ms: u64) {
-        let Some(one) = self.instances.get_mut(ping.instance) else { return };
-        if one.pings == ping.number {
-            (one.ping, one.heard_ms, one.is_doubted) = (Pinged::No, now_ms, false);
-            one.mark(now_ms);
-        }
-    }
-
-    /// It could not be asked, for a reason that tells nothing of it.
-    pub fn not_asked(&mut self, ping: Ping, now_ms: u64) {
-        let Some(one) = self.instances.get_mut(ping.instance) else { return };
-        if one.pings == ping.number {
-            (one.ping, one.heard_ms) = (Pinged::No, now_ms);
-        }
-    }
-
     /// An instance is gone, with all that was under way to it.
     pub fn lost(&mut self, instance: MemberIndex, now_ms: u64) {
         if let Some(one) = self.instances.get_mut(instance) {
@@ -803,43 +531,6 @@ impl Link {
     /// What is to be told of one of them.
     pub fn condition(&self, instance: MemberIndex) -> Option<UpstreamCondition> {
         self.instances.get(instance).map(|one| one.health.condition())
-    }
-}
-
-impl Instance {
-    /// A request has failed there. If that is news, what it has under way may be sent elsewhere at once.
-    fn mark(&mut self, now_ms: u64) {
-        if self.health.condition() == UpstreamCondition::Well {
-            self.losses = self.losses.wrapping_add(1);
-        }
-        self.health.told(Told::Failed, now_ms);
-    }
-
-    fn lose(&mut self, now_ms: u64) {
-        self.losses = self.losses.wrapping_add(1);
-        self.health.told(Told::Failed, now_ms);
-        self.epoch = self.epoch.wrapping_add(1);
-        self.is_doubted = false;
-        // what comes back has another queue
-        self.delay_us = 0;
-    }
-
-    /// Until when it need not be pinged.
-    fn silent_until_ms(&self, idle_ms: u64) -> u64 {
-        let patience_ms = match (self.is_doubted, self.in_flight) {
-            (true, _) => 0,
-            (false, 0) => idle_ms,
-            (false, _) => self.timer.ms(),
-        };
-        self.heard_ms.saturating_add(patience_ms)
-    }
-
-    /// Its share, less the longer its answers have waited.
-    fn by_delay(&self, share: u16, least_us: u64) -> u16 {
-        const GRAIN_US: u64 = 1000;
-        let part = u64::from(share) * (least_us + GRAIN_US) / (self.delay_us + GRAIN_US);
-        // the part is not more than the whole
-        (part as u16).max(1)
     }
 }
 

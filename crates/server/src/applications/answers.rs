@@ -1,0 +1,107 @@
+//! What clients and logs are told of an exchange.
+
+use crate::log;
+use forebay_conn::Answerer;
+use forebay_metrics::RefusalReason;
+use forebay_upstream::exchange::{Exchange, Failed, Lateness};
+use forebay_upstream::group::Unavailable;
+use forebay_upstream::retry::AttemptFailure;
+use std::time::Duration;
+
+pub(super) const TOO_LARGE: &str = "The request body is larger than the application may be sent";
+
+/// What a client is told of an application that has not answered, and under which status.
+pub fn failed(failed: Failed) -> (u16, &'static str) {
+    let (failure, late) = match failed {
+        Failed::Unasked(unavailable) => return (503, unasked(unavailable)),
+        Failed::TooLarge => return (413, TOO_LARGE),
+        Failed::Asked(failure, late) => (failure, late == Lateness::Late),
+    };
+    match (failure, late) {
+        (AttemptFailure::Connect, true) => (504, "The application could not be reached in time"),
+        (_, true) | (AttemptFailure::Silent | AttemptFailure::Frozen, _) => {
+            (504, "The application did not answer in time")
+        }
+        (AttemptFailure::Connect, false) => (502, "The application cannot be reached"),
+        (AttemptFailure::Unwritten | AttemptFailure::Closed | AttemptFailure::Returned, _) => {
+            (502, "The application has closed the connection without an answer")
+        }
+        (AttemptFailure::Overloaded, _) => (503, "The application has no room for more requests"),
+        (AttemptFailure::Resources, _) => {
+            (503, "The server has no room for a connection to the application")
+        }
+        (AttemptFailure::Malformed, _) => {
+            (502, "The answer of the application cannot be understood")
+        }
+    }
+}
+
+/// What a client is told of an application of which nothing can be asked.
+fn unasked(unavailable: Unavailable) -> &'static str {
+    match unavailable {
+        Unavailable::Full | Unavailable::Limited { .. } => {
+            "The application has as much to do as it may"
+        }
+        Unavailable::Late => "The application had no room for the request in time",
+        Unavailable::Down => "The application is out of service",
+        Unavailable::Threads => "As many requests for applications are under way as may be",
+    }
+}
+
+/// What the log says of a request that an application was asked for.
+pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::LoggedUpstream<'_> {
+    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let (times, attempts) = (exchange.times(), exchange.attempts());
+    let upstream = match attempts {
+        0 => "",
+        _ => exchange.application().label(exchange.upstream()),
+    };
+    log::line::LoggedUpstream {
+        upstream,
+        status: exchange.status(),
+        error: exchange.failure().map(Failed::word),
+        attempts,
+        queue_us: us(exchange.waited()),
+        connect_us: times.connect().map(us),
+        head_us: times.head().map(us),
+        total_us: None,
+        begun_ns: times.begun_ns(),
+    }
+}
+
+/// The same of one that has answered, to be kept: something else is sent in the place of its answer.
+pub fn summary<T>(exchange: &Exchange<T>) -> Answerer {
+    let log::line::LoggedUpstream {
+        upstream, status, attempts, queue_us, connect_us, head_us, ..
+    } = said_of(exchange);
+    let (name, status) = (upstream.into(), status.unwrap_or_default());
+    Answerer { name, status, attempts, queue_us, connect_us, head_us }
+}
+
+/// What the log says of it.
+pub fn before(answerer: &Answerer) -> log::line::LoggedUpstream<'_> {
+    let Answerer { name, status, attempts, queue_us, connect_us, head_us } = answerer;
+    log::line::LoggedUpstream {
+        upstream: name,
+        status: Some(*status),
+        error: None,
+        attempts: *attempts,
+        queue_us: *queue_us,
+        connect_us: *connect_us,
+        head_us: *head_us,
+        // what follows the head is not waited for
+        total_us: *head_us,
+        begun_ns: 0,
+    }
+}
+
+/// Whether a class is counted as refused, for which reason, and when its client may come back, in
+/// seconds.
+pub fn refused(unavailable: Unavailable) -> (Option<RefusalReason>, u32) {
+    match unavailable {
+        Unavailable::Full | Unavailable::Threads => (Some(RefusalReason::Queue), 1),
+        Unavailable::Late => (Some(RefusalReason::Expired), 1),
+        Unavailable::Limited { retry_after_s } => (Some(RefusalReason::Agent), retry_after_s),
+        Unavailable::Down => (None, 1),
+    }
+}

@@ -1,0 +1,394 @@
+//! What applications, authorities and the next stage are asked: a client's request in the words of each.
+
+use super::Applications;
+use super::answers::TOO_LARGE;
+use super::takes_tunnels;
+use crate::client::{TrustedProxies, client_of};
+use crate::isolated::Role;
+use crate::log;
+use crate::log::request_id;
+use crate::websocket;
+use forebay_conn::{Peer, Rank, Request};
+use forebay_http::client::ClientKey;
+use forebay_http::field::FieldName;
+use forebay_http::framing::Framing;
+use forebay_http::head::{Head, Method, Name, RequestTarget, Tunnel};
+use forebay_http::response;
+use forebay_site::Destination;
+use forebay_upstream::application::Application;
+use forebay_upstream::balance::hash;
+use forebay_upstream::exchange::{ApplicationRequest, ScriptLog};
+use forebay_upstream::fastcgi::{self, Params};
+use forebay_upstream::queue::RequestOwner;
+use forebay_upstream::request::{self, From, WrittenHead};
+use forebay_upstream::settings::{self, BalanceKey, ProxyProtocol};
+use forebay_upstream::stage::{self, Origin};
+use forebay_upstream::target::TargetRefusal;
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+
+/// What of a client's request no application is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hidden<'h> {
+    /// The cookie with this name.
+    pub cookie: Option<&'h str>,
+    /// Fields that only a server which decides may give, in any spelling.
+    pub fields: &'h [FieldName],
+}
+
+impl Hidden<'_> {
+    /// Has those dropped that are not given.
+    fn drop_from(self, given: &mut Cow<'_, [request::FieldOverride]>) {
+        for name in self.fields {
+            if !given.iter().any(|(known, _)| name.is(known)) {
+                given.to_mut().push((name.as_str().into(), None));
+            }
+        }
+    }
+}
+
+/// What is asked of the next stage, which asks these applications. Of one that `knows_no_rules` nothing is asked
+/// but what was judged.
+///
+/// # Errors
+/// The path is read in more than one way.
+pub fn ask_stage(
+    request: &Request<'_>,
+    id: u128,
+    standpoint: Standpoint<'_>,
+    applications: &Applications,
+    knows_no_rules: bool,
+) -> Result<ApplicationRequest, TargetRefusal> {
+    let Request { head, peer, .. } = *request;
+    let is_believed = standpoint.trusted.are_believed(peer);
+    let made = request_id::text(id);
+    let given = request::valid_id(head).filter(|_| is_believed);
+    let origin = Origin {
+        client: client_of(peer, head, standpoint.trusted),
+        is_secure: peer.secured.is_some() || (is_believed && stage::is_secure(head)),
+        local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
+        tunnel: standpoint.tunnel_of(head),
+        may_change: applications.take_tunnels,
+        id: given.unwrap_or(&made),
+    };
+    let mut text = Vec::with_capacity(1024);
+    // what is asked of the server as a whole has no path
+    let judged = request.path().ok().filter(|_| knows_no_rules && head.path.starts_with(b"/"));
+    let (written, copy) = stage::write(head, judged.as_deref(), &origin, &mut text)?;
+    let (method, key, owner) = (head.method, hash(head.target), RequestOwner::default());
+    let ask = ApplicationRequest::new(method, key, owner, text, written);
+    Ok(ApplicationRequest { copy: Some(copy), ..ask })
+}
+
+/// What an exchange must remember for its answer.
+pub struct ExchangeTag {
+    /// Whose it is.
+    pub destination: Destination,
+    /// Under what number it is known in logs.
+    pub id: u128,
+    /// The rule of the site that asks, if an [authority](settings::ForwardAuthSettings) is asked.
+    pub rule: Option<u16>,
+}
+
+/// What a client is told who asks for a tunnel where there is none.
+pub const NO_TUNNEL: &str = "There is no such tunnel here";
+
+/// Why an application is not asked.
+pub enum Unasked {
+    /// Its request would not be the one that was judged.
+    Refused(TargetRefusal),
+    /// The body of the request is larger than it may be.
+    TooLarge,
+    /// Content and applications are replaced together: this one has no script to run.
+    NoScript,
+    /// The request is for a tunnel, and the application takes no such.
+    NoTunnel,
+}
+
+impl Unasked {
+    /// What the client is told, and under which status.
+    pub fn told(&self) -> (u16, &'static str) {
+        match self {
+            Unasked::Refused(refused) => (refused.status(), refused.reason()),
+            Unasked::TooLarge => (413, TOO_LARGE),
+            Unasked::NoScript => (502, "There is no such application"),
+            Unasked::NoTunnel => (501, NO_TUNNEL),
+        }
+    }
+}
+
+/// What is asked of an application.
+///
+/// # Errors
+/// Why it is not asked.
+pub fn ask(
+    application: &Application,
+    request: &Request<'_>,
+    asked: &ExchangeTag,
+    rank: Rank,
+    standpoint: Standpoint<'_>,
+    hidden: Hidden<'_>,
+) -> Result<ApplicationRequest, Unasked> {
+    let Request { head, peer, .. } = *request;
+    let local = standpoint.local_of(peer, head);
+    let from = from(peer, head, standpoint.trusted, local);
+    let Ok(judged) = request.path() else {
+        return Err(Unasked::Refused(TargetRefusal::Ambiguous("The path cannot be read")));
+    };
+    let rewritten = asked.destination.rewritten.as_deref();
+    let most_bytes = application.settings().bodies().most_bytes;
+    if matches!(head.framing, Framing::Sized(length) if length > most_bytes) {
+        return Err(Unasked::TooLarge);
+    }
+    let ExchangeTag { destination, id, .. } = asked;
+    let mut given = Cow::Borrowed(request.passed.map_or(&[][..], |passed| &passed.given[..]));
+    match standpoint.tunnel_of(head) {
+        None => {}
+        Some(Tunnel::WebSocket) if takes_tunnels(application.settings()) => {
+            let key = websocket::key(*id).into_bytes().into_boxed_slice();
+            given.to_mut().push((websocket::KEY.into(), Some(key)));
+        }
+        Some(_) => return Err(Unasked::NoTunnel),
+    }
+    hidden.drop_from(&mut given);
+    let (given, hidden) = (&*given, hidden.cookie);
+    let asked =
+        request::UpstreamRequest { head, judged: &judged, rewritten, from, id: *id, hidden, given };
+    let key = key(&application.settings().group().key, head, from.client);
+    let owner = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
+    let mut text = Vec::with_capacity(1024);
+    match application.settings() {
+        settings::ApplicationSettings::Proxy(settings) => {
+            // where each is told its own name, it is put in when it is known who is asked
+            let authority = application.authority(0);
+            let written = request::write(&asked, authority, &settings.request, &mut text)
+                .map_err(Unasked::Refused)?;
+            let client = source_of(peer, from.client);
+            let preface = settings.proxy_protocol.map(|way| preface(way, client, local));
+            let preface = preface.unwrap_or_default();
+            let ask = ApplicationRequest::new(head.method, key, owner, text, written);
+            Ok(ApplicationRequest { preface, ..ask })
+        }
+        settings::ApplicationSettings::FastCgi(settings) => {
+            let Some(script) = &destination.script else { return Err(Unasked::NoScript) };
+            let body_bytes = match head.framing {
+                Framing::None => Some(0),
+                Framing::Sized(length) => Some(length),
+                Framing::Chunked => None,
+            };
+            let params = Params {
+                request: asked,
+                script: fastcgi::ScriptPath {
+                    name: &script.name,
+                    path_info: &script.path_info,
+                    file: script.file.as_deref(),
+                },
+                body_bytes,
+                local,
+                remote_port: peer.address().port(),
+                user: None,
+            };
+            fastcgi::write(&params, &settings.request, &mut text).map_err(Unasked::Refused)?;
+            let written = WrittenHead {
+                framing: head.framing,
+                expects_continue: head.expects_continue && body_bytes != Some(0),
+                asked: response::ResponseContext {
+                    is_head: head.method == Method::Head,
+                    upgrade: false,
+                },
+                id: 0..0,
+            };
+            let log = Some(log_of(&script.name, *id));
+            let ask = ApplicationRequest::new(head.method, key, owner, text, written);
+            Ok(ApplicationRequest { log, ..ask })
+        }
+    }
+}
+
+/// What is asked of a server that says whether a request may pass.
+///
+/// # Errors
+/// Why it is not asked.
+pub fn ask_authority(
+    authority: &settings::ForwardAuthSettings,
+    application: &Application,
+    request: &Request<'_>,
+    id: u128,
+    rank: Rank,
+    standpoint: Standpoint<'_>,
+    hidden: Hidden<'_>,
+) -> Result<ApplicationRequest, Unasked> {
+    let Request { head, peer, .. } = *request;
+    let local = standpoint.local_of(peer, head);
+    let from = from(peer, head, standpoint.trusted, local);
+    let field =
+        |name: &str, value: &[u8]| -> request::FieldOverride { (name.into(), Some(value.into())) };
+    let mut given = Cow::Owned(vec![
+        field("X-Forwarded-Method", head.method_text.as_bytes()),
+        field("X-Forwarded-Uri", head.target),
+    ]);
+    hidden.drop_from(&mut given);
+    let hidden = hidden.cookie;
+    let target = RequestTarget { path: &authority.path, query: authority.query.as_deref() };
+    let key = key(&application.settings().group().key, head, from.client);
+    let owner = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
+    let head = head.redirected(Method::Get, target);
+    let (judged, rewritten) = (&*authority.path, Some(&*authority.path));
+    let asked = request::UpstreamRequest {
+        head: &head,
+        judged,
+        rewritten,
+        from,
+        id,
+        hidden,
+        given: &given,
+    };
+    let Some(proxy) = application.settings().proxy() else { return Err(Unasked::NoScript) };
+    let mut text = Vec::with_capacity(1024);
+    let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
+        .map_err(Unasked::Refused)?;
+    Ok(ApplicationRequest::new(Method::Get, key, owner, text, written))
+}
+
+/// What a script says goes to the log, with its request.
+fn log_of(script: &[u8], request: u128) -> ScriptLog {
+    let script: Box<[u8]> = script.into();
+    Box::new(move |said| log::scripts::log(&script, request, said))
+}
+
+/// Who asks, and how the request came here.
+fn from(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies, local: SocketAddr) -> From {
+    let nearest = peer.address().ip().to_canonical();
+    From {
+        nearest,
+        client: client_of(peer, head, trusted),
+        is_trusted: trusted.are_believed(peer),
+        is_secure: peer.secured.is_some(),
+        port: local.port(),
+    }
+}
+
+/// What a process believes of those it stands behind.
+#[derive(Clone, Copy)]
+pub struct Standpoint<'s> {
+    /// Proxies that are trusted.
+    pub trusted: &'s TrustedProxies,
+    /// Which stage it is; `None` if it is the whole server.
+    pub role: Option<Role>,
+}
+
+impl Standpoint<'_> {
+    /// Where the client has come to: of a process that stands behind another, as that one says.
+    fn local_of(self, peer: &Peer, head: &Head<'_>) -> SocketAddr {
+        let told = if self.is_behind() { stage::local(head) } else { None };
+        told.unwrap_or(peer.local)
+    }
+
+    /// What the client makes of its stream of HTTP/2: of a process that stands behind another, as that one says.
+    pub fn tunnel_of(self, head: &Head<'_>) -> Option<Tunnel> {
+        let told = if self.is_behind() { stage::tunnel(head) } else { None };
+        told.or(head.tunnel)
+    }
+
+    fn is_behind(self) -> bool {
+        matches!(self.role, Some(Role::Process | Role::Respond))
+    }
+}
+
+/// What a request is balanced by.
+fn key(key: &BalanceKey, head: &Head<'_>, client: IpAddr) -> u64 {
+    let of_client = || match client {
+        IpAddr::V4(ip) => hash(&ip.octets()),
+        IpAddr::V6(ip) => hash(&ip.octets()),
+    };
+    match key {
+        BalanceKey::Client => of_client(),
+        BalanceKey::Url => hash(head.target),
+        BalanceKey::Cookie(name) => {
+            let cookies =
+                head.values(Name::Cookie).flat_map(|value| value.split(|&byte| byte == b';'));
+            let mut found = cookies.filter_map(|cookie| {
+                let cookie = cookie.trim_ascii().strip_prefix(name.as_bytes())?;
+                cookie.strip_prefix(b"=")
+            });
+            found.next().map_or_else(of_client, hash)
+        }
+    }
+}
+
+/// The client's address and its port; 0 where only a proxy before this server knows that.
+fn source_of(peer: &Peer, client: IpAddr) -> SocketAddr {
+    let address = peer.address();
+    let port =
+        if address.ip().to_canonical() == client.to_canonical() { address.port() } else { 0 };
+    SocketAddr::new(client, port)
+}
+
+/// The PROXY header that a connection for a client at this address begins with, which has reached `to`.
+fn preface(way: ProxyProtocol, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+    let (source, target) = (from.ip().to_canonical(), to.ip().to_canonical());
+    let addresses = match (source, target) {
+        _ if source.is_unspecified() => None,
+        (IpAddr::V4(source), IpAddr::V4(target)) => {
+            Some(("TCP4", 0x11, [source.octets(), target.octets()].concat()))
+        }
+        (source, target) => {
+            let six = |ip: IpAddr| match ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            Some(("TCP6", 0x21, [six(source).octets(), six(target).octets()].concat()))
+        }
+    };
+    match (way, addresses) {
+        (ProxyProtocol::V1, None) => b"PROXY UNKNOWN\r\n".to_vec(),
+        (ProxyProtocol::V1, Some((family, _, octets))) => {
+            let text = |octets: &[u8]| match <[u8; 4]>::try_from(octets) {
+                Ok(four) => IpAddr::from(four).to_string(),
+                Err(_) => <[u8; 16]>::try_from(octets)
+                    .map_or_else(|_| String::new(), |six| IpAddr::from(six).to_string()),
+            };
+            let (source, target) = octets.split_at(octets.len() / 2);
+            let (source, target) = (text(source), text(target));
+            format!("PROXY {family} {source} {target} {} {}\r\n", from.port(), to.port()).into()
+        }
+        (ProxyProtocol::V2, None) => [SIGNATURE, b"\x20\0\0\0"].concat(),
+        (ProxyProtocol::V2, Some((_, family, octets))) => {
+            let len = (octets.len() as u16 + 4).to_be_bytes();
+            let ports = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
+            [SIGNATURE, &[0x21, family], &len, &octets, &ports].concat()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_conn::proxy::{ParsedProxyHeader, parse};
+
+    #[test]
+    fn connections_begin_with_whom_they_are_for() {
+        let peer =
+            |remote: &str, local: &str| Peer::new(remote.parse().unwrap(), local.parse().unwrap());
+        let four = peer("192.0.2.7:4711", "10.0.0.1:80");
+        let six = peer("[2001:db8::1]:4711", "[::1]:443");
+        let made =
+            |way, peer: &Peer| preface(way, source_of(peer, peer.address().ip()), peer.local);
+        let v1 = |peer| String::from_utf8(made(ProxyProtocol::V1, peer)).unwrap();
+        assert_eq!(v1(&four), "PROXY TCP4 192.0.2.7 10.0.0.1 4711 80\r\n");
+        assert_eq!(v1(&six), "PROXY TCP6 2001:db8::1 ::1 4711 443\r\n");
+        let unix = Peer::new(Peer::UNIX, Peer::UNIX);
+        assert_eq!(v1(&unix), "PROXY UNKNOWN\r\n");
+        // whom a proxy before this server has named, of whom it knows no port
+        let named = source_of(&four, "203.0.113.9".parse().unwrap());
+        let header = preface(ProxyProtocol::V1, named, four.local);
+        assert_eq!(header, b"PROXY TCP4 203.0.113.9 10.0.0.1 0 80\r\n");
+        for (peer, stated) in [(&four, true), (&six, true), (&unix, false)] {
+            let bytes = made(ProxyProtocol::V2, peer);
+            let client = stated.then_some(peer.remote);
+            let len = bytes.len();
+            assert_eq!(parse(&bytes), Ok(ParsedProxyHeader::Complete { client, len }));
+        }
+    }
+}

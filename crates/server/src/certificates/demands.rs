@@ -1,0 +1,34 @@
+//! Which site asks for what of its clients.
+
+use super::HeldCertificate;
+use crate::config::{AskClients, Config};
+use forebay_conn::peer::ClientPolicy;
+
+/// What is asked of the clients of a site.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Demand {
+    /// What they are asked for on a connection of the site; `None` within if that is nothing, and without if
+    /// the site has no certificate, so that it has no connections of its own.
+    pub(super) policy: Option<Option<ClientPolicy>>,
+    /// It is not served without TLS, nor are its clients led there.
+    pub(super) only_tls: bool,
+}
+
+/// What is asked of the clients of each site; nothing if no site asks for anything.
+pub(super) fn demands(config: &Config, with_pairs: &[HeldCertificate]) -> Vec<Demand> {
+    if with_pairs.iter().all(|held| held.identity.clients().is_none()) {
+        return Vec::new();
+    }
+    let mut endpoints = config.listeners.iter().flat_map(|listener| &listener.listen);
+    let speaks_tls = endpoints.any(|endpoint| endpoint.tls);
+    let mut with_pairs = with_pairs.iter();
+    let demands = config.sites.iter().map(|site| {
+        let held = if site.has_certificate() { with_pairs.next() } else { None };
+        let is_redirected = speaks_tls && site.tls.redirect.0.is_some();
+        Demand {
+            policy: held.map(|held| held.identity.policy()),
+            only_tls: site.tls.clients.asked == AskClients::Required && !is_redirected,
+        }
+    });
+    demands.collect()
+}

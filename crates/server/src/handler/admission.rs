@@ -1,0 +1,59 @@
+//! The role that decides which requests are served, and in which order.
+
+use super::FastLane;
+use crate::policy::{ConnectionRecord, Judge, JudgeContext, Ticket};
+use forebay_conn::{Admission, Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
+use forebay_sys::clock;
+
+impl Admission for FastLane {
+    fn trusts(&mut self, peer: &Peer) -> bool {
+        self.keep_up();
+        self.trusted.trust(peer)
+    }
+
+    fn asks_local(&self) -> bool {
+        self.judge.as_ref().is_some_and(Judge::asks_local) || self.applications.tell_local()
+    }
+
+    fn admit(&mut self, peer: &Peer) -> Verdict<()> {
+        self.keep_up();
+        match &mut self.judge {
+            None => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
+            Some(judge) => judge.connection(peer, clock::monotonic_ns()),
+        }
+    }
+
+    #[inline]
+    fn verdict(
+        &mut self,
+        request: &Request<'_>,
+        record: &mut ConnectionRecord,
+    ) -> Verdict<Option<Ticket>> {
+        self.keep_up();
+        match &mut self.judge {
+            None => Verdict::Admit(Admitted::at_once(Rank::FIRST, None)),
+            Some(judge) => {
+                let verifier = self.certificates.verifier.as_ref();
+                let (trusted, unix_ms) = (&*self.trusted, self.now.unix_ms);
+                let bare = if judge.asks_path() { self.site.bare_path(request) } else { None };
+                let known = JudgeContext { trusted, verifier, unix_ms, bare_path: bare.as_deref() };
+                judge.request(request, record, known, clock::monotonic_ns())
+            }
+        }
+    }
+
+    #[inline]
+    fn enqueue(&mut self, ticket: &mut Option<Ticket>) -> Result<(), Refusal> {
+        match (&mut self.judge, ticket) {
+            (Some(judge), Some(ticket)) => judge.enqueue(ticket),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn settle(&mut self, ticket: &mut Option<Ticket>, end: Settled) {
+        if let Some(ticket) = ticket {
+            ticket.settle(end, &self.metrics);
+        }
+    }
+}

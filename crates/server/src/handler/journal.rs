@@ -1,0 +1,112 @@
+//! The role that logs requests.
+
+use super::FastLane;
+use crate::applications::{ExchangeTag, before, said_of};
+use crate::client::client_of;
+use crate::detour::Detour;
+use crate::log::{LogEntry, PendingLine};
+use crate::policy::Ticket;
+use forebay_conn::{Answered, GivenUp, Journal, Peer, Request, Stages};
+use forebay_upstream::exchange::Exchange;
+
+impl Journal for FastLane {
+    #[inline]
+    fn tick(&mut self) -> u64 {
+        self.logger.tick()
+    }
+
+    #[inline]
+    fn line(&mut self, answered: &Answered<'_, Option<Ticket>>) -> Option<PendingLine> {
+        let Answered { peer, request, ticket, status, stages } = *answered;
+        let ticket = ticket.and_then(Option::as_ref);
+        Some(self.begin_line(peer, request, ticket, None, Some(status), stages))
+    }
+
+    fn relayed_line(
+        &mut self,
+        answered: &Answered<'_, Option<Ticket>>,
+        relay: &Detour,
+    ) -> Option<PendingLine> {
+        let Answered { peer, request, ticket, status, stages } = *answered;
+        let ticket = ticket.and_then(Option::as_ref);
+        Some(self.begin_line(peer, request, ticket, Some(relay), Some(status), stages))
+    }
+
+    fn given_up(&mut self, asked: &GivenUp<'_, Option<Ticket>>, relay: Option<&Detour>) {
+        let GivenUp { peer, request, ticket, stages } = *asked;
+        let line = self.begin_line(peer, Some(request), ticket.as_ref(), relay, None, stages);
+        self.logger.log(line, 0);
+    }
+
+    fn cut_off(&mut self, line: &mut PendingLine, relay: &Detour) {
+        let Detour::Application(passing) = relay else { return };
+        if let Some(error) = passing.exchange.cut_off()
+            && !passing.exchange.application().is_stage()
+        {
+            line.cut_off(error);
+        }
+    }
+
+    #[inline]
+    fn log(&mut self, line: PendingLine, body_bytes: u64) {
+        self.logger.log(line, body_bytes);
+    }
+}
+
+/// The exchange with an application, or with the next stage.
+fn exchange_of(detour: &Detour) -> Option<&Exchange<ExchangeTag>> {
+    match detour {
+        Detour::Application(passing) => Some(&passing.exchange),
+        Detour::Place(_) => None,
+    }
+}
+
+impl FastLane {
+    #[inline]
+    fn begin_line(
+        &mut self,
+        peer: &Peer,
+        request: Option<&Request<'_>>,
+        ticket: Option<&Ticket>,
+        relay: Option<&Detour>,
+        status: Option<u16>,
+        stages: Stages,
+    ) -> PendingLine {
+        let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
+        if !self.logger.writes(site) {
+            return self.logger.count(site, request.is_some(), status, stages);
+        }
+        let client = match request {
+            Some(request) => client_of(peer, request.head, &self.trusted),
+            None => peer.address().ip(),
+        };
+        let via_proxy = self.trusted.are_believed(peer);
+        let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
+        let secured = peer.secured.as_deref();
+        let user = request.filter(|_| status.is_some()).and_then(|request| self.site.user(request));
+        let user = user.as_deref();
+        let passed = request.and_then(|request| request.passed);
+        let exchange = relay.and_then(exchange_of);
+        let id = exchange.map(|exchange| exchange.tag.id);
+        let id = id.or_else(|| passed?.id);
+        // of the next stage, its own line tells
+        let asked = exchange.filter(|exchange| !exchange.application().is_stage()).map(said_of);
+        // what is sent instead of an application's answer is its answer, too
+        let sent = || passed?.sent.as_ref();
+        let relayed = asked.or_else(|| sent().map(|sent| before(&sent.by)));
+        let entry = LogEntry {
+            site,
+            client,
+            user,
+            secured,
+            via_proxy,
+            id,
+            request,
+            judged,
+            relayed,
+            status,
+            stages,
+        };
+        self.logger.line(&entry)
+    }
+}

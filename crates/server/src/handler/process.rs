@@ -1,0 +1,459 @@
+//! The role that knows what the answer is: from the content, from an application or the next stage, or an
+//! error.
+
+use super::FastLane;
+use super::relay::{NO_DECISION, begin_head, kept_of_error, refuses_tunnel};
+use crate::acme;
+use crate::applications::{NO_TUNNEL, failed};
+use crate::certificates::OTHER_CONNECTION;
+use crate::client::client_of;
+use crate::detour::{Detour, WaitsForPlace};
+use crate::isolated::Role;
+use crate::job::{ServerJob, ServerJobDone};
+use crate::policy::Ticket;
+use crate::policy::at_once;
+use crate::websocket;
+use forebay_conn::{
+    BodyDecision, Job as _, JobKind, Passed, Process, ProcessOutcome, Refusal, Relay, Relayed,
+    Reply, Request,
+};
+use forebay_http::head::{Head, Method};
+use forebay_http::status::reason;
+use forebay_metrics::{Counter, Unanswered};
+use forebay_site::{Body, Routed, host_of};
+use forebay_upstream::exchange::Failed;
+use forebay_upstream::response::{self, Moved};
+use forebay_upstream::settings::Errors;
+use forebay_upstream::stage;
+
+/// What a client is told that has waited for a place among the requests at once of its rule: nobody knows
+/// when one is free, a second is as good as anything.
+const NO_PLACE: Refusal = Refusal { status: 503, retry_after_s: 1 };
+
+impl Process for FastLane {
+    fn decide(
+        &mut self,
+        request: &Request<'_>,
+        _: &mut Option<Ticket>,
+        _: Option<ServerJobDone>,
+    ) -> BodyDecision<ServerJob> {
+        if let Some(next) = self.applications.next_stage()
+            && is_passed_on(request)
+        {
+            return BodyDecision::Stream(next.settings().bodies().most_bytes);
+        }
+        match self.site.may_be_for_application(request) {
+            // applications have limits of their own, and nothing is kept here
+            true => BodyDecision::Stream(u64::MAX),
+            false => BodyDecision::Here,
+        }
+    }
+
+    #[inline]
+    fn process(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        done: Option<ServerJobDone>,
+        reply: &mut Reply<'_, Body>,
+    ) -> ProcessOutcome<ServerJob, Detour> {
+        if let Some(ticket) = ticket {
+            ticket.begin();
+        }
+        if self.answers_authority(request, reply) {
+            if let Some(ticket) = ticket {
+                ticket.end();
+            }
+            return ProcessOutcome::Replied;
+        }
+        if let Some((status, reason)) = self.wrong_way(request) {
+            if let Some(ticket) = ticket {
+                ticket.end();
+            }
+            self.refuse(status, reason, reply);
+            return ProcessOutcome::Replied;
+        }
+        if let Some(ticket) = ticket
+            && ticket.needs_place()
+            && let Some(outcome) = self.ask_for_place(request, ticket, reply)
+        {
+            return outcome;
+        }
+        if let Some(role) = self.applications.role() {
+            let waited_ms = done.as_ref().map_or(0, ServerJobDone::waited_ms);
+            let done = done.and_then(ServerJobDone::of_site);
+            self.tell_delay(request, waited_ms, reply);
+            return match self.process_stage(role, request, ticket, done, reply) {
+                ProcessOutcome::Job(job) => ProcessOutcome::Job(job.timed()),
+                other => other,
+            };
+        }
+        let done = done.and_then(ServerJobDone::of_site);
+        self.process_here(request, ticket, done, reply)
+    }
+
+    fn acknowledges(&self, head: &Head<'_>) -> bool {
+        let is_behind = matches!(self.applications.role(), Some(Role::Process | Role::Respond));
+        is_behind && stage::asks_for_acknowledgement(head)
+    }
+
+    fn relayed(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        detour: &mut Detour,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<ServerJob> {
+        let passing = match detour {
+            Detour::Application(passing) => passing,
+            Detour::Place(waits) => {
+                return self.place_decided(request, ticket, &mut waits.wait, reply);
+            }
+        };
+        let relay = &mut passing.exchange;
+        relay.tell();
+        if relay.application().is_stage() {
+            let again = u64::from(relay.attempts().saturating_sub(1));
+            self.metrics.add(Counter::UpstreamRetries, again);
+            return self.relayed_stage(request, passing, reply);
+        }
+        let count = |counter| self.metrics.add(counter, 1);
+        if relay.attempts() > 1 {
+            self.metrics.add(Counter::UpstreamRetries, u64::from(relay.attempts() - 1));
+        }
+        let asked = &relay.tag;
+        let destination = &asked.destination;
+        if let Some(failure) = relay.failure() {
+            let (status, text) = failed(failure);
+            let unanswered = match status {
+                413 => None,
+                502 => Some((Counter::UpstreamFailed, Unanswered::Failed)),
+                504 => Some((Counter::UpstreamLate, Unanswered::Late)),
+                _ => Some((Counter::UpstreamUnavailable, Unanswered::Unavailable)),
+            };
+            if let Some((counter, unanswered)) = unanswered {
+                count(counter);
+                if let (Some(judge), Some(ticket)) = (&mut self.judge, &*ticket) {
+                    judge.unanswered(ticket, unanswered);
+                }
+            }
+            if let Failed::Unasked(unavailable) = failure {
+                self.unavailable(unavailable, ticket, reply);
+            }
+            return self.refuse_for(asked, request, status, text, reply);
+        }
+        count(Counter::UpstreamAnswered);
+        let status = relay.status().unwrap_or_default();
+        let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
+        if let Some(rule) = relay.tag.rule {
+            match status {
+                200..300 => return self.allowed(rule, request, relay),
+                401 | 403 => {}
+                _ => return self.refuse_for(&relay.tag, request, 502, NO_DECISION, reply),
+            }
+        } else if is_tunnel && let Some(text) = refuses_tunnel(relay, status) {
+            return self.refuse_for(&relay.tag, request, 502, text, reply);
+        } else if !is_tunnel && let Some(sent) = self.sent_instead(relay) {
+            return match sent {
+                Ok(sent) => {
+                    self.give_back(relay);
+                    let (id, given) = (Some(relay.tag.id), request.passed.cloned());
+                    let given = given.unwrap_or_default();
+                    Relayed::Again(Box::new(Passed { id, sent: Some(sent), ..given }))
+                }
+                Err(text) => self.refuse_for(&relay.tag, request, 502, text, reply),
+            };
+        }
+        let settings = relay.application().settings();
+        if settings.errors() == Errors::Ours && status >= 400 {
+            let kept = relay.with_answer(kept_of_error).unwrap_or_default();
+            return self.refuse_with(&relay.tag, request, status, reason(status), kept, reply);
+        }
+        let authorities = [relay.application().authority(relay.upstream())];
+        let moved = settings.proxy().filter(|proxy| proxy.rewrites).map(|proxy| Moved {
+            authorities: &authorities,
+            client: request.head.authority,
+            strip: &proxy.request.strip,
+            prefix: &proxy.request.prefix,
+        });
+        let FastLane { site, head, .. } = self;
+        begin_head(status, head);
+        let length = relay.length();
+        let (mut coding, mut holds) = (None, true);
+        let has_date = relay.with_answer(|answer| {
+            let mut said = Vec::with_capacity(16);
+            let notes = response::fields(answer, moved.as_ref(), |name, value| {
+                said.push((name, value));
+            });
+            if is_tunnel {
+                said.retain(|(name, _)| !name.eq_ignore_ascii_case(websocket::ACCEPT));
+            }
+            holds = notes.buffering != Some(false);
+            coding = site.recode(destination, request, status, length, &mut said);
+            site.write_fields(destination, request, status, said, head);
+            notes.has_date
+        });
+        if request.peer.secured.is_some() {
+            reply.hsts = site.hsts_of(destination);
+        }
+        if status == 101 {
+            reply.switch(head);
+            return Relayed::Switched;
+        }
+        let buffer_bytes = if holds { settings.buffer_bytes() } else { 0 };
+        passing.begin(buffer_bytes, coding.filter(|_| request.head.method != Method::Head));
+        let length = length.filter(|_| coding.is_none());
+        reply.relayed(status, head, length, has_date.unwrap_or_default());
+        Relayed::Body
+    }
+
+    fn release(&mut self, relay: Detour) {
+        if let Detour::Application(mut passing) = relay {
+            self.pools.with(|pool| passing.exchange.give_back(pool));
+        }
+    }
+
+    fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
+        self.site.refuse(status, reason, reply);
+    }
+
+    fn turn_away(
+        &mut self,
+        refusal: Refusal,
+        request: Option<&Request<'_>>,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        self.site.turn_away(refusal, request, reply);
+    }
+}
+
+impl FastLane {
+    /// Answers a request of which this process is to find all of the answer.
+    #[inline]
+    pub(super) fn process_here(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        done: Option<forebay_site::SiteJobDone>,
+        reply: &mut Reply<'_, Body>,
+    ) -> ProcessOutcome<ServerJob, Detour> {
+        if let Some(sent) = request.passed.and_then(|passed| passed.sent.as_ref()) {
+            return self.send_instead(sent, request, ticket, done, reply);
+        }
+        let FastLane { site, trusted, .. } = self;
+        let client = || client_of(request.peer, request.head, trusted);
+        let done = match site.route(request, client, done, reply) {
+            Routed::Here(_) if self.standpoint().tunnel_of(request.head).is_some() => {
+                if let Some(ticket) = ticket {
+                    ticket.end();
+                }
+                self.refuse(501, NO_TUNNEL, reply);
+                return ProcessOutcome::Replied;
+            }
+            Routed::Here(done) => done,
+            Routed::Replied => {
+                if let Some(ticket) = ticket {
+                    ticket.end();
+                }
+                return ProcessOutcome::Replied;
+            }
+            Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
+            Routed::To(destination) => {
+                return self.relay(destination, None, request, ticket, reply);
+            }
+        };
+        self.find(request, ticket, done, reply)
+    }
+
+    /// Answers with what the site has for a request that is let through.
+    #[inline]
+    pub(super) fn find(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        done: Option<forebay_site::SiteJobDone>,
+        reply: &mut Reply<'_, Body>,
+    ) -> ProcessOutcome<ServerJob, Detour> {
+        let FastLane { site, trusted, .. } = self;
+        let client = || client_of(request.peer, request.head, trusted);
+        match site.process(request, client, done, reply) {
+            ProcessOutcome::Replied => {
+                if let Some(ticket) = ticket {
+                    ticket.end();
+                }
+                ProcessOutcome::Replied
+            }
+            ProcessOutcome::HandOver => ProcessOutcome::HandOver,
+            ProcessOutcome::Relay(none) => match *none {},
+            ProcessOutcome::Job(work) => self.needs_worker(work, request, ticket, reply),
+        }
+    }
+
+    /// A request needs a place among those at once of its rule. `None` if it has one now.
+    #[cold]
+    pub(super) fn ask_for_place(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Ticket,
+        reply: &mut Reply<'_, Body>,
+    ) -> Option<ProcessOutcome<ServerJob, Detour>> {
+        match ticket.ask_for_place(self.now.monotonic_ms) {
+            Ok(None) => None,
+            Ok(Some(wait)) => {
+                // until it is processed again it is no work
+                ticket.end();
+                Some(ProcessOutcome::Relay(Box::new(Detour::Place(WaitsForPlace::new(wait)))))
+            }
+            Err(at_once::NoPlace) => {
+                ticket.end();
+                self.turn_away_queued(request, ticket, reply);
+                Some(ProcessOutcome::Replied)
+            }
+        }
+    }
+
+    /// One that has waited for a place has it, and is processed again; or gets none.
+    #[cold]
+    pub(super) fn place_decided(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        wait: &mut at_once::PlaceWait,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<ServerJob> {
+        match (wait.take(), ticket) {
+            (Ok(place), ticket) => {
+                if let Some(ticket) = ticket {
+                    ticket.has_place(place);
+                }
+                Relayed::Again(Box::new(request.passed.cloned().unwrap_or_default()))
+            }
+            (Err(at_once::NoPlace), ticket) => {
+                if let Some(ticket) = ticket {
+                    self.turn_away_queued(request, ticket, reply);
+                }
+                Relayed::Own
+            }
+        }
+    }
+
+    /// A request got no place among those at once of its rule.
+    pub(super) fn turn_away_queued(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Ticket,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        if let Some(judge) = &mut self.judge {
+            judge.refused_queued(ticket);
+        }
+        self.site.turn_away(NO_PLACE, Some(request), reply);
+    }
+
+    /// Does this stage's part of a request.
+    #[cold]
+    pub(super) fn process_stage(
+        &mut self,
+        role: Role,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        done: Option<forebay_site::SiteJobDone>,
+        reply: &mut Reply<'_, Body>,
+    ) -> ProcessOutcome<ServerJob, Detour> {
+        let is_replied = match role {
+            _ if !is_passed_on(request) => return self.process_here(request, ticket, done, reply),
+            Role::Receive => self.site.secures(request, reply),
+            Role::Process | Role::Respond if stage::is_ping(request.head) => {
+                reply.head(204, b"HTTP/1.1 204 No Content\r\n");
+                true
+            }
+            Role::Respond => return self.process_here(request, ticket, done, reply),
+            Role::Process => {
+                let FastLane { site, trusted, .. } = self;
+                let client = || client_of(request.peer, request.head, trusted);
+                match site.decide(request, client, done, reply) {
+                    Routed::Replied => true,
+                    Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
+                    // the page of an error
+                    Routed::Here(Some(done)) => {
+                        return self.process_here(request, ticket, Some(done), reply);
+                    }
+                    Routed::Here(None) | Routed::To(_) => false,
+                }
+            }
+        };
+        if let Some(ticket) = ticket {
+            ticket.end();
+        }
+        if is_replied { ProcessOutcome::Replied } else { self.pass_on(request, reply) }
+    }
+
+    /// Whether this is the request of an authority that looks whether a name is ours, which is answered then
+    /// whatever the site says about its path.
+    #[inline]
+    pub(super) fn answers_authority(
+        &mut self,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> bool {
+        let Some(plan) = self.certificates.acme() else { return false };
+        if !acme::AcmePlan::is_for(request.head.path)
+            || !matches!(request.head.method, Method::Get | Method::Head)
+            || request.head.tunnel.is_some()
+        {
+            return false;
+        }
+        let Some(site) = self.site.site_of(request) else { return false };
+        let Some(text) = plan.answer(site as usize, request.head.path) else { return false };
+        self.site.tell(&text, reply);
+        true
+    }
+
+    /// Why a request cannot be answered on its connection: that is of another host, or shows less of the
+    /// client than the site asks for.
+    #[inline]
+    pub(super) fn wrong_way(&mut self, request: &Request<'_>) -> Option<(u16, &'static str)> {
+        let secured = request.peer.secured.as_deref();
+        let asks = self.certificates.ask_clients();
+        if secured.is_none() && !asks {
+            return None;
+        }
+        let host = host_of(request.head.authority);
+        let identities = &self.certificates.identities;
+        if secured.is_some_and(|secured| identities.is_misdirected(secured, host)) {
+            return Some((421, OTHER_CONNECTION));
+        }
+        let site = if asks { self.site.site_of(request) } else { None };
+        self.certificates.refusal(secured, site? as usize, host)
+    }
+
+    /// A request cannot be answered without a worker: it gets one, unless its class has had enough.
+    pub(super) fn needs_worker(
+        &mut self,
+        work: forebay_site::SiteJob,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        reply: &mut Reply<'_, Body>,
+    ) -> ProcessOutcome<ServerJob, Detour> {
+        if let Some((site, rule)) = work.asks() {
+            let authority = self.site.authority(site, rule);
+            return self.relay(authority, Some(rule), request, ticket, reply);
+        }
+        let (Some(judge), Some(ticket), JobKind::Computes) = (&mut self.judge, ticket, work.kind())
+        else {
+            return ProcessOutcome::Job(ServerJob::uncounted(work));
+        };
+        match judge.needs_worker(ticket) {
+            Ok(pass) => ProcessOutcome::Job(ServerJob::counted(work, pass)),
+            Err(refusal) => {
+                self.site.turn_away(refusal, Some(request), reply);
+                ProcessOutcome::Replied
+            }
+        }
+    }
+}
+
+/// Whether another stage may answer a request. Tunnels and traces end where the client is.
+fn is_passed_on(request: &Request<'_>) -> bool {
+    !matches!(request.head.method, Method::Connect | Method::Trace)
+}

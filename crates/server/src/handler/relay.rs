@@ -1,0 +1,401 @@
+//! What applications and the next stage are asked, and what is made of their answers.
+
+use super::FastLane;
+use crate::applications::{
+    ExchangeTag, Hidden, Standpoint, ask, ask_authority, ask_stage, failed, refused, summary,
+};
+use crate::detour::Detour;
+use crate::job::ServerJob;
+use crate::passing::PassingExchange;
+use crate::policy::Ticket;
+use crate::websocket;
+use forebay_conn::handler::relay::RelayRead;
+use forebay_conn::{
+    InternalRedirect, Passed, Process, ProcessOutcome, Rank, Relay, Relayed, Reply, Request,
+};
+use forebay_http::head::{Method, RequestTarget};
+use forebay_http::path::NormalPath;
+use forebay_http::response::Response;
+use forebay_http::status::reason;
+use forebay_metrics::Counter;
+use forebay_site::{Body, Destination, FilesLocation};
+use forebay_sys::clock;
+use forebay_upstream::exchange::{Exchange, Failed};
+use forebay_upstream::group::Unavailable;
+use forebay_upstream::link::LinkFailure;
+use forebay_upstream::response;
+use std::io::Write;
+use std::sync::Arc;
+
+/// Fields of an application that stand for those of what it has sent, as with nginx.
+const KEPT: [&str; 5] =
+    ["Content-Type", "Content-Disposition", "Set-Cookie", "Cache-Control", "Expires"];
+
+/// At most so much of an answer that is not wanted is received at a time, so that its connection is kept.
+const DROPPED_BYTES: usize = 16 * 1024;
+
+const NOT_ACCEPTED: &str = "The application has not accepted the WebSocket as it must";
+const NOT_CHANGED: &str = "The application has not changed to the protocol of the tunnel";
+pub(super) const NO_DECISION: &str = "It could not be found out whether this is for you";
+const NOT_TO_BE_SENT: &str = "The application may not have that sent";
+
+impl FastLane {
+    /// What this process believes of those it stands behind.
+    pub(super) fn standpoint(&self) -> Standpoint<'_> {
+        Standpoint { trusted: &self.trusted, role: self.applications.role() }
+    }
+
+    /// The stage before is told how long a request has waited here: for a thread, and in this turn of the
+    /// loop for those before it.
+    pub(super) fn tell_delay(
+        &self,
+        request: &Request<'_>,
+        waited_ms: u64,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        if self.acknowledges(request.head) {
+            let turn_ms = clock::coarse_ms().saturating_sub(self.now.monotonic_ms);
+            reply.waited_ms = Some(u32::try_from(waited_ms + turn_ms).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// The next stage answers.
+    pub(super) fn pass_on(
+        &mut self,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> ProcessOutcome<ServerJob, Detour> {
+        let id = self.ids.number();
+        let site = self.site.site_of(request);
+        let destination = Destination { site: site.unwrap_or(u32::MAX), ..Destination::default() };
+        let repeats = self.applications.repeats_idempotent(site);
+        let Some(next) = self.applications.next_stage().map(Arc::clone) else {
+            self.refuse(502, "There is no next stage", reply);
+            return ProcessOutcome::Replied;
+        };
+        let knows_no_rules = self.site.files() == FilesLocation::Elsewhere;
+        let ask = ask_stage(request, id, self.standpoint(), &self.applications, knows_no_rules);
+        let mut ask = match ask {
+            Ok(ask) => ask,
+            Err(refused) => {
+                self.refuse(refused.status(), refused.reason(), reply);
+                return ProcessOutcome::Replied;
+            }
+        };
+        if let Some(copy) = &mut ask.copy {
+            copy.repeats_idempotent = repeats;
+        }
+        let asked = ExchangeTag { destination, id, rule: None };
+        let now_ms = self.now.monotonic_ms;
+        match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
+            Ok(exchange) => ProcessOutcome::Relay(applied(exchange)),
+            Err(unavailable) => {
+                self.metrics.add(Counter::UpstreamUnavailable, 1);
+                let (status, text) = failed(Failed::Unasked(unavailable));
+                self.refuse(status, text, reply);
+                ProcessOutcome::Replied
+            }
+        }
+    }
+
+    /// The next stage has answered, or none of its instances has. Its answer is passed on as it is.
+    #[cold]
+    pub(super) fn relayed_stage(
+        &mut self,
+        request: &Request<'_>,
+        passing: &mut PassingExchange,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<ServerJob> {
+        let relay = &passing.exchange;
+        if let Some(failure) = relay.failure() {
+            let (status, text) = match relay.reason() {
+                Some(reason) => (reason.status(), unanswered(reason)),
+                None if failure == Failed::TooLarge => (413, "the request body is too large"),
+                None => failed(failure),
+            };
+            let is_unknown = relay.reason() == Some(LinkFailure::Unknown);
+            let count = |counter| self.metrics.add(counter, 1);
+            count(if is_unknown { Counter::LinkUnknown } else { Counter::UpstreamFailed });
+            self.refuse(status, text, reply);
+            return Relayed::Own;
+        }
+        self.metrics.add(Counter::UpstreamAnswered, 1);
+        let status = relay.status().unwrap_or_default();
+        // respond lets none of these by; other software may
+        if request.head.tunnel.is_some() && (200..300).contains(&status) {
+            self.refuse(502, NOT_CHANGED, reply);
+            return Relayed::Own;
+        }
+        let FastLane { site, head, .. } = self;
+        begin_head(status, head);
+        let has_date = relay.with_answer(|answer| {
+            let notes = response::fields(answer, None, |name, value| {
+                for part in [name.as_bytes(), b": ", &value, b"\r\n"] {
+                    head.extend_from_slice(part);
+                }
+            });
+            notes.has_date
+        });
+        if request.peer.secured.is_some() {
+            reply.hsts = site.hsts_of(&relay.tag.destination);
+        }
+        if status == 101 {
+            reply.switch(head);
+            return Relayed::Switched;
+        }
+        let length = relay.length();
+        self.tell_delay(request, 0, reply);
+        reply.relayed(status, &self.head, length, has_date.unwrap_or_default());
+        Relayed::Body
+    }
+
+    /// A request is for an application, and rules have let it through.
+    #[cold]
+    pub(super) fn relay(
+        &mut self,
+        destination: Destination,
+        rule: Option<u16>,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        reply: &mut Reply<'_, Body>,
+    ) -> ProcessOutcome<ServerJob, Detour> {
+        if let Some(ticket) = ticket {
+            ticket.end();
+        }
+        // one that was asked about before keeps its number
+        let known = request.passed.and_then(|passed| passed.id);
+        let id = known.unwrap_or_else(|| self.ids.number());
+        let asked = ExchangeTag { destination: destination.clone(), id, rule };
+        let Some(application) = self.applications.get(&asked.destination) else {
+            // content and applications are replaced together
+            self.refuse(502, "There is no such application", reply);
+            return ProcessOutcome::Replied;
+        };
+        let application = Arc::clone(application);
+        let now_ms = self.now.monotonic_ms;
+        let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
+        let verifier = self.certificates.verifier.as_ref().filter(|verifier| verifier.remove);
+        let hidden = Hidden {
+            cookie: verifier.map(|verifier| &*verifier.cookie),
+            fields: self.applications.given(destination.site),
+        };
+        let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
+        let standpoint = self.standpoint();
+        let ask = match authority {
+            Some(authority) => {
+                ask_authority(authority, &application, request, id, rank, standpoint, hidden)
+            }
+            None => ask(&application, request, &asked, rank, standpoint, hidden),
+        };
+        let (status, text) = match ask {
+            Err(unasked) => unasked.told(),
+            Ok(mut ask) => {
+                let is_tunnel = ask.written.asked.upgrade;
+                let held = match self.thread.as_mut().map(|thread| thread.take(is_tunnel)) {
+                    Some(Err(unavailable)) => {
+                        ask.may_ask = Err(unavailable);
+                        None
+                    }
+                    Some(Ok(held)) => Some(held),
+                    None => None,
+                };
+                let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);
+                match self.pools.with(begin) {
+                    // one that cannot be asked is an exchange, too, so that the log has its line
+                    Ok(exchange) => {
+                        let passing = PassingExchange::new(exchange).keeping(held);
+                        return ProcessOutcome::Relay(Box::new(Detour::Application(passing)));
+                    }
+                    Err(unavailable) => failed(Failed::Unasked(unavailable)),
+                }
+            }
+        };
+        let refused = ExchangeTag { destination, id, rule: None };
+        match self.refuse_for(&refused, request, status, text, reply) {
+            Relayed::Job(job, _) => ProcessOutcome::Job(job),
+            _ => ProcessOutcome::Replied,
+        }
+    }
+
+    /// A server that was asked has let a request through.
+    pub(super) fn allowed(
+        &mut self,
+        rule: u16,
+        request: &Request<'_>,
+        relay: &mut Exchange<ExchangeTag>,
+    ) -> Relayed<ServerJob> {
+        let mut passed = request.passed.cloned().unwrap_or_default();
+        passed.allowed.push(rule);
+        passed.id = Some(relay.tag.id);
+        let application = Arc::clone(relay.application());
+        let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
+        for name in authority.iter().flat_map(|authority| &authority.copy) {
+            let value = relay.with_answer(|answer| {
+                let values: Vec<_> = answer.values(name.as_str()).collect();
+                (!values.is_empty()).then(|| values.join(b", ".as_slice()).into_boxed_slice())
+            });
+            passed.given.retain(|(known, _)| !name.is(known));
+            passed.given.push((name.as_str().into(), value.flatten()));
+        }
+        self.give_back(relay);
+        Relayed::Again(Box::new(passed))
+    }
+
+    /// What an application wants to be sent instead of its answer, if it may say that at all; or why it is
+    /// not.
+    pub(super) fn sent_instead(
+        &self,
+        relay: &Exchange<ExchangeTag>,
+    ) -> Option<Result<InternalRedirect, &'static str>> {
+        let destination = &relay.tag.destination;
+        if !self.site.sends(destination) {
+            return None;
+        }
+        let sent = relay.with_answer(|answer| {
+            let mut fields = Vec::new();
+            let notes = response::fields(answer, None, |name, value| {
+                if KEPT.iter().any(|kept| name.eq_ignore_ascii_case(kept)) {
+                    for part in [name.as_bytes(), b": ", &value, b"\r\n"] {
+                        fields.extend_from_slice(part);
+                    }
+                }
+            });
+            let target = notes.accel_redirect?;
+            let by = summary(relay);
+            let end = target.iter().position(|&b| b == b'?');
+            let (path, query) = target.split_at(end.unwrap_or(target.len()));
+            let query = query.strip_prefix(b"?").map(Into::into);
+            Some(InternalRedirect { path: path.into(), query, fields: fields.into(), by })
+        });
+        let sent = sent.flatten()?;
+        let may_be = self.site.may_send(destination, &sent.path);
+        Some(if may_be { Ok(sent) } else { Err(NOT_TO_BE_SENT) })
+    }
+
+    /// Nothing more is needed of an exchange. What little there is besides is not waited for.
+    pub(super) fn give_back(&mut self, relay: &mut Exchange<ExchangeTag>) {
+        let mut dropped = Vec::new();
+        let mut drop_some = || relay.read(&mut dropped, DROPPED_BYTES, self.now.monotonic_ms);
+        for _ in 0..4 {
+            if !matches!(drop_some(), RelayRead::Bytes(_)) {
+                break;
+            }
+        }
+        self.pools.with(|pool| relay.give_back(pool));
+    }
+
+    /// Answers with what an application wants to be sent, if rules about clients let it through.
+    #[cold]
+    pub(super) fn send_instead(
+        &mut self,
+        sent: &InternalRedirect,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        done: Option<forebay_site::SiteJobDone>,
+        reply: &mut Reply<'_, Body>,
+    ) -> ProcessOutcome<ServerJob, Detour> {
+        let method = match request.head.method {
+            Method::Head => Method::Head,
+            _ => Method::Get,
+        };
+        let head = request
+            .head
+            .redirected(method, RequestTarget { path: &sent.path, query: sent.query.as_deref() });
+        let path = NormalPath::default();
+        let request = Request::new(&head, request.peer, &path).with(request.passed);
+        reply.instead = Some(Arc::clone(&sent.fields));
+        self.find(&request, ticket, done, reply)
+    }
+
+    /// An application could not be asked: the class is told, and the client when to come back.
+    pub(super) fn unavailable(
+        &mut self,
+        unavailable: Unavailable,
+        ticket: &mut Option<Ticket>,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        let (reason, retry_after_s) = refused(unavailable);
+        reply.retry_after_s = retry_after_s;
+        if let (Some(judge), Some(ticket), Some(reason)) = (&mut self.judge, ticket, reason) {
+            judge.refused_later(ticket, reason);
+        }
+    }
+
+    /// Answers in the place of an application.
+    pub(super) fn refuse_for(
+        &mut self,
+        asked: &ExchangeTag,
+        request: &Request<'_>,
+        status: u16,
+        text: &'static str,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<ServerJob> {
+        self.refuse_with(asked, request, status, text, Vec::new(), reply)
+    }
+
+    /// The same, with these fields.
+    pub(super) fn refuse_with(
+        &mut self,
+        asked: &ExchangeTag,
+        request: &Request<'_>,
+        status: u16,
+        text: &'static str,
+        fields: Vec<(&'static str, Vec<u8>)>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<ServerJob> {
+        match self.site.refuse_for(&asked.destination, request, status, text, fields, reply) {
+            ProcessOutcome::Job(work) => {
+                let given = request.passed.cloned().unwrap_or_default();
+                let passed = Passed { id: Some(asked.id), ..given };
+                Relayed::Job(ServerJob::uncounted(work), Box::new(passed))
+            }
+            _ => Relayed::Own,
+        }
+    }
+}
+
+/// An exchange has begun for this request.
+fn applied(exchange: Box<Exchange<ExchangeTag>>) -> Box<Detour> {
+    Box::new(Detour::Application(PassingExchange::new(exchange)))
+}
+
+/// Writes the first line of a head over what is there.
+pub(super) fn begin_head(status: u16, head: &mut Vec<u8>) {
+    head.clear();
+    // writing into a vector does not fail
+    let _ = write!(head, "HTTP/1.1 {status} {}\r\n", reason(status));
+}
+
+/// Why the answer to a request for a tunnel is none that its client may get, if that is so: a 2xx would mean
+/// that there is one (RFC 8441 §4).
+pub(super) fn refuses_tunnel(relay: &Exchange<ExchangeTag>, status: u16) -> Option<&'static str> {
+    match status {
+        101 => {
+            let id = relay.tag.id;
+            let is_accepted = relay.with_answer(|answer| websocket::is_accepted(answer, id));
+            let is_accepted = is_accepted.unwrap_or_default();
+            (!is_accepted).then_some(NOT_ACCEPTED)
+        }
+        200..300 => Some(NOT_CHANGED),
+        _ => None,
+    }
+}
+
+/// What a client is told of a request that no instance of the next stage has answered.
+pub(super) fn unanswered(reason: LinkFailure) -> &'static str {
+    match reason {
+        LinkFailure::Unknown => {
+            "A process of the server has ended, and it is not known whether it has done this"
+        }
+        LinkFailure::Exhausted => "No process of the server has answered",
+        LinkFailure::Quarantined => "Processes of the server have ended while they did this",
+    }
+}
+
+/// What clients need of an error whose page is the site's: how to show who they are, when to come back, and which
+/// methods there are.
+pub(super) fn kept_of_error(answer: &Response<'_>) -> Vec<(&'static str, Vec<u8>)> {
+    const KEPT: [&str; 3] = ["WWW-Authenticate", "Retry-After", "Allow"];
+    let values = |name| answer.values(name).map(move |value| (name, value.to_vec()));
+    KEPT.into_iter().flat_map(values).collect()
+}

@@ -1,0 +1,9 @@
+//! What the operator is told on standard error.
+
+use std::fmt;
+use std::io::{self, Write};
+
+/// Tells the operator; standard error may be closed, which is no reason to stop.
+pub(crate) fn say(what: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "forebay: {what}");
+}

@@ -1,0 +1,53 @@
+//! The threads that do for applications what is to be done beside requests.
+
+use crate::applications::Applications;
+use crate::live::LiveSnapshot;
+use crate::stderr::say;
+use forebay_engine::worker;
+use forebay_upstream::pings::Pings;
+use forebay_upstream::upkeep::Upkeep;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
+
+/// How exactly the times of checks are kept.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Starts a thread that does for the applications in force what is to be done beside requests.
+///
+/// # Errors
+/// Lack of threads.
+pub(crate) fn keep_up(live: Arc<LiveSnapshot>) -> io::Result<()> {
+    let run = move || {
+        let mut upkeep = Upkeep::default();
+        loop {
+            let applications = live.get().applications.each();
+            upkeep.run(&applications, worker::read_clocks().monotonic_ms);
+            for upstreams in applications.iter().map(|one| one.upstreams()) {
+                upstreams.turn();
+                for (label, said) in upstreams.notices() {
+                    say(format_args!("upstream {label}: {said}"));
+                }
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    };
+    thread::Builder::new().name("applications".to_owned()).spawn(run)?;
+    Ok(())
+}
+
+/// Starts a thread that asks the instances of the next stage whether they live, if there is one.
+///
+/// # Errors
+/// Lack of threads.
+pub(crate) fn keep_up_link(applications: &Applications) -> io::Result<()> {
+    let Some(stage) = applications.next_stage().map(Arc::clone) else { return Ok(()) };
+    let run = move || {
+        let mut pings = Pings::default();
+        loop {
+            pings.run(&stage, || worker::read_clocks().monotonic_ms);
+        }
+    };
+    thread::Builder::new().name("link".to_owned()).spawn(run)?;
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! Remarks on rules and hosts: those that nobody meets, that lead nowhere, or that decide nothing.
+
+use crate::config_files::Folder;
+use std::fs;
+
+#[test]
+fn rules_for_hosts_that_no_site_has_are_remarked() {
+    let folder = Folder::new();
+    let rules = "[[rule]]\nsite = [\"shop.example\", \"shpo.example\"]\naction = \"reset\"\n\
+                 [[rule]]\nsite = \"www.test\"\naction = \"reset\"\n";
+    let site = "[[site]]\nhosts = [\"shop.example\", \"*.example.org\"]\nroot = \"site\"\n";
+    let expected = [
+        "DIR/forebay.toml:5:25: rule.site: no site answers for \"shpo.example\", did you mean \
+         \"shop.example\"?",
+        "DIR/forebay.toml:8:8: rule.site: no site answers for \"www.test\"",
+    ];
+    assert_eq!(folder.remarks(&format!("{site}{rules}")), expected);
+    // a site without hosts answers for all
+    let default = "[[site]]\nroot = \"site\"\n";
+    assert!(folder.remarks(&format!("{site}{default}{rules}")).is_empty());
+    assert!(folder.remarks(&format!("root = \"site\"\n{rules}")).is_empty());
+}
+
+#[test]
+fn rules_behind_one_that_decides_as_much_for_everything_are_remarked() {
+    let folder = Folder::new();
+    let remarks = |first: &str, then: &str| {
+        folder.remarks(&format!("root = \"site\"\n[[rule]]\n{first}\n[[rule]]\n{then}\n"))
+    };
+    let each = "requests = { rate = \"5/s\", per = \"client\" }";
+    let costly = "path = \"/costly\"\nrequests = { rate = \"1/s\" }";
+    let expected = |by: &str, line: usize| {
+        format!(
+            "DIR/forebay.toml:{line}:1: rule: decides nothing: the rule {by:?} before it fits \
+             everything, see 2:1; the first match per setting counts, put the special rule first"
+        )
+    };
+    assert_eq!(remarks(each, costly), [expected("rule 1", 4)]);
+    assert_eq!(remarks(&format!("name = \"each\"\n{each}"), costly), [expected("each", 5)]);
+    let both = format!("{each}\naction = \"allow\"");
+    assert_eq!(remarks(&both, costly), [expected("rule 1", 5)]);
+    let classes = remarks("class = \"default\"", "client = \"::1\"\nclass = \"default\"");
+    assert_eq!(classes, [expected("rule 1", 4)]);
+    // after a rule that stops there is nothing
+    let stops = format!("{each}\nstop = true");
+    let rejects = "path = \"/costly\"\naction = \"reject\"";
+    assert_eq!(remarks(&stops, rejects), [expected("rule 1", 5)]);
+    let nothing: [&str; 0] = [];
+    for (first, then) in [
+        (costly, each),
+        (each, rejects),
+        (each, &format!("{costly}\nin_flight = {{ most = 5 }}")),
+        (each, &format!("{costly}\nstop = true")),
+        // a class by what is in a request goes before one by addresses alone
+        ("class = \"default\"", "path = \"/costly\"\nclass = \"default\""),
+        (&format!("client = \"10.0.0.0/8\"\n{each}"), costly),
+        (&format!("local = \"*:80\"\n{each}"), costly),
+        (&format!("method = \"GET\"\n{each}"), costly),
+        (&format!("when = \"overload\"\n{each}"), costly),
+        (&format!("{stops}\nwhen = \"overload\""), costly),
+    ] {
+        assert_eq!(remarks(first, then), nothing, "{first}\n{then}");
+    }
+}
+
+#[test]
+fn patterns_that_are_encoded_are_remarked() {
+    let folder = Folder::new();
+    let remarks = folder.remarks(
+        "root = \"site\"\n[[rule]]\npath = [\"/a b\", \"/a%20b\"]\naction = \"reset\"\n\
+         [[access]]\npath = \"/private%2Ffiles/*\"\nallow = [\"10.0.0.0/8\"]\n\
+         [[redirect]]\nregex = \"^/a%20b$\"\nto = \"/c\"\n",
+    );
+    let expected = [
+        "DIR/forebay.toml:3:17: rule.path: \"/a%20b\" fits only what a client has encoded twice: \
+         paths are decoded before rules see them, write \"/a b\"",
+        "DIR/forebay.toml:6:8: access.path: \"/private%2Ffiles/*\" fits only what a client has \
+         encoded twice: paths are decoded before rules see them",
+    ];
+    assert_eq!(remarks, expected);
+}
+
+#[test]
+fn rules_about_passwords_that_decide_nothing_are_remarked() {
+    let folder = Folder::new();
+    fs::create_dir(folder.0.join("site/in")).unwrap();
+    fs::write(folder.0.join("site/in/a.txt"), "").unwrap();
+    let auth = |list: &str, path: &str| {
+        let hash = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
+        format!("[[{list}]]\nusers = {{ bob = \"{hash}\" }}\n{path}\n")
+    };
+    let two = |one: &str, two: &str| {
+        folder.remarks(&format!("root = \"site\"\n{}{}", auth("auth", one), auth("auth", two)))
+    };
+    let expected = "DIR/forebay.toml:5:1: auth: decides nothing: one before it is for all its paths, \
+                    see 2:1; the first match counts, put the special rule first";
+    assert_eq!(two("", "path = \"/in\""), [expected]);
+    assert_eq!(two("path = \"/in\"", "path = \"=/in/a.txt\""), [expected]);
+    let nothing: [&str; 0] = [];
+    assert_eq!(two("path = \"/in\"", ""), nothing);
+    assert_eq!(two("path = \"=/in\"", "path = \"/in\""), nothing);
+    // a site's own go before what it inherits
+    let (top, own) = (auth("auth", ""), auth("site.auth", "path = \"/in\""));
+    let site = "[[site]]\nhosts = [\"a.example\"]\n";
+    assert_eq!(folder.remarks(&format!("root = \"site\"\n{top}{site}{own}")), nothing);
+}
+
+#[test]
+fn rules_for_the_same_paths_are_remarked() {
+    let folder = Folder::new();
+    fs::write(folder.0.join("site/b"), "").unwrap();
+    fs::write(folder.0.join("site/c"), "").unwrap();
+    let list = |list: &str, path: &str, to: &str| format!("[[{list}]]\n{path}\nto = \"{to}\"\n");
+    let said = |place: &str, first: &str| {
+        format!(
+            "DIR/forebay.toml:{place}: decides nothing: one before it is for the same paths, see {first}"
+        )
+    };
+    let two = |name: &str, one: &str, two: &str| {
+        folder.remarks(&format!(
+            "root = \"site\"\n{}{}",
+            list(name, one, "/b"),
+            list(name, two, "/c")
+        ))
+    };
+    let nothing: [&str; 0] = [];
+    let (a, regex) = ("path = \"/a/*\"", "regex = \"^/a/.*$\"");
+    assert_eq!(two("redirect", a, a), [said("6:8: redirect.path", "3:8")]);
+    assert_eq!(two("redirect", regex, regex), [said("6:9: redirect.regex", "3:9")]);
+    assert_eq!(two("redirect", a, regex), nothing);
+    assert_eq!(two("redirect", a, "path = \"/A/*\""), nothing);
+    fs::write(folder.0.join("site/b"), "").unwrap();
+    fs::write(folder.0.join("site/c"), "").unwrap();
+    assert_eq!(two("rewrite", a, a), [said("6:8: rewrite.path", "3:8")]);
+    // a site may say it otherwise than the top level
+    let site = format!("[[site]]\nhosts = [\"a.example\"]\n{}", list("site.redirect", a, "/c"));
+    let text = format!("root = \"site\"\n{}{site}", list("redirect", a, "/b"));
+    assert_eq!(folder.remarks(&text), nothing);
+}
+
+/// Rules of the policy see the path that is asked for, and an index file has two.
+#[test]
+fn rules_for_one_path_of_an_index_file_are_remarked() {
+    let folder = Folder::new();
+    let site = folder.0.join("site");
+    fs::create_dir_all(site.join("x")).unwrap();
+    fs::create_dir_all(site.join("empty")).unwrap();
+    fs::write(site.join("x/index.html"), "").unwrap();
+    fs::write(site.join("x/index.htm"), "").unwrap();
+    let top = "root = \"site\"\nindex = [\"index.htm\", \"index.html\"]\n";
+    let rule = |path: &str| format!("[[rule]]\npath = {path}\naction = \"reset\"\n");
+    let remarks = |text: &str| folder.remarks(&format!("{top}{text}"));
+    let nothing: [&str; 0] = [];
+    for (path, place, shown, other) in [
+        ("\"/x/\"", "4:8", "/x/", "/x/index.htm"),
+        ("\"/x/index.html\"", "4:8", "/x/index.html", "/x/"),
+        ("[\"/a\", \"/x/\"]", "4:15", "/x/", "/x/index.htm"),
+    ] {
+        let told = remarks(&rule(path));
+        let expected = format!(
+            "DIR/forebay.toml:{place}: rule.path: what answers at {shown:?} is had at {other:?}"
+        );
+        assert!(told.len() == 1 && told[0].starts_with(&expected), "{path}: {told:?}");
+    }
+    for path in [
+        "[\"/x/\", \"/x/index.htm\"]",
+        "\"/x/*\"",
+        "\"/empty/\"",
+        "\"/y/index.html\"",
+        "\"/x/other.html\"",
+        "\"~^/x/$\"",
+    ] {
+        assert_eq!(remarks(&rule(path)), nothing, "{path}");
+    }
+    let both = format!("{}{}", rule("\"/x/\""), rule("\"/x/ind*\""));
+    assert_eq!(remarks(&both), nothing);
+}
+
+/// Paths that name nothing are often misspelt, and a rule that is to protect something protects nothing.
+#[test]
+fn rules_that_lead_nowhere_are_remarked() {
+    let folder = Folder::new();
+    let site = folder.0.join("site");
+    fs::create_dir_all(site.join("admin/deep")).unwrap();
+    fs::create_dir_all(folder.0.join("docs/api")).unwrap();
+    fs::write(site.join("a.txt"), "").unwrap();
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}"));
+    let access = |path: &str| format!("[[access]]\npath = \"{path}\"\nallow = [\"::1\"]\n");
+    let header = |path: &str| format!("[[header]]\npath = \"{path}\"\nset = {{ A = \"b\" }}\n");
+    let redirect = |to: &str| format!("[[redirect]]\npath = \"/old\"\nto = \"{to}\"\n");
+    let nothing: [&str; 0] = [];
+    let at = |place: &str, path: &str| {
+        let file = path.trim_end_matches('/');
+        format!(
+            "DIR/forebay.toml:{place}: nothing answers at {path:?}: \"DIR/site{file}\" is not there"
+        )
+    };
+    for path in ["/admni", "/admni/", "=/admni", "/admin/depe", "/a.txt/b"] {
+        let shown = path.trim_start_matches('=');
+        assert_eq!(remarks(&access(path)), [at("3:8: access.path", shown)], "{path}");
+    }
+    assert_eq!(remarks(&header("/nothing")), [at("3:8: header.path", "/nothing")]);
+    assert_eq!(remarks(&redirect("/nothing?a=b")), [at("4:6: redirect.to", "/nothing")]);
+    for path in ["/", "/admin", "/admin/", "=/admin", "/a.txt", "*", "*.php", "/nothing/*"] {
+        assert_eq!(remarks(&access(path)), nothing, "{path}");
+    }
+    for to in ["/a.txt", "/", "https://a.example/x", "//a.example/x", "/x$path"] {
+        assert_eq!(remarks(&redirect(to)), nothing, "{to}");
+    }
+    // what answers there is no file of that name
+    let route = |list: &str, line: &str| format!("{}[[{list}]]\n{line}\n", access("/api"));
+    for (list, line) in [
+        ("redirect", "path = \"/api/*\"\nto = \"https://a.example/$1\""),
+        ("rewrite", "path = \"/api\"\nto = \"/a.txt\""),
+        ("rewrite", "path = \"/api/v1\"\nto = \"/a.txt\""),
+        ("rewrite", "path = \"*.json\"\nto = \"/a.txt\""),
+        ("rewrite", "regex = \"^/[a-z]+$\"\nto = \"/a.txt\""),
+        ("work", "path = \"/api\""),
+        ("alias", "path = \"/api/v2\"\nto = \"docs\""),
+        ("proxy", "path = \"/api/v2\"\nto = \"http://192.0.2.1\""),
+        ("proxy", "path = \"/\"\nto = \"http://192.0.2.1\""),
+        ("proxy", "path = \"*.json\"\nto = \"http://192.0.2.1\""),
+    ] {
+        assert_eq!(remarks(&route(list, line)), nothing, "{list} {line}");
+    }
+    let beside = "path = \"/apis/*\"\nto = \"https://a.example/\"";
+    assert_eq!(remarks(&route("redirect", beside)), [at("3:8: access.path", "/api")]);
+    let page = format!("try_files = [\"$path\", \"/a.txt\"]\n{}", access("/api"));
+    assert_eq!(remarks(&page), nothing);
+    // beneath an alias its directory counts
+    let docs = |path: &str| format!("{}[[alias]]\npath = \"/docs\"\nto = \"docs\"\n", access(path));
+    assert_eq!(remarks(&docs("/docs/api")), nothing);
+    let told = remarks(&docs("/docs/apo"));
+    let expected = "nothing answers at \"/docs/apo\": \"DIR/docs/apo\" is not there";
+    assert!(told[0].ends_with(expected), "{told:?}");
+    // a rule of the top level is good for something if one site has the path
+    let sites =
+        "[[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]\nroot = \"docs\"\n";
+    assert_eq!(remarks(&format!("{}{sites}", access("/api"))), nothing);
+    assert_eq!(remarks(&format!("{}{sites}", access("/apo"))).len(), 1);
+}
+
+/// The path of a header rule is that path alone, as that of a redirect is; of a directory that is hardly
+/// what is meant.
+#[test]
+fn header_rules_for_a_directory_alone_are_remarked() {
+    let folder = Folder::new();
+    fs::create_dir(folder.0.join("site/assets")).unwrap();
+    fs::write(folder.0.join("site/a.txt"), "").unwrap();
+    let remarks = |key: &str, path: &str| {
+        folder.remarks(&format!(
+            "root = \"site\"\n[[header]]\n{key} = '{path}'\nset = {{ A = \"b\" }}\n"
+        ))
+    };
+    let expected = "DIR/forebay.toml:3:8: header.path: \"/assets\" is a directory, and a header rule is not \
+                    for what is below its path: write \"/assets/*\" for all of it, regex = '^/assets/$' for \
+                    its index page alone";
+    for path in ["/assets", "/assets/"] {
+        assert_eq!(remarks("path", path), [expected], "{path}");
+    }
+    let nothing: [&str; 0] = [];
+    for path in ["/", "/assets/*", "/a.txt", "*"] {
+        assert_eq!(remarks("path", path), nothing, "{path}");
+    }
+    assert_eq!(remarks("regex", "^/assets/$"), nothing);
+}
+
+#[test]
+fn what_is_no_cache_control_is_remarked() {
+    let folder = Folder::new();
+    let told = folder.remarks(
+        "root = \"site\"\ncache_control = \"1h\"\n[[header]]\nset = { Cache-Control = \"public max-age=60\" }\n\
+         [[site]]\nhosts = [\"a.example\"]\n[[site]]\ncache_control = \"max-age=60\"\n",
+    );
+    let expected = [
+        "DIR/forebay.toml:2:17: cache_control: browsers do not understand \"1h\", did you mean \
+         \"max-age=3600\"?",
+        "DIR/forebay.toml:4:7: header.set: browsers do not understand \"public max-age=60\", did you mean \
+         \"public, max-age=60\"?",
+    ];
+    assert_eq!(told, expected);
+    assert!(folder.remarks("root = \"site\"\ncache_control = \"off\"\n").is_empty());
+}

@@ -1,0 +1,87 @@
+//! Pings: whether instances live of which nothing is heard.
+
+use super::instance::{Instance, Pinged};
+use super::{Link, milliseconds};
+use crate::group::MemberIndex;
+use crate::health::{Told, UpstreamCondition};
+
+/// An instance is to be asked whether it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// Which.
+    pub instance: MemberIndex,
+    /// To be named by the [answer](Link::pong).
+    pub number: u32,
+}
+
+impl Link {
+    /// Instances to be pinged now, one at a time; and those are lost whose answer is late.
+    pub fn ping(&mut self, now_ms: u64) -> Option<Ping> {
+        let idle_ms = milliseconds(self.settings.idle);
+        for instance in 0..self.instances.len() {
+            let one = &mut self.instances[instance];
+            if let Pinged::Since(since_ms) = one.ping {
+                if now_ms.saturating_sub(since_ms) >= one.timer.ms() {
+                    one.ping = Pinged::No;
+                    one.heard_ms = now_ms;
+                    one.timer.back_off();
+                    one.lose(now_ms);
+                }
+                continue;
+            }
+            if now_ms >= one.silent_until_ms(idle_ms) {
+                one.ping = Pinged::Since(now_ms);
+                one.pings = one.pings.wrapping_add(1);
+                return Some(Ping { instance, number: one.pings });
+            }
+        }
+        None
+    }
+
+    /// When [`ping`](Link::ping) has something to do next.
+    pub fn next_ping_ms(&self) -> u64 {
+        let idle_ms = milliseconds(self.settings.idle);
+        let of = |one: &Instance| match one.ping {
+            Pinged::Since(since_ms) => since_ms.saturating_add(one.timer.ms()),
+            Pinged::No => one.silent_until_ms(idle_ms),
+        };
+        self.instances.iter().map(of).min().unwrap_or(u64::MAX)
+    }
+
+    /// An instance has answered a ping, or could not be reached. What is late is not looked at.
+    pub fn pong(&mut self, ping: Ping, is_there: bool, now_ms: u64) {
+        let Some(one) = self.instances.get_mut(ping.instance) else { return };
+        let (true, Pinged::Since(since_ms)) = (one.pings == ping.number, one.ping) else { return };
+        one.ping = Pinged::No;
+        one.heard_ms = now_ms;
+        one.is_doubted = false;
+        if !is_there {
+            return one.lose(now_ms);
+        }
+        one.timer.sample(now_ms.saturating_sub(since_ms));
+        // of one that is asked for nothing, nothing newer is known
+        one.delay_us /= 2;
+        // one that lives may be tried at once
+        if matches!(one.health.condition(), UpstreamCondition::Out { .. }) {
+            one.health.told(Told::Well, now_ms);
+        }
+    }
+
+    /// Nobody listens where the instance is asked, and its connections end with it: it takes nothing new, and what
+    /// it has is lost when they end. An instance that drains finishes it.
+    pub fn takes_nothing(&mut self, ping: Ping, now_ms: u64) {
+        let Some(one) = self.instances.get_mut(ping.instance) else { return };
+        if one.pings == ping.number {
+            (one.ping, one.heard_ms, one.is_doubted) = (Pinged::No, now_ms, false);
+            one.mark(now_ms);
+        }
+    }
+
+    /// It could not be asked, for a reason that tells nothing of it.
+    pub fn not_asked(&mut self, ping: Ping, now_ms: u64) {
+        let Some(one) = self.instances.get_mut(ping.instance) else { return };
+        if one.pings == ping.number {
+            (one.ping, one.heard_ms) = (Pinged::No, now_ms);
+        }
+    }
+}
