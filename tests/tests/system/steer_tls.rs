@@ -1,4 +1,5 @@
 //! Queues by class where TLS is spoken: by the name in the hello, as far as it lies in the first segment.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::net::{Net, SERVER4, SERVER6, Server, is_root, metric, wait_for};
 use forebay_tests::faults::has;
@@ -26,7 +27,7 @@ fn start(net: &Net, engine: &str, authority: &Authority, keys: &Folder) -> Serve
     let at = keys.path().display();
     fs::set_permissions(keys.path(), Permissions::from_mode(0o755)).unwrap();
     let lines = format!(
-        "gate = \"full\"\nengine = \"{engine}\"\n[tls]\ncertificate = \"{at}/all.crt\"\nkey = \"{at}/all.key\"\n\
+        "gate = \"full\"\nengine = \"{engine}\"\n[tls]\ncertificate = [\"{at}/all.crt\"]\nkey = [\"{at}/all.key\"]\n\
          [[listener]]\nlisten = [\"https://{SERVER4}:443\", \"https://[{SERVER6}]:443\"]\n\
          [[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"silver\"\npriority = 1\n\
          [[class]]\nname = \"bulk\"\npriority = 2\n\
