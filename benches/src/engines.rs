@@ -12,7 +12,6 @@ use crate::reference::Reference;
 use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Part, Serving};
 use crate::{Error, load};
-use std::fs;
 use workload::Workload;
 
 /// The engine that is no loop of its own.
@@ -128,7 +127,8 @@ impl Measure for Engines {
         };
         let options = &run.options;
         let port = serving.port();
-        let plan = workload.plan(port, connections, options.measured, options.client_core)?;
+        let plan =
+            workload.plan(port, connections, options.measured, options.client_core, &run.root)?;
         let loaded = load::run(run, &serving, &plan, &mut |_| {})?;
         let group = &loaded.report.groups[0];
         let row = Row::new()
@@ -140,11 +140,6 @@ impl Measure for Engines {
             .figure("memory_mib", loaded.memory_mib)
             .figure("client", loaded.report.generator.busiest_thread);
         Ok(vec![row])
-    }
-
-    fn leave(&mut self, _run: &Run) -> Result<(), Error> {
-        let _ = fs::remove_file(cold::urls());
-        Ok(())
     }
 }
 

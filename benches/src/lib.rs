@@ -13,7 +13,7 @@
 //! | [`run`], [`runner`] | rounds, points and servers in turn |
 //! | [`record`] | rows, written and read |
 //! | [`results`], [`summary`] | medians, spreads, ratios as markdown |
-//! | [`claim`], [`reference`] | claims, met or missed; with what rows are compared |
+//! | [`claim`], [`mod@reference`] | claims, met or missed; with what rows are compared |
 //! | [`peers`], [`template`] | the servers beside Forebay: files in `benches/peers`, filled in |
 //! | [`serving`] | a server under way, with what stands behind it |
 //! | [`cage`] | memory that is small, and empty at first |

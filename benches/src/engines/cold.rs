@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 const FILES: usize = 16 * 1024;
 const FILE_BYTES: usize = 64 * 1024;
 
-/// The list of paths for the load generator.
-pub fn urls() -> PathBuf {
-    std::env::temp_dir().join(format!("forebay-bench-urls-{}", std::process::id()))
+/// The list of paths for the load generator, beside the folder that is served.
+pub fn urls(root: &Path) -> PathBuf {
+    root.with_file_name("urls")
 }
 
 /// Writes the set below `root`, unless it is there, and the list of its paths.
@@ -32,5 +32,5 @@ pub fn write(root: &Path) -> Result<(), Error> {
         }
     }
     rustix::fs::sync();
-    fs::write(urls(), list).map_err(Error::io("cannot write", urls()))
+    fs::write(urls(root), list).map_err(Error::io("cannot write", urls(root)))
 }

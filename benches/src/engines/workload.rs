@@ -88,6 +88,7 @@ impl Workload {
         connections: u32,
         length: Duration,
         core: usize,
+        root: &Path,
     ) -> Result<LoadPlan, Error> {
         let base = target(port, "")?;
         let mut measured = GroupDraft::new("measured", Some(&base));
@@ -98,7 +99,7 @@ impl Workload {
         match self {
             Workload::Small => measured.set("url", "/1k.html"),
             Workload::Medium | Workload::Slow | Workload::Stuck => measured.set("url", "/10k.html"),
-            Workload::Cold => measured.set("urls", &cold::urls().to_string_lossy()),
+            Workload::Cold => measured.set("urls", &cold::urls(root).to_string_lossy()),
             Workload::Close => {
                 measured.set("url", "/10k.html");
                 measured.set("per_connection", "1");
