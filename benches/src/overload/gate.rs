@@ -96,6 +96,9 @@ fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
         let case = format!("section 4.3: the others ×{others}");
         all.push(Scene { case, policy: voigt::limited(TABLE_3, None), clients });
     }
+    let mut shares = voigt::figures_7_and_8(60, [20, 5]);
+    shares.case = format!("figures 7 and 8: {}", shares.case);
+    all.push(shares);
     // section 4.5.1: a client that was refused is ignored for the time of a lost SYN
     for load in [2.4, 10.0] {
         for ignored in [false, true] {
