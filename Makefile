@@ -66,7 +66,7 @@ $(BENCHES):
 	@scripts/install build bench
 	cargo build --release --locked -p forebay-cli
 	cargo build --release --locked -p forebay-benches
-	$(TARGET)/release/$(if $(filter bench-shift bench-overload,$@),$(@:bench-%=%),forebay-bench $(if $(filter bench,$@),static,$(@:bench-%=%))) $(ARGS)
+	$(TARGET)/release/forebay-bench $(if $(filter bench,$@),static,$(@:bench-%=%)) $(ARGS)
 
 fuzz: ## Every fuzz target for 60 seconds
 	@scripts/install build fuzz

@@ -20,6 +20,11 @@ pub fn command(experiment: &'static Experiment) -> Command {
         if !known.is_empty() {
             arg = arg.value_parser(PossibleValuesParser::new(&known)).hide_possible_values(true);
         }
+        match axis.kind {
+            Kind::Number => arg = arg.value_parser(a_number),
+            Kind::Time => arg = arg.value_parser(a_time_text),
+            Kind::Text | Kind::Flag => {}
+        }
         let help = match (axis.default, known.is_empty()) {
             ("", _) => format!("{} [default: all of {}]", axis.help, known.join(", ")),
             (default, true) => format!("{} [default: {default}]", axis.help),
@@ -121,7 +126,7 @@ pub fn options(experiment: &'static Experiment, given: &ArgMatches) -> Result<Op
     };
     let default = a_time(experiment.measured).unwrap_or_default();
     let set = given.get_many::<String>("set").unwrap_or_default();
-    Ok(Options {
+    let mut options = Options {
         rounds: given.get_one("rounds").copied().unwrap_or(if quick {
             1
         } else {
@@ -143,5 +148,9 @@ pub fn options(experiment: &'static Experiment, given: &ArgMatches) -> Result<Op
         out: path("out"),
         list: given.get_flag("list"),
         settings: experiment.settings.iter().map(|one| (one.name, setting(one))).collect(),
-    })
+    };
+    if let (Some(made), false) = (experiment.servers.made, is_chosen) {
+        options.servers = made(&options);
+    }
+    Ok(options)
 }

@@ -20,6 +20,7 @@ pub const CALIBRATION: Experiment = Experiment {
     peers: &[],
     clients: &[],
     sweep: &[Axis::new("wrong", "wrong", "Constants that are wrong on purpose", wrong, "")],
+    points: None,
     settings: &[],
     rounds: 1,
     // it takes as long as it takes

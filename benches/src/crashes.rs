@@ -66,6 +66,7 @@ pub const CRASHES: Experiment = Experiment {
         troubles,
         "",
     )],
+    points: None,
     settings: &[
         Setting {
             name: "rate",

@@ -62,6 +62,7 @@ pub const ENGINES: Experiment = Experiment {
             )
         },
     ],
+    points: None,
     settings: &[],
     rounds: 3,
     measured: "2s",

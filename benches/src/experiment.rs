@@ -6,10 +6,10 @@
 use crate::Error;
 use crate::claim::Claim;
 use crate::client::Client;
-use crate::options::{Axis, Setting};
+use crate::options::{Axis, Options, Setting};
 use crate::record::{Column, Row};
 use crate::reference::Reference;
-use crate::run::{Run, Trial};
+use crate::run::{Point, Run, Trial};
 
 /// One experiment.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct Experiment {
     pub clients: &'static [Client],
     /// What is varied.
     pub sweep: &'static [Axis],
+    /// The points of a sweep, where they are not all combinations of the values.
+    pub points: Option<fn(&Options) -> Vec<Point>>,
     /// What else can be set.
     pub settings: &'static [Setting],
     /// How often, and how long, unless it is said.
@@ -64,10 +66,13 @@ pub struct Ratio {
 }
 
 /// Where an experiment runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Network {
     /// On the machine's loopback.
     Shared,
+    /// On the machine's loopback, or, if the options ask for it, on two networks with a cable between them:
+    /// servers are in one, clients in the other.
+    Pair(fn(&Options) -> bool),
     /// On one of its own, which needs root; sockets there hold so many bytes to be sent, if it is said.
     Own(Option<usize>),
 }
@@ -80,6 +85,11 @@ pub trait Measure {
     /// # Errors
     /// What ends the run. Bad measurements do not: their rows are flagged.
     fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error>;
+
+    /// Rows of a measurement that ended with an error: they are kept.
+    fn unfinished(&mut self) -> Vec<Row> {
+        Vec::new()
+    }
 
     /// Writes what a run leaves besides its rows.
     ///

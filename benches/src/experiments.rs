@@ -6,6 +6,7 @@ use crate::experiment::Experiment;
 pub const ALL: &[&Experiment] = &[
     &crate::static_files::STATIC,
     &crate::engines::ENGINES,
+    &crate::shift::SHIFT,
     &crate::keepalive::KEEPALIVE,
     &crate::profile::PROFILE,
     &crate::reload::RELOAD,
@@ -13,4 +14,5 @@ pub const ALL: &[&Experiment] = &[
     &crate::receivers::RECEIVERS,
     &crate::crashes::CRASHES,
     &crate::stages::STAGES,
+    &crate::overload::OVERLOAD,
 ];

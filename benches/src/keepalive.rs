@@ -56,6 +56,7 @@ pub const KEEPALIVE: Experiment = Experiment {
             "1s,0s",
         ),
     ],
+    points: None,
     settings: &[
         Setting {
             name: "rate",

@@ -21,6 +21,7 @@
 //! | [`load`] | a run of Forebay's load generator, and what the server spent meanwhile |
 //! | [`client`] | other clients |
 //! | [`probe`] | one request before each measurement: is the answer right? |
+//! | [`forebay`] | what a build of Forebay says of itself |
 //! | [`cpu`], [`machine`] | processor time; what everything ran on |
 //! | [`content`], [`tls`] | what is served; the certificate that is shown |
 //! | [`network`] | loopback in a namespace of its own |
@@ -40,7 +41,7 @@
 //! | [`receivers`] | a thousand receivers, fast and slow, of short and long answers |
 //! | [`crashes`] | processes that are killed, frozen or cut off |
 //! | [`stages`] | what three processes cost |
-//! | [`overload`], [`forebay`] | more load than a server can do |
+//! | [`overload`] | more load than a server can do |
 //!
 //! ```
 //! use forebay_benches::summary::Spread;

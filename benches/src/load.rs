@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::cpu::{Core, Used};
+use crate::network::Pair;
 use crate::run::Run;
 use crate::running;
 use crate::serving::Serving;
@@ -60,6 +61,20 @@ pub fn run(
     plan: &LoadPlan,
     look: &mut dyn FnMut(f64),
 ) -> Result<Loaded, Error> {
+    run_from(None, run, serving, plan, look)
+}
+
+/// The same, from the clients' network if there is one.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_from(
+    pair: Option<&Pair>,
+    run: &Run,
+    serving: &Serving,
+    plan: &LoadPlan,
+    look: &mut dyn FnMut(f64),
+) -> Result<Loaded, Error> {
     plan.check().map_err(client)?;
     let core = run.options.server_core;
     let moment = || Moment {
@@ -78,9 +93,11 @@ pub fn run(
         let load = scope.spawn(|| {
             // dropped when the load has ended, however it does
             let sender = sender;
-            forebay_load::run(plan, stop, &mut |progress| {
+            pair.map_or(Ok(()), Pair::join_clients)?;
+            let report = forebay_load::run(plan, stop, &mut |progress| {
                 let _ = sender.send(progress.elapsed.as_secs_f64());
-            })
+            });
+            report.map_err(client)
         });
         loop {
             match receiver.recv_timeout(LOOK) {
@@ -108,7 +125,7 @@ pub fn run(
     });
     run.go_on()?;
     let report = report.map_err(|_| Error::Client("the load generator panicked".into()))?;
-    let (report, after) = (report.map_err(client)?, after.unwrap_or_else(moment));
+    let (report, after) = (report?, after.unwrap_or_else(moment));
     let before = before.ok_or_else(|| Error::Client("the run was too short".into()))?;
     let wall_ns = after.at.duration_since(before.at).as_nanos().max(1) as f64;
     Ok(Loaded {

@@ -16,10 +16,14 @@ pub struct Axis {
     pub help: &'static str,
     /// The values that there are; empty if any word will do.
     pub known: fn() -> Vec<&'static str>,
+    /// What they are.
+    pub kind: Kind,
     /// Those that are measured, separated by commas; empty for all.
     pub default: &'static str,
     /// The same with `--quick`.
     pub quick: &'static str,
+    /// Makes them of what else was asked for, if none are chosen.
+    pub made: Option<fn(&Options) -> Vec<String>>,
     /// A flag that chooses others: its name, those values, and what it is for.
     pub instead: Option<(&'static str, &'static str, &'static str)>,
 }
@@ -38,7 +42,18 @@ impl Axis {
         known: fn() -> Vec<&'static str>,
         default: &'static str,
     ) -> Axis {
-        Axis { key, option, alias: None, help, known, default, quick: default, instead: None }
+        Axis {
+            key,
+            option,
+            alias: None,
+            help,
+            known,
+            kind: Kind::Text,
+            default,
+            quick: default,
+            made: None,
+            instead: None,
+        }
     }
 
     /// The values in a text; all if it is empty.

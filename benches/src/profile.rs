@@ -57,6 +57,7 @@ pub const PROFILE: Experiment = Experiment {
         caches,
         "",
     )],
+    points: None,
     settings: &[Setting {
         name: "clients",
         kind: Kind::Number,

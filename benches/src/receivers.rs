@@ -42,6 +42,7 @@ pub const RECEIVERS: Experiment = Experiment {
     peers: &[],
     clients: &[],
     sweep: &[],
+    points: None,
     settings: &[
         Setting {
             name: "connections",

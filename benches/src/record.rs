@@ -90,6 +90,14 @@ impl Row {
         self
     }
 
+    /// The same with another number.
+    #[must_use]
+    pub fn with(&self, name: &'static str, value: f64) -> Row {
+        let mut row = self.clone();
+        row.figures.retain(|(known, _)| *known != name);
+        row.figure(name, value)
+    }
+
     /// A word; empty if it is not said.
     pub fn text(&self, name: &str) -> &str {
         let found = self.keys.iter().find(|(known, _)| *known == name);

@@ -45,6 +45,7 @@ pub const RELOAD: Experiment = Experiment {
     peers: &[("nginx", &["reload/nginx.conf"]), ("caddy", &["reload/Caddyfile"])],
     clients: &[],
     sweep: &[],
+    points: None,
     settings: &[
         Setting {
             name: "reloads",

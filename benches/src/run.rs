@@ -1,6 +1,7 @@
 //! A run under way, and a server's turn in it.
 
 use crate::content::Scratch;
+use crate::network::Pair;
 use crate::options::Options;
 use crate::{Error, running};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -21,6 +22,8 @@ pub struct Run {
     pub out: PathBuf,
     /// Turns true when a signal asks to end.
     pub stop: Arc<AtomicBool>,
+    /// The network that clients may come from.
+    pub pair: Option<Pair>,
     /// The core of servers, if they have one of their own.
     pub core: Option<usize>,
     scratch: Scratch,
@@ -40,7 +43,7 @@ impl Run {
         // runs at the same time meet each other less
         let port = Cell::new(20_000 + (std::process::id() % 8000) as u16);
         let core = pinned.then_some(options.server_core);
-        Ok(Run { options, root, out, stop, core, scratch, port })
+        Ok(Run { options, root, out, stop, pair: None, core, scratch, port })
     }
 
     /// A folder for what lasts as long as the run.

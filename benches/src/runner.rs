@@ -56,9 +56,13 @@ fn run(experiment: &'static Experiment, given: &ArgMatches) -> Result<(), Error>
         print!("{}", list(experiment, &options));
         return Ok(());
     }
-    if let Network::Own(send_buffer) = experiment.network {
-        network::enter(send_buffer)?;
-    }
+    let pair = match experiment.network {
+        Network::Own(send_buffer) => network::enter(send_buffer).map(|()| None)?,
+        Network::Pair(is_asked) if is_asked(&options) => {
+            Some(network::Pair::enter(options.server_core, options.client_core)?)
+        }
+        Network::Pair(_) | Network::Shared => None,
+    };
     let needed = options.servers.iter().flat_map(|server| experiment.peers_of(server));
     let mut missing: Vec<_> = needed.filter_map(|peer| peers::missing(peer)).collect();
     let clients = experiment.clients.iter();
@@ -83,7 +87,8 @@ fn run(experiment: &'static Experiment, given: &ArgMatches) -> Result<(), Error>
         running::pin(server)?;
         running::pin(client)?;
     }
-    let run = Run::new(options, out, experiment.pinned)?;
+    let mut run = Run::new(options, out, experiment.pinned)?;
+    run.pair = pair;
     let mut rows = Vec::new();
     let ended = measure(experiment, &run, &header, &mut rows);
     // what was measured before an error or a signal gets its summary, too
@@ -120,14 +125,24 @@ fn measure(
                 // whoever came first at the last point, or in the last round, comes later now
                 let server = &servers[(place + at + round as usize - 1) % servers.len()];
                 run.go_on()?;
-                for mut row in measured.measure(&Trial { run, round, server, point })? {
-                    (row.round, row.place) = (round, place + 1);
+                let ended = measured.measure(&Trial { run, round, server, point });
+                let (these, ended) = match ended {
+                    Ok(these) => (these, Ok(())),
+                    Err(error) => (measured.unfinished(), Err(error)),
+                };
+                for mut row in these {
+                    row.place = place + 1;
+                    // an experiment may repeat what it does in a round, and count that
+                    if row.round == 0 {
+                        row.round = round;
+                    }
                     let row = named(row, experiment, point, server);
                     let line = row.csv(experiment.columns);
                     println!("{line}");
                     write(&line)?;
                     rows.push(row);
                 }
+                ended?;
             }
         }
     }
@@ -144,6 +159,9 @@ fn named(row: Row, experiment: &Experiment, point: &Point, server: &str) -> Row 
 
 /// Every combination of the values of the axes, the last one varied first.
 fn points(experiment: &Experiment, options: &Options) -> Vec<Point> {
+    if let Some(points) = experiment.points {
+        return points(options);
+    }
     let mut all = vec![Point::new()];
     for (axis, values) in experiment.sweep.iter().zip(&options.sweep) {
         let with = |point: &Point| {

@@ -7,14 +7,12 @@ use rustix::process::{
 };
 use rustix::thread::CpuSet;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const READY_WITHIN: Duration = Duration::from_secs(10);
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -118,27 +116,6 @@ pub fn pin(core: usize) -> Result<(), Error> {
     }
     only.set(core);
     rustix::thread::sched_setaffinity(None, &only).map_err(|_| Error::Core(core))
-}
-
-/// Waits until somebody listens on `port`; `said` is where the process writes its complaints.
-///
-/// # Errors
-/// When it has ended, or takes longer than any server should.
-pub fn until_it_listens(
-    process: &Process,
-    port: u16,
-    name: &str,
-    said: &Path,
-) -> Result<(), Error> {
-    let end = Instant::now() + 2 * READY_WITHIN;
-    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-        if process.has_ended() || Instant::now() > end {
-            let said = last_lines(&fs::read_to_string(said).unwrap_or_default());
-            return Err(Error::Client(format!("{name} does not start: {said}")));
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(())
 }
 
 /// A number of `/proc/PID/status`, by its name with the colon; 0 if there is none.

@@ -162,7 +162,8 @@ impl Serving {
             ("ADMIN", self.admin.unwrap_or_default().to_string()),
             ("ROOT", run.root.display().to_string()),
         ];
-        let file = folder.join("server.conf");
+        let name = Path::new(part.peer).file_name().unwrap_or_default();
+        let file = folder.join(name);
         let words = [part.words, &own].concat();
         peers::write(part.peer, &file, part.tags, &words)?;
         let mut command = peers::command(part.peer, "run", part.program, &file, &words);

@@ -84,6 +84,7 @@ pub const STAGES: Experiment = Experiment {
     peers: &[(CHAIN, &["chain/nginx-proxy.conf"])],
     clients: &[client::WRK],
     sweep: &[Axis { quick: "1k", ..Axis::new("file", "files", "What is asked for", files, "") }],
+    points: None,
     settings: &[Setting {
         name: "connections",
         kind: Kind::Number,

@@ -94,6 +94,7 @@ pub const STATIC: Experiment = Experiment {
     ],
     clients: client::CLIENTS,
     sweep: &[Axis { quick: "1k,10k", ..Axis::new("case", "cases", "Workloads", cases, "") }],
+    points: None,
     settings: &[
         Setting {
             name: "warmup-seconds",

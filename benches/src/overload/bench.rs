@@ -3,17 +3,14 @@
 use super::row::Row;
 use super::server::application::{Application, WORKERS};
 use super::server::{Policed, Server, Setup};
-use super::watch::{Watched, watch};
 use crate::Error;
+use crate::load::{self, Loaded, client};
 use crate::network::Pair;
+use crate::options::Options;
+use crate::run::Run;
 use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget};
 use std::collections::HashMap;
-use std::fs;
-use std::io::Write;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Clients that wait for each answer, by which the capacity of a server is found: enough to keep
@@ -27,29 +24,28 @@ const CONNECTIONS: &str = "4000";
 pub struct Settings {
     /// The servers.
     pub servers: Vec<Server>,
-    /// CPU time of requests.
-    pub costs: Vec<Duration>,
-    /// CPU times by which the end of user space is looked for.
-    pub search: Vec<Duration>,
-    /// Loads as parts of the capacity.
-    pub loads: Vec<f64>,
-    /// Measurements of each.
-    pub rounds: u32,
     /// Length of a measurement.
     pub measured: Duration,
     /// Length of the load before it.
     pub warmup: Duration,
     /// Processes of php-fpm.
     pub threads: u32,
-    /// The core of servers.
-    pub server_core: usize,
-    /// The core of clients.
-    pub client_core: usize,
     /// Whether voigt's figures and repetitions of short parts are left out.
     pub quick: bool,
 }
 
 impl Settings {
+    /// Of a run.
+    pub fn of(options: &Options) -> Settings {
+        Settings {
+            servers: options.servers.iter().filter_map(|name| Server::find(name)).collect(),
+            measured: options.measured,
+            warmup: Duration::from_secs(1),
+            threads: options.number("threads") as u32,
+            quick: options.quick,
+        }
+    }
+
     /// Servers that are Forebay with a policy.
     pub fn with_policy(&self) -> impl Iterator<Item = Server> {
         self.servers.iter().copied().filter(|server| server.has_policy())
@@ -77,8 +73,6 @@ pub struct Trial<'t> {
     pub measured: Duration,
     /// Length of a point of the series.
     pub interval: Option<Duration>,
-    /// Whether Forebay's metrics are read before and after.
-    pub metrics: bool,
     /// What answers behind Forebay, too, and waits instead of computing.
     pub application: Option<Application>,
     /// Whether clients come from a network of their own, if there is one.
@@ -87,26 +81,14 @@ pub struct Trial<'t> {
     pub policed: Option<Policed>,
 }
 
-/// A bench under way.
+/// A part under way.
 pub struct Bench<'b> {
+    /// The run.
+    pub run: &'b Run,
     /// What is measured, and how.
     pub settings: Settings,
-    /// Forebay's binary.
-    pub forebay: PathBuf,
-    /// A folder for everything.
-    pub scratch: &'b Path,
-    /// What Forebay serves besides `/work`.
-    pub root: PathBuf,
-    /// Where the results go.
-    pub out: &'b Path,
-    /// The network that clients may come from.
-    pub pair: Option<&'b Pair>,
-    /// Turns true when a signal asks to end.
-    pub stop: &'b Arc<AtomicBool>,
-    /// All rows, in the order of measurement.
+    /// Rows that are not written yet, in the order of measurement.
     pub rows: Vec<Row>,
-    /// The same, in a file.
-    pub file: fs::File,
     /// What each server can do of requests of each cost: requests per second, and processor time
     /// of one, s.
     pub capacities: HashMap<(Server, Duration), Capacity>,
@@ -139,7 +121,7 @@ pub fn cpu(cost: Duration) -> String {
     }
 }
 
-impl<'b> Bench<'b> {
+impl Bench<'_> {
     /// A trial with this bench's defaults.
     pub fn trial<'t>(
         &self,
@@ -159,7 +141,6 @@ impl<'b> Bench<'b> {
             warmup: self.settings.warmup,
             measured: self.settings.measured,
             interval: None,
-            metrics: false,
             application: None,
             over_pair: false,
             policed: None,
@@ -175,17 +156,11 @@ impl<'b> Bench<'b> {
         &self,
         trial: &Trial<'_>,
         groups: impl FnOnce(&LoadTarget) -> Result<Vec<ClientGroup>, Error>,
-    ) -> Result<(Watched, Vec<Row>), Error> {
+    ) -> Result<(Loaded, Vec<Row>), Error> {
         let settings = &self.settings;
-        let pair = self.pair.filter(|_| trial.over_pair);
-        let scratch = self.scratch.join("server");
-        let _ = fs::remove_dir_all(&scratch);
-        fs::create_dir(&scratch).map_err(Error::io("cannot make the folder", &scratch))?;
+        let run = self.run;
+        let pair = run.pair.as_ref().filter(|_| trial.over_pair);
         let setup = Setup {
-            forebay: &self.forebay,
-            scratch: &scratch,
-            root: &self.root,
-            core: settings.server_core,
             threads: trial.application.map_or(settings.threads, |_| WORKERS),
             application: trial.application,
             cost: trial.cost,
@@ -194,7 +169,7 @@ impl<'b> Bench<'b> {
             is_reached_from_outside: pair.is_some(),
             policed: trial.policed,
         };
-        let server = trial.server.start(&setup)?;
+        let server = trial.server.start(run, &setup)?;
         let host = pair.map_or(Ipv4Addr::LOCALHOST, |_| Pair::SERVER);
         let base = LoadTarget::parse(&format!("http://{host}:{}/", server.port()));
         let plan = LoadPlan {
@@ -203,16 +178,14 @@ impl<'b> Bench<'b> {
             // what is not answered by the end is no answer of the measured time
             drain: Duration::ZERO,
             interval: trial.interval,
-            cores: vec![settings.client_core],
+            cores: vec![run.options.client_core],
             seed: u64::from(trial.round),
             groups: groups(&base.map_err(client)?)?,
             ..LoadPlan::default()
         };
-        plan.check().map_err(client)?;
-        let core = settings.server_core;
-        let watched = watch(&plan, &server, core, trial.metrics, pair, self.stop)?;
+        let watched = load::run_from(pair, run, &server, &plan, &mut |_| {})?;
         let rows = watched.report.groups.iter().map(|group| Row {
-            part: trial.part,
+            part: trial.part.to_owned(),
             round: trial.round,
             case: trial.case.to_owned(),
             server: trial.server.name(),
@@ -226,19 +199,15 @@ impl<'b> Bench<'b> {
         Ok((watched, rows))
     }
 
-    /// Keeps rows, and shows them.
+    /// Keeps rows, and says that they are there: they are written when the part has ended.
     pub fn keep(&mut self, rows: impl IntoIterator<Item = Row>) {
         for row in rows {
-            println!("{}", row.csv());
-            // a full disk shows when the report is written
-            let _ = writeln!(self.file, "{}", row.csv());
+            eprintln!(
+                "{}: {}, {}, {}: {:.1} good/s",
+                row.part, row.case, row.server, row.group, row.good
+            );
             self.rows.push(row);
         }
-    }
-
-    /// The rows of a part.
-    pub fn rows_of(&self, part: &str) -> Vec<&Row> {
-        self.rows.iter().filter(|row| row.part == part).collect()
     }
 
     /// Requests of `cost` that `server` without any limit can do per second; measured once, with
@@ -291,52 +260,12 @@ pub fn patient(name: &str, base: &LoadTarget, cost: Duration) -> GroupDraft {
     group
 }
 
-/// Whoever came first in the last round comes later in this one.
-pub fn turn(servers: &[Server], round: u32) -> Vec<Server> {
-    let mut servers = servers.to_vec();
-    let by = (round as usize - 1) % servers.len().max(1);
-    servers.rotate_left(by);
-    servers
-}
-
 /// The group that a draft makes.
 ///
 /// # Errors
 /// When a setting is wrong.
 pub fn group(draft: GroupDraft) -> Result<ClientGroup, Error> {
     draft.finish().map_err(client)
-}
-
-/// An error of the load generator.
-pub fn client(error: impl std::fmt::Display) -> Error {
-    Error::Client(error.to_string())
-}
-
-/// Whether the programs of all servers are there, and those of the applications behind them.
-///
-/// # Errors
-/// Those that are missing.
-pub fn installed(servers: &[Server], applications: &[Application]) -> Result<(), Error> {
-    let mut missing = Vec::new();
-    let mut need = |program: &'static str, package: &'static str| {
-        if crate::peers::locate(program).is_none() {
-            missing.push(crate::error::Missing { program, package });
-        }
-    };
-    for server in servers {
-        match server {
-            Server::Forebay { .. } => {}
-            Server::Nginx { .. } => need("nginx", "nginx-light"),
-            Server::Apache => need("apache2", "apache2"),
-            Server::Haproxy => need("haproxy", "haproxy"),
-        }
-    }
-    let others = servers.iter().any(|server| !matches!(server, Server::Forebay { .. }));
-    let php = others.then_some(Application::Php);
-    let needed =
-        Application::ALL.iter().filter(|one| applications.contains(one) || php == Some(**one));
-    missing.extend(needed.filter_map(|application| application.missing()));
-    if missing.is_empty() { Ok(()) } else { Err(Error::NotInstalled(missing)) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! work, with a limit of the same size for the client that floods.
 
 use super::bench::{Bench, Trial};
-use super::row::{self, Row};
+use super::row::Row;
 use super::server::{Policed, Server};
 use super::voigt::{self, Clients, DYNAMIC, FIGURE_5, Load, SMALL_FILE, STATIC, Scene, TABLE_3};
 use crate::Error;
@@ -276,7 +276,7 @@ fn beside(
     flood: Option<Flood>,
 ) -> Result<Vec<Row>, Error> {
     // the port is known when the server is there
-    let (port, stop, pair) = (AtomicU16::new(0), AtomicBool::new(false), bench.pair);
+    let (port, stop, pair) = (AtomicU16::new(0), AtomicBool::new(false), bench.run.pair.as_ref());
     let (ran, sent) = std::thread::scope(|scope| {
         let sender = match (flood.filter(|flood| flood.syns().is_some()), pair) {
             (Some(flood), Some(pair)) => {
@@ -351,19 +351,6 @@ fn syn(from: Ipv4Addr, number: u32, to: u16) -> [u8; 44] {
     }
     packet[36..38].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     packet
-}
-
-/// The table.
-pub fn report(bench: &Bench<'_>) -> String {
-    let rows = bench.rows_of(PART);
-    if rows.is_empty() {
-        return String::new();
-    }
-    "\n## voigt's tables and figures, in the kernel and in user space\n\nClients are in a network of their own. \
-     In user space connections beyond a limit are reset at accept, in the kernel their SYNs are dropped. \
-     SYNs/s are those that a raw socket has sent besides.\n"
-        .to_owned()
-        + &row::table(&rows, "SYNs/s")
 }
 
 #[cfg(test)]

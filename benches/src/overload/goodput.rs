@@ -1,7 +1,7 @@
 //! Goodput over the offered load: answers in time, at parts and multiples of what the server can
 //! do; what a refusal costs; and which requests are too cheap for user space to hold.
 
-use super::bench::{Bench, cpu, group, open, turn};
+use super::bench::{Bench, cpu, group, open};
 use super::row::{self, Row, middle, shown};
 use super::server::Server;
 use super::{CROWD, SITE_HEADERS, SITE_PAGES};
@@ -33,31 +33,43 @@ fn case(cost: Duration, load: f64) -> String {
     format!("{} ×{load}", cpu(cost))
 }
 
-/// One round: every cost, load and server.
+/// All costs with all loads, then those of the search.
+pub fn points(
+    costs: &[String],
+    loads: &[String],
+    search: &[String],
+) -> Vec<(&'static str, String)> {
+    let of = |part, costs: &[String], loads: &[String]| {
+        let at =
+            costs.iter().flat_map(|cost| loads.iter().map(move |load| format!("{cost} ×{load}")));
+        at.map(|at| (part, at)).collect::<Vec<_>>()
+    };
+    let ends = ENDS.map(|load| load.to_string());
+    [of(PART, costs, loads), of(SEARCH, search, &ends)].concat()
+}
+
+/// Cost and load of a case.
+fn read(case: &str) -> Option<(Duration, f64)> {
+    let (cost, load) = case.split_once(" ×")?;
+    let load = load.split(':').next()?.parse().ok()?;
+    Some((forebay_load::units::duration(cost).ok()?, load))
+}
+
+/// One server at a point.
 ///
 /// # Errors
-/// When a server does not come up or the load cannot be made.
-pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
-    let (costs, loads) = (bench.settings.costs.clone(), bench.settings.loads.clone());
-    let servers = bench.settings.servers.clone();
-    for cost in costs {
-        for &load in &loads {
-            for server in turn(&servers, round) {
-                one(bench, PART, round, server, (cost, load, ""))?;
-            }
-        }
+/// When it does not come up or the load cannot be made.
+pub fn measure(
+    bench: &mut Bench<'_>,
+    (part, round, at): (&'static str, u32, &str),
+    server: Server,
+) -> Result<(), Error> {
+    let Some((cost, load)) = read(at) else { return Ok(()) };
+    if part == PART {
+        return one(bench, PART, round, server, (cost, load, ""));
     }
-    for cost in bench.settings.search.clone() {
-        for load in ENDS {
-            let ours: Vec<_> = bench.settings.with_policy().collect();
-            for server in turn(&ours, round) {
-                for pages in ["", PAGES] {
-                    one(bench, SEARCH, round, server, (cost, load, pages))?;
-                }
-            }
-        }
-    }
-    Ok(())
+    let pages = if server.has_policy() { &["", PAGES][..] } else { &[] };
+    pages.iter().try_for_each(|pages| one(bench, SEARCH, round, server, (cost, load, pages)))
 }
 
 fn one(
@@ -96,25 +108,42 @@ fn refusal_us(row: &Row, answer_s: f64) -> Option<f64> {
     (refused > row.good * 0.2).then(|| left_s / refused * 1e6)
 }
 
+/// The values of a cost or a load in cases, each once.
+fn values<T: PartialEq>(rows: &[&Row], of: impl Fn((Duration, f64)) -> T) -> Vec<T> {
+    let mut all = Vec::new();
+    for value in rows.iter().filter_map(|row| read(&row.case)).map(of) {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    all
+}
+
 /// The tables and verdicts.
-pub fn report(bench: &Bench<'_>) -> String {
+pub fn report(all: &[Row]) -> String {
     let mut text = String::new();
-    let rows = bench.rows_of(PART);
-    for &cost in &bench.settings.costs {
+    let of_part = |part: &str| all.iter().filter(|row| row.part == part).collect::<Vec<_>>();
+    let rows = of_part(PART);
+    let loads = {
+        let mut loads = values(&rows, |(_, load)| load);
+        loads.sort_by(f64::total_cmp);
+        loads
+    };
+    for cost in values(&rows, |(cost, _)| cost) {
         // writing to a string does not fail
         let _ = writeln!(text, "\n## Goodput, requests of {} CPU\n", cpu(cost));
-        text += &curves(&rows, cost, &bench.settings.loads);
+        text += &curves(&rows, cost, &loads);
     }
-    let rows = bench.rows_of(SEARCH);
+    let rows = of_part(SEARCH);
     if !rows.is_empty() {
         text += "\n## The end of user space\n\nGoodput at ten times the capacity as a part of that \
                  at the capacity. Where the clients cannot make so much, the load says how much it \
                  was.\n\n| CPU of a request | server | capacity/s | load reached | held | of which \
                  refusals: µs each | |\n|---|---|---|---|---|---|---|\n";
-        for &cost in &bench.settings.search {
+        for cost in values(&rows, |(cost, _)| cost) {
             for server in row::each(rows.iter().copied(), |row| &row.server) {
                 for pages in ["", PAGES] {
-                    text += &held(bench, &rows, cost, server, pages);
+                    text += &held(all, &rows, cost, server, pages);
                 }
             }
         }
@@ -156,15 +185,18 @@ fn curves(rows: &[&Row], cost: Duration, loads: &[f64]) -> String {
     text
 }
 
-fn held(bench: &Bench<'_>, rows: &[&Row], cost: Duration, server: &str, pages: &str) -> String {
+fn held(all: &[Row], rows: &[&Row], cost: Duration, server: &str, pages: &str) -> String {
     let at = |load| {
         let name = case(cost, load) + pages;
         rows.iter().copied().filter(|row| row.is(&name, server)).collect::<Vec<_>>()
     };
     let [low, high] = ENDS.map(at);
-    let capacity = Server::find(server)
-        .and_then(|server| bench.capacities.get(&(server.bare(), cost)))
-        .map_or(0.0, |capacity| capacity.per_s);
+    let bare = Server::find(server).map_or(String::new(), |server| server.bare().name());
+    let is_it = |row: &&Row| row.part == "capacity" && row.is(&cpu(cost), &bare);
+    let capacity = all.iter().find(is_it).map_or(0.0, |row| row.good);
+    if high.is_empty() {
+        return String::new();
+    }
     let peak = [&low, &high].map(|rows| middle(rows.iter().copied(), |row| row.goodput));
     let peak = peak.into_iter().flatten().fold(0.0, f64::max);
     let held = middle(high.iter().copied(), |row| row.goodput / peak.max(1e-9)).unwrap_or(0.0);
@@ -205,10 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn turns_begin_with_another_each_round() {
-        let all = Server::all();
-        assert_eq!(turn(&all, 1), all);
-        assert_eq!(turn(&all, 2)[0], all[1]);
-        assert!(turn(&[], 3).is_empty());
+    fn cases_say_cost_and_load() {
+        let points = points(&["5ms".to_owned()], &["0.5".to_owned()], &["100us".to_owned()]);
+        let cases: Vec<_> = points.iter().map(|(_, at)| read(at)).collect();
+        let us = Duration::from_micros;
+        assert_eq!(cases, [Some((us(5000), 0.5)), Some((us(100), 1.0)), Some((us(100), 10.0))]);
+        assert_eq!(case(us(5000), 0.5), points[0].1);
     }
 }

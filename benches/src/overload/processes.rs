@@ -4,7 +4,7 @@
 
 use super::bench::Bench;
 use super::server::Server;
-use super::{row, voigt};
+use super::voigt;
 use crate::Error;
 
 /// The part's name.
@@ -16,37 +16,35 @@ pub(super) const SHARES: [[u32; 2]; 2] = [[0, 0], [20, 5]];
 /// Whose threads work, and whose jobs wait for helpers.
 const SERVERS: [&str; 2] = ["pool-policy", "event-policy"];
 
-/// One round: both servers, or those with a policy that are asked for.
+/// The numbers of clients.
+pub fn points(quick: bool) -> Vec<String> {
+    let fewer = if quick { &CLIENTS[2..3] } else { &CLIENTS };
+    fewer.iter().map(u32::to_string).collect()
+}
+
+/// One server with a policy; both, with the first of those that are asked for, if `pool` is not.
 ///
 /// # Errors
 /// When a server does not come up or the load cannot be made.
-pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
-    let chosen: Vec<_> = bench.settings.with_policy().collect();
-    let servers: Vec<_> = match chosen.iter().any(|server| server.name() == SERVERS[0]) {
-        true => chosen,
-        false => SERVERS.iter().filter_map(|name| Server::find(name)).collect(),
+pub fn measure(
+    bench: &mut Bench<'_>,
+    (round, at): (u32, &str),
+    server: Server,
+) -> Result<(), Error> {
+    let is_chosen = bench.settings.with_policy().any(|server| server.name() == SERVERS[0]);
+    let servers: Vec<_> = match is_chosen {
+        true => Some(server).filter(|server| server.has_policy()).into_iter().collect(),
+        false if bench.settings.servers.first() == Some(&server) => {
+            SERVERS.iter().filter_map(|name| Server::find(name)).collect()
+        }
+        false => Vec::new(),
     };
-    let fewer = if bench.settings.quick { &CLIENTS[2..3] } else { &CLIENTS };
-    for &clients in fewer {
-        for shares in SHARES {
-            let scene = voigt::figures_7_and_8(clients, shares);
-            for server in &servers {
-                voigt::one(bench, (PART, round), *server, &scene)?;
-            }
+    let clients = at.parse().unwrap_or(CLIENTS[0]);
+    for shares in SHARES {
+        let scene = voigt::figures_7_and_8(clients, shares);
+        for server in &servers {
+            voigt::one(bench, (PART, round), *server, &scene)?;
         }
     }
     Ok(())
-}
-
-/// The table.
-pub fn report(bench: &Bench<'_>) -> String {
-    let rows = bench.rows_of(PART);
-    if rows.is_empty() {
-        return String::new();
-    }
-    "\n## voigt's figures 7 and 8 with 50 threads\n\nThree classes by address, a connection for each \
-     request of 2.6 ms. `pool` has 50 threads, all of which may answer at once. Figure 7 is good/s, \
-     figure 8 p50.\n"
-        .to_owned()
-        + &row::table(&rows, "")
 }

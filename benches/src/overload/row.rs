@@ -1,6 +1,7 @@
 //! One group of clients in one measurement, and tables of medians.
 
-use crate::summary::Spread;
+use crate::record::{self, NOISY};
+use crate::summary::{Spread, shown as spread_shown};
 use forebay_load::report::GroupReport;
 
 /// More than this of a core's time belongs to somebody else.
@@ -10,7 +11,7 @@ const NOISE: f64 = 0.05;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// The part of the bench.
-    pub part: &'static str,
+    pub part: String,
     /// Which of the rounds.
     pub round: u32,
     /// What was asked of the server, in the words of the part.
@@ -51,11 +52,6 @@ pub struct Row {
 }
 
 impl Row {
-    /// The names of the columns, for a file.
-    pub const HEAD: &'static str = "part,round,case,server,group,offered_per_s,good_per_s,\
-                                    goodput_per_s,refused_per_s,reset_per_s,lost_per_s,p50_ms,\
-                                    p99_ms,max_ms,server_cores,core_busy,client,starved,figure";
-
     /// Of a group's part in a report; who and what is left to be said.
     pub fn of(group: &GroupReport) -> Row {
         let per_s = |count: u64| count as f64 / group.seconds;
@@ -80,31 +76,56 @@ impl Row {
         }
     }
 
-    /// As a line of a file.
-    pub fn csv(&self) -> String {
-        let figure = self.figure.map_or(String::new(), |figure| format!("{figure:.4}"));
-        format!(
-            "{},{},{},{},{},{:.2},{:.2},{:.2},{:.2},{:.2},{:.2},{:.3},{:.3},{:.3},{:.4},{:.4},{:.2},{:.3},{}",
-            self.part,
-            self.round,
-            self.case,
-            self.server,
-            self.group,
-            self.offered,
-            self.good,
-            self.goodput,
-            self.refused,
-            self.reset,
-            self.lost,
-            self.p50_ms,
-            self.p99_ms,
-            self.max_ms,
-            self.server_cores,
-            self.core_busy,
-            self.client,
-            self.starved,
-            figure
-        )
+    /// As all experiments have them.
+    pub fn record(&self) -> record::Row {
+        let row = record::Row::new()
+            .key("part", &self.part)
+            .key("case", &self.case)
+            .key("server", &self.server)
+            .key("group", &self.group)
+            .figure("offered_per_s", self.offered)
+            .figure("good_per_s", self.good)
+            .figure("goodput_per_s", self.goodput)
+            .figure("refused_per_s", self.refused)
+            .figure("reset_per_s", self.reset)
+            .figure("lost_per_s", self.lost)
+            .figure("p50_ms", self.p50_ms)
+            .figure("p99_ms", self.p99_ms)
+            .figure("max_ms", self.max_ms)
+            .figure("server_cores", self.server_cores)
+            .figure("core_busy", self.core_busy)
+            .figure("client", self.client)
+            .figure("starved", self.starved)
+            .figure("figure", self.figure.unwrap_or(f64::NAN));
+        let mut row = row.flag(NOISY, self.is_noisy());
+        row.round = self.round;
+        row
+    }
+
+    /// Of such a one.
+    pub fn read(row: &record::Row) -> Row {
+        let of = |name: &str| row.get(name).unwrap_or_default();
+        Row {
+            part: row.text("part").to_owned(),
+            round: row.round,
+            case: row.text("case").to_owned(),
+            server: row.text("server").to_owned(),
+            group: row.text("group").to_owned(),
+            offered: of("offered_per_s"),
+            good: of("good_per_s"),
+            goodput: of("goodput_per_s"),
+            refused: of("refused_per_s"),
+            reset: of("reset_per_s"),
+            lost: of("lost_per_s"),
+            p50_ms: of("p50_ms"),
+            p99_ms: of("p99_ms"),
+            max_ms: of("max_ms"),
+            server_cores: of("server_cores"),
+            core_busy: of("core_busy"),
+            client: of("client"),
+            starved: of("starved"),
+            figure: row.get("figure"),
+        }
     }
 
     /// Whether something else ran on the cores of server or clients for more than 5 % of the time.
@@ -124,12 +145,7 @@ pub fn shown<'r>(
     digits: usize,
     figure: impl Fn(&Row) -> Option<f64>,
 ) -> String {
-    match Spread::of(rows.into_iter().filter_map(figure)) {
-        // one round has no spread
-        Some(one) if one.least.total_cmp(&one.most).is_eq() => format!("{:.digits$}", one.median),
-        Some(spread) => format!("{spread:.digits$}"),
-        None => "–".to_owned(),
-    }
+    spread_shown(Spread::of(rows.into_iter().filter_map(figure)).as_ref(), digits)
 }
 
 /// The median of a figure.
@@ -154,39 +170,6 @@ pub fn each<'r>(
     found
 }
 
-/// Every column that all parts share, a line for each case, server and group.
-pub fn table(rows: &[&Row], figure: &str) -> String {
-    let mut text = format!(
-        "\n| case | server | clients | offered/s | good/s | in time/s | refused/s | reset/s | \
-         lost/s | p50 ms | p99 ms | {figure} |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n"
-    );
-    for case in each(rows.iter().copied(), |row| &row.case) {
-        let of_case = rows.iter().copied().filter(|row| row.case == case);
-        for server in each(of_case.clone(), |row| &row.server) {
-            let of_server = of_case.clone().filter(|row| row.server == server);
-            for group in each(of_server.clone(), |row| &row.group) {
-                let mine = of_server.clone().filter(|row| row.group == group);
-                let cell = |digits, figure: fn(&Row) -> f64| {
-                    shown(mine.clone(), digits, |row| Some(figure(row)))
-                };
-                text.push_str(&format!(
-                    "| {case} | {server} | {group} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
-                    cell(1, |row| row.offered),
-                    cell(1, |row| row.good),
-                    cell(1, |row| row.goodput),
-                    cell(1, |row| row.refused),
-                    cell(1, |row| row.reset),
-                    cell(1, |row| row.lost),
-                    cell(1, |row| row.p50_ms),
-                    cell(1, |row| row.p99_ms),
-                    shown(mine.clone(), 2, |row| row.figure),
-                ));
-            }
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -194,7 +177,7 @@ pub(crate) mod tests {
     /// A row of a group with so much goodput.
     pub(crate) fn row(case: &str, server: &str, group: &str, goodput: f64) -> Row {
         Row {
-            part: "goodput",
+            part: "goodput".to_owned(),
             round: 1,
             case: case.to_owned(),
             server: server.to_owned(),
@@ -206,17 +189,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_row_has_all_columns() {
-        let text = Row { figure: Some(1.0), ..row("a", "b", "c", 1.0) }.csv();
-        assert_eq!(text.split(',').count(), Row::HEAD.split(',').count());
-        assert_eq!(Row::default().csv().split(',').count(), Row::HEAD.split(',').count());
-    }
-
-    #[test]
-    fn rounds_share_a_line_and_one_round_has_no_spread() {
-        let rows = [row("1", "s", "g", 1.0), row("1", "s", "g", 3.0), row("1", "s", "h", 5.0)];
-        let text = table(&rows.iter().collect::<Vec<_>>(), "x");
-        assert!(text.contains("| 1 | s | g | 0.0 | 2.0 (1.0–3.0) |"), "{text}");
-        assert!(text.contains("| 1 | s | h | 0.0 | 5.0 |"), "{text}");
+    fn a_row_is_read_back() {
+        let row = Row { figure: Some(1.0), p99_ms: 2.0, ..row("a, b", "s", "g", 3.0) };
+        assert_eq!(Row::read(&row.record()), row);
+        assert_eq!(Row::read(&Row::default().record()), Row::default());
     }
 }

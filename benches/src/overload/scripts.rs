@@ -4,12 +4,13 @@
 //! Useful is an answer in time. Its peak is that of as many clients as there are workers, each of which
 //! waits for its answer.
 
-use super::bench::{Bench, Trial, client, group, open, turn};
+use super::bench::{Bench, Trial, group, open};
 use super::row::{self, Row, middle, shown};
 use super::server::Server;
 use super::server::application::{Application, WORKERS};
 use super::{CROWD, GOLD};
 use crate::Error;
+use crate::load::client;
 use forebay_load::GroupDraft;
 use std::fmt::Write;
 use std::time::Duration;
@@ -66,54 +67,52 @@ fn variants(server: Server) -> Vec<Variant> {
     all
 }
 
-/// One round: every server, at its peak, with gold alone, and with everybody.
+/// One server, at its peak, with gold alone, and with everybody.
 ///
 /// # Errors
 /// When a server does not come up or the load cannot be made.
-pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
-    for server in turn(&bench.settings.servers.clone(), round) {
-        for Variant { name, application, lines } in variants(server) {
-            let trial = |bench: &Bench<'_>, case: &'static str| Trial {
-                application: Some(application),
-                lines: &lines,
-                ..bench.trial(PART, round, case, server, SLEEP)
-            };
-            let peak = trial(bench, "peak");
-            let (_, mut rows) = bench.run(&peak, |base| {
-                let mut all = GroupDraft::new("closed", Some(base));
-                all.set("connections", &WORKERS.to_string());
-                all.set("url", URL);
-                Ok(vec![all.finish().map_err(client)?])
+pub fn measure(bench: &mut Bench<'_>, round: u32, server: Server) -> Result<(), Error> {
+    for Variant { name, application, lines } in variants(server) {
+        let trial = |bench: &Bench<'_>, case: &'static str| Trial {
+            application: Some(application),
+            lines: &lines,
+            ..bench.trial(PART, round, case, server, SLEEP)
+        };
+        let peak = trial(bench, "peak");
+        let (_, mut rows) = bench.run(&peak, |base| {
+            let mut all = GroupDraft::new("closed", Some(base));
+            all.set("connections", &WORKERS.to_string());
+            all.set("url", URL);
+            Ok(vec![all.finish().map_err(client)?])
+        })?;
+        let per_s = rows[0].good;
+        rows.iter_mut().for_each(|row| row.case.push_str(&name));
+        bench.keep(rows);
+        for (case, others) in [("alone", 0.0), ("all", LOAD - GOLD_LOAD)] {
+            let trial = trial(bench, case);
+            let (_, mut rows) = bench.run(&trial, |base| {
+                let mut gold = open("gold", base, per_s * GOLD_LOAD, SLEEP);
+                gold.set("source", GOLD);
+                gold.set("url", URL);
+                let mut groups = vec![group(gold)?];
+                if others > 0.0 {
+                    let mut all = open("others", base, per_s * others, SLEEP);
+                    all.set("source", CROWD);
+                    all.set("url", URL);
+                    groups.push(group(all)?);
+                }
+                Ok(groups)
             })?;
-            let per_s = rows[0].good;
             rows.iter_mut().for_each(|row| row.case.push_str(&name));
             bench.keep(rows);
-            for (case, others) in [("alone", 0.0), ("all", LOAD - GOLD_LOAD)] {
-                let trial = trial(bench, case);
-                let (_, mut rows) = bench.run(&trial, |base| {
-                    let mut gold = open("gold", base, per_s * GOLD_LOAD, SLEEP);
-                    gold.set("source", GOLD);
-                    gold.set("url", URL);
-                    let mut groups = vec![group(gold)?];
-                    if others > 0.0 {
-                        let mut all = open("others", base, per_s * others, SLEEP);
-                        all.set("source", CROWD);
-                        all.set("url", URL);
-                        groups.push(group(all)?);
-                    }
-                    Ok(groups)
-                })?;
-                rows.iter_mut().for_each(|row| row.case.push_str(&name));
-                bench.keep(rows);
-            }
         }
     }
     Ok(())
 }
 
 /// The table, with what the issue asks for.
-pub fn report(bench: &Bench<'_>) -> String {
-    let rows = bench.rows_of(PART);
+pub fn report(all: &[Row]) -> String {
+    let rows: Vec<&Row> = all.iter().filter(|row| row.part == PART).collect();
     if rows.is_empty() {
         return String::new();
     }

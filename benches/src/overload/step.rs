@@ -4,10 +4,11 @@
 //! and points at the same time after a step are put together.
 
 use super::CROWD;
-use super::bench::{Bench, Trial, client, cpu, group, patient, turn};
+use super::bench::{Bench, Trial, cpu, group, patient};
 use super::goodput::POLICY;
-use super::row::{self, shown};
+use super::server::Server;
 use crate::Error;
+use crate::load::client;
 use forebay_load::report::IntervalPoint;
 use std::fmt::Write;
 use std::fs;
@@ -28,8 +29,6 @@ const WINDOW: usize = 5;
 const WITHIN: f64 = 0.10;
 /// How much longer than in the end answers may take when the delay has settled.
 const SLOWER: f64 = 1.5;
-/// What the issue asks for, ms.
-const GOAL_MS: f64 = 100.0;
 
 /// All points at one time after the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -99,38 +98,38 @@ fn settled(folded: &[Folded]) -> f64 {
     rate.max(delay)
 }
 
-/// One round: every server with a policy, and the same without.
+/// One server with a policy.
 ///
 /// # Errors
 /// When a server does not come up or the load cannot be made.
-pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
-    let servers: Vec<_> = bench.settings.with_policy().collect();
-    for server in turn(&servers, round) {
-        let capacity = bench.capacity(server, COST)?.per_s;
-        let case = format!("{LOW} to {HIGH} {}", cpu(COST));
-        let trial = bench.trial(PART, round, &case, server, COST);
-        // a cycle for each second of a measurement, and not few of them
-        let cycles = (2 * trial.measured.as_secs() as u32).max(4);
-        let measured = cycles * 2 * LASTS;
-        let trial = Trial { lines: POLICY, measured, interval: Some(POINT), ..trial };
-        let warmup = bench.settings.warmup;
-        let (watched, mut rows) = bench.run(&trial, |base| {
-            let ms = LASTS.as_millis();
-            let (low, high) = (LOW * capacity, HIGH * capacity);
-            let mut steps = format!("{low:.3}:{}ms", warmup.as_millis());
-            for _ in 0..cycles {
-                let _ = write!(steps, "+{low:.3}:{ms}ms+{high:.3}:{ms}ms");
-            }
-            let mut crowd = patient("crowd", base, COST);
-            crowd.set("steps", &steps);
-            crowd.set("source", CROWD);
-            Ok(vec![group(crowd)?])
-        })?;
-        let folded = fold(&watched.report.groups[0].series);
-        rows[0].figure = Some(settled(&folded));
-        write_profile(bench, round, &rows[0].server, &folded).map_err(client)?;
-        bench.keep(rows);
+pub fn measure(bench: &mut Bench<'_>, round: u32, server: Server) -> Result<(), Error> {
+    if !server.has_policy() {
+        return Ok(());
     }
+    let capacity = bench.capacity(server, COST)?.per_s;
+    let case = format!("{LOW} to {HIGH} {}", cpu(COST));
+    let trial = bench.trial(PART, round, &case, server, COST);
+    // a cycle for each second of a measurement, and not few of them
+    let cycles = (2 * trial.measured.as_secs() as u32).max(4);
+    let measured = cycles * 2 * LASTS;
+    let trial = Trial { lines: POLICY, measured, interval: Some(POINT), ..trial };
+    let warmup = bench.settings.warmup;
+    let (watched, mut rows) = bench.run(&trial, |base| {
+        let ms = LASTS.as_millis();
+        let (low, high) = (LOW * capacity, HIGH * capacity);
+        let mut steps = format!("{low:.3}:{}ms", warmup.as_millis());
+        for _ in 0..cycles {
+            let _ = write!(steps, "+{low:.3}:{ms}ms+{high:.3}:{ms}ms");
+        }
+        let mut crowd = patient("crowd", base, COST);
+        crowd.set("steps", &steps);
+        crowd.set("source", CROWD);
+        Ok(vec![group(crowd)?])
+    })?;
+    let folded = fold(&watched.report.groups[0].series);
+    rows[0].figure = Some(settled(&folded));
+    write_profile(bench, round, &rows[0].server, &folded).map_err(client)?;
+    bench.keep(rows);
     Ok(())
 }
 
@@ -141,7 +140,7 @@ fn write_profile(
     server: &str,
     folded: &[Folded],
 ) -> std::io::Result<()> {
-    let file = bench.out.join("step.csv");
+    let file = bench.run.out.join("step.csv");
     let mut file = fs::OpenOptions::new().create(true).append(true).open(file)?;
     use std::io::Write;
     if file.metadata()?.len() == 0 {
@@ -154,38 +153,6 @@ fn write_profile(
         )?;
     }
     Ok(())
-}
-
-/// The table.
-pub fn report(bench: &Bench<'_>) -> String {
-    let rows = bench.rows_of(PART);
-    if rows.is_empty() {
-        return String::new();
-    }
-    let mut text = format!(
-        "\n## A step from {LOW} to {HIGH} times the capacity\n\nRequests of {}. Settled: answers in \
-         time within {:.0} % of their final rate and their median within {SLOWER} times its final \
-         value, for good. What happened after the step is in `step.csv`.\n\n| server | settled after \
-         ms | in time/s | refused/s | p99 ms | goal: ≤ {GOAL_MS:.0} ms |\n|---|---|---|---|---|---|\n",
-        cpu(COST),
-        WITHIN * 100.0,
-    );
-    for server in row::each(rows.iter().copied(), |row| &row.server) {
-        let mine = rows.iter().copied().filter(|row| row.server == server);
-        let seen = row::middle(mine.clone(), |row| row.figure.unwrap_or(f64::MAX));
-        let met = seen.is_some_and(|ms| ms <= GOAL_MS);
-        // writing to a string does not fail
-        let _ = writeln!(
-            text,
-            "| {server} | {} | {} | {} | {} | {} |",
-            shown(mine.clone(), 0, |row| row.figure),
-            shown(mine.clone(), 0, |row| Some(row.goodput)),
-            shown(mine.clone(), 0, |row| Some(row.refused + row.reset)),
-            shown(mine, 1, |row| Some(row.p99_ms)),
-            if met { "met" } else { "**missed**" },
-        );
-    }
-    text
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@
 //! `processes` shows the same with 50 threads.
 
 use super::bench::{Bench, Trial, group};
-use super::row;
 use super::server::Server;
 use crate::Error;
 use forebay_load::{ClientGroup, GroupDraft, LoadTarget};
@@ -299,8 +298,10 @@ const WORK: [&str; 4] = ["/cgi-bin/*", "/static/*", "/shop.html", "/index.html"]
 ///
 /// # Errors
 /// When it does not come up or the load cannot be made.
-pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
-    let Some(server) = bench.settings.with_policy().next() else { return Ok(()) };
+pub fn measure(bench: &mut Bench<'_>, round: u32, server: Server) -> Result<(), Error> {
+    if bench.settings.with_policy().next() != Some(server) {
+        return Ok(());
+    }
     let small = bench.capacity(server, STATIC)?.per_s;
     let dynamic = bench.capacity(server, DYNAMIC)?.per_s;
     let tables_only = bench.settings.quick;
@@ -330,18 +331,6 @@ pub(super) fn one(
     }
     bench.keep(rows);
     Ok(())
-}
-
-/// The table.
-pub fn report(bench: &Bench<'_>) -> String {
-    let rows = bench.rows_of(PART);
-    if rows.is_empty() {
-        return String::new();
-    }
-    "\n## voigt's tables and figures\n\nA connection for each request. Expected is what the policy \
-     lets through where more is asked for. Figures 7 and 8 are good/s and p50 of the same runs.\n"
-        .to_owned()
-        + &row::table(&rows, "expected good/s")
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@
 use super::storage::{self, Storage};
 use crate::Error;
 use crate::content::body;
+use crate::load::target;
 use forebay_load::arrivals::{Arrivals, RateStep};
 use forebay_load::mix::{Mix, MixPath};
-use forebay_load::{ClientGroup, LoadModel, LoadPlan, LoadTarget};
+use forebay_load::{ClientGroup, LoadModel, LoadPlan};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -123,8 +124,7 @@ impl Shift {
     /// # Errors
     /// When the address cannot be used.
     pub fn plan(&self, port: u16, core: usize, round: u32) -> Result<LoadPlan, Error> {
-        let base = LoadTarget::parse(&format!("http://127.0.0.1:{port}/"));
-        let base = base.map_err(|error| Error::Client(error.to_string()))?;
+        let base = target(port, "")?;
         let group = |(place, turn): (usize, Turn)| {
             let mut group = ClientGroup::new(&turn.name(), base.clone());
             let arrivals =

@@ -1,8 +1,7 @@
 //! Whether a law is better than every fixed allocation, and no worse than the best for each phase; whether it
 //! moves no more threads than a shift of the load is worth, and answers no later than another build.
 
-use super::load::{Kind, Turn};
-use super::row::{Policy, Row, policies, spread, turns};
+use crate::record::{Row, each};
 use crate::summary::Spread;
 use std::fmt::Write;
 
@@ -19,23 +18,76 @@ const MOVES: f64 = 2.0;
 /// Threads of accept and of receive.
 const OTHERS: u32 = 2;
 
+/// Most threads that a law has, where rows do not say it.
+const USUAL_MOST: u32 = 18;
+
+/// The phase that stands for all requests.
+pub(super) const ALL: &str = "all";
+
+/// Behind the name of a kind that has the load for itself.
+pub(super) const ALONE: &str = " alone";
+
+/// Threads of process and of send, where they stay: `fixed 2×8`.
+fn counts(policy: &str) -> Option<(u32, u32)> {
+    let (process, send) = policy.strip_prefix("fixed ")?.split_once('×')?;
+    Some((process.parse().ok()?, send.parse().ok()?))
+}
+
+/// The policies that have rows, each once.
+fn policies(rows: &[Row]) -> Vec<&str> {
+    each(rows, &["policy"]).into_iter().map(|names| names[0]).collect()
+}
+
+/// The phases of the load, in their order.
+fn phases(rows: &[Row]) -> Vec<&str> {
+    let all = each(rows, &["phase"]).into_iter().map(|names| names[0]);
+    all.filter(|phase| *phase != ALL && !phase.ends_with(ALONE)).collect()
+}
+
+/// The kind of a phase: `hot 2` is hot.
+fn kind(phase: &str) -> &str {
+    phase.split(' ').next().unwrap_or(phase)
+}
+
+/// A figure of one policy in one phase, over the repetitions.
+fn spread(rows: &[Row], policy: &str, phase: &str, figure: &str) -> Option<Spread> {
+    let mine = rows.iter().filter(|row| row.is(&[("policy", policy), ("phase", phase)]));
+    Spread::of(mine.filter_map(|row| row.get(figure)))
+}
+
+/// The mean time to an answer over all requests of a repetition, ms.
+fn mean_ms(rows: &[Row], policy: &str, round: u32) -> Option<f64> {
+    let is_mine = |row: &&Row| {
+        let phase = row.text("phase");
+        row.round == round
+            && row.text("policy") == policy
+            && phase != ALL
+            && !phase.ends_with(ALONE)
+    };
+    let mine = rows.iter().filter(is_mine);
+    let parts = mine.filter_map(|row| Some((row.get("requests")?, row.get("mean_ms")?)));
+    let (requests, total) =
+        parts.fold((0.0, 0.0), |sum, (count, ms)| (sum.0 + count, sum.1 + count * ms));
+    (requests > 0.0).then_some(total / requests)
+}
+
 /// What a law did at one shift of the load.
-#[derive(Clone, Copy, Debug)]
-pub struct Shifted {
+#[derive(Clone, Debug)]
+struct Shifted {
     /// The phase that begins.
-    pub to: Turn,
+    to: String,
     /// The best fixed counts for what is asked for in the phase before, and in this one, where nothing else is
     /// asked for. Of those that are as good the ones with the fewest threads, and none that the law could not
     /// have, too.
-    pub best: [(u32, u32); 2],
+    best: [(u32, u32); 2],
     /// Threads that were moved in this phase.
-    pub moved: Spread,
+    moved: Spread,
 }
 
 impl Shifted {
     /// The fewest moves that lead from the one to the other: a thread that one phase gives and the other
     /// takes is moved once.
-    pub fn distance(&self) -> u32 {
+    fn distance(&self) -> u32 {
         let [before, after] =
             self.best.map(|(process, send)| [i64::from(process), i64::from(send)]);
         let more = [0, 1].map(|at| (after[at] - before[at]).max(0)).iter().sum::<i64>();
@@ -44,81 +96,83 @@ impl Shifted {
     }
 
     /// Whether that many moves were enough, twice over.
-    pub fn is_calm(&self) -> bool {
+    fn is_calm(&self) -> bool {
         self.moved.median <= MOVES * f64::from(self.distance())
     }
 }
 
 /// One law against the fixed counts.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+struct Verdict {
     /// The law.
-    pub law: Policy,
+    law: String,
     /// Every fixed policy with the law's mean time divided by its own, pair by pair of the same
     /// repetition. Below 1 the law is ahead. Closest first.
-    pub ratios: Vec<(Policy, Spread)>,
+    ratios: Vec<(String, Spread)>,
     /// For each phase the fixed policy with the least median there, and the law's median divided by
     /// that.
-    pub phases: Vec<(Turn, Policy, f64)>,
+    phases: Vec<(String, String, f64)>,
     /// What it did at each shift, from the second phase on.
-    pub shifts: Vec<Shifted>,
+    shifts: Vec<Shifted>,
     /// Its mean time divided by that of the other build, pair by pair, if that was measured.
-    pub before: Option<Spread>,
+    before: Option<Spread>,
 }
 
 impl Verdict {
-    /// Of a law that has so many threads at most, if it and fixed counts were measured.
-    pub fn of(rows: &[Row], law: Policy, most: u32) -> Option<Verdict> {
-        let fixed: Vec<_> = policies(rows).into_iter().filter(|one| one.is_fixed()).collect();
-        let beside = |other: &Policy| Some((*other, ratio(rows, law, *other)?));
+    /// Of a law, if it and fixed counts were measured.
+    fn of(rows: &[Row], law: &str) -> Option<Verdict> {
+        let fixed: Vec<_> =
+            policies(rows).into_iter().filter(|one| counts(one).is_some()).collect();
+        let beside = |other: &&str| Some(((*other).to_owned(), ratio(rows, law, other)?));
         let mut ratios: Vec<_> = fixed.iter().filter_map(beside).collect();
         ratios.sort_by(|one, other| other.1.median.total_cmp(&one.1.median));
-        let phases = turns(rows).into_iter().filter_map(|turn| {
-            let median = |policy| Some(spread(rows, policy, |row| row.phase_ms(turn))?.median);
-            let medians = fixed.iter().filter_map(|policy| Some((*policy, median(*policy)?)));
+        let all = phases(rows);
+        let in_phase = |phase: &&str| {
+            let median = |policy: &str| Some(spread(rows, policy, phase, "mean_ms")?.median);
+            let medians = fixed.iter().filter_map(|policy| Some((*policy, median(policy)?)));
             let (best, least_ms) = medians.min_by(|one, other| one.1.total_cmp(&other.1))?;
-            Some((turn, best, median(law)? / least_ms))
-        });
-        let phases = phases.collect();
-        let all = turns(rows);
-        let shifts = all.windows(2).filter_map(|pair| {
-            let [before, after] = [pair[0], pair[1]].map(|turn| best_counts(rows, turn.kind, most));
-            let moved = spread(rows, law, |row| row.moved(pair[1]))?;
-            Some(Shifted { to: pair[1], best: [before?, after?], moved })
-        });
-        let shifts = shifts.collect();
-        let before = match law {
-            Policy::Law(name) => ratio(rows, law, Policy::Before(name)),
-            Policy::Before(_) | Policy::Fixed { .. } => None,
+            Some(((*phase).to_owned(), best.to_owned(), median(law)? / least_ms))
         };
-        (!ratios.is_empty()).then_some(Verdict { law, ratios, phases, shifts, before })
+        let shift = |pair: &[&str]| {
+            let [before, after] = [pair[0], pair[1]].map(|phase| best_counts(rows, kind(phase)));
+            let moved = spread(rows, law, pair[1], "moved")?;
+            Some(Shifted { to: pair[1].to_owned(), best: [before?, after?], moved })
+        };
+        let verdict = Verdict {
+            law: law.to_owned(),
+            phases: all.iter().filter_map(in_phase).collect(),
+            shifts: all.windows(2).filter_map(shift).collect(),
+            before: ratio(rows, law, &format!("{law} before")),
+            ratios,
+        };
+        (!verdict.ratios.is_empty()).then_some(verdict)
     }
 
     /// Whether it is ahead of every fixed one in every repetition: by more than the spread.
-    pub fn is_ahead(&self) -> bool {
+    fn is_ahead(&self) -> bool {
         self.ratios.iter().all(|(_, ratio)| ratio.most < 1.0)
     }
 
     /// Whether it is within 10 % of the best fixed one in each phase.
-    pub fn is_close(&self) -> bool {
+    fn is_close(&self) -> bool {
         self.phases.iter().all(|(_, _, ratio)| *ratio <= WITHIN)
     }
 
     /// Whether it moved at most twice as many threads as needed at every shift.
-    pub fn is_calm(&self) -> bool {
+    fn is_calm(&self) -> bool {
         self.shifts.iter().all(Shifted::is_calm)
     }
 
     /// Whether it is no slower than the other build: not in every repetition. `None` if that was not
     /// measured.
-    pub fn is_no_slower(&self) -> Option<bool> {
+    fn is_no_slower(&self) -> Option<bool> {
         self.before.map(|ratio| ratio.least <= 1.0)
     }
 
     /// As markdown.
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let answer = |is_so| if is_so { "yes" } else { "**no**" };
-        let name = self.law.name();
+        let name = &self.law;
         let mut text = format!("\n### by = \"{name}\"\n\n");
         let behind = self.ratios.iter().filter(|(_, ratio)| ratio.most >= 1.0).count();
         // writing to a string does not fail
@@ -131,7 +185,6 @@ impl Verdict {
             self.ratios.len()
         );
         if let Some((closest, ratio)) = self.ratios.first() {
-            let closest = closest.name();
             let _ = writeln!(
                 text,
                 "- The closest is {closest}: {name} takes {ratio:.2} of its time, in pairs of the \
@@ -144,7 +197,6 @@ impl Verdict {
             answer(self.is_close())
         );
         for (turn, best, ratio) in &self.phases {
-            let (turn, best) = (turn.name(), best.name());
             let _ = writeln!(text, "  - {turn}: {ratio:.2} of the median of {best}");
         }
         let _ = writeln!(
@@ -158,7 +210,7 @@ impl Verdict {
             let _ = writeln!(
                 text,
                 "  - to {}: {from_process}×{from_send} → {process}×{send}, distance {}; {:.0} moved: {}",
-                shifted.to.name(),
+                shifted.to,
                 shifted.distance(),
                 shifted.moved,
                 answer(shifted.is_calm())
@@ -177,25 +229,25 @@ impl Verdict {
     }
 }
 
-/// The verdicts on all laws, which have so many threads at most, as markdown.
-pub fn verdicts(rows: &[Row], most: u32) -> String {
-    let laws = policies(rows).into_iter().filter(|policy| matches!(policy, Policy::Law(_)));
-    let texts: String = laws.filter_map(|law| Some(Verdict::of(rows, law, most)?.text())).collect();
+/// The verdicts on all laws as markdown.
+pub(super) fn verdicts(rows: &[Row]) -> String {
+    let laws = policies(rows).into_iter().filter(|policy| ["queue", "delay"].contains(policy));
+    let texts: String = laws.filter_map(|law| Some(Verdict::of(rows, law)?.text())).collect();
     if texts.is_empty() { texts } else { format!("\n## Verdict\n{texts}") }
 }
 
 /// The fewest threads, process and send, that are as good as the best fixed counts for one kind alone, of
-/// those with at most so many threads.
-fn best_counts(rows: &[Row], kind: Kind, most: u32) -> Option<(u32, u32)> {
+/// those that a law could have, too.
+fn best_counts(rows: &[Row], kind: &str) -> Option<(u32, u32)> {
+    let most = rows.iter().filter_map(|row| row.get("threads_most")).fold(0.0, f64::max);
+    let most = if most > 0.0 { most as u32 } else { USUAL_MOST };
     let medians: Vec<_> = policies(rows)
         .into_iter()
-        .filter_map(|policy| match policy {
-            Policy::Fixed { process, send } if process + send + OTHERS <= most => {
-                let of_policy = rows.iter().filter(|row| row.policy == policy);
-                let median_ms = Spread::of(of_policy.filter_map(|row| row.alone_ms(kind)))?.median;
-                Some(((process, send), median_ms))
-            }
-            _ => None,
+        .filter_map(|policy| {
+            let (process, send) = counts(policy)?;
+            let phase = format!("{kind}{ALONE}");
+            let median_ms = spread(rows, policy, &phase, "mean_ms")?.median;
+            (process + send + OTHERS <= most).then_some(((process, send), median_ms))
         })
         .collect();
     let least_ms = medians.iter().map(|(_, ms)| *ms).min_by(f64::total_cmp)?;
@@ -204,78 +256,101 @@ fn best_counts(rows: &[Row], kind: Kind, most: u32) -> Option<(u32, u32)> {
 }
 
 /// One policy's mean time divided by another's in the same repetition, over all repetitions.
-fn ratio(rows: &[Row], of: Policy, other: Policy) -> Option<Spread> {
-    let mine = rows.iter().filter(|row| row.policy == of);
-    Spread::of(mine.filter_map(|row| {
-        let other = rows.iter().find(|one| one.policy == other && one.round == row.round)?;
-        Some(row.mean_ms() / other.mean_ms())
-    }))
+fn ratio(rows: &[Row], of: &str, other: &str) -> Option<Spread> {
+    let mut rounds: Vec<u32> = rows.iter().map(|row| row.round).collect();
+    rounds.sort_unstable();
+    rounds.dedup();
+    Spread::of(
+        rounds
+            .into_iter()
+            .filter_map(|round| Some(mean_ms(rows, of, round)? / mean_ms(rows, other, round)?)),
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::tests::row;
     use super::*;
 
-    const LAW: Policy = Policy::Law("delay");
-    /// Enough for what is compared here.
-    const MOST: u32 = 11;
-    const ONE: Policy = Policy::Fixed { process: 1, send: 8 };
-    const OTHER: Policy = Policy::Fixed { process: 8, send: 1 };
+    const ONE: &str = "fixed 1×8";
+    const OTHER: &str = "fixed 8×1";
+
+    /// The rows of a run in which answers of each kind took so long.
+    fn run(round: u32, policy: &str, means_ms: [f64; 3]) -> Vec<Row> {
+        let row = |phase: String, ms: f64| {
+            let row = Row::new().key("policy", policy).key("phase", phase).figure("mean_ms", ms);
+            let row = row.figure("requests", 100.0).figure("moved", 0.0);
+            let mut row = row.figure("threads_most", 11.0);
+            row.round = round;
+            row
+        };
+        let kinds = ["hot", "cold", "slow"].into_iter().zip(means_ms);
+        let phases = kinds.clone().map(|(kind, ms)| row(format!("{kind} 1"), ms));
+        let alone = kinds.filter(|_| counts(policy).is_some());
+        phases.chain(alone.map(|(kind, ms)| row(format!("{kind}{ALONE}"), ms))).collect()
+    }
+
+    #[test]
+    fn the_mean_is_over_requests_and_not_over_phases() {
+        let mut rows = run(1, "queue", [1.0, 2.0, 6.0]);
+        assert_eq!(mean_ms(&rows, "queue", 1), Some(3.0));
+        rows.pop();
+        assert_eq!(mean_ms(&rows, "queue", 1), Some(1.5));
+        assert_eq!(mean_ms(&rows, "queue", 2), None);
+    }
 
     #[test]
     fn pairs_are_made_within_a_repetition() {
         let rows = [
-            row(1, LAW, [1.0, 5.0, 6.0]),
-            row(1, ONE, [1.0, 20.0, 5.6]),
-            row(1, OTHER, [1.0, 4.6, 60.0]),
+            run(1, "delay", [1.0, 5.0, 6.0]),
+            run(1, ONE, [1.0, 20.0, 5.6]),
+            run(1, OTHER, [1.0, 4.6, 60.0]),
             // all slower, as on a machine that has other work: the law is ahead all the same
-            row(2, LAW, [10.0, 50.0, 60.0]),
-            row(2, ONE, [10.0, 200.0, 56.0]),
-            row(2, OTHER, [10.0, 46.0, 600.0]),
-        ];
-        let verdict = Verdict::of(&rows, LAW, MOST).expect("both were measured");
+            run(2, "delay", [10.0, 50.0, 60.0]),
+            run(2, ONE, [10.0, 200.0, 56.0]),
+            run(2, OTHER, [10.0, 46.0, 600.0]),
+        ]
+        .concat();
+        let verdict = Verdict::of(&rows, "delay").expect("both were measured");
         assert!(verdict.is_ahead() && verdict.is_close(), "{verdict:?}");
         assert_eq!(verdict.ratios[0].0, ONE);
-        let best: Vec<_> = verdict.phases.iter().map(|phase| phase.1).collect();
+        let best: Vec<_> = verdict.phases.iter().map(|phase| phase.1.as_str()).collect();
         assert_eq!(best[1..], [OTHER, ONE]);
-        assert!(verdicts(&rows, MOST).contains("by more than the spread: yes (0 of 2"));
+        assert!(verdicts(&rows).contains("by more than the spread: yes (0 of 2"));
     }
 
     #[test]
     fn once_behind_is_not_ahead_and_slow_in_one_phase_is_not_close() {
-        let mut rows = vec![
-            row(1, LAW, [1.0, 1.0, 1.0]),
-            row(1, ONE, [1.0, 1.0, 9.0]),
-            row(2, LAW, [1.0, 1.0, 9.0]),
-            row(2, ONE, [1.0, 1.0, 8.0]),
-        ];
-        assert!(!Verdict::of(&rows, LAW, MOST).expect("measured").is_ahead());
-        rows.truncate(2);
-        assert!(Verdict::of(&rows, LAW, MOST).expect("measured").is_close());
-        rows[0].phases[0].mean_ms = 1.2;
-        let verdict = Verdict::of(&rows, LAW, MOST).expect("measured");
+        let first = [run(1, "delay", [1.0, 1.0, 1.0]), run(1, ONE, [1.0, 1.0, 9.0])].concat();
+        let second = [run(2, "delay", [1.0, 1.0, 9.0]), run(2, ONE, [1.0, 1.0, 8.0])].concat();
+        let rows = [first.clone(), second].concat();
+        assert!(!Verdict::of(&rows, "delay").expect("measured").is_ahead());
+        assert!(Verdict::of(&first, "delay").expect("measured").is_close());
+        let rows = [run(1, "delay", [1.2, 1.0, 1.0]), run(1, ONE, [1.0, 1.0, 9.0])].concat();
+        let verdict = Verdict::of(&rows, "delay").expect("measured");
         assert!(verdict.is_ahead() && !verdict.is_close());
         assert!(verdict.text().contains("hot 1: 1.20 of the median of fixed 1×8"));
     }
 
     #[test]
     fn what_a_shift_is_worth_is_the_distance_between_the_best_counts() {
-        let few = Policy::Fixed { process: 1, send: 1 };
-        let mut rows = vec![
-            row(1, LAW, [1.0, 5.0, 6.0]),
-            row(1, Policy::Before("delay"), [1.0, 5.0, 7.0]),
-            // for the first phase all are as good, and the fewest threads are the best
-            row(1, few, [1.04, 50.0, 50.0]),
-            row(1, ONE, [1.0, 50.0, 6.0]),
-            row(1, OTHER, [1.0, 5.0, 50.0]),
-            // best everywhere, and more than the law has
-            row(1, Policy::Fixed { process: 8, send: 8 }, [0.5; 3]),
-        ];
+        let mut law = run(1, "delay", [1.0, 5.0, 6.0]);
+        law[1] = law[1].with("moved", 14.0);
+        law[2] = law[2].with("moved", 15.0);
+        let before = run(1, "delay before", [1.0, 5.0, 7.0]);
+        let mut one = run(1, ONE, [1.0, 50.0, 6.0]);
         // what another kind has left is not held against counts that stay
-        rows[3].phases[2].mean_ms = 90.0;
-        (rows[0].phases[1].moved, rows[0].phases[2].moved) = (14.0, 15.0);
-        let verdict = Verdict::of(&rows, LAW, MOST).expect("measured");
+        one[2] = one[2].with("mean_ms", 90.0);
+        let rest = [
+            // for the first phase all are as good, and the fewest threads are the best
+            run(1, "fixed 1×1", [1.04, 50.0, 50.0]),
+            one,
+            run(1, OTHER, [1.0, 5.0, 50.0]),
+            // best everywhere, and more than the law has
+            run(1, "fixed 8×8", [0.5; 3]),
+        ]
+        .concat();
+        let rows = [law.clone(), before, rest.clone()].concat();
+        let verdict = Verdict::of(&rows, "delay").expect("measured");
         let best: Vec<_> = verdict.shifts.iter().map(|shifted| shifted.best).collect();
         assert_eq!(best, [[(1, 1), (8, 1)], [(8, 1), (1, 8)]]);
         // seven more; seven from process to send
@@ -286,16 +361,15 @@ mod tests {
         let text = verdict.text();
         assert!(text.contains("8×1 → 1×8, distance 7; 15 (15–15) moved: **no**"), "{text}");
         assert!(text.contains("no worse than before: yes: 0.92 (0.92–0.92)"), "{text}");
-        rows[1].phases[2].mean_ms = 5.0;
-        let verdict = Verdict::of(&rows, LAW, MOST).expect("measured");
+        let rows = [law.clone(), run(1, "delay before", [1.0, 5.0, 5.0]), rest.clone()].concat();
+        let verdict = Verdict::of(&rows, "delay").expect("measured");
         assert_eq!(verdict.is_no_slower(), Some(false));
-        rows.remove(1);
-        let verdict = Verdict::of(&rows, LAW, MOST).expect("measured");
+        let verdict = Verdict::of(&[law, rest].concat(), "delay").expect("measured");
         assert!(verdict.is_no_slower().is_none() && verdict.text().contains("not measured"));
     }
 
     #[test]
     fn without_fixed_counts_there_is_no_verdict() {
-        assert_eq!(verdicts(&[row(1, LAW, [1.0; 3])], MOST), "");
+        assert_eq!(verdicts(&run(1, "delay", [1.0; 3])), "");
     }
 }

@@ -30,6 +30,7 @@
 #include "bucket.h"
 #include "cookie.h"
 #include "request.h"
+#include "hello.h"
 #include "rules.h"
 #include "url.h"
 #include "answer.h"

@@ -157,6 +157,21 @@ struct {
 	__array(values, struct paths);
 } tables_url_paths SEC(".maps");
 
+/* The same rules once more, for hellos of TLS: all of them by network. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct clients4);
+} tables_hello_clients4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct clients6);
+} tables_hello_clients6 SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, GATE_TABLES);

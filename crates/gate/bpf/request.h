@@ -55,6 +55,12 @@ static __always_inline bool is_of_path(u8 byte)
 	return byte < 64 ? low >> byte & 1 : byte < 128 && high >> (byte - 64) & 1;
 }
 
+static __always_inline bool is_of_host(u8 byte)
+{
+	return is_within(byte, 'a', 'z') || is_within(byte, '0', '9') || byte == '-' || byte == '_' ||
+	       byte == '.';
+}
+
 static __always_inline void keep(struct texts *scan, u32 which, u8 byte)
 {
 	scan->bytes[which * TEXT_BYTES + (scan->length & (TEXT_BYTES - 1))] = byte;
@@ -143,8 +149,7 @@ static long scan_byte(u32 at, struct texts **context)
 		scan->reading = IN_HOST;
 		break;
 	}
-	if (is_within(byte, 'a', 'z') || is_within(byte, '0', '9') || byte == '-' || byte == '_' ||
-	    byte == '.') {
+	if (is_of_host(byte)) {
 		if (scan->length >= MOST_HOST)
 			return 1;
 		keep(scan, TEXT_HOST, byte);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * The class of a first request: the same as `forebay_policy::Policy::first_segment`, and a test holds
- * the two against one another. Rules are found by the network of the client, or by the path. Reads `control`,
+ * The class of a first request, or of a hello of TLS: the same as `forebay_policy::Policy::first_segment` and
+ * `first_hello`, and a test holds the two against one another. Rules are found by the network of the client, or by the path. Reads `control`,
  * `segments` and the tables by URL, reads and writes `texts`.
  */
 #pragma once
@@ -157,7 +157,7 @@ static __always_inline struct gate_list *list_of_path(u32 table)
 	return bpf_map_lookup_elem(paths, &known->path);
 }
 
-/* The rank of the request that begins in the segment in `segments`, or GATE_UNJUDGED; with RANK_WAITS if it
+/* The rank of the request or of the hello that begins in the segment in `segments`, or GATE_UNJUDGED; with RANK_WAITS if it
  * waits where the queue is full. A function of its own to the verifier, which would otherwise look at it
  * once for each way that leads here. */
 __noinline int rank_of(struct __sk_buff *skb)
@@ -167,10 +167,14 @@ __noinline int rank_of(struct __sk_buff *skb)
 	struct gate_list *list, *by_path;
 	struct segment *s;
 	u32 zero = 0, table, count;
+	bool is_request;
 
 	set = bpf_map_lookup_elem(&control, &zero);
 	s = bpf_map_lookup_elem(&segments, &zero);
-	if (!set || !s || !read_request(skb))
+	if (!set || !s)
+		return GATE_UNJUDGED;
+	is_request = read_request(skb);
+	if (!is_request && !read_hello(skb))
 		return GATE_UNJUDGED;
 	table = set->table;
 	search.entries = bpf_map_lookup_elem(&tables_url_entries, &table);
@@ -178,13 +182,14 @@ __noinline int rank_of(struct __sk_buff *skb)
 	search.table = table;
 	if (!search.entries || !search.rules)
 		return GATE_UNJUDGED;
-	list = list_of(s, &tables_url_clients4, &tables_url_clients6, table);
+	list = is_request ? list_of(s, &tables_url_clients4, &tables_url_clients6, table)
+			  : list_of(s, &tables_hello_clients4, &tables_hello_clients6, table);
 	if (!list)
 		return GATE_UNJUDGED;
 	begin_search(&search, s, list, set);
 	count = list->count;
 	search.end = list->first + count;
-	by_path = list_of_path(table);
+	by_path = is_request ? list_of_path(table) : 0;
 	if (by_path) {
 		search.first_by_path = by_path->first;
 		search.end_by_path = by_path->first + by_path->count;

@@ -318,6 +318,8 @@ impl Gate {
             (&outer.url_clients4, leaves(&url.clients4, Family::V4)?),
             (&outer.url_clients6, leaves(&url.clients6, Family::V6)?),
             (&outer.url_paths, paths(&tables.url.paths)?),
+            (&outer.hello_clients4, leaves(&tables.url.hello_clients4, Family::V4)?),
+            (&outer.hello_clients6, leaves(&tables.url.hello_clients6, Family::V6)?),
             (&outer.url_entries, array::<Entry>(&url.entries)?),
             (&outer.url_rules, array::<UrlRule>(&tables.url.rules)?),
             (&outer.patterns, array::<Pattern>(&tables.url.patterns)?),

@@ -223,21 +223,23 @@ impl Lists {
         Ok(lists)
     }
 
-    /// The same, with a rule of this number at the end of every list, which matches everything.
-    pub(crate) fn with_last(
+    /// Adds lists of rules that are numbered from `first` on, with a rule of the number `last` at the end of each,
+    /// which matches everything; for clients by IPv4 and by IPv6. `cut` takes away what a list need not have.
+    pub(crate) fn add_with_last(
+        &mut self,
         policy: &Policy,
         counts: impl Fn(usize, &Rule) -> bool,
-        last: u32,
-    ) -> Result<Lists, GateError> {
-        let mut lists = Lists::default();
+        (first, last): (u32, u32),
+        cut: impl Fn(&mut Vec<Entry>),
+    ) -> Result<[Vec<Leaf>; 2], GateError> {
         let mut of = |family: Family| {
             let mut ways = ways(policy, family, &counts);
+            ways.iter_mut().for_each(|way| way.entry.rule += first);
             let (first, len) = family.all();
             ways.push(Way { first, len, entry: everything(last) });
-            lists.of_family(ways, family, &|_| {})
+            self.of_family(ways, family, &cut)
         };
-        let (clients4, clients6) = (of(Family::V4)?, of(Family::V6)?);
-        Ok(Lists { clients4, clients6, ..lists })
+        Ok([of(Family::V4)?, of(Family::V6)?])
     }
 
     /// Adds the lists of a family to the entries.

@@ -3,11 +3,18 @@
 //! It knows the four-tuple, and of the first request the method, the path and perhaps the host, if they
 //! stand there plainly. From that it tells the class of the first request, or that it cannot tell. It is
 //! never wrong: whatever the rest of the request says, the rules give the same class.
+//!
+//! Where TLS begins there is no request to be read, but perhaps the name of the server. That tells the class of
+//! requests for this name, if nothing else is needed for it; a client that asks for another one by the same
+//! connection has said something else than it does.
+
+mod hello;
 
 use crate::condition::{ConditionKind, Conditions};
 use crate::facts::ConnectionFacts;
 use crate::policy::Policy;
 use crate::rule::{Degree, JudgePhase, Rule};
+pub use hello::{FirstHello, MOST_EXTENSIONS};
 
 /// So many bytes of the segment are looked at.
 pub const MOST_READ: usize = 384;
@@ -64,6 +71,11 @@ fn is_of_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
 }
 
+/// Bytes of hosts that mean themselves.
+fn is_of_host(byte: &u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_')
+}
+
 /// The host behind a path, if the first header field says it.
 fn host(rest: &[u8]) -> Option<&[u8]> {
     let query = rest.strip_prefix(b"?");
@@ -79,10 +91,7 @@ fn host(rest: &[u8]) -> Option<&[u8]> {
     }
     let blanks = value.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     let value = &value[blanks..];
-    let is_host = |byte: &u8| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_')
-    };
-    let end = value.iter().position(|byte| !is_host(byte))?;
+    let end = value.iter().position(|byte| !is_of_host(byte))?;
     let is_good = (1..=MOST_HOST).contains(&end)
         && matches!(value[end], b'\r' | b':')
         && value[end - 1] != b'.';
@@ -214,7 +223,25 @@ impl Policy {
         first: &FirstSegment<'_>,
         degree: impl Into<Degree>,
     ) -> Option<u8> {
-        let degree = degree.into();
+        self.first_rank(ends, degree.into(), |conditions| conditions.hold(first))
+    }
+
+    /// The same where TLS begins: the rank of a request for the host that the hello names.
+    pub fn first_hello(
+        &self,
+        ends: &ConnectionFacts,
+        hello: &FirstHello<'_>,
+        degree: impl Into<Degree>,
+    ) -> Option<u8> {
+        self.first_rank(ends, degree.into(), |conditions| conditions.hold_of_hello(hello))
+    }
+
+    fn first_rank(
+        &self,
+        ends: &ConnectionFacts,
+        degree: Degree,
+        hold: impl Fn(&SegmentConditions) -> Holds,
+    ) -> Option<u8> {
         let mut by_address = None;
         for (rule, rank) in self.rules().iter().zip(self.ranks()) {
             let says = rule.class.is_some() || rule.stop;
@@ -224,7 +251,7 @@ impl Policy {
             if !are_its_ends(&rule.conditions, ends) {
                 continue;
             }
-            match SegmentConditions::of(rule).hold(first) {
+            match hold(&SegmentConditions::of(rule)) {
                 Holds::No => continue,
                 Holds::CannotTell => return None,
                 Holds::Yes => {}

@@ -165,8 +165,7 @@ impl Listeners {
                 Err(port) => self.share_out_all(port, &mut given)?,
             }
             let listening = if *tls { TLS } else { Listening::default() };
-            // what TLS hides has no class yet
-            self.share_out_of_classes(listen, if *tls { 0 } else { ranks }, &mut given)?;
+            self.share_out_of_classes(listen, ranks, &mut given)?;
             for (of_loop, sockets) in by_loop.iter_mut().zip(given) {
                 of_loop.extend(sockets.into_iter().map(|socket| Socket { listening, ..socket }));
             }

@@ -13,5 +13,6 @@ mod ladder;
 mod net;
 mod privileges;
 mod steer;
+mod steer_tls;
 mod systemd;
 mod threads_short;

@@ -234,7 +234,7 @@ pub(super) fn metric(net: &Net, name: &str) -> u64 {
 }
 
 /// Waits until a number has become what it must.
-pub(super) fn wait_for(net: &Net, name: &'static str, expected: u64) {
+pub(super) fn wait_for(net: &Net, name: &str, expected: u64) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let found = metric(net, name);

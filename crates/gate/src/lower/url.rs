@@ -5,7 +5,7 @@
 //! that some rule names, or as a whole. There stands a list of all rules that fit then, in their order, as
 //! for networks. The others are found by the client. The program goes through both lists at once.
 
-use super::{Lists, networks, ways};
+use super::{Leaf, Lists, everything, networks, ways};
 use crate::types::{
     ASKED, ASKED_MORE, Asked, DEGREE_SHIFT, Entry, List, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE,
     MARK_STOP, MARK_WAITS, PATH_KEY_BYTES, Pattern, UNJUDGED, UrlRule,
@@ -25,6 +25,10 @@ const MOST_PATTERNS: usize = 1 << 16;
 pub(crate) struct UrlTables {
     pub(crate) lists: Lists,
     pub(crate) paths: Vec<PathLeaf>,
+    /// For hellos of TLS.
+    pub(crate) hello_clients4: Vec<Leaf>,
+    pub(crate) hello_clients6: Vec<Leaf>,
+    /// Once for requests and once for hellos, each time with one for whatever no other is for.
     pub(crate) rules: Vec<UrlRule>,
     pub(crate) patterns: Vec<Pattern>,
     /// How many classes there are, if rules give any: else nothing is to be told apart.
@@ -46,15 +50,24 @@ pub(super) fn lower(policy: &Policy) -> Result<UrlTables, GateError> {
         return Ok(tables);
     }
     tables.ranks = policy.classes().len();
+    let default = UrlRule { rank: policy.default_rank().into(), ..UrlRule::default() };
     for (rule, rank) in policy.rules().iter().zip(policy.ranks()) {
         let rule = tables.rule(rule, *rank, policy.default_rank())?;
         tables.rules.push(rule);
     }
     let last = tables.rules.len() as u32;
-    tables.rules.push(UrlRule { rank: policy.default_rank().into(), ..UrlRule::default() });
+    tables.rules.push(default);
+    for number in 0..policy.rules().len() {
+        let rule = of_hello(tables.rules[number], &policy.rules()[number]);
+        tables.rules.push(rule);
+    }
+    let last_of_hellos = tables.rules.len() as u32;
+    tables.rules.push(default);
     let counts = |rule: &Rule| rule.class.is_some() || rule.stop;
     let by_client = |_, rule: &Rule| counts(rule) && paths_of(rule).is_none();
-    tables.lists = Lists::with_last(policy, by_client, last)?;
+    [tables.lists.clients4, tables.lists.clients6] =
+        tables.lists.add_with_last(policy, by_client, (0, last), |_| {})?;
+    tables.add_hellos(policy, (last + 1, last_of_hellos))?;
     let by_path = |_, rule: &Rule| counts(rule) && paths_of(rule).is_some();
     let ways = [Family::V4, Family::V6].map(|family| ways(policy, family, &by_path)).concat();
     let mut found: BTreeMap<Vec<u8>, Vec<Entry>> = BTreeMap::new();
@@ -69,6 +82,14 @@ pub(super) fn lower(policy: &Policy) -> Result<UrlTables, GateError> {
     }
     tables.paths = tables.lists.of_paths(&found)?;
     Ok(tables)
+}
+
+/// The same rule for a hello, which has no request but its host.
+fn of_hello(rule: UrlRule, of: &Rule) -> UrlRule {
+    let SegmentConditions { methods, paths, .. } = SegmentConditions::of(of);
+    let more = if methods.is_some() || paths.is_some() { MARK_MORE } else { 0 };
+    let nothing = Asked::default();
+    UrlRule { method: nothing, path: nothing, marks: rule.marks | more, ..rule }
 }
 
 /// The paths that a rule can be found by, and whether all that begin with one fit; `None` if it is found by the
@@ -114,6 +135,36 @@ impl Lists {
 }
 
 impl UrlTables {
+    /// The lists for hellos, of rules that count and are numbered from `first` on.
+    fn add_hellos(&mut self, policy: &Policy, (first, last): (u32, u32)) -> Result<(), GateError> {
+        let counts = |_, rule: &Rule| rule.class.is_some() || rule.stop;
+        // nothing is told behind a rule that may fit every hello
+        let ends = |entry: &Entry| {
+            let rule = &self.rules[entry.rule as usize];
+            *entry == everything(entry.rule)
+                && rule.host == Asked::default()
+                && rule.marks & (MARK_MORE | u32::from(MARK_DEGREE)) == MARK_MORE
+        };
+        let cut = |entries: &mut Vec<Entry>| {
+            let end = entries.iter().position(ends);
+            entries.truncate(end.map_or(entries.len(), |end| end + 1));
+        };
+        let before = self.lists.entries.len();
+        let found = match self.lists.add_with_last(policy, counts, (first, last), cut) {
+            // of so many none is told
+            Err(GateError::TooMany) => {
+                self.lists.entries.truncate(before);
+                let none = UrlRule { rank: UNJUDGED, marks: MARK_MORE, ..UrlRule::default() };
+                self.rules.push(none);
+                let number = self.rules.len() as u32 - 1;
+                self.lists.add_with_last(policy, |_, _| false, (0, number), |_| {})
+            }
+            found => found,
+        };
+        [self.hello_clients4, self.hello_clients6] = found?;
+        Ok(())
+    }
+
     fn rule(&mut self, rule: &Rule, rank: u8, default: u8) -> Result<UrlRule, GateError> {
         if rule.class.is_none() && !rule.stop {
             return Ok(UrlRule { rank: UNJUDGED, ..UrlRule::default() });
@@ -180,7 +231,7 @@ mod tests {
     use super::*;
     use forebay_policy::class::Class;
     use forebay_policy::condition::Conditions;
-    use forebay_policy::pattern::PathPattern;
+    use forebay_policy::pattern::{PathPattern, SitePattern};
 
     fn rule(name: &str, paths: &[&str], clients: &[&str]) -> Rule {
         Rule {
@@ -229,6 +280,35 @@ mod tests {
         let of_clients = |leaf: &crate::lower::Leaf| (leaf.len, numbers(&tables, leaf.list));
         let of_clients: Vec<_> = tables.lists.clients4.iter().map(of_clients).collect();
         assert_eq!(of_clients, [(96, vec![3, 5]), (104, vec![2, 3, 5])]);
+    }
+
+    #[test]
+    fn hellos_have_rules_of_their_own() {
+        let of_site = |name: &str, site: &str, paths: &[&str]| {
+            let mut rule = rule(name, paths, &[]);
+            rule.conditions.site = vec![SitePattern::parse(site).unwrap()];
+            rule
+        };
+        let some = tables(vec![
+            of_site("shop", "shop.example", &[]),
+            of_site("buy", "www.example", &["/buy/*"]),
+            rule("late", &["/late"], &[]),
+            of_site("never", "never.example", &[]),
+        ]);
+        let [all] = &some.hello_clients4[..] else { panic!("{:?}", some.hello_clients4) };
+        // five of requests come first
+        assert_eq!(numbers(&some, all.list), [5, 6, 7]);
+        let more = MARK_MORE;
+        let marks = some.rules[5..8].iter().map(|rule| rule.marks & more);
+        assert_eq!(marks.collect::<Vec<_>>(), [0, more, more]);
+        // of too many nothing is told
+        let sites = (0..5000).map(|n| {
+            let (site, path) = (format!("{n}.example"), format!("/{n}"));
+            of_site(&n.to_string(), &site, &[&path])
+        });
+        let many = tables(sites.collect());
+        let list = many.hello_clients4[0].list;
+        assert_eq!(numbers(&many, list), [many.rules.len() as u32 - 1]);
     }
 
     #[test]

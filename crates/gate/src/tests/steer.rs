@@ -11,7 +11,7 @@ use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::field::FieldCondition;
-use forebay_policy::first::FirstSegment;
+use forebay_policy::first::{FirstHello, FirstSegment};
 use forebay_policy::pattern::{MethodPattern, PathPattern, SitePattern};
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Degree, Limit, Over, Rule, When};
@@ -443,6 +443,51 @@ fn first() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+/// The beginning of a hello of TLS, or something like it.
+fn hello() -> impl Strategy<Value = Vec<u8>> {
+    let name = prop_oneof![
+        8 => select(vec!["a.b", "x.b", "c", "a.b."]).prop_map(str::to_owned),
+        1 => "[a-z.A-Z]{0,3}",
+        1 => (60..66_usize).prop_map(|bytes| "a".repeat(bytes)),
+    ];
+    let other = || (1..90_u16, prop_oneof![3 => 0..20_usize, 1 => 300..700_usize]);
+    let others = || prop::collection::vec(other(), 0..3);
+    let many = prop::option::weighted(0.1, 35..45_usize);
+    let bent = prop::option::weighted(0.2, (0..80_usize, any::<u8>()));
+    let cut = prop::option::weighted(0.2, 0..1200_usize);
+    (name, others(), others(), many, 0..34_u8, bent, cut).prop_map(
+        |(name, before, behind, many, session, bent, cut)| {
+            let extension = |kind: u16, held: &[u8]| {
+                [&kind.to_be_bytes()[..], &(held.len() as u16).to_be_bytes(), held].concat()
+            };
+            let bytes = name.len() as u16;
+            let named =
+                [&(bytes + 3).to_be_bytes()[..], &[0], &bytes.to_be_bytes(), name.as_bytes()];
+            let mut all = vec![extension(35, &[]); many.unwrap_or(0)].concat();
+            let of = |(kind, bytes): &(u16, usize)| extension(*kind, &vec![1; *bytes]);
+            all.extend(before.iter().flat_map(of));
+            all.extend(extension(0, &named.concat()));
+            all.extend(behind.iter().flat_map(of));
+            let mut body = [&[3, 3][..], &[9; 32], &[session]].concat();
+            body.extend(vec![5; usize::from(session)]);
+            body.extend([0, 4, 0x13, 1, 0x13, 2, 1, 0]);
+            body.extend((all.len() as u16).to_be_bytes());
+            body.extend(all);
+            let length = body.len() as u16;
+            let mut data = [&[22, 3, 1][..], &(length + 4).to_be_bytes(), &[1, 0]].concat();
+            data.extend(length.to_be_bytes());
+            data.extend(body);
+            if let Some((at, byte)) = bent {
+                let at = at % data.len();
+                data[at] = byte;
+            }
+            // a packet of a test run has no more
+            data.truncate(cut.unwrap_or(1400).clamp(1, 1400));
+            data
+        },
+    )
+}
+
 #[test]
 fn the_kernel_tells_classes_as_user_space_does() {
     in_namespace(|| {
@@ -453,8 +498,9 @@ fn the_kernel_tells_classes_as_user_space_does() {
                 .prop_map(|client| (client, PUBLIC[0])),
             select(vec!["[::1]:1500", "[::1]:9"]).prop_map(|client| (client, PUBLIC[1])),
         ];
-        let asked = prop::collection::vec((client, first(), 0..4_u8), 1..24);
-        let mut runner = TestRunner::new(ProptestConfig { cases: 150, ..Default::default() });
+        let data = prop_oneof![2 => first(), 1 => hello()];
+        let asked = prop::collection::vec((client, data, 0..4_u8), 1..24);
+        let mut runner = TestRunner::new(ProptestConfig { cases: 250, ..Default::default() });
         let judged = runner.run(&(rules(), asked), |(mut rules, asked)| {
             for (number, rule) in rules.iter_mut().enumerate() {
                 rule.name = number.to_string();
@@ -480,8 +526,12 @@ fn the_kernel_tells_classes_as_user_space_does() {
                 let segment =
                     Packet { sequence: 78, acknowledged, flags, data: data.clone(), ..syn };
                 let (mut expected, mut unjudged) = gate.judged(3);
-                let first = FirstSegment::read(&data);
-                match first.and_then(|first| policy.first_segment(&ends, &first, degree)) {
+                let first = match FirstSegment::read(&data) {
+                    Some(first) => policy.first_segment(&ends, &first, degree),
+                    None => FirstHello::read(&data)
+                        .and_then(|hello| policy.first_hello(&ends, &hello, degree)),
+                };
+                match first {
                     Some(rank) => expected[usize::from(rank)] += 1,
                     None => unjudged += 1,
                 }

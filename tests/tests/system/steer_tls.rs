@@ -1,0 +1,125 @@
+//! Queues by class where TLS is spoken: by the name in the hello, as far as it lies in the first segment.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use super::net::{Net, SERVER4, SERVER6, Server, is_root, metric, wait_for};
+use forebay_tests::faults::has;
+use forebay_tests::faults::site::Folder;
+use forebay_tests::tls::{Authority, over};
+use forebay_tests::wire::PATIENCE;
+use rcgen::PKCS_ECDSA_P256_SHA256;
+use rustls::ClientConfig;
+use rustls::version::{TLS12, TLS13};
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::sync::Arc;
+
+const HOSTS: [&str; 3] = ["gold.example", "silver.example", "bulk.example"];
+const UNJUDGED: &str = "forebay_gate_first_segments_total{outcome=\"unjudged\"}";
+const OF_CLASS: &str = "forebay_gate_first_segments_total{outcome=\"of_class\"}";
+const ACCEPTED: &str = "forebay_connections_accepted_total";
+
+/// A server that speaks TLS at port 443 for all hosts, the first two of which have classes of their own.
+fn start(net: &Net, engine: &str, authority: &Authority, keys: &Folder) -> Server {
+    authority.write(keys.path(), "all", &HOSTS, &PKCS_ECDSA_P256_SHA256);
+    let at = keys.path().display();
+    fs::set_permissions(keys.path(), Permissions::from_mode(0o755)).unwrap();
+    let lines = format!(
+        "gate = \"full\"\nengine = \"{engine}\"\n[tls]\ncertificate = [\"{at}/all.crt\"]\nkey = [\"{at}/all.key\"]\n\
+         [[listener]]\nlisten = [\"https://{SERVER4}:443\", \"https://[{SERVER6}]:443\"]\n\
+         [[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"silver\"\npriority = 1\n\
+         [[class]]\nname = \"bulk\"\npriority = 2\n\
+         [[rule]]\nname = \"gold\"\nsite = [\"gold.example\"]\nclass = \"gold\"\n\
+         [[rule]]\nname = \"silver\"\nsite = [\"silver.example\"]\nclass = \"silver\"\n"
+    );
+    let server = Server::start(net, &lines);
+    // a SYN that meets TIME_WAIT is the stack's
+    net.server(|| fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0").unwrap());
+    server
+}
+
+fn ask(client: &Arc<ClientConfig>, address: SocketAddr, host: &str) -> String {
+    let socket = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = over(client, socket, host);
+    let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_name_in_the_hello_tells_the_class() {
+    if !is_root() {
+        return;
+    }
+    for engine in ["event", "pool"] {
+        let (net, authority, keys) = (Net::new(), Authority::new(), Folder::new());
+        let _server = start(&net, engine, &authority, &keys);
+        // of TLS 1.2 the hello is short; with keys for what comes after quantum computers it is longer than one segment
+        for (version, clients) in [(&TLS12, 300), (&TLS13, 30)] {
+            let client = Arc::new(authority.client_speaking(&[version]));
+            for ip in [SERVER4, SERVER6] {
+                let client = Arc::clone(&client);
+                net.client(move || {
+                    for turn in 0..clients {
+                        let answer = ask(
+                            &client,
+                            SocketAddr::new(ip.parse().unwrap(), 443),
+                            HOSTS[turn % 3],
+                        );
+                        assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+                    }
+                });
+            }
+            if clients == 300 {
+                let judged = [0, 1, 2].map(|rank| {
+                    metric(&net, &format!("forebay_gate_first_requests_total{{rank=\"{rank}\"}}"))
+                });
+                assert_eq!(judged, [200; 3], "{engine}");
+                assert_eq!(metric(&net, UNJUDGED), 0, "{engine}");
+            }
+        }
+        assert_eq!(metric(&net, ACCEPTED), 660, "{engine}");
+        assert_eq!(metric(&net, OF_CLASS) + metric(&net, UNJUDGED), 660, "{engine}");
+        for class in ["gold", "silver", "bulk"] {
+            wait_for(&net, &format!("forebay_class_answered_total{{class=\"{class}\"}}"), 220);
+        }
+    }
+}
+
+/// Its hello is longer than one segment, and the name lies anywhere in it.
+#[test]
+fn chromium_is_served_wherever_its_name_lies() {
+    if !is_root() {
+        return;
+    }
+    let Some(_) = has(Command::new("chromium").arg("--version").output(), "chromium") else {
+        return;
+    };
+    let (net, authority, keys) = (Net::new(), Authority::new(), Folder::new());
+    let _server = start(&net, "event", &authority, &keys);
+    for turn in 0..3 {
+        let profile = keys.join(&format!("profile{turn}"));
+        let quiet = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
+                     --disable-background-networking --disable-component-update --disable-sync \
+                     --ignore-certificate-errors --virtual-time-budget=5000 --dump-dom";
+        let output = Command::new("ip")
+            .args(["netns", "exec", &net.client, "chromium"])
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .arg(format!("--host-resolver-rules=MAP *.example {SERVER4}"))
+            .args(quiet.split_whitespace())
+            .arg("https://gold.example/")
+            .output()
+            .unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert!(shown.contains("hello"), "{output:?}");
+    }
+    let accepted = metric(&net, ACCEPTED);
+    assert!(accepted >= 3, "{accepted}");
+    assert_eq!(metric(&net, OF_CLASS) + metric(&net, UNJUDGED), accepted);
+    assert!(metric(&net, "forebay_class_answered_total{class=\"gold\"}") >= 3);
+}
