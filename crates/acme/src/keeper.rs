@@ -328,7 +328,7 @@ impl Round<'_> {
         let mut got = self.certificate(wanted, &found, &lock, &kinds);
         for _ in 1..NONCE_ATTEMPTS {
             match &got {
-                Err(failure) if failure.why == Why::StaleNonce => {
+                Err(OrderFailure { why: Why::StaleNonce, after: None, .. }) => {
                     got = self.certificate(wanted, &found, &lock, &kinds);
                 }
                 _ => break,

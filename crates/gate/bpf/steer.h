@@ -304,7 +304,7 @@ static __always_inline int begin_connection(struct __sk_buff *skb, struct segmen
 					    const struct gate_control *set, struct bpf_sock *public,
 					    const struct gate_sockets *known, const struct offer *offer)
 {
-	u32 found = rank_of(skb), rank = found & GATE_UNJUDGED;
+	u32 found = rank_of(skb, known->speaks_tls), rank = found & GATE_UNJUDGED;
 	struct bpf_sock *of_class = socket_of_rank(skb, known, rank);
 	struct gate_pending *note;
 	int verdict = TC_ACT_UNSPEC;

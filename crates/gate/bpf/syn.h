@@ -131,11 +131,17 @@ static __always_inline enum outcome admit_syn(const struct segment *s, const str
 	return outcome;
 }
 
-/* What becomes of a SYN that is not refused. */
-static __always_inline int pass_syn(struct __sk_buff *skb, const struct gate_control *set, bool is_steered)
+/* What becomes of a SYN that is not refused: `in_place` of a connection that has just ended, the stack alone can
+ * answer it. */
+static __always_inline int pass_syn(struct __sk_buff *skb, const struct gate_control *set, bool is_steered,
+				    bool in_place)
 {
-	if (is_steered && set->answers)
-		bpf_tail_call(skb, &programs, GATE_ANSWER);
+	if (is_steered && set->answers) {
+		if (in_place)
+			count(GATE_TIME_WAIT);
+		else
+			bpf_tail_call(skb, &programs, GATE_ANSWER);
+	}
 	return TC_ACT_UNSPEC;
 }
 
@@ -165,10 +171,6 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 	bpf_sk_release(socket);
 	if (!known)
 		return TC_ACT_UNSPEC;
-	if (is_steered && in_place) {
-		count(GATE_TIME_WAIT);
-		is_steered = false;
-	}
 	count(GATE_SYNS);
 	/* TCP Fast Open */
 	if (s->data_bytes) {
@@ -182,7 +184,7 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 		return refuse_syn(skb, s, decision.action.action, decision.action.slot);
 	case GATE_DO_USER:
 		count(GATE_LEFT_USER);
-		return pass_syn(skb, set, is_steered);
+		return pass_syn(skb, set, is_steered, in_place);
 	}
 	now = bpf_ktime_get_ns();
 	if (set->ignores && is_ignored(s, now)) {
@@ -191,16 +193,16 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 	}
 	if (!(decision.limit.says & GATE_SAYS_LIMIT) || decision.limit.over == GATE_DO_ALLOW) {
 		count(GATE_PASSED);
-		return pass_syn(skb, set, is_steered);
+		return pass_syn(skb, set, is_steered, in_place);
 	}
 	if (decision.limit.over == GATE_DO_USER) {
 		count(GATE_LEFT_USER);
-		return pass_syn(skb, set, is_steered);
+		return pass_syn(skb, set, is_steered, in_place);
 	}
 	before = bpf_map_lookup_elem(&pending, &s->tuple);
 	if (before && before->sequence == s->sequence && before->slot == decision.limit.slot) {
 		count(GATE_REPEATED);
-		return pass_syn(skb, set, is_steered);
+		return pass_syn(skb, set, is_steered, in_place);
 	}
 	switch (admit_syn(s, &decision.limit, set->charge, now)) {
 	case ADMITTED:
@@ -208,11 +210,11 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 		rule = tally(decision.limit.slot);
 		if (rule)
 			rule->admitted += 1;
-		return pass_syn(skb, set, is_steered);
+		return pass_syn(skb, set, is_steered, in_place);
 	case REFUSED:
 		return refuse_syn(skb, s, decision.limit.over, decision.limit.slot);
 	default:
 		count(GATE_LEFT_RACE);
-		return pass_syn(skb, set, is_steered);
+		return pass_syn(skb, set, is_steered, in_place);
 	}
 }

@@ -168,11 +168,13 @@ struct gate_listener {
 	u16 family;
 };
 
-/* The sockets of its classes: for each rank `loops` of them, one after another. None without loops. */
+/* The sockets of its classes: for each rank `loops` of them, one after another. None without loops. What does not
+ * speak the language of the listener is of no class. */
 struct gate_sockets {
 	u32 first;
 	u16 loops;
 	u16 ranks;
+	u32 speaks_tls;
 };
 
 /* Sockets of classes: one half in force, one being filled. */

@@ -160,21 +160,19 @@ static __always_inline struct gate_list *list_of_path(u32 table)
 /* The rank of the request or of the hello that begins in the segment in `segments`, or GATE_UNJUDGED; with RANK_WAITS if it
  * waits where the queue is full. A function of its own to the verifier, which would otherwise look at it
  * once for each way that leads here. */
-__noinline int rank_of(struct __sk_buff *skb)
+__noinline int rank_of(struct __sk_buff *skb, u32 speaks_tls)
 {
 	struct search search = { .rank = GATE_UNJUDGED };
 	struct gate_control *set;
 	struct gate_list *list, *by_path;
 	struct segment *s;
 	u32 zero = 0, table, count;
-	bool is_request;
 
 	set = bpf_map_lookup_elem(&control, &zero);
 	s = bpf_map_lookup_elem(&segments, &zero);
 	if (!set || !s)
 		return GATE_UNJUDGED;
-	is_request = read_request(skb);
-	if (!is_request && !read_hello(skb))
+	if (speaks_tls ? !read_hello(skb) : !read_request(skb))
 		return GATE_UNJUDGED;
 	table = set->table;
 	search.entries = bpf_map_lookup_elem(&tables_url_entries, &table);
@@ -182,14 +180,14 @@ __noinline int rank_of(struct __sk_buff *skb)
 	search.table = table;
 	if (!search.entries || !search.rules)
 		return GATE_UNJUDGED;
-	list = is_request ? list_of(s, &tables_url_clients4, &tables_url_clients6, table)
-			  : list_of(s, &tables_hello_clients4, &tables_hello_clients6, table);
+	list = speaks_tls ? list_of(s, &tables_hello_clients4, &tables_hello_clients6, table)
+			  : list_of(s, &tables_url_clients4, &tables_url_clients6, table);
 	if (!list)
 		return GATE_UNJUDGED;
 	begin_search(&search, s, list, set);
 	count = list->count;
 	search.end = list->first + count;
-	by_path = is_request ? list_of_path(table) : 0;
+	by_path = speaks_tls ? 0 : list_of_path(table);
 	if (by_path) {
 		search.first_by_path = by_path->first;
 		search.end_by_path = by_path->first + by_path->count;

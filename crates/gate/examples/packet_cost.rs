@@ -54,7 +54,8 @@ fn steered() {
     let address: SocketAddr = "127.0.0.1:80".parse().unwrap();
     gate.attach(&[address]).unwrap();
     let gold = TcpListener::bind("127.0.0.1:0").unwrap();
-    gate.place(&[ClassSockets { address, sockets: vec![vec![gold.as_fd()]] }]).unwrap();
+    gate.place(&[ClassSockets { address, speaks_tls: false, sockets: vec![vec![gold.as_fd()]] }])
+        .unwrap();
     let client = Ipv4Addr::new(10, 9, 9, 9);
     let syn = packet(client, 80, SYN);
     for (rules, path_bytes) in [

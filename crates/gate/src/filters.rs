@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Before filters of others, who mostly number theirs from 49152 downwards if they do not say a number.
 const PRIORITY: u32 = 5;
@@ -33,6 +34,9 @@ pub(crate) const LOOPBACK: u32 = 1;
 
 /// Before the number, in the name of the socket.
 const NAME: &str = "forebay-gate-";
+
+/// How long a guard may take to end.
+const PATIENCE_MS: u32 = 5000;
 
 /// The filters of one gate, and who takes them away.
 #[derive(Debug)]
@@ -109,6 +113,14 @@ impl Filters {
 impl Drop for Filters {
     fn drop(&mut self) {
         self.line = None;
+        for _ in 0..PATIENCE_MS {
+            if !matches!(self.guard.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // it is stopped, or the machine is
+        let _ = self.guard.kill();
         let _ = self.guard.wait();
     }
 }

@@ -21,10 +21,15 @@ const COOKIE_LIFE: Duration = Duration::from_nanos(2 << 36);
 pub struct ClassSockets<'s> {
     /// The address that the listener is bound to.
     pub address: SocketAddr,
+    /// Whether TLS is spoken there: then hellos tell classes, else requests.
+    pub speaks_tls: bool,
     /// For each rank, the highest first, one for each loop: of the same family as the listener, and
     /// reachable by nobody otherwise.
     pub sockets: Vec<Vec<BorrowedFd<'s>>>,
 }
+
+/// Address, whether TLS is spoken there, and the numbers of sockets.
+type Placed = (SocketAddr, bool, Vec<Vec<u64>>);
 
 /// What the gate that steers knows.
 #[derive(Debug)]
@@ -33,7 +38,7 @@ pub(crate) struct Steering {
     /// Rules tell first requests apart.
     wants_classes: bool,
     /// What was placed, by the numbers of the sockets, which are never used again.
-    placed: Vec<(SocketAddr, Vec<Vec<u64>>)>,
+    placed: Vec<Placed>,
     /// Listeners have changed since.
     is_stale: bool,
     /// The half of the sockets in force, and how many of it are.
@@ -120,8 +125,8 @@ impl Gate {
         let (half, used) = (1 - steering.half, steering.used);
         steering.used = 0;
         let placed = self.place_in(half, &mut steering.used, listeners);
-        let are_placed = |address| placed.is_ok() && wanted.iter().any(|(one, _)| *one == address);
-        let addresses = before.iter().chain(&wanted).map(|(address, _)| *address);
+        let are_placed = |address| placed.is_ok() && wanted.iter().any(|(one, ..)| *one == address);
+        let addresses = before.iter().chain(&wanted).map(|(address, ..)| *address);
         for address in addresses.filter(|address| !are_placed(*address)) {
             // one that is gone has none
             let _ = self.set_sockets(address, Sockets::default());
@@ -146,7 +151,7 @@ impl Gate {
         used: &mut u32,
         listeners: &[ClassSockets<'_>],
     ) -> Result<(), GateError> {
-        for ClassSockets { address, sockets } in listeners {
+        for ClassSockets { address, speaks_tls, sockets } in listeners {
             let loops = sockets.iter().map(Vec::len).min().unwrap_or(0);
             let first = first_of(half) + *used;
             for socket in sockets.iter().flat_map(|of_rank| &of_rank[..loops]) {
@@ -159,7 +164,8 @@ impl Gate {
                     .map_err(kernel::plain)?;
                 *used += 1;
             }
-            let known = Sockets { first, loops: loops as u16, ranks: sockets.len() as u16 };
+            let (loops, ranks) = (loops as u16, sockets.len() as u16);
+            let known = Sockets { first, loops, ranks, speaks_tls: u32::from(*speaks_tls) };
             self.set_sockets(*address, known)?;
         }
         Ok(())
@@ -239,12 +245,12 @@ fn secret() -> io::Result<Secret> {
 }
 
 /// The numbers of all sockets of a listener's classes.
-fn numbers(one: &ClassSockets<'_>) -> io::Result<(SocketAddr, Vec<Vec<u64>>)> {
+fn numbers(one: &ClassSockets<'_>) -> io::Result<Placed> {
     let mut all = Vec::with_capacity(one.sockets.len());
     for of_rank in &one.sockets {
         all.push(of_rank.iter().map(number).collect::<io::Result<Vec<u64>>>()?);
     }
-    Ok((one.address, all))
+    Ok((one.address, one.speaks_tls, all))
 }
 
 /// The number that the kernel gives a socket, and no other.

@@ -186,6 +186,7 @@ shared! {
         first: u32,
         loops: u16,
         ranks: u16,
+        speaks_tls: u32,
     }
 }
 

@@ -158,14 +158,15 @@ impl Listeners {
         ranks: usize,
     ) -> Result<Vec<Vec<Socket>>, ListenError> {
         let mut by_loop: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
-        for ListenEndpoint { listen, tls } in wanted {
+        for endpoint in wanted {
+            let ListenEndpoint { listen, tls } = endpoint;
             let mut given: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
             match ListenAddress::try_from(listen) {
                 Ok(address) => self.share_out(address, &mut given)?,
                 Err(port) => self.share_out_all(port, &mut given)?,
             }
             let listening = if *tls { TLS } else { Listening::default() };
-            self.share_out_of_classes(listen, ranks, &mut given)?;
+            self.share_out_of_classes(endpoint, ranks, &mut given)?;
             for (of_loop, sockets) in by_loop.iter_mut().zip(given) {
                 of_loop.extend(sockets.into_iter().map(|socket| Socket { listening, ..socket }));
             }

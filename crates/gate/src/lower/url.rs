@@ -5,7 +5,7 @@
 //! that some rule names, or as a whole. There stands a list of all rules that fit then, in their order, as
 //! for networks. The others are found by the client. The program goes through both lists at once.
 
-use super::{Leaf, Lists, everything, networks, ways};
+use super::{Leaf, Lists, everything, mask, networks, ways};
 use crate::types::{
     ASKED, ASKED_MORE, Asked, DEGREE_SHIFT, Entry, List, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE,
     MARK_STOP, MARK_WAITS, PATH_KEY_BYTES, Pattern, UNJUDGED, UrlRule,
@@ -97,10 +97,13 @@ fn of_hello(rule: UrlRule, of: &Rule) -> UrlRule {
 fn paths_of(rule: &Rule) -> Option<Vec<(Box<[u8]>, bool)>> {
     let is_all = |endpoint: &Endpoint| matches!(endpoint.addresses(), Addresses::Any);
     let conditions = &rule.conditions;
-    // a list by path holds for both families: an entry must not be for all of one only
+    // a list by path holds for both families: what is for one must not have addresses of the other
     let is_of_both = |endpoint: &Endpoint| {
-        let is_whole = |family: Family| networks(Some(endpoint), family) == [family.all()];
-        is_all(endpoint) || ![Family::V4, Family::V6].into_iter().any(is_whole)
+        let (v4, v4_len) = Family::V4.all();
+        let has_v4 = |&(first, len): &(u128, u8)| len < v4_len && v4 & mask(len) == first;
+        let is_all_of_v4 = networks(Some(endpoint), Family::V4) == [(v4, v4_len)];
+        is_all(endpoint)
+            || !is_all_of_v4 && !networks(Some(endpoint), Family::V6).iter().any(has_v4)
     };
     if !conditions.client.iter().all(is_all) || !conditions.local.iter().all(is_of_both) {
         return None;

@@ -7,7 +7,7 @@ use super::ruleset::{self, Ban, Ruleset};
 use forebay_sys::privileges;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io::{self, BufRead, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -68,7 +68,7 @@ pub fn nft() -> Option<PathBuf> {
 /// Why it cannot begin.
 pub fn run() -> io::Result<()> {
     // a signal to the whole group is for the server, which may have clients yet
-    for signal in [SIGTERM, SIGINT, SIGHUP, SIGUSR1] {
+    for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
     privileges::keep_net_admin_only()?;

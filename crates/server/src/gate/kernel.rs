@@ -7,7 +7,7 @@ use forebay_metrics::{GateFigures, GateRule};
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
 use forebay_sys::privileges;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt;
@@ -35,7 +35,7 @@ pub fn makes_connections() -> bool {
 /// That it was not started by a server, or cannot give up rights.
 pub fn guard() -> io::Result<()> {
     // a signal to the whole group is for the server, which may have clients yet
-    for signal in [SIGTERM, SIGINT, SIGHUP, SIGUSR1] {
+    for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
     privileges::keep_net_admin_only()?;
@@ -131,7 +131,11 @@ impl KernelGate {
     pub(super) fn place(&self, of_classes: Vec<OfClasses<'_>>) -> Result<(), String> {
         let listeners: Vec<_> = of_classes
             .into_iter()
-            .map(|(address, sockets)| ClassSockets { address, sockets })
+            .map(|OfClasses { address, speaks_tls, sockets }| ClassSockets {
+                address,
+                speaks_tls,
+                sockets,
+            })
             .collect();
         self.0.place(&listeners).map_err(|error| error.to_string())
     }

@@ -4,14 +4,24 @@
 //! What a reload adds or leaves out counts from [`Listeners::settle`] on: until then engines that run accept
 //! from those before, and from no others.
 
-use super::{BACKLOG, Listen, ListenAddress, ListenError, Listener, Listeners, Rank, Socket};
+use super::{
+    BACKLOG, ListenAddress, ListenEndpoint, ListenError, Listener, Listeners, Rank, Socket,
+};
 use forebay_sys::socket;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The sockets of classes of one listener, by rank, and the address that their connections come to.
-pub type OfClasses<'l> = (SocketAddr, Vec<Vec<BorrowedFd<'l>>>);
+/// The sockets of classes of one listener.
+#[derive(Debug)]
+pub struct OfClasses<'l> {
+    /// The address that their connections come to.
+    pub address: SocketAddr,
+    /// Whether TLS is spoken there.
+    pub speaks_tls: bool,
+    /// By rank.
+    pub sockets: Vec<Vec<BorrowedFd<'l>>>,
+}
 
 /// The sockets of the classes of one address.
 #[derive(Debug, Default)]
@@ -22,6 +32,9 @@ pub(super) struct SocketsOfClasses {
     wanted: usize,
     /// Ranks that engines accept from, and sockets of each.
     in_force: (usize, usize),
+    /// Whether TLS is to be spoken there, and whether it is.
+    wanted_tls: bool,
+    speaks_tls: bool,
 }
 
 impl SocketsOfClasses {
@@ -55,6 +68,7 @@ impl SocketsOfClasses {
         self.by_rank.truncate(self.wanted);
         let (before, _) = self.in_force;
         self.in_force = (self.wanted, self.by_rank.first().map_or(0, Vec::len));
+        self.speaks_tls = self.wanted_tls;
         self.wanted < before
     }
 
@@ -64,6 +78,7 @@ impl SocketsOfClasses {
         self.by_rank.truncate(ranks);
         self.by_rank.iter_mut().for_each(|of_rank| of_rank.truncate(loops));
         self.wanted = ranks;
+        self.wanted_tls = self.speaks_tls;
     }
 
     fn in_force(&self) -> impl Iterator<Item = Vec<BorrowedFd<'_>>> {
@@ -74,15 +89,16 @@ impl SocketsOfClasses {
 }
 
 impl Listeners {
-    /// Gives each loop sockets of so many classes, for each address of `listen`.
+    /// Gives each loop sockets of so many classes, for each address of an endpoint.
     pub(super) fn share_out_of_classes(
         &mut self,
-        listen: &Listen,
+        ListenEndpoint { listen, tls }: &ListenEndpoint,
         ranks: usize,
         by_loop: &mut [Vec<Socket>],
     ) -> Result<(), ListenError> {
         let wanted = std::slice::from_ref(listen);
         for open in self.open.iter_mut().filter(|open| open.is_wanted(wanted)) {
+            open.of_classes.wanted_tls = *tls;
             open.share_out_of_classes(ranks, by_loop)
                 .map_err(|error| ListenError::OfClasses { address: open.wanted.clone(), error })?;
         }
@@ -93,17 +109,21 @@ impl Listeners {
     pub fn of_classes(&self) -> Vec<OfClasses<'_>> {
         let open = self.open.iter().filter(|open| open.left.is_none());
         let of_classes = open.filter_map(|open| match &open.address {
-            ListenAddress::Tcp(address) => Some((*address, open.of_classes.in_force().collect())),
+            ListenAddress::Tcp(address) => Some(OfClasses {
+                address: *address,
+                speaks_tls: open.of_classes.speaks_tls,
+                sockets: open.of_classes.in_force().collect(),
+            }),
             ListenAddress::Unix(_) => None,
         });
-        of_classes.filter(|(_, by_rank): &OfClasses<'_>| !by_rank.is_empty()).collect()
+        of_classes.filter(|one: &OfClasses<'_>| !one.sockets.is_empty()).collect()
     }
 
     /// How many connections wait in the accept queues of classes, by rank, all addresses together. A class
     /// whose sockets do not say has none.
     pub fn queued_by_rank(&self) -> Vec<u64> {
         let mut by_rank = Vec::new();
-        for (_, sockets) in self.of_classes() {
+        for OfClasses { sockets, .. } in self.of_classes() {
             by_rank.resize(by_rank.len().max(sockets.len()), 0);
             for (queued, of_rank) in by_rank.iter_mut().zip(sockets) {
                 let lengths = of_rank.into_iter().filter_map(|one| socket::accept_queue(one).ok());

@@ -54,9 +54,10 @@ impl Server {
         plan.ranks.slots = register.ledgers(&plan.policy);
         // a process that can connect can also send commands
         let mut control_socket = control_socket::open(&config, file.as_deref())?;
+        // before the gate starts a process, which is to inherit none of them
+        let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
         // only root can load a program into the kernel
         let gate = gate::open(config.gate, config.gate_charge).map_err(RunError::Gate)?;
-        let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
         let listener_sets = plan.groups.iter().map(|group| {
             let classes = gate::classes(gate.as_deref(), &plan, group);
             listeners.take_ranked(&group.listen, group.listener_sets, classes)
