@@ -258,9 +258,10 @@ fn sources(src: &Path) -> Sources {
     let mut codes = BTreeMap::new();
     let mut tests = vec![vec!["bin".to_owned()]];
     for path in super::layers::sources(src) {
-        let module = module_of(path.strip_prefix(src).unwrap());
-        let (code, of_tests) =
-            without_tests(&without_texts(&std::fs::read_to_string(&path).unwrap()));
+        let module = module_of(path.strip_prefix(src).expect("it lies there"));
+        let (code, of_tests) = without_tests(&without_texts(
+            &std::fs::read_to_string(&path).expect("a readable file"),
+        ));
         tests.extend(of_tests.into_iter().map(|name| [&module[..], &[name]].concat()));
         codes.insert(module, code);
     }
