@@ -48,13 +48,16 @@ fn modes() -> Vec<(&'static str, String, Load)> {
     let gate = |rest: &str| format!("gate = \"address\"\n{rest}");
     let full = |rest: &str| format!("gate = \"full\"\n{rest}");
     let over = |over: &str| format!("{LIMIT} \"{over}\" }}\n");
+    let acts = |action: &str| format!("[[rule]]\nname = \"all\"\naction = \"{action}\"\n");
     let every = "[[rule]]\nname = \"all\"\npath = \"*\"\naction = \"reject\"\nstatus = 503\n";
     let classes = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
                    [[rule]]\nname = \"files\"\npath = \"/*\"\nclass = \"gold\"\n";
     let wide = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1000000/s\", burst = 1000, over = \"drop\" }\n";
     vec![
-        ("SYN dropped in the kernel", gate(&over("drop")), Load::Syns(100_000)),
-        ("SYN reset in the kernel", gate(&over("reset")), Load::Syns(100_000)),
+        ("SYN dropped in the kernel", gate(&acts("drop")), Load::Syns(100_000)),
+        ("SYN reset in the kernel", gate(&acts("reset")), Load::Syns(100_000)),
+        // a limit is charged by who has proven its address, which these never do
+        ("SYN passed in the kernel, to the stack", gate(&over("drop")), Load::Syns(100_000)),
         ("connection reset at accept", over("reset"), Load::Connections(4000)),
         ("503 after the head", every.to_owned(), Load::Connections(4000)),
         ("connection served", wide.to_owned(), Load::Connections(4000)),
