@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cargo build --release -p forebay-cli --features gate
-//! cargo run --release -p forebay-gate --example flood_cost -- target/release/forebay [ROUNDS]
+//! cargo run --release -p forebay-gate --example flood_cost -- target/release/forebay [ROUNDS [BEGINNING]]
 //! ```
 //!
 //! As root, on two cores. The server has one core, with all that the kernel does for what it receives
@@ -83,14 +83,19 @@ fn main() {
     match words.get(1).map(String::as_str) {
         Some("count") => count(),
         Some("load") => load(&words[2], words[3].parse().unwrap(), words[4].parse().unwrap()),
-        Some(binary) => measure(binary, words.get(2).map_or(10, |rounds| rounds.parse().unwrap())),
+        Some(binary) => {
+            let rounds = words.get(2).map_or(10, |rounds| rounds.parse().unwrap());
+            measure(binary, rounds, words.get(3).map_or("", String::as_str));
+        }
         None => panic!("which forebay?"),
     }
 }
 
-fn measure(binary: &str, rounds: usize) {
+/// Rows whose names begin so.
+fn measure(binary: &str, rounds: usize, beginning: &str) {
     let net = Net::new();
-    let modes = modes();
+    let mut modes = modes();
+    modes.retain(|(name, ..)| name.starts_with(beginning));
     let mut found = vec![Vec::new(); modes.len()];
     let mut rates = vec![Vec::new(); modes.len()];
     for round in 0..rounds {
