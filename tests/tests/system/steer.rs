@@ -4,7 +4,7 @@
 
 use super::net::{Net, SERVER4, SERVER6, Server, configure, is_root, metric, wait_for};
 use forebay_tests::faults::soon;
-use forebay_tests::server::binary;
+use forebay_tests::server::{binary, engine_lines};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, is_full_matrix};
 use rustix::net::{
@@ -39,7 +39,7 @@ fn classes(names: &[&str]) -> String {
 }
 
 fn full(engine: &str, more: &str) -> String {
-    format!("user = \"nobody\"\ngate = \"full\"\nengine = \"{engine}\"\n{more}\n")
+    format!("user = \"nobody\"\ngate = \"full\"\n{}{more}\n", engine_lines(engine))
 }
 
 fn start(net: &Net, lines: &str) -> Server {
