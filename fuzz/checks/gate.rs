@@ -72,7 +72,7 @@ impl Watched {
         gate.attach(&addresses).unwrap();
         let placed = addresses.iter().zip(&of_classes).map(|(address, of_classes)| ClassSockets {
             address: *address,
-            speaks_tls: address.port() % 2 == 1,
+            speaks_tls: address.is_ipv6(),
             sockets: of_classes.iter().map(|socket| vec![socket.as_fd()]).collect(),
         });
         gate.place(&placed.collect::<Vec<_>>()).unwrap();
