@@ -15,7 +15,8 @@ impl Folder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("config-files-{}-{number}", std::process::id());
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // where every user may look, unlike below a home
+        let path = std::env::temp_dir().join(name);
         fs::create_dir_all(path.join("site")).unwrap();
         Folder(path)
     }
