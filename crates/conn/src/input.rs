@@ -56,6 +56,24 @@ impl Input {
         (self.start, self.end) = (0, count);
     }
 
+    /// Goes on with what was [held](Input::hold), of which nothing is left there.
+    #[inline]
+    pub(crate) fn resume(&mut self, held: &mut Vec<u8>) {
+        self.clear();
+        if !held.is_empty() {
+            self.fill(&std::mem::take(held));
+        }
+    }
+
+    /// Leaves what was not yet used in `held`, which is empty.
+    #[inline]
+    pub(crate) fn hold(&mut self, held: &mut Vec<u8>) {
+        if !self.is_empty() {
+            *held = self.bytes().to_vec();
+            self.clear();
+        }
+    }
+
     /// Room to receive into; tell [`received`](Input::received) how much of it was used. Empty only
     /// if the whole buffer holds unused bytes.
     #[inline]

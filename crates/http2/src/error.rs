@@ -63,6 +63,11 @@ impl Fault {
         Fault::new(ErrorCode::PROTOCOL_ERROR, reason)
     }
 
+    /// A message is malformed by its content length (RFC 9113 §8.1.1).
+    pub(crate) const fn length() -> Fault {
+        Fault::protocol("a body has another length than its head says")
+    }
+
     pub(crate) const fn size(reason: &'static str) -> Fault {
         Fault::new(ErrorCode::FRAME_SIZE_ERROR, reason)
     }

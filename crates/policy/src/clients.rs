@@ -114,28 +114,17 @@ impl ClientTable {
         let now = now_ns >> UNIT_BITS;
         let ways = self.set(&self.buckets, key);
         loop {
-            let word = find_bucket(ways, key);
-            let (way, seen, ahead) = match word {
-                Some((way, word)) => (way, word, ahead(word, now, terms.most_ahead)),
-                None => soonest(ways, now),
-            };
+            let place = BucketPlace::find(ways, key, now, terms.most_ahead);
             // a word of another client is replaced by a full bucket
-            let used = if word.is_some() { ahead } else { 0 };
+            let used = if place.is_own { place.ahead } else { 0 };
             let wait = used.saturating_sub(terms.tolerance);
             if wait > terms.most_wait {
                 return Err((wait - terms.most_wait) << UNIT_BITS);
             }
             let next = bucket_word(key, now + used + terms.interval);
-            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_err() {
-                continue;
+            if self.put(ways, &place, next) {
+                return Ok(wait << UNIT_BITS);
             }
-            if word.is_none() {
-                if is_withdrawn(ways, way, next, !TIME_MASK, 0) {
-                    continue;
-                }
-                self.note_eviction(ahead > 0);
-            }
-            return Ok(wait << UNIT_BITS);
         }
     }
 
@@ -157,28 +146,14 @@ impl ClientTable {
     /// longer than `most_ns`: a word further ahead lies in the past.
     pub(crate) fn ignore(&self, key: ClientHash, now_ns: u64, for_ns: u64, most_ns: u64) {
         let now = now_ns >> UNIT_BITS;
+        let wanted = units(for_ns).min(MOST_AHEAD);
         let ways = self.set(&self.buckets, key);
         loop {
-            let word = find_bucket(ways, key);
-            let (way, seen, ahead) = match word {
-                Some((way, word)) => (way, word, ahead(word, now, most_ignored(most_ns))),
-                None => soonest(ways, now),
-            };
-            let wanted = units(for_ns).min(MOST_AHEAD);
-            if word.is_some() && ahead >= wanted {
+            let place = BucketPlace::find(ways, key, now, most_ignored(most_ns));
+            let is_enough = place.is_own && place.ahead >= wanted;
+            if is_enough || self.put(ways, &place, bucket_word(key, now + wanted)) {
                 return;
             }
-            let next = bucket_word(key, now + wanted);
-            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_err() {
-                continue;
-            }
-            if word.is_none() {
-                if is_withdrawn(ways, way, next, !TIME_MASK, 0) {
-                    continue;
-                }
-                self.note_eviction(ahead > 0);
-            }
-            return;
         }
     }
 
@@ -261,10 +236,49 @@ impl ClientTable {
         (key.0 >> 40) as usize & (self.buckets.len() - 1)
     }
 
+    /// Puts a client's word into its place. `false` if another caller was faster: then it is looked for again.
     #[inline]
-    fn note_eviction(&self, is_one: bool) {
-        if is_one {
+    fn put(&self, ways: &[AtomicU64; WAYS], place: &BucketPlace, next: u64) -> bool {
+        let BucketPlace { way, seen, ahead, is_own } = *place;
+        if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_err() {
+            return false;
+        }
+        if is_own {
+            return true;
+        }
+        if is_withdrawn(ways, way, next, !TIME_MASK, 0) {
+            return false;
+        }
+        if ahead > 0 {
             self.evicted.fetch_add(1, Relaxed);
+        }
+        true
+    }
+}
+
+/// Where the bucket of a client is, or is to be.
+struct BucketPlace {
+    way: usize,
+    /// The word there.
+    seen: u64,
+    /// How far its time lies ahead.
+    ahead: u64,
+    /// Whether it is the client's, and not that of another.
+    is_own: bool,
+}
+
+impl BucketPlace {
+    /// Of the client's bucket, which is no further ahead than `most`; if it has none, of the [soonest].
+    #[inline]
+    fn find(ways: &[AtomicU64; WAYS], key: ClientHash, now: u64, most: u64) -> BucketPlace {
+        match find_bucket(ways, key) {
+            Some((way, seen)) => {
+                BucketPlace { way, seen, ahead: ahead(seen, now, most), is_own: true }
+            }
+            None => {
+                let (way, seen, ahead) = soonest(ways, now);
+                BucketPlace { way, seen, ahead, is_own: false }
+            }
         }
     }
 }

@@ -174,3 +174,11 @@ impl Hooks for FastLane {
         self.logger.flush();
     }
 }
+
+/// The answer to a request is ready, or another is to make it.
+#[inline]
+fn end_work(ticket: &mut Option<Ticket>) {
+    if let Some(ticket) = ticket {
+        ticket.end();
+    }
+}

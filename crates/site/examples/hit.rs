@@ -11,10 +11,12 @@
 //! setup is one of `one` (one site), `hosts` (a hundred sites, asked in turn), `rules` (one site
 //! with twenty rules of each kind that do not match) and `fallback` (a page for all paths).
 
-use forebay_conn::{Job, Out, Peer, ProcessOutcome, Refusal, Reply, Request, TurnTime};
-use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
+mod answering;
+
+use answering::{Failure, ask, process};
+use forebay_conn::{Out, Peer, Refusal, Reply, Request, TurnTime};
+use forebay_http::head::Head;
 use forebay_http::path::NormalPath;
-use forebay_metrics::{Local, Off};
 use forebay_site::rules::{
     ErrorPage, FieldName, FieldValue, HeaderRule, Host, Pattern, Redirect, Rewrite, SiteName,
     Template, TryFiles,
@@ -29,8 +31,6 @@ const FILES: usize = 1000;
 const ROUNDS: usize = 9;
 const SITES: usize = 100;
 const RULES: usize = 20;
-
-type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let folder = std::env::temp_dir().join(format!("forebay-hit-{}", std::process::id()));
@@ -112,18 +112,19 @@ fn measure(name: &str, site: &mut Site, few: usize, count: usize) -> Result<(), 
         format!("GET /{number}.{ending} HTTP/1.1\r\nHost: {host}\r\nAccept-Encoding: gzip\r\n\r\n")
     };
     let requests: Vec<_> = (0..few).map(request).collect();
-    let answer = vec![b'x'; ask(&requests, few, |head, out| process(site, head, out))?];
+    let answer = vec![b'x'; ask(&requests, |head, out| process(site, head, out))?];
     let answer = &answer[..answer.len() / few];
+    let again = || requests.iter().cycle().take(count);
     let (mut copies, mut hits, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        ask(&requests, count, |_, out| out.bytes.extend_from_slice(black_box(answer)))?;
+        ask(again(), |_, out| out.bytes.extend_from_slice(black_box(answer)))?;
         copies.push(start.elapsed().as_nanos() as f64 / count as f64);
         let start = Instant::now();
-        ask(&requests, count, |head, out| process(site, head, out))?;
+        ask(again(), |head, out| process(site, head, out))?;
         hits.push(start.elapsed().as_nanos() as f64 / count as f64);
         let start = Instant::now();
-        ask(&requests, count, |head, out| turn_away(site, head, out))?;
+        ask(again(), |head, out| turn_away(site, head, out))?;
         refusals.push(start.elapsed().as_nanos() as f64 / count as f64);
     }
     let [copied, hit, refused] = [copies, hits, refusals].map(|mut times| {
@@ -137,45 +138,6 @@ fn measure(name: &str, site: &mut Site, few: usize, count: usize) -> Result<(), 
         hit - copied
     );
     Ok(())
-}
-
-/// Reads `count` heads and has each answered; the bytes of all answers.
-fn ask(
-    requests: &[String],
-    count: usize,
-    mut answer: impl FnMut(&Head<'_>, &mut Out<Body>),
-) -> Result<usize, Failure> {
-    let limits = HeadLimits::default();
-    let mut out: Out<Body> = Out::default();
-    let mut bytes = 0;
-    for text in requests.iter().cycle().take(count) {
-        let mut lines = Lines::new();
-        match Head::parse(black_box(text.as_bytes()), &mut lines, &limits) {
-            Ok(ParsedHead::Complete(head)) => answer(&head, &mut out),
-            _ => return Err("a request was not understood".into()),
-        }
-        bytes += black_box(&out.bytes).len();
-        out.clear();
-    }
-    Ok(bytes)
-}
-
-/// Not inlined, so that callgrind can count what happens in it (`--toggle-collect=hit::process`).
-#[inline(never)]
-fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
-    let peer = Peer::new(address, address);
-    let path = NormalPath::default();
-    let mut done = None;
-    loop {
-        let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
-        let mut reply = Reply::new(out, date, true);
-        let request = Request::new(head, &peer, &path);
-        match site.process(&request, || peer.address().ip(), done.take(), &mut reply) {
-            ProcessOutcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
-            _ => return,
-        }
-    }
 }
 
 /// Answers one that policy does not admit.

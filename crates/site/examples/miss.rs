@@ -8,11 +8,11 @@
 //! microseconds per request for opening, reading and closing the files alone, and for all that
 //! [`Site::process`] and its job do. Both are measured in turns; medians of the rounds are printed.
 
-use forebay_conn::{Job, Out, Peer, ProcessOutcome, Reply, Request, TurnTime};
-use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
-use forebay_http::path::NormalPath;
-use forebay_metrics::{Local, Off};
-use forebay_site::{Body, Content, ContentSettings, Site};
+mod answering;
+
+use answering::{Failure, ask, process};
+use forebay_conn::TurnTime;
+use forebay_site::{Content, ContentSettings, Site};
 use std::hint::black_box;
 use std::io::Read;
 use std::path::Path;
@@ -21,8 +21,6 @@ use std::time::Instant;
 
 const FILES: usize = 1000;
 const ROUNDS: usize = 5;
-
-type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let folder = std::env::temp_dir().join(format!("forebay-miss-{}", std::process::id()));
@@ -59,7 +57,7 @@ fn measure(folder: &Path, count: usize, bytes: usize) -> Result<(), Failure> {
         }
         reads.push(start.elapsed().as_secs_f64() * 1e6 / count as f64);
         let start = Instant::now();
-        ask(&mut site, texts.iter().cycle().take(count))?;
+        ask(texts.iter().cycle().take(count), |head, out| process(&mut site, head, out))?;
         misses.push(start.elapsed().as_secs_f64() * 1e6 / count as f64);
     }
     let [read, miss] = [reads, misses].map(|mut times| {
@@ -73,37 +71,4 @@ fn measure(folder: &Path, count: usize, bytes: usize) -> Result<(), Failure> {
         miss - read
     );
     Ok(())
-}
-
-fn ask<'t>(site: &mut Site, texts: impl Iterator<Item = &'t String>) -> Result<(), Failure> {
-    let limits = HeadLimits::default();
-    let mut out: Out<Body> = Out::default();
-    for text in texts {
-        let mut lines = Lines::new();
-        match Head::parse(black_box(text.as_bytes()), &mut lines, &limits) {
-            Ok(ParsedHead::Complete(head)) => process(site, &head, &mut out),
-            _ => return Err("a request was not understood".into()),
-        }
-        black_box(&out.bytes);
-        out.clear();
-    }
-    Ok(())
-}
-
-/// Not inlined, so that callgrind can count what happens in it (`--toggle-collect=miss::process`).
-#[inline(never)]
-fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
-    let peer = Peer::new(address, address);
-    let path = NormalPath::default();
-    let mut done = None;
-    loop {
-        let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
-        let mut reply = Reply::new(out, date, true);
-        let request = Request::new(head, &peer, &path);
-        match site.process(&request, || peer.address().ip(), done.take(), &mut reply) {
-            ProcessOutcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
-            _ => return,
-        }
-    }
 }

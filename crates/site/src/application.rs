@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::content::Content;
 use crate::entry::{Entry, EntryKey, KeyRef, Script, What};
 use crate::fields::AnswerFields;
-use crate::guard::{self, Stop};
+use crate::guard::Stop;
 use crate::head_lines;
 use crate::job::{JobResult as Brought, SiteJob, SiteJobDone};
 use crate::pages::RefusalPage;
@@ -187,9 +187,7 @@ impl Site {
                     loaded = Some((Arc::clone(entry), done));
                 }
                 Brought::Verified(verified) => {
-                    let realms = Arc::clone(&self.content.realms);
-                    let decision = realms.take(&verified, &mut self.credentials);
-                    if let Err(stop) = guard::stop(decision, &realms, verified.realm()) {
+                    if let Err(stop) = self.take_verified(&verified) {
                         return self.stopped(stop, site, request, reply);
                     }
                 }
@@ -204,18 +202,9 @@ impl Site {
             None => Vec::new(),
         };
         paths.extend(bare.iter().map(Vec::as_slice));
-        if let Some(guard) = self.vhost(site).guard_of(&paths) {
-            let Site { content, credentials, now_ms, .. } = self;
-            if let Err(stop) = guard.check(
-                &content.vhosts[site as usize].settings,
-                &content.realms,
-                request,
-                &client,
-                credentials,
-                *now_ms,
-            ) {
-                return self.stopped(stop, site, request, reply);
-            }
+        let guard = self.vhost(site).guard_of(&paths);
+        if let Err(stop) = self.check(guard.as_deref(), site, request, &client) {
+            return self.stopped(stop, site, request, reply);
         }
         if runs_scripts {
             return self.script_at(site, &path, loaded, request, client, reply);
@@ -243,9 +232,7 @@ impl Site {
         if let Some(done) = done.filter(|done| done.0.content == number) {
             match done.0.outcome {
                 Brought::Verified(verified) => {
-                    let realms = Arc::clone(&self.content.realms);
-                    let decision = realms.take(&verified, &mut self.credentials);
-                    if let Err(stop) = guard::stop(decision, &realms, verified.realm()) {
+                    if let Err(stop) = self.take_verified(&verified) {
                         return self.stopped_here(stop, site, request, reply);
                     }
                 }
@@ -271,20 +258,12 @@ impl Site {
             _ => return Routed::Here(None),
         };
         if let Some(guard) = vhost.guard_of(&[&path]) {
-            let Site { content, credentials, now_ms, .. } = self;
-            if content.settings().files == FilesLocation::Behind
-                && guard.reads_files(&content.realms)
+            if self.content.settings().files == FilesLocation::Behind
+                && guard.reads_files(&self.content.realms)
             {
                 return Routed::Here(None);
             }
-            match guard.check(
-                &content.vhosts[site as usize].settings,
-                &content.realms,
-                request,
-                &client,
-                credentials,
-                *now_ms,
-            ) {
+            match self.check(Some(&guard), site, request, &client) {
                 Ok(()) => {}
                 // where files are, other servers are asked, by the same rule
                 Err(Stop::Ask(_)) => return Routed::Here(None),
@@ -362,7 +341,7 @@ impl Site {
             },
         };
         let What::Script(script) = &entry.what else { return Routed::Here(done) };
-        if let Err(stop) = self.check(&entry, site, request, &client) {
+        if let Err(stop) = self.check(entry.guard.as_deref(), site, request, &client) {
             return self.stopped(stop, site, request, reply);
         }
         let rewritten = route::rewrite(&self.vhost(site).settings, path).map(Vec::into);

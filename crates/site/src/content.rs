@@ -1,8 +1,9 @@
 //! What all loops share: roots, the cache, and the thread that waits for changes.
 
-use crate::auth::Realms;
+use crate::auth::{Own, Realms};
 use crate::entry::{DEAD, Entry, KeyRef};
 use crate::graph::{Registration, Struck};
+use crate::guard::{Guard, Stop};
 use crate::hosts::Hosts;
 use crate::memory_budget::MemoryBudget;
 use crate::pages::Pages;
@@ -15,8 +16,10 @@ use crate::turned::Turned;
 use crate::vhost::VirtualHost;
 use crate::watch::{FileWatcher, Unread, Untold, Way};
 use crate::work::WorkLimit;
+use forebay_conn::Request;
 use std::convert::Infallible;
 use std::mem::discriminant;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -224,6 +227,21 @@ impl Content {
     /// The entry, fresh or expired, but not dead.
     pub(crate) fn cached(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
         self.store.get(key)
+    }
+
+    /// Whether the rules about clients of this site let a request through.
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        guard: &Guard,
+        site: u32,
+        request: &Request<'_>,
+        client: impl FnOnce() -> IpAddr,
+        own: &mut Own,
+        now_ms: u64,
+    ) -> Result<(), Stop> {
+        let settings = &self.vhosts[site as usize].settings;
+        guard.check(settings, &self.realms, request, client, own, now_ms)
     }
 
     /// Begins to make an answer for a site: whatever changes from now on is noticed.

@@ -3,12 +3,12 @@
 mod brought;
 
 use crate::answer::{self, AnswerParts, Boundaries, Instead};
-use crate::auth::{self, Own};
+use crate::auth::{self, Own, VerifiedPassword};
 use crate::body::{Body, BodySource};
 use crate::content::Content;
 use crate::entry::{Entry, EntryKey, KeyRef, What};
 use crate::front::{Front, Hit, SlotRef};
-use crate::guard::Stop;
+use crate::guard::{self, Guard, Stop};
 use crate::hosts::Memo;
 use crate::job::{SiteJob, SiteJobDone, SiteWork};
 use crate::listing::{ListingFormat, SortOrder};
@@ -209,14 +209,7 @@ impl Site {
         };
         let Hit { ticket, tell, entry } = hit;
         if let Some(guard) = &entry.guard
-            && let Err(stop) = guard.check(
-                &content.vhosts[site as usize].settings,
-                &content.realms,
-                request,
-                &client,
-                credentials,
-                *now_ms,
-            )
+            && let Err(stop) = content.check(guard, site, request, &client, credentials, *now_ms)
         {
             let header_rules = entry.header_rules.clone();
             return self.stop(stop, header_rules, site, request, reply);
@@ -270,14 +263,7 @@ impl Site {
             return self.search_on(site, request, client, reply);
         };
         if let Some(guard) = &entry.guard
-            && let Err(stop) = guard.check(
-                &content.vhosts[site as usize].settings,
-                &content.realms,
-                request,
-                &client,
-                credentials,
-                *now_ms,
-            )
+            && let Err(stop) = content.check(guard, site, request, &client, credentials, *now_ms)
         {
             let header_rules = entry.header_rules.clone();
             return self.stop(stop, header_rules, site, request, reply);
@@ -367,18 +353,9 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<SiteJob> {
         // what has no normal path is refused for every client
-        if let Ok(path) = request.path()
-            && let Some(guard) = self.vhost(site).guard_of(&[&path])
-        {
-            let Site { content, credentials, now_ms, .. } = self;
-            if let Err(stop) = guard.check(
-                &content.vhosts[site as usize].settings,
-                &content.realms,
-                request,
-                &client,
-                credentials,
-                *now_ms,
-            ) {
+        if let Ok(path) = request.path() {
+            let guard = self.vhost(site).guard_of(&[&path]);
+            if let Err(stop) = self.check(guard.as_deref(), site, request, &client) {
                 let header_rules = self.vhost(site).header_rules_of(&path);
                 return self.stop(stop, header_rules, site, request, reply);
             }
@@ -442,7 +419,7 @@ impl Site {
         if !is_read && !matches!(entry.what, What::Redirect(_)) {
             return self.not_allowed(site, request, reply);
         }
-        if let Err(stop) = self.check(&entry, site, request, &client) {
+        if let Err(stop) = self.check(entry.guard.as_deref(), site, request, &client) {
             return self.stop(stop, entry.header_rules.clone(), site, request, reply);
         }
         let inner = match &entry.what {
@@ -461,7 +438,7 @@ impl Site {
             _ => None,
         };
         if let Some(inner) = &inner
-            && let Err(stop) = self.check(inner, site, request, &client)
+            && let Err(stop) = self.check(inner.guard.as_deref(), site, request, &client)
         {
             return self.stop(stop, inner.header_rules.clone(), site, request, reply);
         }
@@ -480,24 +457,24 @@ impl Site {
         }
     }
 
-    /// Whether the rules about clients let an answer through.
+    /// Notes what a job has found out about credentials; says whether they let their request through.
+    pub(crate) fn take_verified(&mut self, verified: &VerifiedPassword) -> Result<(), Stop> {
+        let Site { content, credentials, .. } = self;
+        let realms = &content.realms;
+        guard::stop(realms.take(verified, credentials), realms, verified.realm())
+    }
+
+    /// Whether the rules about clients let an answer through, where some concern it.
     pub(crate) fn check(
         &mut self,
-        entry: &Entry,
+        guard: Option<&Guard>,
         site: u32,
         request: &Request<'_>,
         client: impl Fn() -> IpAddr,
     ) -> Result<(), Stop> {
-        let Some(guard) = &entry.guard else { return Ok(()) };
+        let Some(guard) = guard else { return Ok(()) };
         let Site { content, credentials, now_ms, .. } = self;
-        guard.check(
-            &content.vhosts[site as usize].settings,
-            &content.realms,
-            request,
-            client,
-            credentials,
-            *now_ms,
-        )
+        content.check(guard, site, request, client, credentials, *now_ms)
     }
 
     pub(crate) fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {

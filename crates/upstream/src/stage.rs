@@ -203,22 +203,30 @@ mod tests {
     use super::*;
     use forebay_http::head::{HeadLimits, Lines, ParsedHead};
 
-    fn told(text: &str) -> (String, Copy) {
+    fn written(
+        text: &str,
+        judged: Option<&str>,
+        origin: &Origin<'_>,
+    ) -> Result<(String, Copy), TargetRefusal> {
         let mut lines = Lines::new();
         let Ok(ParsedHead::Complete(head)) =
             Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default())
         else {
             panic!("{text}")
         };
+        let mut out = Vec::new();
+        let (_, copy) = write(&head, judged.map(str::as_bytes), origin, &mut out)?;
+        Ok((String::from_utf8(out).unwrap(), copy))
+    }
+
+    fn told(text: &str) -> (String, Copy) {
         let client = [192, 0, 2, 7].into();
         let local = text.contains("a.example").then(|| "192.0.2.1:443".parse().unwrap());
         let tunnel = text.contains("Upgrade: asked").then_some(Tunnel::WebSocket);
         let may_change = !text.contains("X-Never");
         let origin = Origin { client, is_secure: true, local, tunnel, may_change, id: b"seven" };
-        let mut out = Vec::new();
-        let (_, copy) = write(&head, None, &origin, &mut out).unwrap();
+        let (out, copy) = written(text, None, &origin).unwrap();
         assert!(out.len() <= text.len() + ADDED_BYTES);
-        let out = String::from_utf8(out).unwrap();
         assert!(out.lines().count() <= text.lines().count() + ADDED_LINES);
         (out, copy)
     }
@@ -245,20 +253,11 @@ mod tests {
     fn what_was_judged_is_asked_for() {
         let asked = |path: &str, judged: &str| {
             let text = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
-            let mut lines = Lines::new();
-            let Ok(ParsedHead::Complete(head)) =
-                Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default())
-            else {
-                panic!("{text}")
-            };
             let client = [192, 0, 2, 7].into();
             let (is_secure, local, tunnel, may_change) = (false, None, None, false);
             let origin = Origin { client, is_secure, local, tunnel, may_change, id: b"seven" };
-            let mut out = Vec::new();
-            write(&head, Some(judged.as_bytes()), &origin, &mut out).map(|_| {
-                let out = String::from_utf8(out).unwrap();
-                out.split(' ').nth(1).unwrap().to_owned()
-            })
+            written(&text, Some(judged), &origin)
+                .map(|(out, _)| out.split(' ').nth(1).unwrap().to_owned())
         };
         assert_eq!(asked("/a/../p%72iv//x?q=/../y", "/priv/x").as_deref(), Ok("/priv/x?q=/../y"));
         assert_eq!(asked("/a%20b", "/a b").as_deref(), Ok("/a%20b"));

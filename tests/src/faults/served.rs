@@ -39,8 +39,18 @@ impl Served {
     /// If the server does not start.
     pub fn with(options: Options) -> Served {
         let admin = free_addr();
-        let lines = format!("admin.listen = \"{admin}\"\n{}", options.config);
-        Served { server: Server::start(&Options { config: lines, ..options }), admin }
+        Served { server: Server::start(&with_admin(admin, options)), admin }
+    }
+
+    /// Has it read `options` in the place of its own; the admin listener stays.
+    ///
+    /// # Panics
+    /// If it does not take them.
+    #[track_caller]
+    pub fn reload_with(&self, options: Options) {
+        self.configure(&with_admin(self.admin, options));
+        let (code, said) = self.reload();
+        assert_eq!(code, Some(0), "{said}");
     }
 
     /// Waits until the connection with which its start was tried is counted and has ended, for tests
@@ -120,4 +130,10 @@ impl DerefMut for Served {
 fn value_of(series: &str, metrics: &str) -> u64 {
     let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     value.map_or(0, |value| value.trim().parse::<f64>().expect("a number") as u64)
+}
+
+/// The same options with an admin listener at this address.
+fn with_admin(admin: SocketAddr, options: Options) -> Options {
+    let config = format!("admin.listen = \"{admin}\"\n{}", options.config);
+    Options { config, ..options }
 }

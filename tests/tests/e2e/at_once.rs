@@ -2,7 +2,10 @@
 //! next, who is refused, and what becomes of them when something changes meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use crate::queue::{CLASSES, Gate, ask, status};
+use crate::queue::{
+    CLASSES, Gate, ask, bulk_has_its_share, classes_with_a_share, gold_takes_the_only_place,
+    refused, status,
+};
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
@@ -14,7 +17,6 @@ use rustix::net::sockopt::set_socket_linger;
 use rustix::process::Signal;
 use std::io::Write;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 on_each_engine!(
@@ -57,12 +59,6 @@ fn wait(served: &Served, count: u64) {
     assert!(soon(PATIENCE, || waiting() == count), "{} wait, not {count}", waiting());
 }
 
-fn refused(served: &Served, class: &str) -> u64 {
-    served.metric(&format!(
-        "forebay_class_refused_total{{class=\"{class}\",place=\"request\",reason=\"queue\"}}"
-    ))
-}
-
 fn leave(mut client: Client) {
     // a reset: who only ends its direction may wait for its answer
     set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
@@ -93,43 +89,14 @@ fn higher_classes_come_first(engine: &str) {
 
 fn a_class_with_a_share_is_not_starved(engine: &str) {
     let gate = Gate::start();
-    let classes = CLASSES.replace("priority = 1\n", "priority = 1\nshare = \"40%\"\n");
-    let (served, _folder) = serve(engine, &gate, &classes, &limit(1, ""));
-    let mut clients = vec![ask(&served, "/gold/0")];
-    gate.has(1);
-    for number in 1..=6 {
-        clients.push(ask(&served, &format!("/gold/{number}")));
-        clients.push(ask(&served, &format!("/bulk/{number}")));
-    }
-    wait(&served, 12);
-    // each has its place for as long
-    for number in 1..=13 {
-        gate.has(number);
-        thread::sleep(Duration::from_millis(5));
-        gate.answer(1);
-    }
-    clients.iter_mut().for_each(|client| assert_eq!(status(client), 200));
-    let came = gate.came();
-    let bulk_meanwhile = came[..=6].iter().filter(|path| path.starts_with("/bulk")).count();
-    assert!(bulk_meanwhile >= 1, "{engine}: {came:?}");
+    let (served, _folder) = serve(engine, &gate, &classes_with_a_share(), &limit(1, ""));
+    bulk_has_its_share(engine, &gate, &served, wait);
 }
 
 fn a_full_queue_refuses_and_lower_classes_give_way(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, CLASSES, &limit(1, ", queue = 1"));
-    let mut first = ask(&served, "/bulk/0");
-    gate.has(1);
-    let mut second = ask(&served, "/bulk/1");
-    wait(&served, 1);
-    let answer = ask(&served, "/bulk/2").answer().unwrap();
-    assert_eq!((answer.status, answer.field("retry-after")), (503, Some("1")), "{engine}");
-    let mut gold = ask(&served, "/gold/1");
-    assert_eq!(status(&mut second), 503, "{engine}");
-    assert_eq!(status(&mut ask(&served, "/gold/2")), 503, "{engine}");
-    gate.answer(2);
-    assert_eq!((status(&mut first), status(&mut gold)), (200, 200));
-    assert_eq!(gate.came(), ["/bulk/0", "/gold/1"]);
-    assert_eq!((refused(&served, "gold"), refused(&served, "bulk")), (1, 2), "{engine}");
+    let mut second = gold_takes_the_only_place(engine, &gate, &served, wait);
     // who was refused may go on
     gate.answer(1);
     assert_eq!(second.get("/bulk/3").unwrap().status, 200, "{engine}");
@@ -186,11 +153,8 @@ fn a_reload_finds_those_that_wait(engine: &str) {
         wait(&served, number);
     }
     let reload = |lines: &str, workers: usize| {
-        let lines = format!("admin.listen = \"{}\"\n{lines}", served.admin());
-        let options = Options::new(folder.join("")).engine(engine).config(&lines);
-        served.configure(&Options { workers, ..options });
-        let (code, said) = served.reload();
-        assert_eq!(code, Some(0), "{said}");
+        let options = Options::new(folder.join("")).engine(engine).config(lines);
+        served.reload_with(Options { workers, ..options });
     };
     // two more may be under way; another number of threads serves who comes from now on
     let workers = if has_thread_each(engine) { 20 } else { 2 };

@@ -14,6 +14,7 @@ use forebay_tests::{ENGINES, Options, Server, on_each_engine};
 use rcgen::PKCS_ECDSA_P256_SHA256 as ECDSA;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 on_each_engine!(
     answers_are_the_same_as_with_http1,
@@ -224,14 +225,20 @@ fn bodies_are_read_and_bounded(engine: &str) {
     assert_eq!(client.get("/small.txt").status, 200);
 }
 
+/// A client, and its request for a large file, of which it has a window of 65,535 bytes and takes no more.
+fn stalled(addr: SocketAddr, limits: Http2Limits) -> (Client, u32) {
+    let mut client = Client::with(addr, limits);
+    client.takes = false;
+    let slow = client.ask("/large.bin");
+    client.until(|client| client.so_far(slow).body.len() == 65_535);
+    (client, slow)
+}
+
 fn a_client_that_takes_nothing_holds_up_only_itself(engine: &str) {
     let folder = site();
     let served = serve(&folder, engine, "timeouts.send_window = \"1h\"\n");
     let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
-    let mut client = Client::with(served.addr(), limits);
-    client.takes = false;
-    let slow = client.ask("/large.bin");
-    client.until(|client| client.so_far(slow).body.len() == 65_535);
+    let (mut client, slow) = stalled(served.addr(), limits);
     // its neighbours on the connection and others go on
     assert_eq!(client.get("/small.txt").body, b"small");
     assert_eq!(served.client().get("/small.txt").unwrap().body, b"small");
@@ -321,10 +328,7 @@ fn who_leaves_is_not_waited_for(engine: &str) {
         [[rule]]\nname = \"none\"\npath = \"/none\"\naction = \"reject\"\n";
     let served = serve(&folder, engine, lines);
     let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
-    let mut client = Client::with(served.addr(), limits);
-    client.takes = false;
-    let slow = client.ask("/large.bin");
-    client.until(|client| client.so_far(slow).body.len() == 65_535);
+    let (mut client, _) = stalled(served.addr(), limits);
     let begun = client.begin("GET", "/small.txt", &[("expect", "100-continue")], false);
     client.until(|client| client.so_far(begun).informational == [100]);
     let in_flight = || served.metric("forebay_class_in_flight{class=\"all\"}");
@@ -341,10 +345,7 @@ fn a_drain_finishes_what_was_asked(engine: &str) {
     let options = Options::new(folder.join("site")).engine(engine).config(lines);
     let mut server = Server::start(&options);
     let limits = Http2Limits { stream_window_bytes: 65_535, ..Http2Limits::default() };
-    let mut client = Client::with(server.addr(), limits);
-    client.takes = false;
-    let slow = client.ask("/large.bin");
-    client.until(|client| client.so_far(slow).body.len() == 65_535);
+    let (mut client, slow) = stalled(server.addr(), limits);
     let mut idle = Client::connect(server.addr());
     assert_eq!(idle.get("/small.txt").status, 200);
     server.signal(Signal::TERM);
@@ -378,10 +379,7 @@ fn a_connection_whose_window_stays_closed_ends_with_a_goodbye(engine: &str) {
     let folder = site();
     let served = serve(&folder, engine, "timeouts.send_window = \"1s\"\n");
     let limits = Http2Limits { connection_window_bytes: 65_535, ..Http2Limits::default() };
-    let mut client = Client::with(served.addr(), limits);
-    client.takes = false;
-    let slow = client.ask("/large.bin");
-    client.until(|client| client.so_far(slow).body.len() == 65_535);
+    let (mut client, _) = stalled(served.addr(), limits);
     client.until(|client| !client.goodbyes.is_empty());
     assert_eq!(client.goodbyes, [ErrorCode::ENHANCE_YOUR_CALM], "{engine}");
     client.until_closed();

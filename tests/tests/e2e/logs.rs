@@ -326,16 +326,13 @@ fn a_reload_moves_the_log_and_loses_no_line() {
     let settings = |number: usize| log_settings(&logs.join(number.to_string()), "combined");
     let options = Options::new(folder.join("site"));
     let served = Served::with(options.clone().config(&settings(0)));
-    let admin = format!("admin.listen = \"{}\"\n", served.admin());
     let mut download = served.client();
     rustix::net::sockopt::set_socket_recv_buffer_size(download.stream(), 64 << 10).unwrap();
     download.ask("/large.bin");
     let head = download.head().unwrap();
     let (sent, ()) = numbering(&served, 4, || {
         for number in (1..10).chain([3]) {
-            served.configure(&options.clone().config(&(admin.clone() + &settings(number))));
-            let (code, said) = served.reload();
-            assert_eq!(code, Some(0), "{said}");
+            served.reload_with(options.clone().config(&settings(number)));
             let log = logs.join(number.to_string());
             let before = text(&log).len();
             assert!(soon(PATIENCE, || text(&log).len() > before), "nothing goes to {log:?}");

@@ -135,6 +135,11 @@ pub(crate) const CLASSES: &str = "[[class]]\nname = \"gold\"\npriority = 0\n\
      [[rule]]\nname = \"gold\"\npath = \"/gold/*\"\nclass = \"gold\"\n\
      [[rule]]\nname = \"bulk\"\npath = \"/bulk/*\"\nclass = \"bulk\"\n";
 
+/// The same classes; bulk has a share.
+pub(crate) fn classes_with_a_share() -> String {
+    CLASSES.replace("priority = 1\n", "priority = 1\nshare = \"40%\"\n")
+}
+
 /// A server in front of it: what it says of the application, and the classes.
 fn serve(engine: &str, gate: &Gate, route: &str, classes: &str) -> (Served, Folder) {
     let folder = Folder::new();
@@ -192,16 +197,26 @@ fn higher_classes_are_asked_first(engine: &str) {
 
 fn a_class_with_a_share_is_not_starved(engine: &str) {
     let gate = Gate::start();
-    let classes = CLASSES.replace("priority = 1\n", "priority = 1\nshare = \"40%\"\n");
-    let (served, _folder) = serve(engine, &gate, "in_flight = 1", &classes);
-    let mut clients = vec![ask(&served, "/gold/0")];
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1", &classes_with_a_share());
+    bulk_has_its_share(engine, &gate, &served, wait);
+}
+
+/// Bulk is served before gold has been, of which as many requests come: one at a time is let through. `wait`
+/// waits until so many requests wait.
+pub(crate) fn bulk_has_its_share(
+    engine: &str,
+    gate: &Gate,
+    served: &Served,
+    wait: impl Fn(&Served, u64),
+) {
+    let mut clients = vec![ask(served, "/gold/0")];
     gate.has(1);
     for number in 1..=6 {
-        clients.push(ask(&served, &format!("/gold/{number}")));
-        clients.push(ask(&served, &format!("/bulk/{number}")));
+        clients.push(ask(served, &format!("/gold/{number}")));
+        clients.push(ask(served, &format!("/bulk/{number}")));
     }
-    wait(&served, 12);
-    // the application is busy for as long with each
+    wait(served, 12);
+    // the place of each is taken for as long
     for number in 1..=13 {
         gate.has(number);
         thread::sleep(Duration::from_millis(5));
@@ -249,24 +264,7 @@ fn clients_of_a_class_take_turns(engine: &str) {
 fn a_full_queue_refuses_and_lower_classes_give_way(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, "in_flight = 1\nqueue.requests = 1", CLASSES);
-    let mut first = ask(&served, "/bulk/0");
-    gate.has(1);
-    let mut second = ask(&served, "/bulk/1");
-    wait(&served, 1);
-    let refused = ask(&served, "/bulk/2").answer().unwrap();
-    assert_eq!((refused.status, refused.field("retry-after")), (503, Some("1")), "{engine}");
-    let mut gold = ask(&served, "/gold/1");
-    assert_eq!(status(&mut second), 503, "{engine}");
-    assert_eq!(status(&mut ask(&served, "/gold/2")), 503, "{engine}");
-    gate.answer(2);
-    assert_eq!((status(&mut first), status(&mut gold)), (200, 200));
-    assert_eq!(gate.came(), ["/bulk/0", "/gold/1"]);
-    let refused = |class: &str| {
-        served.metric(&format!(
-            "forebay_class_refused_total{{class=\"{class}\",place=\"request\",reason=\"queue\"}}"
-        ))
-    };
-    assert_eq!((refused("gold"), refused("bulk")), (1, 2), "{}", served.metrics());
+    gold_takes_the_only_place(engine, &gate, &served, wait);
     let unavailable = "forebay_upstream_requests_total{result=\"unavailable\"}";
     assert_eq!(served.metric(unavailable), 3);
     // with no place to wait
@@ -276,6 +274,38 @@ fn a_full_queue_refuses_and_lower_classes_give_way(engine: &str) {
     assert_eq!(status(&mut ask(&served, "/gold/3")), 503);
     gate.answer(1);
     assert_eq!(status(&mut only), 200);
+}
+
+/// While one request is let through and one may wait, whose place gold takes: others are refused. `wait` waits
+/// until so many requests wait. Returns the client that gave way.
+pub(crate) fn gold_takes_the_only_place(
+    engine: &str,
+    gate: &Gate,
+    served: &Served,
+    wait: impl Fn(&Served, u64),
+) -> Client {
+    let mut first = ask(served, "/bulk/0");
+    gate.has(1);
+    let mut second = ask(served, "/bulk/1");
+    wait(served, 1);
+    let answer = ask(served, "/bulk/2").answer().unwrap();
+    assert_eq!((answer.status, answer.field("retry-after")), (503, Some("1")), "{engine}");
+    let mut gold = ask(served, "/gold/1");
+    assert_eq!(status(&mut second), 503, "{engine}");
+    assert_eq!(status(&mut ask(served, "/gold/2")), 503, "{engine}");
+    gate.answer(2);
+    assert_eq!((status(&mut first), status(&mut gold)), (200, 200));
+    assert_eq!(gate.came(), ["/bulk/0", "/gold/1"]);
+    let counted = (refused(served, "gold"), refused(served, "bulk"));
+    assert_eq!(counted, (1, 2), "{engine}: {}", served.metrics());
+    second
+}
+
+/// How many requests of a class were refused because they would have waited too long, or had no place to.
+pub(crate) fn refused(served: &Served, class: &str) -> u64 {
+    served.metric(&format!(
+        "forebay_class_refused_total{{class=\"{class}\",place=\"request\",reason=\"queue\"}}"
+    ))
 }
 
 fn nobody_waits_for_longer_than_allowed(engine: &str) {
@@ -376,11 +406,7 @@ fn a_reload_finds_those_that_wait(engine: &str) {
         wait(&served, number);
     }
     let reload = |lines: &str| {
-        let lines = format!("admin.listen = \"{}\"\n{lines}", served.admin());
-        let options = Options::new(folder.join("")).engine(engine).config(&lines);
-        served.configure(&options);
-        let (code, said) = served.reload();
-        assert_eq!(code, Some(0), "{said}");
+        served.reload_with(Options::new(folder.join("")).engine(engine).config(lines));
     };
     // there is room for two of them now
     reload(&proxied(&gate, "in_flight = 3", CLASSES));

@@ -116,12 +116,16 @@ fn nginx(folder: &Folder, addr: SocketAddr) -> Command {
     command
 }
 
+/// The lines of Apache's configuration that load these modules.
+pub(crate) fn apache_modules(names: &[&str]) -> String {
+    let modules = "/usr/lib/apache2/modules";
+    let load = |name: &&str| format!("LoadModule {name}_module {modules}/mod_{name}.so\n");
+    names.iter().map(load).collect()
+}
+
 fn apache(folder: &Folder, addr: SocketAddr) -> Command {
     let at = |name: &str| folder.join(name).display().to_string();
-    let modules = "/usr/lib/apache2/modules";
-    let load = |name: &str| format!("LoadModule {name}_module {modules}/mod_{name}.so\n");
-    let loads: String =
-        ["mpm_event", "authz_core", "headers", "dir"].iter().map(|at| load(at)).collect();
+    let loads = apache_modules(&["mpm_event", "authz_core", "headers", "dir"]);
     let text = format!(
         "ServerRoot {root}\nServerName a\nPidFile {pid}\nListen {addr}\n{loads}User www-data\nGroup www-data\n\
          ErrorLog /dev/null\nDocumentRoot {www}\nKeepAlive On\nMaxKeepAliveRequests 0\nKeepAliveTimeout 30\n\

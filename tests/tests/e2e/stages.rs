@@ -6,6 +6,7 @@ use crate::isolated::{
     RULES, UNHURRIED, end, freeze, get, isolated, signal, site, stage, stages, start, told,
     under_load, until_gone,
 };
+use crate::smuggling::apache_modules;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::{binary, copy_program, free_addr};
@@ -222,9 +223,7 @@ fn nginx(folder: &Folder, addr: SocketAddr) -> Command {
 
 fn apache(folder: &Folder, addr: SocketAddr) -> Command {
     let at = |name: &str| folder.join(name).display().to_string();
-    let modules = "/usr/lib/apache2/modules";
-    let load = |name: &str| format!("LoadModule {name}_module {modules}/mod_{name}.so\n");
-    let loads: String = ["mpm_event", "authz_core", "dir"].iter().map(|at| load(at)).collect();
+    let loads = apache_modules(&["mpm_event", "authz_core", "dir"]);
     let text = format!(
         "ServerRoot {root}\nServerName a\nPidFile {pid}\nListen {addr}\n{loads}User www-data\nGroup www-data\n\
          ErrorLog /dev/null\nDocumentRoot {root}\nKeepAlive On\nMaxKeepAliveRequests 0\nKeepAliveTimeout 30\n\

@@ -35,7 +35,7 @@ fn start(folder: &Folder, user: Option<u32>) -> Server {
 }
 
 /// The stages of a server, by name, with their processes.
-fn stages(server: &Server) -> Vec<(String, u32)> {
+pub(crate) fn stages(server: &Server) -> Vec<(String, u32)> {
     let pid = server.pid();
     let children = format!("/proc/{pid}/task/{pid}/children");
     let children = fs::read_to_string(children).unwrap_or_default();

@@ -2,6 +2,7 @@
 //! Most of it needs tests that run as root, and a kernel with Landlock.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use crate::cgroups::stages;
 use forebay_tests::acme::Acme;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
@@ -108,19 +109,6 @@ fn of_process(pid: u32, name: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// The children of a server that are its stages, by name.
-fn stages(server: &Server) -> Vec<(String, u32)> {
-    let pid = server.pid();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    let stage = |pid: u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let mut words = line.split(|&b| b == 0).map(String::from_utf8_lossy);
-        words.find(|word| word == "stage")?;
-        Some((words.next()?.into_owned(), pid))
-    };
-    children.split_whitespace().filter_map(|pid| stage(pid.parse().ok()?)).collect()
 }
 
 /// Who has the content and the clients becomes the user; who decides is nobody; the first process stays root, and

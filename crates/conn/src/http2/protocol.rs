@@ -72,17 +72,11 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
     }
 
     fn resume(&mut self, input: &mut Input) {
-        input.clear();
-        if !self.held.is_empty() {
-            input.fill(&std::mem::take(&mut self.held));
-        }
+        input.resume(&mut self.held);
     }
 
     fn suspend(&mut self, input: &mut Input) {
-        if !input.is_empty() {
-            self.held = input.bytes().to_vec();
-            input.clear();
-        }
+        input.hold(&mut self.held);
     }
 
     fn end_input(&mut self) {

@@ -2,10 +2,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use crate::worker::{Worker, here};
 use forebay_conn::handler::body::NoBody;
 use forebay_conn::*;
-use forebay_http::path::NormalPath;
-use forebay_metrics::{Local, Off, Stopwatch};
+use forebay_metrics::{Local, Stopwatch};
 use proptest::prelude::*;
 
 /// Answers with the path, and does what that says: `/job…` is answered after a job; `/decide…` is decided
@@ -185,57 +185,6 @@ enum End {
     Away(Vec<u8>, u32),
 }
 
-/// What an engine has on one thread.
-struct Bench {
-    peer: Peer,
-    out: Out<NoBody>,
-    input: Input,
-    path: NormalPath,
-    head_buffer: http2::HeadBuffer,
-    metrics: Local,
-    watch: Off,
-}
-
-impl Bench {
-    fn new() -> Bench {
-        Bench {
-            peer: here(),
-            out: Out::default(),
-            input: Input::with_capacity(64 * 1024),
-            path: NormalPath::default(),
-            head_buffer: http2::HeadBuffer::default(),
-            metrics: Local::default(),
-            watch: Off,
-        }
-    }
-
-    fn lend<'c>(
-        &'c mut self,
-        handler: &'c mut Echo,
-        limits: &'c ConnectionLimits,
-        budget: u32,
-    ) -> (Context<'c, Echo, Off>, &'c mut Input) {
-        let cx = Context {
-            handler,
-            out: &mut self.out,
-            peer: &self.peer,
-            path: &self.path,
-            head_buffer: &mut self.head_buffer,
-            limits,
-            date: b"Sun, 06 Nov 1994 08:49:37 GMT",
-            now_ms: 0,
-            announce: forebay_conn::Announce::default(),
-            draining: false,
-            budget,
-            answers: Some(Rank::LAST),
-            event: None,
-            metrics: &self.metrics,
-            watch: &mut self.watch,
-        };
-        (cx, &mut self.input)
-    }
-}
-
 /// Plays the engine, with all stages in one turn and with a turn for each: both must come to the
 /// same. Returns what was sent, with how the connection was closed, if it was.
 fn play(pieces: &[&[u8]], limits: ConnectionLimits, budget: u32) -> (String, Option<Closing>) {
@@ -251,11 +200,6 @@ fn play(pieces: &[&[u8]], limits: ConnectionLimits, budget: u32) -> (String, Opt
         (sent, End::Closed(closing)) => (sent, Some(closing)),
         (_, End::Away(..)) => panic!("handed over"),
     }
-}
-
-/// Both ends of a connection.
-fn here() -> Peer {
-    Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into())
 }
 
 /// Receives `pieces` one after another, does jobs at once, collects what is sent.
@@ -281,13 +225,13 @@ fn turns_of(
     budget: u32,
     apart: bool,
 ) -> (String, End) {
-    let mut bench = Bench::new();
+    let mut worker = Worker::new();
     let mut sent = String::new();
     let mut arriving = pieces.iter();
     let mut event = None;
     let mut answers = !apart;
     'turns: for _ in 0..100_000 {
-        let (mut cx, input) = bench.lend(handler, &limits, budget);
+        let (mut cx, input) = worker.lend(handler, &limits, budget);
         cx.answers = answers.then_some(Rank::LAST);
         cx.event = event.take();
         conn.resume(input);
@@ -452,11 +396,11 @@ fn a_proxy_header_that_is_not_expected_is_a_malformed_request() {
 
 /// What a line says of the body if the last bytes of the answer, all of them for `None`, are never sent.
 fn logged_without(unsent: Option<u64>) -> u64 {
-    let (mut handler, mut bench) = (Echo::default(), Bench::new());
+    let (mut handler, mut worker) = (Echo::default(), Worker::new());
     let mut conn = Http1::default();
-    bench.input.fill(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    worker.input.fill(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     let limits = ConnectionLimits::default();
-    let (mut cx, input) = bench.lend(&mut handler, &limits, 1000);
+    let (mut cx, input) = worker.lend(&mut handler, &limits, 1000);
     assert!(matches!(conn.advance(&mut cx, input), Step::Send));
     conn.not_sent(unsent.unwrap_or(cx.out.unsent_bytes()));
     conn.abandon(cx.handler, cx.peer);
@@ -476,11 +420,11 @@ fn bytes_that_were_never_sent_are_not_logged() {
 
 /// What a client whose time is over is told, and how it ended with its admitted requests.
 fn expired(request: &str) -> (String, Echo) {
-    let (mut handler, mut bench) = (Echo::default(), Bench::new());
+    let (mut handler, mut worker) = (Echo::default(), Worker::new());
     let mut conn = Http1::default();
-    bench.input.fill(request.as_bytes());
+    worker.input.fill(request.as_bytes());
     let limits = ConnectionLimits::default();
-    let (mut cx, input) = bench.lend(&mut handler, &limits, 1000);
+    let (mut cx, input) = worker.lend(&mut handler, &limits, 1000);
     while let Step::Send = conn.advance(&mut cx, input) {
         cx.out.clear();
         conn.sent(cx.handler);
@@ -757,11 +701,11 @@ fn ordeal(
     budget: u32,
     apart: bool,
 ) -> Option<u32> {
-    let (mut conn, mut bench) = (Http1::<Echo>::default(), Bench::new());
+    let (mut conn, mut worker) = (Http1::<Echo>::default(), Worker::new());
     let (limits, mut arriving) = (ConnectionLimits::default(), pieces.into_iter());
     let (mut chances, mut event) = (chances.into_iter(), None);
     for _ in 0..10_000 {
-        let (mut cx, input) = bench.lend(handler, &limits, budget);
+        let (mut cx, input) = worker.lend(handler, &limits, budget);
         conn.resume(input);
         let is_answer = matches!(event, Some(RequestEvent::Called(_) | RequestEvent::Done(..)));
         cx.answers = (!apart || is_answer).then_some(Rank::LAST);

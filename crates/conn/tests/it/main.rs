@@ -3,3 +3,4 @@
 mod conn;
 mod relay;
 mod seeds;
+mod worker;

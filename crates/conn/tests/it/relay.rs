@@ -2,10 +2,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use crate::worker::Worker;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::*;
-use forebay_http::path::NormalPath;
-use forebay_metrics::{Counter, Local, Off};
+use forebay_metrics::Counter;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -284,20 +284,12 @@ impl Handler for Front {
 struct Bench {
     conn: Http1<Front>,
     handler: Front,
-    peer: Peer,
-    out: Out<NoBody>,
-    input: Input,
-    path: NormalPath,
-    head_buffer: http2::HeadBuffer,
-    metrics: Local,
-    watch: Off,
+    worker: Worker,
     /// What the client has got.
     sent: String,
     has_ended_output: bool,
     closed: Option<Closing>,
 }
-
-const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
 
 impl Bench {
     fn new(exchanges: &[&Shared]) -> Bench {
@@ -305,13 +297,7 @@ impl Bench {
         Bench {
             conn: Http1::default(),
             handler: Front { exchanges, ..Front::default() },
-            peer: Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into()),
-            out: Out::default(),
-            input: Input::with_capacity(64 * 1024),
-            path: NormalPath::default(),
-            head_buffer: http2::HeadBuffer::default(),
-            metrics: Local::default(),
-            watch: Off,
+            worker: Worker::new(),
             sent: String::new(),
             has_ended_output: false,
             closed: None,
@@ -321,55 +307,39 @@ impl Bench {
     /// A turn, after these bytes have come. `is_blocked` while the client takes nothing.
     fn turn(&mut self, bytes: &str, is_blocked: bool) {
         let limits = ConnectionLimits::default();
-        self.conn.resume(&mut self.input);
+        self.conn.resume(&mut self.worker.input);
         let mut arrived = Some(bytes).filter(|bytes| !bytes.is_empty());
         let mut is_held = false;
         loop {
-            let mut cx = Context {
-                handler: &mut self.handler,
-                out: &mut self.out,
-                peer: &self.peer,
-                path: &self.path,
-                head_buffer: &mut self.head_buffer,
-                limits: &limits,
-                date: DATE,
-                now_ms: 0,
-                announce: forebay_conn::Announce::default(),
-                draining: false,
-                budget: 100,
-                answers: Some(Rank::LAST),
-                event: None,
-                metrics: &self.metrics,
-                watch: &mut self.watch,
-            };
-            match self.conn.advance(&mut cx, &mut self.input) {
+            let (mut cx, input) = self.worker.lend(&mut self.handler, &limits, 100);
+            match self.conn.advance(&mut cx, input) {
                 Step::Receive => match arrived.take() {
                     Some(piece) => {
                         assert!(self.conn.wants_input(), "it is received");
-                        self.input.spare()[..piece.len()].copy_from_slice(piece.as_bytes());
-                        self.input.received(piece.len());
+                        input.spare()[..piece.len()].copy_from_slice(piece.as_bytes());
+                        input.received(piece.len());
                     }
                     None => break,
                 },
                 Step::Send if is_blocked && std::mem::replace(&mut is_held, true) => break,
                 Step::Send if is_blocked => {}
                 Step::Send => {
-                    self.sent.push_str(std::str::from_utf8(&self.out.bytes).unwrap());
-                    self.out.clear();
-                    self.conn.sent(&mut self.handler);
+                    self.sent.push_str(std::str::from_utf8(&cx.out.bytes).unwrap());
+                    cx.out.clear();
+                    self.conn.sent(cx.handler);
                 }
                 Step::Wait => break,
                 Step::End => assert!(!std::mem::replace(&mut self.has_ended_output, true)),
                 Step::Close(closing) => {
                     self.closed = Some(closing);
-                    self.conn.abandon(&mut self.handler, &self.peer);
+                    self.conn.abandon(cx.handler, cx.peer);
                     break;
                 }
                 step => panic!("{step:?}"),
             }
         }
         assert!(arrived.is_none() || self.closed.is_some(), "not received: {arrived:?}");
-        self.conn.suspend(&mut self.input);
+        self.conn.suspend(&mut self.worker.input);
     }
 
     fn receive(&mut self, bytes: &str) {
@@ -393,35 +363,20 @@ impl Bench {
 
     fn expire(&mut self) -> Option<Closing> {
         let (limits, awaited) = (ConnectionLimits::default(), self.conn.awaits());
-        self.conn.resume(&mut self.input);
-        let mut cx = Context {
-            handler: &mut self.handler,
-            out: &mut self.out,
-            peer: &self.peer,
-            path: &self.path,
-            head_buffer: &mut self.head_buffer,
-            limits: &limits,
-            date: DATE,
-            now_ms: 0,
-            announce: forebay_conn::Announce::default(),
-            draining: true,
-            budget: 1,
-            answers: Some(Rank::LAST),
-            event: None,
-            metrics: &self.metrics,
-            watch: &mut self.watch,
-        };
-        let closing = self.conn.expire(&mut cx, &mut self.input, awaited);
-        self.conn.suspend(&mut self.input);
-        self.sent.push_str(std::str::from_utf8(&self.out.bytes).unwrap());
-        self.out.clear();
+        let (mut cx, input) = self.worker.lend(&mut self.handler, &limits, 1);
+        cx.draining = true;
+        self.conn.resume(input);
+        let closing = self.conn.expire(&mut cx, input, awaited);
+        self.conn.suspend(input);
+        self.sent.push_str(std::str::from_utf8(&cx.out.bytes).unwrap());
+        cx.out.clear();
         closing
     }
 
     /// The connection goes: each request was settled once, and each line that was begun was ended.
     fn end(mut self) -> Front {
         if self.closed.is_none() {
-            self.conn.abandon(&mut self.handler, &self.peer);
+            self.conn.abandon(&mut self.handler, &self.worker.peer);
         }
         let tickets: Vec<u32> = self.handler.settled.iter().map(|(ticket, _)| *ticket).collect();
         assert_eq!(tickets, (1..=self.handler.judged).collect::<Vec<_>>());
@@ -509,9 +464,9 @@ fn nothing_is_read_for_a_client_that_takes_nothing() {
         bench.turn("", true);
     }
     assert_eq!(one.wire().body.len(), left);
-    assert!(bench.out.bytes.len() <= 66_000);
-    bench.sent.push_str(std::str::from_utf8(&bench.out.bytes).unwrap());
-    bench.out.clear();
+    assert!(bench.worker.out.bytes.len() <= 66_000);
+    bench.sent.push_str(std::str::from_utf8(&bench.worker.out.bytes).unwrap());
+    bench.worker.out.clear();
     bench.go_on();
     assert_eq!(bench.sent().matches('x').count(), 200_000);
     assert_eq!(bench.end().logged, [(200, 200_000)]);
@@ -530,7 +485,7 @@ fn a_short_body_resets_the_connection() {
         assert_eq!(bench.closed, Some(Closing::Reset));
         let sent = bench.sent();
         assert!(sent.contains("abc") && !sent.contains("0\r\n\r\n"), "{sent}");
-        assert_eq!(bench.metrics.get(Counter::BrokenUpstream), 1);
+        assert_eq!(bench.worker.metrics.get(Counter::BrokenUpstream), 1);
         let front = bench.end();
         assert_eq!((front.logged, front.settled), (vec![(200, 3)], vec![(1, Settled::Cut)]));
         assert!(!one.is_released() && one.is_dropped());

@@ -56,17 +56,26 @@ impl Handler for Empty {
     type Transport = PlainTransport;
 }
 
+fn worker<H: Handler>(handler: H, settings: EngineSettings) -> Worker<H> {
+    Worker::new(handler, Arc::new(LiveSettings::new(settings)), Arc::default())
+}
+
+/// A client, and its connection.
+fn connection<H: Handler<Transport = PlainTransport>>() -> (UnixStream, Served<H>) {
+    let (client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    (client, Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX)))
+}
+
 /// A client that sends as fast as its body is received does not keep its neighbours waiting.
 #[test]
 fn what_is_received_counts_in_a_turn() {
     const BODY_BYTES: usize = 4_000_000;
     let mut settings = EngineSettings { turn_bytes: 1, ..EngineSettings::default() };
     settings.limits.body_bytes = BODY_BYTES as u64;
-    let mut worker = Worker::new(Empty, Arc::new(LiveSettings::new(settings)), Arc::default());
-    let (mut client, server) = UnixStream::pair().unwrap();
-    server.set_nonblocking(true).unwrap();
+    let mut worker = worker(Empty, settings);
+    let (mut client, mut served) = connection();
     client.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
     let head = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
     client.write_all(head.as_bytes()).unwrap();
     let (body, mut sent, mut most) = (vec![0; BODY_BYTES], 0, 0);
@@ -144,10 +153,8 @@ const ONE_OF_HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
 #[test]
 fn what_is_sent_counts_in_a_turn_of_many_requests() {
     let settings = EngineSettings { turn_bytes: 1, ..EngineSettings::default() };
-    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
-    let (mut client, server) = UnixStream::pair().unwrap();
-    server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut worker = worker(Large, settings);
+    let (mut client, mut served) = connection();
     client.write_all(ONE_OF_HTTP2).unwrap();
     let (mut taken, mut buffer) = (0, vec![0; 1024 * 1024]);
     while taken < LARGE_BYTES {
@@ -164,10 +171,8 @@ fn what_is_sent_counts_in_a_turn_of_many_requests() {
 #[test]
 fn a_reset_is_noticed_though_the_socket_never_fills() {
     let settings = EngineSettings { turn_bytes: 1, ..EngineSettings::default() };
-    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
-    let (mut client, server) = UnixStream::pair().unwrap();
-    server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut worker = worker(Large, settings);
+    let (mut client, mut served) = connection();
     client.write_all(ONE_OF_HTTP2).unwrap();
     client.set_nonblocking(true).unwrap();
     let (mut taken, mut turns, mut buffer) = (0, 0, vec![0; 1024 * 1024]);
@@ -195,10 +200,8 @@ fn a_reset_is_noticed_though_the_socket_never_fills() {
 fn a_long_turn_makes_no_window_of_sending_shorter() {
     let settings = EngineSettings::default();
     let window_ms = settings.timeouts.send_window_ms;
-    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
-    let (mut client, server) = UnixStream::pair().unwrap();
-    server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut worker = worker(Large, settings);
+    let (mut client, mut served) = connection();
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let begun_ms = clock::coarse_ms();
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
@@ -214,10 +217,8 @@ fn a_long_turn_makes_no_window_of_sending_shorter() {
 #[test]
 fn a_client_that_has_taken_all_there_was_is_not_slow() {
     let settings = EngineSettings::default();
-    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
-    let (mut client, server) = UnixStream::pair().unwrap();
-    server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut worker = worker(Large, settings);
+    let (mut client, mut served) = connection();
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.set_nonblocking(true).unwrap();
     let mut buffer = vec![0; 1024 * 1024];
@@ -243,11 +244,8 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
 fn a_client_that_opens_its_windows_is_not_slow() {
     const WINDOWS: &[u8] = b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\xea\x60\
         \x00\x00\x04\x08\x00\x00\x00\x00\x01\x00\x00\xea\x60";
-    let mut worker =
-        Worker::new(Large, Arc::new(LiveSettings::new(EngineSettings::default())), Arc::default());
-    let (mut client, server) = UnixStream::pair().unwrap();
-    server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut worker = worker(Large, EngineSettings::default());
+    let (mut client, mut served) = connection();
     client
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
         .unwrap();
@@ -281,14 +279,11 @@ fn a_client_that_opens_its_windows_is_not_slow() {
 #[test]
 fn the_fastest_receiver_goes_on_first() {
     let settings = EngineSettings { send_order: SendOrder::Fastest, ..EngineSettings::default() };
-    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
+    let mut worker = worker(Large, settings);
     let mut queue = SendQueue::new(&Ranks::default());
     let mut buffer = vec![0; 16 * 1024];
     let mut waiting = [(1, 1), (2, 3), (3, 2)].map(|(token, reads)| {
-        let (mut client, server) = UnixStream::pair().unwrap();
-        server.set_nonblocking(true).unwrap();
-        let mut served =
-            Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
+        let (mut client, mut served) = connection();
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
         served.begin_window(worker.now_ms());
@@ -313,10 +308,8 @@ fn the_fastest_receiver_goes_on_first() {
 #[test]
 fn what_is_left_of_an_answer_is_known() {
     let settings = EngineSettings { send_order: SendOrder::Shortest, ..EngineSettings::default() };
-    let mut worker = Worker::new(Large, Arc::new(LiveSettings::new(settings)), Arc::default());
-    let (mut client, server) = UnixStream::pair().unwrap();
-    server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut worker = worker(Large, settings);
+    let (mut client, mut served) = connection();
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert_eq!(served.left(&worker.handler), 0);
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
@@ -393,11 +386,8 @@ impl Handler for Cold {
 #[test]
 fn jobs_give_no_turn_anew() {
     let settings = EngineSettings { turn_bytes: 100 * 1024, ..EngineSettings::default() };
-    let mut worker =
-        Worker::new(Cold::default(), Arc::new(LiveSettings::new(settings)), Arc::default());
-    let (mut client, server) = UnixStream::pair().unwrap();
-    server.set_nonblocking(true).unwrap();
-    let mut served = Served::new(server.into(), PlainTransport, Peer::new(Peer::UNIX, Peer::UNIX));
+    let mut worker = worker(Cold::default(), settings);
+    let (mut client, mut served) = connection();
     client.write_all(ONE_OF_HTTP2).unwrap();
     let (first, stream_at) = (&ONE_OF_HTTP2[ONE_OF_HTTP2.len() - 15..], 8);
     for stream in (3..100).step_by(2) {

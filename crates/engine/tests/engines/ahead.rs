@@ -64,21 +64,26 @@ fn read(mut stream: TcpStream) -> String {
     answer
 }
 
+/// Opens the gate, and all are answered. The lengths of the clients' paths in the order of the answers.
+fn answered(engine: &str, server: Running, held: TcpStream, clients: Vec<TcpStream>) -> Vec<usize> {
+    server.gate.open();
+    for client in [held].into_iter().chain(clients) {
+        let answer = read(client);
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{engine}: {answer}");
+    }
+    let answered = server.books.answered.lock().unwrap().clone();
+    server.stop();
+    answered[1..].to_vec()
+}
+
 /// Connections of these ranks come while the only thread is held. The ranks in which they are answered.
 fn order(engine: &str, shares: [f64; 3], ahead: usize, ranks: &[u8]) -> Vec<usize> {
     let server = start(engine, shares, ahead);
     let held = hold(&server);
     expect(&server, ranks.iter().copied());
     let clients: Vec<_> = ranks.iter().map(|rank| ask(&server, 10 + usize::from(*rank))).collect();
-    server.gate.open();
-    assert!(read(held).starts_with("HTTP/1.1 200 OK"), "{engine}");
-    clients.into_iter().for_each(|client| {
-        let answer = read(client);
-        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{engine}: {answer}");
-    });
-    let answered = server.books.answered.lock().unwrap().clone();
-    server.stop();
-    answered[1..].iter().map(|length| length - 10).collect()
+    let lengths = answered(engine, server, held, clients);
+    lengths.into_iter().map(|length| length - 10).collect()
 }
 
 #[test]
@@ -111,12 +116,7 @@ fn what_waits_for_a_thread_makes_nobody_be_refused() {
         let held = hold(&server);
         expect(&server, [[2; 12].as_slice(), &[0; 3]].concat());
         let clients: Vec<_> = (0..15).map(|_| ask(&server, 10)).collect();
-        server.gate.open();
-        for client in clients.into_iter().chain([held]) {
-            let answer = read(client);
-            assert!(answer.starts_with("HTTP/1.1 200 OK"), "{engine}: {answer}");
-        }
-        server.stop();
+        answered(engine, server, held, clients);
     }
 }
 
@@ -161,15 +161,8 @@ fn order_of_ranks(engine: &str, shares: [f64; 3], ranks: &[usize]) -> Vec<usize>
         // the kernel has them
         assert_eq!(server.get(Counter::Accepted), 1, "{engine}");
     }
-    server.gate.open();
-    assert!(read(held).starts_with("HTTP/1.1 200 OK"), "{engine}");
-    clients.into_iter().for_each(|client| {
-        let answer = read(client);
-        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{engine}: {answer}");
-    });
-    let answered = server.books.answered.lock().unwrap().clone();
-    server.stop();
-    answered[1..].iter().map(|length| length - 12).collect()
+    let lengths = answered(engine, server, held, clients);
+    lengths.into_iter().map(|length| length - 12).collect()
 }
 
 #[test]

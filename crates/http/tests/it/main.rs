@@ -9,6 +9,8 @@ mod seeds;
 mod body;
 #[path = "../../../../fuzz/checks/condition.rs"]
 mod condition;
+#[path = "../../../../fuzz/checks/corpus.rs"]
+mod corpus;
 #[path = "../../../../fuzz/checks/head.rs"]
 mod head;
 #[path = "../../../../fuzz/checks/range.rs"]

@@ -125,7 +125,7 @@ impl Connection {
             return wrong(Fault::protocol("an extended CONNECT was not allowed"));
         }
         if ends && fields.content_length().is_some_and(|length| length > 0) {
-            return wrong(Fault::protocol("a body has another length than its head says"));
+            return wrong(Fault::length());
         }
         let priority = self.first_priority(stream, fields);
         let incoming = if ends { Incoming::Ended } else { Incoming::Body };
@@ -167,9 +167,7 @@ impl Connection {
         let fault = match fields.fault() {
             _ if !ends => Fault::protocol("trailers do not end the message"),
             Some(fault) => Fault::protocol(fault),
-            None if promised.is_some_and(|left| left > 0) => {
-                Fault::protocol("a body has another length than its head says")
-            }
+            None if promised.is_some_and(|left| left > 0) => Fault::length(),
             None if fields.is_over() => Fault::calm("trailers are too large"),
             None => {
                 self.end_incoming(stream);
@@ -210,7 +208,7 @@ impl Connection {
         let is_empty = open.is_head || matches!(status, 204 | 304);
         open.promised = if is_empty { Some(0) } else { fields.content_length() };
         if ends && open.promised.is_some_and(|length| length > 0) {
-            return wrong(Fault::protocol("a body has another length than its head says"));
+            return wrong(Fault::length());
         }
         open.incoming = Incoming::Body;
         self.budgets.earn(EARNED);

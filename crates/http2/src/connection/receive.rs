@@ -225,7 +225,7 @@ impl Connection {
             open.promised = left;
             let is_short = header.has(flag::END_STREAM) && left != Some(0);
             if left.is_none() || is_short {
-                return wrong(Fault::protocol("a body has another length than its head says"));
+                return wrong(Fault::length());
             }
         }
         open.receive_window

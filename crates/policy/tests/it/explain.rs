@@ -2,17 +2,14 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use crate::tables::{Facts, ends, get};
 use forebay_policy::class::Class;
 use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
-use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::pattern::{PathPattern, SitePattern};
 use forebay_policy::rule::{Action, Rule, When};
 use forebay_policy::{Policy, State};
-use std::iter::Empty;
 use std::sync::Arc;
-
-type Facts = RequestFacts<'static, Empty<(&'static str, &'static [u8])>>;
 
 fn rule(name: &str, conditions: Conditions) -> Rule {
     Rule { name: name.to_owned(), conditions, class: Some("gold".to_owned()), ..Rule::default() }
@@ -30,22 +27,8 @@ fn policy(rules: Vec<Rule>) -> Policy {
     Policy::new(&[Class::new("gold", 0), Class::new("bulk", 1)], rules).unwrap()
 }
 
-fn request(host: &'static str, path: &'static str) -> Facts {
-    let ends = ConnectionFacts {
-        client: "192.0.2.7:4711".parse().unwrap(),
-        local: "192.0.2.1:80".parse().unwrap(),
-    };
-    let (host, path) = (host.as_bytes(), path.as_bytes());
-    RequestFacts {
-        ends,
-        host,
-        method: "GET",
-        path,
-        query: b"",
-        certificate: None,
-        identity: None,
-        fields: std::iter::empty(),
-    }
+fn request<'f>(host: &'f str, path: &'f str) -> Facts<'f> {
+    get(ends("192.0.2.7:4711", "192.0.2.1:80"), host, path)
 }
 
 /// Ninety sites with a hundred paths each, and a thousand networks.
@@ -97,7 +80,7 @@ fn of_ten_thousand_rules_those_that_matter_are_told() {
 #[test]
 fn few_rules_are_all_told_if_they_matter() {
     let policy = policy(vec![rule("here", on("a.example", "/x")), rule("far", on("b", "/y"))]);
-    let told = |facts: &Facts| policy.explain_request(facts, false).brief().to_string();
+    let told = |facts: &Facts<'_>| policy.explain_request(facts, false).brief().to_string();
     let text = told(&request("a.example", "/x"));
     assert!(text.ends_with("decides class\n  not shown: 1 not matching\n"), "{text}");
     let text = told(&request("b", "/x"));

@@ -11,8 +11,12 @@ use forebay_policy::pattern::PathPattern;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Limit, Rule};
 use forebay_policy::{FactsNeeded, Policy, RuleOutcome};
+use std::iter::Empty;
 
-fn ends(client: &str, local: &str) -> ConnectionFacts {
+/// Of a request without fields.
+pub(crate) type Facts<'f> = RequestFacts<'f, Empty<(&'f str, &'f [u8])>>;
+
+pub(crate) fn ends(client: &str, local: &str) -> ConnectionFacts {
     ConnectionFacts { client: client.parse().unwrap(), local: local.parse().unwrap() }
 }
 
@@ -38,17 +42,22 @@ fn table_1() -> Policy {
     Policy::new(&[Class::new("first", 1), Class::new("other", 2)], rules).unwrap()
 }
 
-fn request(policy: &Policy, path: &str) -> Decisions {
-    let facts = RequestFacts {
-        ends: ends("192.0.2.7:1024", "12.1.1.1:80"),
-        host: b"shop.example",
+/// What is known of a plain GET.
+pub(crate) fn get<'f>(ends: ConnectionFacts, host: &'f str, path: &'f str) -> Facts<'f> {
+    RequestFacts {
+        ends,
+        host: host.as_bytes(),
         method: "GET",
         path: path.as_bytes(),
         query: b"",
         certificate: None,
         identity: None,
         fields: std::iter::empty(),
-    };
+    }
+}
+
+fn request(policy: &Policy, path: &str) -> Decisions {
+    let facts = get(ends("192.0.2.7:1024", "12.1.1.1:80"), "shop.example", path);
     let decisions = policy.request(&facts, false);
     assert_eq!(policy.explain_request(&facts, false).decisions, decisions);
     decisions
@@ -144,16 +153,7 @@ fn allow_by_path_is_too_late_for_a_connection() {
     };
     let decided = |policy: &Policy, path: &'static str| {
         let ends = ends("203.0.113.7:9", "192.0.2.1:80");
-        let facts = RequestFacts {
-            ends,
-            host: b"",
-            method: "GET",
-            path: path.as_bytes(),
-            query: b"",
-            certificate: None,
-            identity: None,
-            fields: std::iter::empty(),
-        };
+        let facts = get(ends, "", path);
         (policy.connection(&ends, false).action, policy.request(&facts, false).action)
     };
     let policy = Policy::new(&[], rules(&[])).unwrap();

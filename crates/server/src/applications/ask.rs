@@ -130,8 +130,7 @@ pub fn ask(
     hidden: Hidden<'_>,
 ) -> Result<ApplicationRequest, Unasked> {
     let Request { head, peer, .. } = *request;
-    let local = standpoint.local_of(peer, head);
-    let from = from(peer, head, standpoint.trusted, local);
+    let Asker { local, from, key, owner } = Asker::of(request, application, rank, standpoint);
     let Ok(judged) = request.path() else {
         return Err(Unasked::Refused(TargetRefusal::Ambiguous("The path cannot be read")));
     };
@@ -154,8 +153,6 @@ pub fn ask(
     let (given, hidden) = (&*given, hidden.cookie);
     let asked =
         request::UpstreamRequest { head, judged: &judged, rewritten, from, id: *id, hidden, given };
-    let key = key(&application.settings().group().key, head, from.client);
-    let owner = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let mut text = Vec::with_capacity(1024);
     match application.settings() {
         settings::ApplicationSettings::Proxy(settings) => {
@@ -218,9 +215,8 @@ pub fn ask_authority(
     standpoint: Standpoint<'_>,
     hidden: Hidden<'_>,
 ) -> Result<ApplicationRequest, Unasked> {
-    let Request { head, peer, .. } = *request;
-    let local = standpoint.local_of(peer, head);
-    let from = from(peer, head, standpoint.trusted, local);
+    let head = request.head;
+    let Asker { from, key, owner, .. } = Asker::of(request, application, rank, standpoint);
     let field =
         |name: &str, value: &[u8]| -> request::FieldOverride { (name.into(), Some(value.into())) };
     let mut given = Cow::Owned(vec![
@@ -230,8 +226,6 @@ pub fn ask_authority(
     hidden.drop_from(&mut given);
     let hidden = hidden.cookie;
     let target = RequestTarget { path: &authority.path, query: authority.query.as_deref() };
-    let key = key(&application.settings().group().key, head, from.client);
-    let owner = RequestOwner { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let head = head.redirected(Method::Get, target);
     let (judged, rewritten) = (&*authority.path, Some(&*authority.path));
     let asked = request::UpstreamRequest {
@@ -256,15 +250,34 @@ fn log_of(script: &[u8], request: u128) -> ScriptLog {
     Box::new(move |said| log::scripts::log(&script, request, said))
 }
 
-/// Who asks, and how the request came here.
-fn from(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies, local: SocketAddr) -> From {
-    let nearest = peer.address().ip().to_canonical();
-    From {
-        nearest,
-        client: client_of(peer, head, trusted),
-        is_trusted: trusted.are_believed(peer),
-        is_secure: peer.secured.is_some(),
-        port: local.port(),
+/// Who asks an application, and what decides which upstream is asked and when.
+struct Asker {
+    local: SocketAddr,
+    from: From,
+    key: u64,
+    owner: RequestOwner,
+}
+
+impl Asker {
+    fn of(
+        request: &Request<'_>,
+        application: &Application,
+        rank: Rank,
+        standpoint: Standpoint<'_>,
+    ) -> Asker {
+        let Request { head, peer, .. } = *request;
+        let local = standpoint.local_of(peer, head);
+        let client = client_of(peer, head, standpoint.trusted);
+        let from = From {
+            nearest: peer.address().ip().to_canonical(),
+            client,
+            is_trusted: standpoint.trusted.are_believed(peer),
+            is_secure: peer.secured.is_some(),
+            port: local.port(),
+        };
+        let key = key(&application.settings().group().key, head, client);
+        let owner = RequestOwner { rank: rank.0, client: ClientKey::of(client).as_u64() };
+        Asker { local, from, key, owner }
     }
 }
 

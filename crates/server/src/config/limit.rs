@@ -2,7 +2,7 @@
 
 use super::optional::Optional;
 use super::problem::Wrong;
-use super::value::{Form, Value};
+use super::value::{Form, Value, status};
 use super::{OverChoice, PerChoice, Refuse};
 use forebay_policy::rate::Rate;
 use std::time::Duration;
@@ -132,13 +132,7 @@ impl Value for ErrorStatus {
             400..600 => forebay_http::status::reason(*status) != "Unknown",
             _ => false,
         };
-        let status = text.parse().ok().filter(is_error);
-        let wrong = || Wrong::Form {
-            expected: self.expected(),
-            found: format!("the number {text}"),
-            near: None,
-        };
-        self.0 = status.ok_or_else(wrong)?;
+        self.0 = status(self, text, is_error)?;
         Ok(())
     }
     fn show(&self) -> String {

@@ -222,72 +222,65 @@ fn check_use(path: &Path, rule: &RuleConfig, text: Text<'_>, wrong: &mut Wrongs)
             wrong.push((path.child(key).child(said), Wrong::Idle { needs }));
         }
     }
-    for (key, is_said, is_used, decides, needs) in [
+    let reject = "over = \"reject\"";
+    let queue = "over = \"queue\"";
+    // the key that decides, whether it is unset, whether it says what these keys need, that, and the keys
+    for (decides, is_unset, is_used, needs, keys) in [
         (
-            "status",
-            rule.status.0.is_some(),
-            rule.action.0 == Some(ActionChoice::Reject),
             "action",
+            rule.action.0.is_none(),
+            rule.action.0 == Some(ActionChoice::Reject),
             "action = \"reject\"",
+            &[("status", rule.status.0.is_some())][..],
         ),
         (
-            "connections.status",
-            connections.status.0.is_some(),
-            connections.over() == Refuse::Reject,
             "connections.over",
-            "over = \"reject\"",
+            connections.over.0.is_none(),
+            connections.over() == Refuse::Reject,
+            reject,
+            &[("connections.status", connections.status.0.is_some())],
         ),
         (
-            "requests.status",
-            requests.status.0.is_some(),
+            "requests.over",
+            requests.over.0.is_none(),
             over == OverChoice::Reject,
-            "requests.over",
-            "over = \"reject\"",
+            reject,
+            &[("requests.status", requests.status.0.is_some())],
         ),
         (
-            "requests.deadline",
-            requests.deadline.0.is_some(),
+            "requests.over",
+            requests.over.0.is_none(),
             over == OverChoice::Queue,
-            "requests.over",
-            "over = \"queue\"",
+            queue,
+            &[
+                ("requests.deadline", requests.deadline.0.is_some()),
+                ("requests.most", requests.most.0.is_some()),
+            ],
         ),
         (
-            "requests.most",
-            requests.most.0.is_some(),
-            over == OverChoice::Queue,
-            "requests.over",
-            "over = \"queue\"",
-        ),
-        (
-            "in_flight.status",
-            in_flight.status.0.is_some(),
+            "in_flight.over",
+            in_flight.over.0.is_none(),
             in_flight.over() == OverChoice::Reject,
-            "in_flight.over",
-            "over = \"reject\"",
+            reject,
+            &[("in_flight.status", in_flight.status.0.is_some())],
         ),
         (
-            "in_flight.deadline",
-            in_flight.deadline.0.is_some(),
-            in_flight.over() == OverChoice::Queue,
             "in_flight.over",
-            "over = \"queue\"",
-        ),
-        (
-            "in_flight.queue",
-            in_flight.queue.0.is_some(),
+            in_flight.over.0.is_none(),
             in_flight.over() == OverChoice::Queue,
-            "in_flight.over",
-            "over = \"queue\"",
+            queue,
+            &[
+                ("in_flight.deadline", in_flight.deadline.0.is_some()),
+                ("in_flight.queue", in_flight.queue.0.is_some()),
+            ],
         ),
     ] {
         // a word that is misspelt may be the one that is needed
-        let is_misread = match decides {
-            "action" => rule.action.0.is_none(),
-            "connections.over" => connections.over.0.is_none(),
-            "requests.over" => requests.over.0.is_none(),
-            _ => in_flight.over.0.is_none(),
-        } && text.means(&path.child(decides));
-        if is_said && !is_used && !is_misread {
+        let is_misread = is_unset && text.means(&path.child(decides));
+        if is_used || is_misread {
+            continue;
+        }
+        for (key, _) in keys.iter().filter(|(_, is_said)| *is_said) {
             wrong.push((path.child(key), Wrong::Idle { needs }));
         }
     }

@@ -3,6 +3,7 @@
 
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
+use super::value::TableOf;
 use super::written::{HeaderFields, RedirectStatus, Regex, ScopeRegex, UserList};
 use forebay_site::rules::{
     AccessRule, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
@@ -230,7 +231,7 @@ impl Item for HeaderRule {
             path,
             regex,
             media_type: self.media_type().cloned(),
-            set: HeaderFields(self.set().to_vec()),
+            set: TableOf(self.set().to_vec()),
             remove: self.remove().to_vec(),
         }
     }
@@ -319,7 +320,7 @@ impl Item for Auth {
             path,
             regex,
             realm: Some(self.realm.clone()),
-            users: UserList(self.users.clone()),
+            users: TableOf(self.users.clone()),
             file: self.file.clone(),
         }
     }

@@ -141,12 +141,7 @@ impl SiteConfig {
     /// the last one has the last word. An alias or a route of its own stands for one of the top level for
     /// the same path.
     pub(super) fn inherit(mut self, top: &SiteConfig) -> SiteConfig {
-        let own = self.aliases.len();
-        for alias in &top.aliases {
-            if self.aliases[..own].iter().all(|own| own.path() != alias.path()) {
-                self.aliases.push(alias.clone());
-            }
-        }
+        add_others(&mut self.aliases, &top.aliases, |own, top| own.path() == top.path());
         self.redirects.extend_from_slice(&top.redirects);
         self.rewrites.extend_from_slice(&top.rewrites);
         self.headers.splice(0..0, top.headers.iter().cloned());
@@ -154,18 +149,8 @@ impl SiteConfig {
         self.access.extend_from_slice(&top.access);
         self.authorities.extend_from_slice(&top.authorities);
         self.work.extend_from_slice(&top.work);
-        let own = self.proxies.len();
-        for proxy in &top.proxies {
-            if self.proxies[..own].iter().all(|own| own.path() != proxy.path()) {
-                self.proxies.push(proxy.clone());
-            }
-        }
-        let own = self.fastcgi.len();
-        for fastcgi in &top.fastcgi {
-            if self.fastcgi[..own].iter().all(|own| own.path() != fastcgi.path()) {
-                self.fastcgi.push(fastcgi.clone());
-            }
-        }
+        add_others(&mut self.proxies, &top.proxies, |own, top| own.path() == top.path());
+        add_others(&mut self.fastcgi, &top.fastcgi, |own, top| own.path() == top.path());
         self
     }
 
@@ -256,6 +241,13 @@ impl SiteConfig {
             routes: self.routes(),
         }
     }
+}
+
+/// Adds to the items of a site those of the top level for whose path it has none.
+fn add_others<T: Clone>(own: &mut Vec<T>, top: &[T], is_same_path: impl Fn(&T, &T) -> bool) {
+    let is_other = |item: &&T| !own.iter().any(|own| is_same_path(own, item));
+    let others: Vec<T> = top.iter().filter(is_other).cloned().collect();
+    own.extend(others);
 }
 
 impl Default for SiteConfig {

@@ -140,6 +140,58 @@ impl<W: Written> Value for Vec<W> {
     }
 }
 
+/// What stands under one name of a table. A [`TableOf`] it is a setting.
+pub trait TableEntry: Sized {
+    /// What belongs into the table, with an example.
+    const EXPECTED: &'static str;
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with name or text.
+    fn read(name: &str, text: &str) -> Result<Self, Wrong>;
+    /// Name and text, which [`read`](TableEntry::read) makes the same of.
+    fn pair(&self) -> (String, &str);
+    /// Puts it among those that are there, which may be inherited.
+    fn put(self, entries: &mut Vec<Self>) {
+        entries.push(self);
+    }
+}
+
+/// A table with strings as values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableOf<E>(pub Vec<E>);
+
+impl<E> Default for TableOf<E> {
+    fn default() -> TableOf<E> {
+        TableOf(Vec::new())
+    }
+}
+
+impl<E: TableEntry> Value for TableOf<E> {
+    fn form(&self) -> Form {
+        Form::Table
+    }
+    fn expected(&self) -> &'static str {
+        E::EXPECTED
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        self.put("", text)
+    }
+    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
+        E::read(name, text)?.put(&mut self.0);
+        Ok(())
+    }
+    fn show(&self) -> String {
+        let line =
+            |(name, text): (String, &str)| format!("{} = {}", bare_or_quoted(&name), quote(text));
+        let lines: Vec<String> = self.0.iter().map(|entry| line(entry.pair())).collect();
+        if lines.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", lines.join(", ")) }
+    }
+    fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
 /// The TOML type of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -378,6 +430,20 @@ impl Written for String {
 /// `text` is not what belongs into `value`.
 pub(super) fn wrong(value: &dyn Value, text: &str) -> Wrong {
     Wrong::Form { expected: value.expected(), found: quote(text), near: suggest(value, text) }
+}
+
+/// The status that `text` says, if it is one that belongs into `value`.
+pub(super) fn status(
+    value: &dyn Value,
+    text: &str,
+    belongs: impl Fn(&u16) -> bool,
+) -> Result<u16, Wrong> {
+    let wrong = || Wrong::Form {
+        expected: value.expected(),
+        found: format!("the number {text}"),
+        near: None,
+    };
+    text.parse().ok().filter(belongs).ok_or_else(wrong)
 }
 
 /// What was probably meant by a wrong text, as TOML.

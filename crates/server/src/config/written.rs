@@ -2,7 +2,7 @@
 //! which says what is wrong with a text.
 
 use super::problem::Wrong;
-use super::value::{Form, Value, Written, bare_or_quoted, quote};
+use super::value::{Form, TableEntry, TableOf, Value, Written, quote, show_list, status};
 use crate::log::choice::{LogCondition, Member, NOT_CHOSEN};
 use forebay_http::coding::Coding;
 use forebay_policy::certificate::CertificatePattern;
@@ -169,7 +169,7 @@ impl Value for ListingPaths {
         match &self.0[..] {
             [] => false.show(),
             [only] if *only == Scope::any() => true.show(),
-            paths => super::value::show_list(paths.iter().map(Scope::to_string)),
+            paths => show_list(paths.iter().map(Scope::to_string)),
         }
     }
     fn guess(&self, text: &str) -> Option<String> {
@@ -215,7 +215,7 @@ impl Value for TryFiles {
         Ok(())
     }
     fn show(&self) -> String {
-        super::value::show_list(self.candidates().iter().map(TryFile::to_string))
+        show_list(self.candidates().iter().map(TryFile::to_string))
     }
     fn clear(&mut self) {
         *self = TryFiles::default();
@@ -225,131 +225,75 @@ impl Value for TryFiles {
     }
 }
 
-/// A table as TOML, in one line.
-pub(super) fn show_table<'t>(lines: impl Iterator<Item = (String, &'t str)>) -> String {
-    let pair =
-        |(name, text): (String, &str)| format!("{} = {}", bare_or_quoted(&name), quote(text));
-    let pairs: Vec<String> = lines.map(pair).collect();
-    if pairs.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", pairs.join(", ")) }
-}
-
 /// The files of a site that stand for its errors, by status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorPages(pub Vec<ErrorPage>);
+pub type ErrorPages = TableOf<ErrorPage>;
 
-impl Value for ErrorPages {
-    fn form(&self) -> Form {
-        Form::Table
+impl TableEntry for ErrorPage {
+    const EXPECTED: &'static str =
+        "statuses with paths of the site such as { 404 = \"/404.html\" }";
+    fn read(name: &str, text: &str) -> Result<ErrorPage, Wrong> {
+        let found = if ErrorPage::parse(name, "/a").is_err() { name } else { text };
+        ErrorPage::parse(name, text).map_err(|error| unfit(found, error))
     }
-    fn expected(&self) -> &'static str {
-        "statuses with paths of the site such as { 404 = \"/404.html\" }"
-    }
-    fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        self.put("", text)
+    fn pair(&self) -> (String, &str) {
+        (self.status().to_string(), self.path())
     }
     /// One that is inherited is replaced.
-    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
-        let found = if ErrorPage::parse(name, "/a").is_err() { name } else { text };
-        let page = ErrorPage::parse(name, text).map_err(|error| unfit(found, error))?;
-        match self.0.binary_search_by_key(&page.status(), ErrorPage::status) {
-            Ok(at) => self.0[at] = page,
-            Err(at) => self.0.insert(at, page),
+    fn put(self, pages: &mut Vec<ErrorPage>) {
+        match pages.binary_search_by_key(&self.status(), ErrorPage::status) {
+            Ok(at) => pages[at] = self,
+            Err(at) => pages.insert(at, self),
         }
-        Ok(())
-    }
-    fn show(&self) -> String {
-        show_table(self.0.iter().map(|page| (page.status().to_string(), page.path())))
-    }
-    fn is_set(&self) -> bool {
-        !self.0.is_empty()
     }
 }
 
 /// The media types of a site's files, by the ending of their names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MediaTypes(pub Vec<FileMediaType>);
+pub type MediaTypes = TableOf<FileMediaType>;
 
-impl Value for MediaTypes {
-    fn form(&self) -> Form {
-        Form::Table
+impl TableEntry for FileMediaType {
+    const EXPECTED: &'static str = "endings with media types such as { wat = \"text/plain\" }";
+    fn read(name: &str, text: &str) -> Result<FileMediaType, Wrong> {
+        let found = if FileMediaType::parse(name, "a/b").is_err() { name } else { text };
+        FileMediaType::parse(name, text).map_err(|error| unfit(found, error))
     }
-    fn expected(&self) -> &'static str {
-        "endings with media types such as { wat = \"text/plain\" }"
-    }
-    fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        self.put("", text)
+    fn pair(&self) -> (String, &str) {
+        (self.ending().to_owned(), self.media_type())
     }
     /// One that is inherited is replaced.
-    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
-        let found = if FileMediaType::parse(name, "a/b").is_err() { name } else { text };
-        let one = FileMediaType::parse(name, text).map_err(|error| unfit(found, error))?;
-        match self.0.iter_mut().find(|known| known.ending() == one.ending()) {
-            Some(known) => *known = one,
-            None => self.0.push(one),
+    fn put(self, types: &mut Vec<FileMediaType>) {
+        match types.iter_mut().find(|known| known.ending() == self.ending()) {
+            Some(known) => *known = self,
+            None => types.push(self),
         }
-        Ok(())
-    }
-    fn show(&self) -> String {
-        show_table(self.0.iter().map(|one| (one.ending().to_owned(), one.media_type())))
-    }
-    fn is_set(&self) -> bool {
-        !self.0.is_empty()
     }
 }
 
 /// The fields a header rule sets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeaderFields(pub Vec<(FieldName, FieldValue)>);
+pub type HeaderFields = TableOf<(FieldName, FieldValue)>;
 
-impl Value for HeaderFields {
-    fn form(&self) -> Form {
-        Form::Table
-    }
-    fn expected(&self) -> &'static str {
-        "fields with values such as { \"X-Frame-Options\" = \"DENY\" }"
-    }
-    fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        self.put("", text)
-    }
-    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
+impl TableEntry for (FieldName, FieldValue) {
+    const EXPECTED: &'static str = "fields with values such as { \"X-Frame-Options\" = \"DENY\" }";
+    fn read(name: &str, text: &str) -> Result<(FieldName, FieldValue), Wrong> {
         let field = FieldName::parse(name).map_err(|error| unfit(name, error))?;
         let value = FieldValue::parse(text).map_err(|error| unfit(text, error))?;
-        self.0.push((field, value));
-        Ok(())
+        Ok((field, value))
     }
-    fn show(&self) -> String {
-        show_table(self.0.iter().map(|(name, value)| (name.to_string(), value.as_str())))
-    }
-    fn is_set(&self) -> bool {
-        !self.0.is_empty()
+    fn pair(&self) -> (String, &str) {
+        (self.0.to_string(), self.1.as_str())
     }
 }
 
 /// Users, with the hashes of their passwords.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UserList(pub Vec<User>);
+pub type UserList = TableOf<User>;
 
-impl Value for UserList {
-    fn form(&self) -> Form {
-        Form::Table
-    }
-    fn expected(&self) -> &'static str {
-        "names with password hashes such as { alice = \"$argon2id$…\" }"
-    }
-    fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        self.put("", text)
-    }
+impl TableEntry for User {
+    const EXPECTED: &'static str = "names with password hashes such as { alice = \"$argon2id$…\" }";
     /// The text is not repeated in a message: it may be a password.
-    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
-        let user = User::parse(name, text).map_err(|error| unfit(name, error))?;
-        self.0.push(user);
-        Ok(())
+    fn read(name: &str, text: &str) -> Result<User, Wrong> {
+        User::parse(name, text).map_err(|error| unfit(name, error))
     }
-    fn show(&self) -> String {
-        show_table(self.0.iter().map(|user| (user.name().to_owned(), user.hash().as_str())))
-    }
-    fn is_set(&self) -> bool {
-        !self.0.is_empty()
+    fn pair(&self) -> (String, &str) {
+        (self.name().to_owned(), self.hash().as_str())
     }
 }
 
@@ -375,13 +319,7 @@ impl Value for HttpsStatus {
         "the status of a redirect for good: 301 or 308"
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        let status = text.parse().ok().filter(|status| matches!(status, 301 | 308));
-        let wrong = || Wrong::Form {
-            expected: self.expected(),
-            found: format!("the number {text}"),
-            near: None,
-        };
-        *self = HttpsStatus(status.ok_or_else(wrong)?);
+        *self = HttpsStatus(status(self, text, |status| matches!(status, 301 | 308))?);
         Ok(())
     }
     fn show(&self) -> String {
@@ -403,13 +341,8 @@ impl Value for RedirectStatus {
         "a status of a redirect: 301, 302, 303, 307 or 308"
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        let status = text.parse().ok().filter(|status| matches!(status, 301..=303 | 307 | 308));
-        let wrong = || Wrong::Form {
-            expected: self.expected(),
-            found: format!("the number {text}"),
-            near: None,
-        };
-        *self = RedirectStatus(status.ok_or_else(wrong)?);
+        let belongs = |status: &u16| matches!(status, 301..=303 | 307 | 308);
+        *self = RedirectStatus(status(self, text, belongs)?);
         Ok(())
     }
     fn show(&self) -> String {

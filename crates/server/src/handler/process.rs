@@ -1,8 +1,8 @@
 //! The role that knows what the answer is: from the content, from an application or the next stage, or an
 //! error.
 
-use super::FastLane;
 use super::relay::{NO_DECISION, begin_head, kept_of_error, refuses_tunnel};
+use super::{FastLane, end_work};
 use crate::acme;
 use crate::applications::{NO_TUNNEL, failed};
 use crate::certificates::OTHER_CONNECTION;
@@ -61,15 +61,11 @@ impl Process for FastLane {
             ticket.begin();
         }
         if self.answers_authority(request, reply) {
-            if let Some(ticket) = ticket {
-                ticket.end();
-            }
+            end_work(ticket);
             return ProcessOutcome::Replied;
         }
         if let Some((status, reason)) = self.wrong_way(request) {
-            if let Some(ticket) = ticket {
-                ticket.end();
-            }
+            end_work(ticket);
             self.refuse(status, reason, reply);
             return ProcessOutcome::Replied;
         }
@@ -244,17 +240,13 @@ impl FastLane {
         let client = || client_of(request.peer, request.head, trusted);
         let done = match site.route(request, client, done, reply) {
             Routed::Here(_) if self.standpoint().tunnel_of(request.head).is_some() => {
-                if let Some(ticket) = ticket {
-                    ticket.end();
-                }
+                end_work(ticket);
                 self.refuse(501, NO_TUNNEL, reply);
                 return ProcessOutcome::Replied;
             }
             Routed::Here(done) => done,
             Routed::Replied => {
-                if let Some(ticket) = ticket {
-                    ticket.end();
-                }
+                end_work(ticket);
                 return ProcessOutcome::Replied;
             }
             Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
@@ -278,9 +270,7 @@ impl FastLane {
         let client = || client_of(request.peer, request.head, trusted);
         match site.process(request, client, done, reply) {
             ProcessOutcome::Replied => {
-                if let Some(ticket) = ticket {
-                    ticket.end();
-                }
+                end_work(ticket);
                 ProcessOutcome::Replied
             }
             ProcessOutcome::HandOver => ProcessOutcome::HandOver,
@@ -382,9 +372,7 @@ impl FastLane {
                 }
             }
         };
-        if let Some(ticket) = ticket {
-            ticket.end();
-        }
+        end_work(ticket);
         if is_replied { ProcessOutcome::Replied } else { self.pass_on(request, reply) }
     }
 

@@ -1,6 +1,6 @@
 //! What applications and the next stage are asked, and what is made of their answers.
 
-use super::FastLane;
+use super::{FastLane, end_work};
 use crate::applications::{
     ExchangeTag, Hidden, Standpoint, ask, ask_authority, ask_stage, failed, refused, summary,
 };
@@ -159,9 +159,7 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
-        if let Some(ticket) = ticket {
-            ticket.end();
-        }
+        end_work(ticket);
         // one that was asked about before keeps its number
         let known = request.passed.and_then(|passed| passed.id);
         let id = known.unwrap_or_else(|| self.ids.number());

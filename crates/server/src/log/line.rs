@@ -336,22 +336,26 @@ mod tests {
         })
     }
 
+    fn subject<'s>(site: &'s str, client: &str) -> Subject<'s> {
+        Subject {
+            members: Members::of(&Member::ALL),
+            sample: 1,
+            time: b"2026-11-20T06:41:03.007065Z",
+            request_id: b"0af7651916cd43dd8448eb211c80319c",
+            site,
+            client: client.parse().unwrap(),
+            user: None,
+            secured: None,
+            judged: Said::default(),
+            relayed: None,
+            receive_us: 0,
+            process_us: 17,
+        }
+    }
+
     fn json_line(site: &str, request: &[u8]) -> String {
         line(request, |out, request| {
-            let subject = Subject {
-                members: Members::of(&Member::ALL),
-                sample: 1,
-                time: b"2026-11-20T06:41:03.007065Z",
-                request_id: b"0af7651916cd43dd8448eb211c80319c",
-                site,
-                client: "2001:db8::1".parse().unwrap(),
-                user: None,
-                secured: None,
-                judged: Said::default(),
-                relayed: None,
-                receive_us: 0,
-                process_us: 17,
-            };
+            let subject = subject(site, "2001:db8::1");
             json(out, &subject, request, Some(200));
             json_end(out, 0, subject.members, None, 1042, 512);
         })
@@ -531,20 +535,8 @@ mod tests {
     fn a_line_has_the_members_that_are_wanted() {
         let some = |members: &[Member], status| {
             line(BROWSER, |out, request| {
-                let subject = Subject {
-                    members: Members::of(members),
-                    sample: 100,
-                    time: b"2026-11-20T06:41:03.007065Z",
-                    request_id: b"0af7651916cd43dd8448eb211c80319c",
-                    site: "shop",
-                    client: "192.0.2.7".parse().unwrap(),
-                    user: None,
-                    secured: None,
-                    judged: Said::default(),
-                    relayed: None,
-                    receive_us: 0,
-                    process_us: 17,
-                };
+                let members = Members::of(members);
+                let subject = Subject { members, sample: 100, ..subject("shop", "192.0.2.7") };
                 json(out, &subject, request, status);
                 json_end(out, 0, subject.members, None, 1042, 512);
             })

@@ -4,7 +4,6 @@ use super::Site;
 use crate::auth::VerifiedPassword;
 use crate::body::Body;
 use crate::entry::Entry;
-use crate::guard;
 use crate::job::{self, SiteJob, SiteJobDone, SiteWork};
 use crate::load::Loaded;
 use crate::pages::RefusalPage;
@@ -46,18 +45,9 @@ impl Site {
     /// Notes the user that is refused, as [`user`](Site::user) says: that was found out before the page
     /// was loaded.
     fn look_who_asks(&mut self, site: u32, request: &Request<'_>, client: impl Fn() -> IpAddr) {
-        if let Ok(path) = request.path()
-            && let Some(guard) = self.vhost(site).guard_of(&[&path])
-        {
-            let Site { content, credentials, now_ms, .. } = self;
-            let _ = guard.check(
-                &content.vhosts[site as usize].settings,
-                &content.realms,
-                request,
-                client,
-                credentials,
-                *now_ms,
-            );
+        if let Ok(path) = request.path() {
+            let guard = self.vhost(site).guard_of(&[&path]);
+            let _ = self.check(guard.as_deref(), site, request, client);
         }
     }
 
@@ -70,9 +60,7 @@ impl Site {
         client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<SiteJob> {
-        let realms = Arc::clone(&self.content.realms);
-        let decision = realms.take(verified, &mut self.credentials);
-        match guard::stop(decision, &realms, verified.realm()) {
+        match self.take_verified(verified) {
             // other realms may be asked for, too
             Ok(()) => self.search(site, request, client, reply),
             Err(stop) => {

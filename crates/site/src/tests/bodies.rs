@@ -7,6 +7,7 @@ use forebay_conn::handler::body::BodyRead;
 use proptest::prelude::*;
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 const SIZE: usize = 70_000;
 
@@ -209,17 +210,18 @@ fn what_is_copied_is_what_would_be_sent() {
     }
 }
 
+/// What changes a file in place: it gets shorter, longer, or has other bytes.
+const CHANGES: [fn(&Path); 3] = [
+    |path| fs::File::options().write(true).open(path).unwrap().set_len(5).unwrap(),
+    |path| fs::File::options().append(true).open(path).unwrap().write_all(b"x").unwrap(),
+    |path| fs::write(path, vec![0; SIZE]).unwrap(),
+];
+
 #[test]
 fn a_file_changed_in_place_while_it_is_copied_is_noticed() {
     let folder = Folder::new();
     let [_, mut client] = clients(&folder);
-    let path = folder.path().join("a.bin");
-    let change: [&dyn Fn(); 3] = [
-        &|| fs::File::options().write(true).open(&path).unwrap().set_len(5).unwrap(),
-        &|| fs::File::options().append(true).open(&path).unwrap().write_all(b"x").unwrap(),
-        &|| fs::write(&path, vec![0; SIZE]).unwrap(),
-    ];
-    for change in change {
+    for change in CHANGES {
         for before in [0, 1, SIZE - 1] {
             folder.write("a.bin", content());
             client.until("/a.bin", |answered| answered.body == content());
@@ -231,7 +233,7 @@ fn a_file_changed_in_place_while_it_is_copied_is_noticed() {
             {
                 run(client.site.warm(&body).unwrap());
             }
-            change();
+            change(&folder.path().join("a.bin"));
             assert_eq!(read_on(&mut client, &mut body, 16 * 1024), None, "{before}");
         }
     }
@@ -241,13 +243,7 @@ fn a_file_changed_in_place_while_it_is_copied_is_noticed() {
 fn a_file_changed_in_place_while_it_is_sent_is_noticed() {
     let folder = Folder::new();
     let [_, mut client] = clients(&folder);
-    let path = folder.path().join("a.bin");
-    let change: [&dyn Fn(); 3] = [
-        &|| fs::File::options().write(true).open(&path).unwrap().set_len(5).unwrap(),
-        &|| fs::File::options().append(true).open(&path).unwrap().write_all(b"x").unwrap(),
-        &|| fs::write(&path, vec![0; SIZE]).unwrap(),
-    ];
-    for change in change {
+    for change in CHANGES {
         folder.write("a.bin", content());
         client.until("/a.bin", |answered| answered.body == content());
         let (mut out, _) = client.begin("GET", "/a.bin", "");
@@ -255,7 +251,7 @@ fn a_file_changed_in_place_while_it_is_sent_is_noticed() {
         let mut sent = Vec::new();
         assert_eq!(client.send(&mut body, 1000, &mut sent), Some(true));
         client.site.hold(&mut body);
-        change();
+        change(&folder.path().join("a.bin"));
         assert_eq!(client.send(&mut body, 1000, &mut sent), None);
     }
 }

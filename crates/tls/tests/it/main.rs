@@ -4,19 +4,10 @@
 
 #[path = "../../../../fuzz/checks/tls.rs"]
 mod checks;
+#[path = "../../../../fuzz/checks/corpus.rs"]
+mod corpus;
 
-use std::path::Path;
-
-/// Every input kept in `fuzz/seeds/tls`; prints each file's name, so that a failure says which one it was.
 #[test]
 fn tls_seeds() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/tls");
-    let mut count = 0;
-    for entry in std::fs::read_dir(&folder).unwrap() {
-        let file = entry.unwrap().path();
-        println!("{}", file.display());
-        checks::check(&std::fs::read(&file).unwrap());
-        count += 1;
-    }
-    assert!(count > 0, "no seeds in {}", folder.display());
+    corpus::each_seed("tls", checks::check);
 }

@@ -7,6 +7,8 @@ mod link;
 mod seeds;
 
 // What holds for every input, shared with the fuzz targets.
+#[path = "../../../../fuzz/checks/corpus.rs"]
+mod corpus;
 #[path = "../../../../fuzz/checks/fastcgi.rs"]
 mod fastcgi;
 #[path = "../../../../fuzz/checks/told.rs"]

@@ -2,28 +2,20 @@
 //! without a fuzzer, as it is and with a byte changed. An input that broke something once stays there for
 //! ever.
 
+use crate::corpus::each_seed;
 use crate::{fastcgi, told};
-use std::path::Path;
 
-/// Prints each file's name, so that a failure says which one it was.
 fn run(target: &str, check: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
-    let mut count = 0;
-    for entry in std::fs::read_dir(&folder).expect("the folder of seeds is there") {
-        let file = entry.expect("a seed is listed").path();
-        println!("{}", file.display());
-        let bytes = std::fs::read(&file).expect("a seed can be read");
-        check(&bytes);
+    each_seed(target, |bytes| {
+        check(bytes);
         for at in 0..bytes.len() {
             for byte in [0, b'\n', b'\r', b' ', b'%', b'/', b':', b';', 1, 6, 0xff] {
-                let mut changed = bytes.clone();
+                let mut changed = bytes.to_vec();
                 changed[at] = byte;
                 check(&changed);
             }
         }
-        count += 1;
-    }
-    assert!(count > 0, "no seeds in {}", folder.display());
+    });
 }
 
 #[test]

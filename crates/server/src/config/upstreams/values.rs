@@ -2,8 +2,8 @@
 
 use crate::config::choice::Keyword;
 use crate::config::problem::Wrong;
-use crate::config::value::{Form, Value, Written, quote, wrong};
-use crate::config::written::{show_table, written};
+use crate::config::value::{Form, TableEntry, TableOf, Value, Written, quote, wrong};
+use crate::config::written::written;
 use forebay_http::field::FieldName;
 use forebay_site::rules::ScriptSuffix;
 use forebay_upstream::settings::{
@@ -175,20 +175,11 @@ impl Written for FastCgiAddress {
 written!(ScriptSuffix, "an ending such as \".php\"");
 
 /// Variables for scripts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Variables(pub Vec<(Box<str>, Box<str>)>);
+pub type Variables = TableOf<(Box<str>, Box<str>)>;
 
-impl Value for Variables {
-    fn form(&self) -> Form {
-        Form::Table
-    }
-    fn expected(&self) -> &'static str {
-        "variables with values such as { APP_ENV = \"production\" }"
-    }
-    fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        self.put("", text)
-    }
-    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
+impl TableEntry for (Box<str>, Box<str>) {
+    const EXPECTED: &'static str = "variables with values such as { APP_ENV = \"production\" }";
+    fn read(name: &str, text: &str) -> Result<(Box<str>, Box<str>), Wrong> {
         let is_name = !name.is_empty()
             && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
         let unfit = |found: &str, reason: &str| {
@@ -200,14 +191,10 @@ impl Value for Variables {
         if text.chars().any(char::is_control) {
             return unfit(text, "a control character cannot be in a variable");
         }
-        self.0.push((name.into(), text.into()));
-        Ok(())
+        Ok((name.into(), text.into()))
     }
-    fn show(&self) -> String {
-        show_table(self.0.iter().map(|(name, value)| (name.to_string(), &**value)))
-    }
-    fn is_set(&self) -> bool {
-        !self.0.is_empty()
+    fn pair(&self) -> (String, &str) {
+        (self.0.to_string(), &self.1)
     }
 }
 
