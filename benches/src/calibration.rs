@@ -2,8 +2,8 @@
 //! lose is to come back. Where nothing is lost, nothing can.
 
 use crate::Error;
-use crate::claim::{Against, By, Claim, Goal};
-use crate::experiment::{Experiment, Measure, Network, nothing};
+use crate::claim::{Against, Claim, DecidedBy, Goal};
+use crate::experiment::{Experiment, ExperimentNetwork, Measure, nothing};
 use crate::options::Axis;
 use crate::record::{Row, figure, key};
 use crate::run::{Run, Trial};
@@ -25,7 +25,7 @@ pub const CALIBRATION: Experiment = Experiment {
     rounds: 1,
     // it takes as long as it takes
     measured: "0s",
-    network: Network::Shared,
+    network: ExperimentNetwork::Shared,
     pinned: false,
     columns: &[
         key("wrong"),
@@ -43,7 +43,7 @@ pub const CALIBRATION: Experiment = Experiment {
         figure: "recovered_pc",
         against: Against::Nothing,
         goal: Goal::AtLeast(0.0, 80.0),
-        by: By::Median,
+        by: DecidedBy::Median,
     }],
     more: nothing,
     prepare,
@@ -53,13 +53,13 @@ fn wrong() -> Vec<&'static str> {
     WRONG.map(|wrong| wrong.name).to_vec()
 }
 
-struct Calibration;
+struct CalibrationMeasure;
 
 fn prepare(_run: &Run) -> Result<Box<dyn Measure>, Error> {
-    Ok(Box::new(Calibration))
+    Ok(Box::new(CalibrationMeasure))
 }
 
-impl Measure for Calibration {
+impl Measure for CalibrationMeasure {
     fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
         let run = trial.run;
         let found = WRONG.iter().find(|wrong| wrong.name == trial.at("wrong"));
@@ -87,7 +87,7 @@ impl Measure for Calibration {
 
 /// Constants that are wrong.
 #[derive(Clone, Copy, Debug)]
-struct Wrong {
+struct WrongConstants {
     /// What tables call them.
     name: &'static str,
     file_bytes: &'static str,
@@ -97,16 +97,21 @@ struct Wrong {
 }
 
 /// Both ways in which a machine's constants can be wrong on another one, so far off that something is lost.
-const WRONG: [Wrong; 2] = [
+const WRONG: [WrongConstants; 2] = [
     // everything by sendfile, and a controller that moves no thread: however small, a factor that is not 0
     // gives a phase with tasks one thread in each period
-    Wrong { name: "too-low", file_bytes: "0B", segment_bytes: "0B", per_waiting: 0.0 },
+    WrongConstants { name: "too-low", file_bytes: "0B", segment_bytes: "0B", per_waiting: 0.0 },
     // the largest files from memory, in more pieces than there need be, and as many threads at once as
     // there may be
-    Wrong { name: "too-high", file_bytes: "1GiB", segment_bytes: "64KiB", per_waiting: 100.0 },
+    WrongConstants {
+        name: "too-high",
+        file_bytes: "1GiB",
+        segment_bytes: "64KiB",
+        per_waiting: 100.0,
+    },
 ];
 
-impl Wrong {
+impl WrongConstants {
     /// As `forebay calibrate --from` reads them.
     fn file(&self) -> String {
         let of_all = |value: f64| {

@@ -15,7 +15,7 @@ pub enum Mode {
 
 /// How a client of HTTP/2 asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Http2 {
+pub struct Http2Load {
     /// Connections open at the same time.
     pub connections: u32,
     /// Requests at the same time on each of them.
@@ -24,7 +24,7 @@ pub struct Http2 {
 
 /// One workload.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
+pub struct StaticCase {
     /// As `--cases` takes it.
     pub name: &'static str,
     /// The file that is asked for.
@@ -38,43 +38,47 @@ pub struct Case {
     /// Whether it is asked for through TLS.
     pub tls: bool,
     /// Whether, and how, it is asked for with HTTP/2.
-    pub http2: Option<Http2>,
+    pub http2: Option<Http2Load>,
 }
 
-const fn keep_alive(name: &'static str, file: &'static str, body_bytes: usize) -> Case {
+const fn keep_alive(name: &'static str, file: &'static str, body_bytes: usize) -> StaticCase {
     let mode = Mode::KeepAlive;
-    Case { name, file, body_bytes, mode, log: false, tls: false, http2: None }
+    StaticCase { name, file, body_bytes, mode, log: false, tls: false, http2: None }
 }
 
-const fn tls(name: &'static str, case: Case) -> Case {
-    Case { name, tls: true, ..case }
+const fn tls(name: &'static str, case: StaticCase) -> StaticCase {
+    StaticCase { name, tls: true, ..case }
 }
 
-const fn http2(name: &'static str, case: Case, (connections, streams): (u32, u32)) -> Case {
-    Case { http2: Some(Http2 { connections, streams }), ..tls(name, case) }
+const fn http2(
+    name: &'static str,
+    case: StaticCase,
+    (connections, streams): (u32, u32),
+) -> StaticCase {
+    StaticCase { http2: Some(Http2Load { connections, streams }), ..tls(name, case) }
 }
 
 const KIB: usize = 1024;
-const SMALL: Case = keep_alive("1k", "1k.html", KIB);
-const MEDIUM: Case = keep_alive("10k", "10k.html", 10 * KIB);
-const LARGE: Case = keep_alive("100k", "100k.html", 100 * KIB);
-const HUGE: Case = keep_alive("1m", "1m.html", 1024 * KIB);
+const SMALL: StaticCase = keep_alive("1k", "1k.html", KIB);
+const MEDIUM: StaticCase = keep_alive("10k", "10k.html", 10 * KIB);
+const LARGE: StaticCase = keep_alive("100k", "100k.html", 100 * KIB);
+const HUGE: StaticCase = keep_alive("1m", "1m.html", 1024 * KIB);
 
 /// All workloads, in the order they are measured.
-pub const CASES: &[Case] = &[
+pub const CASES: &[StaticCase] = &[
     SMALL,
     MEDIUM,
     LARGE,
     HUGE,
-    Case { name: "10k-close", mode: Mode::Close, ..MEDIUM },
-    Case { name: "1k-pipelined", mode: Mode::Pipelined(16), ..SMALL },
-    Case { name: "1k-304", mode: Mode::NotModified, ..SMALL },
-    Case { name: "1k-log", log: true, ..SMALL },
+    StaticCase { name: "10k-close", mode: Mode::Close, ..MEDIUM },
+    StaticCase { name: "1k-pipelined", mode: Mode::Pipelined(16), ..SMALL },
+    StaticCase { name: "1k-304", mode: Mode::NotModified, ..SMALL },
+    StaticCase { name: "1k-log", log: true, ..SMALL },
     tls("1k-tls", SMALL),
     tls("10k-tls", MEDIUM),
     tls("100k-tls", LARGE),
     tls("1m-tls", HUGE),
-    Case { mode: Mode::Close, ..tls("1k-tls-close", SMALL) },
+    StaticCase { mode: Mode::Close, ..tls("1k-tls-close", SMALL) },
     http2("1k-h2", SMALL, (16, 10)),
     http2("1k-h2-1", SMALL, (64, 1)),
     http2("10k-h2", MEDIUM, (16, 10)),
@@ -82,7 +86,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// The case called `name`.
-pub fn find(name: &str) -> Option<&'static Case> {
+pub fn find(name: &str) -> Option<&'static StaticCase> {
     CASES.iter().find(|case| case.name == name)
 }
 

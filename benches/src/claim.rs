@@ -1,7 +1,7 @@
 //! Claims: a figure of some rows, compared with another of the same round, and the goal that it meets or misses.
 
 use crate::record::{Row, each};
-use crate::reference::{Keys, Reference, other_of};
+use crate::reference::{Reference, RowKeys, other_of};
 use crate::summary::{Spread, brief};
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ pub struct Claim {
     /// What is claimed, in a few words.
     pub what: &'static str,
     /// Of which rows; each combination of their other words has a verdict.
-    pub of: Keys,
+    pub of: RowKeys,
     /// Which figure.
     pub figure: &'static str,
     /// With what it is compared.
@@ -19,7 +19,7 @@ pub struct Claim {
     /// How large it may be or has to be.
     pub goal: Goal,
     /// By which of the rounds.
-    pub by: By,
+    pub by: DecidedBy,
 }
 
 /// What a figure is compared with.
@@ -44,7 +44,7 @@ pub enum Goal {
 
 /// Which of the rounds decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum DecidedBy {
     /// The median.
     Median,
     /// Every one.
@@ -54,18 +54,18 @@ pub enum By {
 /// At most so many times the figure of rows that differ in these words.
 pub const fn at_most(
     what: &'static str,
-    of: Keys,
+    of: RowKeys,
     figure: &'static str,
     times: f64,
     to: Reference,
 ) -> Claim {
     let against = Against::Others(to);
-    Claim { what, of, figure, against, goal: Goal::AtMost(times, 0.0), by: By::Median }
+    Claim { what, of, figure, against, goal: Goal::AtMost(times, 0.0), by: DecidedBy::Median }
 }
 
 /// What became of a claim.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct ClaimResult {
     /// What is claimed, and where.
     pub what: String,
     /// With what it is compared.
@@ -91,12 +91,12 @@ impl Goal {
         }
     }
 
-    fn is_met(self, spread: &Spread, by: By) -> bool {
+    fn is_met(self, spread: &Spread, by: DecidedBy) -> bool {
         match (self, by) {
-            (Goal::AtMost(times, _), By::Median) => spread.median <= times,
-            (Goal::AtMost(times, _), By::Each) => spread.most <= times,
-            (Goal::AtLeast(times, _), By::Median) => spread.median >= times,
-            (Goal::AtLeast(times, _), By::Each) => spread.least >= times,
+            (Goal::AtMost(times, _), DecidedBy::Median) => spread.median <= times,
+            (Goal::AtMost(times, _), DecidedBy::Each) => spread.most <= times,
+            (Goal::AtLeast(times, _), DecidedBy::Median) => spread.median >= times,
+            (Goal::AtLeast(times, _), DecidedBy::Each) => spread.least >= times,
         }
     }
 
@@ -108,7 +108,7 @@ impl Goal {
 
 impl Claim {
     /// A verdict for each combination of words that the rows of the claim have.
-    pub fn verdicts(&self, rows: &[Row]) -> Vec<Verdict> {
+    pub fn verdicts(&self, rows: &[Row]) -> Vec<ClaimResult> {
         let mine: Vec<&Row> = rows.iter().filter(|row| row.is(self.of)).collect();
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in mine.iter().flat_map(|row| row.keys()) {
@@ -139,7 +139,7 @@ impl Claim {
     }
 
     /// Of rows with the same words.
-    fn verdict(&self, rows: &[Row], group: &[&Row], place: &str) -> Verdict {
+    fn verdict(&self, rows: &[Row], group: &[&Row], place: &str) -> ClaimResult {
         let more = self.goal.more();
         let pairs: Vec<(f64, f64)> = group
             .iter()
@@ -174,7 +174,7 @@ impl Claim {
             }
             _ => "–".to_owned(),
         };
-        Verdict {
+        ClaimResult {
             what: self.what_of(place),
             against,
             goal: self.goal.text(),
@@ -185,7 +185,7 @@ impl Claim {
 }
 
 /// The verdicts as markdown; empty if there are none.
-pub fn table(verdicts: &[Verdict]) -> String {
+pub fn table(verdicts: &[ClaimResult]) -> String {
     if verdicts.is_empty() {
         return String::new();
     }
@@ -193,7 +193,7 @@ pub fn table(verdicts: &[Verdict]) -> String {
         "\n## Claims\n\nWhat is compared is of the same round.\n\n| what | compared with | goal | \
                     median (least–most) | |\n|---|---|---|---|---|\n"
             .to_owned();
-    for Verdict { what, against, goal, measured, met } in verdicts {
+    for ClaimResult { what, against, goal, measured, met } in verdicts {
         let met = match met {
             Some(true) => "met",
             Some(false) => "**missed**",
@@ -222,7 +222,7 @@ mod tests {
         figure: "p99",
         against: Against::Others(Reference::Rows(&[("load", "alone")])),
         goal: Goal::AtMost(2.0, 10.0),
-        by: By::Median,
+        by: DecidedBy::Median,
     };
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         let none =
             Claim { of: &[], against: Against::Nothing, goal: Goal::AtMost(0.0, 0.0), ..BESIDE };
         assert_eq!(none.verdicts(&rows)[0].met, Some(true));
-        assert_eq!(Claim { by: By::Each, ..none }.verdicts(&rows)[0].met, Some(false));
+        assert_eq!(Claim { by: DecidedBy::Each, ..none }.verdicts(&rows)[0].met, Some(false));
         let column =
             Claim { against: Against::Column("before"), goal: Goal::AtLeast(0.0, 1.0), ..none };
         assert_eq!(column.verdicts(&rows)[0].met, Some(false));

@@ -4,10 +4,10 @@ mod h2load;
 mod wrk;
 
 use crate::Error;
-use crate::case::Case;
+use crate::case::StaticCase;
 use crate::cpu::Used;
 use crate::peers;
-use crate::running::Process;
+use crate::running::ChildProcess;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(15);
 
 /// A program that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientProgram {
     /// The program.
     pub program: &'static str,
     /// The Debian package that has it.
@@ -33,17 +33,17 @@ pub struct Client {
 }
 
 /// For HTTP/1.
-pub const WRK: Client = Client { program: "wrk", package: "wrk", version: "-v" };
+pub const WRK: ClientProgram = ClientProgram { program: "wrk", package: "wrk", version: "-v" };
 /// For HTTP/2.
-const H2LOAD: Client =
-    Client { program: "h2load", package: "nghttp2-client", version: "--version" };
+const H2LOAD: ClientProgram =
+    ClientProgram { program: "h2load", package: "nghttp2-client", version: "--version" };
 
 /// All of them.
-pub const CLIENTS: &[Client] = &[WRK, H2LOAD];
+pub const CLIENTS: &[ClientProgram] = &[WRK, H2LOAD];
 
-impl Client {
+impl ClientProgram {
     /// Whichever asks in `case`.
-    pub fn of(case: &Case) -> Client {
+    pub fn of(case: &StaticCase) -> ClientProgram {
         if case.http2.is_some() { H2LOAD } else { WRK }
     }
 
@@ -55,7 +55,7 @@ impl Client {
 
 /// How the client loads a server.
 #[derive(Clone, Copy, Debug)]
-pub struct Load<'l> {
+pub struct ProgramLoad<'l> {
     /// The program.
     pub program: &'l Path,
     /// The core it runs on, if it has one of its own.
@@ -107,8 +107,8 @@ impl Counted {
 /// Asks for `url` as `case` says for this time and returns what was counted; `etag` is what the server names
 /// its file.
 pub fn run(
-    load: &Load<'_>,
-    case: &Case,
+    load: &ProgramLoad<'_>,
+    case: &StaticCase,
     etag: &str,
     url: &str,
     time: Duration,
@@ -130,7 +130,7 @@ pub fn run(
     let file = File::create(&output).map_err(Error::io("cannot write", &output))?;
     let both = file.try_clone().map_err(Error::io("cannot write", &output))?;
     command.arg(url).stdin(Stdio::null()).stdout(file).stderr(both);
-    let client = Process::start(command, load.core)?;
+    let client = ChildProcess::start(command, load.core)?;
     if !client.wait(Duration::from_secs(seconds.into()) + GRACE, stop)? {
         return Err(Error::Client("did not end in time".into()));
     }

@@ -5,13 +5,13 @@
 
 pub mod load;
 
-use crate::claim::{Against, By, Claim, Goal};
-use crate::experiment::{Experiment, Measure, Network, nothing};
+use crate::claim::{Against, Claim, DecidedBy, Goal};
+use crate::experiment::{Experiment, ExperimentNetwork, Measure, nothing};
 use crate::options::{Axis, Kind, Setting};
 use crate::record::{Row, figure, key};
-use crate::reference::Keys;
+use crate::reference::RowKeys;
 use crate::run::{Run, Trial};
-use crate::serving::{Part, Serving};
+use crate::serving::{PeerProcess, Serving};
 use crate::{Error, stages};
 use load::Load;
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,14 +29,14 @@ const TIMER: Duration = Duration::from_millis(200);
 const BEHIND: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
 
 /// Nothing is lost of what can be asked again.
-const fn nothing_lost(of: Keys) -> Claim {
+const fn nothing_lost(of: RowKeys) -> Claim {
     Claim {
         what: "requests lost",
         of,
         figure: "lost",
         against: Against::Nothing,
         goal: Goal::AtMost(0.0, 0.0),
-        by: By::Each,
+        by: DecidedBy::Each,
     }
 }
 
@@ -83,7 +83,7 @@ pub const CRASHES: Experiment = Experiment {
     ],
     rounds: 3,
     measured: "4s",
-    network: Network::Own(None),
+    network: ExperimentNetwork::Own(None),
     pinned: false,
     columns: &[
         key("server"),
@@ -111,7 +111,7 @@ pub const CRASHES: Experiment = Experiment {
             figure: "p99_with_ms",
             against: Against::Column("timer_and_p99_before_ms"),
             goal: Goal::AtMost(1.0, 0.0),
-            by: By::Median,
+            by: DecidedBy::Median,
         },
     ],
     more: nothing,
@@ -201,13 +201,18 @@ impl<'c> Chain<'c> {
         Ok(chain)
     }
 
-    fn part<'p>(&self, peer: &'p str, folder: &'p str, words: &'p [(&'p str, String)]) -> Part<'p>
+    fn part<'p>(
+        &self,
+        peer: &'p str,
+        folder: &'p str,
+        words: &'p [(&'p str, String)],
+    ) -> PeerProcess<'p>
     where
         'c: 'p,
     {
         let ours = peer == "crashes/forebay.toml";
         let program = ours.then_some(self.run.options.program.as_path());
-        Part { program, folder, words, ..Part::new(peer) }
+        PeerProcess { program, folder, words, ..PeerProcess::new(peer) }
     }
 
     /// Where clients come to.
@@ -319,9 +324,9 @@ impl Measure for Crashes {
         let fates = load.join().map_err(|_| Error::Client("the load has failed".to_owned()))?;
         // what was under way when it began was hit by it, too
         let begin = third.saturating_sub(Duration::from_millis(100));
-        let before = load::Part::of(&fates, Duration::ZERO, begin);
-        let during = load::Part::of(&fates, begin, third * 2);
-        let all = load::Part::of(&fates, Duration::ZERO, third * 3);
+        let before = load::RunPart::of(&fates, Duration::ZERO, begin);
+        let during = load::RunPart::of(&fates, begin, third * 2);
+        let all = load::RunPart::of(&fates, Duration::ZERO, third * 3);
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let row = Row::new()
             .figure("requests", all.requests as f64)

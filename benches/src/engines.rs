@@ -4,13 +4,13 @@
 pub mod cold;
 pub mod workload;
 
-use crate::claim::{Against, By, Claim, Goal};
-use crate::experiment::{Experiment, Measure, Network, Ratio, nothing};
+use crate::claim::{Against, Claim, DecidedBy, Goal};
+use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio, nothing};
 use crate::options::{Axis, any};
 use crate::record::{Column, Row, figure, key};
 use crate::reference::Reference;
 use crate::run::{Run, Trial};
-use crate::serving::{Forebay, Part, Serving};
+use crate::serving::{Forebay, PeerProcess, Serving};
 use crate::{Error, load};
 use workload::Workload;
 
@@ -65,7 +65,7 @@ pub const ENGINES: Experiment = Experiment {
     settings: &[],
     rounds: 3,
     measured: "2s",
-    network: Network::Shared,
+    network: ExperimentNetwork::Shared,
     pinned: true,
     columns: COLUMNS,
     tables: &["workload", "connections"],
@@ -77,7 +77,7 @@ pub const ENGINES: Experiment = Experiment {
         figure: "p99_us",
         against: Against::Others(Reference::Rows(&[("workload", "10k")])),
         goal: Goal::AtMost(2.0, 10_000.0),
-        by: By::Median,
+        by: DecidedBy::Median,
     }],
     more: nothing,
     prepare,
@@ -113,11 +113,18 @@ impl Measure for Engines {
         let connections = trial.number("connections") as u32;
         let caged = workload == Workload::Cold;
         let serving = match trial.server {
-            NGINX => Serving::peer(run, &Part { caged, ..Part::new("nginx-aio.conf") })?,
+            NGINX => {
+                Serving::peer(run, &PeerProcess { caged, ..PeerProcess::new("nginx-aio.conf") })?
+            }
             APACHE => {
                 let tags = ["log", "tls", "tls2"].map(|tag| (tag, false));
                 let words = [("THREADS", "256".to_owned())];
-                let part = Part { tags: &tags, words: &words, caged, ..Part::new("apache2.conf") };
+                let part = PeerProcess {
+                    tags: &tags,
+                    words: &words,
+                    caged,
+                    ..PeerProcess::new("apache2.conf")
+                };
                 Serving::peer(run, &part)?
             }
             engine => {

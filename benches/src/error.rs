@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub enum Error {
     /// Programs that are missing.
-    NotInstalled(Vec<Missing>),
+    NotInstalled(Vec<MissingProgram>),
     /// Fewer cores than the comparison needs, or a core this process may not use.
     Core(usize),
     /// A file or a process: what was tried, and on which path.
@@ -44,16 +44,16 @@ pub enum Error {
 
 /// A program that is missing.
 #[derive(Clone, Copy, Debug)]
-pub struct Missing {
+pub struct MissingProgram {
     /// The program.
     pub program: &'static str,
     /// The Debian package that has it; empty if it is built here.
     pub package: &'static str,
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Missing { program, package } = self;
+        let MissingProgram { program, package } = self;
         match *package {
             "" => write!(f, "{program} is missing: build it with cargo build --release"),
             _ => write!(f, "{program} is missing: install the Debian package {package}"),
@@ -73,7 +73,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NotInstalled(missing) => {
-                let lines: Vec<String> = missing.iter().map(Missing::to_string).collect();
+                let lines: Vec<String> = missing.iter().map(MissingProgram::to_string).collect();
                 f.write_str(&lines.join("\n"))
             }
             Error::Core(core) => {

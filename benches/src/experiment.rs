@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::claim::Claim;
-use crate::client::Client;
+use crate::client::ClientProgram;
 use crate::options::{Axis, Options, Setting};
 use crate::record::{Column, Row};
 use crate::reference::Reference;
@@ -25,7 +25,7 @@ pub struct Experiment {
     /// The files in `benches/peers` that a server is made of, by its name; none for Forebay alone.
     pub peers: &'static [(&'static str, &'static [&'static str])],
     /// Programs that ask, where it is not Forebay's own generator.
-    pub clients: &'static [Client],
+    pub clients: &'static [ClientProgram],
     /// What is varied.
     pub sweep: &'static [Axis],
     /// The points of a sweep, where they are not all combinations of the values.
@@ -37,7 +37,7 @@ pub struct Experiment {
     /// As `--measured` takes it.
     pub measured: &'static str,
     /// Where it runs.
-    pub network: Network,
+    pub network: ExperimentNetwork,
     /// Whether servers have one core and the load has another; else all run on all of them.
     pub pinned: bool,
     /// What a row holds.
@@ -67,7 +67,7 @@ pub struct Ratio {
 
 /// Where an experiment runs.
 #[derive(Clone, Copy, Debug)]
-pub enum Network {
+pub enum ExperimentNetwork {
     /// On the machine's loopback.
     Shared,
     /// On the machine's loopback, or, if the options ask for it, on two networks with a cable between them:

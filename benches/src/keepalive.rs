@@ -3,7 +3,7 @@
 
 use crate::Error;
 use crate::content::body;
-use crate::experiment::{Experiment, Measure, Network, Ratio, nothing};
+use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio, nothing};
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting, any};
 use crate::record::{Column, Row, figure, key};
@@ -80,7 +80,7 @@ pub const KEEPALIVE: Experiment = Experiment {
     ],
     rounds: 3,
     measured: "10s",
-    network: Network::Shared,
+    network: ExperimentNetwork::Shared,
     pinned: true,
     columns: COLUMNS,
     tables: &[],

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::cpu::{Core, Used};
-use crate::network::Pair;
+use crate::network::NetworkPair;
 use crate::run::Run;
 use crate::running;
 use crate::serving::Serving;
@@ -16,7 +16,7 @@ const SAMPLE: Duration = Duration::from_millis(100);
 
 /// What was seen.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadResult {
     /// What the clients found.
     pub report: Report,
     /// Processor time of the server per second of the measured time.
@@ -60,7 +60,7 @@ pub fn run(
     serving: &Serving,
     plan: &LoadPlan,
     look: &mut dyn FnMut(f64),
-) -> Result<Loaded, Error> {
+) -> Result<LoadResult, Error> {
     run_from(None, run, serving, plan, look)
 }
 
@@ -69,12 +69,12 @@ pub fn run(
 /// # Errors
 /// As [`run`].
 pub fn run_from(
-    pair: Option<&Pair>,
+    pair: Option<&NetworkPair>,
     run: &Run,
     serving: &Serving,
     plan: &LoadPlan,
     look: &mut dyn FnMut(f64),
-) -> Result<Loaded, Error> {
+) -> Result<LoadResult, Error> {
     plan.check().map_err(client)?;
     let core = run.options.server_core;
     let moment = || Moment {
@@ -93,7 +93,7 @@ pub fn run_from(
         let load = scope.spawn(|| {
             // dropped when the load has ended, however it does
             let sender = sender;
-            pair.map_or(Ok(()), Pair::join_clients)?;
+            pair.map_or(Ok(()), NetworkPair::join_clients)?;
             let report = forebay_load::run(plan, stop, &mut |progress| {
                 let _ = sender.send(progress.elapsed.as_secs_f64());
             });
@@ -128,7 +128,7 @@ pub fn run_from(
     let (report, after) = (report?, after.unwrap_or_else(moment));
     let before = before.ok_or_else(|| Error::Client("the run was too short".into()))?;
     let wall_ns = after.at.duration_since(before.at).as_nanos().max(1) as f64;
-    Ok(Loaded {
+    Ok(LoadResult {
         report,
         server_cores: after.used.since(&before.used) as f64 / wall_ns,
         core_busy: after.core.since(&before.core).busy_ns as f64 / wall_ns,

@@ -1,7 +1,7 @@
 //! What loopback does otherwise than a network, and what can be done about it.
 //!
 //! [`enter`]: a network of a program's own (a network namespace), with sockets that hold as little
-//! unsent as one wishes. [`Pair`]: one for the servers and one for the clients, with a cable between them.
+//! unsent as one wishes. [`NetworkPair`]: one for the servers and one for the clients, with a cable between them.
 //! [`Steered`]: who pays for what comes in.
 
 use crate::Error;
@@ -60,11 +60,11 @@ fn run(line: &str) -> Result<(), Error> {
 /// are in one, clients in the other, which has all addresses of 10.1.0.0/16. What the kernel does for what
 /// comes in is done by the core of the end that it comes to.
 #[derive(Debug)]
-pub struct Pair {
+pub struct NetworkPair {
     clients: fs::File,
 }
 
-impl Pair {
+impl NetworkPair {
     /// The servers' address.
     pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
@@ -72,7 +72,7 @@ impl Pair {
     ///
     /// # Errors
     /// Without the right to make them (root has it), without `unshare`, `ip` or `ethtool`.
-    pub fn enter(server_core: usize, client_core: usize) -> Result<Pair, Error> {
+    pub fn enter(server_core: usize, client_core: usize) -> Result<NetworkPair, Error> {
         // what is mounted there is gone with this program
         own(&["--net", "--mount", "--propagation", "private"])?;
         run("mount -t sysfs sysfs /sys")?;
@@ -98,7 +98,7 @@ impl Pair {
         run("ip -n clients route add local 10.1.0.0/16 dev lo")?;
         let clients = Path::new("/run/netns/clients");
         let clients = fs::File::open(clients).map_err(Error::io("cannot open", clients))?;
-        Ok(Pair { clients })
+        Ok(NetworkPair { clients })
     }
 
     /// Moves this thread, and those that it starts, to the clients.

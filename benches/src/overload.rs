@@ -17,18 +17,18 @@ pub mod shares;
 pub mod step;
 pub mod voigt;
 
-use crate::claim::{Against, By, Claim, Goal};
+use crate::claim::{Against, Claim, DecidedBy, Goal};
 use crate::content::body;
-use crate::experiment::{Experiment, Measure, Network};
+use crate::experiment::{Experiment, ExperimentNetwork, Measure};
 use crate::options::{Axis, Kind, Options, Setting, any};
 use crate::record::{self, figure, key};
-use crate::reference::{Keys, Reference};
+use crate::reference::{Reference, RowKeys};
 use crate::run::{Point, Run, Trial};
 use crate::{Error, peers};
 use bench::{Bench, Capacity, Settings};
 use row::Row;
 use server::Server;
-use server::application::Application;
+use server::application::ApplicationKind;
 use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
@@ -49,7 +49,7 @@ const WITH_NGINX: &[&str] = &["overload/nginx.conf", "overload/php-fpm.conf"];
 /// p99 of gold under the flood, ms: at most twice that alone, and so much more.
 const fn gold(
     flooded: &'static [(&'static str, &'static str); 3],
-    alone: Keys,
+    alone: RowKeys,
     more: f64,
 ) -> Claim {
     Claim {
@@ -58,19 +58,19 @@ const fn gold(
         figure: "p99_ms",
         against: Against::Others(Reference::Rows(alone)),
         goal: Goal::AtMost(2.0, more),
-        by: By::Median,
+        by: DecidedBy::Median,
     }
 }
 
 /// A figure of a case, µs: at most so much of another's.
-const fn refusal(of: Keys, times: f64, to: Keys) -> Claim {
+const fn refusal(of: RowKeys, times: f64, to: RowKeys) -> Claim {
     let to = Reference::Rows(to);
     crate::claim::at_most("CPU of saying no, µs", of, "figure", times, to)
 }
 
 /// A figure with a bound of its own.
-const fn bound(what: &'static str, of: Keys, goal: Goal) -> Claim {
-    Claim { what, of, figure: "figure", against: Against::Nothing, goal, by: By::Median }
+const fn bound(what: &'static str, of: RowKeys, goal: Goal) -> Claim {
+    Claim { what, of, figure: "figure", against: Against::Nothing, goal, by: DecidedBy::Median }
 }
 
 const CLAIMS: &[Claim] = &[
@@ -204,7 +204,7 @@ pub const OVERLOAD: Experiment = Experiment {
     }],
     rounds: 1,
     measured: "3s",
-    network: Network::Pair(needs_pair),
+    network: ExperimentNetwork::Pair(needs_pair),
     pinned: true,
     columns: &[
         key("part"),
@@ -301,7 +301,7 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
     let small = run.root.join("1k.html");
     fs::write(&small, body(1024)).map_err(Error::io("cannot write", &small))?;
     if run.options.sweep[0].iter().any(|part| part == scripts::PART) {
-        let applications = Application::ALL.iter();
+        let applications = ApplicationKind::ALL.iter();
         let missing: Vec<_> = applications.filter_map(|one| peers::missing(one.peer())).collect();
         if !missing.is_empty() {
             return Err(Error::NotInstalled(missing));

@@ -13,7 +13,7 @@
 //! file knows `@TMP@`, the folder where it is written, and `@root@`, for lines that stay when it is started by
 //! root.
 
-use crate::error::Missing;
+use crate::error::MissingProgram;
 use crate::{Error, machine, template};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,11 +91,11 @@ pub fn locate(program: &str) -> Option<PathBuf> {
 }
 
 /// Its program, if that is not there.
-pub fn missing(name: &str) -> Option<Missing> {
+pub fn missing(name: &str) -> Option<MissingProgram> {
     let program = run(name).next()?;
     // Forebay is built here
     let package = said(name, "package").filter(|package| *package != "-")?;
-    locate(program).is_none().then_some(Missing { program, package })
+    locate(program).is_none().then_some(MissingProgram { program, package })
 }
 
 /// Program, version and package, on one line; nothing of what is built here.

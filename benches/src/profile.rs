@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::content::body;
-use crate::experiment::{Experiment, Measure, Network, nothing};
+use crate::experiment::{Experiment, ExperimentNetwork, Measure, nothing};
 use crate::forebay::value;
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting};
@@ -66,7 +66,7 @@ pub const PROFILE: Experiment = Experiment {
     }],
     rounds: 1,
     measured: "5s",
-    network: Network::Shared,
+    network: ExperimentNetwork::Shared,
     pinned: true,
     columns: &[
         key("engine"),
@@ -95,15 +95,15 @@ fn caches() -> Vec<&'static str> {
     vec!["off", "on"]
 }
 
-struct Flood;
+struct ProfileMeasure;
 
 fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
     let file = run.root.join("file.html");
     fs::write(&file, body(FILE_BYTES)).map_err(Error::io("cannot write", &file))?;
-    Ok(Box::new(Flood))
+    Ok(Box::new(ProfileMeasure))
 }
 
-impl Measure for Flood {
+impl Measure for ProfileMeasure {
     fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
         let run = trial.run;
         // duke's server opened its file for each request

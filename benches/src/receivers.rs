@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::content::body;
-use crate::experiment::{Experiment, Measure, Network, Ratio, nothing};
+use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio, nothing};
 use crate::forebay::value;
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting};
@@ -66,7 +66,7 @@ pub const RECEIVERS: Experiment = Experiment {
     ],
     rounds: 10,
     measured: "4s",
-    network: Network::Own(Some(SEND_BUFFER_BYTES)),
+    network: ExperimentNetwork::Own(Some(SEND_BUFFER_BYTES)),
     pinned: true,
     columns: &[
         key("order"),

@@ -4,13 +4,13 @@ use crate::record::{Row, each};
 use crate::summary::Spread;
 
 /// Words that a row has, by the names of their columns.
-pub type Keys = &'static [(&'static str, &'static str)];
+pub type RowKeys = &'static [(&'static str, &'static str)];
 
 /// Rows that others are compared with.
 #[derive(Clone, Copy, Debug)]
 pub enum Reference {
     /// Those that differ in these words only.
-    Rows(Keys),
+    Rows(RowKeys),
     /// The server with the least median of the figure, but for these.
     Best(&'static [&'static str]),
 }

@@ -7,14 +7,14 @@
 
 pub mod clients;
 
-use crate::claim::{Against, By, Claim, Goal};
-use crate::experiment::{Experiment, Measure, Network, nothing};
+use crate::claim::{Against, Claim, DecidedBy, Goal};
+use crate::experiment::{Experiment, ExperimentNetwork, Measure, nothing};
 use crate::options::{Axis, Kind, Setting};
 use crate::record::{Row, figure, key};
 use crate::run::{Run, Trial};
-use crate::running::Process;
+use crate::running::ChildProcess;
 use crate::{Error, peers};
-use clients::{Certificates, Counts, Target, client};
+use clients::{ReloadCounts, Target, VersionCertificates, client};
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,7 +32,7 @@ const fn none(what: &'static str, figure: &'static str) -> Claim {
         figure,
         against: Against::Nothing,
         goal: Goal::AtMost(0.0, 0.0),
-        by: By::Each,
+        by: DecidedBy::Each,
     }
 }
 
@@ -68,7 +68,7 @@ pub const RELOAD: Experiment = Experiment {
     ],
     rounds: 3,
     measured: "20s",
-    network: Network::Shared,
+    network: ExperimentNetwork::Shared,
     pinned: false,
     columns: &[
         key("server"),
@@ -108,7 +108,7 @@ fn peer(server: &str) -> &'static str {
 }
 
 struct Reloads {
-    certificates: Option<Certificates>,
+    certificates: Option<VersionCertificates>,
 }
 
 fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
@@ -120,12 +120,13 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
         fs::write(&file, version.to_string()).map_err(Error::io("cannot write", &file))?;
     }
     let is_asked = run.options.has("tls");
-    let certificates = is_asked.then(|| Certificates::make(run.scratch(), reloads)).transpose()?;
+    let certificates =
+        is_asked.then(|| VersionCertificates::make(run.scratch(), reloads)).transpose()?;
     Ok(Box::new(Reloads { certificates }))
 }
 
 /// What stays the same for a server while its versions change.
-struct Place<'p> {
+struct ReloadServer<'p> {
     run: &'p Run,
     server: &'p str,
     port: u16,
@@ -134,9 +135,13 @@ struct Place<'p> {
     file: PathBuf,
 }
 
-impl Place<'_> {
+impl ReloadServer<'_> {
     /// Writes the configuration for a version.
-    fn configure(&self, certificates: Option<&Certificates>, version: u64) -> Result<(), Error> {
+    fn configure(
+        &self,
+        certificates: Option<&VersionCertificates>,
+        version: u64,
+    ) -> Result<(), Error> {
         let root = self.run.root.join(version.to_string());
         let mut words = vec![
             ("PORT", self.port.to_string()),
@@ -169,12 +174,12 @@ impl Measure for Reloads {
         let (run, server) = (trial.run, trial.server);
         let options = &run.options;
         let (port, admin, folder) = (run.port()?, run.port()?, run.folder()?);
-        let place = Place { run, server, port, admin, file: folder.join("server.conf") };
+        let place = ReloadServer { run, server, port, admin, file: folder.join("server.conf") };
         let certificates = self.certificates.as_ref();
         place.configure(certificates, 0)?;
-        let process = Process::start(place.command("run"), run.core)?;
+        let process = ChildProcess::start(place.command("run"), run.core)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let target = Target { address, tls: certificates.map(Certificates::client) };
+        let target = Target { address, tls: certificates.map(VersionCertificates::client) };
         let begun = Instant::now();
         while !target.is_there() {
             run.go_on()?;
@@ -184,7 +189,7 @@ impl Measure for Reloads {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(ReloadCounts::default());
         let clients: Vec<_> = (0..=options.number("clients") as u64)
             .map(|number| {
                 let (counts, target) = (Arc::clone(&counts), target.clone());

@@ -1,7 +1,7 @@
 //! A run under way, and a server's turn in it.
 
 use crate::content::Scratch;
-use crate::network::Pair;
+use crate::network::NetworkPair;
 use crate::options::Options;
 use crate::{Error, running};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -23,7 +23,7 @@ pub struct Run {
     /// Turns true when a signal asks to end.
     pub stop: Arc<AtomicBool>,
     /// The network that clients may come from.
-    pub pair: Option<Pair>,
+    pub pair: Option<NetworkPair>,
     /// The core of servers, if they have one of their own.
     pub core: Option<usize>,
     scratch: Scratch,

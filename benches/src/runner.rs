@@ -3,8 +3,8 @@
 //! In go an experiment and options; out come `rows.csv`, written as it is measured, and `README.md`, which is
 //! made of those rows and can be made again (`forebay-bench show`).
 
-use crate::error::Missing;
-use crate::experiment::{Experiment, Network};
+use crate::error::MissingProgram;
+use crate::experiment::{Experiment, ExperimentNetwork};
 use crate::options::{Kind, Options};
 use crate::record::{self, Recorded, Row};
 use crate::run::{Point, Run, Trial};
@@ -57,11 +57,11 @@ fn run(experiment: &'static Experiment, given: &ArgMatches) -> Result<(), Error>
         return Ok(());
     }
     let pair = match experiment.network {
-        Network::Own(send_buffer) => network::enter(send_buffer).map(|()| None)?,
-        Network::Pair(is_asked) if is_asked(&options) => {
-            Some(network::Pair::enter(options.server_core, options.client_core)?)
+        ExperimentNetwork::Own(send_buffer) => network::enter(send_buffer).map(|()| None)?,
+        ExperimentNetwork::Pair(is_asked) if is_asked(&options) => {
+            Some(network::NetworkPair::enter(options.server_core, options.client_core)?)
         }
-        Network::Pair(_) | Network::Shared => None,
+        ExperimentNetwork::Pair(_) | ExperimentNetwork::Shared => None,
     };
     let needed = options.servers.iter().flat_map(|server| experiment.peers_of(server));
     let mut missing: Vec<_> = needed.filter_map(|peer| peers::missing(peer)).collect();
@@ -69,7 +69,7 @@ fn run(experiment: &'static Experiment, given: &ArgMatches) -> Result<(), Error>
     missing.extend(
         clients
             .filter(|client| peers::locate(client.program).is_none())
-            .map(|client| Missing { program: client.program, package: client.package }),
+            .map(|client| MissingProgram { program: client.program, package: client.package }),
     );
     if !missing.is_empty() {
         return Err(Error::NotInstalled(missing));

@@ -18,25 +18,28 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// A child process in a process group of its own. Dropping it ends the whole group.
 #[derive(Debug)]
-pub struct Process {
+pub struct ChildProcess {
     child: Child,
     ended: bool,
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts `command` so that it and all its children run on `core`; wherever they like if there is none.
-    pub fn start(mut command: Command, core: impl Into<Option<usize>>) -> Result<Process, Error> {
+    pub fn start(
+        mut command: Command,
+        core: impl Into<Option<usize>>,
+    ) -> Result<ChildProcess, Error> {
         let path = command.get_program().to_owned();
         let Some(core) = core.into() else {
             let child = command.process_group(0).spawn().map_err(Error::io("cannot start", path));
-            return Ok(Process { child: child?, ended: false });
+            return Ok(ChildProcess { child: child?, ended: false });
         };
         // A child inherits the affinity of the thread that starts it.
         let before = rustix::thread::sched_getaffinity(None).map_err(|_| Error::Core(core))?;
         pin(core)?;
         let child = command.process_group(0).spawn().map_err(Error::io("cannot start", path));
         rustix::thread::sched_setaffinity(None, &before).map_err(|_| Error::Core(core))?;
-        Ok(Process { child: child?, ended: false })
+        Ok(ChildProcess { child: child?, ended: false })
     }
 
     /// The number of the process.
@@ -96,7 +99,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.end();
     }
@@ -132,7 +135,7 @@ pub fn last_lines(text: &str) -> String {
 }
 
 /// All processes of a server.
-pub fn family(process: &Process) -> Vec<u32> {
+pub fn family(process: &ChildProcess) -> Vec<u32> {
     cpu::tree(process.pid())
 }
 
@@ -151,7 +154,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 60 & sleep 60"]);
         let core = rustix::thread::sched_getcpu();
-        let mut process = Process::start(command, core).expect("sh starts");
+        let mut process = ChildProcess::start(command, core).expect("sh starts");
         let mut found = Vec::new();
         soon(|| {
             found = family(&process);

@@ -2,7 +2,7 @@
 
 use crate::cage::Cage;
 use crate::run::Run;
-use crate::running::{self, Process};
+use crate::running::{self, ChildProcess};
 use crate::{Error, peers, probe};
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ impl<'f> Forebay<'f> {
 
 /// A process of a server.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'p> {
+pub struct PeerProcess<'p> {
     /// Its file in `benches/peers`.
     pub peer: &'p str,
     /// The program, if it is not the file's.
@@ -50,10 +50,10 @@ pub struct Part<'p> {
     pub caged: bool,
 }
 
-impl<'p> Part<'p> {
+impl<'p> PeerProcess<'p> {
     /// One that needs nothing but its file.
-    pub fn new(peer: &'p str) -> Part<'p> {
-        Part { peer, program: None, folder: "", tags: &[], words: &[], caged: false }
+    pub fn new(peer: &'p str) -> PeerProcess<'p> {
+        PeerProcess { peer, program: None, folder: "", tags: &[], words: &[], caged: false }
     }
 }
 
@@ -61,7 +61,7 @@ impl<'p> Part<'p> {
 #[derive(Debug)]
 pub struct Serving {
     // ended before the cage is removed
-    processes: Vec<Process>,
+    processes: Vec<ChildProcess>,
     _cage: Option<Cage>,
     port: u16,
     admin: Option<u16>,
@@ -79,12 +79,12 @@ impl Serving {
         let mut serving = Serving::empty(&folder, port);
         serving.admin = forebay.admin.then_some(admin);
         let words = [("LINES", format!("{}{}", forebay.lines, run.options.set))];
-        let part = Part {
+        let part = PeerProcess {
             program: Some(forebay.program.unwrap_or(&run.options.program)),
             tags: &[("admin", forebay.admin)],
             words: &words,
             caged: forebay.caged,
-            ..Part::new("forebay.toml")
+            ..PeerProcess::new("forebay.toml")
         };
         serving.add(run, &part)?;
         serving.until(run, "forebay", listens)?;
@@ -95,7 +95,7 @@ impl Serving {
     ///
     /// # Errors
     /// When it does not come up.
-    pub fn peer(run: &Run, part: &Part<'_>) -> Result<Serving, Error> {
+    pub fn peer(run: &Run, part: &PeerProcess<'_>) -> Result<Serving, Error> {
         let mut serving = Serving::empty(&run.folder()?, run.port()?);
         serving.add(run, part)?;
         serving.until(run, part.peer, listens)?;
@@ -112,7 +112,7 @@ impl Serving {
     ///
     /// # Errors
     /// When there is no such program.
-    pub fn add(&mut self, run: &Run, part: &Part<'_>) -> Result<(), Error> {
+    pub fn add(&mut self, run: &Run, part: &PeerProcess<'_>) -> Result<(), Error> {
         let process = self.begun(run, part)?;
         self.processes.push(process);
         Ok(())
@@ -122,14 +122,14 @@ impl Serving {
     ///
     /// # Errors
     /// When there is no such program.
-    pub fn replace(&mut self, run: &Run, at: usize, part: &Part<'_>) -> Result<(), Error> {
+    pub fn replace(&mut self, run: &Run, at: usize, part: &PeerProcess<'_>) -> Result<(), Error> {
         self.processes[at].end();
         self.processes[at] = self.begun(run, part)?;
         Ok(())
     }
 
     /// The process started as number `at`.
-    pub fn process(&self, at: usize) -> &Process {
+    pub fn process(&self, at: usize) -> &ChildProcess {
         &self.processes[at]
     }
 
@@ -140,13 +140,16 @@ impl Serving {
     pub fn spawn(&mut self, run: &Run, mut command: Command) -> Result<(), Error> {
         let said = fs::OpenOptions::new().create(true).append(true).open(self.said());
         command.stderr(said.map_err(Error::io("cannot write", &self.folder))?);
-        self.processes.push(Process::start(command, run.core)?);
+        self.processes.push(ChildProcess::start(command, run.core)?);
         Ok(())
     }
 
     /// Ends all processes. Returns whether one had to be killed.
     pub fn end(&mut self) -> bool {
-        self.processes.iter_mut().map(Process::end).fold(false, |any, is_killed| any | is_killed)
+        self.processes
+            .iter_mut()
+            .map(ChildProcess::end)
+            .fold(false, |any, is_killed| any | is_killed)
     }
 
     /// Its folder.
@@ -154,7 +157,7 @@ impl Serving {
         &self.folder
     }
 
-    fn begun(&mut self, run: &Run, part: &Part<'_>) -> Result<Process, Error> {
+    fn begun(&mut self, run: &Run, part: &PeerProcess<'_>) -> Result<ChildProcess, Error> {
         let folder = self.folder.join(part.folder);
         fs::create_dir_all(&folder).map_err(Error::io("cannot make the folder", &folder))?;
         let own = [
@@ -174,7 +177,7 @@ impl Serving {
         }
         let said = fs::OpenOptions::new().create(true).append(true).open(self.said());
         command.stderr(said.map_err(Error::io("cannot write", &self.folder))?);
-        Process::start(command, run.core)
+        ChildProcess::start(command, run.core)
     }
 
     /// Waits until it is there.
@@ -190,7 +193,7 @@ impl Serving {
         let end = Instant::now() + READY_WITHIN;
         while let Err(error) = is_there(self) {
             run.go_on()?;
-            if self.processes.iter().any(Process::has_ended) || Instant::now() > end {
+            if self.processes.iter().any(ChildProcess::has_ended) || Instant::now() > end {
                 let said = fs::read_to_string(self.said()).unwrap_or_default();
                 let said = format!("{error}\n{}", running::last_lines(&said));
                 return Err(Error::NotReady { server: name.to_owned(), said });

@@ -10,16 +10,16 @@ mod storage;
 mod verdict;
 
 use crate::Error;
-use crate::experiment::{Experiment, Measure, Network, Ratio};
+use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio};
 use crate::forebay::{takes, value};
-use crate::load::Loaded;
+use crate::load::LoadResult;
 use crate::options::{Axis, Kind as Takes, Options, Setting, any};
 use crate::record::{Row, figure, key};
 use crate::reference::Reference;
 use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Serving};
-use load::{KINDS, Shift, Turn};
-use storage::Storage;
+use load::{KINDS, Shift, ShiftPhase};
+use storage::SlowStorage;
 
 /// A thread of send stays with its receiver to the end.
 const STAYS: &str = "pipeline.send_wait = \"1d\"\n";
@@ -92,7 +92,7 @@ pub const SHIFT: Experiment = Experiment {
     ],
     rounds: 10,
     measured: "1.25s",
-    network: Network::Own(Some(load::SEND_BUFFER_BYTES)),
+    network: ExperimentNetwork::Own(Some(load::SEND_BUFFER_BYTES)),
     pinned: true,
     columns: &[
         key("policy"),
@@ -131,7 +131,7 @@ fn policies(options: &Options) -> Vec<String> {
 
 /// What stays mounted, and how another build is told that threads stay.
 struct Shifting {
-    _storage: Storage,
+    _storage: SlowStorage,
     stays_before: &'static str,
 }
 
@@ -245,7 +245,7 @@ impl Samples {
         }
     }
 
-    fn row(&self, place: usize, turn: Turn, loaded: &Loaded, most: f64) -> Row {
+    fn row(&self, place: usize, turn: ShiftPhase, loaded: &LoadResult, most: f64) -> Row {
         let (group, (process, send, count)) = (&loaded.report.groups[place], self.sums[place]);
         let count = f64::from(count.max(1));
         let before = place.checked_sub(1).map_or(0.0, |last| self.moved[last]);

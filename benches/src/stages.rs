@@ -5,15 +5,15 @@
 use crate::Error;
 use crate::case;
 use crate::claim::{Claim, at_most};
-use crate::client::{self, Load};
+use crate::client::{self, ProgramLoad};
 use crate::cpu::Used;
-use crate::experiment::{Experiment, Measure, Network, Ratio, nothing};
+use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio, nothing};
 use crate::options::{Axis, Kind, Setting};
 use crate::record::{Row, figure, key};
 use crate::reference::Reference;
 use crate::run::{Run, Trial};
 use crate::running;
-use crate::serving::{Forebay, Part, Serving};
+use crate::serving::{Forebay, PeerProcess, Serving};
 use std::fs;
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ pub const STAGES: Experiment = Experiment {
     }],
     rounds: 5,
     measured: "3s",
-    network: Network::Shared,
+    network: ExperimentNetwork::Shared,
     pinned: false,
     columns: &[
         key("file"),
@@ -118,7 +118,7 @@ fn files() -> Vec<&'static str> {
     FILES.map(|(name, _)| name).to_vec()
 }
 
-struct Stages;
+struct StagesMeasure;
 
 /// Writes the files below the root.
 ///
@@ -133,7 +133,7 @@ pub fn write(run: &Run) -> Result<(), Error> {
 
 fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
     write(run)?;
-    Ok(Box::new(Stages))
+    Ok(Box::new(StagesMeasure))
 }
 
 /// The processes of each tier of a server, those that clients come to first.
@@ -164,12 +164,12 @@ fn chain(run: &Run) -> Result<Serving, Error> {
     for (place, folder) in ["front", "middle", "files"].into_iter().enumerate() {
         let peer = if place == 2 { "chain/nginx-files.conf" } else { "chain/nginx-proxy.conf" };
         let words = [("LISTEN", at(place)), ("NEXT", at(2.min(place + 1)))];
-        serving.add(run, &Part { folder, words: &words, ..Part::new(peer) })?;
+        serving.add(run, &PeerProcess { folder, words: &words, ..PeerProcess::new(peer) })?;
     }
     Ok(serving)
 }
 
-impl Measure for Stages {
+impl Measure for StagesMeasure {
     fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
         let (run, file) = (trial.run, trial.at("file"));
         let serving = match OURS.iter().find(|(name, ..)| *name == trial.server) {
@@ -188,7 +188,7 @@ impl Measure for Stages {
         let case = &case::CASES[0];
         let url = format!("http://127.0.0.1:{}/{file}", serving.port());
         let program = client::WRK.located();
-        let load = Load {
+        let load = ProgramLoad {
             program: &program,
             core: run.core,
             connections: run.options.number("connections") as u32,

@@ -3,19 +3,19 @@
 //!
 //! What the numbers mean and how they mislead is in `BENCHMARKING.md`.
 
-use crate::case::{self, CASES, Case, Mode};
+use crate::case::{self, CASES, Mode, StaticCase};
 use crate::claim::{Claim, at_most};
-use crate::client::{self, Client, Counted, Load};
+use crate::client::{self, ClientProgram, Counted, ProgramLoad};
 use crate::content;
 use crate::cpu::{self, Core, Used};
-use crate::error::Missing;
-use crate::experiment::{Experiment, Measure, Network, Ratio, nothing};
+use crate::error::MissingProgram;
+use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio, nothing};
 use crate::options::{Axis, Kind, Setting};
 use crate::probe::{self, Answer};
 use crate::record::{NOISY, Row, figure, key};
 use crate::reference::Reference;
 use crate::run::{Run, Trial};
-use crate::serving::{Part, Serving};
+use crate::serving::{PeerProcess, Serving};
 use crate::{Error, tls};
 use std::fs::{self, File};
 use std::io::Read;
@@ -111,7 +111,7 @@ pub const STATIC: Experiment = Experiment {
     ],
     rounds: 5,
     measured: "3s",
-    network: Network::Shared,
+    network: ExperimentNetwork::Shared,
     pinned: true,
     columns: &[
         key("case"),
@@ -159,12 +159,12 @@ fn cases() -> Vec<&'static str> {
 
 /// A run under way: one answer's head for each case and server.
 #[derive(Default)]
-struct Heads(Vec<(&'static str, String, String)>);
+struct StaticMeasure(Vec<(&'static str, String, String)>);
 
 fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
     content::make(&run.root)?;
     tls::make(&run.root)?;
-    Ok(Box::new(Heads::default()))
+    Ok(Box::new(StaticMeasure::default()))
 }
 
 /// What the probe found out about a server's answer.
@@ -174,7 +174,7 @@ struct Probed {
     head: String,
 }
 
-impl Measure for Heads {
+impl Measure for StaticMeasure {
     fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
         let (run, server) = (trial.run, trial.server);
         let Some(case) = case::find(trial.at("case")) else { return Ok(Vec::new()) };
@@ -210,11 +210,11 @@ impl Measure for Heads {
     }
 }
 
-fn start(run: &Run, server: &str, case: &Case) -> Result<Serving, Error> {
+fn start(run: &Run, server: &str, case: &StaticCase) -> Result<Serving, Error> {
     let mut serving = Serving::empty(&run.folder()?, run.port()?);
     let ours = match (server, &run.options.before) {
         (BEFORE, None) => {
-            let missing = Missing { program: "another build: --before", package: "" };
+            let missing = MissingProgram { program: "another build: --before", package: "" };
             return Err(Error::NotInstalled(vec![missing]));
         }
         (BEFORE, Some(before)) => before,
@@ -236,7 +236,7 @@ fn start(run: &Run, server: &str, case: &Case) -> Result<Serving, Error> {
         ("tls1", case.tls && !http2),
         ("tls2", http2),
     ];
-    let part = Part { tags: &tags, words: &words, ..Part::new("") };
+    let part = PeerProcess { tags: &tags, words: &words, ..PeerProcess::new("") };
     match server {
         LIMIT => {
             let own = std::env::current_exe().map_err(Error::io("cannot find", "this program"))?;
@@ -246,7 +246,7 @@ fn start(run: &Run, server: &str, case: &Case) -> Result<Serving, Error> {
         }
         FOREBAY | BEFORE if case.tls => {
             let peer = "forebay-tls.toml";
-            serving.add(run, &Part { peer, program: Some(ours), ..part })?;
+            serving.add(run, &PeerProcess { peer, program: Some(ours), ..part })?;
         }
         FOREBAY | BEFORE => {
             let mut command = Command::new(ours);
@@ -263,13 +263,13 @@ fn start(run: &Run, server: &str, case: &Case) -> Result<Serving, Error> {
         }
         other => {
             let peer = STATIC.peers_of(other).first().copied().unwrap_or_default();
-            serving.add(run, &Part { peer, ..part })?;
+            serving.add(run, &PeerProcess { peer, ..part })?;
         }
     }
     Ok(serving)
 }
 
-fn limit_arguments(command: &mut Command, port: u16, case: &Case) {
+fn limit_arguments(command: &mut Command, port: u16, case: &StaticCase) {
     command.stdin(Stdio::null()).stdout(Stdio::null()).arg("--port").arg(port.to_string());
     command.arg("--body-bytes").arg(case.body_bytes.to_string());
     match case.mode {
@@ -281,7 +281,7 @@ fn limit_arguments(command: &mut Command, port: u16, case: &Case) {
 }
 
 /// The access log it writes if the case asks for one.
-fn log(server: &str, case: &Case, serving: &Serving) -> Option<PathBuf> {
+fn log(server: &str, case: &StaticCase, serving: &Serving) -> Option<PathBuf> {
     let name = match server {
         _ if !case.log => return None,
         LIMIT => return None,
@@ -292,15 +292,21 @@ fn log(server: &str, case: &Case, serving: &Serving) -> Option<PathBuf> {
 }
 
 /// Warms up, then measures. Returns the row, and how many answers there were in all.
-fn load(run: &Run, case: &Case, serving: &Serving, probed: &Probed) -> Result<(Row, u64), Error> {
+fn load(
+    run: &Run,
+    case: &StaticCase,
+    serving: &Serving,
+    probed: &Probed,
+) -> Result<(Row, u64), Error> {
     let options = &run.options;
     let scheme = if case.tls { "https" } else { "http" };
     let url = format!("{scheme}://127.0.0.1:{}/{}", serving.port(), case.file);
     let connections =
         case.http2.map_or(options.number("connections") as u32, |http2| http2.connections);
-    let program = Client::of(case).located();
-    let load = Load { program: &program, core: run.core, connections, scratch: run.scratch() };
-    let load = Load { core: run.core.map(|_| options.client_core), ..load };
+    let program = ClientProgram::of(case).located();
+    let load =
+        ProgramLoad { program: &program, core: run.core, connections, scratch: run.scratch() };
+    let load = ProgramLoad { core: run.core.map(|_| options.client_core), ..load };
     let ask = |time: Duration| client::run(&load, case, &probed.etag, &url, time, &run.stop);
     let warm = ask(options.time("warmup-seconds"))?;
 
@@ -356,7 +362,12 @@ fn counts(counted: &Counted) -> Row {
 }
 
 /// Whether the answers were not as long as the probe's.
-fn has_wrong_size(counted: &Counted, case: &Case, connections: u32, answer_bytes: usize) -> bool {
+fn has_wrong_size(
+    counted: &Counted,
+    case: &StaticCase,
+    connections: u32,
+    answer_bytes: usize,
+) -> bool {
     let requests = counted.requests.max(1) as f64;
     let difference = (counted.bytes as f64 / requests / answer_bytes.max(1) as f64 - 1.0).abs();
     // Answers are under way on all connections when the client stops: it counts their bytes alone.
@@ -369,7 +380,7 @@ fn has_wrong_size(counted: &Counted, case: &Case, connections: u32, answer_bytes
     difference > SIZE_TOLERANCE + under_way
 }
 
-fn ask(serving: &Serving, case: &Case, fields: &str) -> std::io::Result<Answer> {
+fn ask(serving: &Serving, case: &StaticCase, fields: &str) -> std::io::Result<Answer> {
     match case.tls {
         true => probe::sealed(serving.port(), case.file, case.http2.is_some(), fields),
         false => probe::get(serving.port(), case.file, fields),
@@ -377,7 +388,7 @@ fn ask(serving: &Serving, case: &Case, fields: &str) -> std::io::Result<Answer> 
 }
 
 /// Asks once as the client will, and compares the answer with what the case expects.
-fn probe_case(server: &str, serving: &Serving, case: &'static Case) -> Result<Probed, Error> {
+fn probe_case(server: &str, serving: &Serving, case: &'static StaticCase) -> Result<Probed, Error> {
     let wrong =
         |what: String| Error::WrongAnswer { server: server.to_owned(), case: case.name, what };
     let ask = |fields: &str| ask(serving, case, fields).map_err(|error| wrong(error.to_string()));

@@ -40,13 +40,13 @@ struct Found {
     data: Vec<u8>,
     trailers: Vec<Field>,
     /// Its length if it ends, `None` if more must come, or the status of the error.
-    end: End,
+    end: BodyEnd,
 }
 
 type Field = (String, Vec<u8>);
 
 #[derive(Debug, Default, PartialEq)]
-enum End {
+enum BodyEnd {
     #[default]
     More,
     At(usize),
@@ -83,7 +83,7 @@ fn decode<'b>(
     assert_eq!(decoder.is_done(), skipper.is_done());
     assert_eq!(skipper.trailers().count(), 0);
     if decoder.is_done() {
-        found.end = End::At(total);
+        found.end = BodyEnd::At(total);
     }
     found.trailers =
         decoder.trailers().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
@@ -103,7 +103,7 @@ fn take(decoder: &mut BodyDecoder, piece: &[u8], data: &mut Vec<u8>) -> Result<u
 
 fn refused(found: Found, error: BodyError) -> Found {
     assert!([400, 413, 431].contains(&error.status()) && !error.reason().is_empty());
-    Found { end: End::Error(error.status()), ..found }
+    Found { end: BodyEnd::Error(error.status()), ..found }
 }
 
 /// RFC 9110 §6.5.1.
@@ -116,7 +116,7 @@ fn check_trailers(found: &Found) {
 
 /// Writes what was found as chunks, and finds it again.
 fn check_encoder(found: &Found, limits: &HeadLimits) {
-    if matches!(found.end, End::Error(_)) {
+    if matches!(found.end, BodyEnd::Error(_)) {
         return;
     }
     let (mut encoder, mut body) = (Encoder::chunked(), Vec::new());
@@ -128,7 +128,7 @@ fn check_encoder(found: &Found, limits: &HeadLimits) {
     // a field is written with a space behind its colon, which it may not have had
     let limits = HeadLimits { head_bytes: limits.head_bytes + limits.head_lines, ..*limits };
     let again = decode(Framing::Chunked, u64::MAX, &limits, [&body[..]].into_iter());
-    assert_eq!(again.end, End::At(body.len()));
+    assert_eq!(again.end, BodyEnd::At(body.len()));
     assert_eq!((&again.data, &again.trailers), (&found.data, &found.trailers));
 }
 
@@ -136,7 +136,7 @@ fn check_encoder(found: &Found, limits: &HeadLimits) {
 /// all trailers, also those which must be dropped.
 fn reference(framing: Framing, allowance: u64, limits: &HeadLimits, body: &[u8]) -> Found {
     let seen = body.len().min(usize::try_from(allowance).unwrap_or(usize::MAX));
-    let mut reader = Reader {
+    let mut reader = BodyReader {
         rest: &body[..seen],
         beyond: allowance - seen as u64,
         extension: usize::from(EXTENSION_BYTES),
@@ -144,30 +144,30 @@ fn reference(framing: Framing, allowance: u64, limits: &HeadLimits, body: &[u8])
     };
     let read = match framing {
         Framing::None => Ok(()),
-        Framing::Sized(length) if length > allowance => Err(Stop::Status(413)),
+        Framing::Sized(length) if length > allowance => Err(BodyStop::Status(413)),
         Framing::Sized(length) => reader.data(length),
         Framing::Chunked => reader.chunks(limits),
     };
     let end = match read {
-        Ok(()) => End::At(seen - reader.rest.len()),
-        Err(Stop::Status(status)) => End::Error(status),
-        Err(Stop::More) if seen < body.len() => End::Error(413),
-        Err(Stop::More) => End::More,
+        Ok(()) => BodyEnd::At(seen - reader.rest.len()),
+        Err(BodyStop::Status(status)) => BodyEnd::Error(status),
+        Err(BodyStop::More) if seen < body.len() => BodyEnd::Error(413),
+        Err(BodyStop::More) => BodyEnd::More,
     };
-    let is_whole = matches!(end, End::At(_));
+    let is_whole = matches!(end, BodyEnd::At(_));
     let trailers = if is_whole { reader.found.trailers } else { Vec::new() };
     Found { end, trailers, ..reader.found }
 }
 
-enum Stop {
+enum BodyStop {
     /// The bytes were all right so far.
     More,
     Status(u16),
 }
 
-const MALFORMED: Stop = Stop::Status(400);
+const MALFORMED: BodyStop = BodyStop::Status(400);
 
-struct Reader<'b> {
+struct BodyReader<'b> {
     rest: &'b [u8],
     /// Bytes that are still allowed after the last of `rest`.
     beyond: u64,
@@ -176,37 +176,37 @@ struct Reader<'b> {
     found: Found,
 }
 
-impl Reader<'_> {
-    fn take(&mut self) -> Result<u8, Stop> {
-        let (&byte, rest) = self.rest.split_first().ok_or(Stop::More)?;
+impl BodyReader<'_> {
+    fn take(&mut self) -> Result<u8, BodyStop> {
+        let (&byte, rest) = self.rest.split_first().ok_or(BodyStop::More)?;
         self.rest = rest;
         Ok(byte)
     }
 
-    fn literal(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+    fn literal(&mut self, bytes: &[u8]) -> Result<(), BodyStop> {
         bytes.iter().try_for_each(|&b| if self.take()? == b { Ok(()) } else { Err(MALFORMED) })
     }
 
-    fn data(&mut self, size: u64) -> Result<(), Stop> {
+    fn data(&mut self, size: u64) -> Result<(), BodyStop> {
         (0..size).try_for_each(|_| self.take().map(|byte| self.found.data.push(byte)))
     }
 
-    fn chunks(&mut self, limits: &HeadLimits) -> Result<(), Stop> {
+    fn chunks(&mut self, limits: &HeadLimits) -> Result<(), BodyStop> {
         loop {
             let size = self.chunk_line()?;
             if size == 0 {
                 return self.trailers(limits);
             }
             if size > self.beyond.saturating_add(self.rest.len() as u64) {
-                return Err(Stop::Status(413));
+                return Err(BodyStop::Status(413));
             }
             self.data(size)?;
             self.literal(b"\r\n")?;
         }
     }
 
-    fn chunk_line(&mut self) -> Result<u64, Stop> {
-        let mut line = Line { bytes: usize::from(CHUNK_LINE_BYTES), reader: self };
+    fn chunk_line(&mut self) -> Result<u64, BodyStop> {
+        let mut line = BoundedLine { bytes: usize::from(CHUNK_LINE_BYTES), reader: self };
         let (mut zeros, mut digits) = (0, String::new());
         let mut byte = line.take()?;
         while byte.is_ascii_hexdigit() {
@@ -215,7 +215,7 @@ impl Reader<'_> {
                 digits.push(char::from(byte));
             }
             if digits.len() > 16 {
-                return Err(Stop::Status(413));
+                return Err(BodyStop::Status(413));
             }
             if zeros + digits.len() > 16 {
                 line.costs()?;
@@ -232,26 +232,26 @@ impl Reader<'_> {
         if line.take()? == b'\n' { Ok(size) } else { Err(MALFORMED) }
     }
 
-    fn trailers(&mut self, limits: &HeadLimits) -> Result<(), Stop> {
+    fn trailers(&mut self, limits: &HeadLimits) -> Result<(), BodyStop> {
         let all = self.rest;
         let within = all.len().min(limits.head_bytes);
         self.rest = &all[..within];
         let read = self.fields(limits.head_lines);
-        if matches!(read, Err(Stop::More)) && within < all.len() {
-            return Err(Stop::Status(431));
+        if matches!(read, Err(BodyStop::More)) && within < all.len() {
+            return Err(BodyStop::Status(431));
         }
         self.rest = &all[within - self.rest.len()..];
         read
     }
 
-    fn fields(&mut self, most: usize) -> Result<(), Stop> {
+    fn fields(&mut self, most: usize) -> Result<(), BodyStop> {
         for count in 0.. {
             let mut byte = self.take()?;
             if byte == b'\r' {
                 break;
             }
             if count == most {
-                return Err(Stop::Status(431));
+                return Err(BodyStop::Status(431));
             }
             let (mut name, mut value) = (String::new(), Vec::new());
             while is_token(byte) {
@@ -277,38 +277,39 @@ impl Reader<'_> {
 }
 
 /// A chunk line, which has a bound.
-struct Line<'r, 'b> {
-    reader: &'r mut Reader<'b>,
+struct BoundedLine<'r, 'b> {
+    reader: &'r mut BodyReader<'b>,
     bytes: usize,
 }
 
-impl Line<'_, '_> {
-    fn take(&mut self) -> Result<u8, Stop> {
+impl BoundedLine<'_, '_> {
+    fn take(&mut self) -> Result<u8, BodyStop> {
         let byte = self.reader.take()?;
-        self.bytes = self.bytes.checked_sub(1).ok_or(Stop::Status(413))?;
+        self.bytes = self.bytes.checked_sub(1).ok_or(BodyStop::Status(413))?;
         Ok(byte)
     }
 
     /// The byte taken last belongs to an extension.
-    fn costs(&mut self) -> Result<(), Stop> {
-        self.reader.extension = self.reader.extension.checked_sub(1).ok_or(Stop::Status(413))?;
+    fn costs(&mut self) -> Result<(), BodyStop> {
+        self.reader.extension =
+            self.reader.extension.checked_sub(1).ok_or(BodyStop::Status(413))?;
         Ok(())
     }
 
     /// After a byte of an extension.
-    fn after(&mut self) -> Result<u8, Stop> {
+    fn after(&mut self) -> Result<u8, BodyStop> {
         self.costs()?;
         self.take()
     }
 
-    fn blanks(&mut self, mut byte: u8) -> Result<u8, Stop> {
+    fn blanks(&mut self, mut byte: u8) -> Result<u8, BodyStop> {
         while byte == b' ' || byte == b'\t' {
             byte = self.after()?;
         }
         Ok(byte)
     }
 
-    fn token(&mut self, mut byte: u8) -> Result<u8, Stop> {
+    fn token(&mut self, mut byte: u8) -> Result<u8, BodyStop> {
         if !is_token(byte) {
             return Err(MALFORMED);
         }
@@ -320,7 +321,7 @@ impl Line<'_, '_> {
 
     /// `BWS ";" BWS name [ BWS "=" BWS value ]` from its first byte on; returns the one behind it.
     /// White space behind a name may belong to the next extension.
-    fn extension(&mut self, first: u8) -> Result<u8, Stop> {
+    fn extension(&mut self, first: u8) -> Result<u8, BodyStop> {
         if self.blanks(first)? != b';' {
             return Err(MALFORMED);
         }

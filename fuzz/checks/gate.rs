@@ -21,13 +21,13 @@ const SENT_BACK: u32 = 7;
 pub(crate) const LISTENERS: [&str; 2] = ["127.0.0.1:8080", "[::1]:8080"];
 
 thread_local! {
-    static WATCHED: RefCell<Option<Watched>> = const { RefCell::new(None) };
+    static WATCHED: RefCell<Option<WatchedGate>> = const { RefCell::new(None) };
 }
 
 /// Packets, each behind two bytes with its length. Panics if something does not hold. It needs root.
 pub(crate) fn check(mut bytes: &[u8]) {
     WATCHED.with_borrow_mut(|watched| {
-        let watched = watched.get_or_insert_with(Watched::alone);
+        let watched = watched.get_or_insert_with(WatchedGate::alone);
         while let Some((len, rest)) = bytes.split_first_chunk() {
             let len = usize::from(u16::from_be_bytes(*len));
             let (packet, rest) = rest.split_at(len.min(rest.len()));
@@ -39,7 +39,7 @@ pub(crate) fn check(mut bytes: &[u8]) {
 }
 
 /// A gate whose verdicts are counted here, too.
-pub(crate) struct Watched {
+pub(crate) struct WatchedGate {
     gate: Gate,
     _sockets: Vec<TcpListener>,
     fed: u64,
@@ -47,19 +47,19 @@ pub(crate) struct Watched {
     sent_back: u64,
 }
 
-impl Watched {
+impl WatchedGate {
     /// In a network namespace of its own, which this thread has from then on.
-    fn alone() -> Watched {
+    fn alone() -> WatchedGate {
         // SAFETY: only this thread gets another network.
         let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(result, 0, "only root can: {}", std::io::Error::last_os_error());
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
         assert!(up.success());
-        Watched::new()
+        WatchedGate::new()
     }
 
     /// In the network namespace that there is. One with steering, and a rule of each kind.
-    pub(crate) fn new() -> Watched {
+    pub(crate) fn new() -> WatchedGate {
         let classes = [Class::new("gold", 0), Class::new("silver", 1), Class::new("bulk", 2)];
         let policy = Policy::new(&classes, rules()).unwrap();
         let gate = Gate::load_steering(Charge::AtHandshake).unwrap();
@@ -77,7 +77,7 @@ impl Watched {
         });
         gate.place(&placed.collect::<Vec<_>>()).unwrap();
         let sockets = public.into_iter().chain(of_classes.into_iter().flatten()).collect();
-        Watched { gate, _sockets: sockets, fed: 0, dropped: 0, sent_back: 0 }
+        WatchedGate { gate, _sockets: sockets, fed: 0, dropped: 0, sent_back: 0 }
     }
 
     /// Runs the program on a packet; what it was turned into, if it goes back to whoever sent it.

@@ -22,9 +22,9 @@ use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
 /// A job that does nothing but handshakes.
-struct Work(Handshake);
+struct HandshakeJob(Handshake);
 
-impl Job for Work {
+impl Job for HandshakeJob {
     type Done = Handshaken;
 
     fn run(self, _: &Local, _: &mut dyn Stopwatch) -> Handshaken {
@@ -36,9 +36,9 @@ impl Job for Work {
     }
 }
 
-impl Shakes for Work {
-    fn handshake(handshake: Handshake) -> Work {
-        Work(handshake)
+impl Shakes for HandshakeJob {
+    fn handshake(handshake: Handshake) -> HandshakeJob {
+        HandshakeJob(handshake)
     }
 
     fn handshaken(done: Handshaken) -> Option<Handshaken> {
@@ -47,14 +47,14 @@ impl Shakes for Work {
 }
 
 /// Both ends of all connections.
-struct Ends {
+struct TlsEnds {
     client: Arc<ClientConfig>,
     /// One that asks for nothing, and one that wants certificates.
     servers: [Arc<Identities>; 2],
 }
 
-fn ends() -> &'static Ends {
-    static ENDS: OnceLock<Ends> = OnceLock::new();
+fn ends() -> &'static TlsEnds {
+    static ENDS: OnceLock<TlsEnds> = OnceLock::new();
     ENDS.get_or_init(|| {
         let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -80,7 +80,7 @@ fn ends() -> &'static Ends {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ends { client: Arc::new(client), servers: [server(None), server(Some(asks))] }
+        TlsEnds { client: Arc::new(client), servers: [server(None), server(Some(asks))] }
     })
 }
 
@@ -100,8 +100,11 @@ impl Server {
             if self.is_over {
                 return;
             }
-            if let Err(Broken) = Transport::<Work>::receive(&mut self.channel, part) {
-                assert!(Transport::<Work>::failure(&self.channel).is_some(), "without a reason");
+            if let Err(Broken) = Transport::<HandshakeJob>::receive(&mut self.channel, part) {
+                assert!(
+                    Transport::<HandshakeJob>::failure(&self.channel).is_some(),
+                    "without a reason"
+                );
                 self.is_over = true;
             } else if !self.is_open {
                 self.open();
@@ -113,17 +116,20 @@ impl Server {
     }
 
     fn open(&mut self) {
-        let mut opening = Transport::<Work>::open(&mut self.channel, None);
-        while let Opening::Job(Work(handshake)) = opening {
-            opening = Transport::<Work>::open(&mut self.channel, Some(handshake.run()));
+        let mut opening = Transport::<HandshakeJob>::open(&mut self.channel, None);
+        while let Opening::Job(HandshakeJob(handshake)) = opening {
+            opening = Transport::<HandshakeJob>::open(&mut self.channel, Some(handshake.run()));
         }
         match opening {
             Opening::Open => {
-                assert!(Transport::<Work>::secured(&self.channel).is_some());
+                assert!(Transport::<HandshakeJob>::secured(&self.channel).is_some());
                 self.is_open = true;
             }
             Opening::Failed => {
-                assert!(Transport::<Work>::failure(&self.channel).is_some(), "without a reason");
+                assert!(
+                    Transport::<HandshakeJob>::failure(&self.channel).is_some(),
+                    "without a reason"
+                );
                 self.is_over = true;
             }
             Opening::Receive | Opening::Job(_) => {}
@@ -133,7 +139,7 @@ impl Server {
     fn read(&mut self) {
         let mut buffer = [0; 700];
         loop {
-            match Transport::<Work>::read(&mut self.channel, &mut buffer) {
+            match Transport::<HandshakeJob>::read(&mut self.channel, &mut buffer) {
                 Plaintext::Bytes(count) => self.plain.extend_from_slice(&buffer[..count]),
                 Plaintext::Nothing => return,
                 Plaintext::End => {
@@ -146,7 +152,7 @@ impl Server {
 
     fn said(&mut self) -> Vec<u8> {
         let mut wire = Vec::new();
-        Transport::<Work>::flush(&mut self.channel, &mut wire);
+        Transport::<HandshakeJob>::flush(&mut self.channel, &mut wire);
         wire
     }
 }

@@ -32,7 +32,7 @@ pub struct Behaviour {
 
 /// What it has seen.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct AuthorityRecord {
     /// Accounts that were opened.
     pub accounts: usize,
     /// The bodies of new orders that were taken.
@@ -46,7 +46,7 @@ pub struct Seen {
 #[derive(Debug, Default)]
 struct State {
     behaviour: Behaviour,
-    seen: Seen,
+    seen: AuthorityRecord,
     orders: HashMap<usize, Order>,
     nonce: u64,
 }
@@ -117,7 +117,7 @@ impl Acme {
     }
 
     /// What it has seen.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> AuthorityRecord {
         self.state.0.lock().unwrap().seen.clone()
     }
 }
@@ -129,7 +129,7 @@ struct Talk {
 }
 
 /// Status, more fields, body.
-type Said = (u16, String, String);
+type AcmeReply = (u16, String, String);
 
 impl Talk {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -161,7 +161,7 @@ impl Talk {
         stream.flush()
     }
 
-    fn answer(&self, method: &str, target: &str, body: &[u8]) -> Said {
+    fn answer(&self, method: &str, target: &str, body: &[u8]) -> AcmeReply {
         let base = &self.base;
         let payload = payload(body);
         let mut parts = target.trim_start_matches('/').split('/');
@@ -263,7 +263,7 @@ impl Talk {
     }
 
     /// A new order.
-    fn order(&self, payload: &Value) -> Said {
+    fn order(&self, payload: &Value) -> AcmeReply {
         let mut state = self.lock();
         if let Some((status, kind, after)) = state.behaviour.refuses {
             state.seen.refused += 1;
@@ -288,7 +288,7 @@ impl Talk {
     }
 
     /// What an order has become.
-    fn told(&self, number: usize, status: u16) -> Said {
+    fn told(&self, number: usize, status: u16) -> AcmeReply {
         let (state, base) = (self.lock(), &self.base);
         let Some(order) = state.orders.get(&number) else { return unknown() };
         let identifiers: Vec<Value> =
@@ -312,7 +312,7 @@ fn problem(kind: &str, detail: &str) -> Value {
     json!({ "type": format!("urn:ietf:params:acme:error:{kind}"), "detail": detail })
 }
 
-fn unknown() -> Said {
+fn unknown() -> AcmeReply {
     (404, String::new(), problem("malformed", "there is nothing").to_string())
 }
 

@@ -4,8 +4,10 @@
 mod expect;
 mod send;
 
-pub use expect::{Answer, Body, Expectation, Part, Pattern, State};
-pub use send::Action;
+pub use expect::{
+    ExpectedAnswer, ExpectedBody, ExpectedPart, ExpectedState, ExpectedTurn, ExpectedValue,
+};
+pub use send::SendStep;
 
 use std::fmt;
 
@@ -23,16 +25,16 @@ pub struct Case {
     /// Whether it is about what only HTTP/1 has: its text, or connections of one request at a time.
     pub is_of_http1: bool,
     /// Bytes out and what comes back, in turn.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<CaseTurn>,
 }
 
 /// One exchange of a case.
 #[derive(Debug)]
-pub struct Turn {
+pub struct CaseTurn {
     /// What is sent.
-    pub send: Vec<Action>,
+    pub send: Vec<SendStep>,
     /// What must come back.
-    pub expect: Expectation,
+    pub expect: ExpectedTurn,
 }
 
 /// What is wrong with a case file, and where.
@@ -74,7 +76,8 @@ impl Case {
                     "the last `---` and what must come back are missing",
                 ));
             };
-            case.turns.push(Turn { send: send::parse(send)?, expect: expect::parse(expected)? });
+            case.turns
+                .push(CaseTurn { send: send::parse(send)?, expect: expect::parse(expected)? });
         }
         case.check_states(lines.len())?;
         Ok(case)
@@ -120,7 +123,7 @@ impl Case {
             return Err(Mistake::new(last_line, what));
         }
         for turn in others {
-            if turn.expect.state == Some(State::Open) {
+            if turn.expect.state == Some(ExpectedState::Open) {
                 let what = "`open` goes to the end of the case; here the next bytes show it";
                 return Err(Mistake::new(last_line, what));
             }
@@ -161,19 +164,19 @@ closed
         assert_eq!((case.section.as_str(), case.config.as_str()), ("RFC 9110 §13.1.2", "a = 1\n"));
         let [turn] = case.turns.as_slice() else { panic!("{case:?}") };
         let expected = [
-            Action::Bytes(b"GET / HTTP/1.1\r\nIf-None-Match: ".to_vec()),
-            Action::Variable("etag".to_owned()),
-            Action::Bytes(b"\r\n".to_vec()),
-            Action::Pause(Duration::from_millis(50)),
-            Action::Bytes(b"\r\nhalf".to_vec()),
+            SendStep::Bytes(b"GET / HTTP/1.1\r\nIf-None-Match: ".to_vec()),
+            SendStep::Variable("etag".to_owned()),
+            SendStep::Bytes(b"\r\n".to_vec()),
+            SendStep::Pause(Duration::from_millis(50)),
+            SendStep::Bytes(b"\r\nhalf".to_vec()),
         ];
         assert_eq!(turn.send, expected);
         let [first, second] = turn.expect.answers.as_slice() else { panic!("{turn:?}") };
         assert_eq!(first.fields.len(), 2);
         assert_eq!(first.absent, ["Vary"]);
-        assert!(matches!(&first.body, Body::Exactly(parts) if parts.len() == 2));
-        assert!(matches!(&second.body, Body::Matching(_)));
-        assert_eq!(turn.expect.state, Some(State::Closed));
+        assert!(matches!(&first.body, ExpectedBody::Exactly(parts) if parts.len() == 2));
+        assert!(matches!(&second.body, ExpectedBody::Matching(_)));
+        assert_eq!(turn.expect.state, Some(ExpectedState::Closed));
     }
 
     #[test]

@@ -62,12 +62,12 @@ fn byte_at(offset: u64) -> u8 {
 #[derive(Debug)]
 pub struct HangingFiles {
     session: Option<BackgroundSession>,
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<HangingCalls>>,
 }
 
 /// What hangs, or the word that nothing does any more.
 #[derive(Debug, Default)]
-struct Waiting {
+struct HangingCalls {
     released: bool,
     opens: Vec<ReplyOpen>,
     reads: Vec<(ReplyData, Vec<u8>)>,
@@ -79,7 +79,7 @@ impl HangingFiles {
     /// # Errors
     /// Whatever the kernel says: no `/dev/fuse`, no right to mount.
     pub fn mount(at: &Path, files: Vec<HangingFile>) -> io::Result<HangingFiles> {
-        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        let waiting = Arc::new(Mutex::new(HangingCalls::default()));
         let tree = Tree { files, waiting: Arc::clone(&waiting), born: SystemTime::now() - TTL };
         let mut config = Config::default();
         // The server under test may have given up the identity it was started with.
@@ -132,14 +132,14 @@ impl Drop for HangingFiles {
     }
 }
 
-fn lock(waiting: &Mutex<Waiting>) -> std::sync::MutexGuard<'_, Waiting> {
+fn lock(waiting: &Mutex<HangingCalls>) -> std::sync::MutexGuard<'_, HangingCalls> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the kernel asks about. Inode 1 is the directory, inode `i + 2` is file `i`.
 struct Tree {
     files: Vec<HangingFile>,
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<HangingCalls>>,
     born: SystemTime,
 }
 

@@ -3,9 +3,9 @@
 
 mod relay;
 
-pub use relay::Relay;
+pub use relay::Http2Relay;
 
-use crate::faults::Served;
+use crate::faults::WatchedServer;
 use crate::tls::Authority;
 use crate::wire;
 use forebay_http2::hpack::encode;
@@ -19,7 +19,7 @@ use std::time::Instant;
 
 /// One connection.
 pub struct Client {
-    stream: Box<dyn Wire>,
+    stream: Box<dyn ByteStream>,
     /// The host that is asked for.
     host: String,
     machine: Connection,
@@ -37,8 +37,8 @@ pub struct Client {
 }
 
 /// What carries the bytes.
-trait Wire: Read + Write + Send {}
-impl<T: Read + Write + Send> Wire for T {}
+trait ByteStream: Read + Write + Send {}
+impl<T: Read + Write + Send> ByteStream for T {}
 
 /// What has come on a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// The same to the site of a server.
-    pub fn of(served: &Served) -> Client {
+    pub fn of(served: &WatchedServer) -> Client {
         Client::connect(served.addr())
     }
 

@@ -1,7 +1,7 @@
 //! Plays a case against a server and says what did not come as expected.
 
 use crate::answer::Answer;
-use crate::case::{self, Action, Body, Case, Part, Pattern, State};
+use crate::case::{self, Case, ExpectedBody, ExpectedPart, ExpectedState, ExpectedValue, SendStep};
 use crate::wire::{self, End, PATIENCE};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -46,15 +46,15 @@ struct Player<'p> {
     root: &'p Path,
     manner: Manner,
     /// None before anything is sent, and from the end of one connection to the begin of the next.
-    line: Option<Line>,
+    line: Option<PlayedConnection>,
     variables: HashMap<String, Vec<u8>>,
     answers: Vec<Answer>,
 }
 
 /// One connection. A thread reads it all the time, so that a server that answers before it has
 /// read everything never waits for us while we wait for it.
-struct Line {
-    stream: Socket,
+struct PlayedConnection {
+    stream: ClosingSocket,
     incoming: Receiver<Vec<u8>>,
     /// Dropped when reading may begin.
     hold: Option<Sender<()>>,
@@ -64,16 +64,16 @@ struct Line {
 }
 
 /// Closed on drop for the reader, too, which would hold it open otherwise.
-struct Socket(TcpStream);
+struct ClosingSocket(TcpStream);
 
-impl Drop for Socket {
+impl Drop for ClosingSocket {
     fn drop(&mut self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
-impl Line {
-    fn new(addr: SocketAddr) -> Line {
+impl PlayedConnection {
+    fn new(addr: SocketAddr) -> PlayedConnection {
         let stream = wire::connect(addr);
         let mut reading = stream.try_clone().unwrap();
         let (sender, incoming) = channel();
@@ -90,8 +90,8 @@ impl Line {
                 }
             }
         });
-        Line {
-            stream: Socket(stream),
+        PlayedConnection {
+            stream: ClosingSocket(stream),
             incoming,
             hold: Some(hold),
             reader,
@@ -112,7 +112,7 @@ impl Line {
         }
     }
 
-    /// How the connection ended, once [`more`](Line::more) said that it has.
+    /// How the connection ended, once [`more`](PlayedConnection::more) said that it has.
     fn end(self) -> End {
         self.reader.join().unwrap_or(End::Reset)
     }
@@ -124,30 +124,30 @@ impl<'p> Player<'p> {
         Player { addr, root, manner, line: None, variables, answers }
     }
 
-    fn line(&mut self) -> &mut Line {
-        self.line.get_or_insert_with(|| Line::new(self.addr))
+    fn line(&mut self) -> &mut PlayedConnection {
+        self.line.get_or_insert_with(|| PlayedConnection::new(self.addr))
     }
 
-    fn turn(&mut self, turn: &case::Turn) -> Result<(), String> {
+    fn turn(&mut self, turn: &case::CaseTurn) -> Result<(), String> {
         self.send(&turn.send)?;
         for expected in &turn.expect.answers {
             for _ in 0..expected.times {
                 self.expect(expected)?;
             }
         }
-        if turn.expect.answers.is_empty() && turn.expect.state != Some(State::Closed) {
+        if turn.expect.answers.is_empty() && turn.expect.state != Some(ExpectedState::Closed) {
             self.stay_silent()?;
         }
         match turn.expect.state {
             None => Ok(()),
-            Some(State::Open) => self.probe(),
-            Some(State::Closed) => self.expect_end(End::Closed),
-            Some(State::Reset) => self.expect_end(End::Reset),
+            Some(ExpectedState::Open) => self.probe(),
+            Some(ExpectedState::Closed) => self.expect_end(End::Closed),
+            Some(ExpectedState::Reset) => self.expect_end(End::Reset),
         }
     }
 
-    fn expect(&mut self, expected: &case::Answer) -> Result<(), String> {
-        let bodiless = matches!(expected.body, Body::None);
+    fn expect(&mut self, expected: &case::ExpectedAnswer) -> Result<(), String> {
+        let bodiless = matches!(expected.body, ExpectedBody::None);
         let answer = self.receive(bodiless);
         let answer = answer.map_err(|what| format!("at line {}: {what}", expected.line))?;
         let mut faults = answer.faults();
@@ -156,25 +156,25 @@ impl<'p> Player<'p> {
         if faults.is_empty() { Ok(()) } else { Err(self.report(expected.line, &faults)) }
     }
 
-    fn send(&mut self, actions: &[Action]) -> Result<(), String> {
+    fn send(&mut self, actions: &[SendStep]) -> Result<(), String> {
         let mut waiting = Vec::new();
         let mut drip = None;
-        let is_deaf = actions.contains(&Action::Deaf);
+        let is_deaf = actions.contains(&SendStep::Deaf);
         self.line().hold.take_if(|_| !is_deaf);
         for action in actions {
             match action {
-                Action::Bytes(bytes) => waiting.extend_from_slice(bytes),
-                Action::Variable(name) => waiting.extend_from_slice(self.variable(name)?),
+                SendStep::Bytes(bytes) => waiting.extend_from_slice(bytes),
+                SendStep::Variable(name) => waiting.extend_from_slice(self.variable(name)?),
                 command => {
                     self.write(&mut waiting, drip);
                     match command {
-                        Action::Pause(time) => thread::sleep(*time),
-                        Action::Drip(time) => drip = Some(*time),
-                        Action::HalfClose => {
+                        SendStep::Pause(time) => thread::sleep(*time),
+                        SendStep::Drip(time) => drip = Some(*time),
+                        SendStep::HalfClose => {
                             self.line().half_closed = true;
                             let _ = self.line().stream.0.shutdown(Shutdown::Write);
                         }
-                        Action::Reconnect => {
+                        SendStep::Reconnect => {
                             self.line = None;
                             self.line().hold.take_if(|_| !is_deaf);
                         }
@@ -235,7 +235,12 @@ impl<'p> Player<'p> {
         Ok(answer)
     }
 
-    fn compare(&mut self, expected: &case::Answer, answer: &Answer, faults: &mut Vec<String>) {
+    fn compare(
+        &mut self,
+        expected: &case::ExpectedAnswer,
+        answer: &Answer,
+        faults: &mut Vec<String>,
+    ) {
         if answer.status_line != expected.status_line {
             faults.push(format!(
                 "status line is {:?}, not {:?}",
@@ -266,28 +271,28 @@ impl<'p> Player<'p> {
         }
     }
 
-    fn matches(&mut self, pattern: &Pattern, value: &str) -> bool {
+    fn matches(&mut self, pattern: &ExpectedValue, value: &str) -> bool {
         match pattern {
-            Pattern::Any => true,
-            Pattern::Regex(regex) => regex.is_match(value),
-            Pattern::Exactly(pieces) => self.match_pieces(pieces, value.as_bytes()),
+            ExpectedValue::Any => true,
+            ExpectedValue::Regex(regex) => regex.is_match(value),
+            ExpectedValue::Exactly(pieces) => self.match_pieces(pieces, value.as_bytes()),
         }
     }
 
     /// Compares from left to right. A variable that has no value yet takes everything up to the
     /// next piece.
-    fn match_pieces(&mut self, pieces: &[Action], mut value: &[u8]) -> bool {
+    fn match_pieces(&mut self, pieces: &[SendStep], mut value: &[u8]) -> bool {
         for (index, piece) in pieces.iter().enumerate() {
             let known = match piece {
-                Action::Bytes(bytes) => Some(bytes),
-                Action::Variable(name) => self.variables.get(name),
+                SendStep::Bytes(bytes) => Some(bytes),
+                SendStep::Variable(name) => self.variables.get(name),
                 _ => None,
             };
             let used = match (known, piece) {
                 (Some(bytes), _) if value.starts_with(bytes) => bytes.len(),
-                (None, Action::Variable(name)) => {
+                (None, SendStep::Variable(name)) => {
                     let end = match pieces.get(index + 1) {
-                        Some(Action::Bytes(next)) => find(value, next),
+                        Some(SendStep::Bytes(next)) => find(value, next),
                         _ => Some(value.len()),
                     };
                     let Some(end) = end.filter(|&end| end > 0) else { return false };
@@ -301,14 +306,20 @@ impl<'p> Player<'p> {
         value.is_empty()
     }
 
-    fn compare_body(&self, expected: &Body, body: &[u8]) -> Result<(), String> {
+    fn compare_body(&self, expected: &ExpectedBody, body: &[u8]) -> Result<(), String> {
         match expected {
-            Body::Unsaid | Body::None => Ok(()),
-            Body::Length(count) if body.len() == *count => Ok(()),
-            Body::Length(count) => Err(format!("the body has {} bytes, not {count}", body.len())),
-            Body::Matching(regex) if regex.is_match(&String::from_utf8_lossy(body)) => Ok(()),
-            Body::Matching(regex) => Err(format!("the body does not match {}", regex.as_str())),
-            Body::Exactly(parts) => {
+            ExpectedBody::Unsaid | ExpectedBody::None => Ok(()),
+            ExpectedBody::Length(count) if body.len() == *count => Ok(()),
+            ExpectedBody::Length(count) => {
+                Err(format!("the body has {} bytes, not {count}", body.len()))
+            }
+            ExpectedBody::Matching(regex) if regex.is_match(&String::from_utf8_lossy(body)) => {
+                Ok(())
+            }
+            ExpectedBody::Matching(regex) => {
+                Err(format!("the body does not match {}", regex.as_str()))
+            }
+            ExpectedBody::Exactly(parts) => {
                 let mut whole = Vec::new();
                 for part in parts {
                     self.add_part(part, &mut whole)?;
@@ -326,18 +337,18 @@ impl<'p> Player<'p> {
         }
     }
 
-    fn add_part(&self, part: &Part, whole: &mut Vec<u8>) -> Result<(), String> {
+    fn add_part(&self, part: &ExpectedPart, whole: &mut Vec<u8>) -> Result<(), String> {
         match part {
-            Part::Text(pieces) => {
+            ExpectedPart::Text(pieces) => {
                 for piece in pieces {
                     match piece {
-                        Action::Variable(name) => whole.extend_from_slice(self.variable(name)?),
-                        Action::Bytes(bytes) => whole.extend_from_slice(bytes),
+                        SendStep::Variable(name) => whole.extend_from_slice(self.variable(name)?),
+                        SendStep::Bytes(bytes) => whole.extend_from_slice(bytes),
                         _ => {}
                     }
                 }
             }
-            Part::File(path, range) => {
+            ExpectedPart::File(path, range) => {
                 let file =
                     fs::read(self.root.join(path)).map_err(|error| format!("{path}: {error}"))?;
                 let (first, last) = range.unwrap_or((0, file.len().saturating_sub(1)));
@@ -378,7 +389,7 @@ impl<'p> Player<'p> {
             return Err("more came than was expected".to_owned());
         }
         let half_closed = self.line().half_closed;
-        let end = self.line.take().map_or(End::Closed, Line::end);
+        let end = self.line.take().map_or(End::Closed, PlayedConnection::end);
         if end != expected {
             return Err(format!("the connection should be {expected:?}, but is {end:?}"));
         }

@@ -3,7 +3,7 @@
 use crate::faults::process::{connections, doings};
 use crate::faults::soon;
 use crate::socket::Target;
-use crate::tls::{Authority, Relay};
+use crate::tls::{Authority, TlsRelay};
 use crate::{ENGINES, ISOLATED, has_thread_each, http2, wire};
 use rustix::io::Errno;
 use rustix::net;
@@ -94,7 +94,7 @@ impl Options {
 pub struct Server {
     child: Child,
     addr: SocketAddr,
-    lane: Lane,
+    lane: ReachedBy,
     folder: PathBuf,
     stdout: Captured,
     stderr: Captured,
@@ -144,7 +144,7 @@ impl Server {
     pub fn start(options: &Options) -> Server {
         let folder = folder();
         let addr = free_addr();
-        let lane = Lane::of(options, addr, &folder);
+        let lane = ReachedBy::of(options, addr, &folder);
         let mut command = command(options, addr, &lane, &folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
@@ -154,16 +154,16 @@ impl Server {
         let mut server = Server { child, addr, lane, folder, stdout, stderr };
         server.wait_for_listener();
         match &server.lane {
-            Lane::Plain => {}
-            Lane::Tls { authority, .. } => {
-                server.addr = Relay::narrow(authority, addr, LANE_HOST).addr;
+            ReachedBy::Plain => {}
+            ReachedBy::Tls { authority, .. } => {
+                server.addr = TlsRelay::narrow(authority, addr, LANE_HOST).addr;
             }
-            Lane::Http2 { .. } => server.addr = http2::Relay::start(addr).addr,
+            ReachedBy::Http2 { .. } => server.addr = http2::Http2Relay::start(addr).addr,
         }
         server
     }
 
-    /// Where to connect to: the address it listens on, or that of a [`Relay`] before it.
+    /// Where to connect to: the address it listens on, or that of a [`TlsRelay`] before it.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -172,8 +172,8 @@ impl Server {
     /// translates to HTTP/2.
     pub fn target(&self) -> Target {
         match &self.lane {
-            Lane::Plain | Lane::Http2 { .. } => self.addr.into(),
-            Lane::Tls { authority, addr, .. } => {
+            ReachedBy::Plain | ReachedBy::Http2 { .. } => self.addr.into(),
+            ReachedBy::Tls { authority, addr, .. } => {
                 Target::sealed(*addr, Arc::new(authority.client()), LANE_HOST)
             }
         }
@@ -181,12 +181,12 @@ impl Server {
 
     /// Whether what a test says in HTTP/1 comes to the server as HTTP/2.
     pub fn is_http2(&self) -> bool {
-        matches!(self.lane, Lane::Http2 { .. })
+        matches!(self.lane, ReachedBy::Http2 { .. })
     }
 
-    /// Whether it speaks TLS itself, behind a [`Relay`].
+    /// Whether it speaks TLS itself, behind a [`TlsRelay`].
     pub fn is_sealed(&self) -> bool {
-        matches!(self.lane, Lane::Tls { .. })
+        matches!(self.lane, ReachedBy::Tls { .. })
     }
 
     /// Where it listens itself, whatever is [before](Server::addr) it.
@@ -372,50 +372,50 @@ pub fn binary() -> PathBuf {
 
 /// How the test reaches the server.
 #[derive(Debug)]
-enum Lane {
+enum ReachedBy {
     /// As it is.
     Plain,
-    /// The server speaks TLS, and what the test says in clear passes through a [`Relay`].
+    /// The server speaks TLS, and what the test says in clear passes through a [`TlsRelay`].
     Tls { authority: Box<Authority>, addr: SocketAddr, folder: PathBuf },
-    /// What the test says in HTTP/1 comes to the server as HTTP/2 through a [`http2::Relay`].
+    /// What the test says in HTTP/1 comes to the server as HTTP/2 through a [`http2::Http2Relay`].
     Http2 { addr: SocketAddr },
 }
 
 /// The name that the server is asked for behind a relay.
 const LANE_HOST: &str = "lane.example";
 
-impl Lane {
+impl ReachedBy {
     /// `FOREBAY_TLS=1` has servers speak TLS whose test says nothing of TLS and listeners itself;
     /// `FOREBAY_HTTP2=1` has the same servers asked by HTTP/2.
-    fn of(options: &Options, addr: SocketAddr, folder: &Path) -> Lane {
+    fn of(options: &Options, addr: SocketAddr, folder: &Path) -> ReachedBy {
         let Options { config, args, .. } = options;
         let speaks_of_it = ["tls", "listen = [", "[[listener]]", "proxy_protocol"];
         let is_wanted = |name| env::var(name).is_ok_and(|wanted| wanted == "1");
         let speaks_of_it = speaks_of_it.iter().any(|it| config.contains(it)) || !args.is_empty();
         if !speaks_of_it && is_wanted("FOREBAY_HTTP2") {
-            return Lane::Http2 { addr };
+            return ReachedBy::Http2 { addr };
         }
         if speaks_of_it || !is_wanted("FOREBAY_TLS") {
-            return Lane::Plain;
+            return ReachedBy::Plain;
         }
         let authority = Box::new(Authority::new());
         authority.write(folder, "lane", &[LANE_HOST], &rcgen::PKCS_ECDSA_P256_SHA256);
-        Lane::Tls { authority, addr, folder: folder.to_owned() }
+        ReachedBy::Tls { authority, addr, folder: folder.to_owned() }
     }
 
     /// The address of the server behind a relay.
     fn addr(&self) -> Option<SocketAddr> {
         match self {
-            Lane::Plain => None,
-            Lane::Tls { addr, .. } | Lane::Http2 { addr } => Some(*addr),
+            ReachedBy::Plain => None,
+            ReachedBy::Tls { addr, .. } | ReachedBy::Http2 { addr } => Some(*addr),
         }
     }
 
     /// The lines of a configuration by which the server listens.
     fn lines(&self, addr: SocketAddr) -> String {
         match self {
-            Lane::Plain | Lane::Http2 { .. } => format!("listen = [\"{addr}\"]\n"),
-            Lane::Tls { folder, .. } => {
+            ReachedBy::Plain | ReachedBy::Http2 { .. } => format!("listen = [\"{addr}\"]\n"),
+            ReachedBy::Tls { folder, .. } => {
                 let file = |end| folder.join(format!("lane.{end}"));
                 format!(
                     "listen = [\"https://{addr}\"]\ntls.certificate = [{:?}]\ntls.key = [{:?}]\n",
@@ -427,7 +427,7 @@ impl Lane {
     }
 }
 
-fn command(options: &Options, addr: SocketAddr, lane: &Lane, folder: &Path) -> Command {
+fn command(options: &Options, addr: SocketAddr, lane: &ReachedBy, folder: &Path) -> Command {
     let mut binary = binary();
     let user = options.user.filter(|_| rustix::process::geteuid().is_root());
     if user.is_some() {
@@ -438,7 +438,7 @@ fn command(options: &Options, addr: SocketAddr, lane: &Lane, folder: &Path) -> C
     let mut command = Command::new(words.next().unwrap());
     command.args(words);
     // what has no option is said in a file
-    let is_plain = !matches!(lane, Lane::Tls { .. });
+    let is_plain = !matches!(lane, ReachedBy::Tls { .. });
     let has_option = !options.engine.contains(':') && options.engine != ISOLATED;
     if is_plain && options.config.is_empty() && has_option {
         command.arg("serve").arg(&options.root).arg("--listen").arg(addr.to_string());
@@ -483,7 +483,7 @@ pub fn copy_program(from: &Path, to: &Path) {
 }
 
 /// The configuration file: what `serve` says by arguments, then the lines of the test.
-fn configuration(options: &Options, addr: SocketAddr, lane: &Lane) -> String {
+fn configuration(options: &Options, addr: SocketAddr, lane: &ReachedBy) -> String {
     let Options { root, workers, config, .. } = options;
     let engine = engine_lines(&options.engine);
     let log = match options.log {

@@ -29,7 +29,7 @@ use std::{fs, io, thread};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A client's end.
-pub type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// An authority that signs certificates, and clients that trust it.
 #[derive(Debug)]
@@ -163,18 +163,18 @@ impl Authority {
     }
 
     /// A connection to a server that is asked for by this name. The handshake comes with the first byte.
-    pub fn connect(&self, addr: SocketAddr, host: &str) -> Stream {
+    pub fn connect(&self, addr: SocketAddr, host: &str) -> TlsStream {
         connect(&self.client, addr, host)
     }
 }
 
 /// The same with a client of its own kind.
-pub fn connect(client: &Arc<ClientConfig>, addr: SocketAddr, host: &str) -> Stream {
+pub fn connect(client: &Arc<ClientConfig>, addr: SocketAddr, host: &str) -> TlsStream {
     over(client, wire::connect(addr), host)
 }
 
 /// The same over a socket that is connected.
-pub fn over(client: &Arc<ClientConfig>, socket: TcpStream, host: &str) -> Stream {
+pub fn over(client: &Arc<ClientConfig>, socket: TcpStream, host: &str) -> TlsStream {
     let name = ServerName::try_from(host.to_owned()).unwrap();
     StreamOwned::new(ClientConnection::new(Arc::clone(client), name).unwrap(), socket)
 }
@@ -256,24 +256,24 @@ pub fn hello(client: &Arc<ClientConfig>, host: &str) -> Vec<u8> {
 
 /// Passes on what comes to an address of its own, through TLS, to a server: each end and each reset, too.
 /// A test that speaks plain bytes there speaks them to the server.
-pub struct Relay {
+pub struct TlsRelay {
     /// Where to connect to.
     pub addr: SocketAddr,
 }
 
-impl Relay {
+impl TlsRelay {
     /// To the server at `to`, which is asked for by this name; until the process ends. What comes is held as
     /// the kernel would, for a client that takes its time.
-    pub fn start(authority: &Authority, to: SocketAddr, host: &str) -> Relay {
-        Relay::holding(authority, to, host, usize::MAX)
+    pub fn start(authority: &Authority, to: SocketAddr, host: &str) -> TlsRelay {
+        TlsRelay::holding(authority, to, host, usize::MAX)
     }
 
     /// The same, with clients that keep their addresses, and little room for what a client does not take.
-    pub fn narrow(authority: &Authority, to: SocketAddr, host: &str) -> Relay {
-        Relay::holding(authority, to, host, 64 * 1024)
+    pub fn narrow(authority: &Authority, to: SocketAddr, host: &str) -> TlsRelay {
+        TlsRelay::holding(authority, to, host, 64 * 1024)
     }
 
-    fn holding(authority: &Authority, to: SocketAddr, host: &str, most: usize) -> Relay {
+    fn holding(authority: &Authority, to: SocketAddr, host: &str, most: usize) -> TlsRelay {
         let addr = free_addr();
         let listener = TcpListener::bind(addr).unwrap();
         let (config, host) = (Arc::clone(&authority.client), host.to_owned());
@@ -286,7 +286,7 @@ impl Relay {
                 thread::spawn(move || Passing { client, server, connection, most }.run());
             }
         });
-        Relay { addr }
+        TlsRelay { addr }
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// What an application was told.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct HeardRequests {
     /// Heads of requests, in their order.
     pub heads: Vec<String>,
     /// How connections that were tunnels have ended: the path, how much came, and whether by a reset.
@@ -34,16 +34,16 @@ pub struct Told {
 }
 
 /// An application with a thread for each connection.
-pub struct Application {
+pub struct WebSocketServer {
     addr: SocketAddr,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<HeardRequests>>,
 }
 
-impl Application {
+impl WebSocketServer {
     /// Starts it at an address of its own.
-    pub fn start() -> Application {
+    pub fn start() -> WebSocketServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (addr, told) = (listener.local_addr().unwrap(), Arc::<Mutex<Told>>::default());
+        let (addr, told) = (listener.local_addr().unwrap(), Arc::<Mutex<HeardRequests>>::default());
         let shared = Arc::clone(&told);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -52,7 +52,7 @@ impl Application {
                 std::thread::spawn(move || while serve(&stream, &told).unwrap_or(false) {});
             }
         });
-        Application { addr, told }
+        WebSocketServer { addr, told }
     }
 
     /// Where it is.
@@ -61,7 +61,7 @@ impl Application {
     }
 
     /// What it was told until now.
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> HeardRequests {
         self.told.lock().unwrap().clone()
     }
 
@@ -78,7 +78,7 @@ pub fn accept(key: &str) -> String {
 }
 
 /// Serves one request. Says whether the connection is kept.
-fn serve(stream: &TcpStream, told: &Mutex<Told>) -> io::Result<bool> {
+fn serve(stream: &TcpStream, told: &Mutex<HeardRequests>) -> io::Result<bool> {
     stream.set_nodelay(true)?;
     let (mut reader, mut writer) = (BufReader::with_capacity(64 * 1024, stream), stream);
     let mut head = String::new();
@@ -316,7 +316,7 @@ fn unmask(payload: &mut [u8], mask: [u8; 4]) {
 }
 
 /// A client's end of a tunnel.
-pub enum Tunnel {
+pub enum TunnelEnd {
     /// A connection of HTTP/1.1, and what has come behind the head of its answer.
     Http1(BufReader<TcpStream>),
     /// A stream of HTTP/2, and how much of what has come was taken.
@@ -330,12 +330,12 @@ pub enum Tunnel {
     },
 }
 
-impl Tunnel {
+impl TunnelEnd {
     /// By HTTP/1.1.
     ///
     /// # Panics
     /// If there is none.
-    pub fn by_http1(stream: TcpStream, path: &str) -> Tunnel {
+    pub fn by_http1(stream: TcpStream, path: &str) -> TunnelEnd {
         let key = "dGhlIHNhbXBsZSBub25jZQ==";
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -349,19 +349,19 @@ impl Tunnel {
             assert!(reader.read_line(&mut head).unwrap() > 0, "{head:?}");
         }
         assert!(head.starts_with("HTTP/1.1 101 ") && head.contains(&accept(key)), "{head}");
-        Tunnel::Http1(reader)
+        TunnelEnd::Http1(reader)
     }
 
     /// By HTTP/2.
     ///
     /// # Panics
     /// If there is none.
-    pub fn by_http2(mut client: http2::Client, path: &str) -> Tunnel {
+    pub fn by_http2(mut client: http2::Client, path: &str) -> TunnelEnd {
         let stream = begin(&mut client, path);
         client.until(|client| client.so_far(stream).status != 0);
         let answer = client.so_far(stream);
         assert!(answer.status == 200 && answer.reset.is_none(), "{answer:?}");
-        Tunnel::Http2 { client: Box::new(client), stream, taken: 0 }
+        TunnelEnd::Http2 { client: Box::new(client), stream, taken: 0 }
     }
 
     /// Sends all of this.
@@ -370,8 +370,8 @@ impl Tunnel {
     /// If it is not taken.
     pub fn send(&mut self, bytes: &[u8]) {
         match self {
-            Tunnel::Http1(reader) => reader.get_mut().write_all(bytes).unwrap(),
-            Tunnel::Http2 { client, stream, .. } => {
+            TunnelEnd::Http1(reader) => reader.get_mut().write_all(bytes).unwrap(),
+            TunnelEnd::Http2 { client, stream, .. } => {
                 let mut at = 0;
                 while at < bytes.len() {
                     match client.send(*stream, &bytes[at..], false) {
@@ -389,7 +389,7 @@ impl Tunnel {
     /// # Panics
     /// If it is not taken, or the tunnel ends in disorder.
     pub fn talk(mut self, pieces: Vec<Vec<u8>>) -> Vec<u8> {
-        if let Tunnel::Http1(reader) = &self {
+        if let TunnelEnd::Http1(reader) = &self {
             let mut writer = reader.get_ref().try_clone().unwrap();
             let sends = std::thread::spawn(move || {
                 pieces.iter().for_each(|piece| writer.write_all(piece).unwrap());
@@ -405,8 +405,8 @@ impl Tunnel {
     /// Says that nothing more comes from here.
     pub fn finish(&mut self) {
         match self {
-            Tunnel::Http1(reader) => reader.get_ref().shutdown(Shutdown::Write).unwrap(),
-            Tunnel::Http2 { client, stream, .. } => {
+            TunnelEnd::Http1(reader) => reader.get_ref().shutdown(Shutdown::Write).unwrap(),
+            TunnelEnd::Http2 { client, stream, .. } => {
                 client.send(*stream, b"", true);
             }
         }
@@ -418,12 +418,12 @@ impl Tunnel {
     /// If they do not come.
     pub fn take(&mut self, count: usize) -> Vec<u8> {
         match self {
-            Tunnel::Http1(reader) => {
+            TunnelEnd::Http1(reader) => {
                 let mut bytes = vec![0; count];
                 reader.read_exact(&mut bytes).unwrap();
                 bytes
             }
-            Tunnel::Http2 { client, stream, taken } => {
+            TunnelEnd::Http2 { client, stream, taken } => {
                 let (stream, end) = (*stream, *taken + count);
                 client.until(|client| client.so_far(stream).body.len() >= end);
                 let bytes = client.so_far(stream).body[*taken..end].to_vec();
@@ -439,12 +439,12 @@ impl Tunnel {
     /// If it is none.
     pub fn rest(&mut self) -> Vec<u8> {
         match self {
-            Tunnel::Http1(reader) => {
+            TunnelEnd::Http1(reader) => {
                 let mut bytes = Vec::new();
                 reader.read_to_end(&mut bytes).unwrap();
                 bytes
             }
-            Tunnel::Http2 { client, stream, taken } => {
+            TunnelEnd::Http2 { client, stream, taken } => {
                 let stream = *stream;
                 client.until(|client| {
                     let answer = client.so_far(stream);
@@ -463,11 +463,11 @@ impl Tunnel {
     /// If it does not, or something comes before that.
     pub fn ends_in_disorder(self) {
         match self {
-            Tunnel::Http1(mut reader) => {
+            TunnelEnd::Http1(mut reader) => {
                 let error = reader.read(&mut [0]).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
             }
-            Tunnel::Http2 { mut client, stream, .. } => {
+            TunnelEnd::Http2 { mut client, stream, .. } => {
                 client.until(|client| client.so_far(stream).reset.is_some());
             }
         }
@@ -476,11 +476,11 @@ impl Tunnel {
     /// Breaks off.
     pub fn cut(self) {
         match self {
-            Tunnel::Http1(reader) => {
+            TunnelEnd::Http1(reader) => {
                 let stream = reader.get_ref();
                 rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
             }
-            Tunnel::Http2 { mut client, stream, .. } => client.reset(stream),
+            TunnelEnd::Http2 { mut client, stream, .. } => client.reset(stream),
         }
     }
 }

@@ -5,7 +5,7 @@
 use forebay_tests::case::Case;
 use forebay_tests::play::{Manner, play};
 use forebay_tests::server::free_addr;
-use forebay_tests::tls::{Authority, Relay};
+use forebay_tests::tls::{Authority, TlsRelay};
 use forebay_tests::{ENGINES, ISOLATED, Options, Server, fixture, http2, is_full_matrix};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::HashMap;
@@ -192,7 +192,7 @@ impl Fleet {
                 TLS => self.start_with_tls(options),
                 HTTP2 => {
                     let server = Server::start(&options);
-                    Running { addr: http2::Relay::start(server.addr()).addr, server }
+                    Running { addr: http2::Http2Relay::start(server.addr()).addr, server }
                 }
                 _ => {
                     let server = Server::start(&options);
@@ -214,7 +214,7 @@ impl Fleet {
         let listener = format!("\n[[listener]]\nlisten = [\"https://{addr}\"]\n");
         options.config = format!("{pair}{}{listener}", options.config);
         let server = Server::start(&options);
-        let relay = Relay::start(&authority, addr, "small.example");
+        let relay = TlsRelay::start(&authority, addr, "small.example");
         Running { server, addr: relay.addr }
     }
 

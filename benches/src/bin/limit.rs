@@ -37,13 +37,13 @@ struct Options {
     #[arg(long)]
     close: bool,
     /// What is answered.
-    #[arg(long, value_enum, default_value_t = Status::Ok)]
-    status: Status,
+    #[arg(long, value_enum, default_value_t = StatusChoice::Ok)]
+    status: StatusChoice,
 }
 
 /// The two answers a static server gives.
 #[derive(Clone, Copy, ValueEnum)]
-enum Status {
+enum StatusChoice {
     /// 200 with the body
     #[value(name = "200")]
     Ok,
@@ -70,25 +70,25 @@ fn answer(options: &Options) -> Vec<u8> {
     let close = if options.close { "Connection: close\r\n" } else { "" };
     let length = options.body_bytes;
     let mut one = match options.status {
-        Status::Ok => format!(
+        StatusChoice::Ok => format!(
             "HTTP/1.1 200 OK\r\nServer: Forebay\r\nContent-Type: text/html; charset=utf-8\r\n\
              Content-Length: {length}\r\nLast-Modified: {modified}\r\nETag: {etag}\r\n\
              Accept-Ranges: bytes\r\nDate: {date}\r\n{close}\r\n"
         ),
-        Status::NotModified => format!(
+        StatusChoice::NotModified => format!(
             "HTTP/1.1 304 Not Modified\r\nServer: Forebay\r\nETag: {etag}\r\nDate: {date}\r\n\
              {close}\r\n"
         ),
     }
     .into_bytes();
-    if matches!(options.status, Status::Ok) {
+    if matches!(options.status, StatusChoice::Ok) {
         one.resize(one.len() + length, b'f');
     }
     one.repeat(options.pipelined)
 }
 
 /// One connection.
-struct Client {
+struct LimitConnection {
     socket: OwnedFd,
     /// Bytes of the answer that are still to be sent; 0 while none is under way.
     unsent: usize,
@@ -102,7 +102,7 @@ struct Client {
 
 /// Whether a connection goes on.
 #[derive(PartialEq, Eq)]
-enum Next {
+enum AfterTurn {
     Wait,
     Close,
 }
@@ -111,7 +111,7 @@ enum Next {
 struct Server {
     epoll: OwnedFd,
     listener: TcpListener,
-    clients: Vec<Option<Client>>,
+    clients: Vec<Option<LimitConnection>>,
     free: Vec<usize>,
     answer: Vec<u8>,
     close: bool,
@@ -162,7 +162,7 @@ impl Server {
                 Err(Errno::CONNABORTED) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let client = Client {
+            let client = LimitConnection {
                 socket,
                 unsent: 0,
                 readable: true,
@@ -190,11 +190,11 @@ impl Server {
         client.ended |= event.contains(EventFlags::RDHUP);
         let broken = event.intersects(EventFlags::ERR | EventFlags::HUP);
         let next = if broken {
-            Next::Close
+            AfterTurn::Close
         } else {
             client.turn(&mut self.input[..], &self.answer, self.close)
         };
-        if next == Next::Close {
+        if next == AfterTurn::Close {
             self.clients[slot] = None;
             self.free.push(slot);
             return Ok(());
@@ -203,30 +203,30 @@ impl Server {
     }
 }
 
-impl Client {
+impl LimitConnection {
     /// Sends what is under way, then reads once and answers, while there is something to read.
-    fn turn(&mut self, input: &mut [u8], answer: &[u8], close: bool) -> Next {
+    fn turn(&mut self, input: &mut [u8], answer: &[u8], close: bool) -> AfterTurn {
         loop {
             if self.unsent > 0 {
                 match self.send(answer) {
-                    Ok(()) if self.unsent > 0 => return Next::Wait,
-                    Ok(()) if close => return Next::Close,
+                    Ok(()) if self.unsent > 0 => return AfterTurn::Wait,
+                    Ok(()) if close => return AfterTurn::Close,
                     Ok(()) => {}
-                    Err(_) => return Next::Close,
+                    Err(_) => return AfterTurn::Close,
                 }
             }
             if !self.readable {
-                return if self.ended { Next::Close } else { Next::Wait };
+                return if self.ended { AfterTurn::Close } else { AfterTurn::Wait };
             }
             match net::recv(&self.socket, &mut *input, RecvFlags::empty()) {
-                Ok((0, _)) => return Next::Close,
+                Ok((0, _)) => return AfterTurn::Close,
                 Ok((count, _)) => {
                     // A short read emptied the socket: the next bytes raise a new edge.
                     self.readable = count == input.len();
                     self.unsent = answer.len();
                 }
                 Err(Errno::AGAIN) => self.readable = false,
-                Err(_) => return Next::Close,
+                Err(_) => return AfterTurn::Close,
             }
         }
     }

@@ -1,11 +1,11 @@
 //! The client for HTTP/2: h2load.
 
-use super::{Counted, Load};
+use super::{Counted, ProgramLoad};
 use std::process::Command;
 
 /// The command line, but for the URL: so many `streams` at a time on each connection. What h2load counts after
 /// a warm-up of its own has bytes of the warm-up in it, so it does none.
-pub(super) fn command(streams: u32, load: &Load<'_>, seconds: u32) -> Command {
+pub(super) fn command(streams: u32, load: &ProgramLoad<'_>, seconds: u32) -> Command {
     let mut command = Command::new(load.program);
     command.args(["--threads=1", "--npn-list=h2"]);
     command.arg(format!("--clients={}", load.connections));

@@ -1,8 +1,8 @@
 //! The client for HTTP/1: wrk.
 
-use super::{Counted, Load};
+use super::{Counted, ProgramLoad};
 use crate::Error;
-use crate::case::{Case, Mode};
+use crate::case::{Mode, StaticCase};
 use std::fs;
 use std::process::Command;
 
@@ -21,9 +21,9 @@ end
 
 /// The command line for `case`, but for the URL; `etag` is what the server names its file.
 pub(super) fn command(
-    case: &Case,
+    case: &StaticCase,
     etag: &str,
-    load: &Load<'_>,
+    load: &ProgramLoad<'_>,
     seconds: u32,
 ) -> Result<Command, Error> {
     let script = load.scratch.join("client.lua");
@@ -34,7 +34,7 @@ pub(super) fn command(
     Ok(command)
 }
 
-fn lua(case: &Case, etag: &str) -> String {
+fn lua(case: &StaticCase, etag: &str) -> String {
     let requests = match case.mode {
         Mode::KeepAlive => String::new(),
         Mode::Close => "wrk.headers[\"Connection\"] = \"close\"\n".into(),

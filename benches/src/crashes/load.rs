@@ -27,7 +27,7 @@ pub struct Load {
 
 /// What has become of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct RequestFate {
     /// When it was due, after the beginning.
     pub due: Duration,
     /// How long the whole answer took from then on; `None` if there was none, or not a 200.
@@ -36,7 +36,7 @@ pub struct Fate {
 
 /// Runs a load. Each request has one fate.
 #[must_use]
-pub fn run(load: Load) -> JoinHandle<Vec<Fate>> {
+pub fn run(load: Load) -> JoinHandle<Vec<RequestFate>> {
     thread::spawn(move || {
         let (tell, told) = mpsc::channel();
         let begun = Instant::now();
@@ -51,7 +51,7 @@ pub fn run(load: Load) -> JoinHandle<Vec<Fate>> {
     })
 }
 
-fn begin(load: &Load, number: u64, begun: Instant, due: Duration, tell: &Sender<Fate>) {
+fn begin(load: &Load, number: u64, begun: Instant, due: Duration, tell: &Sender<RequestFate>) {
     let (address, timeout) = (load.address, load.timeout);
     let target = load.targets[number as usize % load.targets.len()].clone();
     let told = tell.clone();
@@ -60,10 +60,10 @@ fn begin(load: &Load, number: u64, begun: Instant, due: Duration, tell: &Sender<
         let took = begun.elapsed().saturating_sub(due);
         let took = Some(took).filter(|took| is_good && *took <= timeout);
         // whoever counts waits for all
-        let _ = told.send(Fate { due, took });
+        let _ = told.send(RequestFate { due, took });
     };
     if thread::Builder::new().stack_size(STACK_BYTES).spawn(ask).is_err() {
-        let _ = tell.send(Fate { due, took: None });
+        let _ = tell.send(RequestFate { due, took: None });
     }
 }
 
@@ -92,7 +92,7 @@ pub fn ask(address: SocketAddr, target: &str, until: Instant) -> Option<()> {
 
 /// What a part of a run comes to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Part {
+pub struct RunPart {
     /// Requests that were due in it.
     pub requests: usize,
     /// Of those, how many have failed.
@@ -101,15 +101,15 @@ pub struct Part {
     pub p99: Duration,
 }
 
-impl Part {
+impl RunPart {
     /// Of the requests that were due from `from` to `to`.
     #[must_use]
-    pub fn of(fates: &[Fate], from: Duration, to: Duration) -> Part {
+    pub fn of(fates: &[RequestFate], from: Duration, to: Duration) -> RunPart {
         let due: Vec<_> = fates.iter().filter(|fate| (from..to).contains(&fate.due)).collect();
         let mut took: Vec<_> = due.iter().filter_map(|fate| fate.took).collect();
         took.sort_unstable();
         let at = (took.len() * 99).div_ceil(100).saturating_sub(1);
-        Part {
+        RunPart {
             requests: due.len(),
             lost: due.len() - took.len(),
             p99: took.get(at).copied().unwrap_or_default(),
@@ -130,17 +130,17 @@ mod tests {
     #[test]
     fn what_failed_is_lost_and_says_nothing_of_the_others() {
         let fates: Vec<_> = (0..200u64)
-            .map(|number| Fate {
+            .map(|number| RequestFate {
                 due: Duration::from_millis(number),
                 took: (number % 50 != 0).then_some(Duration::from_micros(number)),
             })
             .collect();
-        let part = Part::of(&fates, Duration::from_millis(50), Duration::from_millis(150));
+        let part = RunPart::of(&fates, Duration::from_millis(50), Duration::from_millis(150));
         assert_eq!((part.requests, part.lost), (100, 2));
         // of 98, which end with 148 and 149, the 98th
         assert_eq!(part.p99, Duration::from_micros(149));
         assert!((part.availability() - 98.0).abs() < 1e-9);
-        let none = Part::of(&fates, Duration::from_secs(1), Duration::from_secs(2));
+        let none = RunPart::of(&fates, Duration::from_secs(1), Duration::from_secs(2));
         assert_eq!((none.requests, none.lost, none.p99), (0, 0, Duration::ZERO));
     }
 }

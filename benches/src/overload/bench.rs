@@ -1,11 +1,11 @@
 //! What all parts share: settings, a measurement, capacities, rows.
 
 use super::row::Row;
-use super::server::application::{Application, WORKERS};
+use super::server::application::{ApplicationKind, WORKERS};
 use super::server::{Policed, Server, Setup};
 use crate::Error;
-use crate::load::{self, Loaded, client};
-use crate::network::Pair;
+use crate::load::{self, LoadResult, client};
+use crate::network::NetworkPair;
 use crate::options::Options;
 use crate::run::Run;
 use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget};
@@ -74,7 +74,7 @@ pub struct Trial<'t> {
     /// Length of a point of the series.
     pub interval: Option<Duration>,
     /// What answers behind Forebay, too, and waits instead of computing.
-    pub application: Option<Application>,
+    pub application: Option<ApplicationKind>,
     /// Whether clients come from a network of their own, if there is one.
     pub over_pair: bool,
     /// The limit that others than Forebay set for one client.
@@ -156,7 +156,7 @@ impl Bench<'_> {
         &self,
         trial: &Trial<'_>,
         groups: impl FnOnce(&LoadTarget) -> Result<Vec<ClientGroup>, Error>,
-    ) -> Result<(Loaded, Vec<Row>), Error> {
+    ) -> Result<(LoadResult, Vec<Row>), Error> {
         let settings = &self.settings;
         let run = self.run;
         let pair = run.pair.as_ref().filter(|_| trial.over_pair);
@@ -170,7 +170,7 @@ impl Bench<'_> {
             policed: trial.policed,
         };
         let server = trial.server.start(run, &setup)?;
-        let host = pair.map_or(Ipv4Addr::LOCALHOST, |_| Pair::SERVER);
+        let host = pair.map_or(Ipv4Addr::LOCALHOST, |_| NetworkPair::SERVER);
         let base = LoadTarget::parse(&format!("http://{host}:{}/", server.port()));
         let plan = LoadPlan {
             duration: trial.measured,

@@ -1,5 +1,5 @@
 //! voigt's tables 3 and 4 and figures 5 to 13 once more, with the policy in the kernel beside the same policy
-//! in user space: clients come from a network of their own, as [`Pair`] has it, and what the kernel drops
+//! in user space: clients come from a network of their own, as [`NetworkPair`] has it, and what the kernel drops
 //! it drops without an answer.
 //!
 //! In figures 12 and 13 others are beside it: nginx with `limit_req` and HAProxy, in front of the same
@@ -8,9 +8,11 @@
 use super::bench::{Bench, Trial};
 use super::row::Row;
 use super::server::{Policed, Server};
-use super::voigt::{self, Clients, DYNAMIC, FIGURE_5, Load, SMALL_FILE, STATIC, Scene, TABLE_3};
+use super::voigt::{
+    self, ArrivalPattern, DYNAMIC, FIGURE_5, SMALL_FILE, STATIC, Scene, TABLE_3, VoigtClients,
+};
 use crate::Error;
-use crate::network::Pair;
+use crate::network::NetworkPair;
 use rustix::net::{AddressFamily, Protocol, RawProtocol, SendFlags, SocketType, sendto, socket};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
@@ -29,15 +31,15 @@ const LIMIT: Policed = Policed { client: "10.1.1.1", per_s: 10, burst: 2 };
 
 /// Where a policy is enforced.
 #[derive(Clone, Copy)]
-struct Enforced {
+struct EnforcementPoint {
     name: &'static str,
     gate: Option<&'static str>,
 }
 
-const IN_USER_SPACE: Enforced = Enforced { name: "user space", gate: None };
-const IN_KERNEL: Enforced = Enforced { name: "kernel", gate: Some("full") };
+const IN_USER_SPACE: EnforcementPoint = EnforcementPoint { name: "user space", gate: None };
+const IN_KERNEL: EnforcementPoint = EnforcementPoint { name: "kernel", gate: Some("full") };
 
-impl Enforced {
+impl EnforcementPoint {
     /// The scene's lines with the policy there.
     fn lines(self, scene: &Scene) -> String {
         let lines = scene.lines_of_network();
@@ -92,9 +94,19 @@ fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
     all.retain(|scene| !["table 1", "table 2"].contains(&scene.case.as_str()));
     for others in [0.2, 0.6, 1.5] {
         let clients = vec![
-            Clients::new("high", "127.10.1.1", SMALL_FILE, Load::Open(0.2 * small)),
-            Clients::new("medium", "127.10.2.1", SMALL_FILE, Load::Open(others * small)),
-            Clients::new("low", "127.10.3.1", SMALL_FILE, Load::Open(others * small)),
+            VoigtClients::new("high", "127.10.1.1", SMALL_FILE, ArrivalPattern::Open(0.2 * small)),
+            VoigtClients::new(
+                "medium",
+                "127.10.2.1",
+                SMALL_FILE,
+                ArrivalPattern::Open(others * small),
+            ),
+            VoigtClients::new(
+                "low",
+                "127.10.3.1",
+                SMALL_FILE,
+                ArrivalPattern::Open(others * small),
+            ),
         ];
         let case = format!("section 4.3: the others ×{others}");
         all.push(Scene { case, policy: voigt::limited(TABLE_3, None), clients });
@@ -123,7 +135,7 @@ fn one(
     round: u32,
     server: Server,
     scene: &Scene,
-    enforced: Enforced,
+    enforced: EnforcementPoint,
 ) -> Result<(), Error> {
     let lines = enforced.lines(scene);
     let trial = bench.trial(PART, round, &scene.case, server, STATIC);
@@ -164,7 +176,7 @@ fn invented(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
         return Ok(());
     }
     let rate = 0.5 * bench.capacity(server, STATIC)?.per_s;
-    let limit = Limit { rate: 1.2 * rate, burst: 20 };
+    let limit = GoldLimit { rate: 1.2 * rate, burst: 20 };
     let gold = limit.of_gold();
     for (what, gate) in [
         ("charged at the handshake", "gate = \"full\"\n"),
@@ -172,7 +184,12 @@ fn invented(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
         ("user space", ""),
     ] {
         for flood in [None, Some(Flood::Invented((10.0 * rate) as u32))] {
-            let clients = vec![Clients::new("gold", "127.10.9.1", SMALL_FILE, Load::Open(rate))];
+            let clients = vec![VoigtClients::new(
+                "gold",
+                "127.10.9.1",
+                SMALL_FILE,
+                ArrivalPattern::Open(rate),
+            )];
             let case = match flood {
                 None => "invented addresses: gold alone",
                 Some(_) => "invented addresses: ten times as many SYNs",
@@ -192,14 +209,14 @@ fn invented(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
 }
 
 /// A limit of gold, who is a network of which a part is not there.
-struct Limit {
+struct GoldLimit {
     rate: f64,
     burst: u32,
 }
 
-impl Limit {
+impl GoldLimit {
     fn of_gold(&self) -> String {
-        let Limit { rate, burst } = self;
+        let GoldLimit { rate, burst } = self;
         format!(
             "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"others\"\npriority = 1\n\
              [[rule]]\nname = \"gold\"\nclient = [\"10.1.9.0/24\", \"10.7.0.0/16\"]\nclass = \"gold\"\n\
@@ -241,19 +258,21 @@ impl Flood {
 fn flooded(
     bench: &mut Bench<'_>,
     round: u32,
-    (server, enforced): (Server, Option<Enforced>),
+    (server, enforced): (Server, Option<EnforcementPoint>),
     flood: Option<Flood>,
 ) -> Result<(), Error> {
     // the same path for all: it is what php-fpm has behind the others
     let path = "/work?cpu=2600us";
-    let mut clients = vec![Clients::new("normal", "127.10.9.1", path, Load::Closed(100))];
+    let mut clients =
+        vec![VoigtClients::new("normal", "127.10.9.1", path, ArrivalPattern::Closed(100))];
     // a bucket is charged by handshakes: whoever sends SYNs connects, too, often enough to find it empty
     let attempts = match flood {
         None => None,
         Some(Flood::Connections(rate)) => Some(rate),
         Some(Flood::Syns(_) | Flood::Invented(_)) => Some(2.0 * f64::from(LIMIT.per_s)),
     };
-    let flooding = |rate| Clients::new("flood", "127.10.1.1", path, Load::Open(rate));
+    let flooding =
+        |rate| VoigtClients::new("flood", "127.10.1.1", path, ArrivalPattern::Open(rate));
     clients.extend(attempts.map(flooding));
     let case = match flood {
         None => "figures 12 and 13: no flood".to_owned(),
@@ -317,7 +336,12 @@ fn beside(
 }
 
 /// Sends SYNs of a flood, once the port is known, until `stop`; how many per second.
-fn send_syns(pair: &Pair, port: &AtomicU16, flood: Flood, stop: &AtomicBool) -> Result<f64, Error> {
+fn send_syns(
+    pair: &NetworkPair,
+    port: &AtomicU16,
+    flood: Flood,
+    stop: &AtomicBool,
+) -> Result<f64, Error> {
     let per_s = flood.syns().unwrap_or(0);
     pair.join_clients()?;
     let failed = |error: rustix::io::Errno| Error::io("cannot send", "SYNs")(error.into());
@@ -336,7 +360,7 @@ fn send_syns(pair: &Pair, port: &AtomicU16, flood: Flood, stop: &AtomicBool) -> 
             continue;
         }
         let packet = syn(flood.from(sent), sent, to);
-        sendto(&out, &packet, SendFlags::empty(), &SocketAddrV4::new(Pair::SERVER, 0))
+        sendto(&out, &packet, SendFlags::empty(), &SocketAddrV4::new(NetworkPair::SERVER, 0))
             .map_err(failed)?;
         sent += 1;
     }
@@ -348,7 +372,7 @@ fn syn(from: Ipv4Addr, number: u32, to: u16) -> [u8; 44] {
     let mut packet = [0; 44];
     packet[..10].copy_from_slice(&[0x45, 0, 0, 44, 0, 0, 0x40, 0, 64, 6]);
     packet[12..16].copy_from_slice(&from.octets());
-    packet[16..20].copy_from_slice(&Pair::SERVER.octets());
+    packet[16..20].copy_from_slice(&NetworkPair::SERVER.octets());
     packet[20..22].copy_from_slice(&(1024 + (number % 60_000) as u16).to_be_bytes());
     packet[22..24].copy_from_slice(&to.to_be_bytes());
     packet[24..28].copy_from_slice(&number.to_be_bytes());

@@ -7,7 +7,7 @@
 use super::bench::{Bench, Trial, group, open};
 use super::row::{self, Row, middle, shown};
 use super::server::Server;
-use super::server::application::{Application, WORKERS};
+use super::server::application::{ApplicationKind, WORKERS};
 use super::{CROWD, GOLD};
 use crate::Error;
 use crate::load::client;
@@ -29,27 +29,27 @@ const POLICY: &str = "[[class]]\nname = \"gold\"\npriority = 0\ndelay = \"20ms\"
      [[class]]\nname = \"others\"\npriority = 1\nshare = \"5%\"\ndelay = \"100ms\"\ndefault = true\n";
 
 /// One way to run a server, as the table shows it.
-struct Variant {
+struct ServerSetup {
     /// Behind the server's name, and behind the cases' names.
     name: String,
-    application: Application,
+    application: ApplicationKind,
     /// Of Forebay's configuration.
     lines: String,
 }
 
 /// All ways to run a server.
-fn variants(server: Server) -> Vec<Variant> {
+fn variants(server: Server) -> Vec<ServerSetup> {
     let rule = format!("[[rule]]\nname = \"gold\"\nclient = [\"{GOLD}\"]\nclass = \"gold\"\n");
     let mut all = Vec::new();
-    for application in Application::ALL {
+    for application in ApplicationKind::ALL {
         let name = match application {
-            Application::Php => "",
-            Application::Python => ", Python",
-            Application::Node => ", Node",
+            ApplicationKind::Php => "",
+            ApplicationKind::Python => ", Python",
+            ApplicationKind::Node => ", Node",
         };
         let table = application.table();
         let mut add = |more: &str, lines: String| {
-            all.push(Variant { name: format!("{name}{more}"), application, lines });
+            all.push(ServerSetup { name: format!("{name}{more}"), application, lines });
         };
         let queue = |agent: &str, queue: &str| {
             format!("agent = \"{agent}\"\n{table}in_flight = {WORKERS}\n{queue}{POLICY}{rule}")
@@ -72,7 +72,7 @@ fn variants(server: Server) -> Vec<Variant> {
 /// # Errors
 /// When a server does not come up or the load cannot be made.
 pub fn measure(bench: &mut Bench<'_>, round: u32, server: Server) -> Result<(), Error> {
-    for Variant { name, application, lines } in variants(server) {
+    for ServerSetup { name, application, lines } in variants(server) {
         let trial = |bench: &Bench<'_>, case: &'static str| Trial {
             application: Some(application),
             lines: &lines,
@@ -127,7 +127,7 @@ pub fn report(all: &[Row]) -> String {
     );
     for server in row::each(rows.iter().copied(), |row| &row.server) {
         let Some(known) = Server::find(server) else { continue };
-        for Variant { name: variant, .. } in variants(known) {
+        for ServerSetup { name: variant, .. } in variants(known) {
             let of = |case: &str, group: &'static str| {
                 let case = format!("{case}{variant}");
                 let mine = move |row: &&&Row| row.is(&case, server) && row.group == group;

@@ -8,10 +8,10 @@ pub mod application;
 
 use super::GOLD;
 use crate::Error;
-use crate::network::Pair;
+use crate::network::NetworkPair;
 use crate::run::Run;
-use crate::serving::{Forebay, Part, Serving};
-use application::Application;
+use crate::serving::{Forebay, PeerProcess, Serving};
+use application::ApplicationKind;
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub struct Setup<'s> {
     /// Processes of php-fpm.
     pub threads: u32,
     /// What answers behind Forebay, too, and by HTTP behind others; nothing, or php-fpm behind others.
-    pub application: Option<Application>,
+    pub application: Option<ApplicationKind>,
     /// CPU time of a request, and by when its answer is wanted.
     pub cost: Duration,
     /// The deadline that limits and queues are made for.
@@ -128,7 +128,7 @@ impl Server {
     /// # Errors
     /// When a program is missing or does not come up.
     pub fn start(self, run: &Run, setup: &Setup<'_>) -> Result<Serving, Error> {
-        let behind = setup.application.unwrap_or(Application::Php);
+        let behind = setup.application.unwrap_or(ApplicationKind::Php);
         let mut serving = match self {
             Server::Forebay { engine, .. } => forebay(run, setup, engine)?,
             _ => Serving::empty(&run.folder()?, run.port()?),
@@ -175,7 +175,7 @@ fn forebay(run: &Run, setup: &Setup<'_>, engine: &str) -> Result<Serving, Error>
         None => (run.root.display().to_string(), "[[work]]\npath = \"/work*\"\n"),
     };
     let outside = match setup.is_reached_from_outside {
-        true => format!("[[listener]]\nlisten = [\"{}:@PORT@\"]\n", Pair::SERVER),
+        true => format!("[[listener]]\nlisten = [\"{}:@PORT@\"]\n", NetworkPair::SERVER),
         false => String::new(),
     };
     let own = setup.lines;
@@ -209,14 +209,14 @@ fn add(
         ("PER_S", policed.per_s.to_string()),
         ("BURST", policed.burst.to_string()),
     ];
-    let is_http = setup.application.is_some_and(Application::speaks_http);
+    let is_http = setup.application.is_some_and(ApplicationKind::speaks_http);
     let tags = [
         ("limit", limit),
         ("http", is_http),
         ("fastcgi", !is_http),
         ("policed", setup.policed.is_some()),
     ];
-    serving.add(run, &Part { tags: &tags, words: &words, ..Part::new(peer) })
+    serving.add(run, &PeerProcess { tags: &tags, words: &words, ..PeerProcess::new(peer) })
 }
 
 #[cfg(test)]

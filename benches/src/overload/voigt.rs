@@ -34,7 +34,7 @@ const FIGURE_9: &str = include_str!("../../../lab/voigt/figure-9.toml");
 pub(super) struct Scene {
     pub(super) case: String,
     pub(super) policy: String,
-    pub(super) clients: Vec<Clients>,
+    pub(super) clients: Vec<VoigtClients>,
 }
 
 impl Scene {
@@ -76,20 +76,20 @@ pub(super) fn figures_7_and_8(clients: u32, shares: [u32; 2]) -> Scene {
 }
 
 /// Clients that do the same.
-pub(super) struct Clients {
+pub(super) struct VoigtClients {
     name: &'static str,
     /// Local addresses.
     from: &'static str,
     /// Another address of the server.
     to: Option<&'static str>,
     path: &'static str,
-    load: Load,
+    load: ArrivalPattern,
     /// Good answers per second, where the policy says how many.
     expected: Option<f64>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Load {
+pub(super) enum ArrivalPattern {
     /// So many clients that ask again when they have their answer.
     Closed(u32),
     /// So many requests per second at random times.
@@ -98,18 +98,18 @@ pub(super) enum Load {
     Bursts(f64),
 }
 
-impl Clients {
+impl VoigtClients {
     pub(super) fn new(
         name: &'static str,
         from: &'static str,
         path: &'static str,
-        load: Load,
-    ) -> Clients {
-        Clients { name, from, to: None, path, load, expected: None }
+        load: ArrivalPattern,
+    ) -> VoigtClients {
+        VoigtClients { name, from, to: None, path, load, expected: None }
     }
 
-    fn expected(self, good_per_s: f64) -> Clients {
-        Clients { expected: Some(good_per_s), ..self }
+    fn expected(self, good_per_s: f64) -> VoigtClients {
+        VoigtClients { expected: Some(good_per_s), ..self }
     }
 
     /// As the load generator has them: as in the paper, a connection for each request. Their addresses are
@@ -126,15 +126,15 @@ impl Clients {
         draft.set("http", "1.0");
         draft.set("timeout", "5s");
         match self.load {
-            Load::Closed(clients) => {
+            ArrivalPattern::Closed(clients) => {
                 draft.set("connections", &clients.to_string());
                 draft.set("pause", "1s");
             }
-            Load::Open(rate) | Load::Bursts(rate) => {
+            ArrivalPattern::Open(rate) | ArrivalPattern::Bursts(rate) => {
                 draft.set("rate", &format!("{rate:.3}"));
                 draft.set("arrivals", "poisson");
                 draft.set("connections", "3000");
-                if let Load::Bursts(_) = self.load {
+                if let ArrivalPattern::Bursts(_) = self.load {
                     draft.set("bursts", "50-80@2/s");
                 }
             }
@@ -170,7 +170,7 @@ pub(super) fn limited(policy: &str, limit: Option<(f64, u32)>) -> String {
 
 /// All runs, for these capacities for static and dynamic requests.
 pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
-    let scene = |case: &str, policy: String, clients: Vec<Clients>| Scene {
+    let scene = |case: &str, policy: String, clients: Vec<VoigtClients>| Scene {
         case: case.to_owned(),
         policy,
         clients,
@@ -185,25 +185,36 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
     for part in [None, Some(0.5), Some(0.16)] {
         let limit = part.map(|part| (part * dynamic, 10));
         let clients = vec![
-            Clients::new("high", "127.10.1.1", SCRIPT, Load::Open(1.6 * dynamic)),
-            Clients::new("low", "127.10.2.1", SMALL_FILE, Load::Closed(30)),
+            VoigtClients::new("high", "127.10.1.1", SCRIPT, ArrivalPattern::Open(1.6 * dynamic)),
+            VoigtClients::new("low", "127.10.2.1", SMALL_FILE, ArrivalPattern::Closed(30)),
         ];
         let case = format!("table 4: {}", say(limit));
         all.push(scene(&case, limited(TABLE_4, limit), clients));
     }
-    let preferred =
-        || Clients::new("preferred", "127.10.9.1", SMALL_FILE, Load::Open(PREFERRED * small));
+    let preferred = || {
+        VoigtClients::new(
+            "preferred",
+            "127.10.9.1",
+            SMALL_FILE,
+            ArrivalPattern::Open(PREFERRED * small),
+        )
+    };
     for part in [None, Some(0.8), Some(0.25), Some(0.065)] {
         let limit = part.map(|part| (part * small, 5));
-        let others = Clients::new("others", "127.10.1.1-127.10.1.5", SMALL_FILE, Load::Closed(250));
+        let others = VoigtClients::new(
+            "others",
+            "127.10.1.1-127.10.1.5",
+            SMALL_FILE,
+            ArrivalPattern::Closed(250),
+        );
         let case = format!("figure 5: {}", say(limit));
         all.push(scene(&case, limited(FIGURE_5, limit), vec![preferred(), others]));
     }
     for burst in [5, 20, 50] {
         let limit = Some((0.13 * small, burst));
         let clients = vec![
-            Clients::new("preferred", "127.10.9.1", SMALL_FILE, Load::Closed(40)),
-            Clients::new("others", "127.10.1.1", SCRIPT_16K, Load::Bursts(50.0)),
+            VoigtClients::new("preferred", "127.10.9.1", SMALL_FILE, ArrivalPattern::Closed(40)),
+            VoigtClients::new("others", "127.10.1.1", SCRIPT_16K, ArrivalPattern::Bursts(50.0)),
         ];
         let case = format!("figure 6: {}", say(limit));
         all.push(scene(&case, limited(FIGURE_5, limit), clients));
@@ -214,15 +225,16 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
     }
     for part in [0.65, 0.2, 0.03] {
         let limit = Some((part * dynamic, 2));
-        let flood = Clients::new("scripts", "127.10.1.1", SCRIPT, Load::Open(3.0 * dynamic));
+        let flood =
+            VoigtClients::new("scripts", "127.10.1.1", SCRIPT, ArrivalPattern::Open(3.0 * dynamic));
         let case = format!("figure 9: {}", say(limit));
         all.push(scene(&case, limited(FIGURE_9, limit), vec![preferred(), flood]));
     }
     for clients in [10, 40, 60] {
         let small_script = "/cgi-bin/8k?cpu=2600us&out=8KiB";
         let both = vec![
-            Clients::new("high", "127.10.1.1", small_script, Load::Closed(clients)),
-            Clients::new("low", "127.10.2.1", SMALL_FILE, Load::Closed(clients)),
+            VoigtClients::new("high", "127.10.1.1", small_script, ArrivalPattern::Closed(clients)),
+            VoigtClients::new("low", "127.10.2.1", SMALL_FILE, ArrivalPattern::Closed(clients)),
         ];
         let case = format!("figure 10: {clients} clients each");
         all.push(scene(&case, limited(TABLE_4, None), both));
@@ -236,7 +248,12 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
 /// Figure 11: so many times the capacity for scripts, limited or not.
 pub(super) fn figure_11(dynamic: f64, load: f64, is_limited: bool) -> Scene {
     let limit = is_limited.then_some((0.95 * dynamic, 10));
-    let scripts = Clients::new("scripts", "127.10.1.1", SCRIPT_29K, Load::Open(load * dynamic));
+    let scripts = VoigtClients::new(
+        "scripts",
+        "127.10.1.1",
+        SCRIPT_29K,
+        ArrivalPattern::Open(load * dynamic),
+    );
     let case = format!("figure 11: load ×{load} {}", say(limit));
     Scene { case, policy: limited(FIGURE_9, limit), clients: vec![scripts] }
 }
@@ -246,12 +263,12 @@ fn say(limit: Option<(f64, u32)>) -> String {
 }
 
 /// Clients of three classes; those of the first may be several hosts.
-fn by_address(high_from: &'static str, clients: [u32; 3]) -> Vec<Clients> {
-    let [high, medium, low] = clients.map(Load::Closed);
+fn by_address(high_from: &'static str, clients: [u32; 3]) -> Vec<VoigtClients> {
+    let [high, medium, low] = clients.map(ArrivalPattern::Closed);
     vec![
-        Clients::new("high", high_from, SMALL_FILE, high),
-        Clients::new("medium", "127.10.2.1", SMALL_FILE, medium),
-        Clients::new("low", "127.10.3.1", SMALL_FILE, low),
+        VoigtClients::new("high", high_from, SMALL_FILE, high),
+        VoigtClients::new("medium", "127.10.2.1", SMALL_FILE, medium),
+        VoigtClients::new("low", "127.10.3.1", SMALL_FILE, low),
     ]
 }
 
@@ -259,10 +276,13 @@ fn by_address(high_from: &'static str, clients: [u32; 3]) -> Vec<Clients> {
 fn table_1() -> Scene {
     let from = "127.10.1.1";
     let clients = vec![
-        Clients::new("noaccess", from, "/a/noaccess/b?cpu=2600us", Load::Open(20.0)).expected(0.0),
-        Clients::new("shop", from, "/shop.html?cpu=2600us", Load::Open(20.0)).expected(20.0),
-        Clients::new("index", from, "/index.html?cpu=2600us", Load::Open(45.0)).expected(15.0),
-        Clients::new("scripts", from, SCRIPT, Load::Open(30.0)).expected(10.0),
+        VoigtClients::new("noaccess", from, "/a/noaccess/b?cpu=2600us", ArrivalPattern::Open(20.0))
+            .expected(0.0),
+        VoigtClients::new("shop", from, "/shop.html?cpu=2600us", ArrivalPattern::Open(20.0))
+            .expected(20.0),
+        VoigtClients::new("index", from, "/index.html?cpu=2600us", ArrivalPattern::Open(45.0))
+            .expected(15.0),
+        VoigtClients::new("scripts", from, SCRIPT, ArrivalPattern::Open(30.0)).expected(10.0),
     ];
     Scene { case: "table 1".to_owned(), policy: TABLE_1.to_owned(), clients }
 }
@@ -275,11 +295,14 @@ fn table_2() -> Scene {
     let policy = policy.replace(":80\"", ":@PORT@\"");
     let path = "/static/8k.html?cpu=500us";
     let clients = vec![
-        Clients::new("others", "127.10.2.1", path, Load::Open(600.0)).expected(300.0),
-        Clients::new("from-10", "127.10.1.1", path, Load::Open(200.0)).expected(100.0),
-        Clients {
+        VoigtClients::new("others", "127.10.2.1", path, ArrivalPattern::Open(600.0))
+            .expected(300.0),
+        VoigtClients::new("from-10", "127.10.1.1", path, ArrivalPattern::Open(200.0))
+            .expected(100.0),
+        VoigtClients {
             to: Some("127.12.1.1"),
-            ..Clients::new("to-12", "127.10.2.2", path, Load::Open(200.0)).expected(10.0)
+            ..VoigtClients::new("to-12", "127.10.2.2", path, ArrivalPattern::Open(200.0))
+                .expected(10.0)
         },
     ];
     let policy = format!("[[listener]]\nlisten = [\"127.12.1.1:@PORT@\"]\n{policy}");

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 /// What happened to the clients.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct ReloadCounts {
     /// Answers that came whole.
     pub answers: AtomicU64,
     /// A request was sent, and the connection ended before an answer began.
     pub lost: AtomicU64,
-    /// The server said `Connection: close`, or closed a connection that was idle.
+    /// The server said `ReloadConnection: close`, or closed a connection that was idle.
     pub sent_away: AtomicU64,
     /// A connection could not be made.
     pub refused: AtomicU64,
@@ -44,14 +44,14 @@ pub struct Target {
 
 /// A certificate for each version, signed by one authority that the clients trust.
 #[derive(Debug)]
-pub struct Certificates {
+pub struct VersionCertificates {
     dir: PathBuf,
     client: Arc<ClientConfig>,
 }
 
-impl Certificates {
+impl VersionCertificates {
     /// Makes those of the versions 0 to `last` in a folder.
-    pub fn make(dir: &Path, last: u64) -> Result<Certificates, Error> {
+    pub fn make(dir: &Path, last: u64) -> Result<VersionCertificates, Error> {
         let failed =
             |error: rcgen::Error| Error::Client(format!("cannot make a certificate: {error}"));
         let key = KeyPair::generate().map_err(failed)?;
@@ -78,7 +78,7 @@ impl Certificates {
             ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         // whoever resumes a session is shown no certificate
         client.resumption = Resumption::disabled();
-        Ok(Certificates { dir: dir.to_owned(), client: Arc::new(client) })
+        Ok(VersionCertificates { dir: dir.to_owned(), client: Arc::new(client) })
     }
 
     /// The certificate of a version, and its key.
@@ -111,7 +111,7 @@ fn version_of(certificate: &[u8]) -> Option<u64> {
 }
 
 /// One connection.
-struct Connection {
+struct ReloadConnection {
     bytes: BufReader<Bytes>,
 }
 
@@ -151,11 +151,11 @@ impl Target {
         self.connect().is_some()
     }
 
-    fn connect(&self) -> Option<(Connection, Option<u64>)> {
+    fn connect(&self) -> Option<(ReloadConnection, Option<u64>)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
         let Some(config) = &self.tls else {
-            return Some((Connection { bytes: BufReader::new(Bytes::Plain(stream)) }, None));
+            return Some((ReloadConnection { bytes: BufReader::new(Bytes::Plain(stream)) }, None));
         };
         let name = ServerName::try_from("localhost").ok()?;
         let mut session = ClientConnection::new(Arc::clone(config), name).ok()?;
@@ -164,11 +164,11 @@ impl Target {
         }
         let shown = session.peer_certificates().and_then(|chain| version_of(chain.first()?));
         let sealed = Bytes::Sealed(Box::new(StreamOwned::new(session, stream)));
-        Some((Connection { bytes: BufReader::new(sealed) }, shown))
+        Some((ReloadConnection { bytes: BufReader::new(sealed) }, shown))
     }
 }
 
-impl Connection {
+impl ReloadConnection {
     /// One answer's version, and whether the connection stays. `None` if none came.
     fn ask(&mut self, keep: bool) -> Option<(u64, bool)> {
         let close = if keep { "" } else { "Connection: close\r\n" };
@@ -204,11 +204,11 @@ impl Connection {
 }
 
 /// One client, until it is to stop. `keep` says whether it keeps its connection.
-pub fn client(counts: &Counts, target: &Target, keep: bool, number: u64) {
-    let mut kept: Option<Connection> = None;
+pub fn client(counts: &ReloadCounts, target: &Target, keep: bool, number: u64) {
+    let mut kept: Option<ReloadConnection> = None;
     let mut pause = number;
     while !counts.stop.load(Relaxed) {
-        if kept.as_ref().is_some_and(Connection::is_closed) {
+        if kept.as_ref().is_some_and(ReloadConnection::is_closed) {
             counts.sent_away.fetch_add(1, Relaxed);
             kept = None;
         }

@@ -3,7 +3,7 @@
 //! An open loop, because what is measured is the mean time to an answer. In a closed loop a server
 //! that is slow is asked less, and its slow answers weigh less for it.
 
-use super::storage::{self, Storage};
+use super::storage::{self, SlowStorage};
 use crate::Error;
 use crate::content::body;
 use crate::load::target;
@@ -17,8 +17,11 @@ use std::time::Duration;
 /// Bytes of the hot file.
 const HOT_BYTES: usize = 1024;
 /// What is cold: more than the server keeps in memory, on storage that takes its time.
-pub const STORAGE: storage::Shape =
-    storage::Shape { files: 32 * 1024, file_bytes: 16 * 1024, read: Duration::from_millis(10) };
+pub const STORAGE: storage::StorageShape = storage::StorageShape {
+    files: 32 * 1024,
+    file_bytes: 16 * 1024,
+    read: Duration::from_millis(10),
+};
 /// Bytes of what slow receivers fetch: as much as a thread sends before it looks after others.
 const SLOW_BYTES: usize = 2 << 20;
 /// What a slow receiver takes, bytes per second.
@@ -55,14 +58,14 @@ impl Kind {
 
 /// A phase of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct ShiftPhase {
     /// What is asked for.
     pub kind: Kind,
     /// How often its kind has had its turn, this one included; 0 where nothing else is asked for.
     pub number: u32,
 }
 
-impl Turn {
+impl ShiftPhase {
     /// As tables show it.
     pub fn name(self) -> String {
         match self.number {
@@ -87,12 +90,12 @@ pub struct Shift {
 
 impl Shift {
     /// The phases in their order.
-    pub fn turns(&self) -> Vec<Turn> {
+    pub fn turns(&self) -> Vec<ShiftPhase> {
         if let Some(kind) = self.alone {
-            return vec![Turn { kind, number: 0 }];
+            return vec![ShiftPhase { kind, number: 0 }];
         }
         let cycles = 1..=self.cycles;
-        cycles.flat_map(|number| KINDS.map(|kind| Turn { kind, number })).collect()
+        cycles.flat_map(|number| KINDS.map(|kind| ShiftPhase { kind, number })).collect()
     }
 
     /// Length of the whole load, seconds.
@@ -110,7 +113,7 @@ impl Shift {
     /// Rates over the whole load, one per phase, of what is asked for in phase `place`.
     fn steps(&self, place: usize) -> Vec<RateStep> {
         let lasts = Some(Duration::from_secs_f64(self.seconds));
-        let rate = |(other, turn): (usize, Turn)| match other == place {
+        let rate = |(other, turn): (usize, ShiftPhase)| match other == place {
             true => self.rates[turn.kind as usize],
             false => 0.0,
         };
@@ -125,7 +128,7 @@ impl Shift {
     /// When the address cannot be used.
     pub fn plan(&self, port: u16, core: usize, round: u32) -> Result<LoadPlan, Error> {
         let base = target(port, "")?;
-        let group = |(place, turn): (usize, Turn)| {
+        let group = |(place, turn): (usize, ShiftPhase)| {
             let mut group = ClientGroup::new(&turn.name(), base.clone());
             let arrivals =
                 Arrivals { steps: self.steps(place), poisson: true, ..Arrivals::default() };
@@ -163,14 +166,14 @@ fn cold(number: u64) -> MixPath {
 ///
 /// # Errors
 /// When the disk does not take them, or a file system cannot be mounted.
-pub fn write(root: &Path) -> Result<Storage, Error> {
+pub fn write(root: &Path) -> Result<SlowStorage, Error> {
     for (name, bytes) in [("hot.html", HOT_BYTES), ("slow.bin", SLOW_BYTES)] {
         let path = root.join(name);
         fs::write(&path, body(bytes)).map_err(Error::io("cannot write", &path))?;
     }
     let folder = root.join("cold");
     fs::create_dir(&folder).map_err(Error::io("cannot make the folder", &folder))?;
-    Storage::mount(&folder, STORAGE)
+    SlowStorage::mount(&folder, STORAGE)
 }
 
 #[cfg(test)]
@@ -181,7 +184,7 @@ mod tests {
     fn every_phase_has_its_turn_alone() {
         let shift = Shift { rates: [100.0, 10.0, 1.0], seconds: 2.0, cycles: 2, alone: None };
         assert_eq!(shift.length_s(), 12.0);
-        let names: Vec<_> = shift.turns().into_iter().map(Turn::name).collect();
+        let names: Vec<_> = shift.turns().into_iter().map(ShiftPhase::name).collect();
         assert_eq!(names, ["hot 1", "cold 1", "slow 1", "hot 2", "cold 2", "slow 2"]);
         let turns = [-0.1, 0.0, 1.9, 2.0, 5.9, 6.0, 11.9, 12.0].map(|at_s| shift.turn_at(at_s));
         let expected = [None, Some(0), Some(0), Some(1), Some(2), Some(3), Some(5), None];

@@ -22,7 +22,7 @@ const REMEMBER: Duration = Duration::from_secs(3600);
 
 /// What the storage holds, and how fast it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct StorageShape {
     /// Files, in one directory: `0.bin`, `1.bin` and so on.
     pub files: u64,
     /// Bytes of each.
@@ -34,24 +34,24 @@ pub struct Shape {
 
 /// It, mounted. Unmounted when dropped.
 #[derive(Debug)]
-pub struct Storage {
+pub struct SlowStorage {
     session: Option<BackgroundSession>,
     due: Arc<Due>,
     clock: Option<JoinHandle<()>>,
 }
 
-impl Storage {
+impl SlowStorage {
     /// Mounts it on the directory `at`.
     ///
     /// # Errors
     /// Without `/dev/fuse`, or the right to mount.
-    pub fn mount(at: &Path, shape: Shape) -> Result<Storage, Error> {
+    pub fn mount(at: &Path, shape: StorageShape) -> Result<SlowStorage, Error> {
         let due = Arc::<Due>::default();
         let of_clock = Arc::clone(&due);
         let clock = std::thread::Builder::new().name("storage".to_owned());
         let clock = clock.spawn(move || of_clock.answer());
         let clock = clock.map_err(Error::io("cannot begin a thread for", at))?;
-        let mut storage = Storage { session: None, due: Arc::clone(&due), clock: Some(clock) };
+        let mut storage = SlowStorage { session: None, due: Arc::clone(&due), clock: Some(clock) };
         let mut config = Config::default();
         // the server may have given up the identity it was started with
         config.acl = SessionACL::All;
@@ -62,7 +62,7 @@ impl Storage {
     }
 }
 
-impl Drop for Storage {
+impl Drop for SlowStorage {
     fn drop(&mut self) {
         self.due.end();
         if let Some(clock) = self.clock.take() {
@@ -133,7 +133,7 @@ impl Due {
 
 /// What the kernel asks about. Inode 1 is the directory, inode `i + 2` is file `i`.
 struct Tree {
-    shape: Shape,
+    shape: StorageShape,
     due: Arc<Due>,
     born: SystemTime,
 }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn reads_take_as_long_as_they_should_on_average_and_each_file_always_the_same() {
         let read = Duration::from_millis(4);
-        let shape = Shape { files: 1000, file_bytes: 10, read };
+        let shape = StorageShape { files: 1000, file_bytes: 10, read };
         let tree = Tree { shape, due: Arc::default(), born: SystemTime::now() };
         let times: Vec<_> = (2..1002).map(|ino| tree.read_time(INodeNo(ino))).collect();
         let mean = times.iter().sum::<Duration>() / 1000;
@@ -242,7 +242,7 @@ mod tests {
     fn only_files_that_are_there_are_found() {
         assert_eq!(number(OsStr::new("17.bin")), Some(17));
         assert_eq!(number(OsStr::new("17.bin.br")), None);
-        let shape = Shape { files: 3, file_bytes: 10, read: Duration::ZERO };
+        let shape = StorageShape { files: 3, file_bytes: 10, read: Duration::ZERO };
         let tree = Tree { shape, due: Arc::default(), born: SystemTime::now() };
         let found = [1, 2, 4, 5].map(|ino| tree.attributes(INodeNo(ino)).map(|found| found.size));
         assert_eq!(found, [Some(0), Some(10), Some(10), None]);

@@ -103,7 +103,7 @@ impl Shifted {
 
 /// One law against the fixed counts.
 #[derive(Clone, Debug)]
-struct Verdict {
+struct LawResult {
     /// The law.
     law: String,
     /// Every fixed policy with the law's mean time divided by its own, pair by pair of the same
@@ -118,9 +118,9 @@ struct Verdict {
     before: Option<Spread>,
 }
 
-impl Verdict {
+impl LawResult {
     /// Of a law, if it and fixed counts were measured.
-    fn of(rows: &[Row], law: &str) -> Option<Verdict> {
+    fn of(rows: &[Row], law: &str) -> Option<LawResult> {
         let fixed: Vec<_> =
             policies(rows).into_iter().filter(|one| counts(one).is_some()).collect();
         let beside = |other: &&str| Some(((*other).to_owned(), ratio(rows, law, other)?));
@@ -138,7 +138,7 @@ impl Verdict {
             let moved = spread(rows, law, pair[1], "moved")?;
             Some(Shifted { to: pair[1].to_owned(), best: [before?, after?], moved })
         };
-        let verdict = Verdict {
+        let verdict = LawResult {
             law: law.to_owned(),
             phases: all.iter().filter_map(in_phase).collect(),
             shifts: all.windows(2).filter_map(shift).collect(),
@@ -232,7 +232,7 @@ impl Verdict {
 /// The verdicts on all laws as markdown.
 pub(super) fn verdicts(rows: &[Row]) -> String {
     let laws = policies(rows).into_iter().filter(|policy| ["queue", "delay"].contains(policy));
-    let texts: String = laws.filter_map(|law| Some(Verdict::of(rows, law)?.text())).collect();
+    let texts: String = laws.filter_map(|law| Some(LawResult::of(rows, law)?.text())).collect();
     if texts.is_empty() { texts } else { format!("\n## Verdict\n{texts}") }
 }
 
@@ -310,7 +310,7 @@ mod tests {
             run(2, OTHER, [10.0, 46.0, 600.0]),
         ]
         .concat();
-        let verdict = Verdict::of(&rows, "delay").expect("both were measured");
+        let verdict = LawResult::of(&rows, "delay").expect("both were measured");
         assert!(verdict.is_ahead() && verdict.is_close(), "{verdict:?}");
         assert_eq!(verdict.ratios[0].0, ONE);
         let best: Vec<_> = verdict.phases.iter().map(|phase| phase.1.as_str()).collect();
@@ -323,10 +323,10 @@ mod tests {
         let first = [run(1, "delay", [1.0, 1.0, 1.0]), run(1, ONE, [1.0, 1.0, 9.0])].concat();
         let second = [run(2, "delay", [1.0, 1.0, 9.0]), run(2, ONE, [1.0, 1.0, 8.0])].concat();
         let rows = [first.clone(), second].concat();
-        assert!(!Verdict::of(&rows, "delay").expect("measured").is_ahead());
-        assert!(Verdict::of(&first, "delay").expect("measured").is_close());
+        assert!(!LawResult::of(&rows, "delay").expect("measured").is_ahead());
+        assert!(LawResult::of(&first, "delay").expect("measured").is_close());
         let rows = [run(1, "delay", [1.2, 1.0, 1.0]), run(1, ONE, [1.0, 1.0, 9.0])].concat();
-        let verdict = Verdict::of(&rows, "delay").expect("measured");
+        let verdict = LawResult::of(&rows, "delay").expect("measured");
         assert!(verdict.is_ahead() && !verdict.is_close());
         assert!(verdict.text().contains("hot 1: 1.20 of the median of fixed 1×8"));
     }
@@ -350,7 +350,7 @@ mod tests {
         ]
         .concat();
         let rows = [law.clone(), before, rest.clone()].concat();
-        let verdict = Verdict::of(&rows, "delay").expect("measured");
+        let verdict = LawResult::of(&rows, "delay").expect("measured");
         let best: Vec<_> = verdict.shifts.iter().map(|shifted| shifted.best).collect();
         assert_eq!(best, [[(1, 1), (8, 1)], [(8, 1), (1, 8)]]);
         // seven more; seven from process to send
@@ -362,9 +362,9 @@ mod tests {
         assert!(text.contains("8×1 → 1×8, distance 7; 15 (15–15) moved: **no**"), "{text}");
         assert!(text.contains("no worse than before: yes: 0.92 (0.92–0.92)"), "{text}");
         let rows = [law.clone(), run(1, "delay before", [1.0, 5.0, 5.0]), rest.clone()].concat();
-        let verdict = Verdict::of(&rows, "delay").expect("measured");
+        let verdict = LawResult::of(&rows, "delay").expect("measured");
         assert_eq!(verdict.is_no_slower(), Some(false));
-        let verdict = Verdict::of(&[law, rest].concat(), "delay").expect("measured");
+        let verdict = LawResult::of(&[law, rest].concat(), "delay").expect("measured");
         assert!(verdict.is_no_slower().is_none() && verdict.text().contains("not measured"));
     }
 

@@ -142,21 +142,21 @@ impl Https {
         let host = authority.host().trim_matches(['[', ']']);
         let port = authority.port_u16().unwrap_or(443);
         let is_head = parts.method == Method::HEAD;
-        let mut exchange = Exchange::open(&self.roots, host, port)?;
+        let mut exchange = HttpsConnection::open(&self.roots, host, port)?;
         exchange.ask(&message, is_head)
     }
 }
 
 /// One connection.
-struct Exchange {
+struct HttpsConnection {
     host: String,
     session: forebay_tls::ClientSession,
     socket: TcpStream,
     until: Instant,
 }
 
-impl Exchange {
-    fn open(roots: &Roots, host: &str, port: u16) -> Result<Exchange, HttpsError> {
+impl HttpsConnection {
+    fn open(roots: &Roots, host: &str, port: u16) -> Result<HttpsConnection, HttpsError> {
         let terms = TlsClientSettings {
             trust: Trust::Roots(roots.clone()),
             versions: Versions::Both,
@@ -181,7 +181,9 @@ impl Exchange {
             Err(error) => return Err(HttpsError::Connect { host, error }),
         };
         match client.connect() {
-            Ok(session) => Ok(Exchange { host, session, socket, until: Instant::now() + LIMIT }),
+            Ok(session) => {
+                Ok(HttpsConnection { host, session, socket, until: Instant::now() + LIMIT })
+            }
             Err(refusal) => Err(HttpsError::Tls { host, refusal }),
         }
     }

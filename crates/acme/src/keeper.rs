@@ -24,7 +24,7 @@ const BUSY: Duration = Duration::from_secs(1);
 
 /// Which authority makes certificates, on what terms, and where they are kept.
 #[derive(Clone, Debug)]
-pub struct Authority {
+pub struct AuthoritySettings {
     /// Where its directory is, with https.
     pub directory: String,
     /// How it reaches the operator: `mailto:` and such.
@@ -70,13 +70,13 @@ pub enum CertificateEvent<'e> {
 /// Keeps certificates: knows, besides what is in the files, what the authority suggests.
 #[derive(Debug, Default)]
 pub struct CertificateKeeper {
-    windows: HashMap<PathBuf, Window>,
+    windows: HashMap<PathBuf, RenewalWindow>,
     retry_after: RetryAfter,
 }
 
 /// When the authority suggests to replace a certificate.
 #[derive(Clone, Debug)]
-struct Window {
+struct RenewalWindow {
     /// Of which certificate, by its end.
     not_after_s: i64,
     /// What it has suggested, and which moment of it was drawn.
@@ -95,7 +95,7 @@ struct StoredAccount {
 
 /// How often something has failed in a row, and until when nothing is tried.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Failed {
+struct Backoff {
     times: u32,
     /// How often of these the authority has looked and not found what it should.
     unproven: u32,
@@ -107,7 +107,7 @@ struct Failed {
 /// What is there.
 struct Installed {
     pair: Option<Pair>,
-    failed: Failed,
+    failed: Backoff,
 }
 
 impl CertificateKeeper {
@@ -116,7 +116,7 @@ impl CertificateKeeper {
     /// do.
     pub fn round(
         &mut self,
-        authority: &Authority,
+        authority: &AuthoritySettings,
         wanted: &[WantedCertificate],
         answers: &ChallengeAnswers,
         at_once: bool,
@@ -134,7 +134,7 @@ impl CertificateKeeper {
 
 struct Round<'r> {
     keeper: &'r mut CertificateKeeper,
-    authority: &'r Authority,
+    authority: &'r AuthoritySettings,
     answers: &'r ChallengeAnswers,
     /// Since it was needed.
     account: Option<Account>,
@@ -154,7 +154,7 @@ impl Round<'_> {
         let found = made.and_then(|()| self.look(&wanted.names));
         let found = match found {
             Ok(found) => found,
-            Err(failure) => return self.fail(wanted, failure, None, &Failed::default(), tell),
+            Err(failure) => return self.fail(wanted, failure, None, &Backoff::default(), tell),
         };
         let now_s = now_s();
         let due_s = match &found.pair {
@@ -213,7 +213,7 @@ impl Round<'_> {
         let known = self.keeper.windows.remove(&file);
         let mut window = known
             .filter(|window| window.not_after_s == not_after_s)
-            .unwrap_or(Window { not_after_s, suggested: None, ask_s: 0 });
+            .unwrap_or(RenewalWindow { not_after_s, suggested: None, ask_s: 0 });
         if window.ask_s <= now_s {
             let (suggested, pause) = self.suggestion(pair);
             window.ask_s = now_s + pause.as_secs() as i64;
@@ -379,7 +379,7 @@ impl Round<'_> {
         wanted: &WantedCertificate,
         failure: OrderFailure,
         lock: Option<&Lock>,
-        before: &Failed,
+        before: &Backoff,
         tell: &mut dyn FnMut(CertificateEvent<'_>),
     ) -> Duration {
         let times = before.times.saturating_add(1);
@@ -397,7 +397,7 @@ impl Round<'_> {
             let until_s = now_s() + again.as_secs() as i64;
             let reason = failure.reason.clone();
             let unproven = before.unproven.saturating_add((failure.why == Why::Unproven).into());
-            let failed = Failed { times, unproven, until_s, is_limited, reason };
+            let failed = Backoff { times, unproven, until_s, is_limited, reason };
             // without it a restart forgets, which is told in another place
             let _ = self.write(self.authority.storage.failed(&wanted.names), &failed);
         }

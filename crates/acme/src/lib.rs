@@ -36,6 +36,6 @@ pub mod schedule;
 pub mod storage;
 
 pub use answers::{ChallengeAnswers, ChallengeKind};
-pub use keeper::{Authority, CertificateEvent, CertificateKeeper, WantedCertificate};
+pub use keeper::{AuthoritySettings, CertificateEvent, CertificateKeeper, WantedCertificate};
 pub use order::{OrderFailure, Why};
 pub use storage::{Names, Storage};

@@ -29,7 +29,7 @@ pub(crate) enum Command {
     },
     /// Be one stage of a server with engine = "isolated": the server starts its stages by itself; this is
     /// for those who start them in other ways
-    Stage(Stage),
+    Stage(StageArgs),
     /// Change the firewall as the server says on standard input, until it ends: the server starts this
     #[command(hide = true)]
     Firewall,
@@ -53,7 +53,7 @@ pub(crate) enum Command {
     Policy(crate::policy::PolicyCommand),
     /// Applications behind: how they are, and how to take one out while the server runs
     #[command(subcommand, disable_help_subcommand = true)]
-    Upstream(crate::upstream::Upstream),
+    Upstream(crate::upstream::UpstreamCommand),
     /// Say what is wrong with a configuration file, and warn of what has no effect in it
     Check {
         /// The configuration file
@@ -91,7 +91,7 @@ pub(crate) enum Command {
 
 /// Options of `stage`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Stage {
+pub(crate) struct StageArgs {
     /// Which one
     #[arg(value_parser = role)]
     pub(crate) role: Role,

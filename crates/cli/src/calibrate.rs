@@ -30,7 +30,7 @@ mod told;
 
 pub(crate) use error::CalibrateError;
 
-use bench::{Bench, Length};
+use bench::{CalibrationBench, RunLength};
 use costs::{CostPoint, file_name, text_name};
 use crossover::{Compared, MeasuredPairs};
 use factors::{Factors, Grid};
@@ -66,17 +66,17 @@ pub(crate) struct Calibrate {
 
 /// What is measured, and for how long.
 #[derive(Clone, Copy, Debug)]
-struct Scope {
+struct MeasurePlan {
     sizes: &'static [u64],
     connections: &'static [u32],
-    point: Length,
+    point: RunLength,
     crossover_sizes: &'static [u64],
     rounds: u32,
-    pair: Length,
+    pair: RunLength,
     /// What was found beside what there was: interleaved pairs of each size.
     held_rounds: u32,
-    held: Length,
-    phase: Length,
+    held: RunLength,
+    phase: RunLength,
     grid: Grid,
 }
 
@@ -85,29 +85,29 @@ const SCRATCH: &str = "forebay-calibrate-";
 
 const KIB: u64 = 1024;
 
-const FULL: Scope = Scope {
+const FULL: MeasurePlan = MeasurePlan {
     sizes: &[KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB * KIB],
     connections: &[16, 64, 256],
-    point: Length { warmup_ms: 500, ms: 2000 },
+    point: RunLength { warmup_ms: 500, ms: 2000 },
     crossover_sizes: &[32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB, 2048 * KIB],
     rounds: 5,
-    pair: Length { warmup_ms: 200, ms: 800 },
+    pair: RunLength { warmup_ms: 200, ms: 800 },
     held_rounds: 10,
-    held: Length { warmup_ms: 100, ms: 400 },
-    phase: Length { warmup_ms: 500, ms: 3000 },
+    held: RunLength { warmup_ms: 100, ms: 400 },
+    phase: RunLength { warmup_ms: 500, ms: 3000 },
     grid: factors::FULL,
 };
 
-const QUICK: Scope = Scope {
+const QUICK: MeasurePlan = MeasurePlan {
     sizes: &[KIB, 16 * KIB, 128 * KIB, KIB * KIB],
     connections: &[16, 64],
-    point: Length { warmup_ms: 300, ms: 800 },
+    point: RunLength { warmup_ms: 300, ms: 800 },
     crossover_sizes: &[32 * KIB, 128 * KIB, 512 * KIB, 1024 * KIB],
     rounds: 3,
-    pair: Length { warmup_ms: 100, ms: 400 },
+    pair: RunLength { warmup_ms: 100, ms: 400 },
     held_rounds: 3,
-    held: Length { warmup_ms: 100, ms: 300 },
-    phase: Length { warmup_ms: 300, ms: 1500 },
+    held: RunLength { warmup_ms: 100, ms: 300 },
+    phase: RunLength { warmup_ms: 300, ms: 1500 },
     grid: factors::QUICK,
 };
 
@@ -134,7 +134,7 @@ const NOISE: f64 = 0.1;
 /// A fit worse than this says little: what there was is kept.
 const GOOD_FIT: f64 = 0.95;
 
-impl Scope {
+impl MeasurePlan {
     fn total(&self, has_given: bool) -> Duration {
         let points = self.sizes.len() * self.connections.len();
         let held = 2 + u32::from(has_given);
@@ -215,7 +215,7 @@ fn kept(file_bytes: u64, segment_bytes: u64) -> String {
 
 /// How a server with what was found does beside one with what there was before.
 #[derive(Debug)]
-struct Held {
+struct BeforeAfter {
     pairs: Vec<MeasuredPairs>,
     names: [&'static str; 2],
     /// A file that is sent in other bytes.
@@ -224,7 +224,7 @@ struct Held {
     given: Option<Vec<MeasuredPairs>>,
 }
 
-impl Held {
+impl BeforeAfter {
     /// Whether it is kept: where it sends the same bytes, and the whole interval says that it is cheaper.
     fn is_kept(&self) -> bool {
         let [_, _, high] = crossover::interval(&self.pairs);
@@ -255,13 +255,13 @@ impl Held {
 
 /// Everything that was found.
 #[derive(Debug)]
-struct Found {
+struct CalibrationResult {
     in_pieces: Vec<MeasuredPairs>,
     by_file: Vec<MeasuredPairs>,
     file_bytes: u64,
     segment_bytes: u64,
     /// What was found beside what there was, if they are not the same.
-    held: Option<Held>,
+    held: Option<BeforeAfter>,
     points: Vec<CostPoint>,
     fit: Fit,
     /// Those of the fit, if it is good enough, or those that there were.
@@ -274,7 +274,7 @@ struct Found {
     cores: usize,
 }
 
-impl Found {
+impl CalibrationResult {
     /// How much of what the factors that were given lose in the simulation is recovered, if they lose
     /// anything.
     fn recovered_by_factors(&self) -> Option<f64> {
@@ -312,7 +312,7 @@ pub(crate) fn run(options: &Calibrate) -> Result<(String, String), CalibrateErro
     let start = Start::new(options.from.as_deref())?;
     out::check(&options.out)?;
     let bar = Bar::new(scope.total(start.is_given));
-    let bench = Bench { server_core, client_cores, stop, bar };
+    let bench = CalibrationBench { server_core, client_cores, stop, bar };
     let found = measure(&bench, &scope, &start, cores.len());
     bench.bar.end();
     let found = found?;
@@ -321,11 +321,11 @@ pub(crate) fn run(options: &Calibrate) -> Result<(String, String), CalibrateErro
 }
 
 fn measure(
-    bench: &Bench,
-    scope: &Scope,
+    bench: &CalibrationBench,
+    scope: &MeasurePlan,
     before: &Start,
     cores: usize,
-) -> Result<Found, CalibrateError> {
+) -> Result<CalibrationResult, CalibrateError> {
     let base = std::env::temp_dir();
     let scratch = Folder::make(SCRATCH, 0o700)
         .map_err(CalibrateError::io("cannot make a folder in", base))?;
@@ -335,13 +335,14 @@ fn measure(
     let start = |name: &str, lines: &str| {
         ServerProcess::start(&root, name, lines, bench.server_core, &bench.stop)
     };
-    let pair = |names, (sizes, rounds, length): (&[u64], u32, Length), one: &str, other: &str| {
-        let names: [&'static str; 2] = names;
-        let servers = [start(names[0], one)?, start(names[1], other)?];
-        let two = Compared { names, servers: [&servers[0], &servers[1]] };
-        let all = crossover::measure(bench, &two, sizes, rounds, length)?;
-        Ok(crossover::pairs(&all, 0, 1))
-    };
+    let pair =
+        |names, (sizes, rounds, length): (&[u64], u32, RunLength), one: &str, other: &str| {
+            let names: [&'static str; 2] = names;
+            let servers = [start(names[0], one)?, start(names[1], other)?];
+            let two = Compared { names, servers: [&servers[0], &servers[1]] };
+            let all = crossover::measure(bench, &two, sizes, rounds, length)?;
+            Ok(crossover::pairs(&all, 0, 1))
+        };
     let of = |sizes| (sizes, scope.rounds, scope.pair);
     let all = 64 << 20;
     let in_pieces = pair(IN_PIECES, of(SEGMENT_SIZES), &kept(all, 0), &kept(all, SEGMENT))?;
@@ -368,7 +369,7 @@ fn measure(
             (crossover::pairs(&all, 0, 1), None)
         };
         let differs = crossover::first_difference(bench, &two, &scope.names())?;
-        let result = Held { pairs, names, differs, given };
+        let result = BeforeAfter { pairs, names, differs, given };
         if !result.is_kept() {
             (file_bytes, segment_bytes) = (before.file_bytes.0, before.segment_bytes.0);
         }
@@ -403,7 +404,7 @@ fn measure(
     })?;
     let by_queue = allocation::AllocationSettings { law: Law::Queue, ..preset.clone() };
     let default_ms = before.is_given.then(|| factors::mean_ms(&load, &by_queue));
-    Ok(Found {
+    Ok(CalibrationResult {
         in_pieces,
         by_file,
         file_bytes,
@@ -426,7 +427,7 @@ fn is_good(fit: &Fit) -> bool {
 }
 
 /// Writes everything that will be asked for.
-fn write_files(root: &Path, scope: &Scope) -> Result<(), CalibrateError> {
+fn write_files(root: &Path, scope: &MeasurePlan) -> Result<(), CalibrateError> {
     let cold =
         (0..phases::cold_files(scope.phase)).map(|n| (phases::cold_name(n), phases::COLD_BYTES));
     let of_size =
@@ -450,8 +451,13 @@ mod tests {
         [1, 2, 3].map(|bytes| MeasuredPairs { bytes, pairs: pairs.clone() }).into()
     }
 
-    fn held(found: &[f64], given: Option<&[f64]>) -> Held {
-        Held { pairs: of(found), names: BESIDE_DEFAULTS, differs: None, given: given.map(of) }
+    fn held(found: &[f64], given: Option<&[f64]>) -> BeforeAfter {
+        BeforeAfter {
+            pairs: of(found),
+            names: BESIDE_DEFAULTS,
+            differs: None,
+            given: given.map(of),
+        }
     }
 
     #[test]
@@ -464,7 +470,7 @@ mod tests {
         // one round says nothing
         assert!(!held(&[0.5], None).is_kept());
         let differs = Some("1.txt".to_owned());
-        assert!(!Held { differs, ..held(&[0.5, 0.5, 0.5], None) }.is_kept());
+        assert!(!BeforeAfter { differs, ..held(&[0.5, 0.5, 0.5], None) }.is_kept());
     }
 
     #[test]

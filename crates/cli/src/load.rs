@@ -112,7 +112,7 @@ enum LoadCommand {
     /// Write a published set of files: `load -s set=… URL` then asks for it
     Fileset {
         /// Which set
-        set: Set,
+        set: FileSet,
         /// Simultaneous connections that SPECweb99's rule makes the set for
         #[arg(long, value_name = "N", default_value_t = 100)]
         connections: u32,
@@ -123,7 +123,7 @@ enum LoadCommand {
 
 /// The published sets.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Set {
+enum FileSet {
     /// 36 files of 5.1 MB in each of 25 + 0.656·N directories
     Specweb99,
     /// Five files of 500 B to 5 MB
@@ -171,32 +171,34 @@ pub(crate) fn run(load: LoadArgs) -> ExitCode {
 }
 
 /// An exit code, and the line that explains it.
-type Failed = (u8, String);
+type LoadFailure = (u8, String);
 
-fn usage(error: impl Display) -> Failed {
+fn usage(error: impl Display) -> LoadFailure {
     (USAGE, error.to_string())
 }
 
 /// What is said is right or wrong; whether a name has an address is of another kind.
-fn wrong(error: impl Display, is_unresolved: bool) -> Failed {
+fn wrong(error: impl Display, is_unresolved: bool) -> LoadFailure {
     (if is_unresolved { RUN_FAILED } else { USAGE }, error.to_string())
 }
 
-fn failed(file: &Path, error: impl Display) -> Failed {
+fn failed(file: &Path, error: impl Display) -> LoadFailure {
     (RUN_FAILED, format!("{}: {error}", file.display()))
 }
 
-fn write_set(set: Set, connections: u32, dir: &Path) -> Result<ExitCode, Failed> {
+fn write_set(set: FileSet, connections: u32, dir: &Path) -> Result<ExitCode, LoadFailure> {
     let mix = match set {
-        Set::Specweb99 => fileset::specweb99_mix("/", fileset::specweb99_directories(connections)),
-        Set::Webstone => fileset::webstone_mix("/"),
+        FileSet::Specweb99 => {
+            fileset::specweb99_mix("/", fileset::specweb99_directories(connections))
+        }
+        FileSet::Webstone => fileset::webstone_mix("/"),
     };
     let (files, bytes) = fileset::write(&mix, dir).map_err(|error| failed(dir, error))?;
     say(&format!("{}: {files} files, {:.1} MB", dir.display(), bytes as f64 / 1e6));
     Ok(ExitCode::SUCCESS)
 }
 
-fn make(load: &LoadArgs) -> Result<ExitCode, Failed> {
+fn make(load: &LoadArgs) -> Result<ExitCode, LoadFailure> {
     let plan = plan(load)?;
     // Read before the run: a typing error should not cost ten minutes.
     let baseline = load.baseline.as_deref().map(read_report).transpose()?;
@@ -232,13 +234,13 @@ fn make(load: &LoadArgs) -> Result<ExitCode, Failed> {
     }
 }
 
-fn read_report(file: &Path) -> Result<Report, Failed> {
+fn read_report(file: &Path) -> Result<Report, LoadFailure> {
     let text = fs::read_to_string(file).map_err(|error| failed(file, error))?;
     Report::from_json(&text).map_err(|error| failed(file, format!("not a report: {error}")))
 }
 
 /// The plan: the file's, with what the options say instead.
-fn plan(load: &LoadArgs) -> Result<LoadPlan, Failed> {
+fn plan(load: &LoadArgs) -> Result<LoadPlan, LoadFailure> {
     let base = load.url.as_deref().map(LoadTarget::parse).transpose();
     let base = base.map_err(|error| wrong(&error, error.is_unresolved()))?;
     let mut plan = match &load.plan {
@@ -280,7 +282,7 @@ fn plan(load: &LoadArgs) -> Result<LoadPlan, Failed> {
 }
 
 /// The one group that the options describe.
-fn single(load: &LoadArgs, base: Option<&LoadTarget>) -> Result<ClientGroup, Failed> {
+fn single(load: &LoadArgs, base: Option<&LoadTarget>) -> Result<ClientGroup, LoadFailure> {
     let mut draft = GroupDraft::new("all", base);
     let connections = load.connections.as_deref();
     match &load.rate {
@@ -345,7 +347,7 @@ enum Output<'l> {
 }
 
 impl Outputs<'_> {
-    fn open(load: &LoadArgs) -> Result<Outputs<'_>, Failed> {
+    fn open(load: &LoadArgs) -> Result<Outputs<'_>, LoadFailure> {
         let stdout = Some(Path::new(STDOUT));
         if load.json.as_deref() == stdout && load.html.as_deref() == stdout {
             return Err(usage("--json and --html cannot both have standard output"));
@@ -355,7 +357,7 @@ impl Outputs<'_> {
         Ok(Outputs { json, html })
     }
 
-    fn write(self, report: &Report, baseline: Option<&Report>) -> Result<(), Failed> {
+    fn write(self, report: &Report, baseline: Option<&Report>) -> Result<(), LoadFailure> {
         let mut stdout = None;
         let forms = [(self.json, report.to_json()), (self.html, report.to_html(baseline))];
         for (output, text) in forms {
@@ -382,7 +384,7 @@ impl Outputs<'_> {
 }
 
 impl Output<'_> {
-    fn open(file: &Path) -> Result<Output<'_>, Failed> {
+    fn open(file: &Path) -> Result<Output<'_>, LoadFailure> {
         if file == Path::new(STDOUT) {
             return Ok(Output::Stdout);
         }

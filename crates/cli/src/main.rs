@@ -26,13 +26,13 @@ mod pages;
 mod policy;
 mod upstream;
 
-use args::{Args, Command, GivenOption, Serve, Stage};
+use args::{Args, Command, GivenOption, Serve, StageArgs};
 use clap::{CommandFactory, Parser};
 use exit::CommandFailure;
 use forebay_server::config::{
     self, AccessLog, Config, ConfigDraft, Depth, Listen, ListenEndpoint, Problem,
 };
-use forebay_server::isolated::{self, Place};
+use forebay_server::isolated::{self, StageProcess};
 use forebay_server::run::Ready;
 use local_certificate::LocalCertificate;
 use std::io::{self, Write};
@@ -89,8 +89,8 @@ fn run_file(file: PathBuf) -> Result<(), CommandFailure> {
 }
 
 /// Does one stage's part of what a configuration file says.
-fn stage(options: Stage) -> Result<(), CommandFailure> {
-    let Stage { role, config: file, links, instance } = options;
+fn stage(options: StageArgs) -> Result<(), CommandFailure> {
+    let StageArgs { role, config: file, links, instance } = options;
     // it was started by a descriptor, whose number would be its name
     forebay_sys::process::set_name(&format!("forebay-{role}"));
     let _hold = isolated::hold(&links);
@@ -101,7 +101,7 @@ fn stage(options: Stage) -> Result<(), CommandFailure> {
     if !isolated::is_wanted(&read) {
         return Err(CommandFailure::NotIsolated { file });
     }
-    run(read.at(Place { role, instance, links }), None, Box::new(|_| {}))
+    run(read.at(StageProcess { role, instance, links }), None, Box::new(|_| {}))
 }
 
 /// Serves what the options say.

@@ -6,7 +6,7 @@ use clap::Subcommand;
 
 /// What is done with upstreams.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Upstream {
+pub(crate) enum UpstreamCommand {
     /// Print each upstream, whether it is asked, how many requests are under way to it, and how many
     /// wait
     List(ServerArgs),
@@ -33,14 +33,14 @@ pub(crate) enum Upstream {
 ///
 /// # Errors
 /// When no server answers, or it says no.
-pub(crate) fn run(command: Upstream) -> Result<(), CommandFailure> {
+pub(crate) fn run(command: UpstreamCommand) -> Result<(), CommandFailure> {
     let one_line = |name: &str| name.replace('\n', " ");
     print(match command {
-        Upstream::List(server) => server.ask("upstream list")?,
-        Upstream::Drain { server, name } => {
+        UpstreamCommand::List(server) => server.ask("upstream list")?,
+        UpstreamCommand::Drain { server, name } => {
             server.ask(&format!("upstream drain {}", one_line(&name)))?
         }
-        Upstream::Resume { server, name } => {
+        UpstreamCommand::Resume { server, name } => {
             server.ask(&format!("upstream resume {}", one_line(&name)))?
         }
     })

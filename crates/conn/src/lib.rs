@@ -67,7 +67,8 @@ pub use protocol::{Awaited, Protocol};
 pub use rank::Rank;
 pub use reply::{Hsts, Out, Reply};
 pub use request::{
-    Answerer, GivenField, Grant, InternalRedirect, KeptRequest, Passed, Request, RequestId, Stages,
+    Answerer, ArrivalTimes, GivenField, Grant, InternalRedirect, KeptRequest, Passed, Request,
+    RequestId,
 };
 pub use socket::{SocketId, Wants};
 pub use step::{Await, Closing, RequestEvent, Step};

@@ -24,7 +24,7 @@ impl RequestId {
 
 /// When a request came, as [`Journal::tick`](crate::Journal::tick) told it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stages {
+pub struct ArrivalTimes {
     /// When its first bytes were there.
     pub begun_ns: u64,
     /// When all of it was there, its body too. The same as `begun_ns` if its head came in one piece
@@ -136,7 +136,7 @@ pub struct KeptRequest<T, S> {
     /// What it owns.
     pub grant: Grant<T>,
     /// When it came.
-    pub stages: Stages,
+    pub stages: ArrivalTimes,
     /// What finds the end of its body, if that is to be passed on; so much of it was taken from the input.
     pub body: Option<Box<BodyDecoder>>,
     /// What others have said of it.
@@ -154,7 +154,7 @@ impl<T, S> KeptRequest<T, S> {
         request: &Request<'_>,
         received: &[u8],
         grant: Grant<T>,
-        stages: Stages,
+        stages: ArrivalTimes,
         stage: S,
     ) -> KeptRequest<T, S> {
         let head = OwnedHead::new(request.head, received);

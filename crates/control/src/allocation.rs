@@ -331,7 +331,7 @@ impl Memory {
 
 /// What a law asks for one phase.
 #[derive(Clone, Copy, Debug)]
-struct Wish {
+struct PhaseWish {
     /// Before rounding and limits.
     computed: f64,
     /// After them.
@@ -392,7 +392,7 @@ impl Controller {
     }
 
     /// Applies to `wish` what holds for both laws.
-    fn bound(&mut self, phase: Phase, load: &PhaseLoad, wish: &mut Wish) {
+    fn bound(&mut self, phase: Phase, load: &PhaseLoad, wish: &mut PhaseWish) {
         let (before, initial) = (self.targets[phase.index()], self.settings.initial[phase.index()]);
         let memory = &mut self.memories[phase.index()];
         let kept = if wish.computed > 1.0 { load.kept } else { 0 };
@@ -434,7 +434,7 @@ impl Controller {
 
     /// Lowers a phase that wants fewer threads, and raises one that wants more as far as there are
     /// free ones. Says how many it still lacks.
-    fn grant(&mut self, phase: Phase, wish: &Wish) -> u32 {
+    fn grant(&mut self, phase: Phase, wish: &PhaseWish) -> u32 {
         let free = self.free();
         let target = &mut self.targets[phase.index()];
         *target = wish.wanted.min(target.saturating_add(free));
@@ -447,7 +447,7 @@ impl Controller {
         &self,
         phase: Phase,
         before: u32,
-        wish: &Wish,
+        wish: &PhaseWish,
         reasons: &mut [Reason; PHASES],
     ) -> bool {
         let is_return = wish.reason == Reason::Returned && wish.wanted > before;
@@ -462,7 +462,7 @@ impl Controller {
         sample: &Sample,
         load: MeasuredLoad,
         before: [u32; PHASES],
-        wishes: &[Wish; PHASES],
+        wishes: &[PhaseWish; PHASES],
         reasons: [Reason; PHASES],
     ) -> AllocationDecision {
         let phases = Phase::ALL.map(|phase| {

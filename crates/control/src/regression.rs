@@ -18,7 +18,7 @@ const LEAST_SPREAD: f64 = 1e-6;
 
 /// A run in which the server was used fully.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run {
+pub struct SaturatedRun {
     /// `W`: requests per second.
     pub requests_per_s: f64,
     /// `R`: bytes per second.
@@ -93,11 +93,11 @@ impl std::error::Error for FitError {}
 ///
 /// # Errors
 /// If the runs do not determine both costs, or contradict the model.
-pub fn fit(runs: &[Run]) -> Result<Fit, FitError> {
+pub fn fit(runs: &[SaturatedRun]) -> Result<Fit, FitError> {
     if runs.len() < LEAST_RUNS {
         return Err(FitError::TooFew { runs: runs.len(), least: LEAST_RUNS });
     }
-    let is_usable = |run: &Run| {
+    let is_usable = |run: &SaturatedRun| {
         run.requests_per_s > 0.0
             && run.requests_per_s.is_finite()
             && run.bytes_per_s >= 0.0
@@ -107,7 +107,7 @@ pub fn fit(runs: &[Run]) -> Result<Fit, FitError> {
         return Err(FitError::Rate { run });
     }
     // Both rates by their largest value, so that the squares stay near 1.
-    let largest = |rate: fn(&Run) -> f64| runs.iter().map(rate).fold(0.0, f64::max);
+    let largest = |rate: fn(&SaturatedRun) -> f64| runs.iter().map(rate).fold(0.0, f64::max);
     let (w_unit, r_unit) = (largest(|run| run.requests_per_s), largest(|run| run.bytes_per_s));
     if r_unit == 0.0 {
         return Err(FitError::SameSize);
@@ -138,7 +138,7 @@ pub fn fit(runs: &[Run]) -> Result<Fit, FitError> {
     })
 }
 
-fn service_r_squared(runs: &[Run], costs: &Costs) -> f64 {
+fn service_r_squared(runs: &[SaturatedRun], costs: &Costs) -> f64 {
     let mean = runs.iter().map(|run| 1.0 / run.requests_per_s).sum::<f64>() / runs.len() as f64;
     let (mut missed, mut total) = (0.0, 0.0);
     for run in runs {
@@ -157,16 +157,16 @@ mod tests {
     use proptest::prelude::*;
 
     /// The run of a server with these costs whose answers have `size` bytes; `error` is relative.
-    fn run(request_s: f64, byte_s: f64, size: f64, error: f64) -> Run {
+    fn run(request_s: f64, byte_s: f64, size: f64, error: f64) -> SaturatedRun {
         let requests_per_s = (1.0 + error) / (request_s + byte_s * size);
-        Run { requests_per_s, bytes_per_s: requests_per_s * size }
+        SaturatedRun { requests_per_s, bytes_per_s: requests_per_s * size }
     }
 
     #[test]
     fn a_worked_example() {
         // Solved by hand: sums WW 14, WR 12, RR 21, W 6, R 7; determinant 150.
         let rates = [(1.0, 4.0), (2.0, 1.0), (3.0, 2.0)];
-        let runs = rates.map(|(w, r)| Run { requests_per_s: w, bytes_per_s: r });
+        let runs = rates.map(|(w, r)| SaturatedRun { requests_per_s: w, bytes_per_s: r });
         let fit = fit(&runs).unwrap();
         assert!((fit.costs.request_s - 42.0 / 150.0).abs() < 1e-12);
         assert!((fit.costs.byte_s - 26.0 / 150.0).abs() < 1e-12);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(fit(&good[..2]), Err(FitError::TooFew { runs: 2, least: 3 }));
         let same = [0.0, 0.1, -0.1].map(|error| run(5e-6, 9e-11, 1e4, error));
         assert_eq!(fit(&same), Err(FitError::SameSize));
-        let empty = [1.0, 2.0, 3.0].map(|w| Run { requests_per_s: w, bytes_per_s: 0.0 });
+        let empty = [1.0, 2.0, 3.0].map(|w| SaturatedRun { requests_per_s: w, bytes_per_s: 0.0 });
         assert_eq!(fit(&empty), Err(FitError::SameSize));
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let mut bad = good;
@@ -202,7 +202,7 @@ mod tests {
         }
         // Larger answers came faster: the small ones were not at saturation.
         let rates = [(100.0, 1e4), (200.0, 2e6), (300.0, 9e6)];
-        let faster = rates.map(|(w, r)| Run { requests_per_s: w, bytes_per_s: r });
+        let faster = rates.map(|(w, r)| SaturatedRun { requests_per_s: w, bytes_per_s: r });
         assert!(matches!(fit(&faster), Err(FitError::Negative { .. })), "{:?}", fit(&faster));
     }
 

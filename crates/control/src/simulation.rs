@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 /// What the tasks of an interval are like.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work {
+pub struct SimulatedWork {
     /// Tasks that arrive per second, on average.
     pub per_s: f64,
     /// CPU time in each phase, by [`Phase::index`], nanoseconds.
@@ -22,7 +22,7 @@ pub struct Work {
     pub blocked_ns: [u64; PHASES],
 }
 
-impl Work {
+impl SimulatedWork {
     /// The least time to an answer, nanoseconds: no request ever waits for a thread or a core.
     pub fn least_ns(&self) -> u64 {
         self.cpu_ns.iter().chain(&self.blocked_ns).sum()
@@ -33,8 +33,8 @@ impl Work {
 const NOTHING_NS: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug)]
-struct Task {
-    work: Work,
+struct SimulatedTask {
+    work: SimulatedWork,
     came_ns: f64,
     listed_ns: f64,
     cpu_ns: f64,
@@ -44,9 +44,9 @@ struct Task {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Line {
-    list: VecDeque<Task>,
-    running: Vec<Task>,
+struct SimulatedPhase {
+    list: VecDeque<SimulatedTask>,
+    running: Vec<SimulatedTask>,
     busy_ns: f64,
     core_ns: f64,
     runnable_ns: f64,
@@ -56,9 +56,9 @@ struct Line {
     waited_ns: f64,
 }
 
-impl Line {
+impl SimulatedPhase {
     /// The first task that may begin, if no more than `jobs` threads do those that block.
-    fn next(&mut self, jobs: usize) -> Option<Task> {
+    fn next(&mut self, jobs: usize) -> Option<SimulatedTask> {
         let has_room = self.running.iter().filter(|task| task.is_job).count() < jobs;
         let place = self.list.iter().position(|task| has_room || !task.is_job)?;
         self.list.remove(place)
@@ -72,7 +72,7 @@ pub struct PipelineSimulation {
     cores: f64,
     period_ns: f64,
     targets: [u32; PHASES],
-    lines: [Line; PHASES],
+    lines: [SimulatedPhase; PHASES],
     now_ns: f64,
     next_period_ns: f64,
     next_arrival_ns: f64,
@@ -134,7 +134,7 @@ impl PipelineSimulation {
     }
 
     /// Has tasks of this kind arrive for so long. What waits at the end goes on in the next run.
-    pub fn run(&mut self, work: &Work, seconds: f64) -> &mut PipelineSimulation {
+    pub fn run(&mut self, work: &SimulatedWork, seconds: f64) -> &mut PipelineSimulation {
         let end_ns = self.now_ns + seconds * 1e9;
         self.next_arrival_ns = self.now_ns + self.gap_ns(work.per_s);
         while self.now_ns < end_ns {
@@ -206,10 +206,11 @@ impl PipelineSimulation {
         if per_s > 0.0 { -(1.0 - uniform).ln() / per_s * 1e9 } else { f64::INFINITY }
     }
 
-    fn list(&mut self, phase: usize, came_ns: f64, work: Work) {
+    fn list(&mut self, phase: usize, came_ns: f64, work: SimulatedWork) {
         let (cpu_ns, blocked_ns) = (work.cpu_ns[phase] as f64, work.blocked_ns[phase] as f64);
         let is_job = phase == Phase::Process.index() && blocked_ns > 0.0;
-        let task = Task { work, came_ns, listed_ns: self.now_ns, cpu_ns, blocked_ns, is_job };
+        let task =
+            SimulatedTask { work, came_ns, listed_ns: self.now_ns, cpu_ns, blocked_ns, is_job };
         self.lines[phase].list.push_back(task);
         self.lines[phase].arrivals += 1;
     }
@@ -240,7 +241,7 @@ impl PipelineSimulation {
                     line.running.push(task);
                 }
                 let has_ended = line.completions > before;
-                for Task { work, came_ns, .. } in done {
+                for SimulatedTask { work, came_ns, .. } in done {
                     if phase + 1 < PHASES {
                         self.list(phase + 1, came_ns, work);
                     } else {
@@ -298,10 +299,10 @@ impl PipelineSimulation {
             phase.delay_ns = (line.waited_ns as u64).checked_div(line.taken).unwrap_or(0);
             let has_jobs = line.running.iter().chain(&line.list).any(|task| task.is_job);
             phase.kept = u32::from(self.keeps_one && has_jobs);
-            *line = Line {
+            *line = SimulatedPhase {
                 list: std::mem::take(&mut line.list),
                 running: std::mem::take(&mut line.running),
-                ..Line::default()
+                ..SimulatedPhase::default()
             };
         }
         if let Some(controller) = &mut self.controller {
@@ -325,8 +326,8 @@ mod tests {
     use super::*;
 
     /// A queue for one thread that computes: the others take no time.
-    fn one_queue(per_s: f64) -> Work {
-        Work { per_s, cpu_ns: [0, 0, 1_000_000, 0], blocked_ns: [0; PHASES] }
+    fn one_queue(per_s: f64) -> SimulatedWork {
+        SimulatedWork { per_s, cpu_ns: [0, 0, 1_000_000, 0], blocked_ns: [0; PHASES] }
     }
 
     #[test]
@@ -346,7 +347,7 @@ mod tests {
         let answered = simulation.answered.len() as f64 / 10.0;
         assert!((answered - 1_000.0).abs() < 5.0, "{answered}");
         let blocked =
-            Work { cpu_ns: [0; PHASES], blocked_ns: [0, 0, 1_000_000, 0], per_s: 9_000.0 };
+            SimulatedWork { cpu_ns: [0; PHASES], blocked_ns: [0, 0, 1_000_000, 0], per_s: 9_000.0 };
         let mut simulation = PipelineSimulation::fixed([1, 1, 4, 1], 1, 20);
         simulation.run(&blocked, 10.0);
         let answered = simulation.answered.len() as f64 / 10.0;
@@ -355,14 +356,18 @@ mod tests {
 
     #[test]
     fn alone_a_task_takes_its_own_time_and_waiting_ones_count() {
-        let work = Work { per_s: 1.0, cpu_ns: [1_000_000; PHASES], blocked_ns: [500_000; PHASES] };
+        let work = SimulatedWork {
+            per_s: 1.0,
+            cpu_ns: [1_000_000; PHASES],
+            blocked_ns: [500_000; PHASES],
+        };
         let mut simulation = PipelineSimulation::fixed([4; PHASES], 4, 20);
         simulation.run(&work, 60.0);
         let least_ms = work.least_ns() as f64 / 1e6;
         let mean_ms = simulation.mean_ms(60.0);
         assert!(mean_ms >= least_ms - 1e-6 && mean_ms < 1.01 * least_ms, "{mean_ms}");
         // Nothing is ever answered: the longer it waits the worse.
-        let stuck = Work { per_s: 10.0, blocked_ns: [0, 0, 0, u64::MAX / 4], ..work };
+        let stuck = SimulatedWork { per_s: 10.0, blocked_ns: [0, 0, 0, u64::MAX / 4], ..work };
         let mut simulation = PipelineSimulation::fixed([1; PHASES], 4, 20);
         let early_ms = simulation.run(&stuck, 5.0).mean_of_all_ms();
         let late_ms = simulation.run(&stuck, 15.0).mean_of_all_ms();

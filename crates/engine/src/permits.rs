@@ -41,11 +41,11 @@ struct PermitState {
 #[derive(Debug)]
 struct Waiter {
     thread: Thread,
-    granted: OnceLock<Grant>,
+    granted: OnceLock<GrantedTurn>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Grant {
+struct GrantedTurn {
     level: usize,
     turn: Turn,
 }
@@ -64,7 +64,7 @@ pub(crate) struct PermitWait<'p> {
 #[derive(Debug)]
 #[must_use = "a permit that is not given back is lost"]
 pub(crate) struct Permit {
-    grant: Grant,
+    grant: GrantedTurn,
     /// How long was waited for it.
     pub(crate) waited_ns: u64,
     /// What the clock said when the thread got it.
@@ -123,7 +123,7 @@ impl Permits {
         ns
     }
 
-    fn release(&self, grant: Grant, ns: u64) {
+    fn release(&self, grant: GrantedTurn, ns: u64) {
         let mut state = self.lock();
         state.waiting.ran(grant.turn, ns);
         state.free[grant.level] += 1;
@@ -142,7 +142,7 @@ fn hand_out(mut state: MutexGuard<'_, PermitState>) {
         let Some(level) = levels.rev().find(|level| state.free[*level] > 0) else { break };
         let Some((waiter, turn)) = state.waiting.pop() else { break };
         state.free[level] -= 1;
-        if waiter.granted.set(Grant { level, turn }).is_ok() {
+        if waiter.granted.set(GrantedTurn { level, turn }).is_ok() {
             lucky.push(waiter);
         }
     }

@@ -53,7 +53,7 @@ struct AcceptState<H: Handler> {
 }
 
 /// A connection that was accepted, or how it is to be closed.
-enum Task<H: Handler> {
+enum ServeOrClose<H: Handler> {
     Serve(Box<Served<H>>, Turn),
     Close(Box<Served<H>>, Closing),
 }
@@ -86,12 +86,12 @@ impl<H: Handler> Pool<H> {
         let mut ran = None;
         while let Some((task, mut worker)) = self.next(ran.take()) {
             match task {
-                Task::Serve(served, turn) => {
+                ServeOrClose::Serve(served, turn) => {
                     let (control, began_ns) = (&self.control, clock::monotonic_ns());
                     ended = ended + self.stock.serve(&mut worker, served, control, Some(number));
                     ran = Some((turn, clock::monotonic_ns().saturating_sub(began_ns)));
                 }
-                Task::Close(served, closing) => {
+                ServeOrClose::Close(served, closing) => {
                     self.stock.close(&mut worker, served, closing, &self.control);
                 }
             }
@@ -107,7 +107,7 @@ impl<H: Handler> Pool<H> {
 
     /// The next connection and a worker for it, or `None` when nothing more is accepted. `ran` says how
     /// long the thread has had its last one.
-    fn next(&self, ran: Option<(Turn, u64)>) -> Option<(Task<H>, Worker<H>)> {
+    fn next(&self, ran: Option<(Turn, u64)>) -> Option<(ServeOrClose<H>, Worker<H>)> {
         let mut accept_state = self.accept_state();
         if let Some((turn, ns)) = ran {
             accept_state.ahead.ran(turn, ns);
@@ -123,7 +123,11 @@ impl<H: Handler> Pool<H> {
         Some((task?, worker))
     }
 
-    fn accept(&self, accept_state: &mut AcceptState<H>, worker: &mut Worker<H>) -> Option<Task<H>> {
+    fn accept(
+        &self,
+        accept_state: &mut AcceptState<H>,
+        worker: &mut Worker<H>,
+    ) -> Option<ServeOrClose<H>> {
         let AcceptState { listener_set, first, ahead, cut } = accept_state;
         loop {
             let order = self.control.order();
@@ -144,7 +148,7 @@ impl<H: Handler> Pool<H> {
             if order != LoopOrder::Run
                 && let Some((served, closing)) = ahead.leave(listener_set, worker)
             {
-                return Some(Task::Close(served, closing));
+                return Some(ServeOrClose::Close(served, closing));
             }
             *first += 1;
             let in_turn = (0..listeners).map(|at| (at + *first) % listeners);
@@ -153,7 +157,7 @@ impl<H: Handler> Pool<H> {
                 match ahead.fill(listener_set, index, 1, worker) {
                     AcceptStop::Nobody | AcceptStop::Full => {}
                     AcceptStop::Refused(served, closing) => {
-                        return Some(Task::Close(served, closing));
+                        return Some(ServeOrClose::Close(served, closing));
                     }
                     AcceptStop::Exhausted => is_exhausted = true,
                 }
@@ -167,9 +171,11 @@ impl<H: Handler> Pool<H> {
                 listener_set.take_reserve();
             }
             match next {
-                Some(NextAccepted::Serve(served, turn)) => return Some(Task::Serve(served, turn)),
+                Some(NextAccepted::Serve(served, turn)) => {
+                    return Some(ServeOrClose::Serve(served, turn));
+                }
                 Some(NextAccepted::Refused(served, closing)) => {
-                    return Some(Task::Close(served, closing));
+                    return Some(ServeOrClose::Close(served, closing));
                 }
                 Some(NextAccepted::Exhausted) | None => {}
             }

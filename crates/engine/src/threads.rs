@@ -34,7 +34,7 @@ use std::time::Duration;
 const SLEEP_MS: u64 = 500;
 
 /// What the threads share.
-struct JobRunner<H: Handler> {
+struct ThreadGroup<H: Handler> {
     stock: Stock<H>,
     control: Arc<EngineControl>,
     state: Mutex<ThreadGroupState>,
@@ -52,14 +52,14 @@ struct ThreadGroupState {
 }
 
 /// What is done with a connection on a thread of its own.
-enum Task<H: Handler> {
+enum ServeOrClose<H: Handler> {
     Serve(Box<Served<H>>, Turn),
     Close(Box<Served<H>>, Closing),
 }
 
 /// The thread that accepts.
 struct Acceptor<H: Handler> {
-    job_runner: Arc<JobRunner<H>>,
+    job_runner: Arc<ThreadGroup<H>>,
     listener_set: ListenerSet,
     ahead: Ahead<H>,
     worker: Worker<H>,
@@ -84,7 +84,7 @@ where
         let listener_set = ListenerSet::new(parts.listeners, parts.admission)?;
         let ahead = Ahead::new(&parts.ranks, parts.ahead);
         let stock = Stock::new(parts.make, parts.settings, parts.threads);
-        let job_runner = Arc::new(JobRunner {
+        let job_runner = Arc::new(ThreadGroup {
             stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
             control: parts.control,
             state: Mutex::default(),
@@ -150,7 +150,7 @@ where
             let Acceptor { listener_set, ahead, worker, .. } = self;
             match ahead.fill(listener_set, index, free.min(BATCH), worker) {
                 AcceptStop::Refused(served, closing) => {
-                    self.spawn(Task::Close(served, closing));
+                    self.spawn(ServeOrClose::Close(served, closing));
                     free -= 1;
                 }
                 AcceptStop::Full => return (free, true),
@@ -171,8 +171,10 @@ where
     fn begin(&mut self, free: usize) {
         for free in (1..=free).rev() {
             let task = match self.ahead.pop(free, &self.listener_set, &mut self.worker) {
-                Some(NextAccepted::Serve(served, turn)) => Task::Serve(served, turn),
-                Some(NextAccepted::Refused(served, closing)) => Task::Close(served, closing),
+                Some(NextAccepted::Serve(served, turn)) => ServeOrClose::Serve(served, turn),
+                Some(NextAccepted::Refused(served, closing)) => {
+                    ServeOrClose::Close(served, closing)
+                }
                 Some(NextAccepted::Exhausted) => {
                     std::thread::sleep(Duration::from_millis(PAUSE_MS));
                     self.listener_set.take_reserve();
@@ -185,7 +187,7 @@ where
     }
 
     /// Begins a thread for a connection.
-    fn spawn(&mut self, task: Task<H>) {
+    fn spawn(&mut self, task: ServeOrClose<H>) {
         let Worker { settings, metrics, .. } = &self.worker;
         self.begun = self.begun.wrapping_add(1);
         let sampled = settings.sample != 0 && self.begun.is_multiple_of(settings.sample);
@@ -197,7 +199,7 @@ where
     /// Waits a moment for a thread to end if there are as many as there may be. Says how many more
     /// there may be.
     fn wait_for_room(&mut self) -> usize {
-        let JobRunner { state, ended, most, .. } = &*self.job_runner;
+        let ThreadGroup { state, ended, most, .. } = &*self.job_runner;
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = Duration::from_millis(SLEEP_MS);
         let waited = ended.wait_timeout_while(state, wait, |state| state.threads >= *most);
@@ -215,7 +217,7 @@ where
             self.ahead.leave(&mut self.listener_set, &mut self.worker)
         {
             match self.job_runner.has_room() {
-                true => self.spawn(Task::Close(served, closing)),
+                true => self.spawn(ServeOrClose::Close(served, closing)),
                 false => self.worker.close(*served, Closing::Now),
             }
         }
@@ -230,26 +232,26 @@ where
     }
 }
 
-impl<H> JobRunner<H>
+impl<H> ThreadGroup<H>
 where
     H: Handler + Send + 'static,
 {
     /// Serves, or closes, a connection on a thread of its own.
-    fn spawn(self: &Arc<Self>, task: Task<H>) {
+    fn spawn(self: &Arc<Self>, task: ServeOrClose<H>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).threads += 1;
         let turn = match &task {
-            Task::Serve(_, turn) => Some(*turn),
-            Task::Close(..) => None,
+            ServeOrClose::Serve(_, turn) => Some(*turn),
+            ServeOrClose::Close(..) => None,
         };
         let job_runner = Arc::clone(self);
         let serve = move || {
             let mut worker = job_runner.stock.take();
             let began_ns = clock::monotonic_ns();
             let ended = match task {
-                Task::Serve(served, _) => {
+                ServeOrClose::Serve(served, _) => {
                     job_runner.stock.serve(&mut worker, served, &job_runner.control, None)
                 }
-                Task::Close(served, closing) => {
+                ServeOrClose::Close(served, closing) => {
                     job_runner.stock.close(&mut worker, served, closing, &job_runner.control);
                     Ended::default()
                 }

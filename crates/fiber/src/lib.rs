@@ -66,7 +66,7 @@ pub use scheduler::join::{Fiber, JoinError, Unparker};
 pub use scheduler::{Options, Scheduler};
 pub use threads::Schedulers;
 
-use scheduler::Core;
+use scheduler::SchedulerCore;
 use scheduler::entry::{FiberSlot, with_running};
 use scheduler::poller::Direction;
 use std::io;
@@ -86,7 +86,7 @@ pub fn run<T: 'static>(f: impl FnOnce() -> T + 'static) -> io::Result<T> {
 /// Calls `f` with the running fiber.
 #[track_caller]
 #[inline]
-fn running<R>(f: impl FnOnce(&Core, &FiberSlot) -> R) -> R {
+fn running<R>(f: impl FnOnce(&SchedulerCore, &FiberSlot) -> R) -> R {
     #[expect(
         clippy::expect_used,
         reason = "documented: a mistake in the program, not in its input"

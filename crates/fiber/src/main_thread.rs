@@ -46,13 +46,13 @@ pub struct MainThread {
 /// The side of the fibers; any thread may use it.
 #[derive(Clone)]
 pub struct MainHandle {
-    last: Arc<Last>,
+    last: Arc<LastHandle>,
 }
 
 /// Goes with the last handle, and tells the main thread.
-struct Last(Arc<Shared>);
+struct LastHandle(Arc<Shared>);
 
-impl Drop for Last {
+impl Drop for LastHandle {
     fn drop(&mut self) {
         self.0.done.store(true, Ordering::Release);
         self.0.ring();
@@ -68,7 +68,7 @@ impl MainThread {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let calls = Mutex::new(Some(VecDeque::new()));
         let shared = Arc::new(Shared { calls, done: AtomicBool::new(false), bell });
-        let handle = MainHandle { last: Arc::new(Last(Arc::clone(&shared))) };
+        let handle = MainHandle { last: Arc::new(LastHandle(Arc::clone(&shared))) };
         Ok((MainThread { shared, stays: PhantomData }, handle))
     }
 

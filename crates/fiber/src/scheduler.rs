@@ -43,7 +43,7 @@ impl Default for Options {
 }
 
 /// One thread's scheduler, without what only its owner may do.
-pub(crate) struct Core {
+pub(crate) struct SchedulerCore {
     /// Every place there has ever been; a place is used again.
     entries: RefCell<Vec<Rc<FiberSlot>>>,
     vacant: RefCell<Vec<u32>>,
@@ -64,7 +64,7 @@ pub(crate) struct Core {
     pub(crate) remote: Arc<Remote>,
 }
 
-impl Core {
+impl SchedulerCore {
     /// A fiber in state `Suspended`, as if it were parked.
     fn create(&self, f: impl FnOnce() + 'static) -> io::Result<Rc<FiberSlot>> {
         let stack = self.stacks.borrow_mut().take()?;
@@ -269,14 +269,14 @@ impl Core {
 /// Dropping it unwinds the fibers that have not ended: their destructors and what they deferred
 /// run, and the fibers that join them are told.
 pub struct Scheduler {
-    core: Rc<Core>,
+    core: Rc<SchedulerCore>,
 }
 
 impl Scheduler {
     /// A scheduler without fibers.
     pub fn new(options: Options) -> Scheduler {
         overflow::watch();
-        let core = Core {
+        let core = SchedulerCore {
             entries: RefCell::default(),
             vacant: RefCell::default(),
             ready: RefCell::default(),

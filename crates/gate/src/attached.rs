@@ -3,7 +3,7 @@
 use crate::filters::Filter;
 use crate::interfaces;
 use crate::kernel;
-use crate::types::{Listening, Plain, Sockets};
+use crate::types::{Plain, RawListener, RawSockets};
 use crate::{Gate, GateError, lock, mapped};
 use libbpf_rs::{MapCore, MapFlags};
 use std::collections::{HashMap, HashSet};
@@ -17,21 +17,21 @@ pub(crate) struct Attached {
     listeners: HashSet<SocketAddr>,
     locals: HashSet<IpAddr>,
     /// By index.
-    links: HashMap<u32, Hold>,
+    links: HashMap<u32, Attachment>,
 }
 
 /// What keeps the program on an interface.
-enum Hold {
+enum Attachment {
     Link { _link: OwnedFd },
     Filter(Filter),
 }
 
-impl Hold {
+impl Attachment {
     /// A link stays where it is.
     fn is_there(&self) -> bool {
         match self {
-            Hold::Link { .. } => true,
-            Hold::Filter(filter) => filter.is_there(),
+            Attachment::Link { .. } => true,
+            Attachment::Filter(filter) => filter.is_there(),
         }
     }
 }
@@ -74,12 +74,12 @@ impl Gate {
         first
     }
 
-    fn hold(&self, interface: u32) -> io::Result<Hold> {
+    fn hold(&self, interface: u32) -> io::Result<Attachment> {
         match &self.filters {
-            None => self.kernel.attach(interface).map(|link| Hold::Link { _link: link }),
+            None => self.kernel.attach(interface).map(|link| Attachment::Link { _link: link }),
             Some(filters) => {
                 let filter = lock(filters).attach(self.kernel.caller(), interface);
-                filter.map(Hold::Filter)
+                filter.map(Attachment::Filter)
             }
         }
     }
@@ -94,7 +94,7 @@ impl Gate {
         attached: &mut Attached,
         listeners: HashSet<SocketAddr>,
     ) -> Result<(), GateError> {
-        let (map, none) = (&self.kernel.listeners, Sockets::default());
+        let (map, none) = (&self.kernel.listeners, RawSockets::default());
         for gone in attached.listeners.difference(&listeners) {
             let _ = map.delete(listening(*gone).bytes());
         }
@@ -142,16 +142,16 @@ impl Gate {
 }
 
 /// Whether packets for `wanted` may come by this interface: those for an address of ours come by any.
-fn may_get(held: &interfaces::Held, wanted: IpAddr) -> bool {
+fn may_get(held: &interfaces::InterfaceAddress, wanted: IpAddr) -> bool {
     wanted.is_unspecified() || wanted.is_loopback() == held.address.is_loopback()
 }
 
-pub(crate) fn listening(address: SocketAddr) -> Listening {
+pub(crate) fn listening(address: SocketAddr) -> RawListener {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u16;
     let bytes = match address.ip() {
         ip if ip.is_unspecified() => [0; 16],
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
     };
-    Listening { address: bytes, port: address.port(), family }
+    RawListener { address: bytes, port: address.port(), family }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An interface that is up and speaks Ethernet, or the loopback, and one of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct InterfaceAddress {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) address: IpAddr,
@@ -16,7 +16,7 @@ pub(crate) struct Held {
 ///
 /// # Errors
 /// What the kernel says.
-pub(crate) fn held() -> io::Result<Vec<Held>> {
+pub(crate) fn held() -> io::Result<Vec<InterfaceAddress>> {
     let mut list = std::ptr::null_mut();
     // SAFETY: `list` is writable; on success it is a list to be freed.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
@@ -58,7 +58,7 @@ pub(crate) fn held() -> io::Result<Vec<Held>> {
         };
         // SAFETY: the name ends in NUL.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        found.push(Held { index, name: name.to_string_lossy().into_owned(), address });
+        found.push(InterfaceAddress { index, name: name.to_string_lossy().into_owned(), address });
     }
     // SAFETY: it was given by getifaddrs, and nothing of it is used any more.
     unsafe { libc::freeifaddrs(list) };

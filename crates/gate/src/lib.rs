@@ -68,8 +68,8 @@ pub use steer::ClassSockets;
 pub use types::Count;
 
 use crate::types::{
-    CHARGED, Control, Entry, PATH_KEY_BYTES, Pattern, Pending, Plain, RawTally, SLOTS, Says, Tuple,
-    UrlRule,
+    CHARGED, Control, PATH_KEY_BYTES, Plain, RawEntry, RawPattern, RawPending, RawTally, SLOTS,
+    Says, Tuple, UrlRule,
 };
 use attached::Attached;
 use filters::Filters;
@@ -198,7 +198,7 @@ pub struct Tally {
 /// The programs in the kernel, and what they share with this process.
 pub struct Gate {
     kernel: Kernel,
-    slots: Mutex<Slots>,
+    slots: Mutex<RuleSlots>,
     attached: Mutex<Attached>,
     /// Where it is not attached by links.
     filters: Option<Mutex<Filters>>,
@@ -210,7 +210,7 @@ pub struct Gate {
 /// Which rule has which place, by name. A place is never given to another rule: user space may still
 /// charge its word.
 #[derive(Default)]
-struct Slots {
+struct RuleSlots {
     by_name: HashMap<Box<str>, u32>,
 }
 
@@ -313,16 +313,16 @@ impl Gate {
         for (outer, inner) in [
             (&outer.clients4, leaves(&syn.clients4, Family::V4)?),
             (&outer.clients6, leaves(&syn.clients6, Family::V6)?),
-            (&outer.entries, array::<Entry>(&syn.entries)?),
+            (&outer.entries, array::<RawEntry>(&syn.entries)?),
             (&outer.rules, array::<Says>(&tables.rules)?),
             (&outer.url_clients4, leaves(&url.clients4, Family::V4)?),
             (&outer.url_clients6, leaves(&url.clients6, Family::V6)?),
             (&outer.url_paths, paths(&tables.url.paths)?),
             (&outer.hello_clients4, leaves(&tables.url.hello_clients4, Family::V4)?),
             (&outer.hello_clients6, leaves(&tables.url.hello_clients6, Family::V6)?),
-            (&outer.url_entries, array::<Entry>(&url.entries)?),
+            (&outer.url_entries, array::<RawEntry>(&url.entries)?),
             (&outer.url_rules, array::<UrlRule>(&tables.url.rules)?),
-            (&outer.patterns, array::<Pattern>(&tables.url.patterns)?),
+            (&outer.patterns, array::<RawPattern>(&tables.url.patterns)?),
         ] {
             kernel::place(outer, next, &inner)?;
         }
@@ -353,7 +353,7 @@ impl Gate {
             client_port: client.port().to_be(),
             local_port: local.port().to_be(),
         };
-        let known: Option<Pending> = kernel::take(&self.kernel.pending, &key);
+        let known: Option<RawPending> = kernel::take(&self.kernel.pending, &key);
         known.is_some_and(|pending| pending.state == CHARGED && pending.slot == slot)
     }
 
@@ -435,7 +435,7 @@ fn leaves(leaves: &[lower::Leaf], family: Family) -> io::Result<MapHandle> {
     let (_, shared) = family.all();
     let address_bytes = usize::from(128 - shared) / 8;
     let kind = MapType::LpmTrie;
-    let (key_bytes, value_bytes) = (4 + address_bytes, size_of::<types::List>());
+    let (key_bytes, value_bytes) = (4 + address_bytes, size_of::<types::RawList>());
     // LPM tries are always allocated as they grow
     let trie = kernel::table(kind, key_bytes, value_bytes, leaves.len(), NO_PREALLOC)?;
     for leaf in leaves {
@@ -447,7 +447,7 @@ fn leaves(leaves: &[lower::Leaf], family: Family) -> io::Result<MapHandle> {
 }
 
 fn paths(leaves: &[lower::url::PathLeaf]) -> io::Result<MapHandle> {
-    let (kind, value_bytes) = (MapType::LpmTrie, size_of::<types::List>());
+    let (kind, value_bytes) = (MapType::LpmTrie, size_of::<types::RawList>());
     let trie = kernel::table(kind, PATH_KEY_BYTES, value_bytes, leaves.len(), NO_PREALLOC)?;
     for leaf in leaves {
         let mut key = (leaf.beginning.len() as u32 * 8).to_ne_bytes().to_vec();

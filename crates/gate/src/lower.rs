@@ -7,8 +7,8 @@
 //! off behind it.
 
 use crate::types::{
-    DEGREE_SHIFT, DO_ALLOW, DO_DROP, DO_RESET, DO_USER, Entry, LONGEST, List, MARK_DEGREE,
-    MARK_STOP, SAYS_ACTION, SAYS_LIMIT, Says,
+    DEGREE_SHIFT, DO_ALLOW, DO_DROP, DO_RESET, DO_USER, LONGEST, MARK_DEGREE, MARK_STOP, RawEntry,
+    RawList, SAYS_ACTION, SAYS_LIMIT, Says,
 };
 use crate::{Family, GateError};
 use forebay_policy::JudgePhase;
@@ -30,7 +30,7 @@ pub(crate) struct Leaf {
     pub(crate) first: u128,
     /// Of 128 bits.
     pub(crate) len: u8,
-    pub(crate) list: List,
+    pub(crate) list: RawList,
 }
 
 /// Rules by the networks of clients.
@@ -38,7 +38,7 @@ pub(crate) struct Leaf {
 pub(crate) struct Lists {
     pub(crate) clients4: Vec<Leaf>,
     pub(crate) clients6: Vec<Leaf>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<RawEntry>,
 }
 
 /// Tables that are ready to be put in force.
@@ -69,10 +69,10 @@ impl Tables {
 
 /// A way in which a rule matches.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct MatchPrefix {
     first: u128,
     len: u8,
-    entry: Entry,
+    entry: RawEntry,
 }
 
 /// Makes tables of a policy, for first requests too if it `steers`. `slot` gives rules a place for bucket
@@ -205,9 +205,9 @@ fn alternatives(endpoints: &[Endpoint]) -> Vec<Option<&Endpoint>> {
 }
 
 /// A way to match everything.
-fn everything(rule: u32) -> Entry {
+fn everything(rule: u32) -> RawEntry {
     let (client_last, local_last) = (u16::MAX, u16::MAX);
-    Entry { client_last, local_last, rule, ..Entry::default() }
+    RawEntry { client_last, local_last, rule, ..RawEntry::default() }
 }
 
 impl Lists {
@@ -215,7 +215,7 @@ impl Lists {
     pub(crate) fn new(
         policy: &Policy,
         counts: impl Fn(usize, &Rule) -> bool,
-        cut: impl Fn(&mut Vec<Entry>),
+        cut: impl Fn(&mut Vec<RawEntry>),
     ) -> Result<Lists, GateError> {
         let mut lists = Lists::default();
         lists.clients4 = lists.of_family(ways(policy, Family::V4, &counts), Family::V4, &cut)?;
@@ -230,13 +230,13 @@ impl Lists {
         policy: &Policy,
         counts: impl Fn(usize, &Rule) -> bool,
         (first, last): (u32, u32),
-        cut: impl Fn(&mut Vec<Entry>),
+        cut: impl Fn(&mut Vec<RawEntry>),
     ) -> Result<[Vec<Leaf>; 2], GateError> {
         let mut of = |family: Family| {
             let mut ways = ways(policy, family, &counts);
             ways.iter_mut().for_each(|way| way.entry.rule += first);
             let (first, len) = family.all();
-            ways.push(Way { first, len, entry: everything(last) });
+            ways.push(MatchPrefix { first, len, entry: everything(last) });
             self.of_family(ways, family, &cut)
         };
         Ok([of(Family::V4)?, of(Family::V6)?])
@@ -245,16 +245,16 @@ impl Lists {
     /// Adds the lists of a family to the entries.
     fn of_family(
         &mut self,
-        mut ways: Vec<Way>,
+        mut ways: Vec<MatchPrefix>,
         family: Family,
-        cut: &impl Fn(&mut Vec<Entry>),
+        cut: &impl Fn(&mut Vec<RawEntry>),
     ) -> Result<Vec<Leaf>, GateError> {
         // a network stands before those inside it
         ways.sort_by_key(|way| (way.first, way.len, way.entry.rule));
         let all = family.all();
         let mut leaves = Vec::new();
         // the networks around the next one, each with all its ways, those around it among them
-        let mut around: Vec<((u128, u8), Vec<Entry>)> = vec![(all, Vec::new())];
+        let mut around: Vec<((u128, u8), Vec<RawEntry>)> = vec![(all, Vec::new())];
         let mut groups =
             ways.chunk_by(|one, other| (one.first, one.len) == (other.first, other.len));
         let mut next = groups.next();
@@ -271,7 +271,7 @@ impl Lists {
             }
             let outer = around.last().map(|(_, entries)| &entries[..]).unwrap_or_default();
             let own = group.iter().map(|way| way.entry);
-            let mut entries: Vec<Entry> = outer.iter().copied().chain(own).collect();
+            let mut entries: Vec<RawEntry> = outer.iter().copied().chain(own).collect();
             entries.sort_by_key(|entry| entry.rule);
             entries.dedup();
             cut(&mut entries);
@@ -282,23 +282,23 @@ impl Lists {
         Ok(leaves)
     }
 
-    fn leaf(&mut self, (first, len): (u128, u8), entries: &[Entry]) -> Result<Leaf, GateError> {
+    fn leaf(&mut self, (first, len): (u128, u8), entries: &[RawEntry]) -> Result<Leaf, GateError> {
         Ok(Leaf { first, len, list: self.list(entries)? })
     }
 
     /// One more list.
-    fn list(&mut self, entries: &[Entry]) -> Result<List, GateError> {
+    fn list(&mut self, entries: &[RawEntry]) -> Result<RawList, GateError> {
         if entries.len() > LONGEST || self.entries.len() + entries.len() > MOST_ENTRIES {
             return Err(GateError::TooMany);
         }
-        let list = List { first: self.entries.len() as u32, count: entries.len() as u32 };
+        let list = RawList { first: self.entries.len() as u32, count: entries.len() as u32 };
         self.entries.extend(entries);
         Ok(list)
     }
 }
 
 /// Takes off what can change nothing for any client of the network.
-fn cut(rules: &[Says], entries: &mut Vec<Entry>) {
+fn cut(rules: &[Says], entries: &mut Vec<RawEntry>) {
     let mut decided = 0;
     let mut ended = false;
     entries.retain(|entry| {
@@ -320,7 +320,11 @@ fn cut(rules: &[Says], entries: &mut Vec<Entry>) {
 }
 
 /// All ways in which rules match addresses of a family.
-fn ways(policy: &Policy, family: Family, counts: &impl Fn(usize, &Rule) -> bool) -> Vec<Way> {
+fn ways(
+    policy: &Policy,
+    family: Family,
+    counts: &impl Fn(usize, &Rule) -> bool,
+) -> Vec<MatchPrefix> {
     let mut ways = Vec::new();
     let (all, all_len) = family.all();
     for (number, rule) in policy.rules().iter().enumerate() {
@@ -337,7 +341,7 @@ fn ways(policy: &Policy, family: Family, counts: &impl Fn(usize, &Rule) -> bool)
                     let ports = |of: Option<&Endpoint>| of.and_then(Endpoint::ports);
                     let (client_first, client_last) = ports(client).unwrap_or((0, u16::MAX));
                     let (local_first, local_last) = ports(local).unwrap_or((0, u16::MAX));
-                    let entry = Entry {
+                    let entry = RawEntry {
                         local_hi: (ours >> 64) as u64,
                         local_lo: ours as u64,
                         mask_hi: (bits >> 64) as u64,
@@ -349,7 +353,11 @@ fn ways(policy: &Policy, family: Family, counts: &impl Fn(usize, &Rule) -> bool)
                         rule: number as u32,
                         unused: 0,
                     };
-                    ways.extend(clients.iter().map(|&(first, len)| Way { first, len, entry }));
+                    ways.extend(clients.iter().map(|&(first, len)| MatchPrefix {
+                        first,
+                        len,
+                        entry,
+                    }));
                 }
             }
         }
@@ -383,7 +391,7 @@ mod tests {
     /// The numbers of the rules in the list of each network.
     fn lists(tables: &Tables, leaves: &[Leaf]) -> Vec<(u8, Vec<u32>)> {
         let list = |leaf: &Leaf| {
-            let List { first, count } = leaf.list;
+            let RawList { first, count } = leaf.list;
             let part = &tables.syn.entries[first as usize..(first + count) as usize];
             (leaf.len, part.iter().map(|entry| entry.rule).collect())
         };

@@ -3,7 +3,7 @@
 use crate::attached::listening;
 use crate::kernel::{self, CONTROL_ANSWERS, CONTROL_COMPLETES, CONTROL_OFFERS, Kernel};
 use crate::stack::Stack;
-use crate::types::{Plain, SOCKETS, Secret, Sockets, UNJUDGED};
+use crate::types::{Plain, RawKey, RawSockets, SOCKETS, UNJUDGED};
 use crate::{Charge, Gate, GateError, lock, per_cpu, read_u64};
 use libbpf_rs::{MapCore, MapFlags};
 use std::io;
@@ -129,7 +129,7 @@ impl Gate {
         let addresses = before.iter().chain(&wanted).map(|(address, ..)| *address);
         for address in addresses.filter(|address| !are_placed(*address)) {
             // one that is gone has none
-            let _ = self.set_sockets(address, Sockets::default());
+            let _ = self.set_sockets(address, RawSockets::default());
         }
         for at in 0..used {
             // one that was closed is gone
@@ -165,13 +165,13 @@ impl Gate {
                 *used += 1;
             }
             let (loops, ranks) = (loops as u16, sockets.len() as u16);
-            let known = Sockets { first, loops, ranks, speaks_tls: u32::from(*speaks_tls) };
+            let known = RawSockets { first, loops, ranks, speaks_tls: u32::from(*speaks_tls) };
             self.set_sockets(*address, known)?;
         }
         Ok(())
     }
 
-    fn set_sockets(&self, address: SocketAddr, sockets: Sockets) -> Result<(), GateError> {
+    fn set_sockets(&self, address: SocketAddr, sockets: RawSockets) -> Result<(), GateError> {
         let (map, key) = (&self.kernel.listeners, listening(address));
         Ok(map.update(key.bytes(), sockets.bytes(), MapFlags::EXIST).map_err(kernel::plain)?)
     }
@@ -233,9 +233,9 @@ fn first_of(half: u32) -> u32 {
     half * (SOCKETS / 2)
 }
 
-fn secret() -> io::Result<Secret> {
-    let mut secret = Secret::default();
-    let bytes = size_of::<Secret>();
+fn secret() -> io::Result<RawKey> {
+    let mut secret = RawKey::default();
+    let bytes = size_of::<RawKey>();
     // SAFETY: every pattern of bytes is a value, and there are so many.
     let got = unsafe { libc::getrandom((&raw mut secret).cast(), bytes, 0) };
     match usize::try_from(got) {

@@ -65,7 +65,7 @@ shared! {
 
 shared! {
     /// The rules that may match clients of one network.
-    List = "gate_list" {
+    RawList = "gate_list" {
         first: u32,
         count: u32,
     }
@@ -73,7 +73,7 @@ shared! {
 
 shared! {
     /// A way in which a rule can match.
-    Entry = "gate_entry" {
+    RawEntry = "gate_entry" {
         local_hi: u64,
         local_lo: u64,
         mask_hi: u64,
@@ -123,7 +123,7 @@ shared! {
 
 shared! {
     /// A connection that was let through and is not accepted yet.
-    Pending = "gate_pending" {
+    RawPending = "gate_pending" {
         interval_ns: u64,
         tolerance_ns: u64,
         ignore_ns: u64,
@@ -136,7 +136,7 @@ shared! {
 
 shared! {
     /// A socket of ours that listens.
-    Listening = "gate_listener" {
+    RawListener = "gate_listener" {
         address: [u8; 16],
         port: u16,
         family: u16,
@@ -145,7 +145,7 @@ shared! {
 
 shared! {
     /// Of the MAC of cookies.
-    Secret = "gate_key" {
+    RawKey = "gate_key" {
         low: u64,
         high: u64,
     }
@@ -153,7 +153,7 @@ shared! {
 
 shared! {
     /// Alternatives for one text: a part of the patterns.
-    Asked = "gate_asked" {
+    RawAsked = "gate_asked" {
         first: u32,
         count: u16,
         marks: u16,
@@ -163,9 +163,9 @@ shared! {
 shared! {
     /// A rule for the class of a first request.
     UrlRule = "gate_url_rule" {
-        method: Asked,
-        path: Asked,
-        host: Asked,
+        method: RawAsked,
+        path: RawAsked,
+        host: RawAsked,
         rank: u32,
         marks: u32,
     }
@@ -173,7 +173,7 @@ shared! {
 
 shared! {
     /// A text.
-    Pattern = "gate_pattern" {
+    RawPattern = "gate_pattern" {
         words: [u64; 20],
         length: u32,
         is_prefix: u32,
@@ -182,7 +182,7 @@ shared! {
 
 shared! {
     /// The sockets of a listener's classes: for each rank `loops` of them, one after another.
-    Sockets = "gate_sockets" {
+    RawSockets = "gate_sockets" {
         first: u32,
         loops: u16,
         ranks: u16,
@@ -321,18 +321,18 @@ mod tests {
         let btf = Btf::from_raw("gate", crate::kernel::OBJECT).unwrap().unwrap();
         for (name, size, fields) in [
             Control::layout(),
-            List::layout(),
-            Entry::layout(),
+            RawList::layout(),
+            RawEntry::layout(),
             Says::layout(),
             RawTally::layout(),
             Tuple::layout(),
-            Pending::layout(),
-            Listening::layout(),
-            Secret::layout(),
-            Asked::layout(),
+            RawPending::layout(),
+            RawListener::layout(),
+            RawKey::layout(),
+            RawAsked::layout(),
             UrlRule::layout(),
-            Pattern::layout(),
-            Sockets::layout(),
+            RawPattern::layout(),
+            RawSockets::layout(),
         ] {
             let found: types::Struct<'_> =
                 btf.type_by_name(name).unwrap_or_else(|| panic!("{name}"));

@@ -12,7 +12,7 @@ pub struct OwnedHead {
     /// The method and the names of fields.
     names: Box<str>,
     fields: Box<[FieldSpan]>,
-    places: Places,
+    places: RequestLineSpans,
     flags: Flags,
     /// Bytes of the head as it was received.
     len: usize,
@@ -20,7 +20,7 @@ pub struct OwnedHead {
 
 /// Where the parts of the request line stand, and which host is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Places {
+struct RequestLineSpans {
     method: OwnedSpan,
     target: OwnedSpan,
     path: OwnedSpan,
@@ -63,7 +63,7 @@ impl OwnedHead {
         fields.extend(head.fields().map(field));
         OwnedHead {
             fields: fields.into(),
-            places: Places { method, target, path, query, authority },
+            places: RequestLineSpans { method, target, path, query, authority },
             flags: Flags {
                 method: head.method,
                 version: head.version,
@@ -141,7 +141,7 @@ impl OwnedHead {
         number(said | tunnel << 2);
         number(u64::from(flags.present));
         let mut span = |span: OwnedSpan| number(u64::from(span.start) << 32 | u64::from(span.end));
-        let Places { method, target, path, query, authority } = *places;
+        let RequestLineSpans { method, target, path, query, authority } = *places;
         let no_query = OwnedSpan { start: u32::MAX, end: 0 };
         [method, target, path, query.unwrap_or(no_query), authority]
             .into_iter()
@@ -189,7 +189,7 @@ impl OwnedHead {
         let (names_len, bytes_len) = (read.size()?, read.size()?);
         let names = std::str::from_utf8(read.take(names_len)?).map_err(|_| DamagedHead)?;
         let kept = read.take(bytes_len)?;
-        let places = Places { method, target, path, query, authority };
+        let places = RequestLineSpans { method, target, path, query, authority };
         let in_names = |span: &OwnedSpan| names.get(span.range()).is_some();
         let in_bytes = |span: &OwnedSpan| kept.get(span.range()).is_some();
         let parts = [target, path, authority].into_iter().chain(query);

@@ -96,14 +96,14 @@ pub(crate) const MOST_INFORMATIONAL: u8 = 16;
 
 /// Thousandths of what was charged and has not run out.
 #[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
+struct LeakyBucket {
     charged: u32,
     at_ms: u64,
 }
 
 /// The budgets of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Budgets([Bucket; 4]);
+pub(crate) struct Budgets([LeakyBucket; 4]);
 
 impl Budgets {
     /// Charges so much.

@@ -56,43 +56,43 @@ impl fmt::Display for FileError {
 }
 
 /// Something wrong, and the byte where.
-type Wrong = (usize, What);
+type FaultAt = (usize, FileFault);
 
 /// What is wrong.
 #[derive(Debug)]
-enum What {
+enum FileFault {
     /// As a line for people.
     Said(String),
     /// The name of a target has no address.
     Unresolved(TargetError),
 }
 
-impl From<String> for What {
-    fn from(text: String) -> What {
-        What::Said(text)
+impl From<String> for FileFault {
+    fn from(text: String) -> FileFault {
+        FileFault::Said(text)
     }
 }
 
-impl From<&str> for What {
-    fn from(text: &str) -> What {
-        What::Said(text.to_owned())
+impl From<&str> for FileFault {
+    fn from(text: &str) -> FileFault {
+        FileFault::Said(text.to_owned())
     }
 }
 
-impl From<TargetError> for What {
-    fn from(error: TargetError) -> What {
+impl From<TargetError> for FileFault {
+    fn from(error: TargetError) -> FileFault {
         match error {
-            TargetError::Unresolved(_) => What::Unresolved(error),
-            error => What::Said(error.to_string()),
+            TargetError::Unresolved(_) => FileFault::Unresolved(error),
+            error => FileFault::Said(error.to_string()),
         }
     }
 }
 
-impl From<SettingError> for What {
-    fn from(error: SettingError) -> What {
+impl From<SettingError> for FileFault {
+    fn from(error: SettingError) -> FileFault {
         match error {
             SettingError::Target(error) => error.into(),
-            error => What::Said(error.to_string()),
+            error => FileFault::Said(error.to_string()),
         }
     }
 }
@@ -108,13 +108,13 @@ pub fn read(file: &Path, base: Option<&LoadTarget>) -> Result<LoadPlan, FileErro
         let line = text.bytes().take(byte).filter(|b| *b == b'\n').count() + 1;
         let file = file.to_owned();
         match what {
-            What::Said(what) => FileError::At { file, line, what },
-            What::Unresolved(error) => FileError::Unresolved { file, line, error },
+            FileFault::Said(what) => FileError::At { file, line, what },
+            FileFault::Unresolved(error) => FileError::Unresolved { file, line, error },
         }
     })
 }
 
-fn parse(text: &str, base: Option<&LoadTarget>) -> Result<LoadPlan, Wrong> {
+fn parse(text: &str, base: Option<&LoadTarget>) -> Result<LoadPlan, FaultAt> {
     let document = Document::parse(text)
         .map_err(|error| (error.span().map_or(0, |span| span.start), error.message().into()))?;
     let mut plan = LoadPlan::default();
@@ -149,7 +149,7 @@ fn read_run(
     table: &dyn TableLike,
     plan: &mut LoadPlan,
     url: &mut Option<LoadTarget>,
-) -> Result<(), Wrong> {
+) -> Result<(), FaultAt> {
     for (key, item) in table.iter() {
         let at = item.span().map_or(0, |span| span.start);
         let text = item
@@ -180,13 +180,14 @@ fn read_group(
     table: &toml_edit::Table,
     base: Option<&LoadTarget>,
     begin: usize,
-) -> Result<GroupDraft, Wrong> {
+) -> Result<GroupDraft, FaultAt> {
     let name = table.get("name").and_then(Item::as_str);
     let name = name.ok_or((begin, "a group needs a name".into()))?;
     let mut draft = GroupDraft::new(name, base);
     for (key, item) in table.iter().filter(|(key, _)| *key != "name") {
         let at = item.span().map_or(begin, |span| span.start);
-        let wrong = || (at, What::from(format!("{key}: expected text, a number, true or false")));
+        let wrong =
+            || (at, FileFault::from(format!("{key}: expected text, a number, true or false")));
         match item.as_value().ok_or_else(wrong)? {
             Value::Array(list) => {
                 for value in list {
@@ -261,7 +262,7 @@ mod tests {
         ] {
             let text = format!("{head}{text}");
             let (byte, wrong) = parse(&text, None).unwrap_err();
-            let What::Said(said) = wrong else { panic!("{wrong:?}") };
+            let FileFault::Said(said) = wrong else { panic!("{wrong:?}") };
             assert!(said.starts_with(what), "{said}");
             assert_eq!(text[..byte].matches('\n').count() + 1, line, "{text}");
         }

@@ -73,11 +73,11 @@ pub(crate) struct Ledger<'p> {
     pub(crate) groups: Vec<GroupLedger>,
     pub(crate) lateness: TimeHistogram,
     /// Intervals that not all threads have closed yet.
-    open: BTreeMap<usize, Open>,
+    open: BTreeMap<usize, OpenInterval>,
 }
 
 /// An interval that not all threads have closed.
-struct Open {
+struct OpenInterval {
     /// How many have.
     threads: usize,
     /// The latest of their ends, after the start.
@@ -109,7 +109,7 @@ impl<'p> Ledger<'p> {
         if (self.first..self.timeline.len()).contains(&index) {
             self.lateness.add(&interval.lateness);
         }
-        let mut open = self.open.remove(&index).unwrap_or_else(|| Open {
+        let mut open = self.open.remove(&index).unwrap_or_else(|| OpenInterval {
             threads: 0,
             end_ns: 0,
             tallies: vec![GroupTally::new(); self.groups.len()],
@@ -140,8 +140,8 @@ impl<'p> Ledger<'p> {
         end_ns.saturating_sub(begin_ns).max(SHORTEST_NS) as f64 / 1e9
     }
 
-    fn close(&mut self, index: usize, open: &Open) {
-        let Open { end_ns, tallies, .. } = open;
+    fn close(&mut self, index: usize, open: &OpenInterval) {
+        let OpenInterval { end_ns, tallies, .. } = open;
         if index < self.first {
             return;
         }
@@ -157,8 +157,8 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    fn progress(&self, index: usize, open: &Open) -> RunProgress {
-        let Open { end_ns, tallies, .. } = open;
+    fn progress(&self, index: usize, open: &OpenInterval) -> RunProgress {
+        let OpenInterval { end_ns, tallies, .. } = open;
         let length_s = self.length_s(index, *end_ns);
         let groups = self.plan.groups.iter().zip(tallies).zip(&self.groups);
         let line =

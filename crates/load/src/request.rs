@@ -9,13 +9,13 @@ use forebay_http2::hpack::encode;
 pub(crate) struct RequestTemplate {
     prefix: Vec<u8>,
     /// What follows the path in HTTP/1.1, on a connection that is kept and on its last request.
-    modern: Ends,
+    modern: RequestEndings,
     /// The same for HTTP/1.0.
-    old: Ends,
+    old: RequestEndings,
 }
 
 #[derive(Clone, Debug)]
-struct Ends {
+struct RequestEndings {
     keep: Vec<u8>,
     last: Vec<u8>,
 }
@@ -43,8 +43,14 @@ impl RequestTemplate {
         };
         RequestTemplate {
             prefix: format!("{} ", group.method()).into_bytes(),
-            modern: Ends { keep: end("1.1", ""), last: end("1.1", "Connection: close\r\n") },
-            old: Ends { keep: end("1.0", "Connection: keep-alive\r\n"), last: end("1.0", "") },
+            modern: RequestEndings {
+                keep: end("1.1", ""),
+                last: end("1.1", "Connection: close\r\n"),
+            },
+            old: RequestEndings {
+                keep: end("1.0", "Connection: keep-alive\r\n"),
+                last: end("1.0", ""),
+            },
         }
     }
 

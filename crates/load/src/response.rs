@@ -173,7 +173,7 @@ impl AnswerReader {
     fn head(&mut self, rest: &[u8], bodyless: bool) -> Progressed {
         let known = self.partial.len();
         if known == 0 {
-            return match Head::parse(rest) {
+            return match HeadFacts::parse(rest) {
                 Parsed::Complete(head) => self.begin(&head, head.len, bodyless),
                 Parsed::Malformed => Progressed::Malformed,
                 Parsed::Partial if rest.len() > HEAD_LIMIT_BYTES => Progressed::Malformed,
@@ -184,7 +184,7 @@ impl AnswerReader {
             };
         }
         self.partial.extend_from_slice(rest);
-        match Head::parse(&self.partial) {
+        match HeadFacts::parse(&self.partial) {
             Parsed::Complete(head) => {
                 self.partial.clear();
                 self.begin(&head, head.len - known, bodyless)
@@ -196,7 +196,7 @@ impl AnswerReader {
     }
 
     /// A head has ended after `used` bytes: where does the answer end (RFC 9112 §6.3)?
-    fn begin(&mut self, head: &Head, used: usize, bodyless: bool) -> Progressed {
+    fn begin(&mut self, head: &HeadFacts, used: usize, bodyless: bool) -> Progressed {
         if (100..200).contains(&head.status) && head.status != 101 {
             // an interim answer; the real one follows
             return Progressed::Used(used);
@@ -207,10 +207,10 @@ impl AnswerReader {
             _ if bodyless || matches!(head.status, 101 | 204 | 304) => {
                 return Progressed::Done(used);
             }
-            Length::Bytes(0) => return Progressed::Done(used),
-            Length::Bytes(bytes) => ResponseState::Sized(bytes),
-            Length::Chunked => ResponseState::ChunkSize,
-            Length::UntilClose => {
+            AnswerLength::Bytes(0) => return Progressed::Done(used),
+            AnswerLength::Bytes(bytes) => ResponseState::Sized(bytes),
+            AnswerLength::Chunked => ResponseState::ChunkSize,
+            AnswerLength::UntilClose => {
                 self.keep = false;
                 ResponseState::UntilClose
             }
@@ -264,28 +264,28 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Length {
+enum AnswerLength {
     Bytes(u64),
     Chunked,
     UntilClose,
 }
 
 /// What a head says about its answer.
-struct Head {
+struct HeadFacts {
     status: u16,
     keep: bool,
-    length: Length,
+    length: AnswerLength,
     /// Bytes up to and including the empty line.
     len: usize,
 }
 
 enum Parsed {
-    Complete(Head),
+    Complete(HeadFacts),
     Partial,
     Malformed,
 }
 
-impl Head {
+impl HeadFacts {
     fn parse(bytes: &[u8]) -> Parsed {
         const START: &[u8] = b"HTTP/1.";
         let known = bytes.len().min(START.len());
@@ -300,8 +300,12 @@ impl Head {
             return Parsed::Malformed;
         }
         let status = [a, b, c].iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
-        let mut head =
-            Head { status, keep: minor != b'0', length: Length::UntilClose, len: line + 1 };
+        let mut head = HeadFacts {
+            status,
+            keep: minor != b'0',
+            length: AnswerLength::UntilClose,
+            len: line + 1,
+        };
         loop {
             let rest = &bytes[head.len..];
             let Some(end) = memchr(b'\n', rest) else { return Parsed::Partial };
@@ -326,8 +330,8 @@ impl Head {
                 if let Some(value) = value(line, b"content-length") {
                     // Transfer-Encoding overrides it (RFC 9112 §6.3)
                     match number(value) {
-                        Some(_) if self.length == Length::Chunked => {}
-                        Some(bytes) => self.length = Length::Bytes(bytes),
+                        Some(_) if self.length == AnswerLength::Chunked => {}
+                        Some(bytes) => self.length = AnswerLength::Bytes(bytes),
                         None => return false,
                     }
                 } else if let Some(value) = value(line, b"connection") {
@@ -338,7 +342,7 @@ impl Head {
                 if let Some(value) = value(line, b"transfer-encoding") {
                     let last = value.rsplit(|b| *b == b',').next().unwrap_or(value);
                     if last.trim_ascii().eq_ignore_ascii_case(b"chunked") {
-                        self.length = Length::Chunked;
+                        self.length = AnswerLength::Chunked;
                     }
                 }
             }

@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[repr(align(128))]
 pub struct Local {
     counters: [AtomicU64; Counter::ALL.len()],
-    activities: [Timed; Activity::ALL.len()],
+    activities: [TimeSum; Activity::ALL.len()],
     sites: SiteRows,
     classes: classes::ClassRows,
     answers: statuses::StatusRows,
 }
 
 #[derive(Debug, Default)]
-struct Timed {
+struct TimeSum {
     samples: AtomicU64,
     total_ns: AtomicU64,
 }
@@ -30,7 +30,7 @@ impl Default for Local {
     fn default() -> Local {
         Local {
             counters: [const { AtomicU64::new(0) }; Counter::ALL.len()],
-            activities: std::array::from_fn(|_| Timed::default()),
+            activities: std::array::from_fn(|_| TimeSum::default()),
             sites: SiteRows::default(),
             classes: classes::ClassRows::default(),
             answers: statuses::StatusRows::default(),

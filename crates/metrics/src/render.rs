@@ -84,7 +84,7 @@ impl Info {
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// One value of a metric, with the labels that tell it from the metric's other values.
-struct Sample {
+struct MetricSample {
     metric: &'static str,
     labels: &'static str,
     help: &'static str,
@@ -92,14 +92,14 @@ struct Sample {
 }
 
 /// Counters, then the given gauges, in the order of the schema: those of one metric together.
-fn samples(snapshot: &Snapshot) -> Vec<Sample> {
-    let counters = Counter::ALL.iter().map(|counter| Sample {
+fn samples(snapshot: &Snapshot) -> Vec<MetricSample> {
+    let counters = Counter::ALL.iter().map(|counter| MetricSample {
         metric: counter.metric(),
         labels: counter.labels(),
         help: counter.help(),
         value: snapshot.totals.get(*counter),
     });
-    let gauges = snapshot.gauges.iter().map(|(gauge, value)| Sample {
+    let gauges = snapshot.gauges.iter().map(|(gauge, value)| MetricSample {
         metric: gauge.metric(),
         labels: gauge.labels(),
         help: gauge.help(),

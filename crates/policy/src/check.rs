@@ -16,7 +16,7 @@ const MOST_REFILL_OF_CLIENT_S: u64 = 86_400;
 /// The same for other buckets: a year.
 const MOST_REFILL_S: u64 = 366 * 86_400;
 
-type Wrong = (&'static str, PolicyFault);
+type PolicyKeyFault = (&'static str, PolicyFault);
 
 pub(crate) fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError> {
     for (number, class) in classes.iter().enumerate() {
@@ -39,7 +39,7 @@ pub(crate) fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError
     Ok(())
 }
 
-fn check_class(class: &Class, before: &[Class]) -> Result<(), Wrong> {
+fn check_class(class: &Class, before: &[Class]) -> Result<(), PolicyKeyFault> {
     if class.name.is_empty() {
         return Err(("name", PolicyFault::NoName));
     }
@@ -70,7 +70,7 @@ fn check_class(class: &Class, before: &[Class]) -> Result<(), Wrong> {
     check_range("delay", class.delay_ms, 1, MOST_WAIT_MS)
 }
 
-fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
+fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), PolicyKeyFault> {
     let Rule { class, connections, requests, in_flight, requests_per_connection, action, .. } =
         rule;
     if rule.name.is_empty() {
@@ -118,7 +118,7 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
 }
 
 /// The class of a rule must be there; without any classes there is one, `default`.
-fn check_name_of_class(name: &str, classes: &[Class]) -> Result<(), Wrong> {
+fn check_name_of_class(name: &str, classes: &[Class]) -> Result<(), PolicyKeyFault> {
     let known = || classes.iter().map(|class| &*class.name);
     let is_known = known().any(|other| other == name);
     if is_known || classes.is_empty() && name == ONLY_CLASS {
@@ -136,7 +136,7 @@ fn needs_request(rule: &Rule) -> Option<ConditionKind> {
     asked.find(|one| one.is_asked(&rule.conditions))
 }
 
-fn check_limit(key: &'static str, limit: &Limit) -> Result<(), Wrong> {
+fn check_limit(key: &'static str, limit: &Limit) -> Result<(), PolicyKeyFault> {
     let Limit { rate, burst, per, over, ignore_ms } = *limit;
     check_range(key, burst, 1, u32::MAX)?;
     let most_s = match per {
@@ -154,7 +154,7 @@ fn check_limit(key: &'static str, limit: &Limit) -> Result<(), Wrong> {
     check_over(key, over)
 }
 
-fn check_bounds(bounds: &Bounds, requests: Option<&Limit>) -> Result<(), Wrong> {
+fn check_bounds(bounds: &Bounds, requests: Option<&Limit>) -> Result<(), PolicyKeyFault> {
     let movable = requests.filter(|limit| limit.per == Per::Rule && !limit.rate.is_unlimited());
     let Some(limit) = movable else { return Err(("requests", PolicyFault::NothingToMove)) };
     let Bounds { least, most } = *bounds;
@@ -166,14 +166,14 @@ fn check_bounds(bounds: &Bounds, requests: Option<&Limit>) -> Result<(), Wrong> 
     check_limit("requests", &Limit { rate: least, ..*limit })
 }
 
-fn cannot_queue(key: &'static str, over: Over) -> Result<(), Wrong> {
+fn cannot_queue(key: &'static str, over: Over) -> Result<(), PolicyKeyFault> {
     match over {
         Over::Queue { .. } => Err((key, PolicyFault::CannotQueue)),
         Over::Reject { .. } | Over::Reset | Over::Drop => Ok(()),
     }
 }
 
-fn check_over(key: &'static str, over: Over) -> Result<(), Wrong> {
+fn check_over(key: &'static str, over: Over) -> Result<(), PolicyKeyFault> {
     match over {
         Over::Reject { status: Some(status) } => check_range(key, u32::from(status), 400, 599),
         Over::Queue { deadline_ms, most } => {
@@ -184,7 +184,7 @@ fn check_over(key: &'static str, over: Over) -> Result<(), Wrong> {
     }
 }
 
-fn check_range(key: &'static str, found: u32, least: u32, most: u32) -> Result<(), Wrong> {
+fn check_range(key: &'static str, found: u32, least: u32, most: u32) -> Result<(), PolicyKeyFault> {
     if (least..=most).contains(&found) {
         return Ok(());
     }

@@ -30,12 +30,12 @@ enum Who {
     Any,
     Unix,
     Prefix(Prefix),
-    Range(Range),
+    Range(AddressRange),
 }
 
 /// Addresses from one to another, both in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
+struct AddressRange {
     first: u128,
     last: u128,
     is_v4: bool,
@@ -106,7 +106,7 @@ impl Prefix {
     }
 }
 
-impl Range {
+impl AddressRange {
     #[inline]
     fn holds(self, bits: u128, is_v4: bool) -> bool {
         is_v4 == self.is_v4 && (self.first..=self.last).contains(&bits)
@@ -177,7 +177,7 @@ impl Endpoint {
                 let first = Ipv6Addr::from_bits(network.bits);
                 Addresses::Network { first, len: network.len, is_v4 }
             }
-            Who::Range(Range { first, last, is_v4 }) => {
+            Who::Range(AddressRange { first, last, is_v4 }) => {
                 let (first, last) = (Ipv6Addr::from_bits(first), Ipv6Addr::from_bits(last));
                 Addresses::Range { first, last, is_v4 }
             }
@@ -256,7 +256,7 @@ fn parse_range(first: &str, last: &str) -> Result<Who, EndpointError> {
     if first > last {
         return Err(EndpointError::BackwardsAddresses);
     }
-    Ok(Who::Range(Range { first, last, is_v4 }))
+    Ok(Who::Range(AddressRange { first, last, is_v4 }))
 }
 
 fn parse_ports(text: &str) -> Result<(u16, u16), EndpointError> {

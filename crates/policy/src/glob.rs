@@ -9,11 +9,11 @@ use memchr::memmem::{self, Finder};
 pub struct Glob {
     first: Box<[u8]>,
     /// `None` if there is no star.
-    rest: Option<Rest>,
+    rest: Option<GlobRest>,
 }
 
 #[derive(Clone, Debug)]
-struct Rest {
+struct GlobRest {
     middle: Box<[Finder<'static>]>,
     last: Box<[u8]>,
 }
@@ -27,7 +27,7 @@ impl Glob {
         // two stars in a row are one
         let middle = pieces.filter(|piece| !piece.is_empty());
         let middle = middle.map(|piece| memmem::Finder::new(piece).into_owned()).collect();
-        Glob { first, rest: Some(Rest { middle, last: last.into() }) }
+        Glob { first, rest: Some(GlobRest { middle, last: last.into() }) }
     }
 
     /// What every text that fits begins with.
@@ -49,7 +49,7 @@ impl Glob {
     #[inline]
     pub fn matches(&self, text: &[u8]) -> bool {
         let Some(mut text) = text.strip_prefix(&*self.first) else { return false };
-        let Some(Rest { middle, last }) = &self.rest else { return text.is_empty() };
+        let Some(GlobRest { middle, last }) = &self.rest else { return text.is_empty() };
         let Some(before) = text.strip_suffix(&**last) else { return false };
         text = before;
         // each piece as early as possible leaves the most for those behind it

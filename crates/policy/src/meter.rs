@@ -25,12 +25,12 @@ pub(crate) struct Rated {
     terms: BucketTerms,
     bucket: Bucket,
     /// What its rate has been moved to, if it can be.
-    moved: Option<Arc<Moved>>,
+    moved: Option<Arc<MovedRate>>,
 }
 
 /// A rate that an agent moves.
 #[derive(Debug)]
-struct Moved {
+struct MovedRate {
     bounds: Bounds,
     /// The interval that holds now.
     interval_ns: AtomicU64,
@@ -39,7 +39,7 @@ struct Moved {
 #[derive(Debug)]
 enum Bucket {
     /// Shared by all.
-    Rule(Word),
+    Rule(BucketWord),
     /// One for each client, under this number.
     Client(u64),
 }
@@ -50,27 +50,27 @@ pub(crate) struct CacheLine<T>(pub(crate) T);
 
 /// The word of a bucket, on a cache line of its own, for every loop writes to it.
 #[derive(Clone, Debug)]
-enum Word {
+enum BucketWord {
     Own(Arc<CacheLine<AtomicU64>>),
     /// In memory that the kernel charges, too.
     Given(&'static AtomicU64),
 }
 
-impl Word {
+impl BucketWord {
     #[inline]
     fn get(&self) -> &AtomicU64 {
         match self {
-            Word::Own(word) => &word.0,
-            Word::Given(word) => word,
+            BucketWord::Own(word) => &word.0,
+            BucketWord::Given(word) => word,
         }
     }
 
-    fn of(arrival: u64) -> Word {
-        Word::Own(Arc::new(CacheLine(AtomicU64::new(arrival))))
+    fn of(arrival: u64) -> BucketWord {
+        BucketWord::Own(Arc::new(CacheLine(AtomicU64::new(arrival))))
     }
 
     /// Whether both are the same word.
-    fn is(&self, other: &Word) -> bool {
+    fn is(&self, other: &BucketWord) -> bool {
         std::ptr::eq(self.get(), other.get())
     }
 }
@@ -82,11 +82,11 @@ pub(crate) type Words<'w> = dyn FnMut(&str) -> Option<&'static AtomicU64> + 'w;
 #[derive(Debug)]
 pub(crate) struct InFlightMeter {
     pub(crate) limit: InFlight,
-    count: Count,
+    count: InFlightCount,
 }
 
 #[derive(Debug)]
-enum Count {
+enum InFlightCount {
     Rule(Arc<CacheLine<AtomicU32>>),
     Client(u64),
 }
@@ -155,15 +155,15 @@ impl Rated {
             Bucket::Rule(word) => Some((word, before.terms)),
             Bucket::Client(_) => None,
         });
-        let bucket = match (limit.per, before, given.map(Word::Given)) {
+        let bucket = match (limit.per, before, given.map(BucketWord::Given)) {
             (Per::Client, ..) => {
                 Bucket::Client(number((name, setting, terms.interval_ns, limit.burst)))
             }
             (Per::Rule, Some((word, old)), None) => Bucket::Rule(match (old == terms, word) {
-                (true, Word::Own(_)) => word.clone(),
-                _ => Word::of(bucket::fit(word.get().load(Relaxed), now_ns, &terms)),
+                (true, BucketWord::Own(_)) => word.clone(),
+                _ => BucketWord::of(bucket::fit(word.get().load(Relaxed), now_ns, &terms)),
             }),
-            (Per::Rule, None, None) => Bucket::Rule(Word::of(0)),
+            (Per::Rule, None, None) => Bucket::Rule(BucketWord::of(0)),
             (Per::Rule, Some((word, _)), Some(given)) => {
                 if !given.is(word) {
                     given.get().store(word.get().load(Relaxed), Relaxed);
@@ -191,7 +191,7 @@ impl Rated {
             Some(known) => Arc::clone(known),
             None => {
                 let interval_ns = AtomicU64::new(self.terms.interval_ns);
-                Arc::new(Moved { bounds, interval_ns })
+                Arc::new(MovedRate { bounds, interval_ns })
             }
         });
         self
@@ -232,7 +232,7 @@ impl Rated {
 
     /// Whether its bucket lies where the kernel charges it, too.
     pub(crate) fn is_given(&self) -> bool {
-        matches!(self.bucket, Bucket::Rule(Word::Given(_)))
+        matches!(self.bucket, Bucket::Rule(BucketWord::Given(_)))
     }
 
     /// # Errors
@@ -273,11 +273,11 @@ impl Rated {
 impl InFlightMeter {
     fn new(name: &str, limit: InFlight, before: Option<&InFlightMeter>) -> InFlightMeter {
         let count = match (limit.per, before) {
-            (Per::Client, _) => Count::Client(number((name, 3_u8))),
-            (Per::Rule, Some(InFlightMeter { count: Count::Rule(count), .. })) => {
-                Count::Rule(Arc::clone(count))
+            (Per::Client, _) => InFlightCount::Client(number((name, 3_u8))),
+            (Per::Rule, Some(InFlightMeter { count: InFlightCount::Rule(count), .. })) => {
+                InFlightCount::Rule(Arc::clone(count))
             }
-            (Per::Rule, _) => Count::Rule(Arc::default()),
+            (Per::Rule, _) => InFlightCount::Rule(Arc::default()),
         };
         InFlightMeter { limit, count }
     }
@@ -290,12 +290,12 @@ impl InFlightMeter {
         client: IpAddr,
     ) -> Option<InFlightGuard> {
         match &self.count {
-            Count::Rule(count) => {
+            InFlightCount::Rule(count) => {
                 let more = |now: u32| (now < self.limit.most).then_some(now + 1);
                 count.0.fetch_update(Relaxed, Relaxed, more).ok()?;
                 Some(InFlightGuard(Some(Held::Rule(Arc::clone(count)))))
             }
-            Count::Client(number) => {
+            InFlightCount::Client(number) => {
                 let key: ClientHash = clients.key(*number, client);
                 let client_slot = clients.enter(key, self.limit.most).ok()?;
                 Some(InFlightGuard(
@@ -315,8 +315,8 @@ impl InFlightMeter {
     pub(crate) fn count(&self) -> Option<u32> {
         match &self.count {
             _ if self.is_queue() => None,
-            Count::Rule(count) => Some(count.0.load(Relaxed)),
-            Count::Client(_) => None,
+            InFlightCount::Rule(count) => Some(count.0.load(Relaxed)),
+            InFlightCount::Client(_) => None,
         }
     }
 }

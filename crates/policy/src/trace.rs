@@ -24,24 +24,24 @@ const SAMPLE: u64 = 16;
 /// What has come of the rules of a policy, by their numbers.
 #[derive(Debug)]
 pub(crate) struct Traces {
-    of_rules: Box<[Arc<Trace>]>,
+    of_rules: Box<[Arc<RuleTrace>]>,
 }
 
 /// What has come of one rule.
 #[derive(Debug, Default)]
-struct Trace {
+struct RuleTrace {
     refused: AtomicU64,
     /// Made when it matches first: most of ten thousand never do.
     matched: OnceLock<Box<[CacheLine<AtomicU64>; LANES]>>,
     /// Who is refused most, and about how often. No thread waits for it.
-    clients: Mutex<Vec<Counted>>,
+    clients: Mutex<Vec<RefusalCount>>,
     /// What was not counted for its client, because that was being done for another.
     missed: AtomicU64,
 }
 
 /// How often a client was refused, as far as that is known.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct RefusalCount {
     client: ClientKey,
     count: u64,
     /// So many of that may have been another client's, whose place this one has taken.
@@ -110,7 +110,7 @@ impl Traces {
         clients.sort_unstable_by_key(|counted| (u64::MAX - counted.count, counted.client));
         let is_sampled = trace.refused.load(Relaxed) > ALL_OF;
         let missed = trace.missed.load(Relaxed);
-        let bounds = |Counted { client, count, inherited }: Counted| {
+        let bounds = |RefusalCount { client, count, inherited }: RefusalCount| {
             // of so many that stand for SAMPLE each
             let deviation = if is_sampled { ((SAMPLE * count) as f64).sqrt() } else { 0.0 };
             let spread = (3.0 * deviation).ceil() as u64;
@@ -121,7 +121,7 @@ impl Traces {
     }
 }
 
-impl Trace {
+impl RuleTrace {
     /// Counts refusals for a client, unless another thread does so for one now.
     fn attribute(&self, client: ClientKey, stands_for: u64) {
         let Ok(mut clients) = self.clients.try_lock() else {
@@ -131,11 +131,11 @@ impl Trace {
         if let Some(known) = clients.iter_mut().find(|known| known.client == client) {
             known.count += stands_for;
         } else if clients.len() < MOST_CLIENTS {
-            clients.push(Counted { client, count: stands_for, inherited: 0 });
+            clients.push(RefusalCount { client, count: stands_for, inherited: 0 });
         } else if let Some(least) = clients.iter_mut().min_by_key(|known| known.count) {
             // it may have come as often as the one that it replaces
             let inherited = least.count;
-            *least = Counted { client, count: inherited + stands_for, inherited };
+            *least = RefusalCount { client, count: inherited + stands_for, inherited };
         }
     }
 }

@@ -2,7 +2,7 @@
 //! --example log_cost [common|combined|json|off] [LINES]`. The lines go to `/dev/null`; for
 //! instructions run it under `valgrind --tool=callgrind --toggle-collect='log_cost::record'`.
 
-use forebay_conn::{Peer, Request, Stages};
+use forebay_conn::{ArrivalTimes, Peer, Request};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_server::config::{self, AccessLog, LogFormat};
@@ -29,7 +29,7 @@ fn record(logger: &mut Logger, request: &Request<'_>) {
         judged: None,
         relayed: None,
         status: Some(200),
-        stages: Stages { begun_ns: complete_ns, complete_ns },
+        stages: ArrivalTimes { begun_ns: complete_ns, complete_ns },
     };
     let line = logger.line(&entry);
     logger.log(line, 1024);

@@ -6,14 +6,16 @@
 mod thread;
 
 use crate::config::Config;
-use forebay_acme::{Authority, ChallengeAnswers, ChallengeKind, Names, Storage, WantedCertificate};
+use forebay_acme::{
+    AuthoritySettings, ChallengeAnswers, ChallengeKind, Names, Storage, WantedCertificate,
+};
 use forebay_tls::{Pair, PairError, Roots};
 use rcgen::{CertificateParams, KeyPair};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-pub use thread::{Running, start};
+pub use thread::{AcmeThread, start};
 
 /// Beneath this an authority asks whether a name is ours (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
@@ -27,7 +29,7 @@ pub(crate) const ROOTS: [&str; 4] =
 
 /// What is wanted, and from which authority.
 pub struct AcmePlan {
-    authority: Authority,
+    authority: AuthoritySettings,
     wanted: Vec<WantedCertificate>,
     /// By site, in the order of the configuration: whether it wants one.
     sites: Vec<bool>,
@@ -56,7 +58,7 @@ impl AcmePlan {
             ChallengeKind::Http => plain,
             ChallengeKind::TlsAlpn => sealed,
         };
-        let authority = Authority {
+        let authority = AuthoritySettings {
             directory: acme.url().to_owned(),
             contact: acme.contacts(),
             storage: acme.files(),

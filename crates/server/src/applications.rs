@@ -7,7 +7,7 @@ mod answers;
 mod ask;
 mod pools;
 
-use crate::isolated::{Next, Role};
+use crate::isolated::{NextStage, Role};
 pub use answers::{before, failed, refused, said_of, summary};
 pub use ask::{ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_stage};
 use forebay_http::field::FieldName;
@@ -35,7 +35,7 @@ pub struct Applications {
     /// What each class gets of upstreams while it waits for one, by rank.
     shares: Arc<[f64]>,
     /// What this process is, if it is a stage, and whom it asks.
-    next: Option<Next>,
+    next: Option<NextStage>,
 }
 
 impl Applications {
@@ -67,7 +67,7 @@ impl Applications {
 
     /// For a process that is a stage.
     #[must_use]
-    pub fn with_next(self, next: Option<Next>) -> Applications {
+    pub fn with_next(self, next: Option<NextStage>) -> Applications {
         Applications { next, ..self }
     }
 

@@ -92,11 +92,11 @@ pub mod value;
 pub mod written;
 
 pub use account::Account;
-pub use acme::Acme;
+pub use acme::AcmeConfig;
 pub use address::{AdminListen, Listen, ListenEndpoint};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    AccessLog, ActionChoice, AskClients, By, Confine, ControlSocketChoice, FirewallMode,
+    AccessLog, ActionChoice, AllocateBy, AskClients, Confine, ControlSocketChoice, FirewallMode,
     GateCharge, GateMode, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice, PerChoice,
     Refuse, Switch, WhenChoice,
 };
@@ -120,7 +120,7 @@ pub use site::SiteConfig;
 pub use units::{ByteRate, Percent, Size};
 pub use value::AutoCount;
 
-use crate::isolated::Place;
+use crate::isolated::StageProcess;
 use crate::log::choice::{LogCondition, Member};
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
@@ -174,7 +174,7 @@ pub struct Config {
     /// `cache.*`
     pub cache: CacheConfig,
     /// `acme.*`
-    pub acme: Acme,
+    pub acme: AcmeConfig,
     /// `admin.*`
     pub admin: AdminConfig,
     /// `identity.*`
@@ -190,7 +190,7 @@ pub struct Config {
     /// `isolated.*`
     pub isolated: Isolated,
     /// Which stage this process is, with the engine isolated; no file says it.
-    pub place: Option<Place>,
+    pub place: Option<StageProcess>,
 }
 
 /// How long is waited for what.
@@ -350,7 +350,7 @@ pub struct PipelineConfig {
     /// `pipeline.fuse`
     pub fuse: Fuse,
     /// `pipeline.by`
-    pub by: By,
+    pub by: AllocateBy,
     /// `pipeline.period`
     pub period: Duration,
     /// `pipeline.delay`

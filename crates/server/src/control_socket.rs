@@ -228,7 +228,7 @@ impl Drop for SessionSlot {
 /// Tells a client that too many are asking. What it asks is taken first: closed with bytes that nobody
 /// has read, the socket would be reset, and the answer lost.
 fn turn_away(stream: UnixStream) {
-    let mut line = Timed::new(stream, PATIENCE_WHEN_BUSY);
+    let mut line = DeadlineStream::new(stream, PATIENCE_WHEN_BUSY);
     if receive(&mut line).is_ok() {
         line.extend(PATIENCE_WHEN_BUSY);
         // a command that went away needs no answer
@@ -242,7 +242,7 @@ fn serve(
     owners: &Owners,
     tell: &impl Fn(CommandRequest),
 ) -> io::Result<()> {
-    let mut line = Timed::new(stream, PATIENCE);
+    let mut line = DeadlineStream::new(stream, PATIENCE);
     let command = match receive(&mut line) {
         Ok(command) => command,
         Err(Unheard::Session(received)) => {
@@ -296,7 +296,7 @@ impl Display for Unheard {
 }
 
 /// Reads a request to its end.
-fn receive(line: &mut Timed) -> Result<String, Unheard> {
+fn receive(line: &mut DeadlineStream) -> Result<String, Unheard> {
     let mut request = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -325,14 +325,14 @@ fn is_late(error: &io::Error) -> bool {
 }
 
 /// A connection with a deadline for all that is read and written, not for each piece of it.
-struct Timed {
+struct DeadlineStream {
     stream: UnixStream,
     deadline: Instant,
 }
 
-impl Timed {
-    fn new(stream: UnixStream, patience: Duration) -> Timed {
-        Timed { stream, deadline: Instant::now() + patience }
+impl DeadlineStream {
+    fn new(stream: UnixStream, patience: Duration) -> DeadlineStream {
+        DeadlineStream { stream, deadline: Instant::now() + patience }
     }
 
     /// From now on there is so much time.
@@ -352,14 +352,14 @@ impl Timed {
     }
 }
 
-impl Read for Timed {
+impl Read for DeadlineStream {
     fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.read(piece)
     }
 }
 
-impl Write for Timed {
+impl Write for DeadlineStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         self.stream.write(bytes)
@@ -415,7 +415,7 @@ fn is_older(path: &Path, least_age: Duration) -> bool {
 /// # Errors
 /// When no server listens there, no answer comes in time, or it is none.
 pub fn ask(path: &Path, command: &str) -> io::Result<CommandAnswer> {
-    let mut line = Timed::new(UnixStream::connect(path)?, PATIENCE);
+    let mut line = DeadlineStream::new(UnixStream::connect(path)?, PATIENCE);
     // a server that does not want to hear it all may have answered
     let told = writeln!(line, "{command}").and_then(|()| line.stream.shutdown(Shutdown::Write));
     line.extend(LONGEST_WORK + 2 * PATIENCE);
@@ -497,7 +497,7 @@ mod tests {
         let tell = |asked| panic!("{asked:?}");
         let told =
             std::thread::spawn(move || serve(server, session_slot, &Owners::default(), &tell));
-        let mut line = Timed::new(client, PATIENCE);
+        let mut line = DeadlineStream::new(client, PATIENCE);
         line.write_all(&vec![b'x'; MOST_REQUEST_BYTES + 1]).unwrap();
         line.stream.shutdown(Shutdown::Write).unwrap();
         let mut answer = String::new();
@@ -517,7 +517,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        let mut line = Timed::new(server, Duration::from_millis(100));
+        let mut line = DeadlineStream::new(server, Duration::from_millis(100));
         assert!(matches!(receive(&mut line), Err(Unheard::Late)));
         is_over.store(1, Ordering::Relaxed);
         drop(line);

@@ -9,7 +9,7 @@ use crate::agent::{self, AgentLoop};
 use crate::applications::Pools;
 use crate::handler::FastLane;
 use crate::job::ServerJob;
-use crate::listen::Socket;
+use crate::listen::AcceptSocket;
 use crate::live::LiveSnapshot;
 use crate::plan::{GroupPlan, Plan};
 use crate::policy::WindowPoint;
@@ -42,17 +42,17 @@ const PATHS_OF_A_THREAD: usize = 128;
 /// outlive the threads that wrote to them, so that sums never fall; a later worker goes on with the
 /// counters of one that has ended.
 #[derive(Default)]
-pub struct Register(Mutex<Counters>);
+pub struct Register(Mutex<EngineCounters>);
 
 #[derive(Default)]
-struct Counters {
+struct EngineCounters {
     of_workers: Vec<Arc<Local>>,
     of_helpers: Vec<Arc<[Local]>>,
     classes: ClassNames,
 }
 
 impl Register {
-    fn lock(&self) -> MutexGuard<'_, Counters> {
+    fn lock(&self) -> MutexGuard<'_, EngineCounters> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -203,7 +203,11 @@ impl Common {
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn prepare(&self, plan: GroupPlan, by_loop: Vec<Vec<Socket>>) -> io::Result<Prepared> {
+    pub fn prepare(
+        &self,
+        plan: GroupPlan,
+        by_loop: Vec<Vec<AcceptSocket>>,
+    ) -> io::Result<Prepared> {
         let threads = if plan.engine.keeps_threads() { plan.workers } else { 0 };
         let control = Arc::new(EngineControl::new(by_loop.len())?.with_threads(threads));
         // the others have no loops whose turn says something about what waits
@@ -212,10 +216,10 @@ impl Common {
         }
         let settings = Arc::new(settings::LiveSettings::new(plan.settings.clone()));
         let proxy_protocol = plan.proxy_protocol;
-        let as_planned = |socket| Socket { proxy_protocol, ..socket };
+        let as_planned = |socket| AcceptSocket { proxy_protocol, ..socket };
         let mut by_loop = by_loop
             .into_iter()
-            .map(|of_loop| of_loop.into_iter().map(as_planned).collect::<Vec<Socket>>());
+            .map(|of_loop| of_loop.into_iter().map(as_planned).collect::<Vec<AcceptSocket>>());
         let tasks = match plan.engine {
             Engine::Event | Engine::Isolated => loops(by_loop, |index, listeners| {
                 let event_loop =
@@ -254,7 +258,7 @@ impl Common {
     fn loop_of(
         &self,
         index: usize,
-        listeners: Vec<Socket>,
+        listeners: Vec<AcceptSocket>,
         settings: &Arc<settings::LiveSettings>,
         control: &Arc<EngineControl>,
     ) -> event::LoopParts<FastLane, Helpers<ServerJob>> {
@@ -275,7 +279,7 @@ impl Common {
     fn blocking(
         &self,
         plan: &GroupPlan,
-        of_loop: Option<Vec<Socket>>,
+        of_loop: Option<Vec<AcceptSocket>>,
         settings: &Arc<settings::LiveSettings>,
         control: &Arc<EngineControl>,
     ) -> stock::StockParts<FastLane> {
@@ -307,7 +311,7 @@ impl Common {
     fn pipeline(
         &self,
         plan: &GroupPlan,
-        listener_sets: Vec<Vec<Socket>>,
+        listener_sets: Vec<Vec<AcceptSocket>>,
         settings: &Arc<settings::LiveSettings>,
         control: &Arc<EngineControl>,
     ) -> pipeline::PipelineParts<FastLane> {
@@ -371,8 +375,8 @@ impl Common {
 
 /// A task for each loop.
 fn loops(
-    by_loop: impl Iterator<Item = Vec<Socket>>,
-    task: impl Fn(usize, Vec<Socket>) -> io::Result<ReadyThread>,
+    by_loop: impl Iterator<Item = Vec<AcceptSocket>>,
+    task: impl Fn(usize, Vec<AcceptSocket>) -> io::Result<ReadyThread>,
 ) -> io::Result<Vec<ReadyThread>> {
     by_loop.enumerate().map(|(index, listeners)| task(index, listeners)).collect()
 }
@@ -459,7 +463,7 @@ pub struct Apart {
 /// Lack of descriptors or threads.
 pub fn prepare_apart<H>(
     name: &str,
-    listeners: Vec<Socket>,
+    listeners: Vec<AcceptSocket>,
     handler: H,
     control: Arc<EngineControl>,
     Apart { connections, lingering, computing }: Apart,

@@ -62,8 +62,8 @@ const END: Duration = Duration::from_secs(5);
 /// The firewall of the machine, as far as it is this server's.
 #[derive(Debug)]
 pub struct Firewall {
-    clients: Sender<Client>,
-    orders: Sender<Order>,
+    clients: Sender<DroppedClient>,
+    orders: Sender<FirewallCommand>,
     /// The thread looks at the queue without being woken.
     is_awake: AtomicBool,
     thread: OnceLock<Thread>,
@@ -74,13 +74,13 @@ pub struct Firewall {
 
 /// A client to be dropped.
 #[derive(Debug)]
-struct Client {
+struct DroppedClient {
     address: IpAddr,
     until_ns: u64,
 }
 
 #[derive(Debug)]
-enum Order {
+enum FirewallCommand {
     /// From now on these rules hold; clients are ignored for so long at most.
     Rules(Ruleset, u64),
     Count(Sender<()>),
@@ -91,8 +91,8 @@ enum Order {
 #[derive(Debug)]
 pub struct FirewallKeeper {
     firewall: Arc<Firewall>,
-    clients: Receiver<Client>,
-    orders: Receiver<Order>,
+    clients: Receiver<DroppedClient>,
+    orders: Receiver<FirewallCommand>,
     helper: Helper,
     bans: Bans,
     rules: Ruleset,
@@ -208,7 +208,7 @@ impl Firewall {
     /// Has a client dropped until then, if there is room. It takes no lock, and does not wait.
     #[inline]
     pub fn drop_client(&self, address: IpAddr, until_ns: u64) {
-        if self.clients.try_send(Client { address, until_ns }).is_err() {
+        if self.clients.try_send(DroppedClient { address, until_ns }).is_err() {
             self.lost.fetch_add(1, Relaxed);
         }
         // after what was sent: either this sees that the thread is about to sleep, or that sees the client
@@ -226,13 +226,13 @@ impl Firewall {
         policy: &Policy,
         most_ns: u64,
     ) {
-        self.order(Order::Rules(rules(settings, listeners, policy), most_ns));
+        self.order(FirewallCommand::Rules(rules(settings, listeners, policy), most_ns));
     }
 
     /// What was counted, a moment ago at most if the helper is not busy.
     pub fn figures(&self) -> FirewallFigures {
         let (tell, told) = bounded(1);
-        self.order(Order::Count(tell));
+        self.order(FirewallCommand::Count(tell));
         let _ = told.recv_timeout(COUNT);
         lock(&self.figures).clone()
     }
@@ -240,13 +240,13 @@ impl Firewall {
     /// Removes the table.
     pub fn end(&self) {
         let (tell, told) = bounded(1);
-        self.order(Order::End(tell));
+        self.order(FirewallCommand::End(tell));
         if told.recv_timeout(END).is_err() {
             say(format_args!("firewall: its helper has not ended within {END:?}"));
         }
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: FirewallCommand) {
         // the thread ends with the server
         let _ = self.orders.send(order);
         self.wake();
@@ -288,16 +288,16 @@ impl FirewallKeeper {
         let mut renew_at = rest_until + RENEW;
         loop {
             let now_ns = clock::monotonic_ns();
-            while let Ok(Client { address, until_ns }) = self.clients.try_recv() {
+            while let Ok(DroppedClient { address, until_ns }) = self.clients.try_recv() {
                 self.bans.note(address, until_ns, now_ns);
             }
             // one answer for all threads that ask: on a busy machine they may come faster than it is given
             let mut curious = Vec::new();
             while let Ok(order) = self.orders.try_recv() {
                 match order {
-                    Order::Rules(rules, most_ns) => self.take_rules(rules, most_ns),
-                    Order::Count(tell) => curious.push(tell),
-                    Order::End(tell) => {
+                    FirewallCommand::Rules(rules, most_ns) => self.take_rules(rules, most_ns),
+                    FirewallCommand::Count(tell) => curious.push(tell),
+                    FirewallCommand::End(tell) => {
                         self.helper.end();
                         let _ = tell.send(());
                         return;

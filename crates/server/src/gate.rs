@@ -27,7 +27,7 @@ mod kernel;
 mod kernel;
 pub(crate) mod needs;
 
-pub use kernel::{KernelGate, Tables, guard, is_built, makes_connections};
+pub use kernel::{KernelGate, KernelTables, guard, is_built, makes_connections};
 
 /// The gate that the configuration wants; it is attached to nothing, and no rule is in force yet. With
 /// `auto` none if the machine cannot, which is said.
@@ -126,7 +126,7 @@ pub fn listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
 #[derive(Debug)]
 pub struct Enforced {
     gate: Arc<KernelGate>,
-    tables: Tables,
+    tables: KernelTables,
     /// How many classes there are.
     ranks: usize,
 }
@@ -136,7 +136,7 @@ impl Enforced {
     pub fn new(gate: Arc<KernelGate>, policy: &Policy) -> Enforced {
         let tables = gate.lower(policy).unwrap_or_else(|why| {
             say(format_args!("gate: {why}; they are all enforced by the server alone"));
-            Tables::default()
+            KernelTables::default()
         });
         Enforced { gate, tables, ranks: policy.classes().len() }
     }

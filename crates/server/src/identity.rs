@@ -69,10 +69,10 @@ impl PresentedToken {
 
 /// The last token of a connection, kept with it: one that repeats is not verified again.
 #[derive(Debug, Default)]
-pub struct Remembered(Option<Box<Last>>);
+pub struct Remembered(Option<Box<LastToken>>);
 
 #[derive(Debug)]
-struct Last {
+struct LastToken {
     /// The [number](Keys::number) of the keys that it was verified by.
     keys: u64,
     token: Box<[u8]>,
@@ -119,14 +119,14 @@ impl Verifier {
         remembered: &'r mut Remembered,
     ) -> Result<&'r VerifiedToken, Rejected> {
         let number = self.keys.number();
-        let is_known = |last: &Last| last.keys == number && *last.token == *token;
+        let is_known = |last: &LastToken| last.keys == number && *last.token == *token;
         if !remembered.0.as_deref().is_some_and(is_known) {
             let found = token::verify(token, &self.keys);
             // one that is too long is not worth the memory, nor the reading
             if found == Err(Rejected::Malformed) {
                 return Err(Rejected::Malformed);
             }
-            remembered.0 = Some(Box::new(Last { keys: number, token: token.into(), found }));
+            remembered.0 = Some(Box::new(LastToken { keys: number, token: token.into(), found }));
         }
         match &remembered.0 {
             Some(last) => last.found.as_ref().map_err(|why| *why),

@@ -34,9 +34,9 @@ mod status;
 mod supervisor;
 
 pub use links::{copy, hold};
-pub use role::{Place, Role};
+pub use role::{Role, StageProcess};
 pub use seal::{SealError, files, give_up, is_sealed, seal};
-pub use stage::{Next, next};
+pub use stage::{NextStage, next};
 pub use supervisor::run;
 
 use crate::config::Config;

@@ -37,17 +37,17 @@ fn with_scheme(url: String, tls: bool) -> String {
 pub const TLS: Listening = Listening(1);
 
 /// A socket to accept with, and what the engine must know of it.
-pub type Socket = forebay_engine::accept::Listener;
+pub type AcceptSocket = forebay_engine::accept::Listener;
 
 /// The sockets of one address.
 #[derive(Debug)]
-struct Listener {
+struct AddressSockets {
     /// What was asked for.
     wanted: ListenAddress,
     /// What it is bound to; a port 0 is resolved.
     address: ListenAddress,
     /// Where it comes from.
-    origin: Origin,
+    origin: SocketOrigin,
     /// One for each loop and those of loops there were before, or one for all.
     sockets: Vec<OwnedFd>,
     /// So many of them are accepted from, as [settled](Listeners::settle).
@@ -59,7 +59,7 @@ struct Listener {
 }
 
 #[derive(Debug)]
-enum Origin {
+enum SocketOrigin {
     /// Bound here, as often as there are loops.
     Bound,
     /// Bound here to this file.
@@ -76,7 +76,7 @@ enum Origin {
 /// All listening sockets of the process.
 #[derive(Debug, Default)]
 pub struct Listeners {
-    open: Vec<Listener>,
+    open: Vec<AddressSockets>,
     /// Passed on, and no listener has named them yet.
     inherited: Vec<Inherited>,
     /// The user and group they belong to, if the process becomes another.
@@ -128,7 +128,7 @@ impl Listeners {
         &mut self,
         wanted: &[Listen],
         loops: usize,
-    ) -> Result<Vec<Vec<Socket>>, ListenError> {
+    ) -> Result<Vec<Vec<AcceptSocket>>, ListenError> {
         let plain = |listen: &Listen| ListenEndpoint { listen: listen.clone(), tls: false };
         let wanted: Vec<_> = wanted.iter().map(plain).collect();
         self.take_endpoints(&wanted, loops)
@@ -142,7 +142,7 @@ impl Listeners {
         &mut self,
         wanted: &[ListenEndpoint],
         loops: usize,
-    ) -> Result<Vec<Vec<Socket>>, ListenError> {
+    ) -> Result<Vec<Vec<AcceptSocket>>, ListenError> {
         self.take_ranked(wanted, loops, 0)
     }
 
@@ -156,11 +156,11 @@ impl Listeners {
         wanted: &[ListenEndpoint],
         loops: usize,
         ranks: usize,
-    ) -> Result<Vec<Vec<Socket>>, ListenError> {
-        let mut by_loop: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
+    ) -> Result<Vec<Vec<AcceptSocket>>, ListenError> {
+        let mut by_loop: Vec<Vec<AcceptSocket>> = (0..loops).map(|_| Vec::new()).collect();
         for endpoint in wanted {
             let ListenEndpoint { listen, tls } = endpoint;
-            let mut given: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
+            let mut given: Vec<Vec<AcceptSocket>> = (0..loops).map(|_| Vec::new()).collect();
             match ListenAddress::try_from(listen) {
                 Ok(address) => self.share_out(address, &mut given)?,
                 Err(port) => self.share_out_all(port, &mut given)?,
@@ -168,7 +168,8 @@ impl Listeners {
             let listening = if *tls { TLS } else { Listening::default() };
             self.share_out_of_classes(endpoint, ranks, &mut given)?;
             for (of_loop, sockets) in by_loop.iter_mut().zip(given) {
-                of_loop.extend(sockets.into_iter().map(|socket| Socket { listening, ..socket }));
+                of_loop
+                    .extend(sockets.into_iter().map(|socket| AcceptSocket { listening, ..socket }));
             }
         }
         Ok(by_loop)
@@ -198,11 +199,16 @@ impl Listeners {
     }
 
     /// A port of all addresses.
-    fn share_out_all(&mut self, port: u16, by_loop: &mut [Vec<Socket>]) -> Result<(), ListenError> {
+    fn share_out_all(
+        &mut self,
+        port: u16,
+        by_loop: &mut [Vec<AcceptSocket>],
+    ) -> Result<(), ListenError> {
         let [v4, v6] = all_addresses(port);
         let is_for_both = |bound: &InheritedAddress| matches!(bound, InheritedAddress::Internet { address, with_ipv4: true } if ListenAddress::Tcp(*address) == v6);
-        let is_open = |open: &Listener| {
-            open.address == v6 && matches!(open.origin, Origin::Inherited { with_ipv4: true, .. })
+        let is_open = |open: &AddressSockets| {
+            open.address == v6
+                && matches!(open.origin, SocketOrigin::Inherited { with_ipv4: true, .. })
         };
         if self.inherited.iter().any(|passed| is_for_both(&passed.bound))
             || self.open.iter().any(is_open)
@@ -221,7 +227,7 @@ impl Listeners {
     fn share_out(
         &mut self,
         wanted: ListenAddress,
-        by_loop: &mut [Vec<Socket>],
+        by_loop: &mut [Vec<AcceptSocket>],
     ) -> Result<(), ListenError> {
         let in_the_way = |error| ListenError::Bind { address: wanted.clone(), error };
         let at = match self.find(&wanted) {
@@ -243,12 +249,12 @@ impl Listeners {
     /// The open sockets for an address.
     fn find(&self, wanted: &ListenAddress) -> Option<usize> {
         self.open.iter().position(|open| {
-            let is_gone = open.left.is_some() && matches!(open.origin, Origin::File(_));
+            let is_gone = open.left.is_some() && matches!(open.origin, SocketOrigin::File(_));
             !is_gone && (open.wanted == *wanted || open.address == *wanted)
         })
     }
 
-    fn take_inherited(&mut self, wanted: &ListenAddress) -> Option<Listener> {
+    fn take_inherited(&mut self, wanted: &ListenAddress) -> Option<AddressSockets> {
         let is_wanted = |passed: &Inherited| match (address_of(&passed.bound), wanted) {
             // whatever port it has
             (Some(ListenAddress::Tcp(bound)), ListenAddress::Tcp(asked)) if asked.port() == 0 => {
@@ -259,10 +265,10 @@ impl Listeners {
         let passed = self.inherited.swap_remove(self.inherited.iter().position(is_wanted)?);
         let address = address_of(&passed.bound).unwrap_or_else(|| wanted.clone());
         let with_ipv4 = matches!(passed.bound, InheritedAddress::Internet { with_ipv4: true, .. });
-        Some(Listener {
+        Some(AddressSockets {
             wanted: wanted.clone(),
             address,
-            origin: Origin::Inherited { name: passed.name, with_ipv4 },
+            origin: SocketOrigin::Inherited { name: passed.name, with_ipv4 },
             sockets: vec![passed.socket],
             in_force: 0,
             of_classes: SocketsOfClasses::default(),
@@ -270,20 +276,27 @@ impl Listeners {
         })
     }
 
-    fn bind(&self, wanted: &ListenAddress) -> io::Result<Listener> {
+    fn bind(&self, wanted: &ListenAddress) -> io::Result<AddressSockets> {
         let (address, origin, sockets) = match wanted {
             ListenAddress::Unix(path) => {
                 let (socket, file) = unix::listen(path, BACKLOG)?;
-                (wanted.clone(), Origin::File(file), vec![socket])
+                (wanted.clone(), SocketOrigin::File(file), vec![socket])
             }
             ListenAddress::Tcp(address) => {
-                (ListenAddress::Tcp(self.probe(*address)?), Origin::Bound, Vec::new())
+                (ListenAddress::Tcp(self.probe(*address)?), SocketOrigin::Bound, Vec::new())
             }
         };
         let of_classes = SocketsOfClasses::default();
         let wanted = wanted.clone();
-        let bound =
-            Listener { wanted, address, origin, sockets, in_force: 0, of_classes, left: None };
+        let bound = AddressSockets {
+            wanted,
+            address,
+            origin,
+            sockets,
+            in_force: 0,
+            of_classes,
+            left: None,
+        };
         self.owner.map_or(Ok(()), |owner| bound.give(owner))?;
         Ok(bound)
     }
@@ -346,7 +359,7 @@ impl Listeners {
         }
         let unnamed = self.open.iter().filter(|open| !open.is_wanted(wanted));
         let mut names = unnamed.filter_map(|open| match &open.origin {
-            Origin::Inherited { name, .. } => Some((open.address.clone(), name.clone())),
+            SocketOrigin::Inherited { name, .. } => Some((open.address.clone(), name.clone())),
             _ => None,
         });
         match names.next() {
@@ -395,7 +408,7 @@ impl Listeners {
     }
 }
 
-impl Listener {
+impl AddressSockets {
     fn is_wanted(&self, wanted: &[Listen]) -> bool {
         wanted.iter().any(|listen| match ListenAddress::try_from(listen) {
             Ok(address) => address == self.wanted || address == self.address,
@@ -408,14 +421,14 @@ impl Listener {
     /// Gives each loop at least one socket; together they have all.
     fn share_out(
         &mut self,
-        by_loop: &mut [Vec<Socket>],
+        by_loop: &mut [Vec<AcceptSocket>],
         owner: Option<(u32, u32)>,
         times: &OpenTimes,
     ) -> io::Result<()> {
         if self.left.take().is_some() {
             self.sockets.iter().try_for_each(socket::welcome_new)?;
         }
-        if let (Origin::Bound, ListenAddress::Tcp(address)) = (&self.origin, &self.address) {
+        if let (SocketOrigin::Bound, ListenAddress::Tcp(address)) = (&self.origin, &self.address) {
             while self.sockets.len() < by_loop.len() {
                 let options = ListenOptions { backlog: BACKLOG, reuse_port: true };
                 let socket = socket::listen_timed(*address, options, &mut times.lock())?;
@@ -428,31 +441,32 @@ impl Listener {
         for turn in 0..by_loop.len().max(self.sockets.len()) {
             let socket = self.sockets[turn % self.sockets.len()].try_clone()?;
             let local = self.address.local();
-            by_loop[turn % by_loop.len()].push(Socket { shared, ..Socket::new(socket, local) });
+            by_loop[turn % by_loop.len()]
+                .push(AcceptSocket { shared, ..AcceptSocket::new(socket, local) });
         }
         Ok(())
     }
 
     fn give(&self, (user, group): (u32, u32)) -> io::Result<()> {
         match &self.origin {
-            Origin::Bound => self
+            SocketOrigin::Bound => self
                 .sockets
                 .iter()
                 .try_for_each(|socket| socket::give_listener(socket, user, group)),
-            Origin::File(file) => file.give(user, group),
-            Origin::Inherited { .. } => Ok(()),
+            SocketOrigin::File(file) => file.give(user, group),
+            SocketOrigin::Inherited { .. } => Ok(()),
         }
     }
 
     fn ignore_new(&mut self) {
         match &mut self.origin {
             // without memory for the filter, what comes last is lost
-            Origin::Bound => {
+            SocketOrigin::Bound => {
                 self.sockets.iter().for_each(|socket| drop(socket::ignore_new(socket)));
             }
             // it is not found any more
-            Origin::File(file) => file.remove(),
-            Origin::Inherited { .. } => {}
+            SocketOrigin::File(file) => file.remove(),
+            SocketOrigin::Inherited { .. } => {}
         }
     }
 }

@@ -102,7 +102,7 @@ pub struct Logs {
     /// The metrics do, too.
     durations: bool,
     /// `None` until there is something to write.
-    running: Option<Running>,
+    running: Option<RunningLog>,
 }
 
 /// Where the lines of one site go.
@@ -168,7 +168,7 @@ impl SharedSinks {
 }
 
 #[derive(Clone, Debug)]
-struct Running {
+struct RunningLog {
     to_writer: Sender<WriterMessage>,
     emptied: Receiver<LineBatch>,
     shared: Arc<SharedSinks>,
@@ -219,8 +219,8 @@ impl fmt::Display for LogError {
 
 impl std::error::Error for LogError {}
 
-impl Running {
-    fn start() -> Result<Running, LogError> {
+impl RunningLog {
+    fn start() -> Result<RunningLog, LogError> {
         let (to_writer, from_loops) = bounded(WAITING_BATCHES);
         let (return_emptied, emptied) = bounded(WAITING_BATCHES);
         let (alive, ended) = bounded(0);
@@ -233,7 +233,7 @@ impl Running {
                 drop::<Sender<()>>(alive);
             })
             .map_err(LogError::Thread)?;
-        Ok(Running { to_writer, emptied, shared, ended })
+        Ok(RunningLog { to_writer, emptied, shared, ended })
     }
 }
 
@@ -256,7 +256,7 @@ impl Logs {
         let is_off = |access: &AccessLog| *access == AccessLog::Off;
         if running.is_none() && !(is_off(&common.access) && sites.iter().all(|s| is_off(&s.access)))
         {
-            running = Some(Running::start()?);
+            running = Some(RunningLog::start()?);
         }
         let mut known = previous.map_or_else(SiteNames::default, |(logs, _)| logs.names.clone());
         let nothing = Totals::default();

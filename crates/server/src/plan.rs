@@ -5,7 +5,7 @@ use crate::config::choice::Switch;
 use crate::config::listener::{MOST_THREADS, POOL_THREADS};
 use crate::config::proxy::ProxyConfig;
 use crate::config::{
-    self, By, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
+    self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
 };
 use crate::isolated;
 use forebay_conn::ConnectionLimits;
@@ -226,7 +226,7 @@ impl Plan {
         let groups = with_workers().map(|(listener, workers)| {
             let pipeline = pipeline::PipelineSettings {
                 fuse: config.pipeline.fuse,
-                is_fixed: config.pipeline.by == By::Fixed,
+                is_fixed: config.pipeline.by == AllocateBy::Fixed,
                 allocation: allocation(config, *workers, cores),
                 connections: as_usize(connections),
                 send_wait_ms: config.pipeline.send_wait.as_millis() as u64,
@@ -353,7 +353,7 @@ fn allocation(config: &Config, workers: usize, cores: usize) -> allocation::Allo
     let initial = [config.accept, receive, config.process, config.send].map(as_u32);
     let least = initial.iter().fold(0u32, |sum, count| sum.saturating_add(*count));
     allocation::AllocationSettings {
-        law: if config.by == By::Delay { Law::Delay } else { Law::Queue },
+        law: if config.by == AllocateBy::Delay { Law::Delay } else { Law::Queue },
         period_ms: as_u32(config.period.as_millis() as u64),
         initial,
         most: as_u32(config.threads.or(preset.most.into())).max(least),

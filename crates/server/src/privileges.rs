@@ -5,7 +5,7 @@
 
 use crate::config::{AccessLog, Account, Config, GateMode, SiteConfig};
 use crate::listen::Listeners;
-use forebay_sys::privileges::{self, Kept, SystemUser};
+use forebay_sys::privileges::{self, KeptPrivileges, SystemUser};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown, lchown};
@@ -101,8 +101,8 @@ pub fn drop_to_user(
     files: &[&Path],
 ) -> Result<(), PrivilegeError> {
     let kept = match config.gate {
-        GateMode::Off => Kept::Binding,
-        GateMode::Auto | GateMode::Address | GateMode::Full => Kept::BindingAndGate,
+        GateMode::Off => KeptPrivileges::Binding,
+        GateMode::Auto | GateMode::Address | GateMode::Full => KeptPrivileges::BindingAndGate,
     };
     if let Some(user) = another(config)? {
         listeners.give(user.user, user.group).map_err(refused)?;

@@ -109,7 +109,7 @@ struct Server {
     /// A thread looks for certificates that change.
     watches_certificates: bool,
     /// The thread that gets certificates by ACME, if there was ever one to get.
-    acme: Option<acme::Running>,
+    acme: Option<acme::AcmeThread>,
     /// A thread checks applications.
     keeps_up_applications: bool,
     /// What was said last of why the gate is not attached everywhere.

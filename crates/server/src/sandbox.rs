@@ -21,15 +21,15 @@ const INTERFACE: ABI = ABI::V5;
 
 /// One place, and what for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Need {
+struct NeededPath {
     key: &'static str,
     path: PathBuf,
     /// Why it must be reached.
-    what: What,
+    what: PathUse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum PathUse {
     Read,
     /// Log files: made, appended to, found again after a rotation.
     Log,
@@ -39,13 +39,13 @@ enum What {
     Store,
 }
 
-impl What {
+impl PathUse {
     fn access(self) -> BitFlags<AccessFs> {
         match self {
-            What::Read => AccessFs::ReadFile | AccessFs::ReadDir,
-            What::Log => AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::ReadDir,
-            What::Socket => AccessFs::MakeSock | AccessFs::RemoveFile,
-            What::Store => {
+            PathUse::Read => AccessFs::ReadFile | AccessFs::ReadDir,
+            PathUse::Log => AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::ReadDir,
+            PathUse::Socket => AccessFs::MakeSock | AccessFs::RemoveFile,
+            PathUse::Store => {
                 let read = AccessFs::ReadFile | AccessFs::ReadDir;
                 let write = AccessFs::WriteFile | AccessFs::Truncate;
                 read | write | AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::RemoveFile
@@ -56,7 +56,7 @@ impl What {
 
 /// Everything that a configuration needs to reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SandboxNeeds(Vec<Need>);
+pub struct SandboxNeeds(Vec<NeededPath>);
 
 impl SandboxNeeds {
     /// Of `config`, which was read from `file`; the control socket is at `control`.
@@ -64,20 +64,20 @@ impl SandboxNeeds {
         let mut needs = SandboxNeeds::default();
         if isolated::is_sealed(config) {
             // held back as a spare descriptor
-            needs.add("", PathBuf::from("/dev/null"), What::Read);
+            needs.add("", PathBuf::from("/dev/null"), PathUse::Read);
             return needs;
         }
         for site in &config.sites {
             // a new version of a root takes its place by a link or a rename beside it
             let roots = site.root.iter().flat_map(|root| forebay_site::root_directories(root));
-            roots.for_each(|directory| needs.add("root", directory, What::Read));
+            roots.for_each(|directory| needs.add("root", directory, PathUse::Read));
             for mount in site.mounts() {
                 let key = if site.aliases.contains(&mount) { "alias.to" } else { "links" };
                 let directories = forebay_site::root_directories(&mount.to);
-                directories.into_iter().for_each(|at| needs.add(key, at, What::Read));
+                directories.into_iter().for_each(|at| needs.add(key, at, PathUse::Read));
             }
             for file in site.auth.iter().filter_map(|auth| auth.file.as_deref()) {
-                needs.add_directory_of("auth.file", file, What::Read);
+                needs.add_directory_of("auth.file", file, PathUse::Read);
             }
         }
         for site in &config.sites {
@@ -91,60 +91,62 @@ impl SandboxNeeds {
         // names are looked up as the machine says, which others replace by a rename
         let with_acme = config.sites.iter().any(SiteConfig::has_acme);
         if with_acme {
-            needs.add("acme.storage", config.acme.files().directory().to_owned(), What::Store);
+            needs.add("acme.storage", config.acme.files().directory().to_owned(), PathUse::Store);
             match &config.acme.ca {
                 Some(file) => needs.add_file("acme.ca", file),
-                None => acme::ROOTS.iter().for_each(|at| needs.add("acme", at.into(), What::Read)),
+                None => {
+                    acme::ROOTS.iter().for_each(|at| needs.add("acme", at.into(), PathUse::Read))
+                }
             }
         }
         if with_acme || config.sites.iter().any(SiteConfig::names_upstreams) {
-            needs.add_directory_of("to", Path::new("/etc/hosts"), What::Read);
+            needs.add_directory_of("to", Path::new("/etc/hosts"), PathUse::Read);
             if let Ok(target) = std::fs::canonicalize("/etc/resolv.conf") {
-                needs.add_directory_of("to", &target, What::Read);
+                needs.add_directory_of("to", &target, PathUse::Read);
             }
         }
         for path in &config.sandbox.read {
-            needs.add("sandbox.read", path.clone(), What::Read);
+            needs.add("sandbox.read", path.clone(), PathUse::Read);
         }
         if let Some(file) = file {
-            needs.add_directory_of("the configuration file", file, What::Read);
+            needs.add_directory_of("the configuration file", file, PathUse::Read);
         }
         if let Some(file) = &config.pipeline.calibration {
-            needs.add_directory_of("pipeline.calibration", file, What::Read);
+            needs.add_directory_of("pipeline.calibration", file, PathUse::Read);
         }
         for path in privileges::logs(config) {
-            needs.add_directory_of("log.access", path, What::Log);
+            needs.add_directory_of("log.access", path, PathUse::Log);
         }
         for endpoint in config.listeners.iter().flat_map(|listener| &listener.listen) {
             if let Listen::Unix(path) = &endpoint.listen {
-                needs.add_directory_of("listen", path, What::Socket);
+                needs.add_directory_of("listen", path, PathUse::Socket);
             }
         }
         for endpoint in &config.admin.listen.0 {
             if let Listen::Unix(path) = &endpoint.listen {
-                needs.add_directory_of("admin.listen", path, What::Socket);
+                needs.add_directory_of("admin.listen", path, PathUse::Socket);
             }
         }
         if let Some(control) = control {
-            needs.add_directory_of("control.socket", control, What::Socket);
+            needs.add_directory_of("control.socket", control, PathUse::Socket);
         }
         // the scheduler's figures of threads, for the controller of a pipeline
-        needs.add("", PathBuf::from("/proc/self/task"), What::Read);
+        needs.add("", PathBuf::from("/proc/self/task"), PathUse::Read);
         // held back as a spare descriptor
-        needs.add("", PathBuf::from("/dev/null"), What::Read);
+        needs.add("", PathBuf::from("/dev/null"), PathUse::Read);
         needs
     }
 
     /// A file that is read again when it changes.
     fn add_file(&mut self, key: &'static str, file: &Path) {
-        self.add_directory_of(key, file, What::Read);
+        self.add_directory_of(key, file, PathUse::Read);
         // programs that replace such files keep them elsewhere, and links to them
         if let Ok(target) = std::fs::canonicalize(file) {
-            self.add_directory_of(key, &target, What::Read);
+            self.add_directory_of(key, &target, PathUse::Read);
         }
     }
 
-    fn add_directory_of(&mut self, key: &'static str, path: &Path, what: What) {
+    fn add_directory_of(&mut self, key: &'static str, path: &Path, what: PathUse) {
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -152,10 +154,10 @@ impl SandboxNeeds {
         self.add(key, directory.to_owned(), what);
     }
 
-    fn add(&mut self, key: &'static str, path: PathBuf, what: What) {
+    fn add(&mut self, key: &'static str, path: PathBuf, what: PathUse) {
         // what is not there cannot be opened either, and what needs it says so
         let path = std::fs::canonicalize(&path).unwrap_or(path);
-        let need = Need { key, path, what };
+        let need = NeededPath { key, path, what };
         if !self.0.iter().any(|known| (&known.path, known.what) == (&need.path, what)) {
             self.0.push(need);
         }
@@ -251,13 +253,13 @@ impl Sandbox {
     /// The first thing that cannot.
     pub fn allows(&self, needs: &SandboxNeeds) -> Result<(), Outside> {
         let Some(within) = &self.within else { return Ok(()) };
-        let is_within = |need: &&Need| {
+        let is_within = |need: &&NeededPath| {
             let mut known = within.0.iter().filter(|known| known.what == need.what);
             known.any(|known| need.path.starts_with(&known.path))
         };
         match needs.0.iter().find(|need| !is_within(need)) {
             None => Ok(()),
-            Some(Need { key, path, .. }) => Err(Outside { key, path: path.clone() }),
+            Some(NeededPath { key, path, .. }) => Err(Outside { key, path: path.clone() }),
         }
     }
 
@@ -273,7 +275,7 @@ mod tests {
     use std::fs;
     use std::io::ErrorKind;
 
-    fn needs(list: &[(&Path, What)]) -> SandboxNeeds {
+    fn needs(list: &[(&Path, PathUse)]) -> SandboxNeeds {
         let mut needs = SandboxNeeds::default();
         list.iter().for_each(|(path, what)| needs.add("test", path.to_path_buf(), *what));
         needs
@@ -287,9 +289,9 @@ mod tests {
             fs::write(base.join(directory).join("file"), "x").unwrap();
         }
         let [root, logs, other] = ["root", "logs", "else"].map(|name| base.join(name));
-        let list = needs(&[(&root, What::Read), (&logs, What::Log)]);
-        let again = needs(&[(&root.join("."), What::Read)]);
-        let more = needs(&[(&root, What::Read), (&other, What::Read)]);
+        let list = needs(&[(&root, PathUse::Read), (&logs, PathUse::Log)]);
+        let again = needs(&[(&root.join("."), PathUse::Read)]);
+        let more = needs(&[(&root, PathUse::Read), (&other, PathUse::Read)]);
         let confined = std::thread::spawn(move || {
             let sandbox = confine(list, Confine::Auto).unwrap();
             if !sandbox.is_on() {
@@ -319,7 +321,7 @@ mod tests {
             SandboxNeeds::of(&config, None, None)
         };
         let has_etc = |needs: SandboxNeeds| {
-            needs.0.iter().any(|need| need.path == Path::new("/etc") && need.what == What::Read)
+            needs.0.iter().any(|need| need.path == Path::new("/etc") && need.what == PathUse::Read)
         };
         assert!(has_etc(needs("http://app.internal")));
         assert!(!has_etc(needs("http://10.0.0.1")));
@@ -329,6 +331,6 @@ mod tests {
     fn without_it_everything_is_allowed() {
         let sandbox = confine(SandboxNeeds::default(), Confine::Off).unwrap();
         assert!(!sandbox.is_on());
-        assert_eq!(sandbox.allows(&needs(&[(Path::new("/"), What::Read)])), Ok(()));
+        assert_eq!(sandbox.allows(&needs(&[(Path::new("/"), PathUse::Read)])), Ok(()));
     }
 }

@@ -23,21 +23,21 @@ struct Places {
 
 /// A place that is given back when it is dropped.
 #[derive(Debug)]
-struct Permit(Arc<Places>);
+struct TakenPlace(Arc<Places>);
 
 /// What one thread has.
 #[derive(Debug)]
 pub struct ThreadShare {
     shared: Arc<UpstreamThreads>,
-    all: Weak<Permit>,
-    tunnels: Weak<Permit>,
+    all: Weak<TakenPlace>,
+    tunnels: Weak<TakenPlace>,
 }
 
 /// A request may keep its thread as long as this is not dropped.
 #[derive(Debug)]
 pub struct HeldThread {
-    _all: Arc<Permit>,
-    _tunnel: Option<Arc<Permit>>,
+    _all: Arc<TakenPlace>,
+    _tunnel: Option<Arc<TakenPlace>>,
 }
 
 impl UpstreamThreads {
@@ -49,14 +49,14 @@ impl UpstreamThreads {
 }
 
 impl Places {
-    fn take(self: &Arc<Self>) -> Option<Permit> {
+    fn take(self: &Arc<Self>) -> Option<TakenPlace> {
         let more = |taken: usize| (taken < self.most).then_some(taken + 1);
         let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.ok().map(|_| Permit(Arc::clone(self)))
+        taken.ok().map(|_| TakenPlace(Arc::clone(self)))
     }
 }
 
-impl Drop for Permit {
+impl Drop for TakenPlace {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -80,7 +80,10 @@ impl ThreadShare {
 }
 
 /// The permit that the connection has, or a new one.
-fn again(held: &mut Weak<Permit>, places: &Arc<Places>) -> Result<Arc<Permit>, Unavailable> {
+fn again(
+    held: &mut Weak<TakenPlace>,
+    places: &Arc<Places>,
+) -> Result<Arc<TakenPlace>, Unavailable> {
     if let Some(held) = held.upgrade() {
         return Ok(held);
     }

@@ -2,7 +2,7 @@
 
 use crate::body::{Body, BodyPart, BodySource, MOST_COPIED_BYTES};
 use crate::compress::CodingChoice;
-use crate::entry::{Entry, Found, What};
+use crate::entry::{Entry, EntryKind, FoundFile};
 use crate::fields::line;
 use crate::head_lines::length_line;
 use crate::hosts::host_of;
@@ -66,26 +66,26 @@ impl AnswerParts<'_> {
     #[inline]
     pub(crate) fn write(self, entry: &Entry, reply: &mut Reply<'_, Body>) -> Result<(), Instead> {
         match &entry.what {
-            What::Found(found) => match choose(found, self.request.head) {
-                Chosen::Variant(index) => return self.found(found, index, reply),
-                Chosen::Make(place) => return Err(Instead::Make(place)),
-                Chosen::None => {
+            EntryKind::Found(found) => match choose(found, self.request.head) {
+                ChosenVariant::Variant(index) => return self.found(found, index, reply),
+                ChosenVariant::Make(place) => return Err(Instead::Make(place)),
+                ChosenVariant::None => {
                     let text =
                         "None of the codings this file exists in is acceptable to the client";
                     return Err(refuse(406, text));
                 }
             },
-            What::Redirect(redirection) => {
+            EntryKind::Redirect(redirection) => {
                 let AnswerParts { vhost, request, head_scratch, .. } = self;
                 redirect(redirection, vhost, request, head_scratch, reply);
             }
             // an application has it, and was not asked
-            What::Missing | What::Script(_) => self.vhost.pages.missing(reply),
-            What::Denied => self.vhost.pages.denied(reply),
-            What::Page(page) => page.write(reply),
-            What::Alias(_) => return Err(Instead::Follow),
-            What::Work => return Err(Instead::Work),
-            What::Failed(status) => {
+            EntryKind::Missing | EntryKind::Script(_) => self.vhost.pages.missing(reply),
+            EntryKind::Denied => self.vhost.pages.denied(reply),
+            EntryKind::Page(page) => page.write(reply),
+            EntryKind::Alias(_) => return Err(Instead::Follow),
+            EntryKind::Work => return Err(Instead::Work),
+            EntryKind::Failed(status) => {
                 let text = "The file system does not answer as it should";
                 return Err(refuse(*status, text));
             }
@@ -96,7 +96,7 @@ impl AnswerParts<'_> {
     #[inline]
     fn found(
         self,
-        found: &Found,
+        found: &FoundFile,
         index: usize,
         reply: &mut Reply<'_, Body>,
     ) -> Result<(), Instead> {
@@ -146,14 +146,14 @@ impl AnswerParts<'_> {
         refusal: &RefusalPage,
         reply: &mut Reply<'_, Body>,
     ) {
-        let What::Found(found) = &entry.what else {
+        let EntryKind::Found(found) = &entry.what else {
             let header_rules = self.vhost.header_rules(&entry.header_rules);
             return self.vhost.pages.refuse(refusal, header_rules, reply);
         };
         // what is said about an error need not be in a coding that the client asked for
         let index = match choose(found, self.request.head) {
-            Chosen::Variant(index) => index,
-            Chosen::Make(_) | Chosen::None => 0,
+            ChosenVariant::Variant(index) => index,
+            ChosenVariant::Make(_) | ChosenVariant::None => 0,
         };
         let Some(variant) = found.variant(index) else { return };
         self.head_scratch.clear();
@@ -291,7 +291,7 @@ fn has_field(head: &[u8], name: &str) -> bool {
 }
 
 /// What the client is answered with.
-enum Chosen {
+enum ChosenVariant {
     /// The variant with this index.
     Variant(usize),
     /// The variant for this place, which must be made first.
@@ -303,12 +303,12 @@ enum Chosen {
 /// The variant the client likes best. Without siblings only a client that gives weights can have
 /// excluded the one there is, and few do.
 #[inline]
-fn choose(found: &Found, head: &Head<'_>) -> Chosen {
+fn choose(found: &FoundFile, head: &Head<'_>) -> ChosenVariant {
     let has_field = head.has(Name::AcceptEncoding);
     let gives_weights = || head.values(Name::AcceptEncoding).any(|value| value.contains(&b';'));
     let is_alone = found.encoded.is_empty() && found.on_demand.is_none();
     if !has_field && found.encoded.is_empty() || is_alone && !gives_weights() {
-        return Chosen::Variant(0);
+        return ChosenVariant::Variant(0);
     }
     let preference = Preference::of(head);
     let files = found.variants().map(|variant| (variant.coding, variant.size));
@@ -319,11 +319,11 @@ fn choose(found: &Found, head: &Head<'_>) -> Chosen {
     match choice {
         Some(CodingChoice::File(coding)) => {
             let index = found.variants().position(|variant| variant.coding == coding);
-            index.map_or(Chosen::None, Chosen::Variant)
+            index.map_or(ChosenVariant::None, ChosenVariant::Variant)
         }
-        Some(CodingChoice::Made(place)) => Chosen::Variant(found.made_index(place)),
-        Some(CodingChoice::Make(place)) => Chosen::Make(place),
-        None => Chosen::None,
+        Some(CodingChoice::Made(place)) => ChosenVariant::Variant(found.made_index(place)),
+        Some(CodingChoice::Make(place)) => ChosenVariant::Make(place),
+        None => ChosenVariant::None,
     }
 }
 

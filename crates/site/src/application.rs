@@ -8,7 +8,7 @@
 use crate::answer;
 use crate::body::Body;
 use crate::content::Content;
-use crate::entry::{Entry, EntryKey, KeyRef, Script, What};
+use crate::entry::{Entry, EntryKey, EntryKind, KeyRef, Script};
 use crate::fields::AnswerFields;
 use crate::guard::Stop;
 use crate::head_lines;
@@ -314,7 +314,7 @@ impl Site {
     #[inline]
     fn is_file(&self, site: u32, raw: &[u8]) -> bool {
         let known = self.front.peek(self.front.front_key(site, raw), site, raw, self.now_ms);
-        known.is_some_and(|entry| !matches!(entry.what, What::Script(_)))
+        known.is_some_and(|entry| !matches!(entry.what, EntryKind::Script(_)))
     }
 
     /// The script that answers, by what is known of the files, which is found out first.
@@ -340,7 +340,7 @@ impl Site {
                 }
             },
         };
-        let What::Script(script) = &entry.what else { return Routed::Here(done) };
+        let EntryKind::Script(script) = &entry.what else { return Routed::Here(done) };
         if let Err(stop) = self.check(entry.guard.as_deref(), site, request, &client) {
             return self.stopped(stop, site, request, reply);
         }

@@ -33,7 +33,7 @@ const MOST_CREDENTIALS_BYTES: usize = 4096;
 
 /// One realm: what its clients are told, and who they may be.
 #[derive(Debug)]
-struct Realm {
+struct RealmUsers {
     /// The value of `WWW-Authenticate`.
     challenge: Box<[u8]>,
     users: Users,
@@ -41,7 +41,7 @@ struct Realm {
 
 /// All realms of all sites. A realm is named by its number.
 pub(crate) struct Realms {
-    realms: Vec<Realm>,
+    realms: Vec<RealmUsers>,
     tagger: Tagger,
     shared: SharedVerdicts,
     verification_limit: Arc<VerificationLimit>,
@@ -92,7 +92,7 @@ impl Realms {
     pub(crate) fn new<'r>(
         rules: impl Iterator<Item = &'r Auth>,
     ) -> Result<Realms, getrandom::Error> {
-        let realms = rules.map(|rule| Realm {
+        let realms = rules.map(|rule| RealmUsers {
             challenge: challenge(&rule.realm),
             users: Users::new(rule.users.clone(), rule.file.clone()),
         });
@@ -126,7 +126,7 @@ impl Realms {
         self.realm(realm).map_or(&[], |realm| &realm.challenge)
     }
 
-    fn realm(&self, realm: u32) -> Option<&Realm> {
+    fn realm(&self, realm: u32) -> Option<&RealmUsers> {
         self.realms.get(realm as usize)
     }
 

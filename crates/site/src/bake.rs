@@ -1,7 +1,7 @@
 //! Heads that are written once, when a file is loaded: all fields but Date and Connection.
 
 use crate::disk::DiskFile;
-use crate::entry::Found;
+use crate::entry::FoundFile;
 use crate::fields::{AnswerFields, HeaderRuleSet, line};
 use crate::head_lines::{length_line, server, status_line};
 use crate::memory_budget::MemoryReservation;
@@ -109,7 +109,7 @@ impl<'c> CommonHead<'c> {
     }
 
     /// An answer with a body that was made and is no file.
-    pub(crate) fn found(&self, body: Vec<u8>) -> Found {
+    pub(crate) fn found(&self, body: Vec<u8>) -> FoundFile {
         let size = body.len() as u64;
         let mut fields = self.begin();
         self.cache_control(&mut fields);
@@ -129,7 +129,7 @@ impl<'c> CommonHead<'c> {
             reservation: None,
         };
         let (status, encoded) = (self.status, Vec::new());
-        Found { status, is_file: false, identity, encoded, on_demand: None }
+        FoundFile { status, is_file: false, identity, encoded, on_demand: None }
     }
 
     fn begin(&self) -> AnswerFields<'c> {

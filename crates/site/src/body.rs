@@ -1,7 +1,7 @@
 //! The part of an answer that is not copied: which bytes of which variant are still to be sent.
 
 use crate::disk::DiskFile;
-use crate::entry::{Entry, What};
+use crate::entry::{Entry, EntryKind};
 use crate::front::{Front, SlotRef};
 use crate::piped::Piped;
 use crate::variant::Variant;
@@ -108,7 +108,7 @@ impl Body {
         let entry = self.source.entry(front);
         debug_assert!(entry.is_some(), "a body outlived its slot without being held");
         match &entry?.what {
-            What::Found(found) => found.variant(self.variant),
+            EntryKind::Found(found) => found.variant(self.variant),
             _ => None,
         }
     }

@@ -83,14 +83,14 @@ pub(crate) struct OnDemand {
     /// In the same order. `None` in it says that the body does not become smaller.
     made: Vec<OnceLock<Option<Variant>>>,
     /// One is made at a time, from this if the answer's own body is in a file.
-    read: Mutex<Option<Whole>>,
+    read: Mutex<Option<WholeFile>>,
     /// Whether there is such a body: to be asked without waiting for the thread that reads or makes it.
     is_read: AtomicBool,
 }
 
 /// A file that was read to be compressed, until that is done.
 #[derive(Debug)]
-struct Whole {
+struct WholeFile {
     body: Vec<u8>,
     _reservation: MemoryReservation,
 }
@@ -172,7 +172,7 @@ impl OnDemand {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Whole>> {
+    fn lock(&self) -> MutexGuard<'_, Option<WholeFile>> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -201,7 +201,7 @@ impl OnDemand {
         };
         match identity.read_whole() {
             Some(body) => {
-                *read = Some(Whole { body, _reservation: reservation });
+                *read = Some(WholeFile { body, _reservation: reservation });
                 self.is_read.store(true, Relaxed);
             }
             // it cannot be read, or has changed, which the answer will be checked for

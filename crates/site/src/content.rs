@@ -14,7 +14,7 @@ use crate::settings::{ContentSettings, FilesLocation, Notice, OpenError, SiteSet
 use crate::store::Store;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
-use crate::watch::{FileWatcher, Unread, Untold, Way};
+use crate::watch::{FileWatcher, PathLook, Unread, Untold};
 use crate::work::WorkLimit;
 use forebay_conn::Request;
 use std::convert::Infallible;
@@ -439,11 +439,11 @@ impl AnswerBuilder<'_> {
 
     /// The way to `path`, one of the site, matters for the answer. What was seen on it holds as long as
     /// the answer. `with_forms` asks for the forms of the file, too.
-    pub(crate) fn follow(&mut self, path: &[u8], with_forms: bool) -> Way {
+    pub(crate) fn follow(&mut self, path: &[u8], with_forms: bool) -> PathLook {
         let watcher = self.content.watcher.as_ref().filter(|_| self.is_told);
         // One untold change is enough to make the answer expire.
-        let Some(watcher) = watcher else { return Way::default() };
-        let Some((root, inside)) = self.locate(path) else { return Way::default() };
+        let Some(watcher) = watcher else { return PathLook::default() };
+        let Some((root, inside)) = self.locate(path) else { return PathLook::default() };
         let untold = match watcher.follow(root, inside, &self.ticket, with_forms) {
             Ok(way) => return way,
             Err(untold) => untold,
@@ -452,7 +452,7 @@ impl AnswerBuilder<'_> {
         if let Untold::Notice(notice) = untold {
             self.content.say_once(notice);
         }
-        Way::default()
+        PathLook::default()
     }
 
     /// Reads a directory that was seen on the way to `path`.

@@ -51,7 +51,7 @@ impl quick_cache::Equivalent<EntryKey> for KeyRef<'_> {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) key: EntryKey,
-    pub(crate) what: What,
+    pub(crate) what: EntryKind,
     /// The header rules of the site that are for this path, by number.
     pub(crate) header_rules: Box<[u16]>,
     /// The rules about clients that are for this path.
@@ -74,9 +74,9 @@ pub(crate) const DEAD: u64 = 0;
     clippy::large_enum_variant,
     reason = "most entries are files, and a hit follows no pointer"
 )]
-pub(crate) enum What {
+pub(crate) enum EntryKind {
     /// A file, or what was made like one.
-    Found(Found),
+    Found(FoundFile),
     /// What other paths have too.
     Alias(AliasKey),
     /// Whatever work the query asks for.
@@ -198,7 +198,7 @@ impl Inner {
 
 /// A file and its precompressed siblings.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     /// 200, or that of an error.
     pub(crate) status: u16,
     /// Whether it is one file, which can be asked for in part or only if it changed.
@@ -209,7 +209,7 @@ pub(crate) struct Found {
     pub(crate) on_demand: Option<Box<OnDemand>>,
 }
 
-impl Found {
+impl FoundFile {
     /// Variant 0 is the identity; those made on demand come after those that files have.
     #[inline]
     pub(crate) fn variant(&self, index: usize) -> Option<&Variant> {
@@ -233,9 +233,9 @@ impl Found {
 
 impl Entry {
     /// An entry that is not fresh until [`freshen`](Entry::freshen) says so.
-    pub(crate) fn new(key: EntryKey, what: What, header_rules: Box<[u16]>) -> Entry {
+    pub(crate) fn new(key: EntryKey, what: EntryKind, header_rules: Box<[u16]>) -> Entry {
         let is_on_disk = match &what {
-            What::Found(found) => found.variants().any(|variant| variant.file.is_some()),
+            EntryKind::Found(found) => found.variants().any(|variant| variant.file.is_some()),
             _ => false,
         };
         let fresh_until_ms = AtomicU64::new(1);
@@ -251,7 +251,7 @@ impl Entry {
     /// Whether every open file is still what its head says. One system call for each.
     pub(crate) fn is_intact(&self) -> bool {
         match &self.what {
-            What::Found(found) => found.variants().all(Variant::is_intact),
+            EntryKind::Found(found) => found.variants().all(Variant::is_intact),
             _ => true,
         }
     }
@@ -285,17 +285,19 @@ impl Entry {
             OVERHEAD_BYTES + 2 * (self.key.path.len() + self.header_rules.len()) as u64;
         weight += self.made_bytes.load(Relaxed);
         match &self.what {
-            What::Found(found) => {
+            EntryKind::Found(found) => {
                 for variant in found.variants() {
                     weight += variant.weight();
                     weight += variant.file.as_ref().map_or(0, |file| file_bytes + file.weight());
                 }
             }
-            What::Alias(alias) => weight += alias.0.len() as u64,
-            What::Redirect(redirection) => weight += 512 + redirection.head.len() as u64,
-            What::Page(page) => weight += page.bytes() as u64,
-            What::Script(script) => weight += (script.name.len() + script.path_info.len()) as u64,
-            What::Work | What::Missing | What::Denied | What::Failed(_) => {}
+            EntryKind::Alias(alias) => weight += alias.0.len() as u64,
+            EntryKind::Redirect(redirection) => weight += 512 + redirection.head.len() as u64,
+            EntryKind::Page(page) => weight += page.bytes() as u64,
+            EntryKind::Script(script) => {
+                weight += (script.name.len() + script.path_info.len()) as u64
+            }
+            EntryKind::Work | EntryKind::Missing | EntryKind::Denied | EntryKind::Failed(_) => {}
         }
         weight
     }

@@ -211,13 +211,13 @@ impl FrontSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{EntryKey, What};
+    use crate::entry::{EntryKey, EntryKind};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
     fn entry(path: &[u8]) -> Arc<Entry> {
         let entry =
-            Entry::new(EntryKey { site: 0, path: path.into() }, What::Missing, Box::default());
+            Entry::new(EntryKey { site: 0, path: path.into() }, EntryKind::Missing, Box::default());
         entry.freshen(u64::MAX);
         Arc::new(entry)
     }

@@ -68,12 +68,12 @@ pub(crate) type Signposts = HashMap<WatchId, Vec<Vec<u8>>>;
 
 #[derive(Debug, Default)]
 struct Node {
-    names: HashMap<Box<[u8]>, Name>,
+    names: HashMap<Box<[u8]>, WatchedName>,
     forms: Forms,
 }
 
 #[derive(Debug, Default)]
-struct Name {
+struct WatchedName {
     tickets: Vec<Arc<Registration>>,
     child: Option<WatchId>,
 }
@@ -148,7 +148,7 @@ impl Graph {
         match node.names.get_mut(name) {
             Some(at) => at.tickets.push(Arc::clone(ticket)),
             None => {
-                let at = Name { tickets: vec![Arc::clone(ticket)], child: None };
+                let at = WatchedName { tickets: vec![Arc::clone(ticket)], child: None };
                 node.names.insert(name.into(), at);
             }
         }

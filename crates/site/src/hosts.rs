@@ -11,13 +11,13 @@ use std::hash::BuildHasher;
 pub(crate) struct Hosts {
     /// The site of all hosts that are nowhere else.
     default: Option<u32>,
-    exact: Names,
+    exact: HostTable,
     /// By what follows the star and its dot.
-    wildcards: Names,
+    wildcards: HostTable,
 }
 
 /// Names in lower case. Clients choose what is looked up, not what is in the table.
-type Names = HashMap<Box<[u8]>, u32, RandomState>;
+type HostTable = HashMap<Box<[u8]>, u32, RandomState>;
 
 impl Hosts {
     /// If two sites claim a host, the first has it.
@@ -62,14 +62,14 @@ const MOST_REMEMBERED_BYTES: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
     /// By a hash of what was sent. Empty until there is something to remember.
-    remembered: Vec<Remembered>,
+    remembered: Vec<RememberedSite>,
     hasher: foldhash::fast::RandomState,
     /// Room for the host in lower case.
     lower: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Remembered {
+struct RememberedSite {
     /// As it was sent, with its port.
     authority: Box<[u8]>,
     /// `None` if nothing is remembered.
@@ -85,7 +85,9 @@ impl Memo {
         }
         let index = self.hasher.hash_one(authority) as usize % REMEMBERED;
         match self.remembered.get(index) {
-            Some(Remembered { authority: known, site: Some(site) }) if **known == *authority => {
+            Some(RememberedSite { authority: known, site: Some(site) })
+                if **known == *authority =>
+            {
                 *site
             }
             _ => self.look_up(hosts, authority, index),
@@ -98,8 +100,9 @@ impl Memo {
         self.lower.extend(host_of(authority).iter().map(u8::to_ascii_lowercase));
         let site = hosts.find(&self.lower);
         if authority.len() <= MOST_REMEMBERED_BYTES {
-            self.remembered.resize(REMEMBERED, Remembered::default());
-            self.remembered[index] = Remembered { authority: authority.into(), site: Some(site) };
+            self.remembered.resize(REMEMBERED, RememberedSite::default());
+            self.remembered[index] =
+                RememberedSite { authority: authority.into(), site: Some(site) };
         }
         site
     }

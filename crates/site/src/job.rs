@@ -2,7 +2,7 @@
 
 use crate::auth::{Verification, VerifiedPassword};
 use crate::content::Content;
-use crate::entry::{Entry, EntryKey, Found, What};
+use crate::entry::{Entry, EntryKey, EntryKind, FoundFile};
 use crate::load::{Loaded, Want, load};
 use crate::pages::RefusalPage;
 use crate::piped::Piped;
@@ -151,7 +151,8 @@ impl forebay_conn::Job for SiteJob {
 
 /// Whether a file is to be read before it can be compressed.
 fn must_read(entry: &Entry) -> bool {
-    let What::Found(Found { on_demand: Some(on_demand), identity, .. }) = &entry.what else {
+    let EntryKind::Found(FoundFile { on_demand: Some(on_demand), identity, .. }) = &entry.what
+    else {
         return false;
     };
     on_demand.must_read(identity)
@@ -160,7 +161,8 @@ fn must_read(entry: &Entry) -> bool {
 /// Makes a variant of the entry. If its file must be read first, only that is done: the request asks
 /// again.
 fn compress(content: &Content, entry: &Arc<Entry>, place: usize, watch: &mut dyn Stopwatch) {
-    let What::Found(Found { on_demand: Some(on_demand), identity, .. }) = &entry.what else {
+    let EntryKind::Found(FoundFile { on_demand: Some(on_demand), identity, .. }) = &entry.what
+    else {
         return;
     };
     if on_demand.must_read(identity) {
@@ -184,7 +186,7 @@ pub(crate) fn cores() -> u64 {
 }
 
 fn warm(entry: &Entry, variant: usize, offset: u64) {
-    if let What::Found(found) = &entry.what
+    if let EntryKind::Found(found) = &entry.what
         && let Some(file) = found.variant(variant).and_then(|variant| variant.file.as_ref())
     {
         file.warm(offset);

@@ -25,35 +25,35 @@ pub(crate) struct ListingFormat {
 /// How a list is sorted. Directories go first in every order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SortOrder {
-    by: Column,
+    by: SortColumn,
     is_descending: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Column {
+enum SortColumn {
     #[default]
     Name,
     Size,
     Date,
 }
 
-impl Column {
-    const ALL: [Column; 3] = [Column::Name, Column::Size, Column::Date];
+impl SortColumn {
+    const ALL: [SortColumn; 3] = [SortColumn::Name, SortColumn::Size, SortColumn::Date];
 
     /// As it stands in a query.
     fn word(self) -> &'static str {
         match self {
-            Column::Name => "name",
-            Column::Size => "size",
-            Column::Date => "date",
+            SortColumn::Name => "name",
+            SortColumn::Size => "size",
+            SortColumn::Date => "date",
         }
     }
 
     fn title(self) -> &'static str {
         match self {
-            Column::Name => "Name",
-            Column::Size => "Size",
-            Column::Date => "Modified (UTC)",
+            SortColumn::Name => "Name",
+            SortColumn::Size => "Size",
+            SortColumn::Date => "Modified (UTC)",
         }
     }
 }
@@ -66,7 +66,7 @@ impl ListingFormat {
     }
 
     pub(crate) fn of(number: u8) -> Option<ListingFormat> {
-        let by = *Column::ALL.get(usize::from(number / 4))?;
+        let by = *SortColumn::ALL.get(usize::from(number / 4))?;
         let (is_descending, is_json) = (number & 2 != 0, number & 1 != 0);
         Some(ListingFormat { is_json, order: SortOrder { by, is_descending } })
     }
@@ -79,7 +79,7 @@ impl SortOrder {
         let mut order = SortOrder::default();
         for pair in query.split(|byte| *byte == b'&') {
             if let Some(word) = pair.strip_prefix(b"sort=") {
-                let known = Column::ALL.into_iter().find(|by| by.word().as_bytes() == word);
+                let known = SortColumn::ALL.into_iter().find(|by| by.word().as_bytes() == word);
                 order.by = known.unwrap_or_default();
             } else if let Some(word) = pair.strip_prefix(b"order=") {
                 order.is_descending = word == b"desc";
@@ -88,13 +88,13 @@ impl SortOrder {
         order
     }
 
-    fn compare(self, a: &Item, b: &Item) -> Ordering {
+    fn compare(self, a: &ListingEntry, b: &ListingEntry) -> Ordering {
         let by_column = match self.by {
-            Column::Name => natural_order(&a.name, &b.name),
+            SortColumn::Name => natural_order(&a.name, &b.name),
             // what a directory says of its own size means nothing
-            Column::Size if a.is_directory => Ordering::Equal,
-            Column::Size => a.size_bytes.cmp(&b.size_bytes),
-            Column::Date => a.modified.cmp(&b.modified),
+            SortColumn::Size if a.is_directory => Ordering::Equal,
+            SortColumn::Size => a.size_bytes.cmp(&b.size_bytes),
+            SortColumn::Date => a.modified.cmp(&b.modified),
         };
         let by_column = if self.is_descending { by_column.reverse() } else { by_column };
         let by_name = || natural_order(&a.name, &b.name);
@@ -103,9 +103,9 @@ impl SortOrder {
 
     /// The head of a column, which leads to the list sorted by it: the other way round if it is that
     /// already. Size and date begin with the largest and the youngest.
-    fn head(self, column: Column, page: &mut String) {
+    fn head(self, column: SortColumn, page: &mut String) {
         let is_it = self.by == column;
-        let goes_down = if is_it { !self.is_descending } else { column != Column::Name };
+        let goes_down = if is_it { !self.is_descending } else { column != SortColumn::Name };
         let (sorted, mark) = match (is_it, self.is_descending) {
             (false, _) => ("", ""),
             (true, false) => (" aria-sort=\"ascending\"", " ↑"),
@@ -125,12 +125,12 @@ impl SortOrder {
 pub(crate) struct Listing {
     /// From the root on, with a slash at both ends.
     path: Vec<u8>,
-    items: Vec<Item>,
+    items: Vec<ListingEntry>,
     order: SortOrder,
     is_whole: bool,
 }
 
-struct Item {
+struct ListingEntry {
     name: Vec<u8>,
     is_directory: bool,
     size_bytes: u64,
@@ -167,7 +167,7 @@ impl Listing {
                 FileKind::Regular => false,
                 FileKind::Link | FileKind::Special => continue,
             };
-            items.push(Item {
+            items.push(ListingEntry {
                 name,
                 is_directory,
                 size_bytes: stamp.size,
@@ -183,7 +183,7 @@ impl Listing {
                 && let Ok(stamp) = file::stamp(mount.place.current().directory.as_fd())
             {
                 let (name, modified) = (name.to_vec(), seconds(&stamp));
-                items.push(Item { name, is_directory: true, size_bytes: 0, modified });
+                items.push(ListingEntry { name, is_directory: true, size_bytes: 0, modified });
             }
         }
         let protection = vhost.protection();
@@ -214,7 +214,7 @@ impl Listing {
         );
         self.trail(&mut page);
         page.push_str("<table>\n<thead><tr>");
-        Column::ALL.into_iter().for_each(|column| self.order.head(column, &mut page));
+        SortColumn::ALL.into_iter().for_each(|column| self.order.head(column, &mut page));
         page.push_str("</tr></thead>\n<tbody>\n");
         if self.path != b"/" {
             page.push_str(
@@ -279,7 +279,7 @@ impl Listing {
     }
 }
 
-impl Item {
+impl ListingEntry {
     /// Relative to the directory. The dot keeps a colon in the name from ending a scheme.
     fn link(&self) -> String {
         let mut link = b"./".to_vec();
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     fn listing(path: &str, names: &[(&str, bool, u64)]) -> Listing {
-        let item = |(name, is_directory, size_bytes): &(&str, bool, u64)| Item {
+        let item = |(name, is_directory, size_bytes): &(&str, bool, u64)| ListingEntry {
             name: name.as_bytes().to_vec(),
             is_directory: *is_directory,
             size_bytes: *size_bytes,
@@ -426,7 +426,7 @@ mod tests {
             ("sort=%73ize", "a d b c"),
         ] {
             let order = SortOrder::of(query.as_bytes());
-            let file = |name: &str, is_directory, size_bytes, modified| Item {
+            let file = |name: &str, is_directory, size_bytes, modified| ListingEntry {
                 name: name.as_bytes().to_vec(),
                 is_directory,
                 size_bytes,

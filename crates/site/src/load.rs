@@ -4,7 +4,7 @@ use crate::bake::{self, BodyAt, CommonHead, WEAK_NS};
 use crate::compress::OnDemand;
 use crate::content::{AnswerBuilder, Content};
 use crate::disk::DiskFile;
-use crate::entry::{DEAD, Entry, EntryKey, Found, What};
+use crate::entry::{DEAD, Entry, EntryKey, EntryKind, FoundFile};
 use crate::fields::HeaderRuleSet;
 use crate::listing::{Listing, ListingFormat};
 use crate::look::{Look, Lookup, PathContents, Resolution, Trouble};
@@ -57,7 +57,7 @@ pub(crate) fn load(
     let mut piped = None;
     let entry = load_one(content, key, want, &mut piped, watch);
     let inner = match &entry.what {
-        What::Alias(alias) => {
+        EntryKind::Alias(alias) => {
             let mut path = Vec::new();
             alias.push_key(|| want.shape, &mut path);
             let key = EntryKey { site: key.site, path: path.into() };
@@ -103,7 +103,7 @@ fn load_one(
         }
         let is_last = attempt == ATTEMPTS;
         let header_rules = vhost.header_rules_with(&order.header_rules, guard.as_deref());
-        let mut reader = Reader {
+        let mut reader = EntryReader {
             content,
             vhost,
             order: &order,
@@ -121,7 +121,7 @@ fn load_one(
         let is_passing = is_last || reader.is_crowded || piped.is_some();
         let entry = Entry::new(key.clone(), what, header_rules).guarded(guard);
         let entry = Arc::new(entry);
-        let is_kept = !is_passing && !matches!(entry.what, What::Failed(_));
+        let is_kept = !is_passing && !matches!(entry.what, EntryKind::Failed(_));
         let until_ms = if is_kept { until(content, &builder, &entry, asked_ms) } else { DEAD };
         builder.settle(&entry, until_ms, true);
         return entry;
@@ -130,13 +130,13 @@ fn load_one(
 }
 
 fn failed(key: &EntryKey) -> Arc<Entry> {
-    let entry = Entry::new(key.clone(), What::Failed(503), Box::default());
+    let entry = Entry::new(key.clone(), EntryKind::Failed(503), Box::default());
     entry.kill();
     Arc::new(entry)
 }
 
 /// Reads what was seen.
-struct Reader<'r> {
+struct EntryReader<'r> {
     content: &'r Content,
     vhost: &'r VirtualHost,
     order: &'r Lookup,
@@ -154,17 +154,17 @@ struct Reader<'r> {
     watch: &'r mut dyn Stopwatch,
 }
 
-impl Reader<'_> {
+impl EntryReader<'_> {
     /// What is at the path; `None` if it changed meanwhile.
-    fn make(&mut self, seen: PathContents) -> Option<What> {
+    fn make(&mut self, seen: PathContents) -> Option<EntryKind> {
         let outcome = match seen.outcome {
             Resolution::Found => match self.found(&seen.files) {
-                Ok(found) => return Some(What::Found(found)),
+                Ok(found) => return Some(EntryKind::Found(found)),
                 Err(Trouble::Changed) => return None,
                 Err(trouble) => self.order.instead(self.vhost, Resolution::of(&trouble)),
             },
             Resolution::Listed(path) => match self.list(&path) {
-                Ok(found) => return Some(What::Found(found)),
+                Ok(found) => return Some(EntryKind::Found(found)),
                 Err(trouble) => Resolution::of(&trouble),
             },
             outcome => outcome,
@@ -172,7 +172,7 @@ impl Reader<'_> {
         Some(self.order.what(self.vhost, outcome))
     }
 
-    fn found(&mut self, files: &[(Coding, Vec<u8>, Stamp)]) -> Result<Found, Trouble> {
+    fn found(&mut self, files: &[(Coding, Vec<u8>, Stamp)]) -> Result<FoundFile, Trouble> {
         let Some(((_, path, stamp), siblings)) = files.split_first() else {
             return Err(Trouble::Gone);
         };
@@ -201,10 +201,10 @@ impl Reader<'_> {
         // what is not kept would be compressed for each request anew
         let on_demand = on_demand.filter(|_| !self.is_last && !self.is_crowded);
         let status = self.order.status;
-        Ok(Found { status, is_file: status == 200, identity, encoded, on_demand })
+        Ok(FoundFile { status, is_file: status == 200, identity, encoded, on_demand })
     }
 
-    fn list(&mut self, directory: &[u8]) -> Result<Found, Trouble> {
+    fn list(&mut self, directory: &[u8]) -> Result<FoundFile, Trouble> {
         let vhost = self.vhost;
         let shape = self.order.shape();
         let (root, inside) = self.builder.locate(directory).ok_or(Trouble::Gone)?;
@@ -225,7 +225,7 @@ impl Reader<'_> {
             header_rules: self.header_rules,
             now_ns: now_ns(),
         };
-        Ok(Found { on_demand, ..common.found(body.into_bytes()) })
+        Ok(FoundFile { on_demand, ..common.found(body.into_bytes()) })
     }
 
     /// Codings that the files do not have. Without a cache each request would compress anew, so
@@ -316,9 +316,9 @@ impl Reader<'_> {
 }
 
 /// Whether a file could be written through a name in a directory that is not watched.
-fn has_other_names(what: &What) -> bool {
+fn has_other_names(what: &EntryKind) -> bool {
     match what {
-        What::Found(found) => found.variants().any(|variant| variant.stamp.links > 1),
+        EntryKind::Found(found) => found.variants().any(|variant| variant.stamp.links > 1),
         _ => false,
     }
 }
@@ -330,15 +330,15 @@ fn until(content: &Content, builder: &AnswerBuilder<'_>, entry: &Entry, asked_ms
     let told = builder.is_told() && !has_other_names(&entry.what);
     // a change of a file's size is not told to what watched its directory
     let is_list =
-        matches!(&entry.what, What::Found(found) if !found.is_file && found.status == 200);
+        matches!(&entry.what, EntryKind::Found(found) if !found.is_file && found.status == 200);
     let looks = if told && !is_list { TOLD_INTERVALS } else { 1 };
     let until_ms = asked_ms.saturating_add(interval_ms.saturating_mul(looks));
     until_ms.min(strong_at_ms(&entry.what, asked_ms))
 }
 
 /// When all tags can be strong.
-fn strong_at_ms(what: &What, asked_ms: u64) -> u64 {
-    let What::Found(found) = what else { return u64::MAX };
+fn strong_at_ms(what: &EntryKind, asked_ms: u64) -> u64 {
+    let EntryKind::Found(found) = what else { return u64::MAX };
     let weak = found.variants().filter(|variant| variant.is_weak());
     let Some(youngest_ns) = weak.map(|variant| variant.stamp.mtime_ns).max() else {
         return u64::MAX;

@@ -1,7 +1,7 @@
 //! What is at a path, by rules and stamps alone: no file is read here.
 
 use crate::content::AnswerBuilder;
-use crate::entry::{AliasKey, Entry, Inner, InnerKind, Script, What};
+use crate::entry::{AliasKey, Entry, EntryKind, Inner, InnerKind, Script};
 use crate::forms::{CODINGS, ExpectedForms};
 use crate::guard::Guard;
 use crate::listing::ListingFormat;
@@ -10,7 +10,7 @@ use crate::route;
 use crate::rules::{Captures, Scripts, TryFile};
 use crate::variant::Variant;
 use crate::vhost::VirtualHost;
-use crate::watch::Way;
+use crate::watch::PathLook;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
 use forebay_sys::file::{self, FileKind, OpenFailure, Stamp};
@@ -113,15 +113,15 @@ impl Lookup {
     }
 
     /// The answer, if it depends on no file.
-    pub(crate) fn without_files(&self, vhost: &VirtualHost) -> Option<What> {
+    pub(crate) fn without_files(&self, vhost: &VirtualHost) -> Option<EntryKind> {
         if self.inner.is_none() {
             let header_rules = vhost.header_rules(&self.header_rules);
             let redirect = route::redirect(&vhost.settings, &vhost.pages, header_rules, &self.path);
             if let Some(redirect) = redirect {
-                return Some(What::Redirect(redirect));
+                return Some(EntryKind::Redirect(redirect));
             }
             if vhost.settings.work.iter().any(|rule| rule.path.matches(&self.path)) {
-                return Some(What::Work);
+                return Some(EntryKind::Work);
             }
         }
         vhost.mounts.is_empty().then(|| self.what(vhost, Resolution::Missing))
@@ -174,30 +174,30 @@ impl Lookup {
     }
 
     /// What is answered where no file is.
-    pub(crate) fn what(&self, vhost: &VirtualHost, outcome: Resolution) -> What {
+    pub(crate) fn what(&self, vhost: &VirtualHost, outcome: Resolution) -> EntryKind {
         let header_rules = vhost.header_rules(&self.header_rules);
         let status = match outcome {
-            Resolution::Alias(alias) => return What::Alias(alias),
-            Resolution::Script(script) => return What::Script(script),
+            Resolution::Alias(alias) => return EntryKind::Alias(alias),
+            Resolution::Script(script) => return EntryKind::Script(script),
             Resolution::Slash(path) => {
-                return What::Redirect(route::add_slash(&vhost.pages, header_rules, &path));
+                return EntryKind::Redirect(route::add_slash(&vhost.pages, header_rules, &path));
             }
-            Resolution::Failed(status) => return What::Failed(status),
+            Resolution::Failed(status) => return EntryKind::Failed(status),
             // the page of an error is not there, so the error is shown without it
             _ if self.status != 200 => self.status,
             Resolution::Unlisted => {
                 let refusal = RefusalPage::new(404, UNLISTED);
-                return What::Page(Box::new(vhost.pages.page(&refusal, header_rules)));
+                return EntryKind::Page(Box::new(vhost.pages.page(&refusal, header_rules)));
             }
             Resolution::Missing | Resolution::Found | Resolution::Listed(_) => 404,
             Resolution::Denied => 403,
             Resolution::Refused(status) => status,
         };
         match status {
-            404 if header_rules.is_empty() => What::Missing,
-            403 if header_rules.is_empty() => What::Denied,
+            404 if header_rules.is_empty() => EntryKind::Missing,
+            403 if header_rules.is_empty() => EntryKind::Denied,
             status => {
-                What::Page(Box::new(vhost.pages.page(&RefusalPage::of(status), header_rules)))
+                EntryKind::Page(Box::new(vhost.pages.page(&RefusalPage::of(status), header_rules)))
             }
         }
     }
@@ -219,17 +219,19 @@ impl PathContents {
     /// Whether this is what `entry` was made from.
     pub(crate) fn is(&self, entry: &Entry) -> bool {
         match (&entry.what, &self.outcome) {
-            (What::Found(found), Resolution::Found) => {
+            (EntryKind::Found(found), Resolution::Found) => {
                 let made = found.variants().map(|variant| (variant.coding, variant.stamp));
                 made.eq(self.files.iter().map(|(coding, _, stamp)| (*coding, *stamp)))
                     && !found.variants().any(Variant::is_weak)
             }
-            (What::Alias(alias), Resolution::Alias(seen)) => alias == seen,
-            (What::Redirect(redirect), Resolution::Slash(_)) => redirect.is_for_slash,
-            (What::Script(script), Resolution::Script(seen)) => script == seen,
-            (What::Missing, Resolution::Missing) => true,
-            (What::Page(page), Resolution::Missing | Resolution::Unlisted) => page.status == 404,
-            (What::Page(page), Resolution::Refused(status)) => page.status == *status,
+            (EntryKind::Alias(alias), Resolution::Alias(seen)) => alias == seen,
+            (EntryKind::Redirect(redirect), Resolution::Slash(_)) => redirect.is_for_slash,
+            (EntryKind::Script(script), Resolution::Script(seen)) => script == seen,
+            (EntryKind::Missing, Resolution::Missing) => true,
+            (EntryKind::Page(page), Resolution::Missing | Resolution::Unlisted) => {
+                page.status == 404
+            }
+            (EntryKind::Page(page), Resolution::Refused(status)) => page.status == *status,
             // A file that may not be read is found by its stamp, and refused when it is opened.
             _ => false,
         }
@@ -447,7 +449,7 @@ impl Look<'_, '_> {
 
     /// What is at a path of the site, and if that is asked for, which forms of it may be there.
     fn look_at(&mut self, path: &[u8], with_forms: bool) -> Result<StampAt, Trouble> {
-        let Way { stamp, forms, unread } = self.builder.follow(path, with_forms);
+        let PathLook { stamp, forms, unread } = self.builder.follow(path, with_forms);
         if let Some(unread) = unread {
             self.builder.read(path, &unread);
         }

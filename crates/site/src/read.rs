@@ -73,7 +73,7 @@ pub(crate) enum FileAt {
 
 /// How a file is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ReadMode {
     /// Through the page cache. Whether it is there says nothing: it was not read through it before, as
     /// far as is known.
     First,
@@ -98,32 +98,32 @@ impl PageCache {
         (&self.missed.get_or_init(places)[hash as usize % REMEMBERED], mark)
     }
 
-    fn way(&self, stamp: &Stamp) -> Way {
+    fn way(&self, stamp: &Stamp) -> ReadMode {
         let (place, mark) = self.place(stamp);
         let noted = place.load(Relaxed);
         let keeps = self.share.load(Relaxed) >= LEAST_SHARE;
         let is_known = (noted ^ mark) <= NOTES;
         if !is_known && keeps {
-            return Way::First;
+            return ReadMode::First;
         }
         let readings = if is_known { (noted % THROUGH_EVERY + 1) % THROUGH_EVERY } else { 1 };
         let was_through = if is_known { noted & WAS_THROUGH } else { 0 };
         if !keeps && readings > 0 {
             place.store(mark | was_through | readings, Relaxed);
-            return Way::Around;
+            return ReadMode::Around;
         }
         place.store(mark | WAS_THROUGH | readings, Relaxed);
-        if was_through > 0 { Way::Again } else { Way::First }
+        if was_through > 0 { ReadMode::Again } else { ReadMode::First }
     }
 
     /// Whether the file was there when it was read.
-    fn note(&self, stamp: &Stamp, way: Way, was_there: bool) {
+    fn note(&self, stamp: &Stamp, way: ReadMode, was_there: bool) {
         match (way, was_there) {
-            (Way::First, false) => {
+            (ReadMode::First, false) => {
                 let (place, mark) = self.place(stamp);
                 place.store(mark | WAS_THROUGH, Relaxed);
             }
-            (Way::Again, _) => {
+            (ReadMode::Again, _) => {
                 // an update that is lost to another thread is one reading less
                 let share = self.share.load(Relaxed);
                 let more = if was_there { ALL / READINGS } else { 0 };
@@ -152,7 +152,7 @@ impl PageCache {
             return Ok(is_whole.then_some(FileAt::Memory { ready, start: head.len() }));
         }
         let way = self.way(stamp);
-        let is_around = way == Way::Around
+        let is_around = way == ReadMode::Around
             && !pages::is_known_resident(file.as_fd(), 0, stamp.size)
             && pages::read_around(file.as_fd(), true).is_ok();
         if is_around && let Some(filled) = pipes.and_then(|pipes| pipes.fill(file.as_fd(), size)) {
@@ -171,7 +171,7 @@ impl PageCache {
             if ready.len() < start + size {
                 let _ = pages::read_around(file.as_fd(), false);
             }
-        } else if way != Way::Around {
+        } else if way != ReadMode::Around {
             match pages::append_resident_at(file.as_fd(), &mut ready, size, 0) {
                 Ok(_) => self.note(stamp, way, true),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -220,7 +220,7 @@ mod tests {
         for inode in (0..files).cycle().take(files as usize * times as usize) {
             let stamp = stamp(inode, 1 << 16);
             match cache.way(&stamp) {
-                Way::Around => around += 1,
+                ReadMode::Around => around += 1,
                 way => cache.note(&stamp, way, there(inode)),
             }
         }
@@ -251,15 +251,18 @@ mod tests {
         let cache = PageCache::default();
         ask(&cache, 1000, 3, |_| false);
         let new = |inode: u64| cache.way(&stamp(inode + 5000, 1 << 16));
-        assert!((0..100).all(|inode| new(inode) == Way::Around));
+        assert!((0..100).all(|inode| new(inode) == ReadMode::Around));
         for _ in 2..THROUGH_EVERY {
-            assert!((0..100).all(|inode| new(inode) == Way::Around));
+            assert!((0..100).all(|inode| new(inode) == ReadMode::Around));
         }
-        assert!((0..100).all(|inode| new(inode) == Way::First), "nobody knows whether it is kept");
+        assert!(
+            (0..100).all(|inode| new(inode) == ReadMode::First),
+            "nobody knows whether it is kept"
+        );
         for _ in 1..THROUGH_EVERY {
-            assert!((0..100).all(|inode| new(inode) == Way::Around));
+            assert!((0..100).all(|inode| new(inode) == ReadMode::Around));
         }
-        assert!((0..100).all(|inode| new(inode) == Way::Again));
+        assert!((0..100).all(|inode| new(inode) == ReadMode::Again));
     }
 
     #[test]
@@ -278,7 +281,7 @@ mod tests {
                     // what is there is not read around
                     pages::forget(file.as_fd()).unwrap();
                     cache.share.store(0, Relaxed);
-                    cache.note(&stamp, Way::First, false);
+                    cache.note(&stamp, ReadMode::First, false);
                 }
                 let spare = Spare::default();
                 let read = |stamp: &Stamp| {
@@ -308,7 +311,7 @@ mod tests {
         let stamp = Stamp { size: 69_000, ..file::stamp(file.as_fd()).unwrap() };
         let cache = PageCache::default();
         cache.share.store(0, Relaxed);
-        cache.note(&stamp, Way::First, false);
+        cache.note(&stamp, ReadMode::First, false);
         pages::forget(file.as_fd()).unwrap();
         if let Err(error) = pages::read_around(file.as_fd(), true) {
             return eprintln!("SKIPPED: cannot be read around here: {error}");

@@ -20,7 +20,7 @@ const WINDOW: u32 = 17;
 /// Room for what the codec for brotli gives at a time, bytes.
 const BR_ROOM_BYTES: usize = 4096;
 
-type Said<'f> = (&'f str, Cow<'f, [u8]>);
+type FieldPair<'f> = (&'f str, Cow<'f, [u8]>);
 
 /// What is said of the bytes as they are, and would not hold for others.
 const DIGESTS: [&str; 4] = ["Content-MD5", "Digest", "Content-Digest", "Repr-Digest"];
@@ -33,7 +33,7 @@ pub(crate) fn choose(
     head: &Head<'_>,
     status: u16,
     length: Option<u64>,
-    said: &mut Vec<Said<'_>>,
+    said: &mut Vec<FieldPair<'_>>,
 ) -> Option<Coding> {
     // of a part of something nothing can be compressed, and what has no body is not changed
     let may_be = !matches!(status, 100..=199 | 204..=206 | 304);
@@ -79,7 +79,7 @@ pub(crate) fn choose(
 }
 
 /// Whether a field that is a list names this.
-fn lists(said: &[Said<'_>], name: &str, item: &[u8]) -> bool {
+fn lists(said: &[FieldPair<'_>], name: &str, item: &[u8]) -> bool {
     let lines = said.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
     let mut items = lines.flat_map(|(_, value)| value.split(|&b| b == b','));
     items.any(|found| found.trim_ascii().eq_ignore_ascii_case(item))
@@ -210,10 +210,11 @@ mod tests {
         else {
             panic!("{text:?}");
         };
-        let mut said: Vec<Said<'_>> =
+        let mut said: Vec<FieldPair<'_>> =
             fields.iter().map(|(name, value)| (*name, Cow::Borrowed(value.as_bytes()))).collect();
         let coding = choose(&ALL, 1 << 20, &head, status, length, &mut said);
-        let line = |(name, value): &Said<'_>| format!("{name}: {}", String::from_utf8_lossy(value));
+        let line =
+            |(name, value): &FieldPair<'_>| format!("{name}: {}", String::from_utf8_lossy(value));
         (coding, said.iter().map(line).collect::<Vec<_>>().join("; "))
     }
 

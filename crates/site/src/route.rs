@@ -154,7 +154,7 @@ fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[Locati
     let parts = rule.to().parts();
     let begins =
         |start: &str| matches!(parts, [TemplatePart::Text(text), ..] if text.starts_with(start));
-    let mut writer = Writer {
+    let mut writer = LocationWriter {
         pieces: Vec::new(),
         text: Vec::new(),
         place: if begins("http") { TargetPlace::Host } else { TargetPlace::Path },
@@ -173,7 +173,7 @@ fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[Locati
     writer.end()
 }
 
-struct Writer {
+struct LocationWriter {
     pieces: Vec<LocationPart>,
     text: Vec<u8>,
     place: TargetPlace,
@@ -183,7 +183,7 @@ struct Writer {
     keeps_slashes: bool,
 }
 
-impl Writer {
+impl LocationWriter {
     /// What the operator wrote; what cannot stand in an address is encoded.
     fn plain(&mut self, text: &str) {
         // the slashes of the scheme do not end the host

@@ -6,7 +6,7 @@ use crate::answer::{self, AnswerParts, Boundaries, Instead};
 use crate::auth::{self, Own, VerifiedPassword};
 use crate::body::{Body, BodySource};
 use crate::content::Content;
-use crate::entry::{Entry, EntryKey, KeyRef, What};
+use crate::entry::{Entry, EntryKey, EntryKind, KeyRef};
 use crate::front::{Front, Hit, SlotRef};
 use crate::guard::{self, Guard, Stop};
 use crate::hosts::Memo;
@@ -234,7 +234,7 @@ impl Site {
             }
             Err(Instead::Follow) => {
                 self.path.clear();
-                if let What::Alias(alias) = &entry.what {
+                if let EntryKind::Alias(alias) = &entry.what {
                     alias.push_key(|| shape(request.head), &mut self.path);
                 }
                 self.follow(ticket, site, request, client, reply)
@@ -416,14 +416,14 @@ impl Site {
     ) -> ProcessOutcome<SiteJob> {
         let Loaded { entry, inner, piped } = loaded;
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
-        if !is_read && !matches!(entry.what, What::Redirect(_)) {
+        if !is_read && !matches!(entry.what, EntryKind::Redirect(_)) {
             return self.not_allowed(site, request, reply);
         }
         if let Err(stop) = self.check(entry.guard.as_deref(), site, request, &client) {
             return self.stop(stop, entry.header_rules.clone(), site, request, reply);
         }
         let inner = match &entry.what {
-            What::Alias(alias) => {
+            EntryKind::Alias(alias) => {
                 let mut path = Vec::new();
                 alias.push_key(|| shape(request.head), &mut path);
                 if inner.is_some() {

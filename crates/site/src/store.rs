@@ -155,11 +155,11 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::What;
+    use crate::entry::EntryKind;
 
     fn entry(path: &str) -> Arc<Entry> {
         let key = EntryKey { site: 0, path: path.as_bytes().into() };
-        let entry = Entry::new(key, What::Missing, Box::default());
+        let entry = Entry::new(key, EntryKind::Missing, Box::default());
         entry.freshen(u64::MAX);
         Arc::new(entry)
     }

@@ -42,7 +42,7 @@ pub(crate) enum Untold {
 
 /// What was seen on the way to a path.
 #[derive(Debug, Default)]
-pub(crate) struct Way {
+pub(crate) struct PathLook {
     /// What is at its end, if that is a file and no link led there.
     pub(crate) stamp: Option<Stamp>,
     /// What to expect of the file's precompressed forms.
@@ -173,7 +173,7 @@ impl FileWatcher {
         path: &[u8],
         ticket: &Arc<Registration>,
         with_forms: bool,
-    ) -> Result<Way, Untold> {
+    ) -> Result<PathLook, Untold> {
         if self.is_suspended.load(Relaxed) {
             return Err(Untold::Suspended);
         }
@@ -188,7 +188,7 @@ impl FileWatcher {
             place: Vec::new(),
             links: 0,
             with_forms,
-            way: Way::default(),
+            way: PathLook::default(),
         };
         walk.go(path)?;
         walk.finish()
@@ -288,7 +288,7 @@ struct Walk<'w> {
     links: u32,
     /// Whether precompressed forms will be looked for.
     with_forms: bool,
-    way: Way,
+    way: PathLook,
 }
 
 /// Where one name leads.
@@ -323,7 +323,7 @@ impl Walk<'_> {
     }
 
     /// All of the way is watched, unless it changed meanwhile.
-    fn finish(self) -> Result<Way, Untold> {
+    fn finish(self) -> Result<PathLook, Untold> {
         if !self.crossed.is_empty() {
             let mut graph = self.watcher.graph();
             for (directory, name) in &self.crossed {

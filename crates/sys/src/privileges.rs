@@ -60,18 +60,18 @@ pub fn group(name: &str) -> io::Result<Option<u32>> {
 
 /// What is kept of root's rights, as far as the thread has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum KeptPrivileges {
     /// To listen on ports below 1024 (`CAP_NET_BIND_SERVICE`).
     Binding,
     /// And to change what judges packets in the kernel, and where (`CAP_BPF`, `CAP_NET_ADMIN`).
     BindingAndGate,
 }
 
-impl Kept {
+impl KeptPrivileges {
     fn capabilities(self) -> CapabilitySet {
         match self {
-            Kept::Binding => CapabilitySet::NET_BIND_SERVICE,
-            Kept::BindingAndGate => {
+            KeptPrivileges::Binding => CapabilitySet::NET_BIND_SERVICE,
+            KeptPrivileges::BindingAndGate => {
                 CapabilitySet::NET_BIND_SERVICE | CapabilitySet::BPF | CapabilitySet::NET_ADMIN
             }
         }
@@ -147,7 +147,7 @@ pub fn become_nobody(supervisor: Option<u32>) -> io::Result<bool> {
 ///
 /// # Errors
 /// What the kernel says; then the process is half way between two users and must end.
-pub fn become_user(user: &SystemUser, kept: Kept) -> io::Result<()> {
+pub fn become_user(user: &SystemUser, kept: KeptPrivileges) -> io::Result<()> {
     become_with(user, kept.capabilities())?;
     keep_only(kept)?;
     crate::passing::end_with_supervisor()
@@ -175,7 +175,7 @@ fn become_with(user: &SystemUser, kept: CapabilitySet) -> io::Result<()> {
 ///
 /// # Errors
 /// What the kernel says.
-pub fn keep_only(kept: Kept) -> io::Result<()> {
+pub fn keep_only(kept: KeptPrivileges) -> io::Result<()> {
     let has = thread::capabilities(None)?.permitted & kept.capabilities();
     thread::set_capabilities(
         None,
@@ -213,7 +213,7 @@ mod tests {
             return;
         }
         let had = thread::capabilities(None).unwrap().permitted;
-        for kept in [Kept::Binding, Kept::BindingAndGate] {
+        for kept in [KeptPrivileges::Binding, KeptPrivileges::BindingAndGate] {
             let nobody = SystemUser { user: 65534, group: 65534, groups: vec![65534] };
             let after = std::thread::spawn(move || {
                 become_user(&nobody, kept).unwrap();

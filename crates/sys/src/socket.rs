@@ -39,7 +39,7 @@ pub fn listen_timed(
     options: ListenOptions,
     steps: &mut OpenSteps,
 ) -> io::Result<OwnedFd> {
-    let mut watch = Watch::new();
+    let mut watch = StepTimer::new();
     let socket = open(address, options.reuse_port, &mut watch, steps)?;
     // Accepted sockets inherit it, which saves a call for each of them.
     sockopt::set_tcp_nodelay(&socket, true)?;
@@ -107,11 +107,11 @@ pub struct OpenSteps {
 }
 
 /// The time since the last step.
-struct Watch(u64);
+struct StepTimer(u64);
 
-impl Watch {
-    fn new() -> Watch {
-        Watch(clock::monotonic_ns())
+impl StepTimer {
+    fn new() -> StepTimer {
+        StepTimer(clock::monotonic_ns())
     }
 
     fn lap(&mut self) -> u64 {
@@ -125,13 +125,13 @@ impl Watch {
 /// # Errors
 /// As [`listen`].
 pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
-    open(address, reuse_port, &mut Watch::new(), &mut OpenSteps::default())
+    open(address, reuse_port, &mut StepTimer::new(), &mut OpenSteps::default())
 }
 
 fn open(
     address: SocketAddr,
     reuse_port: bool,
-    watch: &mut Watch,
+    watch: &mut StepTimer,
     steps: &mut OpenSteps,
 ) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

@@ -319,10 +319,10 @@ impl std::error::Error for ClientError {}
 /// The session that can be resumed next. Of several tickets the newest is kept: a client without
 /// connections side by side needs no other.
 #[derive(Debug, Default)]
-struct LastSession(Mutex<Session>);
+struct LastSession(Mutex<StoredSession>);
 
 #[derive(Debug, Default)]
-struct Session {
+struct StoredSession {
     group: Option<NamedGroup>,
     tls12: Option<Tls12ClientSessionValue>,
     tls13: Option<Tls13ClientSessionValue>,
@@ -330,7 +330,7 @@ struct Session {
 
 impl LastSession {
     /// What a panic cannot leave broken: each change is one assignment.
-    fn with<T>(&self, look: impl FnOnce(&mut Session) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&mut StoredSession) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -19,19 +19,19 @@ const SHUN_MS: u64 = 10_000;
 pub(crate) struct UpstreamAddresses {
     address: UpstreamAddress,
     /// Those of a name, as they were found last.
-    found: RwLock<Vec<Found>>,
+    found: RwLock<Vec<FoundAddress>>,
     /// Each in turn.
     next: AtomicUsize,
 }
 
 /// An address of a name.
 #[derive(Debug)]
-struct Found {
+struct FoundAddress {
     address: SocketAddr,
     shunned_until_ms: AtomicU64,
 }
 
-impl Found {
+impl FoundAddress {
     fn is_shunned(&self, now_ms: u64) -> bool {
         now_ms < self.shunned_until_ms.load(Ordering::Relaxed)
     }
@@ -49,7 +49,7 @@ impl UpstreamAddresses {
         &self.address
     }
 
-    fn found(&self) -> RwLockReadGuard<'_, Vec<Found>> {
+    fn found(&self) -> RwLockReadGuard<'_, Vec<FoundAddress>> {
         self.found.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +68,7 @@ impl UpstreamAddresses {
         found.retain(|known| now.contains(&known.address));
         for address in now {
             if !found.iter().any(|known| known.address == address) {
-                found.push(Found { address, shunned_until_ms: AtomicU64::new(0) });
+                found.push(FoundAddress { address, shunned_until_ms: AtomicU64::new(0) });
             }
         }
     }

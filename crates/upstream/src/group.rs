@@ -4,7 +4,7 @@
 //! request begins and when it ends.
 
 use crate::balance::{Balancer, Candidate, WHOLE, hash};
-use crate::health::{Health, HealthGrade, Told, UpstreamCondition};
+use crate::health::{Health, HealthGrade, HealthSign, UpstreamCondition};
 use crate::retry::Budget;
 use crate::settings;
 
@@ -161,7 +161,7 @@ impl UpstreamGroup {
     }
 
     /// A request to one of them is over.
-    pub fn end(&mut self, member: MemberIndex, told: Told, now_ms: u64) {
+    pub fn end(&mut self, member: MemberIndex, told: HealthSign, now_ms: u64) {
         if let Some(one) = self.members.get_mut(member) {
             debug_assert!(one.in_flight > 0, "it was begun");
             one.in_flight = one.in_flight.saturating_sub(1);
@@ -280,7 +280,7 @@ pub(crate) mod tests {
     fn asked(group: &mut UpstreamGroup, now_ms: u64) -> Vec<MemberIndex> {
         let ask = |key| {
             let member = group.begin(crate::balance::hash(&[key]), &[], now_ms).unwrap();
-            group.end(member, Told::Nothing, now_ms);
+            group.end(member, HealthSign::Nothing, now_ms);
             member
         };
         (0..60).map(ask).collect()
@@ -291,17 +291,17 @@ pub(crate) mod tests {
         for balance in ALL {
             let mut group = group(4, balance, None);
             for out in 0..3 {
-                group.members[out].health.told(Told::Failed, 0);
+                group.members[out].health.told(HealthSign::Failed, 0);
                 let asked = asked(&mut group, S);
                 assert!(asked.iter().all(|member| *member > out), "{balance:?}: {asked:?}");
                 assert!(matches!(group.condition(out), Some(UpstreamCondition::Out { .. })));
             }
-            group.members[3].health.told(Told::Failed, 0);
+            group.members[3].health.told(HealthSign::Failed, 0);
             let asked = asked(&mut group, S);
             assert!((0..4).all(|at| asked.contains(&at)), "{balance:?}: {asked:?}");
             assert_eq!(group.condition(0), Some(UpstreamCondition::Failing { since_ms: 0 }));
             // the first that answers is asked alone
-            group.members[2].health.told(Told::Well, 2 * S);
+            group.members[2].health.told(HealthSign::Well, 2 * S);
             assert!(self::asked(&mut group, 2 * S).iter().all(|member| *member == 2));
             assert_eq!(group.condition(0), Some(UpstreamCondition::Out { since_ms: 0 }));
             group.drain(2, true, 3 * S);
@@ -314,7 +314,7 @@ pub(crate) mod tests {
         for balance in ALL {
             let mut group = group(3, balance, None);
             for out in [0, 1] {
-                group.members[out].health.told(Told::Failed, 0);
+                group.members[out].health.told(HealthSign::Failed, 0);
             }
             let mut tried = [0; 3];
             for key in 0..60 {
@@ -323,10 +323,10 @@ pub(crate) mod tests {
                 tried[member] += 1;
                 if member < 2 {
                     assert_eq!(group.begin(key, &[member], 10 * S), Ok(2), "{balance:?}");
-                    group.end(2, Told::Well, 10 * S);
-                    group.end(member, Told::Failed, 10 * S);
+                    group.end(2, HealthSign::Well, 10 * S);
+                    group.end(member, HealthSign::Failed, 10 * S);
                 } else {
-                    group.end(member, Told::Well, 10 * S);
+                    group.end(member, HealthSign::Well, 10 * S);
                 }
             }
             assert!(tried[0] <= 1 && tried[1] <= 1, "{balance:?}: {tried:?}");
@@ -350,12 +350,12 @@ pub(crate) mod tests {
         }
         assert!(asked(&mut group, S).iter().all(|member| *member == 2));
         assert_eq!(group.condition(0), Some(UpstreamCondition::Unwell { since_ms: 0 }));
-        group.members[2].health.told(Told::Failed, 0);
+        group.members[2].health.told(HealthSign::Failed, 0);
         assert!(asked(&mut group, S).iter().all(|member| *member == 2));
         assert_eq!(group.condition(2), Some(UpstreamCondition::Failing { since_ms: 0 }));
         let other = group.begin(0, &[2], S).unwrap();
         assert_ne!(other, 2, "who has failed the request already");
-        group.end(other, Told::Nothing, S);
+        group.end(other, HealthSign::Nothing, S);
         for _ in 0..3 {
             group.checked(2, false, S);
         }
@@ -380,10 +380,10 @@ pub(crate) mod tests {
         let mut group = group(2, Balance::Least, Some(2));
         let members: Vec<_> = (0..4).map(|_| group.begin(0, &[], 0).unwrap()).collect();
         assert_eq!(group.begin(0, &[], 0), Err(Unavailable::Full));
-        group.end(members[0], Told::Well, 0);
+        group.end(members[0], HealthSign::Well, 0);
         assert_eq!(group.begin(0, &[], 0), Ok(members[0]));
         group.drain(0, true, 0);
-        group.end(0, Told::Well, 0);
+        group.end(0, HealthSign::Well, 0);
         assert_eq!(group.begin(0, &[], 0), Err(Unavailable::Full));
         group.drain(1, true, 0);
         assert_eq!(group.begin(0, &[], 0), Err(Unavailable::Down));
@@ -447,7 +447,7 @@ pub(crate) mod tests {
                         }
                     },
                     what => {
-                        let told = [Told::Well, Told::Failed, Told::Nothing][usize::from(what) - 2];
+                        let told = [HealthSign::Well, HealthSign::Failed, HealthSign::Nothing][usize::from(what) - 2];
                         if let Some(member) = under_way.pop_front() {
                             group.end(member, told, now_ms);
                         }

@@ -27,7 +27,7 @@ const LEAST_SHARE: u64 = 20;
 
 /// What a request has told of its upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum HealthSign {
     /// It has answered.
     Well,
     /// It could not be reached, was silent, or could not be understood.
@@ -48,7 +48,7 @@ pub struct Health {
     /// Since when it is not asked, for reports.
     since_ms: u64,
     is_draining: bool,
-    checks: Option<Checks>,
+    checks: Option<CheckState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ enum HealthState {
 
 /// What is known by asking.
 #[derive(Clone, Debug)]
-struct Checks {
+struct CheckState {
     interval_ms: u64,
     next_ms: u64,
     is_under_way: bool,
@@ -122,7 +122,7 @@ impl Health {
         check: Option<&HealthCheckSettings>,
         now_ms: u64,
     ) -> Health {
-        let checks = check.map(|check| Checks {
+        let checks = check.map(|check| CheckState {
             interval_ms: milliseconds(check.interval).max(1),
             next_ms: now_ms,
             is_under_way: false,
@@ -157,7 +157,7 @@ impl Health {
         }
         if let (Some(checks), Some(known)) = (&mut self.checks, known.checks) {
             let next_ms = known.next_ms.min(now_ms.saturating_add(checks.interval_ms));
-            *checks = Checks { interval_ms: checks.interval_ms, next_ms, ..known };
+            *checks = CheckState { interval_ms: checks.interval_ms, next_ms, ..known };
         }
         (self.back_ms, self.since_ms) = (known.back_ms, known.since_ms);
         self.is_draining = known.is_draining;
@@ -206,34 +206,34 @@ impl Health {
     }
 
     /// A request to it is over.
-    pub fn told(&mut self, told: Told, now_ms: u64) {
+    pub fn told(&mut self, told: HealthSign, now_ms: u64) {
         self.state = match (told, self.state) {
             (_, state) if self.max_fails == 0 => state,
-            (Told::Well, HealthState::Well(_)) => HealthState::Well(0),
-            (Told::Well, _) => {
+            (HealthSign::Well, HealthState::Well(_)) => HealthState::Well(0),
+            (HealthSign::Well, _) => {
                 self.back_ms = Some(now_ms);
                 HealthState::Well(0)
             }
-            (Told::Failed, HealthState::Well(fails)) if fails + 1 < self.max_fails => {
+            (HealthSign::Failed, HealthState::Well(fails)) if fails + 1 < self.max_fails => {
                 HealthState::Well(fails + 1)
             }
-            (Told::Failed, HealthState::Well(_)) => {
+            (HealthSign::Failed, HealthState::Well(_)) => {
                 self.since_ms = now_ms;
                 let time_ms = self.fail_ms;
                 HealthState::Out { until_ms: now_ms.saturating_add(time_ms), time_ms }
             }
-            (Told::Failed, HealthState::Trial { time_ms }) => {
+            (HealthSign::Failed, HealthState::Trial { time_ms }) => {
                 let most_ms = self.fail_ms.saturating_mul(MOST_TIMES);
                 let time_ms = time_ms.saturating_mul(2).min(most_ms);
                 HealthState::Out { until_ms: now_ms.saturating_add(time_ms), time_ms }
             }
             // what was under way when it went out says nothing new
-            (Told::Failed, out) => out,
+            (HealthSign::Failed, out) => out,
             // another may try
-            (Told::Nothing, HealthState::Trial { time_ms }) => {
+            (HealthSign::Nothing, HealthState::Trial { time_ms }) => {
                 HealthState::Out { until_ms: now_ms, time_ms }
             }
-            (Told::Nothing, state) => state,
+            (HealthSign::Nothing, state) => state,
         };
     }
 
@@ -315,36 +315,42 @@ mod tests {
     #[test]
     fn failures_in_a_row_put_it_out_and_one_request_may_try() {
         let mut one = health(3, 0);
-        for told in [Told::Failed, Told::Failed, Told::Well, Told::Failed, Told::Failed] {
+        for told in [
+            HealthSign::Failed,
+            HealthSign::Failed,
+            HealthSign::Well,
+            HealthSign::Failed,
+            HealthSign::Failed,
+        ] {
             one.told(told, 0);
             assert_eq!(one.share(0), WHOLE);
         }
-        one.told(Told::Nothing, 0);
-        one.told(Told::Failed, S);
+        one.told(HealthSign::Nothing, 0);
+        one.told(HealthSign::Failed, S);
         assert_eq!((one.share(S), one.condition()), (0, UpstreamCondition::Out { since_ms: S }));
         // late failures do not prolong it
-        one.told(Told::Failed, 5 * S);
+        one.told(HealthSign::Failed, 5 * S);
         assert_eq!(one.share(11 * S - 1), 0);
         assert_eq!(one.share(11 * S), WHOLE);
         one.begin(11 * S);
         assert_eq!(one.share(11 * S), 0, "one is enough");
-        one.told(Told::Failed, 12 * S);
+        one.told(HealthSign::Failed, 12 * S);
         assert_eq!((one.share(31 * S), one.share(32 * S)), (0, WHOLE), "twice as long");
         one.begin(32 * S);
-        one.told(Told::Nothing, 33 * S);
+        one.told(HealthSign::Nothing, 33 * S);
         assert_eq!(one.share(33 * S), WHOLE, "its client was gone: another may try");
         one.begin(33 * S);
-        one.told(Told::Well, 34 * S);
+        one.told(HealthSign::Well, 34 * S);
         assert_eq!((one.share(34 * S), one.condition()), (WHOLE, UpstreamCondition::Well));
         let mut never = health(0, 0);
-        (0..100).for_each(|_| never.told(Told::Failed, 0));
+        (0..100).for_each(|_| never.told(HealthSign::Failed, 0));
         assert_eq!(never.share(0), WHOLE);
     }
 
     #[test]
     fn the_time_out_has_a_bound() {
         let mut one = health(1, 0);
-        one.told(Told::Failed, 0);
+        one.told(HealthSign::Failed, 0);
         let mut now_ms = 0;
         let mut last_ms = 0;
         for _ in 0..20 {
@@ -354,7 +360,7 @@ mod tests {
             }
             last_ms = now_ms - begin;
             one.begin(now_ms);
-            one.told(Told::Failed, now_ms);
+            one.told(HealthSign::Failed, now_ms);
         }
         assert_eq!(last_ms, 320 * S);
     }
@@ -363,9 +369,9 @@ mod tests {
     fn one_that_is_back_starts_slowly() {
         let mut one = health(1, 100);
         assert_eq!(one.share(0), WHOLE, "not when the server starts");
-        one.told(Told::Failed, 0);
+        one.told(HealthSign::Failed, 0);
         one.begin(10 * S);
-        one.told(Told::Well, 10 * S);
+        one.told(HealthSign::Well, 10 * S);
         let shares: Vec<_> = [10, 15, 60, 109, 110].map(|s| one.share(s * S)).into();
         assert_eq!(shares, [20, 50, 500, 990, WHOLE]);
         one.drain(true, 200 * S);
@@ -405,7 +411,7 @@ mod tests {
         assert!(matches!(one.condition(), UpstreamCondition::Unwell { .. }));
         assert_eq!(one.grade(), HealthGrade::Unwell);
         // what requests say does not bring it back
-        one.told(Told::Well, now_ms);
+        one.told(HealthSign::Well, now_ms);
         assert_eq!(one.share(now_ms), 0);
     }
 
@@ -431,7 +437,7 @@ mod tests {
                     }
                     0 => {}
                     what => {
-                        let told = [Told::Well, Told::Failed, Told::Nothing][usize::from(what) - 1];
+                        let told = [HealthSign::Well, HealthSign::Failed, HealthSign::Nothing][usize::from(what) - 1];
                         one.told(told, now_ms);
                         if !matches!(one.state, HealthState::Trial { .. }) {
                             trials = 0;
@@ -441,12 +447,12 @@ mod tests {
                 prop_assert!(one.share(now_ms) <= WHOLE);
             }
             let deadline_ms = now_ms + 10 * S * MOST_TIMES;
-            one.told(Told::Nothing, now_ms);
+            one.told(HealthSign::Nothing, now_ms);
             while one.condition() != UpstreamCondition::Well {
                 prop_assert!(now_ms <= deadline_ms);
                 if one.share(now_ms) > 0 {
                     one.begin(now_ms);
-                    one.told(Told::Well, now_ms);
+                    one.told(HealthSign::Well, now_ms);
                 }
                 now_ms += S;
             }

@@ -29,7 +29,7 @@ const HEAD: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 256 };
 
 /// How the answer to a request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum AnswerEnd {
     /// All of it is there.
     Whole,
     /// Nothing of the request has run, and none will.
@@ -53,7 +53,7 @@ pub(crate) struct UpstreamHttp2 {
     stream: Option<u32>,
     /// The end of the request is in the output.
     has_ended: bool,
-    end: Option<End>,
+    end: Option<AnswerEnd>,
     trailers: Vec<(Box<str>, Box<[u8]>)>,
 }
 
@@ -82,12 +82,12 @@ impl UpstreamHttp2 {
 
     /// Whether nothing of the request has run for certain, because the stage has said so.
     pub(crate) fn is_refused(&self) -> bool {
-        self.end == Some(End::Refused)
+        self.end == Some(AnswerEnd::Refused)
     }
 
     /// Whether all of an answer is there.
     pub(crate) fn is_over(&self) -> bool {
-        self.end == Some(End::Whole)
+        self.end == Some(AnswerEnd::Whole)
     }
 
     /// What followed the body of the answer.
@@ -159,7 +159,7 @@ impl UpstreamHttp2 {
                     stream
                 }
                 None => {
-                    self.end = Some(End::Refused);
+                    self.end = Some(AnswerEnd::Refused);
                     return Sent::Broken;
                 }
             },
@@ -245,8 +245,8 @@ impl UpstreamHttp2 {
                 return Received::Bytes(into.len() - begin);
             }
             match self.end {
-                Some(End::Whole) => return Received::Ended,
-                Some(End::Refused | End::Broken) => return Received::Broken,
+                Some(AnswerEnd::Whole) => return Received::Ended,
+                Some(AnswerEnd::Refused | AnswerEnd::Broken) => return Received::Broken,
                 None => {}
             }
             match socket::receive_more(socket, &mut self.input, RECEIVE_BYTES) {
@@ -257,7 +257,7 @@ impl UpstreamHttp2 {
                     return Received::Blocked;
                 }
                 Received::Ended | Received::Broken => {
-                    self.end = Some(End::Broken);
+                    self.end = Some(AnswerEnd::Broken);
                     return Received::Broken;
                 }
             }
@@ -301,10 +301,10 @@ impl UpstreamHttp2 {
                 }
                 Some(Http2Event::Reset { code, fault, .. }) => {
                     let is_refused = code == ErrorCode::REFUSED_STREAM && fault.is_none();
-                    let end = if is_refused { End::Refused } else { End::Broken };
+                    let end = if is_refused { AnswerEnd::Refused } else { AnswerEnd::Broken };
                     self.end.get_or_insert(end);
                 }
-                Some(Http2Event::Failed(_)) => _ = self.end.get_or_insert(End::Broken),
+                Some(Http2Event::Failed(_)) => _ = self.end.get_or_insert(AnswerEnd::Broken),
                 Some(_) => {}
             }
         }
@@ -316,7 +316,7 @@ impl UpstreamHttp2 {
 
     fn ends(&mut self, ends: bool) {
         if ends {
-            self.end.get_or_insert(End::Whole);
+            self.end.get_or_insert(AnswerEnd::Whole);
         }
     }
 }

@@ -9,10 +9,10 @@ pub const EVERY_MS: u64 = 10_000;
 
 /// What was said of the upstreams of a group, and what is to be.
 #[derive(Debug)]
-pub struct Notices(Vec<Notice>);
+pub struct Notices(Vec<UpstreamNotice>);
 
 #[derive(Clone, Debug)]
-struct Notice {
+struct UpstreamNotice {
     condition: UpstreamCondition,
     /// Requests that have failed since something was said of it, and the last of them.
     failures: u64,
@@ -25,7 +25,7 @@ struct Notice {
 impl Notices {
     /// Of so many.
     pub fn new(count: usize) -> Notices {
-        let notice = Notice {
+        let notice = UpstreamNotice {
             condition: UpstreamCondition::Well,
             failures: 0,
             since_ms: 0,

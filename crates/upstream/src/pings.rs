@@ -20,11 +20,11 @@ const STATUS_BYTES: usize = 12;
 /// Pings that wait for their answers.
 #[derive(Debug, Default)]
 pub struct Pings {
-    open: Vec<Open>,
+    open: Vec<OpenPing>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenPing {
     ping: Ping,
     /// It behaves as one of TCP does.
     socket: TcpStream,
@@ -41,7 +41,7 @@ impl Pings {
             // one that was given up is closed
             self.open.retain(|one| one.ping.instance != ping.instance);
             match stage.connect(ping.instance, now) {
-                Ok(connection) => self.open.push(Open::new(ping, OwnedFd::from(connection))),
+                Ok(connection) => self.open.push(OpenPing::new(ping, OwnedFd::from(connection))),
                 // of the process that connects, and not of the instance
                 Err(error) if error.raw_os_error().is_none() || client::is_lack(&error) => {
                     if let Some(mut link) = stage.link() {
@@ -77,7 +77,7 @@ impl Pings {
 /// Whether a server answers a ping within this time.
 pub fn answers(to: &UpstreamAddress, patience: Duration) -> bool {
     let Ok(socket) = to.connect() else { return false };
-    let mut open = Open::new(Ping { instance: 0, number: 0 }, socket);
+    let mut open = OpenPing::new(Ping { instance: 0, number: 0 }, socket);
     let end = Instant::now() + patience;
     loop {
         match open.go_on() {
@@ -99,9 +99,9 @@ fn tell(stage: &Application, ping: Ping, is_there: bool, now_ms: u64) {
     }
 }
 
-impl Open {
-    fn new(ping: Ping, socket: OwnedFd) -> Open {
-        Open { ping, socket: TcpStream::from(socket), has_asked: false, heard: Vec::new() }
+impl OpenPing {
+    fn new(ping: Ping, socket: OwnedFd) -> OpenPing {
+        OpenPing { ping, socket: TcpStream::from(socket), has_asked: false, heard: Vec::new() }
     }
 
     fn waits(&self) -> PollInterest {

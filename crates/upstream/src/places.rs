@@ -12,7 +12,7 @@
 //! request comes and when it ends, and then tell [those](Places::next) of which something is known.
 
 use crate::group::{MemberIndex, Unavailable, UpstreamGroup};
-use crate::health::Told;
+use crate::health::HealthSign;
 use crate::queue::{Asking, QueueCounts, QueueRefusal, UpstreamQueue, WaiterId};
 use crate::settings;
 use forebay_control::ranked::Turn;
@@ -139,7 +139,7 @@ impl<T> Places<T> {
     }
 
     /// A request that was begun is over.
-    pub fn end(&mut self, begun: Begun, told: Told, now: Clocks) {
+    pub fn end(&mut self, begun: Begun, told: HealthSign, now: Clocks) {
         self.group.end(begun.member, told, now.ms);
         if let Some(turn) = begun.turn {
             self.queue.ended(turn, now.ns.saturating_sub(begun.since_ns));
@@ -245,12 +245,12 @@ mod tests {
             })
             .collect();
         assert!(told(&mut places).is_empty());
-        places.end(begun, Told::Well, NOW);
+        places.end(begun, HealthSign::Well, NOW);
         let [(2, Ok(begun))] = told(&mut places)[..] else { panic!("the first rank is first") };
         assert!(places.leave(ids[0]) && !places.leave(ids[0]) && !places.leave(ids[1]));
-        places.end(begun, Told::Well, NOW);
+        places.end(begun, HealthSign::Well, NOW);
         let [(3, Ok(begun))] = told(&mut places)[..] else { panic!("the other has left") };
-        places.end(begun, Told::Well, NOW);
+        places.end(begun, HealthSign::Well, NOW);
         assert_eq!((places.group().in_flight(0), places.waiting()), (0, 0));
     }
 
@@ -287,10 +287,10 @@ mod tests {
         };
         places.ask(asking(0), at(1), || Some(1)).unwrap();
         places.ask(asking(0), at(2), || Some(2)).unwrap();
-        places.end(begun, Told::Well, at(102));
+        places.end(begun, HealthSign::Well, at(102));
         assert_eq!(places.next(at(102)), Some((1, Err(Unavailable::Late))));
         let Some((2, Ok(begun))) = places.next(at(102)) else { panic!("it is in time") };
-        places.end(begun, Told::Well, at(103));
+        places.end(begun, HealthSign::Well, at(103));
         assert_eq!((places.waiting(), places.group().in_flight(0)), (0, 0));
         assert_eq!(places.counts(0).unfinished, 0);
     }
@@ -330,7 +330,7 @@ mod tests {
                     }
                     _ if !under_way.is_empty() => {
                         let begun = under_way.remove(which.index(under_way.len()));
-                        places.end(begun, Told::Nothing, NOW);
+                        places.end(begun, HealthSign::Nothing, NOW);
                     }
                     _ => {}
                 }

@@ -15,12 +15,12 @@ const LOOK_MS: u64 = 1_000;
 /// Idle connections, by application and upstream.
 #[derive(Debug, Default)]
 pub struct ConnectionPool {
-    idle: HashMap<(u64, MemberIndex), Vec<Idle>>,
+    idle: HashMap<(u64, MemberIndex), Vec<IdleUpstream>>,
     looked_ms: u64,
 }
 
 #[derive(Debug)]
-struct Idle {
+struct IdleUpstream {
     connection: UpstreamConnection,
     until_ms: u64,
 }
@@ -67,7 +67,7 @@ impl ConnectionPool {
             idle.remove(0);
         }
         let idle_ms = u64::try_from(settings.idle.as_millis()).unwrap_or(u64::MAX);
-        idle.push(Idle { connection, until_ms: now_ms.saturating_add(idle_ms) });
+        idle.push(IdleUpstream { connection, until_ms: now_ms.saturating_add(idle_ms) });
     }
 
     /// Closes those that have ended or waited for long enough, if it is time to look.

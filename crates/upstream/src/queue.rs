@@ -83,12 +83,12 @@ pub struct UpstreamQueue<T> {
     waiting: BTreeMap<WaiterId, (Key, QueuedRequest<T>)>,
     most: usize,
     next: u64,
-    ranks: Vec<Rank>,
+    ranks: Vec<RankQueue>,
     shares: [f64; MOST_RANKS],
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Rank {
+struct RankQueue {
     counts: QueueCounts,
     waiting: usize,
     /// As many may be unfinished.
@@ -96,9 +96,9 @@ struct Rank {
     retry_after_s: u32,
 }
 
-impl Default for Rank {
-    fn default() -> Rank {
-        Rank { counts: QueueCounts::default(), waiting: 0, most: u32::MAX, retry_after_s: 0 }
+impl Default for RankQueue {
+    fn default() -> RankQueue {
+        RankQueue { counts: QueueCounts::default(), waiting: 0, most: u32::MAX, retry_after_s: 0 }
     }
 }
 
@@ -153,10 +153,10 @@ impl<T> UpstreamQueue<T> {
         self.ranks.get(usize::from(rank)).map_or_else(QueueCounts::default, |rank| rank.counts)
     }
 
-    fn rank(&mut self, rank: u8) -> &mut Rank {
+    fn rank(&mut self, rank: u8) -> &mut RankQueue {
         let rank = usize::from(rank);
         if rank >= self.ranks.len() {
-            self.ranks.resize_with(rank + 1, Rank::default);
+            self.ranks.resize_with(rank + 1, RankQueue::default);
         }
         &mut self.ranks[rank]
     }

@@ -133,14 +133,14 @@ pub fn write(
     out: &mut Vec<u8>,
 ) -> Result<WrittenHead, TargetRefusal> {
     let begin = out.len();
-    let written = Writer { request, authority, settings, out }.head();
+    let written = RequestWriter { request, authority, settings, out }.head();
     if written.is_err() {
         out.truncate(begin);
     }
     written
 }
 
-struct Writer<'w> {
+struct RequestWriter<'w> {
     request: &'w UpstreamRequest<'w>,
     authority: &'w str,
     settings: &'w RequestSettings,
@@ -149,9 +149,9 @@ struct Writer<'w> {
 
 /// Which fields of a trusted proxy were there, one bit each.
 #[derive(Clone, Copy, Default)]
-struct Said(u8);
+struct TrustedFields(u8);
 
-impl Said {
+impl TrustedFields {
     fn note(&mut self, field: Forwarding) {
         self.0 |= 1 << field as u8;
     }
@@ -161,7 +161,7 @@ impl Said {
     }
 }
 
-impl Writer<'_> {
+impl RequestWriter<'_> {
     fn head(&mut self) -> Result<WrittenHead, TargetRefusal> {
         let head = self.request.head;
         if matches!(head.method, Method::Connect | Method::Trace) {
@@ -230,14 +230,14 @@ impl Writer<'_> {
     }
 
     /// What the client says and may be passed on.
-    fn client_fields(&mut self) -> Result<Said, TargetRefusal> {
+    fn client_fields(&mut self) -> Result<TrustedFields, TargetRefusal> {
         let UpstreamRequest { head, from, given, .. } = self.request;
         let is_chunked = head.framing == Framing::Chunked;
         let names_fields = options(head).any(|option| {
             let plain: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
             !plain.iter().any(|other| other.eq_ignore_ascii_case(option))
         });
-        let mut said = Said::default();
+        let mut said = TrustedFields::default();
         let mut has_cookie = false;
         for (name, value) in head.fields() {
             let kind = kind(name);
@@ -297,7 +297,7 @@ impl Writer<'_> {
     }
 
     /// Writes which client asks, and which way the request came. Returns where the request id stands.
-    fn forwarding(&mut self, said: Said) -> Range<usize> {
+    fn forwarding(&mut self, said: TrustedFields) -> Range<usize> {
         let UpstreamRequest { head, from, .. } = self.request;
         let settings = self.settings;
         let nearest = from.nearest.to_canonical();

@@ -8,7 +8,7 @@
 use crate::addresses::UpstreamAddresses;
 use crate::connection::UpstreamConnection;
 use crate::group::{MemberIndex, Unavailable};
-use crate::health::{Told, UpstreamCondition};
+use crate::health::{HealthSign, UpstreamCondition};
 use crate::notices::Notices;
 use crate::places::{Begun, Clocks, Placement, Places};
 use crate::queue::{Asking, QueueCounts, WaiterId};
@@ -86,7 +86,7 @@ pub(crate) struct UpstreamSlot {
     upstreams: Arc<Upstreams>,
     begun: Begun,
     /// What the request has told of the upstream.
-    pub(crate) told: Told,
+    pub(crate) told: HealthSign,
     is_over: bool,
 }
 
@@ -95,14 +95,14 @@ impl UpstreamSlot {
         UpstreamSlot {
             upstreams: Arc::clone(upstreams),
             begun,
-            told: Told::Nothing,
+            told: HealthSign::Nothing,
             is_over: false,
         }
     }
 
     /// The upstream has answered: a head is there.
     pub(crate) fn answered(&mut self) {
-        self.told = Told::Well;
+        self.told = HealthSign::Well;
         if let Some(one) = self.upstreams.each.get(self.begun.member) {
             one.answered_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
         }
@@ -110,7 +110,7 @@ impl UpstreamSlot {
 
     /// The upstream has failed, which is why.
     pub(crate) fn fail(&mut self, why: &'static str) {
-        self.told = Told::Failed;
+        self.told = HealthSign::Failed;
         self.upstreams.told().failed(self.begun.member, why, now().ms);
     }
 
@@ -288,7 +288,7 @@ impl Upstreams {
     fn end(
         &self,
         begun: Begun,
-        told: Told,
+        told: HealthSign,
         mut connection: Option<UpstreamConnection>,
     ) -> Option<UpstreamConnection> {
         let now = now();

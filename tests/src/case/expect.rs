@@ -1,21 +1,21 @@
 //! The expecting half of a case.
 
 use super::Mistake;
-use super::send::{self, Action};
+use super::send::{self, SendStep};
 use regex_lite::Regex;
 
 /// What must come back in one turn.
 #[derive(Debug, Default)]
-pub struct Expectation {
+pub struct ExpectedTurn {
     /// The answers, in order; none means silence.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ExpectedAnswer>,
     /// What the connection is like afterwards. The last turn always says.
-    pub state: Option<State>,
+    pub state: Option<ExpectedState>,
 }
 
 /// What a connection is like after the last answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ExpectedState {
     /// It answers the next request.
     Open,
     /// The server closed it in order.
@@ -26,7 +26,7 @@ pub enum State {
 
 /// What one answer must be.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ExpectedAnswer {
     /// The line of the case file it begins at.
     pub line: usize,
     /// How often this answer comes.
@@ -34,35 +34,35 @@ pub struct Answer {
     /// The status line, exactly.
     pub status_line: String,
     /// Fields that must be there, once.
-    pub fields: Vec<(String, Pattern)>,
+    pub fields: Vec<(String, ExpectedValue)>,
     /// Fields that must not be there.
     pub absent: Vec<String>,
     /// An earlier answer of this case (from 1) whose fields this one must repeat.
     pub same_fields_as: Option<usize>,
     /// The body.
-    pub body: Body,
+    pub body: ExpectedBody,
 }
 
 /// What a field's value must be.
 #[derive(Debug)]
-pub enum Pattern {
+pub enum ExpectedValue {
     /// Anything.
     Any,
     /// Text this expression is found in.
     Regex(Regex),
     /// This text. A variable without a value yet captures what stands in its place.
-    Exactly(Vec<Action>),
+    Exactly(Vec<SendStep>),
 }
 
 /// What a body must be.
 #[derive(Debug)]
-pub enum Body {
+pub enum ExpectedBody {
     /// As long as its length says; nothing more is known.
     Unsaid,
     /// Not sent, whatever Content-Length says: the answer to HEAD.
     None,
     /// These parts, one after the other.
-    Exactly(Vec<Part>),
+    Exactly(Vec<ExpectedPart>),
     /// So many bytes.
     Length(usize),
     /// Text this expression is found in.
@@ -71,16 +71,16 @@ pub enum Body {
 
 /// A part of an exact body.
 #[derive(Debug)]
-pub enum Part {
+pub enum ExpectedPart {
     /// Text, perhaps with variables.
-    Text(Vec<Action>),
+    Text(Vec<SendStep>),
     /// A file below the fixture's root, or the bytes from the first to the last position of it.
     File(String, Option<(usize, usize)>),
 }
 
 /// Parses the lines of one expecting block.
-pub(super) fn parse(lines: &[(usize, &str)]) -> Result<Expectation, Mistake> {
-    let mut expectation = Expectation::default();
+pub(super) fn parse(lines: &[(usize, &str)]) -> Result<ExpectedTurn, Mistake> {
+    let mut expectation = ExpectedTurn::default();
     let mut silence = false;
     for (number, line) in lines.iter().filter(|(_, line)| !line.is_empty()) {
         let fail = |what: &str| Err(Mistake::new(*number, what));
@@ -88,12 +88,12 @@ pub(super) fn parse(lines: &[(usize, &str)]) -> Result<Expectation, Mistake> {
             return fail("nothing can follow the state of the connection");
         }
         match *line {
-            "open" => expectation.state = Some(State::Open),
-            "closed" => expectation.state = Some(State::Closed),
-            "reset" => expectation.state = Some(State::Reset),
+            "open" => expectation.state = Some(ExpectedState::Open),
+            "closed" => expectation.state = Some(ExpectedState::Closed),
+            "reset" => expectation.state = Some(ExpectedState::Reset),
             "nothing" => silence = true,
             start if start.starts_with("HTTP/") => {
-                expectation.answers.push(Answer::new(*number, start));
+                expectation.answers.push(ExpectedAnswer::new(*number, start));
             }
             detail => match expectation.answers.last_mut() {
                 Some(answer) => answer.add(detail).map_err(|what| Mistake::new(*number, what))?,
@@ -109,12 +109,12 @@ pub(super) fn parse(lines: &[(usize, &str)]) -> Result<Expectation, Mistake> {
     Ok(expectation)
 }
 
-impl Answer {
-    fn new(line: usize, status_line: &str) -> Answer {
+impl ExpectedAnswer {
+    fn new(line: usize, status_line: &str) -> ExpectedAnswer {
         let status_line = status_line.to_owned();
         let (fields, absent) = (Vec::new(), Vec::new());
-        let (same_fields_as, body) = (None, Body::Unsaid);
-        Answer { line, times: 1, status_line, fields, absent, same_fields_as, body }
+        let (same_fields_as, body) = (None, ExpectedBody::Unsaid);
+        ExpectedAnswer { line, times: 1, status_line, fields, absent, same_fields_as, body }
     }
 
     fn add(&mut self, line: &str) -> Result<(), String> {
@@ -134,7 +134,7 @@ impl Answer {
                 Ok(())
             }
             Some((name, value)) if !name.contains(' ') => {
-                self.fields.push((name.to_owned(), Pattern::parse(value)?));
+                self.fields.push((name.to_owned(), ExpectedValue::parse(value)?));
                 Ok(())
             }
             _ => Err(format!("`{line}` is neither a field nor a state")),
@@ -142,46 +142,46 @@ impl Answer {
     }
 
     fn add_body(&mut self, text: &str) -> Result<(), String> {
-        if let Some(part) = Part::parse(text)? {
+        if let Some(part) = ExpectedPart::parse(text)? {
             match &mut self.body {
-                Body::Exactly(parts) => parts.push(part),
-                Body::Unsaid => self.body = Body::Exactly(vec![part]),
+                ExpectedBody::Exactly(parts) => parts.push(part),
+                ExpectedBody::Unsaid => self.body = ExpectedBody::Exactly(vec![part]),
                 _ => return Err("the body is already said otherwise".to_owned()),
             }
             return Ok(());
         }
-        if !matches!(self.body, Body::Unsaid) {
+        if !matches!(self.body, ExpectedBody::Unsaid) {
             return Err("the body is already said".to_owned());
         }
         self.body = match (text, text.strip_suffix(" bytes"), text.strip_prefix('~')) {
-            ("none", ..) => Body::None,
-            ("empty", ..) => Body::Exactly(Vec::new()),
-            (_, Some(count), _) => {
-                Body::Length(count.parse().map_err(|_| format!("`{count}` is not a number"))?)
-            }
-            (_, _, Some(expression)) => Body::Matching(regex(expression)?),
+            ("none", ..) => ExpectedBody::None,
+            ("empty", ..) => ExpectedBody::Exactly(Vec::new()),
+            (_, Some(count), _) => ExpectedBody::Length(
+                count.parse().map_err(|_| format!("`{count}` is not a number"))?,
+            ),
+            (_, _, Some(expression)) => ExpectedBody::Matching(regex(expression)?),
             _ => return Err(format!("`{text}` is not a way to say a body")),
         };
         Ok(())
     }
 }
 
-impl Pattern {
-    fn parse(text: &str) -> Result<Pattern, String> {
+impl ExpectedValue {
+    fn parse(text: &str) -> Result<ExpectedValue, String> {
         Ok(match text.strip_prefix('~') {
-            _ if text == "*" => Pattern::Any,
-            Some(expression) => Pattern::Regex(regex(expression)?),
-            None => Pattern::Exactly(text_only(text)?),
+            _ if text == "*" => ExpectedValue::Any,
+            Some(expression) => ExpectedValue::Regex(regex(expression)?),
+            None => ExpectedValue::Exactly(text_only(text)?),
         })
     }
 }
 
-impl Part {
+impl ExpectedPart {
     /// `"text"` or `file PATH [FIRST-LAST]`; `None` if it is neither.
-    fn parse(text: &str) -> Result<Option<Part>, String> {
+    fn parse(text: &str) -> Result<Option<ExpectedPart>, String> {
         if let Some(inner) = text.strip_prefix('"') {
             let inner = inner.strip_suffix('"').ok_or("the closing quote is missing")?;
-            return Ok(Some(Part::Text(text_only(inner)?)));
+            return Ok(Some(ExpectedPart::Text(text_only(inner)?)));
         }
         let Some(file) = text.strip_prefix("file ") else { return Ok(None) };
         let range = file.rsplit_once(' ').and_then(|(path, range)| {
@@ -189,15 +189,15 @@ impl Part {
             Some((path, (first.parse().ok()?, last.parse().ok()?)))
         });
         Ok(Some(match range {
-            Some((path, range)) => Part::File(path.to_owned(), Some(range)),
-            None => Part::File(file.to_owned(), None),
+            Some((path, range)) => ExpectedPart::File(path.to_owned(), Some(range)),
+            None => ExpectedPart::File(file.to_owned(), None),
         }))
     }
 }
 
-fn text_only(text: &str) -> Result<Vec<Action>, String> {
+fn text_only(text: &str) -> Result<Vec<SendStep>, String> {
     let pieces = send::pieces(text)?;
-    if pieces.iter().all(|piece| matches!(piece, Action::Bytes(_) | Action::Variable(_))) {
+    if pieces.iter().all(|piece| matches!(piece, SendStep::Bytes(_) | SendStep::Variable(_))) {
         Ok(pieces)
     } else {
         Err("commands belong into what is sent".to_owned())

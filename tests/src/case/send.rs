@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// One step of sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum SendStep {
     /// These bytes.
     Bytes(Vec<u8>),
     /// The value captured under this name.
@@ -27,7 +27,7 @@ const MOST_REPEATED: usize = 16 << 20;
 
 /// Parses the lines of one sending block. Every line ends in CR LF, unless it ends in a single
 /// backslash or holds nothing but commands.
-pub(super) fn parse(lines: &[(usize, &str)]) -> Result<Vec<Action>, Mistake> {
+pub(super) fn parse(lines: &[(usize, &str)]) -> Result<Vec<SendStep>, Mistake> {
     let mut actions = Vec::new();
     for (number, line) in lines {
         let (text, ends) = match line.strip_suffix('\\') {
@@ -37,12 +37,12 @@ pub(super) fn parse(lines: &[(usize, &str)]) -> Result<Vec<Action>, Mistake> {
         };
         let pieces = pieces(text).map_err(|what| Mistake::new(*number, what))?;
         let only_commands = !pieces.is_empty()
-            && !pieces.iter().any(|a| matches!(a, Action::Bytes(_) | Action::Variable(_)));
+            && !pieces.iter().any(|a| matches!(a, SendStep::Bytes(_) | SendStep::Variable(_)));
         for piece in pieces {
             push(&mut actions, piece);
         }
         if ends && !only_commands {
-            push(&mut actions, Action::Bytes(b"\r\n".to_vec()));
+            push(&mut actions, SendStep::Bytes(b"\r\n".to_vec()));
         }
     }
     Ok(actions)
@@ -53,11 +53,11 @@ fn trailing_backslashes(text: &str) -> usize {
 }
 
 /// The pieces of one text: bytes, variables and commands.
-pub(super) fn pieces(text: &str) -> Result<Vec<Action>, String> {
+pub(super) fn pieces(text: &str) -> Result<Vec<SendStep>, String> {
     let mut actions = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(['\\', '$']) {
-        push(&mut actions, Action::Bytes(rest[..at].into()));
+        push(&mut actions, SendStep::Bytes(rest[..at].into()));
         let (action, used) = if rest[at..].starts_with('$') {
             variable(&rest[at..])?
         } else {
@@ -66,31 +66,31 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Action>, String> {
         push(&mut actions, action);
         rest = &rest[at + used..];
     }
-    push(&mut actions, Action::Bytes(rest.into()));
+    push(&mut actions, SendStep::Bytes(rest.into()));
     Ok(actions)
 }
 
 /// Adds an action; bytes join the bytes before them.
-fn push(actions: &mut Vec<Action>, action: Action) {
+fn push(actions: &mut Vec<SendStep>, action: SendStep) {
     match (actions.last_mut(), action) {
-        (_, Action::Bytes(more)) if more.is_empty() => {}
-        (Some(Action::Bytes(bytes)), Action::Bytes(more)) => bytes.extend(more),
+        (_, SendStep::Bytes(more)) if more.is_empty() => {}
+        (Some(SendStep::Bytes(bytes)), SendStep::Bytes(more)) => bytes.extend(more),
         (_, action) => actions.push(action),
     }
 }
 
-fn variable(text: &str) -> Result<(Action, usize), String> {
+fn variable(text: &str) -> Result<(SendStep, usize), String> {
     let name: String = text[1..].chars().take_while(char::is_ascii_alphanumeric).collect();
     if name.is_empty() {
         return Err("`$` needs a name after it; write `\\$` for the sign itself".to_owned());
     }
     let used = 1 + name.len();
-    Ok((Action::Variable(name), used))
+    Ok((SendStep::Variable(name), used))
 }
 
 /// What follows a backslash, and how much of `text` it used.
-fn escape(text: &str) -> Result<(Action, usize), String> {
-    let single = |byte| Ok((Action::Bytes(vec![byte]), 1));
+fn escape(text: &str) -> Result<(SendStep, usize), String> {
+    let single = |byte| Ok((SendStep::Bytes(vec![byte]), 1));
     match text.bytes().next() {
         Some(b'\\') => single(b'\\'),
         Some(b'$') => single(b'$'),
@@ -99,7 +99,10 @@ fn escape(text: &str) -> Result<(Action, usize), String> {
         Some(b'x') => {
             let digits = text.get(1..3).ok_or("`\\x` needs two hexadecimal digits")?;
             let byte = u8::from_str_radix(digits, 16);
-            Ok((Action::Bytes(vec![byte.map_err(|_| format!("`\\x{digits}` is not a byte"))?]), 3))
+            Ok((
+                SendStep::Bytes(vec![byte.map_err(|_| format!("`\\x{digits}` is not a byte"))?]),
+                3,
+            ))
         }
         Some(_) => command(text),
         None => Err("a backslash stands alone".to_owned()),
@@ -107,20 +110,20 @@ fn escape(text: &str) -> Result<(Action, usize), String> {
 }
 
 /// `name` or `name(arguments)`; `\r`, `\n` and `\t` are commands without a bracket.
-fn command(text: &str) -> Result<(Action, usize), String> {
+fn command(text: &str) -> Result<(SendStep, usize), String> {
     if let Some((name, arguments, used)) = call(text) {
         let action = match name {
             "repeat" => repeat(arguments)?,
-            "pause" => Action::Pause(duration(arguments)?),
-            "drip" => Action::Drip(duration(arguments)?),
+            "pause" => SendStep::Pause(duration(arguments)?),
+            "drip" => SendStep::Drip(duration(arguments)?),
             _ => return Err(format!("unknown command `\\{name}(…)`")),
         };
         return Ok((action, used));
     }
     let words = [
-        ("half-close", Action::HalfClose),
-        ("reconnect", Action::Reconnect),
-        ("deaf", Action::Deaf),
+        ("half-close", SendStep::HalfClose),
+        ("reconnect", SendStep::Reconnect),
+        ("deaf", SendStep::Deaf),
     ];
     for (word, action) in words {
         if text.starts_with(word) {
@@ -133,7 +136,7 @@ fn command(text: &str) -> Result<(Action, usize), String> {
         b't' => b'\t',
         _ => return Err(format!("unknown escape `\\{}`", text.chars().next().unwrap_or(' '))),
     };
-    Ok((Action::Bytes(vec![byte]), 1))
+    Ok((SendStep::Bytes(vec![byte]), 1))
 }
 
 /// Splits `name(arguments)…`; brackets do not nest, and arguments may be escaped.
@@ -146,17 +149,17 @@ fn call(text: &str) -> Option<(&str, &str, usize)> {
     Some((name, &rest[..end], name.len() + 1 + end + 1))
 }
 
-fn repeat(arguments: &str) -> Result<Action, String> {
+fn repeat(arguments: &str) -> Result<SendStep, String> {
     let (count, text) = arguments.split_once(',').ok_or("`\\repeat(COUNT,TEXT)`")?;
     let count: usize = count.trim().parse().map_err(|_| format!("`{count}` is not a count"))?;
     let pieces = pieces(text)?;
-    let [Action::Bytes(unit)] = pieces.as_slice() else {
+    let [SendStep::Bytes(unit)] = pieces.as_slice() else {
         return Err("only bytes can be repeated".to_owned());
     };
     if count.saturating_mul(unit.len()) > MOST_REPEATED {
         return Err(format!("more than {MOST_REPEATED} bytes are repeated"));
     }
-    Ok(Action::Bytes(unit.repeat(count)))
+    Ok(SendStep::Bytes(unit.repeat(count)))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -171,7 +174,7 @@ mod tests {
     fn bytes(text: &str) -> Vec<u8> {
         match pieces(text).unwrap().as_slice() {
             [] => Vec::new(),
-            [Action::Bytes(bytes)] => bytes.clone(),
+            [SendStep::Bytes(bytes)] => bytes.clone(),
             other => panic!("{other:?}"),
         }
     }
@@ -188,11 +191,11 @@ mod tests {
     #[test]
     fn a_line_may_end_without_cr_lf() {
         let sent = |line| parse(&[(1, line)]).unwrap();
-        assert_eq!(sent("a"), [Action::Bytes(b"a\r\n".to_vec())]);
-        assert_eq!(sent(r"a\"), [Action::Bytes(b"a".to_vec())]);
-        assert_eq!(sent(r"a\\"), [Action::Bytes(b"a\\\r\n".to_vec())]);
-        assert_eq!(sent(r"a\\\"), [Action::Bytes(b"a\\".to_vec())]);
-        assert_eq!(sent(r"\half-close"), [Action::HalfClose]);
-        assert_eq!(sent(""), [Action::Bytes(b"\r\n".to_vec())]);
+        assert_eq!(sent("a"), [SendStep::Bytes(b"a\r\n".to_vec())]);
+        assert_eq!(sent(r"a\"), [SendStep::Bytes(b"a".to_vec())]);
+        assert_eq!(sent(r"a\\"), [SendStep::Bytes(b"a\\\r\n".to_vec())]);
+        assert_eq!(sent(r"a\\\"), [SendStep::Bytes(b"a\\".to_vec())]);
+        assert_eq!(sent(r"\half-close"), [SendStep::HalfClose]);
+        assert_eq!(sent(""), [SendStep::Bytes(b"\r\n".to_vec())]);
     }
 }

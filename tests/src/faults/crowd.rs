@@ -67,7 +67,7 @@ pub fn client_address(number: usize) -> IpAddr {
 
 /// One connection of a [`Crowd`].
 #[derive(Debug)]
-pub struct Member {
+pub struct CrowdMember {
     stream: Socket,
     /// What came in.
     pub received: Vec<u8>,
@@ -75,7 +75,7 @@ pub struct Member {
     pub end: Option<wire::End>,
 }
 
-impl Member {
+impl CrowdMember {
     /// The socket; it does not block.
     pub fn stream(&mut self) -> &mut Socket {
         &mut self.stream
@@ -105,7 +105,7 @@ impl Member {
 #[derive(Debug)]
 pub struct Crowd {
     /// All of them, ended ones too.
-    pub members: Vec<Member>,
+    pub members: Vec<CrowdMember>,
 }
 
 impl Crowd {
@@ -119,7 +119,7 @@ impl Crowd {
         for number in 0..count {
             let mut stream = to.connect_from(client_address(number / each))?;
             stream.set_nonblocking(true)?;
-            members.push(Member { stream, received: Vec::new(), end: None });
+            members.push(CrowdMember { stream, received: Vec::new(), end: None });
         }
         Ok(Crowd { members })
     }
@@ -166,7 +166,8 @@ impl Crowd {
     pub fn answered(&self, status: u16) -> usize {
         let start = format!("HTTP/1.1 {status} ");
         let is_whole = |bytes: &[u8]| bytes.windows(4).any(|four| four == b"\r\n\r\n");
-        let is_it = |m: &&Member| m.received.starts_with(start.as_bytes()) && is_whole(&m.received);
+        let is_it =
+            |m: &&CrowdMember| m.received.starts_with(start.as_bytes()) && is_whole(&m.received);
         self.members.iter().filter(is_it).count()
     }
 }

@@ -15,7 +15,7 @@ pub mod process;
 pub mod served;
 pub mod site;
 
-pub use served::Served;
+pub use served::WatchedServer;
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -11,35 +11,35 @@ use std::path::Path;
 
 /// A running server whose counters can be asked for.
 #[derive(Debug)]
-pub struct Served {
+pub struct WatchedServer {
     server: Server,
     admin: SocketAddr,
 }
 
-impl Served {
+impl WatchedServer {
     /// Serves `root` on this engine with these lines of configuration.
     ///
     /// # Panics
     /// If the server does not start.
-    pub fn start(engine: &str, root: &Path, settings: &str) -> Served {
-        Served::with(Options::new(root).engine(engine).config(settings))
+    pub fn start(engine: &str, root: &Path, settings: &str) -> WatchedServer {
+        WatchedServer::with(Options::new(root).engine(engine).config(settings))
     }
 
     /// The same with one loop: see [`Options::alone`].
     ///
     /// # Panics
     /// If the server does not start.
-    pub fn alone(engine: &str, root: &Path, settings: &str) -> Served {
-        Served::with(Options::new(root).engine(engine).alone().config(settings))
+    pub fn alone(engine: &str, root: &Path, settings: &str) -> WatchedServer {
+        WatchedServer::with(Options::new(root).engine(engine).alone().config(settings))
     }
 
     /// Starts it with `options`, to which the admin listener is added.
     ///
     /// # Panics
     /// If the server does not start.
-    pub fn with(options: Options) -> Served {
+    pub fn with(options: Options) -> WatchedServer {
         let admin = free_addr();
-        Served { server: Server::start(&with_admin(admin, options)), admin }
+        WatchedServer { server: Server::start(&with_admin(admin, options)), admin }
     }
 
     /// Has it read `options` in the place of its own; the admin listener stays.
@@ -59,7 +59,7 @@ impl Served {
     /// # Panics
     /// If that connection stays.
     #[must_use]
-    pub fn settled(self) -> Served {
+    pub fn settled(self) -> WatchedServer {
         let is_over = || {
             let came = self.metric("forebay_connections_accepted_total");
             came > 0 && self.metric("forebay_connections") == 0
@@ -83,7 +83,7 @@ impl Served {
         value_of(series, &self.metrics())
     }
 
-    /// As [`metric`](Served::metric); nothing if the admin listener has no descriptor for the answer.
+    /// As [`metric`](WatchedServer::metric); nothing if the admin listener has no descriptor for the answer.
     pub fn metric_if_answered(&self, series: &str) -> Option<u64> {
         let text = self.admin_answer();
         text.starts_with("HTTP/1.1 200 ").then(|| value_of(series, &text))
@@ -112,7 +112,7 @@ impl Served {
     }
 }
 
-impl Deref for Served {
+impl Deref for WatchedServer {
     type Target = Server;
 
     fn deref(&self) -> &Server {
@@ -120,7 +120,7 @@ impl Deref for Served {
     }
 }
 
-impl DerefMut for Served {
+impl DerefMut for WatchedServer {
     fn deref_mut(&mut self) -> &mut Server {
         &mut self.server
     }

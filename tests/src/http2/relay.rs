@@ -21,17 +21,17 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Passes on requests that come to an address of its own as HTTP/1 to a server as HTTP/2, one after
 /// another, and their answers back as the client takes them. What is about a connection of HTTP/1 ends here;
 /// its end is that of the connection of HTTP/2: a stream that is reset resets it, GOAWAY closes it.
-pub struct Relay {
+pub struct Http2Relay {
     /// Where to connect to.
     pub addr: SocketAddr,
 }
 
-impl Relay {
+impl Http2Relay {
     /// To the server at `to`, with clients that keep their addresses; until that no longer listens.
     ///
     /// # Panics
     /// If there is no address to be had.
-    pub fn start(to: SocketAddr) -> Relay {
+    pub fn start(to: SocketAddr) -> Http2Relay {
         let addr = free_addr();
         let listener = TcpListener::bind(addr).unwrap();
         thread::spawn(move || {
@@ -46,13 +46,13 @@ impl Relay {
                 }
             }
         });
-        Relay { addr }
+        Http2Relay { addr }
     }
 }
 
 /// How a connection ends once the client has taken what there is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Over {
+enum ConnectionEnd {
     Closed,
     Reset,
 }
@@ -69,12 +69,12 @@ struct Passing {
     input_ended: bool,
     /// What the client has not taken.
     output: Vec<u8>,
-    asked: Option<Asked>,
-    over: Option<Over>,
+    asked: Option<PendingRequest>,
+    over: Option<ConnectionEnd>,
 }
 
 /// A request that is not answered in full.
-struct Asked {
+struct PendingRequest {
     stream: u32,
     is_head: bool,
     /// The client wants its connection closed.
@@ -117,7 +117,7 @@ impl Passing {
         self.client.set_nonblocking(true).unwrap();
         let _ = self.client.set_nodelay(true);
         let over = self.pass();
-        if let Ok(Over::Closed) = over {
+        if let Ok(ConnectionEnd::Closed) = over {
             let Passing { client, socket, server, .. } = self;
             drop((socket, server));
             return linger(client);
@@ -130,7 +130,7 @@ impl Passing {
     }
 
     /// Why the client's connection is reset.
-    fn reason(&self, over: &io::Result<Over>) -> String {
+    fn reason(&self, over: &io::Result<ConnectionEnd>) -> String {
         let Client { has_ended, goodbyes, answers, .. } = &self.server;
         let asked = self.asked.as_ref().map(|asked| asked.stream);
         let reset = asked.and_then(|stream| answers.get(&stream)?.reset);
@@ -141,7 +141,7 @@ impl Passing {
     }
 
     /// Until the connection is over. An error if the client is gone.
-    fn pass(&mut self) -> io::Result<Over> {
+    fn pass(&mut self) -> io::Result<ConnectionEnd> {
         loop {
             self.ask();
             self.answer();
@@ -202,7 +202,7 @@ impl Passing {
             match self.client.write(&self.output) {
                 Ok(count) => {
                     self.output.drain(..count);
-                    if let Some(Asked { stream, owed, .. }) = &mut self.asked {
+                    if let Some(PendingRequest { stream, owed, .. }) = &mut self.asked {
                         let taken = count.min(*owed);
                         *owed -= taken;
                         self.server.consume(*stream, taken);
@@ -228,18 +228,18 @@ impl Passing {
         if self.asked.is_none() {
             let is_closing = self.server.has_ended || !self.server.goodbyes.is_empty();
             let Some(len) = self.head_bytes().filter(|_| !is_closing) else {
-                self.over = (is_closing || self.input_ended).then_some(Over::Closed);
+                self.over = (is_closing || self.input_ended).then_some(ConnectionEnd::Closed);
                 return;
             };
             let head: Vec<u8> = self.input.drain(..len).collect();
-            let Some(request) = Request::parse(&head) else {
-                self.over = Some(Over::Closed);
+            let Some(request) = RelayedRequest::parse(&head) else {
+                self.over = Some(ConnectionEnd::Closed);
                 return;
             };
-            let Request { fields, is_head, is_old, body, closes } = request;
+            let RelayedRequest { fields, is_head, is_old, body, closes } = request;
             let fields: Vec<(&str, &[u8])> =
                 fields.iter().map(|(name, value)| (&**name, &**value)).collect();
-            self.asked = Some(Asked {
+            self.asked = Some(PendingRequest {
                 stream: self.server.open(&fields, is_head, body == 0),
                 is_head,
                 closes,
@@ -260,7 +260,7 @@ impl Passing {
             asked.body_left -= count;
         }
         if self.input_ended && self.input.is_empty() && asked.body_left > 0 {
-            self.over = Some(Over::Reset);
+            self.over = Some(ConnectionEnd::Reset);
         }
     }
 
@@ -309,11 +309,11 @@ impl Passing {
             let count = asked.body_left.min(self.input.len());
             self.input.drain(..count);
             self.unwanted = asked.body_left - count;
-            self.over = asked.closes.then_some(Over::Closed);
+            self.over = asked.closes.then_some(ConnectionEnd::Closed);
             self.server.answers.remove(&asked.stream);
             self.asked = None;
         } else if answer.reset.is_some() || self.server.has_ended {
-            self.over = Some(Over::Reset);
+            self.over = Some(ConnectionEnd::Reset);
         }
     }
 }
@@ -338,7 +338,7 @@ fn capitalized(name: &str) -> String {
 }
 
 /// The head of a request that came as text.
-struct Request {
+struct RelayedRequest {
     /// Pseudo-fields first.
     fields: Vec<(String, Vec<u8>)>,
     is_head: bool,
@@ -348,9 +348,9 @@ struct Request {
     closes: bool,
 }
 
-impl Request {
+impl RelayedRequest {
     /// `None` if there are no such requests of HTTP/2.
-    fn parse(head: &[u8]) -> Option<Request> {
+    fn parse(head: &[u8]) -> Option<RelayedRequest> {
         let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
         let mut words = lines.next()?.split(|byte| *byte == b' ').map(<[u8]>::to_vec);
         let (method, target) = (words.next()?, words.next()?);
@@ -380,6 +380,6 @@ impl Request {
             // there is none without
             fields.insert(3, (":authority".to_owned(), b"a.example".to_vec()));
         }
-        Some(Request { fields, is_head, is_old, body, closes: closes || is_old && !keeps })
+        Some(RelayedRequest { fields, is_head, is_old, body, closes: closes || is_old && !keeps })
     }
 }

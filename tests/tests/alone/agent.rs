@@ -6,7 +6,7 @@
 
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::binary;
 use forebay_tests::{ENGINES, Options};
 use std::io::Write;
@@ -62,7 +62,7 @@ struct Told {
 }
 
 /// Clients that ask for 10 ms of work again and again while `meanwhile` runs.
-fn flood<R>(served: &Served, meanwhile: impl FnOnce(&Told) -> R) -> (R, Told) {
+fn flood<R>(served: &WatchedServer, meanwhile: impl FnOnce(&Told) -> R) -> (R, Told) {
     let (told, is_over) = (Told::default(), AtomicBool::new(false));
     let result = thread::scope(|scope| {
         for _ in 0..clients() {
@@ -97,14 +97,14 @@ fn flood<R>(served: &Served, meanwhile: impl FnOnce(&Told) -> R) -> (R, Told) {
 }
 
 /// What `forebay policy` says.
-fn policy(command: &str, served: &Served) -> String {
+fn policy(command: &str, served: &WatchedServer) -> String {
     let output =
         Command::new(binary()).args(["policy", command, "-c"]).arg(served.file()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn is_idle(served: &Served) -> bool {
+fn is_idle(served: &WatchedServer) -> bool {
     ["forebay_class_unfinished_jobs", "forebay_class_in_flight"]
         .iter()
         .all(|metric| served.metric(&format!("{metric}{{class=\"bulk\"}}")) == 0)
@@ -115,7 +115,7 @@ fn what_is_too_much_is_refused_and_the_rest_is_served() {
     let folder = site();
     for engine in ENGINES {
         let lines = format!("agent = \"on\"\n{POLICY}");
-        let served = Served::with(options(&folder, engine, &lines));
+        let served = WatchedServer::with(options(&folder, engine, &lines));
         let mut gold = served.client().patience(PATIENCE);
         assert_eq!(gold.get("/index.html").unwrap().status, 200);
         let ((), told) = flood(&served, |told| {
@@ -158,7 +158,7 @@ fn what_waits_for_its_client_is_no_unfinished_work() {
     for engine in ENGINES {
         // nobody's time is over before all are there
         let lines = format!("agent = \"on\"\ntimeouts.body = \"1h\"\n{POLICY}\n{rule}");
-        let served = Served::with(options(&folder, engine, &lines));
+        let served = WatchedServer::with(options(&folder, engine, &lines));
         assert_eq!(served.client().get("/turn").unwrap().status, 404, "{engine}");
         let mut slow: Vec<Client> = (0..clients()).map(|_| served.client()).collect();
         for client in &mut slow {
@@ -202,7 +202,7 @@ struct Decided {
 }
 
 /// What `forebay policy history` says of times in which there was work.
-fn history(served: &Served) -> Vec<Decided> {
+fn history(served: &WatchedServer) -> Vec<Decided> {
     let text = policy("history", served);
     let cells = |line: &str| {
         let cells = line.split("  ").map(|cell| cell.trim().to_owned());
@@ -237,7 +237,7 @@ fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
     let folder = site();
     for engine in ["event", "pipeline"] {
         let lines = format!("agent = \"on\"\n{POLICY}");
-        let served = Served::with(options(&folder, engine, &lines));
+        let served = WatchedServer::with(options(&folder, engine, &lines));
         let sum = |lines: &[Decided], of: fn(&Decided) -> u64| lines.iter().map(of).sum::<u64>();
         let sums = |lines: &[Decided]| {
             [
@@ -303,7 +303,7 @@ fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
 fn a_reload_keeps_what_was_learned_and_the_agent_can_be_taken_off() {
     let folder = site();
     let on = format!("agent = \"on\"\n{POLICY}");
-    let served = Served::with(options(&folder, ENGINES[0], &on));
+    let served = WatchedServer::with(options(&folder, ENGINES[0], &on));
     flood(&served, |told| {
         assert!(soon(PATIENCE, || told.refused.load(Relaxed) > 100 && told.good.load(Relaxed) > 20));
         let window = "forebay_class_window_jobs{class=\"bulk\"}";
@@ -341,8 +341,11 @@ fn at_the_second_level_a_crowd_changes_its_class() {
                  [[rule]]\nname = \"flood\"\npath = \"/work\"\nclass = \"gold\"\n\
                  [[rule]]\nname = \"crowd\"\nwhen = \"class_order\"\npath = \"/crowd.txt\"\n\
                  class = \"bulk\"\nmetric = true\n";
-    let served =
-        Served::with(options(&folder, ENGINES[0], &format!("agent = \"on\"\n{POLICY}{crowd}")));
+    let served = WatchedServer::with(options(
+        &folder,
+        ENGINES[0],
+        &format!("agent = \"on\"\n{POLICY}{crowd}"),
+    ));
     let get = || {
         let mut client: Client = served.client().patience(PATIENCE);
         client.get("/crowd.txt").unwrap().status
@@ -373,8 +376,8 @@ fn rules_for_overload_hold_in_overload_only_and_need_no_agent() {
         "[[rule]]\nname = \"later\"\nwhen = \"overload\"\npath = \"/later\"\naction = \"reject\"\n";
     let lines = format!("{POLICY}\n{rule}");
     folder.write("site/later", "later");
-    let served = Served::with(options(&folder, ENGINES[0], &lines));
-    let get = |served: &Served| {
+    let served = WatchedServer::with(options(&folder, ENGINES[0], &lines));
+    let get = |served: &WatchedServer| {
         let mut client: Client = served.client().patience(PATIENCE);
         client.get("/later").unwrap().status
     };

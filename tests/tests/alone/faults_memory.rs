@@ -7,7 +7,7 @@ use crate::ALONE;
 use forebay_tests::faults::crowd::{Crowd, allow_descriptors};
 use forebay_tests::faults::process::resident_kib;
 use forebay_tests::faults::site::{BLOCK_BYTES, Folder, versioned, versions};
-use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, has_thread_each};
 use std::sync::PoisonError;
@@ -46,7 +46,7 @@ fn an_idle_connection_costs_little(engine: &str) {
     if threads {
         options.workers = IDLE_THREADS + 100;
     }
-    let served = Served::with(options);
+    let served = WatchedServer::with(options);
     let get = b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: test\r\n\r\n";
     let ask_all = |crowd: &mut Crowd| {
         crowd.members.iter_mut().for_each(|member| member.received.clear());
@@ -109,7 +109,7 @@ fn answers_that_nobody_takes_leave_memory_to_others(engine: &str) {
         CACHE_BYTES >> 20,
         IN_FLIGHT_BYTES >> 20
     );
-    let served = Served::start(engine, folder.path(), &settings);
+    let served = WatchedServer::start(engine, folder.path(), &settings);
     assert_eq!(served.client().get("/index.html").unwrap().body, b"here");
     let before_kib = resident_kib(served.pid());
 

@@ -9,7 +9,7 @@ use crate::ALONE;
 use forebay_tests::faults::client::{Client, Cut};
 use forebay_tests::faults::crowd::{Crowd, allow_descriptors};
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, has_thread_each, is_full_matrix};
 use rustix::process::Signal;
@@ -49,7 +49,7 @@ fn site() -> Folder {
 }
 
 /// A normal client sends `count` requests, one per millisecond; returns its waits, sorted.
-fn normal_client(served: &Served, count: usize) -> Vec<Duration> {
+fn normal_client(served: &WatchedServer, count: usize) -> Vec<Duration> {
     let mut client = served.client();
     let mut waits = Vec::with_capacity(count);
     for _ in 0..count {
@@ -102,7 +102,7 @@ fn slow_heads_do_not_stop_a_normal_client(engine: &str) {
     if has_thread_each(engine) {
         options.workers = SLOW_THREADS + 100;
     }
-    let served = Served::with(options);
+    let served = WatchedServer::with(options);
     let unloaded = normal_client(&served, count);
     let mut crowd = Crowd::connect(served.target(), slow, 500).expect("all of them");
     crowd.send(b"GET / HTTP/1.1\r\nHost: slow\r\nX-Slow: ");
@@ -154,7 +154,7 @@ fn slow_readers_do_not_stop_a_normal_client(engine: &str) {
     if has_thread_each(engine) {
         options.workers = SLOW_READERS + 100;
     }
-    let served = Served::with(options);
+    let served = WatchedServer::with(options);
     let alone = normal_client(&served, requests());
     let mut crowd = Crowd::connect(served.target(), SLOW_READERS, 1).expect("all of them");
     crowd.send(b"GET /large.bin HTTP/1.1\r\nHost: slow\r\n\r\n");
@@ -174,7 +174,7 @@ fn slow_heads_hold_all_threads_until_their_time_is_over() {
     for engine in ENGINES.into_iter().filter(|engine| has_thread_each(engine)) {
         let folder = site();
         let options = Options::new(folder.path()).engine(engine).config("timeouts.head = \"6s\"");
-        let served = Served::with(Options { workers: THREADS, ..options }).settled();
+        let served = WatchedServer::with(Options { workers: THREADS, ..options }).settled();
         let mut slow = Crowd::connect(served.target(), THREADS, 1).unwrap();
         slow.send(b"GET / HTTP/1.1\r\nHost: slow\r\nX-Slow: ");
         let held = || served.metric("forebay_connections") == THREADS as u64;
@@ -210,7 +210,7 @@ fn every_wait_for_a_client_has_an_end(engine: &str) {
     // all of them are one client, and where connections have threads it may have half of those
     let settings = "timeouts.head = \"1s\"\ntimeouts.body = \"1s\"\ntimeouts.idle = \"1s\"\n\
                     limits.connections_per_client = 1000";
-    let served = Served::start(engine, folder.path(), settings).settled();
+    let served = WatchedServer::start(engine, folder.path(), settings).settled();
     // what clients send first is there when they are accepted, however slow this machine is
     served.signal(Signal::STOP);
     let mut crowds = cases.map(|(_, first, _)| {
@@ -250,7 +250,7 @@ fn every_wait_for_a_client_has_an_end(engine: &str) {
 fn a_connection_that_is_used_is_not_idle(engine: &str) {
     let folder = site();
     let settings = "timeouts.idle = \"2s\"\ntimeouts.head = \"2s\"";
-    let served = Served::start(engine, folder.path(), settings);
+    let served = WatchedServer::start(engine, folder.path(), settings);
     for _ in 0..10 {
         let Some(longest) = use_for(&served, Duration::from_millis(4500)) else { return };
         assert!(longest > Duration::from_secs(1), "cut with {longest:?} between requests at most");
@@ -261,7 +261,7 @@ fn a_connection_that_is_used_is_not_idle(engine: &str) {
 
 /// A client uses one connection for so long. If that is cut, the longest time between two answers:
 /// a machine that is busy may keep a client from asking, and then the server is right.
-fn use_for(served: &Served, time: Duration) -> Option<Duration> {
+fn use_for(served: &WatchedServer, time: Duration) -> Option<Duration> {
     let mut client = served.client();
     let begun = Instant::now();
     let (mut last, mut longest) = (begun, Duration::ZERO);
@@ -288,7 +288,7 @@ fn clients_that_take_nothing_are_cut(engine: &str) {
     let folder = site();
     let large = folder.write("large.bin", "");
     std::fs::File::options().write(true).open(large).unwrap().set_len(LARGE).unwrap();
-    let served = Served::start(engine, folder.path(), "timeouts.send_window = \"1s\"");
+    let served = WatchedServer::start(engine, folder.path(), "timeouts.send_window = \"1s\"");
     let mut crowd = Crowd::connect(served.target(), GREEDY, GREEDY).unwrap();
     crowd.send(b"GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(soon(PATIENCE, || served.metric(SEND) >= GREEDY as u64), "{}", served.metric(SEND));
@@ -312,7 +312,7 @@ struct Slow {
 }
 
 impl Slow {
-    fn new(served: &Served) -> Slow {
+    fn new(served: &WatchedServer) -> Slow {
         let mut client = served.client();
         rustix::net::sockopt::set_socket_recv_buffer_size(client.stream(), RECEIVE).unwrap();
         client.ask("/large.bin");
@@ -365,7 +365,7 @@ fn clients_above_the_minimum_rate_are_not_cut(engine: &str) {
     let folder = site();
     let large = folder.write("large.bin", "");
     std::fs::File::options().write(true).open(large).unwrap().set_len(LARGE).unwrap();
-    let served = Served::start(engine, folder.path(), "timeouts.send_window = \"2s\"");
+    let served = WatchedServer::start(engine, folder.path(), "timeouts.send_window = \"2s\"");
     for cuts in 0..10 {
         let mut slow = Slow::new(&served);
         let Err(cut) = slow.take_all() else {

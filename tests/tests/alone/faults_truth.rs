@@ -9,7 +9,7 @@
 use crate::ALONE;
 use forebay_tests::faults::client::{Answer, Client, Cut, field};
 use forebay_tests::faults::site::{BLOCK_BYTES, Folder, versioned, versions};
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::is_full_matrix;
 use forebay_tests::socket::Target;
 use forebay_tests::wire::PATIENCE;
@@ -178,11 +178,11 @@ const FEW_REQUESTS: &str = "limits.requests_per_connection = 500";
 const KEPT: u64 = 40;
 
 /// A server over `folder` in which version 1 of both files lies, written by `write`.
-fn serve(engine: &str, folder: &Folder, write: impl Fn(&Path, Kind, u64)) -> Served {
+fn serve(engine: &str, folder: &Folder, write: impl Fn(&Path, Kind, u64)) -> WatchedServer {
     for kind in FILES {
         write(&kind.file(folder), kind, 1);
     }
-    Served::alone(engine, folder.path(), FEW_REQUESTS)
+    WatchedServer::alone(engine, folder.path(), FEW_REQUESTS)
 }
 
 fn only_version(answer: &Answer) -> u64 {
@@ -193,7 +193,7 @@ fn only_version(answer: &Answer) -> u64 {
 }
 
 /// Whether in the end, when nothing changes any more, `version` of both files is served.
-fn settles_at(served: &Served, version: u64) -> bool {
+fn settles_at(served: &WatchedServer, version: u64) -> bool {
     let mut client = Reader::new(&served.target());
     soon(PATIENCE, || {
         FILES.iter().all(|kind| client.get(kind.path).is_ok_and(|it| it.body == kind.at(version)))
@@ -445,7 +445,7 @@ fn a_symlinked_root_that_is_re_pointed_is_seen(engine: &str) {
         fs::rename(folder.join("next"), folder.join("current")).unwrap();
     };
     release(1);
-    let served = Served::alone(engine, &folder.join("current"), FEW_REQUESTS);
+    let served = WatchedServer::alone(engine, &folder.join("current"), FEW_REQUESTS);
     let newest = FILES.map(|_| AtomicU64::new(1));
     let check = |number: usize, floor, result: Result<&Answer, &Cut>| {
         let answer = result.unwrap_or_else(|cut| panic!("not whole: {}", cut.brief()));

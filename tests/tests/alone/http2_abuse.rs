@@ -16,7 +16,7 @@ use forebay_http2::hpack::encode;
 use forebay_http2::{ErrorCode, FieldLimits, Http2Limits};
 use forebay_tests::faults::process::resident_kib;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::http2::Client;
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{ENGINES, Options, is_full_matrix};
@@ -326,7 +326,7 @@ fn is_quiet() -> bool {
     env::var("FOREBAY_QUIET").is_ok_and(|wanted| wanted == "1")
 }
 
-fn serve(engine: &str, more: &str) -> (Served, Folder) {
+fn serve(engine: &str, more: &str) -> (WatchedServer, Folder) {
     let folder = Folder::new();
     folder.write("site/small.txt", "small");
     folder.write("site/large.bin", vec![b'x'; 3_000_000]);
@@ -340,7 +340,7 @@ fn serve(engine: &str, more: &str) -> (Served, Folder) {
         of_clients.set(1);
         sched_setaffinity(None, &of_clients).unwrap();
     }
-    let served = Served::with(options);
+    let served = WatchedServer::with(options);
     // what the server needs once is there before anything is measured
     assert_eq!(Client::of(&served).get("/large.bin").body.len(), 3_000_000);
     (served, folder)

@@ -9,7 +9,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{has, soon};
 use forebay_tests::http2::Client;
 use forebay_tests::server::free_addr;
-use forebay_tests::websocket::{Tunnel, accept, begin};
+use forebay_tests::websocket::{TunnelEnd, accept, begin};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, is_full_matrix};
 use std::fs;
@@ -66,7 +66,7 @@ fn kernel_kib() -> u64 {
 fn cost(name: &str, addr: SocketAddr, pid: u32, count: usize) -> usize {
     let open = |at: usize| {
         let stream = connect_from(client_address(at / 5000), addr).unwrap();
-        Tunnel::by_http1(stream, "/ws")
+        TunnelEnd::by_http1(stream, "/ws")
     };
     // what is needed once is there before
     let mut tunnels: Vec<_> = (0..100).map(open).collect();

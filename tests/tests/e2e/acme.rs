@@ -5,7 +5,7 @@
 
 use forebay_tests::acme::Acme;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::{Authority, connect, untrusting};
 use forebay_tests::wire::PATIENCE;
@@ -29,14 +29,14 @@ fn site() -> Folder {
 }
 
 /// A server with a site for these hosts, and where TLS is spoken.
-fn start(folder: &Folder, engine: &str, hosts: &[&str], acme: &str) -> (Served, SocketAddr) {
+fn start(folder: &Folder, engine: &str, hosts: &[&str], acme: &str) -> (WatchedServer, SocketAddr) {
     let addr = free_addr();
     let lines = format!(
         "{acme}[[listener]]\nlisten = [\"https://{addr}\"]\n[[site]]\nhosts = {hosts:?}\n\
          [site.tls]\nacme = true\nredirect = 308\n"
     );
     let options = Options::new(folder.join("site")).engine(engine).config(&lines);
-    (Served::with(options), addr)
+    (WatchedServer::with(options), addr)
 }
 
 /// What clients are shown that ask for this host, whoever has signed it.
@@ -66,7 +66,7 @@ fn files(storage: &Path, end: &str) -> Vec<PathBuf> {
 
 const ATTEMPTS: &str = "forebay_acme_attempts_total";
 
-fn attempts(served: &Served, result: &str) -> u64 {
+fn attempts(served: &WatchedServer, result: &str) -> u64 {
     served.metric(&format!("{ATTEMPTS}{{result=\"{result}\"}}"))
 }
 
@@ -187,7 +187,7 @@ fn pebble_is_content_with_both_ways(engine: &str) {
             pebble.lines
         );
         let options = Options::new(folder.join("site")).engine(engine).config(&lines);
-        let served = Served::with(options);
+        let served = WatchedServer::with(options);
         let storage = folder.join("storage");
         let is_there = || attempts(&served, "issued") == 1;
         assert!(soon(4 * PATIENCE, is_there), "{engine} {way}: {}", served.stderr());
@@ -387,7 +387,7 @@ fn two_servers_share_a_storage() {
             let addr = free_addr();
             let lines = format!("{lines}[[listener]]\nlisten = [\"https://{addr}\"]\n{all}");
             let options = Options::new(folder.join("site")).engine("event").config(&lines);
-            (Served::with(options), addr)
+            (WatchedServer::with(options), addr)
         })
         .collect();
     let trusted = |addr| hosts.iter().all(|host| is_trusted(&acme.authority, addr, host));

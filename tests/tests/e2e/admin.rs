@@ -3,7 +3,7 @@
 
 use forebay_tests::faults::crowd::{client_address, connect_from};
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::{free_addr, free_at_all_addresses};
 use forebay_tests::tls::Authority;
 use forebay_tests::wire::{self, PATIENCE};
@@ -159,7 +159,7 @@ fn threads_named(server: &Server, name: &str) -> usize {
 #[test]
 fn it_has_no_helpers_without_tls() {
     let (options, _folder) = options();
-    let served = Served::with(options);
+    let served = WatchedServer::with(options);
     // a thread has its name when it runs
     let are_there = || ["admin", "helpers"].iter().all(|name| threads_named(&served, name) > 0);
     assert!(soon(PATIENCE, are_there));

@@ -3,7 +3,7 @@
 
 use forebay_tests::Options;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::PATIENCE;
 use std::fs;
 use std::io::Write;
@@ -55,7 +55,7 @@ fn rules(folder: &Folder) -> String {
 fn directories_beneath_paths_are_as_well_guarded_as_the_root(engine: &str) {
     let folder = site();
     let options = Options::new(folder.join("root")).engine(engine).config(&rules(&folder));
-    let served = Served::with(options);
+    let served = WatchedServer::with(options);
     let mut client = served.client();
     // many at once on one connection, and each answer is the one of its own request
     let wanted = [
@@ -110,7 +110,7 @@ fn directories_beneath_paths_are_as_well_guarded_as_the_root(engine: &str) {
 fn a_directory_comes_and_goes_with_a_reload(engine: &str) {
     let folder = site();
     let options = || Options::new(folder.join("root")).engine(engine);
-    let served = Served::with(options());
+    let served = WatchedServer::with(options());
     let mut client = served.client();
     let mut status = |target: &str| {
         let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -8,7 +8,7 @@ use crate::queue::{
 };
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::http2;
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
@@ -44,17 +44,17 @@ fn lines(gate: &Gate, classes: &str, limit: &str) -> String {
 }
 
 /// A server in front of an application, so that it is known who gets there when.
-fn serve(engine: &str, gate: &Gate, classes: &str, limit: &str) -> (Served, Folder) {
+fn serve(engine: &str, gate: &Gate, classes: &str, limit: &str) -> (WatchedServer, Folder) {
     let folder = Folder::new();
     folder.write("index.html", "own");
     folder.write("file", "a file");
     let options = Options::new(folder.join("")).engine(engine).config(&lines(gate, classes, limit));
-    (Served::with(options), folder)
+    (WatchedServer::with(options), folder)
 }
 
 /// So many requests wait for a place.
 #[track_caller]
-fn wait(served: &Served, count: u64) {
+fn wait(served: &WatchedServer, count: u64) {
     let waiting = || served.metric("forebay_requests_queued");
     assert!(soon(PATIENCE, || waiting() == count), "{} wait, not {count}", waiting());
 }

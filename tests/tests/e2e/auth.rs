@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::binary;
 use forebay_tests::wire::{PATIENCE, exchange};
 use forebay_tests::{ENGINES, Options};
@@ -25,16 +25,16 @@ fn site() -> Folder {
     folder
 }
 
-fn serve(folder: &Folder, engine: &str, config: &str) -> Served {
-    Served::with(Options::new(folder.join("site")).engine(engine).config(config))
+fn serve(folder: &Folder, engine: &str, config: &str) -> WatchedServer {
+    WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(config))
 }
 
 /// Status and head of the answer to a GET.
-fn get(served: &Served, path: &str, authorization: &str) -> (u16, String) {
+fn get(served: &WatchedServer, path: &str, authorization: &str) -> (u16, String) {
     ask(served, "GET", path, authorization)
 }
 
-fn ask(served: &Served, method: &str, path: &str, authorization: &str) -> (u16, String) {
+fn ask(served: &WatchedServer, method: &str, path: &str, authorization: &str) -> (u16, String) {
     let field = match authorization {
         "" => String::new(),
         value => format!("Authorization: {value}\r\n"),
@@ -183,7 +183,7 @@ fn credentials_are_nowhere_in_the_log() {
          users = {{ alice = \"{CHEAP}\" }}"
     );
     let options = Options { log: true, ..Options::new(folder.join("site")) };
-    let served = Served::with(options.config(&config));
+    let served = WatchedServer::with(options.config(&config));
     assert_eq!(get(&served, "/in/?one", ALICE_SECRET).0, 200);
     assert_eq!(get(&served, "/in/?two", ALICE_WRONG).0, 401);
     let text = || fs::read_to_string(&log).unwrap_or_default();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::{engine_name, free_addr};
 use forebay_tests::wire::{End, PATIENCE, exchange, read_to_end};
 use forebay_tests::{ENGINES, Options, Server};
@@ -119,14 +119,14 @@ fn a_reload_opens_and_closes_unix_sockets() {
 }
 
 /// A server with a listener for proxies beside its own, both of which trust this machine.
-fn behind(folder: &Folder, engine: &str, more: &str) -> (Served, SocketAddr) {
+fn behind(folder: &Folder, engine: &str, more: &str) -> (WatchedServer, SocketAddr) {
     let proxied = free_addr();
     let lines = format!(
         "trusted_proxies = [\"127.0.0.0/8\", \"unix\"]\n{more}\n[[listener]]\nlisten = \
          [\"{proxied}\"]\nproxy_protocol = true\nengine = \"{}\"",
         engine_name(engine)
     );
-    (Served::with(options(folder, engine, &lines)), proxied)
+    (WatchedServer::with(options(folder, engine, &lines)), proxied)
 }
 
 /// Version 2, from 192.0.2.9 port 4711 over IPv4, with an extension behind the addresses.
@@ -170,7 +170,7 @@ fn only_trusted_proxies_may_come_to_a_listener_for_proxies() {
         "trusted_proxies = [\"10.0.0.0/8\"]\n[[listener]]\nlisten = [\"{proxied}\"]\n\
          proxy_protocol = true"
     );
-    let served = Served::with(options(&folder, "event", &lines));
+    let served = WatchedServer::with(options(&folder, "event", &lines));
     let mut stream = TcpStream::connect(proxied).unwrap();
     let _ = stream.write_all(format!("PROXY TCP4 1.1.1.1 1.1.1.1 1 1\r\n{GET}\r\n").as_bytes());
     assert_eq!(read_to_end(&mut stream, PATIENCE), (Vec::new(), End::Reset));

@@ -5,7 +5,7 @@
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::crowd::connect_from;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, Server, has_thread_each};
@@ -61,25 +61,27 @@ path = "/work*"
 in_flight = { most = 1 }
 "#;
 
-fn serve(folder: &Folder, engine: &str) -> Served {
+fn serve(folder: &Folder, engine: &str) -> WatchedServer {
     serve_with(folder, engine, "")
 }
 
 /// With this line before all sections.
-fn serve_with(folder: &Folder, engine: &str, line: &str) -> Served {
+fn serve_with(folder: &Folder, engine: &str, line: &str) -> WatchedServer {
     folder.write("site/index.html", "index");
     for name in ["few", "each", "turn", "wait", "closed"] {
         folder.write(&format!("site/{name}"), name);
     }
-    Served::with(Options::new(folder.join("site")).engine(engine).config(line).config(POLICY))
+    WatchedServer::with(
+        Options::new(folder.join("site")).engine(engine).config(line).config(POLICY),
+    )
 }
 
 /// What the ledger says of a class under this name.
-fn class(served: &Served, what: &str, class: &str) -> u64 {
+fn class(served: &WatchedServer, what: &str, class: &str) -> u64 {
     served.metric(&format!("forebay_class_{what}{{class=\"{class}\"}}"))
 }
 
-fn refused(served: &Served, reason: &str) -> u64 {
+fn refused(served: &WatchedServer, reason: &str) -> u64 {
     let labels = format!("class=\"bulk\",place=\"request\",reason=\"{reason}\"");
     served.metric(&format!("forebay_class_refused_total{{{labels}}}"))
 }
@@ -311,7 +313,8 @@ fn idle_connections_are_kept_as_long_as_their_class_says() {
         folder.write("site/index.html", "index");
         folder.write("site/gold", "gold");
         let served =
-            Served::with(Options::new(folder.join("site")).engine(engine).config(KEPT)).settled();
+            WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(KEPT))
+                .settled();
         let timeout = |client: &mut Client, path: &str| {
             let answer = client.get(path).unwrap();
             assert_eq!(answer.status, 200, "{engine}");

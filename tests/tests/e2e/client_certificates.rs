@@ -4,10 +4,10 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::http2::Client;
 use forebay_tests::server::free_addr;
-use forebay_tests::tls::{Authority, Stream, connect};
+use forebay_tests::tls::{Authority, TlsStream, connect};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options};
 use rcgen::PKCS_ECDSA_P256_SHA256 as ECDSA;
@@ -25,7 +25,7 @@ struct Edge {
     folder: Folder,
     servers: Authority,
     clients: Authority,
-    served: Served,
+    served: WatchedServer,
     addr: SocketAddr,
 }
 
@@ -48,7 +48,7 @@ impl Edge {
             site(folder.path(), "must", "required")
         );
         let options = Options::new(folder.join("open")).engine(engine).config(&config);
-        Edge { folder, servers, clients, served: Served::with(options), addr }
+        Edge { folder, servers, clients, served: WatchedServer::with(options), addr }
     }
 
     /// A client with a certificate.
@@ -90,7 +90,7 @@ fn site(folder: &Path, name: &str, client: &str) -> String {
 }
 
 /// The status and the body of an answer, or nothing if the connection is over.
-fn get(stream: &mut Stream, host: &str) -> Option<(u16, String)> {
+fn get(stream: &mut TlsStream, host: &str) -> Option<(u16, String)> {
     write!(stream, "GET /file HTTP/1.1\r\nHost: {host}\r\n\r\n").ok()?;
     stream.flush().ok()?;
     let mut head = Vec::new();

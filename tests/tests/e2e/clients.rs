@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::Authority;
 use forebay_tests::wire::PATIENCE;
@@ -40,7 +40,7 @@ fn files(root: &Path) -> Vec<PathBuf> {
 
 /// The example site being served, its URL, its root, and a directory for what comes out.
 struct Site {
-    _served: Served,
+    _served: WatchedServer,
     url: String,
     root: PathBuf,
     out: Folder,
@@ -51,7 +51,7 @@ impl Site {
         let (root, out) = (example(), Folder::new());
         let options = Options { log: true, ..Options::new(&root) };
         let log = format!("log.access = {:?}", out.join("access.log"));
-        let served = Served::with(options.config(&log));
+        let served = WatchedServer::with(options.config(&log));
         Site { url: format!("http://{}", served.addr()), _served: served, root, out }
     }
 
@@ -70,7 +70,7 @@ impl Site {
             out.join("a.key")
         );
         let options = Options { log: true, ..Options::new(&root) };
-        let served = Served::with(options.config(&lines));
+        let served = WatchedServer::with(options.config(&lines));
         Site { url: format!("https://{addr}"), _served: served, root, out }
     }
 

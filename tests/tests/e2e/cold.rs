@@ -5,7 +5,7 @@
 use forebay_tests::faults::client::{Answer, Client};
 use forebay_tests::faults::process::open_pipes;
 use forebay_tests::faults::site::{BLOCK_BYTES, Folder, forget, versioned, versions};
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::PATIENCE;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -29,7 +29,7 @@ fn name(file: usize) -> String {
 /// So many clients ask for everything, of which nothing is in memory at first.
 fn ask_for_all(
     clients: usize,
-    served: &Served,
+    served: &WatchedServer,
     folder: &Folder,
     check: impl Fn(&mut Client, usize) + Sync,
 ) {
@@ -64,7 +64,7 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
     for file in 0..FILES {
         folder.write(&name(file), versioned(1, blocks(file)));
     }
-    let served = Served::alone(engine, folder.path(), "cache.bytes = \"4MiB\"\n");
+    let served = WatchedServer::alone(engine, folder.path(), "cache.bytes = \"4MiB\"\n");
     // some are those it was started with
     let others = open_pipes(served.pid());
     let is_whole = |client: &mut Client, file: usize| {

@@ -3,7 +3,7 @@
 
 use forebay_tests::faults::client::Answer;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options};
 use std::fs;
@@ -22,11 +22,11 @@ fn site() -> Folder {
     folder
 }
 
-fn serve(folder: &Folder, engine: &str, config: &str) -> Served {
-    Served::with(Options::new(folder.join("site")).engine(engine).config(config))
+fn serve(folder: &Folder, engine: &str, config: &str) -> WatchedServer {
+    WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(config))
 }
 
-fn get(served: &Served, path: &str, accepted: &str) -> Answer {
+fn get(served: &WatchedServer, path: &str, accepted: &str) -> Answer {
     let mut client = served.client();
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {accepted}\r\n\r\n");
     client.stream().write_all(request.as_bytes()).unwrap();

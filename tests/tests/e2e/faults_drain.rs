@@ -6,7 +6,7 @@ use forebay_tests::Options;
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::crowd::Crowd;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::{PATIENCE, exchange};
 use rustix::process::Signal;
 use std::fs::File;
@@ -39,7 +39,7 @@ fn site() -> Folder {
 }
 
 /// A client that has the head of the large file and no more.
-fn downloading(served: &Served) -> (Client, String) {
+fn downloading(served: &WatchedServer) -> (Client, String) {
     let mut client = served.client();
     rustix::net::sockopt::set_socket_recv_buffer_size(client.stream(), 64 << 10).unwrap();
     client.ask("/large.bin");
@@ -52,7 +52,7 @@ fn is_refused(addr: SocketAddr) -> bool {
 }
 
 /// The status of an answer of the admin listener.
-fn health(served: &Served, path: &str) -> u16 {
+fn health(served: &WatchedServer, path: &str) -> u16 {
     let admin = served.admin();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
     let answer = String::from_utf8(exchange(admin, request.as_bytes())).unwrap();
@@ -60,7 +60,7 @@ fn health(served: &Served, path: &str) -> u16 {
 }
 
 /// The end of the process: its exit code, and the last line it said.
-fn end_of(served: &mut Served) -> (Option<i32>, String) {
+fn end_of(served: &mut WatchedServer) -> (Option<i32>, String) {
     let status = served.wait(PATIENCE).expect("the server ends");
     let said = served.stderr();
     println!("{said}");
@@ -72,7 +72,7 @@ fn end_of(served: &mut Served) -> (Option<i32>, String) {
 fn a_drain_finishes_what_is_under_way(engine: &str) {
     for signal in [Signal::TERM, Signal::INT] {
         let folder = site();
-        let mut served = Served::start(engine, folder.path(), PATIENT);
+        let mut served = WatchedServer::start(engine, folder.path(), PATIENT);
         let mut idle = Crowd::connect(served.target(), 20, 20).unwrap();
         idle.send(GET.as_bytes());
         assert!(idle.read_until(PATIENCE, |crowd| crowd.answered(200) == 20));
@@ -105,7 +105,8 @@ fn a_drain_finishes_what_is_under_way(engine: &str) {
 /// Who is not done at the deadline is aborted, and the server says how many there were.
 fn a_drain_ends_at_its_deadline(engine: &str) {
     let folder = site();
-    let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1s\"").settled();
+    let mut served =
+        WatchedServer::start(engine, folder.path(), "timeouts.drain = \"1s\"").settled();
     let mut active: Vec<_> = (0..3).map(|_| downloading(&served)).collect();
     served.signal(Signal::TERM);
     let (code, last) = end_of(&mut served);
@@ -120,7 +121,7 @@ fn a_drain_ends_at_its_deadline(engine: &str) {
 fn a_second_signal_is_immediate(engine: &str) {
     for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::TERM)] {
         let folder = site();
-        let mut served = Served::start(engine, folder.path(), PATIENT).settled();
+        let mut served = WatchedServer::start(engine, folder.path(), PATIENT).settled();
         let _active = downloading(&served);
         served.signal(first);
         assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");
@@ -146,7 +147,7 @@ fn no_queued_connection_and_no_received_request_is_lost(engine: &str) {
     const QUEUED: usize = 60;
     for round in 0..3 {
         let folder = site();
-        let mut served = Served::start(engine, folder.path(), "");
+        let mut served = WatchedServer::start(engine, folder.path(), "");
         let mut kept = Crowd::connect(served.target(), 10, 10).unwrap();
         kept.send(GET.as_bytes());
         assert!(kept.read_until(PATIENCE, |crowd| crowd.answered(200) == 10));
@@ -176,7 +177,7 @@ fn what_is_queued_is_served_by_busy_threads(engine: &str) {
     let folder = site();
     let config = format!("{PATIENT}\nlimits.connections_per_client = 100");
     let options = Options { workers: 2, ..Options::new(folder.path()).engine(engine) };
-    let mut served = Served::with(options.config(&config)).settled();
+    let mut served = WatchedServer::with(options.config(&config)).settled();
     let (mut first, first_head) = downloading(&served);
     let (mut second, second_head) = downloading(&served);
     let mut queued = Crowd::connect(served.target(), QUEUED, QUEUED).unwrap();

@@ -5,7 +5,7 @@
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::crowd::{Crowd, client_address};
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::{End, PATIENCE, read_to_end};
 use forebay_tests::{Options, has_thread_each};
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -30,7 +30,7 @@ fn site() -> Folder {
     folder
 }
 
-fn refused(served: &Served, reason: &str) -> u64 {
+fn refused(served: &WatchedServer, reason: &str) -> u64 {
     served.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
 }
 
@@ -45,7 +45,7 @@ fn all_settled(crowd: &Crowd) -> bool {
 fn a_client_gets_no_more_connections_than_it_may(engine: &str) {
     let folder = site();
     let served =
-        Served::start(engine, folder.path(), "limits.connections_per_client = 5").settled();
+        WatchedServer::start(engine, folder.path(), "limits.connections_per_client = 5").settled();
     let mut crowd = Crowd::connect(served.target(), 8, 8).unwrap();
     crowd.send(GET.as_bytes());
     assert!(crowd.read_until(PATIENCE, all_settled));
@@ -76,7 +76,7 @@ fn all_clients_together_get_no_more_connections_than_they_may(engine: &str) {
     // who was answered keeps its place, though no place is left
     let limits = "limits.connections = 6\nlimits.connections_per_client = 6\n\
                   keep_alive.law = \"constant\"";
-    let served = Served::start(engine, folder.path(), limits).settled();
+    let served = WatchedServer::start(engine, folder.path(), limits).settled();
     let mut crowd = Crowd::connect(served.target(), 10, 1).unwrap();
     crowd.send(GET.as_bytes());
     assert!(crowd.read_until(PATIENCE, all_settled));
@@ -93,7 +93,7 @@ fn all_clients_together_get_no_more_connections_than_they_may(engine: &str) {
 /// sent after it does not destroy that answer.
 fn a_connection_makes_no_more_requests_than_it_may(engine: &str) {
     let folder = site();
-    let served = Served::start(engine, folder.path(), "limits.requests_per_connection = 3");
+    let served = WatchedServer::start(engine, folder.path(), "limits.requests_per_connection = 3");
     for unread in [0, 7, 5_000] {
         let mut client = served.client();
         // all of it lies in the kernel at once: the server waits two seconds for a client to go on
@@ -113,7 +113,7 @@ fn a_connection_makes_no_more_requests_than_it_may(engine: &str) {
 fn an_early_answer_is_not_lost_to_a_reset(engine: &str) {
     let folder = site();
     let settings = "limits.body_bytes = \"1KiB\"\nlimits.head_bytes = \"4KiB\"";
-    let served = Served::start(engine, folder.path(), settings);
+    let served = WatchedServer::start(engine, folder.path(), settings);
     let body = "b".repeat(150 << 10);
     let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
     let head = |fields: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
@@ -154,7 +154,7 @@ fn an_early_answer_is_not_lost_to_a_reset(engine: &str) {
 /// from being served.
 fn lingering_is_bounded(engine: &str) {
     let folder = site();
-    let served = Served::alone(engine, folder.path(), "limits.body_bytes = \"1KiB\"");
+    let served = WatchedServer::alone(engine, folder.path(), "limits.body_bytes = \"1KiB\"");
     let mut endless: Vec<_> = (0..20).map(|_| served.target().connect()).collect();
     for stream in &mut endless {
         stream
@@ -182,7 +182,7 @@ fn who_is_refused_keeps_nobody_waiting(engine: &str) {
     if has_thread_each(engine) {
         options.workers = 16;
     }
-    let served = Served::with(options).settled();
+    let served = WatchedServer::with(options).settled();
     let come = || Client::over(served.target().connect_from(client_address(0)).unwrap());
     let mut kept: Vec<_> = (0..8).map(|_| come()).collect();
     kept.iter_mut().for_each(|client| assert_eq!(client.get("/").unwrap().status, 200));
@@ -208,7 +208,7 @@ fn who_is_refused_keeps_nobody_waiting(engine: &str) {
 /// What a client half closes is still answered, all of it.
 fn a_half_closed_client_gets_its_answers(engine: &str) {
     let folder = site();
-    let served = Served::start(engine, folder.path(), "");
+    let served = WatchedServer::start(engine, folder.path(), "");
     for count in [1, 3, 300] {
         let mut stream = served.target().connect();
         stream.write_all(GET.repeat(count).as_bytes()).unwrap();

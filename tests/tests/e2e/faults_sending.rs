@@ -3,7 +3,7 @@
 
 use forebay_tests::faults::client::{Answer, Cut};
 use forebay_tests::faults::site::{BLOCK_BYTES, Folder, versioned, versions};
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::PATIENCE;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -27,12 +27,12 @@ fn change_while_sending(
     engine: &str,
     name: &str,
     change: Change,
-) -> (Served, Result<Answer, Cut>, bool) {
+) -> (WatchedServer, Result<Answer, Cut>, bool) {
     let folder = Folder::new();
     let path = folder.write("large.bin", versioned(1, BLOCKS));
     folder.write("other.txt", "other");
     // a slow machine takes its time between the head and the rest
-    let served = Served::alone(engine, folder.path(), "timeouts.send_window = \"1h\"");
+    let served = WatchedServer::alone(engine, folder.path(), "timeouts.send_window = \"1h\"");
     let mut client = served.client();
     // Otherwise the kernel lets the receive buffer grow to 32 MiB.
     rustix::net::sockopt::set_socket_recv_buffer_size(client.stream(), 64 << 10).unwrap();

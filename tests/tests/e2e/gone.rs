@@ -5,7 +5,7 @@
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::process::processor_time;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, has_thread_each, on_each_engine};
 use rustix::net::sockopt::set_socket_linger;
@@ -38,18 +38,18 @@ action = "reject"
 /// Clients who leave, each of whom has asked for a second of work.
 const MANY: u64 = 40;
 
-fn serve(engine: &str, config: &str) -> (Folder, Served) {
+fn serve(engine: &str, config: &str) -> (Folder, WatchedServer) {
     let folder = Folder::new();
     folder.write("site/index.html", "index");
     let options = Options::new(folder.join("site")).engine(engine).alone();
-    let served = Served::with(options.config(config));
+    let served = WatchedServer::with(options.config(config));
     // from here on every request of it needs one job
     assert_eq!(served.client().get("/work").unwrap().status, 200);
     (folder, served)
 }
 
 /// A busy machine has little CPU time to give.
-fn ask(served: &Served, path: &str) -> Client {
+fn ask(served: &WatchedServer, path: &str) -> Client {
     let mut client = served.client().patience(Duration::from_secs(600));
     assert!(client.ask(path));
     client
@@ -59,7 +59,7 @@ fn ask(served: &Served, path: &str) -> Client {
 /// one to come is served, and none of their work was done. `unfinished` says how many requests wait or
 /// are at work. Returns how many clients have left: more than [`MANY`] where the workers were done too
 /// early, because the machine kept this thread from its core.
-fn they_leave(served: &Served, unfinished: impl Fn() -> u64) -> u64 {
+fn they_leave(served: &WatchedServer, unfinished: impl Fn() -> u64) -> u64 {
     let given_up = || served.metric("forebay_requests_given_up_total");
     for time_ms in [400, 1_500, 5_000, 10_000] {
         let time = Duration::from_millis(time_ms);
@@ -76,7 +76,7 @@ fn they_leave(served: &Served, unfinished: impl Fn() -> u64) -> u64 {
 
 /// The processor time that was used; `None` if a worker was done with `time` of work too early.
 fn they_leave_while_workers_work(
-    served: &Served,
+    served: &WatchedServer,
     unfinished: &impl Fn() -> u64,
     time: Duration,
 ) -> Option<Duration> {

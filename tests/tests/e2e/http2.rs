@@ -5,7 +5,7 @@
 
 use forebay_http2::{ErrorCode, Http2Limits};
 use forebay_tests::faults::site::{Folder, counting};
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::http2::{Answer, Client};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::Authority;
@@ -54,12 +54,12 @@ fn site() -> Folder {
     folder
 }
 
-fn serve(folder: &Folder, engine: &str, lines: &str) -> Served {
-    Served::with(Options::new(folder.join("site")).engine(engine).config(lines))
+fn serve(folder: &Folder, engine: &str, lines: &str) -> WatchedServer {
+    WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(lines))
 }
 
 /// An answer of HTTP/1 in the terms of the other version.
-fn with_http1(served: &Served, method: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
+fn with_http1(served: &WatchedServer, method: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
     let mut request =
         format!("{method} {path} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n");
     for (name, value) in fields {

@@ -3,7 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::http2::Client;
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
@@ -41,13 +41,13 @@ fn folder() -> Folder {
     folder
 }
 
-fn serve(folder: &Folder, engine: &str, more: &str) -> Served {
+fn serve(folder: &Folder, engine: &str, more: &str) -> WatchedServer {
     let keys = folder.join("keys");
     let identity = format!("[identity]\nkeys = {keys:?}");
     let policy = POLICY.replace("[identity]", &identity);
     let log = format!("log.access = {:?}\nlog.format = \"json\"\n", folder.join("access.log"));
     let lines = format!("{log}{more}\n{policy}");
-    Served::with(Options::new(folder.join("site")).engine(engine).config(&lines))
+    WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(&lines))
 }
 
 fn policy_token(folder: &Folder, arguments: &[&str]) -> Output {
@@ -87,7 +87,7 @@ fn ask(stream: &mut BufReader<TcpStream>, path: &str, cookie: &str) -> u16 {
     head[9..12].parse().unwrap()
 }
 
-fn connect(served: &Served) -> BufReader<TcpStream> {
+fn connect(served: &WatchedServer) -> BufReader<TcpStream> {
     BufReader::new(forebay_tests::wire::connect(served.addr()))
 }
 

@@ -3,7 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::{Folder, counting};
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::{binary, free_addr};
 use forebay_tests::{Options, Server, is_full_matrix, wire};
 use rustix::process::{Pid, Signal, kill_process};
@@ -818,7 +818,7 @@ fn stages_stay_if_their_successors_cannot_serve() {
 #[test]
 fn the_admin_listener_stays_through_reloads() {
     let folder = site();
-    let served = Served::start("isolated", folder.path(), UNHURRIED);
+    let served = WatchedServer::start("isolated", folder.path(), UNHURRIED);
     for count in 1..=3 {
         served.signal(Signal::HUP);
         let done = || served.stderr().matches("the stages are replaced").count() == count;

@@ -4,9 +4,9 @@
 
 use crate::queue::{Gate, ask, status};
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::http2::Client;
-use forebay_tests::websocket::{Application, Tunnel, begin};
+use forebay_tests::websocket::{TunnelEnd, WebSocketServer, begin};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server};
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ fn slow_applications_leave_threads_to_others() {
     for engine in ENGINES {
         let (gate, folder) = (Gate::start(), Folder::new());
         let lines = format!("[[proxy]]\npath = \"/app\"\nto = \"http://{}\"\n", gate.addr);
-        let served = Served::with(options(engine, &folder, &lines));
+        let served = WatchedServer::with(options(engine, &folder, &lines));
         // three quarters of eight
         let mut slow: Vec<_> =
             (0..6).map(|number| ask(&served, &format!("/app/{number}"))).collect();
@@ -53,13 +53,13 @@ fn slow_applications_leave_threads_to_others() {
 #[test]
 fn tunnels_leave_threads_to_applications() {
     for engine in ENGINES {
-        let (application, folder) = (Application::start(), Folder::new());
+        let (application, folder) = (WebSocketServer::start(), Folder::new());
         let to = application.addr();
         let lines =
             format!("tunnel_threads = 2\n[[proxy]]\npath = \"/ws\"\nto = \"http://{to}\"\n");
         let server = Server::start(&options(engine, &folder, &lines));
         let connect = || TcpStream::connect(server.addr()).unwrap();
-        let one = Tunnel::by_http1(connect(), "/ws/raw");
+        let one = TunnelEnd::by_http1(connect(), "/ws/raw");
         // streams of one connection keep one thread
         let mut client = Client::connect(server.addr());
         let streams: Vec<_> = (0..3).map(|_| begin(&mut client, "/ws/raw")).collect();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::{binary, free_addr};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server};
@@ -10,10 +10,10 @@ use std::fs;
 use std::process::{Command, Output};
 
 /// A site with one page of 100 bytes, being served.
-fn served() -> (Served, Folder) {
+fn served() -> (WatchedServer, Folder) {
     let root = Folder::new();
     fs::write(root.join("page.txt"), "x".repeat(100)).unwrap();
-    (Served::with(Options::new(root.join(""))), root)
+    (WatchedServer::with(Options::new(root.join(""))), root)
 }
 
 /// Runs `forebay load` with these arguments.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options};
 use rustix::net::sockopt::set_socket_linger;
@@ -59,7 +59,7 @@ fn objects(path: &Path, count: usize) -> Vec<Value> {
     lines(path, count).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn send(served: &Served, request: &[u8]) -> u16 {
+fn send(served: &WatchedServer, request: &[u8]) -> u16 {
     let mut client = served.client();
     client.stream().write_all(request).unwrap();
     client.answer().unwrap().status
@@ -73,7 +73,7 @@ fn json_lines_say_what_was_asked_and_how_long_it_took() {
         let folder = site();
         let access = folder.join("logs/access.log");
         let options = Options::new(folder.join("site")).engine(engine);
-        let served = Served::with(options.config(&log_settings(&access, "json")));
+        let served = WatchedServer::with(options.config(&log_settings(&access, "json")));
         let request = b"GET /a.txt?x=1 HTTP/1.1\r\nHost: a.example\r\nCookie: k=geheim\r\n\
             Authorization: Basic geheim\r\nReferer: http://r/\r\nUser-Agent: \"x\" \xe9\r\n\r\n";
         assert_eq!(send(&served, request), 200);
@@ -135,7 +135,7 @@ fn what_the_kernel_did_not_take_is_not_logged_as_sent() {
         let folder = site();
         let access = folder.join("logs/access.log");
         let options = Options::new(folder.join("site")).engine(engine);
-        let served = Served::with(options.config(&log_settings(&access, "json")));
+        let served = WatchedServer::with(options.config(&log_settings(&access, "json")));
         let request = b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(send(&served, request), 200);
         let mut client = served.client();
@@ -164,7 +164,7 @@ fn no_format_lets_a_client_write_lines_or_shows_its_secrets() {
         let folder = site();
         let access = folder.join("logs/access.log");
         let settings = log_settings(&access, format);
-        let served = Served::with(Options::new(folder.join("site")).config(&settings));
+        let served = WatchedServer::with(Options::new(folder.join("site")).config(&settings));
         let mut count = 0;
         for byte in (0..=255).filter(|byte| ![b'\r', b'\n'].contains(byte)) {
             let mut client = served.client();
@@ -194,7 +194,11 @@ fn no_format_lets_a_client_write_lines_or_shows_its_secrets() {
 }
 
 /// Clients that number their requests, until they are told to stop. Returns how many each has sent.
-fn numbering<R>(served: &Served, clients: usize, meanwhile: impl FnOnce() -> R) -> (Vec<u64>, R) {
+fn numbering<R>(
+    served: &WatchedServer,
+    clients: usize,
+    meanwhile: impl FnOnce() -> R,
+) -> (Vec<u64>, R) {
     let stop = AtomicBool::new(false);
     let run = |client: usize| {
         let mut connection = served.client();
@@ -243,7 +247,7 @@ fn a_rotation_under_load_loses_no_line() {
     let folder = site();
     let (logs, access) = (folder.join("logs"), folder.join("logs/access.log"));
     let settings = log_settings(&access, "combined");
-    let served = Served::with(Options::new(folder.join("site")).config(&settings));
+    let served = WatchedServer::with(Options::new(folder.join("site")).config(&settings));
     let (sent, ()) = numbering(&served, 4, || {
         for rotation in 0..20 {
             assert!(soon(PATIENCE, || !text(&access).is_empty()), "nothing in the new file");
@@ -290,8 +294,8 @@ fn json_lines_say_how_a_request_was_judged() {
         let access = folder.join("logs/access.log");
         let settings = log_settings(&access, "json") + "\n" + POLICY;
         let options = Options::new(folder.join("site")).engine(engine);
-        let served = Served::with(options.clone().config(&settings));
-        let told_by = |served: &Served, number: usize, request: &str, status: u16| {
+        let served = WatchedServer::with(options.clone().config(&settings));
+        let told_by = |served: &WatchedServer, number: usize, request: &str, status: u16| {
             assert_eq!(send(served, request.as_bytes()), status, "{engine}: {request}");
             let seen = objects(&access, number).pop().unwrap();
             ["class", "rule", "refused", "refused_by"]
@@ -308,7 +312,7 @@ fn json_lines_say_how_a_request_was_judged() {
         // where each connection has a thread, nobody looks at the clock meanwhile
         if engine == "event" {
             let settings = format!("timeouts.job = \"100ms\"\n{settings}");
-            let hasty = Served::with(options.config(&settings));
+            let hasty = WatchedServer::with(options.config(&settings));
             let request = "GET /work?cpu=10s HTTP/1.1\r\nHost: a\r\n\r\n";
             let late = told_by(&hasty, 4, request, 503);
             assert_eq!(late, ["bulk", "", "expired", ""], "{engine}");
@@ -325,7 +329,7 @@ fn a_reload_moves_the_log_and_loses_no_line() {
     let logs = folder.join("logs");
     let settings = |number: usize| log_settings(&logs.join(number.to_string()), "combined");
     let options = Options::new(folder.join("site"));
-    let served = Served::with(options.clone().config(&settings(0)));
+    let served = WatchedServer::with(options.clone().config(&settings(0)));
     let mut download = served.client();
     rustix::net::sockopt::set_socket_recv_buffer_size(download.stream(), 64 << 10).unwrap();
     download.ask("/large.bin");
@@ -378,7 +382,7 @@ fn logs_are_opened_again_where_the_way_is_closed() {
         chown(&logs, Some(USER), Some(USER)).unwrap();
     }
     let options = Options { user: Some(USER), ..Options::new(folder.join("site")) };
-    let served = Served::with(options.config(&log_settings(&access, "common")));
+    let served = WatchedServer::with(options.config(&log_settings(&access, "common")));
     send(&served, b"GET /a.txt?before HTTP/1.1\r\nHost: a\r\n\r\n");
     lines(&access, 1);
     let close = |mode| fs::set_permissions(&way, PermissionsExt::from_mode(mode)).unwrap();
@@ -412,7 +416,7 @@ fn each_site_has_its_own_log() {
     );
     let rest = folder.join("logs/rest");
     let settings = format!("{}\n{sites}", log_settings(&rest, "combined"));
-    let served = Served::with(Options::new(folder.join("site")).config(&settings));
+    let served = WatchedServer::with(Options::new(folder.join("site")).config(&settings));
     for (host, status) in [("shop.example", 200), ("blog.example", 200), ("stranger", 421)] {
         let request = format!("GET /a.txt?{host} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         assert_eq!(send(&served, request.as_bytes()), status, "{host}");
@@ -433,12 +437,12 @@ fn only_a_trusted_proxy_names_clients_and_requests() {
     let folder = site();
     let access = folder.join("logs/access.log");
     let options = Options::new(folder.join("site")).config(&log_settings(&access, "json"));
-    let trusting = |served: Option<&Served>, proxies: &str| {
+    let trusting = |served: Option<&WatchedServer>, proxies: &str| {
         let admin = served.map_or(String::new(), |s| format!("admin.listen = \"{}\"\n", s.admin()));
         let trusted = format!("trusted_proxies = [{proxies}]\n");
         Options { config: trusted + &admin + &options.config, ..options.clone() }
     };
-    let served = Served::with(trusting(None, "\"127.0.0.0/8\""));
+    let served = WatchedServer::with(trusting(None, "\"127.0.0.0/8\""));
     let mut client = served.client();
     let mut ask = |name: &str| {
         let fields = format!("X-Forwarded-For: 192.0.2.7\r\nX-Request-Id: {name}\r\n");

@@ -3,7 +3,7 @@
 
 use forebay_tests::Options;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::PATIENCE;
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ fn body_bytes(site: &str) -> String {
 }
 
 /// Asks for all this; the bytes of all bodies.
-fn ask(served: &Served, requests: &[(&str, &str)]) -> u64 {
+fn ask(served: &WatchedServer, requests: &[(&str, &str)]) -> u64 {
     let (mut client, mut bytes) = (served.client(), 0);
     for (host, path) in requests {
         let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
@@ -43,7 +43,7 @@ fn counters_of_a_site_survive_reloads() {
         text
     };
     let options = |names| Options::new(&root).config(&sites(names));
-    let served = Served::with(options(&["shop", "blog"]));
+    let served = WatchedServer::with(options(&["shop", "blog"]));
     let admin = format!("admin.listen = \"{}\"\n", served.admin());
     let bytes = ask(&served, &[("a", "/a.txt"), ("a", "/none"), ("a", "/a.txt")]);
     assert!(soon(PATIENCE, || served.metric(&responses("shop", "2xx")) == 2));
@@ -83,7 +83,7 @@ fn labels_are_bounded() {
     for number in 0..120 {
         writeln!(sites, "[[site]]\nhosts = [\"site{number}.example\"]\n").unwrap();
     }
-    let served = Served::with(Options::new(folder.join("site")).config(&sites));
+    let served = WatchedServer::with(Options::new(folder.join("site")).config(&sites));
     let labels = || {
         let text = served.metrics();
         let lines = text.lines().filter(|line| line.starts_with("forebay_site_body_bytes_total{"));

@@ -3,7 +3,7 @@
 
 use forebay_tests::faults::crowd::Crowd;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::PATIENCE;
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,11 +17,11 @@ const MOST: usize = 8;
 const SETTINGS: &str = "pipeline.threads = 8\npipeline.period = \"500ms\"\npipeline.send_wait = \"1d\"\npipeline.accept = 2\n\
     pipeline.receive = 2\npipeline.process = 2\npipeline.send = 2\ntimeouts.send_window = \"1h\"\n";
 
-fn threads(served: &Served, phase: &str) -> u64 {
+fn threads(served: &WatchedServer, phase: &str) -> u64 {
     served.metric(&format!("forebay_pipeline_threads{{phase=\"{phase}\"}}"))
 }
 
-fn moved(served: &Served) -> u64 {
+fn moved(served: &WatchedServer) -> u64 {
     served.metric("forebay_pipeline_threads_moved_total{how=\"transferred\"}")
 }
 
@@ -30,7 +30,7 @@ fn is_of(name: &str, phase: &str) -> bool {
 }
 
 /// The ids of its threads that are in a phase, by their names.
-fn of_phases(served: &Served) -> BTreeSet<String> {
+fn of_phases(served: &WatchedServer) -> BTreeSet<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", served.pid())).unwrap().flatten();
     let is_of_phase = |name: &str| PHASES.iter().any(|phase| is_of(name, phase));
     let named = tasks.filter_map(|task| {
@@ -46,7 +46,7 @@ fn of_phases(served: &Served) -> BTreeSet<String> {
 fn threads_move_to_where_tasks_wait_and_not_between_empty_lists() {
     let folder = Folder::new();
     folder.write("large.bin", vec![0; 16 << 20]);
-    let served = Served::start("pipeline:never", folder.path(), SETTINGS);
+    let served = WatchedServer::start("pipeline:never", folder.path(), SETTINGS);
     let at_first = || PHASES.iter().all(|phase| threads(&served, phase) == 2);
     assert!(soon(PATIENCE, at_first), "{}", served.metrics());
     assert!(soon(PATIENCE, || of_phases(&served).len() == MOST), "{:?}", of_phases(&served));

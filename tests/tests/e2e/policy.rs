@@ -3,7 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::process::threads;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, Server};
@@ -191,7 +191,7 @@ fn what_is_set_holds_at_once_and_until_the_next_reload() {
 }
 
 /// Its threads, but for those that take commands and prepare what they ask for, which come and go.
-fn lasting_threads(served: &Served) -> BTreeMap<u32, String> {
+fn lasting_threads(served: &WatchedServer) -> BTreeMap<u32, String> {
     let mut threads = threads(served.pid());
     threads.retain(|_, name| !["control", "reload"].contains(&name.as_str()));
     threads
@@ -199,7 +199,7 @@ fn lasting_threads(served: &Served) -> BTreeMap<u32, String> {
 
 /// The same when they stay as they are: a pool takes a moment to begin its threads, and the kernel
 /// leaves some out of its list while another ends.
-fn settled_threads(served: &Served) -> BTreeMap<u32, String> {
+fn settled_threads(served: &WatchedServer) -> BTreeMap<u32, String> {
     loop {
         let seen = lasting_threads(served);
         std::thread::sleep(Duration::from_millis(100));
@@ -211,7 +211,7 @@ fn settled_threads(served: &Served) -> BTreeMap<u32, String> {
 
 /// After a change of classes, and one request on `kept` that needs a job, the server has the threads it
 /// had before.
-fn assert_same_threads(served: &Served, kept: &mut BufReader<TcpStream>, change: impl Fn()) {
+fn assert_same_threads(served: &WatchedServer, kept: &mut BufReader<TcpStream>, change: impl Fn()) {
     for number in 0.. {
         let began = Instant::now();
         assert_eq!(status(kept, &format!("/missing-before-{number}"), ""), 404);
@@ -248,7 +248,7 @@ fn a_changed_class_keeps_threads_connections_and_tables_of_paths() {
             true => options.config("pipeline.by = \"fixed\""),
             false => options,
         };
-        let served = Served::with(options.clone().config(POLICY));
+        let served = WatchedServer::with(options.clone().config(POLICY));
         if engine == "pool" {
             let begun =
                 || threads(served.pid()).values().filter(|it| it.starts_with("pool-")).count();
@@ -460,7 +460,7 @@ fn a_rate_that_may_move_is_shown() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
     let lines = "agent = \"on\"\n[[rule]]\nname = \"search\"\npath = \"/search*\"\nmetric = true\n\
                  requests = { rate = \"100/s\", rate_min = \"10/s\", rate_max = \"200/s\" }\n";
-    let served = Served::with(Options::new(root).config(lines));
+    let served = WatchedServer::with(Options::new(root).config(lines));
     let file = served.file();
     let file = file.to_str().unwrap();
     let shown = said(&["show", "-c", file]);

@@ -4,7 +4,7 @@
 
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::{binary, free_addr};
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{Options, Server, http2, on_each_engine};
@@ -141,12 +141,12 @@ pub(crate) fn classes_with_a_share() -> String {
 }
 
 /// A server in front of it: what it says of the application, and the classes.
-fn serve(engine: &str, gate: &Gate, route: &str, classes: &str) -> (Served, Folder) {
+fn serve(engine: &str, gate: &Gate, route: &str, classes: &str) -> (WatchedServer, Folder) {
     let folder = Folder::new();
     folder.write("index.html", "own");
     let lines = proxied(gate, route, classes);
     let options = Options::new(folder.join("")).engine(engine).config(&lines);
-    (Served::with(options), folder)
+    (WatchedServer::with(options), folder)
 }
 
 fn proxied(gate: &Gate, route: &str, classes: &str) -> String {
@@ -156,7 +156,7 @@ fn proxied(gate: &Gate, route: &str, classes: &str) -> String {
     format!("[[proxy]]\npath = \"/\"\nto = \"http://{}\"\n{route}\n{time}{classes}", gate.addr)
 }
 
-pub(crate) fn ask(served: &Served, path: &str) -> Client {
+pub(crate) fn ask(served: &WatchedServer, path: &str) -> Client {
     let mut client = served.client();
     assert!(client.ask(path));
     client
@@ -164,7 +164,7 @@ pub(crate) fn ask(served: &Served, path: &str) -> Client {
 
 /// So many requests wait.
 #[track_caller]
-fn wait(served: &Served, count: u64) {
+fn wait(served: &WatchedServer, count: u64) {
     let waiting = || served.metric("forebay_upstream_requests_waiting");
     assert!(soon(PATIENCE, || waiting() == count), "{} wait, not {count}", waiting());
 }
@@ -206,8 +206,8 @@ fn a_class_with_a_share_is_not_starved(engine: &str) {
 pub(crate) fn bulk_has_its_share(
     engine: &str,
     gate: &Gate,
-    served: &Served,
-    wait: impl Fn(&Served, u64),
+    served: &WatchedServer,
+    wait: impl Fn(&WatchedServer, u64),
 ) {
     let mut clients = vec![ask(served, "/gold/0")];
     gate.has(1);
@@ -233,7 +233,7 @@ fn clients_of_a_class_take_turns(engine: &str) {
     let folder = Folder::new();
     let lines = proxied(&gate, "in_flight = 1", CLASSES);
     let lines = format!("trusted_proxies = [\"127.0.0.0/8\"]\n{lines}");
-    let served = Served::with(Options::new(folder.join("")).engine(engine).config(&lines));
+    let served = WatchedServer::with(Options::new(folder.join("")).engine(engine).config(&lines));
     let ask_as = |client: &str, path: &str| {
         let mut asked = served.client();
         let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {client}\r\n\r\n");
@@ -281,8 +281,8 @@ fn a_full_queue_refuses_and_lower_classes_give_way(engine: &str) {
 pub(crate) fn gold_takes_the_only_place(
     engine: &str,
     gate: &Gate,
-    served: &Served,
-    wait: impl Fn(&Served, u64),
+    served: &WatchedServer,
+    wait: impl Fn(&WatchedServer, u64),
 ) -> Client {
     let mut first = ask(served, "/bulk/0");
     gate.has(1);
@@ -302,7 +302,7 @@ pub(crate) fn gold_takes_the_only_place(
 }
 
 /// How many requests of a class were refused because they would have waited too long, or had no place to.
-pub(crate) fn refused(served: &Served, class: &str) -> u64 {
+pub(crate) fn refused(served: &WatchedServer, class: &str) -> u64 {
     served.metric(&format!(
         "forebay_class_refused_total{{class=\"{class}\",place=\"request\",reason=\"queue\"}}"
     ))
@@ -460,7 +460,7 @@ fn sites_that_share_an_application_count_together(engine: &str) {
     };
     // what a route says of its own requests makes no other application of it
     let lines = site("one", "timeouts.head = \"5m\"") + &site("two", "prefix = \"/v2\"");
-    let served = Served::with(Options::new(folder.join("")).engine(engine).config(&lines));
+    let served = WatchedServer::with(Options::new(folder.join("")).engine(engine).config(&lines));
     let ask_of = |site: &str| {
         let mut client = served.client();
         let head = format!("GET /{site} HTTP/1.1\r\nHost: {site}.example\r\n\r\n");
@@ -616,7 +616,7 @@ fn what_is_not_answered_is_counted_by_class() {
          [[proxy]]\npath = \"/bulk/ended\"\nto = \"http://{ended}\"\nmax_fails = 0\n{CLASSES}",
         gate.addr, late.addr
     );
-    let served = Served::with(Options::new(folder.join("")).config(&lines));
+    let served = WatchedServer::with(Options::new(folder.join("")).config(&lines));
     let mut first = ask(&served, "/gold/full");
     gate.has(1);
     assert_eq!(status(&mut ask(&served, "/gold/full")), 503);
@@ -668,7 +668,7 @@ fn who_waits_for_an_application_brings_rules_for_overload_into_force() {
              status = 429\n",
             gate.addr
         );
-        let served = Served::with(Options::new(folder.join("")).config(&lines));
+        let served = WatchedServer::with(Options::new(folder.join("")).config(&lines));
         let robot = || served.client().get("/robots/a").unwrap().status;
         // a machine that is busy with something else may be overloaded for a moment
         assert!(soon(PATIENCE, || robot() == 200), "agent {agent}");

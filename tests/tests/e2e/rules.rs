@@ -2,7 +2,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::http2::Client;
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
@@ -172,7 +172,7 @@ path = "/none"
 action = "reject"
 "#
     );
-    let served = Served::with(Options::new(folder.join("site")).config(&config));
+    let served = WatchedServer::with(Options::new(folder.join("site")).config(&config));
     let mut client = served.client();
     let mut statuses = Vec::new();
     for path in ["/a.txt", "/b.txt", "/a.txt", "/a.txt", "/none"] {

@@ -6,14 +6,14 @@ use crate::isolated::{end, freeze, get, signal, stage, stages, told, until_gone}
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::http2::Client;
-use forebay_tests::websocket::{Application, Tunnel};
+use forebay_tests::websocket::{TunnelEnd, WebSocketServer};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server};
 use rustix::process::Signal;
 use std::net::TcpStream;
 
 /// One process of each stage, and the application at `/ws`.
-fn start(folder: &Folder, application: &Application, more: &str) -> Server {
+fn start(folder: &Folder, application: &WebSocketServer, more: &str) -> Server {
     folder.write("root/index.html", "own");
     let config = format!(
         "isolated.process = 1\nisolated.respond = 1\n{more}\n\
@@ -23,24 +23,24 @@ fn start(folder: &Folder, application: &Application, more: &str) -> Server {
     Server::start(&Options::new(folder.join("root")).engine("isolated").config(&config))
 }
 
-fn both(server: &Server, path: &str) -> [Tunnel; 2] {
+fn both(server: &Server, path: &str) -> [TunnelEnd; 2] {
     let stream = TcpStream::connect(server.addr()).unwrap();
-    [Tunnel::by_http1(stream, path), Tunnel::by_http2(Client::connect(server.addr()), path)]
+    [TunnelEnd::by_http1(stream, path), TunnelEnd::by_http2(Client::connect(server.addr()), path)]
 }
 
-fn echoes(tunnel: &mut Tunnel, word: &[u8]) {
+fn echoes(tunnel: &mut TunnelEnd, word: &[u8]) {
     tunnel.send(word);
     assert_eq!(tunnel.take(word.len()), word);
 }
 
 /// A tunnel with this path has ended for the application.
-fn has_ended(application: &Application, path: &str) -> bool {
+fn has_ended(application: &WebSocketServer, path: &str) -> bool {
     application.told().ends.iter().any(|(of, ..)| of == path)
 }
 
 #[test]
 fn the_end_of_a_process_is_an_end_in_disorder_on_both_sides() {
-    let (folder, application) = (Folder::new(), Application::start());
+    let (folder, application) = (Folder::new(), WebSocketServer::start());
     for http2 in ["off", "on"] {
         let server = start(&folder, &application, &format!("isolated.http2 = \"{http2}\""));
         for (name, version) in [
@@ -52,8 +52,8 @@ fn the_end_of_a_process_is_an_end_in_disorder_on_both_sides() {
         ] {
             let path = format!("/ws/raw?{http2}-{}-{version}", name.replace(' ', "-"));
             let mut tunnel = match version {
-                1 => Tunnel::by_http1(TcpStream::connect(server.addr()).unwrap(), &path),
-                _ => Tunnel::by_http2(Client::connect(server.addr()), &path),
+                1 => TunnelEnd::by_http1(TcpStream::connect(server.addr()).unwrap(), &path),
+                _ => TunnelEnd::by_http2(Client::connect(server.addr()), &path),
             };
             echoes(&mut tunnel, b"before");
             let pid = stage(&server, name, 0);
@@ -77,7 +77,7 @@ fn the_end_of_a_process_is_an_end_in_disorder_on_both_sides() {
 
 #[test]
 fn a_tunnel_outlives_a_process_that_hangs_for_a_while() {
-    let (folder, application) = (Folder::new(), Application::start());
+    let (folder, application) = (Folder::new(), WebSocketServer::start());
     // soon enough for the test, and late enough for a busy machine
     let more = "isolated.acknowledge_ceiling = \"1s\"\n";
     let server = start(&folder, &application, more);
@@ -103,7 +103,7 @@ fn a_tunnel_outlives_a_process_that_hangs_for_a_while() {
 
 #[test]
 fn a_tunnel_outlives_a_reload_for_as_long_as_a_drain_may_take() {
-    let (folder, application) = (Folder::new(), Application::start());
+    let (folder, application) = (Folder::new(), WebSocketServer::start());
     let server = start(&folder, &application, "timeouts.drain = \"10m\"");
     let mut tunnels = both(&server, "/ws/raw");
     let before = stages(&server);

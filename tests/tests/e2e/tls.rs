@@ -5,9 +5,9 @@
 
 use forebay_tests::faults::crowd::connect_from;
 use forebay_tests::faults::site::{Folder, counting};
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::free_addr;
-use forebay_tests::tls::{Authority, Stream, connect, hello, over};
+use forebay_tests::tls::{Authority, TlsStream, connect, hello, over};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, Server};
 use rcgen::{PKCS_ECDSA_P256_SHA256 as ECDSA, PKCS_RSA_SHA256 as RSA};
@@ -64,7 +64,7 @@ fn everything(mut stream: impl Read) -> Vec<u8> {
 }
 
 /// The first certificate that the server shows to who asks for this name.
-fn shown(stream: &mut Stream) -> Vec<u8> {
+fn shown(stream: &mut TlsStream) -> Vec<u8> {
     ask(stream, "/small.txt", "");
     stream.read_exact(&mut [0; 15]).unwrap();
     stream.conn.peer_certificates().unwrap()[0].to_vec()
@@ -402,7 +402,7 @@ fn handshakes_are_counted() {
         let lines = format!(
             "[[listener]]\nlisten = [\"https://{addr}\"]\n[[site]]\nhosts = [\"a.example\"]\n{tls}"
         );
-        let served = Served::start(engine, &folder.join("site"), &lines);
+        let served = WatchedServer::start(engine, &folder.join("site"), &lines);
         let counted = |result: &str, expected: u64| {
             let series = match result {
                 "begun" => "forebay_tls_handshakes_begun_total".to_owned(),
@@ -425,7 +425,8 @@ fn handshakes_are_counted() {
         ask(&mut plain, "/", "");
         everything(plain);
         counted("not_tls", 1);
-        let talk = |mut stream: Stream| drop(stream.write_all(b"x").and_then(|()| stream.flush()));
+        let talk =
+            |mut stream: TlsStream| drop(stream.write_all(b"x").and_then(|()| stream.flush()));
         talk(authority.connect(addr, "other.example"));
         counted("unknown_name", 1);
         // who trusts another authority
@@ -472,7 +473,7 @@ fn a_flood_of_handshakes_keeps_nobody_of_a_higher_class_away() {
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
             over(&client, socket, "a.example")
         };
-        let answered = |stream: &mut Stream| {
+        let answered = |stream: &mut TlsStream| {
             ask(stream, "/small.txt", "");
             let mut all = Vec::new();
             while !all.ends_with(b"\r\n\r\nsmall") {
@@ -481,7 +482,7 @@ fn a_flood_of_handshakes_keeps_nobody_of_a_higher_class_away() {
                 all.extend(byte);
             }
         };
-        let mut there: Vec<Stream> = (0..4).map(|_| gold()).collect();
+        let mut there: Vec<TlsStream> = (0..4).map(|_| gold()).collect();
         there.iter_mut().for_each(answered);
         let (begun, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
@@ -535,7 +536,7 @@ fn what_has_expired_is_told_and_measured() {
         format!("[[site]]\nhosts = [\"{host}\"]\n{tls}")
     };
     let lines = site("a.example", "old") + &site("b.example", "new");
-    let served = Served::with(Options::new(folder.join("site")).config(&lines));
+    let served = WatchedServer::with(Options::new(folder.join("site")).config(&lines));
     let expiry = |site: &str, name: &str| {
         let file = folder.join(&format!("{name}.crt"));
         let metric = "forebay_certificate_expiry_timestamp_seconds";

@@ -6,7 +6,7 @@
 use forebay_tests::faults::site::Folder;
 use forebay_tests::http2;
 use forebay_tests::server::free_addr;
-use forebay_tests::tls::{Authority, Stream};
+use forebay_tests::tls::{Authority, TlsStream};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, is_full_matrix};
 use rcgen::PKCS_ECDSA_P256_SHA256 as ECDSA;
@@ -30,7 +30,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-fn get(stream: &mut Stream) {
+fn get(stream: &mut TlsStream) {
     stream.write_all(b"GET /small.txt HTTP/1.1\r\nHost: a.example\r\n\r\n").unwrap();
     let mut all = Vec::new();
     while !all.ends_with(ANSWER) {

@@ -7,7 +7,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::http2::Client;
 use forebay_tests::websocket::{
-    Application, BINARY, CLOSE, CONTINUATION, Frame, PING, PONG, TEXT, Tunnel, begin,
+    BINARY, CLOSE, CONTINUATION, Frame, PING, PONG, TEXT, TunnelEnd, WebSocketServer, begin,
 };
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{
@@ -44,7 +44,7 @@ on_isolated!(
 );
 
 /// A server with the application at `/ws`, and files.
-fn start(engine: &str, application: &Application, proxy: &str, more: &str) -> (Server, Folder) {
+fn start(engine: &str, application: &WebSocketServer, proxy: &str, more: &str) -> (Server, Folder) {
     let folder = Folder::new();
     folder.write("root/index.html", "own");
     let to = application.addr();
@@ -57,13 +57,13 @@ fn connect(server: &Server) -> Client {
     Client::connect(server.addr())
 }
 
-fn both(server: &Server, path: &str) -> [Tunnel; 2] {
+fn both(server: &Server, path: &str) -> [TunnelEnd; 2] {
     let stream = TcpStream::connect(server.addr()).unwrap();
-    [Tunnel::by_http1(stream, path), Tunnel::by_http2(connect(server), path)]
+    [TunnelEnd::by_http1(stream, path), TunnelEnd::by_http2(connect(server), path)]
 }
 
 fn a_stream_becomes_a_websocket(engine: &str) {
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let (server, _folder) = start(engine, &application, "", "");
     let mut client = connect(&server);
     let own = client.get("/");
@@ -107,7 +107,7 @@ fn a_stream_becomes_a_websocket(engine: &str) {
 }
 
 fn only_the_right_answer_makes_a_tunnel(engine: &str) {
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let (server, _folder) = start(engine, &application, "max_fails = 0", "");
     let mut client = connect(&server);
     // a 200 would say that there is a tunnel
@@ -128,7 +128,7 @@ fn only_the_right_answer_makes_a_tunnel(engine: &str) {
 }
 
 fn what_is_no_websocket_is_told_apart(engine: &str) {
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let rules = "[[access]]\npath = \"/ws/closed\"\ndeny = [\"127.0.0.0/8\"]\n";
     let (server, _folder) = start(engine, &application, "", rules);
     let mut client = connect(&server);
@@ -177,7 +177,7 @@ fn what_is_no_websocket_is_told_apart(engine: &str) {
 }
 
 fn each_direction_ends_by_itself(engine: &str) {
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let (server, _folder) = start(engine, &application, "", "");
     // the client's end first
     for mut tunnel in both(&server, "/ws/raw") {
@@ -204,7 +204,7 @@ fn each_direction_ends_by_itself(engine: &str) {
 }
 
 fn a_reset_is_a_reset_on_the_other_side(engine: &str) {
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let (server, _folder) = start(engine, &application, "", "");
     let mut client = connect(&server);
     let stream = begin(&mut client, "/ws/reset");
@@ -212,7 +212,7 @@ fn a_reset_is_a_reset_on_the_other_side(engine: &str) {
     client.send(stream, b"x", false);
     assert_eq!(client.answer(stream).reset, Some(ErrorCode::CANCEL.0), "{engine}");
     // the client's
-    let mut tunnel = Tunnel::by_http2(client, "/ws/raw?cut");
+    let mut tunnel = TunnelEnd::by_http2(client, "/ws/raw?cut");
     tunnel.send(b"some");
     assert_eq!(tunnel.take(4), b"some");
     tunnel.cut();
@@ -220,12 +220,12 @@ fn a_reset_is_a_reset_on_the_other_side(engine: &str) {
     assert!(soon(PATIENCE, is_reset), "{engine}: {:?}", application.told().ends);
     // by HTTP/1.1, in both directions
     let stream = TcpStream::connect(server.addr()).unwrap();
-    let mut tunnel = Tunnel::by_http1(stream, "/ws/reset");
+    let mut tunnel = TunnelEnd::by_http1(stream, "/ws/reset");
     assert_eq!(tunnel.take(4), b"some");
     tunnel.send(b"x");
     tunnel.ends_in_disorder();
     let stream = TcpStream::connect(server.addr()).unwrap();
-    let mut tunnel = Tunnel::by_http1(stream, "/ws/raw?torn");
+    let mut tunnel = TunnelEnd::by_http1(stream, "/ws/raw?torn");
     tunnel.send(b"some");
     assert_eq!(tunnel.take(4), b"some");
     tunnel.cut();
@@ -241,7 +241,7 @@ fn a_reset_is_a_reset_on_the_other_side(engine: &str) {
 }
 
 fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let (server, _folder) = start(engine, &application, "", "timeouts.send_window = \"1h\"");
     // the application
     let mut client = connect(&server);
@@ -288,7 +288,7 @@ fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
 }
 
 fn a_drain_ends_tunnels_at_its_deadline(engine: &str) {
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"4s\"");
     let [mut one, mut two] = both(&server, "/ws/raw");
     server.signal(Signal::TERM);
@@ -307,7 +307,7 @@ fn a_drain_ends_tunnels_at_its_deadline(engine: &str) {
 /// There may be as many as there may be requests under way; a further one waits, and is told 503 when that
 /// takes too long.
 fn tunnels_count_as_requests_under_way(engine: &str) {
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let proxy = "in_flight = 2\nqueue.time = \"200ms\"\n";
     // each process of respond counts its own
     let more = if engine == ISOLATED { "isolated.respond = 1" } else { "" };
@@ -381,7 +381,7 @@ fn pieces(seed: u64, all: &[u8], most: usize) -> Vec<Vec<u8>> {
 
 /// Whatever is said through the server is answered as it would be without it, to the byte.
 fn nothing_changes_on_the_way(engine: &str) {
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let (server, _folder) = start(engine, &application, "", "");
     let most = if is_full_matrix() { 16 << 20 } else { 1 << 20 };
     let mut cases = vec![(most, 1 << 20, b"\x03\xe8".to_vec()), (4096, 1, b"\x03\xe8bye".to_vec())];
@@ -395,7 +395,7 @@ fn nothing_changes_on_the_way(engine: &str) {
         let all = conversation(seed as u64, most, &close);
         let said = || pieces(seed as u64, &all, chop);
         let direct = TcpStream::connect(application.addr()).unwrap();
-        let expected = Tunnel::by_http1(direct, "/ws/echo").talk(said());
+        let expected = TunnelEnd::by_http1(direct, "/ws/echo").talk(said());
         let [one, two] = both(&server, "/ws/echo");
         for (version, tunnel) in [("HTTP/1.1", one), ("HTTP/2", two)] {
             let got = tunnel.talk(said());
@@ -414,12 +414,12 @@ fn nothing_changes_on_the_way_of_a_websocket() {
 
 #[test]
 fn a_tunnel_without_a_word_ends_in_time() {
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let (server, _folder) = start("event", &application, "timeouts.silence = \"3s\"", "");
     let [mut one, two] = both(&server, "/ws/raw");
     one.send(b"some");
     assert_eq!(one.take(4), b"some");
-    let Tunnel::Http2 { mut client, stream, .. } = two else { panic!("it is by HTTP/2") };
+    let TunnelEnd::Http2 { mut client, stream, .. } = two else { panic!("it is by HTTP/2") };
     assert_eq!(client.answer(stream).reset, Some(ErrorCode::CANCEL.0));
     assert_eq!(one.rest(), b"");
     assert!(soon(Duration::from_secs(30), || application.told().ends.len() == 2));
@@ -441,7 +441,7 @@ impl Stay {
 }
 
 /// Messages, each with its number, until it is over; then the end.
-fn chat(mut tunnel: Tunnel, stay: &Stay) {
+fn chat(mut tunnel: TunnelEnd, stay: &Stay) {
     let mut number = 0u64;
     while stay.counts() {
         let mut said = Vec::new();
@@ -550,7 +550,7 @@ fn upload(server: SocketAddr, by_http2: bool, stay: &Stay) {
 /// Reloads that change the site and the application's settings, under clients that stay.
 fn reloads_cut_nothing(engine: &str) {
     let reloads = if is_full_matrix() { 200 } else { 12 };
-    let application = Application::start();
+    let application = WebSocketServer::start();
     let folder = Folder::new();
     folder.write("root/index.html", "own");
     let to = application.addr();

@@ -4,7 +4,7 @@
 use forebay_tests::faults::client::{Answer, Client};
 use forebay_tests::faults::process::{peak_kib, processor_time, resident_kib, threads};
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options};
 use std::io::Write;
@@ -16,17 +16,17 @@ fn site() -> Folder {
     folder
 }
 
-fn serve(folder: &Folder, engine: &str, config: &str) -> Served {
+fn serve(folder: &Folder, engine: &str, config: &str) -> WatchedServer {
     let config = format!("{config}\n[[work]]\npath = \"/work\"");
-    Served::with(Options::new(folder.join("site")).engine(engine).config(&config))
+    WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(&config))
 }
 
 /// A busy machine has little CPU time to give.
-fn client(served: &Served) -> Client {
+fn client(served: &WatchedServer) -> Client {
     served.client().patience(Duration::from_secs(60))
 }
 
-fn get(served: &Served, path: &str) -> Answer {
+fn get(served: &WatchedServer, path: &str) -> Answer {
     client(served).get(path).unwrap()
 }
 
@@ -90,7 +90,7 @@ fn it_never_holds_the_loop_and_leaves_helpers_to_files() {
     let cores = std::thread::available_parallelism().unwrap().get();
     let config = format!("helpers.threads = {}\n[[work]]\npath = \"/work\"", 2 * cores + 8);
     let options = Options { workers: 1, ..Options::new(folder.join("site")) };
-    let served = Served::with(options.config(&config));
+    let served = WatchedServer::with(options.config(&config));
     let mut at_work: Vec<Client> = (0..2 * cores + 8).map(|_| client(&served)).collect();
     for client in &mut at_work {
         assert!(client.ask("/work?cpu=100ms"));
@@ -108,6 +108,6 @@ fn it_never_holds_the_loop_and_leaves_helpers_to_files() {
 #[test]
 fn it_is_off_unless_configured() {
     let folder = site();
-    let served = Served::with(Options::new(folder.join("site")).config("hidden = false"));
+    let served = WatchedServer::with(Options::new(folder.join("site")).config("hidden = false"));
     assert_eq!(get(&served, "/work?cpu=1ms").status, 404);
 }

@@ -2,10 +2,10 @@
 //! up"): a server that may open few files is asked for more connections than that.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use forebay_tests::faults::crowd::{Crowd, Member, allow_descriptors};
+use forebay_tests::faults::crowd::{Crowd, CrowdMember, allow_descriptors};
 use forebay_tests::faults::process::{open_descriptors, processor_time};
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::{Authority, hello};
 use forebay_tests::wire::PATIENCE;
@@ -47,11 +47,11 @@ fn site() -> Folder {
     folder
 }
 
-fn narrow(engine: &str, folder: &Folder, settings: &str) -> Served {
+fn narrow(engine: &str, folder: &Folder, settings: &str) -> WatchedServer {
     let limit = format!("--nofile={ALLOWED}:{ALLOWED}");
     let wrapper = vec!["prlimit".to_owned(), limit];
     let options = Options { wrapper, ..Options::new(folder.path()).engine(engine) };
-    Served::with(options.config(settings))
+    WatchedServer::with(options.config(settings))
 }
 
 /// The share of one core that the server uses while nothing is asked of it.
@@ -62,7 +62,7 @@ fn idle_share(server: &Server) -> f64 {
 }
 
 /// Whether the site is served on a new connection.
-fn is_served(served: &Served) -> bool {
+fn is_served(served: &WatchedServer) -> bool {
     served.client().get("/").is_ok_and(|answer| answer.status == 200)
 }
 
@@ -106,7 +106,7 @@ fn exhausted_descriptors_are_survived(engine: &str) {
 
         // What is in memory is served, however long descriptors lack. A file that was not asked for
         // before cannot be opened now, or just so: 503, not 404.
-        let is_kept = |member: &&mut Member| {
+        let is_kept = |member: &&mut CrowdMember| {
             member.end.is_none() && member.received.starts_with(b"HTTP/1.1 200 ")
         };
         let kept = crowd.members.iter_mut().find(is_kept).expect("one");
@@ -223,7 +223,7 @@ const FEW: usize = 640;
 fn a_flood_of_the_admin_listener_takes_nothing_from_the_site(engine: &str) {
     let site = site();
     let Some(options) = with_few_descriptors(engine, &site) else { return };
-    let served = Served::with(options.config(KEPT)).settled();
+    let served = WatchedServer::with(options.config(KEPT)).settled();
     // refused, it would wait for the rest of the head
     flood(&served, served.admin(), b"GET /metrics HTTP/1.1\r\n");
 }

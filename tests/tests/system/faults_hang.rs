@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Answer;
-use forebay_tests::faults::crowd::{Crowd, Member};
+use forebay_tests::faults::crowd::{Crowd, CrowdMember};
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::fuse::{HangingFile, HangingFiles, Hangs};
 use forebay_tests::has_thread_each;
 use forebay_tests::wire::PATIENCE;
@@ -42,7 +42,7 @@ fn site(test: &str, files: Vec<HangingFile>) -> Option<(Folder, HangingFiles)> {
     Some((folder, mounted))
 }
 
-fn ask(served: &Served, path: &str, count: usize) -> Crowd {
+fn ask(served: &WatchedServer, path: &str, count: usize) -> Crowd {
     let mut crowd = Crowd::connect(served.target(), count, count).unwrap();
     crowd.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
     crowd
@@ -58,7 +58,7 @@ fn have_all(crowd: &Crowd, file: &HangingFile) -> bool {
 
 /// Asks for everything that does not hang: hot, cold, large, missing, a listing refused, and a
 /// file of the hanging file system itself. Each must be answered while the others hang.
-fn serves_the_others(served: &Served) {
+fn serves_the_others(served: &WatchedServer) {
     for round in 0..3 {
         let mut client = served.client();
         for number in (round..COLD).step_by(3) {
@@ -86,7 +86,7 @@ fn a_file_that_hangs_delays_nobody_else(engine: &str) {
     for (way, hung) in ways {
         let quick = HangingFile::new("quick.txt", 100, Hangs::Never);
         let Some((folder, mounted)) = site(way, vec![hung.clone(), quick]) else { return };
-        let served = Served::alone(engine, folder.path(), PATIENT);
+        let served = WatchedServer::alone(engine, folder.path(), PATIENT);
         let _at_end = mounted.release_at_end();
         assert_eq!(served.client().get("/hot.txt").expect("hot").body, b"hot");
         // Eight megabytes each are kept here until they are compared.
@@ -96,7 +96,7 @@ fn a_file_that_hangs_delays_nobody_else(engine: &str) {
             // Some of what comes before the place that hangs; a chunk may reach over it. What is not
             // read here keeps the server from coming that far.
             "sending" => {
-                let has_begun = |member: &Member| member.received.len() > 1 << 20;
+                let has_begun = |member: &CrowdMember| member.received.len() > 1 << 20;
                 mounted.hanging() > 0 && crowd.members.iter().all(has_begun)
             }
             _ => mounted.hanging() > 0,
@@ -125,7 +125,7 @@ fn more_hanging_files_than_helpers_leave_the_hot_ones(engine: &str) {
     let files = (0..WAITING).map(file).collect();
     let Some((folder, mounted)) = site("more hanging files than helpers", files) else { return };
     let settings = format!("helpers.threads = 4\n{PATIENT}");
-    let served = Served::alone(engine, folder.path(), &settings);
+    let served = WatchedServer::alone(engine, folder.path(), &settings);
     let _at_end = mounted.release_at_end();
     let mut client = served.client();
     assert_eq!(client.get("/hot.txt").expect("hot").body, b"hot");
@@ -158,7 +158,7 @@ fn more_hanging_files_than_helpers_leave_the_hot_ones(engine: &str) {
 fn a_request_that_waits_too_long_for_the_disk_is_given_up(engine: &str) {
     let hung = HangingFile::new("hung", 1024, Hangs::ReadFrom(0));
     let Some((folder, mounted)) = site("waits too long", vec![hung.clone()]) else { return };
-    let served = Served::alone(engine, folder.path(), "timeouts.job = \"1s\"");
+    let served = WatchedServer::alone(engine, folder.path(), "timeouts.job = \"1s\"");
     let _at_end = mounted.release_at_end();
     let left = ask(&served, "/mnt/hung", WAITING);
     assert!(soon(PATIENCE, || mounted.hanging() > 0), "nothing hangs");
@@ -194,7 +194,7 @@ fn a_fifo_is_neither_served_nor_waited_for(engine: &str) {
     let folder = Folder::new();
     folder.write("hot.txt", "hot");
     mknodat(CWD, folder.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
-    let served = Served::alone(engine, folder.path(), "helpers.threads = 1");
+    let served = WatchedServer::alone(engine, folder.path(), "helpers.threads = 1");
     let mut client = served.client();
     for _ in 0..3 {
         let answer = client.get("/fifo").expect("an answer");

@@ -4,7 +4,7 @@
 
 use forebay_tests::Options;
 use forebay_tests::faults::site::{Folder, Tmpfs};
-use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::wire::PATIENCE;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::process::Signal;
@@ -30,14 +30,14 @@ fn site() -> Folder {
 }
 
 /// A server over `folder/site` that writes its access log to `access`.
-fn logging_to(engine: &str, folder: &Folder, access: &str, wrapper: Vec<String>) -> Served {
+fn logging_to(engine: &str, folder: &Folder, access: &str, wrapper: Vec<String>) -> WatchedServer {
     let options =
         Options { log: true, wrapper, ..Options::new(folder.join("site")).engine(engine) };
-    Served::with(options.config(&format!("log.access = {access:?}")))
+    WatchedServer::with(options.config(&format!("log.access = {access:?}")))
 }
 
 /// Sends `BATCH` pipelined requests whose target ends in `mark`; every one must be answered.
-fn send_batch(served: &Served, mark: &str) {
+fn send_batch(served: &WatchedServer, mark: &str) {
     let mut client = served.client();
     let one =
         format!("GET /?{mark} HTTP/1.1\r\nHost: a\r\nUser-Agent: {}\r\n\r\n", "u".repeat(100));
@@ -48,7 +48,7 @@ fn send_batch(served: &Served, mark: &str) {
 }
 
 /// Sends batches until lines are dropped; returns the number of requests.
-fn send_until_dropped(served: &Served) -> usize {
+fn send_until_dropped(served: &WatchedServer) -> usize {
     for batch in 1..=2000 {
         send_batch(served, "before");
         if soon(std::time::Duration::ZERO, || served.metric(DROPPED) > 0) {
@@ -107,7 +107,7 @@ fn a_full_disk_costs_lines_until_there_is_room(engine: &str) {
 }
 
 /// In the end every request is a whole line of the log or counted as dropped, exactly.
-fn assert_ledger(served: &Served, requests: usize, mut log: impl FnMut() -> String) {
+fn assert_ledger(served: &WatchedServer, requests: usize, mut log: impl FnMut() -> String) {
     let mut counts = (0, 0);
     let is_settled = soon(PATIENCE, || {
         counts = (lines(&log()).0, served.metric(DROPPED) as usize);

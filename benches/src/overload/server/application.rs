@@ -8,7 +8,7 @@ pub const WORKERS: u32 = 8;
 
 /// An application that can do a few requests at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Application {
+pub enum ApplicationKind {
     /// php-fpm, spoken to by FastCGI.
     Php,
     /// Processes in Python, each of which answers one request at a time and closes.
@@ -17,15 +17,18 @@ pub enum Application {
     Node,
 }
 
-impl Application {
+impl ApplicationKind {
     /// All of them.
-    pub const ALL: [Application; 3] = [Application::Php, Application::Python, Application::Node];
+    pub const ALL: [ApplicationKind; 3] =
+        [ApplicationKind::Php, ApplicationKind::Python, ApplicationKind::Node];
 
     /// Forebay's table that passes requests on to it. Keys may follow.
     pub fn table(self) -> &'static str {
         match self {
-            Application::Php => "[[fastcgi]]\nto = \"unix:@TMP@/php.sock\"\ntry = \"/work.php\"\n",
-            Application::Python | Application::Node => {
+            ApplicationKind::Php => {
+                "[[fastcgi]]\nto = \"unix:@TMP@/php.sock\"\ntry = \"/work.php\"\n"
+            }
+            ApplicationKind::Python | ApplicationKind::Node => {
                 "[[proxy]]\npath = \"/\"\nto = [\"unix:@TMP@/app.sock\"]\n"
             }
         }
@@ -33,26 +36,26 @@ impl Application {
 
     /// Whether others speak HTTP with it.
     pub(super) fn speaks_http(self) -> bool {
-        self != Application::Php
+        self != ApplicationKind::Php
     }
 
     /// Its file in `benches/peers`.
     pub fn peer(self) -> &'static str {
         match self {
-            Application::Php => "overload/php-fpm.conf",
-            Application::Python => "overload/app.py",
-            Application::Node => "overload/app.js",
+            ApplicationKind::Php => "overload/php-fpm.conf",
+            ApplicationKind::Python => "overload/app.py",
+            ApplicationKind::Node => "overload/app.js",
         }
     }
 
     /// Writes what it runs, where that is another file.
     pub(super) fn write_script(self, serving: &Serving) -> Result<(), Error> {
         match self {
-            Application::Php => {
+            ApplicationKind::Php => {
                 let script = serving.folder().join("work.php");
                 peers::write("overload/work.php", &script, &[], &[])
             }
-            Application::Python | Application::Node => Ok(()),
+            ApplicationKind::Python | ApplicationKind::Node => Ok(()),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Where the load comes from, and what ends it.
 #[derive(Debug)]
-pub(super) struct Bench {
+pub(super) struct CalibrationBench {
     /// The core of the server.
     pub(super) server_core: usize,
     /// The cores of the load generator.
@@ -24,12 +24,12 @@ pub(super) struct Bench {
 
 /// Warm-up and measured time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Length {
+pub(super) struct RunLength {
     pub(super) warmup_ms: u64,
     pub(super) ms: u64,
 }
 
-impl Length {
+impl RunLength {
     pub(super) fn total(self) -> Duration {
         Duration::from_millis(self.warmup_ms + self.ms)
     }
@@ -55,7 +55,7 @@ impl Measured {
     }
 }
 
-impl Bench {
+impl CalibrationBench {
     /// Fails when a signal has asked to stop.
     pub(super) fn check(&self) -> Result<(), CalibrateError> {
         if self.stop.load(Ordering::Relaxed) { Err(CalibrateError::Interrupted) } else { Ok(()) }
@@ -82,7 +82,7 @@ impl Bench {
         &self,
         server: &ServerProcess,
         group: ClientGroup,
-        length: Length,
+        length: RunLength,
         each: &mut dyn FnMut(),
     ) -> Result<Measured, CalibrateError> {
         self.check()?;

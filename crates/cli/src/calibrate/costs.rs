@@ -1,9 +1,9 @@
 //! `c1` and `c2`: the server is driven to saturation with several sizes and concurrencies (keta §4.2).
 
-use super::bench::{Bench, Length, Measured};
+use super::bench::{CalibrationBench, Measured, RunLength};
 use super::error::CalibrateError;
 use super::server::ServerProcess;
-use forebay_control::regression::{self, Fit, FitError, Run};
+use forebay_control::regression::{self, Fit, FitError, SaturatedRun};
 use std::fmt::Write;
 
 /// One size at one concurrency.
@@ -16,11 +16,11 @@ pub(super) struct CostPoint {
 
 /// Measures every size with every number of connections.
 pub(super) fn measure(
-    bench: &Bench,
+    bench: &CalibrationBench,
     server: &ServerProcess,
     sizes: &[u64],
     connections: &[u32],
-    length: Length,
+    length: RunLength,
 ) -> Result<Vec<CostPoint>, CalibrateError> {
     let mut points = Vec::new();
     for &connections in connections {
@@ -47,9 +47,9 @@ pub(super) fn text_name(bytes: u64) -> String {
 /// The regression over all points. A server that used only part of its core, because the client had no
 /// more to ask, counts as one that did as much more as it had left: `U` is 1 for each.
 pub(super) fn fit(points: &[CostPoint]) -> Result<Fit, FitError> {
-    let runs: Vec<Run> = points
+    let runs: Vec<SaturatedRun> = points
         .iter()
-        .map(|CostPoint { measured, .. }| Run {
+        .map(|CostPoint { measured, .. }| SaturatedRun {
             requests_per_s: measured.requests_per_s / measured.used,
             bytes_per_s: measured.bytes_per_s / measured.used,
         })

@@ -2,7 +2,7 @@
 //! in turn. From which size on `sendfile` is cheaper than memory; whether bodies are cheaper in two pieces;
 //! whether a server with what was found is cheaper than one with the defaults.
 
-use super::bench::{Bench, Length};
+use super::bench::{CalibrationBench, RunLength};
 use super::costs::file_name;
 use super::error::CalibrateError;
 use super::server::ServerProcess;
@@ -55,17 +55,17 @@ impl MeasuredPairs {
 }
 
 /// How long the measuring of so many servers takes.
-pub(super) fn total(servers: u32, sizes: &[u64], rounds: u32, length: Length) -> Duration {
+pub(super) fn total(servers: u32, sizes: &[u64], rounds: u32, length: RunLength) -> Duration {
     length.total() * servers * rounds * sizes.len() as u32
 }
 
 /// Measures `rounds` of every size.
 pub(super) fn measure<const N: usize>(
-    bench: &Bench,
+    bench: &CalibrationBench,
     compared: &Compared<'_, N>,
     sizes: &[u64],
     rounds: u32,
-    length: Length,
+    length: RunLength,
 ) -> Result<Vec<Rounds<N>>, CalibrateError> {
     let names = compared.names.join(" or ");
     let mut all: Vec<_> = sizes.iter().map(|&bytes| Rounds { bytes, rounds: Vec::new() }).collect();
@@ -89,7 +89,7 @@ pub(super) fn measure<const N: usize>(
 /// The first of the files of which the two servers do not send the same bytes: a constant may change what
 /// an answer costs, and nothing else.
 pub(super) fn first_difference(
-    bench: &Bench,
+    bench: &CalibrationBench,
     two: &Compared<'_, 2>,
     files: &[String],
 ) -> Result<Option<String>, CalibrateError> {

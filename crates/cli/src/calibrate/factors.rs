@@ -6,7 +6,7 @@
 
 use super::phases::PhaseTimes;
 use forebay_control::allocation::{AllocationSettings, Law, PHASES, Phase};
-use forebay_control::simulation::{PipelineSimulation, Work};
+use forebay_control::simulation::{PipelineSimulation, SimulatedWork};
 
 /// How long a thread of send waits for a slow receiver. That is not this machine's doing but its
 /// clients': a tenth of a megabyte more than the socket takes, at 4 Mbit/s.
@@ -47,14 +47,14 @@ impl Grid {
 }
 
 /// A load that shifts between hot files, cold files and slow receivers.
-pub(super) fn shifting(hot: PhaseTimes, cold: PhaseTimes, cores: u32) -> [Work; 6] {
+pub(super) fn shifting(hot: PhaseTimes, cold: PhaseTimes, cores: u32) -> [SimulatedWork; 6] {
     let cores = f64::from(cores.max(1));
     // so that six tenths of the cores at most are used
     let most_per_s = |times: &PhaseTimes| {
         let cpu_ns: u64 = times.cpu_ns.iter().sum();
         (0.6 * cores * 1e9 / cpu_ns.max(1) as f64).min(MOST_PER_S)
     };
-    let work = |times: PhaseTimes, per_s| Work {
+    let work = |times: PhaseTimes, per_s| SimulatedWork {
         per_s,
         cpu_ns: times.cpu_ns,
         blocked_ns: times.blocked_ns,
@@ -87,7 +87,7 @@ pub(super) struct Factors {
 /// # Errors
 /// What `each` returns ends the search.
 pub(super) fn search<E>(
-    load: &[Work],
+    load: &[SimulatedWork],
     settings: &AllocationSettings,
     grid: Grid,
     mut each: impl FnMut() -> Result<(), E>,
@@ -122,7 +122,7 @@ pub(super) fn search<E>(
 }
 
 /// The mean time to an answer under the whole load, with two sequences of arrivals.
-pub(super) fn mean_ms(load: &[Work], settings: &AllocationSettings) -> f64 {
+pub(super) fn mean_ms(load: &[SimulatedWork], settings: &AllocationSettings) -> f64 {
     let one = |seed| {
         // settings that contradict themselves are no candidates
         let Ok(simulation) = PipelineSimulation::steered(settings.clone()) else {

@@ -4,7 +4,7 @@
 //! Processor time is that of each phase's thread, which has its name. Blocked time follows from the
 //! share of its busy time that the pipeline itself sees a phase blocked.
 
-use super::bench::{Bench, Length};
+use super::bench::{CalibrationBench, RunLength};
 use super::costs::file_name;
 use super::error::CalibrateError;
 use super::server::ServerProcess;
@@ -28,7 +28,7 @@ pub(super) struct PhaseTimes {
 }
 
 /// How many cold files a measurement needs.
-pub(super) fn cold_files(length: Length) -> u64 {
+pub(super) fn cold_files(length: RunLength) -> u64 {
     COLD_PER_S * length.total().as_millis() as u64 / 1000 + 1
 }
 
@@ -40,9 +40,9 @@ pub(super) fn cold_name(number: u64) -> String {
 /// A hot file of 1 KiB, asked for over and over on one connection; and, for what accepting takes, on a new
 /// connection each time.
 pub(super) fn hot(
-    bench: &Bench,
+    bench: &CalibrationBench,
     server: &ServerProcess,
-    length: Length,
+    length: RunLength,
 ) -> Result<PhaseTimes, CalibrateError> {
     bench.bar.say("phases: a hot file");
     let mut group = bench.group(server, &file_name(1024), 1);
@@ -59,10 +59,10 @@ pub(super) fn hot(
 
 /// Files that are not in memory, each asked for once.
 pub(super) fn cold(
-    bench: &Bench,
+    bench: &CalibrationBench,
     server: &ServerProcess,
     root: &Path,
-    length: Length,
+    length: RunLength,
 ) -> Result<PhaseTimes, CalibrateError> {
     bench.bar.say("phases: cold files");
     forget(root, cold_files(length))?;
@@ -91,12 +91,12 @@ fn forget(root: &Path, count: u64) -> Result<(), CalibrateError> {
 
 /// Runs the load and divides what each phase spent by the requests.
 fn times(
-    bench: &Bench,
+    bench: &CalibrationBench,
     server: &ServerProcess,
     group: forebay_load::ClientGroup,
-    length: Length,
+    length: RunLength,
 ) -> Result<PhaseTimes, CalibrateError> {
-    let mut seen = Seen::default();
+    let mut seen = PhaseLooks::default();
     let mut failed = None;
     let measured = bench.measure(server, group, length, &mut || match server.threads() {
         Ok(threads) => {
@@ -122,7 +122,7 @@ fn is_of(thread: &str, phase: Phase) -> bool {
 
 /// What was seen of the phases during a measurement.
 #[derive(Debug, Default)]
-struct Seen {
+struct PhaseLooks {
     /// Processor time at the first and at the last look.
     run_ns: Option<([u64; PHASES], [u64; PHASES])>,
     /// Sums over the looks: of busy, and of busy times blocked.
@@ -130,7 +130,7 @@ struct Seen {
     blocked: [f64; PHASES],
 }
 
-impl Seen {
+impl PhaseLooks {
     fn mark(&mut self, run_ns: [u64; PHASES], metrics: &str) {
         let first = self.run_ns.map_or(run_ns, |(first, _)| first);
         self.run_ns = Some((first, run_ns));
@@ -173,7 +173,7 @@ mod tests {
         let metrics = "forebay_pipeline_busy_threads_percent{phase=\"process\"} 50\n\
                        forebay_pipeline_blocked_percent{phase=\"process\"} 80\n\
                        forebay_pipeline_busy_threads_percent{phase=\"send\"} 10\n";
-        let mut seen = Seen::default();
+        let mut seen = PhaseLooks::default();
         assert_eq!(seen.times(10.0), PhaseTimes::default());
         seen.mark([0, 100, 1_000, 10], metrics);
         seen.mark([0, 600, 3_000, 510], metrics);

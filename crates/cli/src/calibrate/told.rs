@@ -1,8 +1,10 @@
 //! What was found, as a file and for people.
 
-use super::bench::{Bench, Measured};
+use super::bench::{CalibrationBench, Measured};
 use super::costs::{self, CostPoint};
-use super::{BY_FILE, Calibrate, Found, GIVEN, Held, IN_PIECES, NOISE, crossover, is_good};
+use super::{
+    BY_FILE, BeforeAfter, Calibrate, CalibrationResult, GIVEN, IN_PIECES, NOISE, crossover, is_good,
+};
 use forebay_control::utilisation::Costs;
 use forebay_http::date;
 use forebay_server::config::value::quote;
@@ -12,8 +14,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// The text of the file.
-pub(super) fn file(options: &Calibrate, found: &Found, took: Duration) -> String {
-    let Found { fit, costs, factors, file_bytes, segment_bytes, .. } = found;
+pub(super) fn file(options: &Calibrate, found: &CalibrationResult, took: Duration) -> String {
+    let CalibrationResult { fit, costs, factors, file_bytes, segment_bytes, .. } = found;
     let calibration = Calibration {
         request_s: rounded(costs.request_s),
         byte_s: rounded(costs.byte_s),
@@ -51,7 +53,7 @@ pub(super) fn file(options: &Calibrate, found: &Found, took: Duration) -> String
         ("simulated_mean_ms_before", number(factors.before_ms)),
         ("simulated_mean_ms", number(factors.after_ms)),
     ];
-    if let Some(parts) = found.held.as_ref().and_then(Held::recovered) {
+    if let Some(parts) = found.held.as_ref().and_then(BeforeAfter::recovered) {
         notes.push(("recovered", format!("{:?}", parts.map(rounded))));
     }
     if let Some(part) = found.recovered_by_factors() {
@@ -61,8 +63,8 @@ pub(super) fn file(options: &Calibrate, found: &Found, took: Duration) -> String
 }
 
 /// What was found, for people.
-pub(super) fn report(found: &Found) -> String {
-    let Found { fit, factors, .. } = found;
+pub(super) fn report(found: &CalibrationResult) -> String {
+    let CalibrationResult { fit, factors, .. } = found;
     let mut text = costs::table(&found.points, fit);
     // writing to a string does not fail
     let _ = write!(
@@ -114,8 +116,8 @@ pub(super) fn report(found: &Found) -> String {
 }
 
 /// How what was found does beside what there was, for people.
-fn held(held: &Held) -> String {
-    let Held { pairs, names, differs, given } = held;
+fn held(held: &BeforeAfter) -> String {
+    let BeforeAfter { pairs, names, differs, given } = held;
     let cost = |pairs| {
         let [cost, low, high] = crossover::interval(pairs).map(|ratio| ratio * 100.0);
         format!("costs {cost:.1} % ({low:.1} to {high:.1})")
@@ -150,7 +152,7 @@ fn held(held: &Held) -> String {
 }
 
 /// What to know, and what to do.
-pub(super) fn remarks(out: &Path, found: &Found, bench: &Bench) -> String {
+pub(super) fn remarks(out: &Path, found: &CalibrationResult, bench: &CalibrationBench) -> String {
     let mut text = String::new();
     let held_up = found.points.iter().map(|point| point.measured.held_up).fold(0.0, f64::max);
     if bench.client_cores.contains(&bench.server_core) {
@@ -177,11 +179,11 @@ pub(super) fn remarks(out: &Path, found: &Found, bench: &Bench) -> String {
     text
 }
 
-fn used(found: &Found) -> impl Iterator<Item = f64> {
+fn used(found: &CalibrationResult) -> impl Iterator<Item = f64> {
     found.points.iter().map(|CostPoint { measured: Measured { used, .. }, .. }| *used)
 }
 
-fn least_used(found: &Found) -> f64 {
+fn least_used(found: &CalibrationResult) -> f64 {
     used(found).fold(1.0, f64::min)
 }
 

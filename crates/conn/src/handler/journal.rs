@@ -2,7 +2,7 @@
 
 use super::HandlerTypes;
 use crate::peer::Peer;
-use crate::request::{Request, Stages};
+use crate::request::{ArrivalTimes, Request};
 
 /// Begins and ends log lines. The defaults write nothing and read no clock.
 pub trait Journal: HandlerTypes {
@@ -51,7 +51,7 @@ pub struct Answered<'a, T> {
     /// The status it is answered with.
     pub status: u16,
     /// When it came.
-    pub stages: Stages,
+    pub stages: ArrivalTimes,
 }
 
 /// A request that ends without an answer.
@@ -64,5 +64,5 @@ pub struct GivenUp<'a, T> {
     /// What it owns.
     pub ticket: &'a T,
     /// When it came.
-    pub stages: Stages,
+    pub stages: ArrivalTimes,
 }

@@ -2,12 +2,12 @@
 
 use super::receive::{ask_for_body, discarding};
 use super::relay::{Http1Relaying, passing};
-use super::{Answer, Http1, Owned, RequestState, Stage, last, may_be_outdated};
+use super::{AnswerOutcome, Http1, KeptFor, Owned, RequestState, last, may_be_outdated};
 use crate::context::Context;
 use crate::handler::{BodyDecision, HandlerRoles, Job, ProcessOutcome};
 use crate::input::Input;
 use crate::reply::Reply;
-use crate::request::{Request, Stages};
+use crate::request::{ArrivalTimes, Request};
 use crate::step::{Closing, RequestEvent, Step};
 use forebay_http::body::BodyDecoder;
 use forebay_http::framing::Framing;
@@ -25,16 +25,16 @@ impl<H: HandlerRoles> Http1<H> {
         let RequestState::Kept(kept) = &mut self.state else { return None };
         let id = kept.id;
         match &mut kept.stage {
-            Stage::Body(_) => return self.discard(cx, input),
-            Stage::Relay(_) => return self.relay(cx, input),
-            Stage::Deciding(None) => match cx.event.take() {
+            KeptFor::Body(_) => return self.discard(cx, input),
+            KeptFor::Relay(_) => return self.relay(cx, input),
+            KeptFor::Deciding(None) => match cx.event.take() {
                 Some(RequestEvent::Done(of, done)) if of == id => self.decide(cx, input, done),
                 Some(RequestEvent::Failed(of)) if of == id => {
                     return Some(Step::Close(Closing::Reset));
                 }
                 _ => return Some(Step::Wait),
             },
-            Stage::Job(None) => match cx.event.take() {
+            KeptFor::Job(None) => match cx.event.take() {
                 Some(RequestEvent::Done(of, done)) if of == id => {
                     self.answer_kept(cx, input, Some(done))
                 }
@@ -43,23 +43,23 @@ impl<H: HandlerRoles> Http1<H> {
                 }
                 _ => return Some(Step::Wait),
             },
-            Stage::Early(wait_ms) => match cx.event.take() {
-                Some(RequestEvent::Due(of)) if of == id => kept.stage = Stage::Whole,
+            KeptFor::Early(wait_ms) => match cx.event.take() {
+                Some(RequestEvent::Due(of)) if of == id => kept.stage = KeptFor::Whole,
                 _ => return Some(Step::NotBefore(id, *wait_ms)),
             },
             // what was answered before goes out before anything that may take long
             _ if !cx.out.is_empty() => return Some(Step::Send),
-            Stage::Whole => match cx.handler.enqueue(&mut kept.grant.ticket) {
-                Ok(()) => kept.stage = Stage::Ready,
+            KeptFor::Whole => match cx.handler.enqueue(&mut kept.grant.ticket) {
+                Ok(()) => kept.stage = KeptFor::Ready,
                 Err(refusal) => self.turn_away_kept(cx, refusal),
             },
-            Stage::Deciding(job) | Stage::Job(job) => return Some(Step::Job(id, job.take()?)),
-            Stage::Ready if is_answered => {
+            KeptFor::Deciding(job) | KeptFor::Job(job) => return Some(Step::Job(id, job.take()?)),
+            KeptFor::Ready if is_answered => {
                 cx.event = None;
                 self.answer_kept(cx, input, None);
             }
-            Stage::Ready => return Some(Step::Enqueue(id)),
-            Stage::HandOver => return Some(Step::HandOver),
+            KeptFor::Ready => return Some(Step::Enqueue(id)),
+            KeptFor::HandOver => return Some(Step::HandOver),
         }
         None
     }
@@ -77,14 +77,14 @@ impl<H: HandlerRoles> Http1<H> {
             handler.decide(request, &mut grant.ticket, Some(done))
         });
         kept.stage = match decision {
-            BodyDecision::Job(job) => Stage::Deciding(Some(job)),
-            BodyDecision::HandOver => Stage::HandOver,
+            BodyDecision::Job(job) => KeptFor::Deciding(Some(job)),
+            BodyDecision::HandOver => KeptFor::HandOver,
             BodyDecision::Stream(most) => match passing(framing, most, &cx.limits.head) {
                 Ok(body) => {
                     kept.body = Some(body);
                     match kept.grant.wait_ms {
-                        0 => Stage::Whole,
-                        wait_ms => Stage::Early(wait_ms),
+                        0 => KeptFor::Whole,
+                        wait_ms => KeptFor::Early(wait_ms),
                     }
                 }
                 Err(error) => {
@@ -95,7 +95,7 @@ impl<H: HandlerRoles> Http1<H> {
             BodyDecision::Here => match discarding(cx, framing) {
                 Ok(decoder) => {
                     ask_for_body(cx, &kept.head.view(), !input.is_empty());
-                    Stage::Body(decoder)
+                    KeptFor::Body(decoder)
                 }
                 Err(error) => {
                     let (status, reason) = (error.status(), error.reason());
@@ -126,26 +126,26 @@ impl<H: HandlerRoles> Http1<H> {
             self.answer(cx, request, &mut grant.ticket, done, stages, rest.is_some())
         });
         kept.stage = match answer {
-            Answer::Next | Answer::Last => {
+            AnswerOutcome::Next | AnswerOutcome::Last => {
                 // it is not needed
                 input.consume(rest.unwrap_or_default());
                 kept.body = None;
-                if let Answer::Last = answer {
+                if let AnswerOutcome::Last = answer {
                     self.state = last(rest.is_none() || !input.is_empty());
                 }
                 if may_be_outdated(cx) {
-                    kept.stage = Stage::Ready;
+                    kept.stage = KeptFor::Ready;
                     self.sending.request = Some(kept);
                 }
                 return;
             }
-            Answer::Job(job) => Stage::Job(Some(job)),
-            Answer::HandOver => Stage::HandOver,
-            Answer::Relay(relay) => {
-                Stage::Relay(Box::new(Http1Relaying::new(relay, kept.body.take())))
+            AnswerOutcome::Job(job) => KeptFor::Job(Some(job)),
+            AnswerOutcome::HandOver => KeptFor::HandOver,
+            AnswerOutcome::Relay(relay) => {
+                KeptFor::Relay(Box::new(Http1Relaying::new(relay, kept.body.take())))
             }
         };
-        let is_late = matches!(kept.stage, Stage::HandOver)
+        let is_late = matches!(kept.stage, KeptFor::HandOver)
             && framing != Framing::None
             && kept.body.is_none();
         if is_late {
@@ -164,25 +164,25 @@ impl<H: HandlerRoles> Http1<H> {
         request: &Request<'_>,
         ticket: &mut H::Ticket,
         done: Option<<H::Job as Job>::Done>,
-        stages: Stages,
+        stages: ArrivalTimes,
         is_whole: bool,
-    ) -> Answer<H> {
+    ) -> AnswerOutcome<H> {
         let keeps_alive = is_whole && self.keeps_alive(request.head, cx);
         let mut reply = Reply::new(cx.out, cx.date, keeps_alive);
         reply.answers(request.head);
         reply.timeout_s = cx.announce.of(self.rank);
         match cx.handler.process(request, ticket, done, &mut reply) {
             ProcessOutcome::Replied => {}
-            ProcessOutcome::Job(job) => return Answer::Job(job),
-            ProcessOutcome::HandOver => return Answer::HandOver,
-            ProcessOutcome::Relay(relay) => return Answer::Relay(relay),
+            ProcessOutcome::Job(job) => return AnswerOutcome::Job(job),
+            ProcessOutcome::HandOver => return AnswerOutcome::HandOver,
+            ProcessOutcome::Relay(relay) => return AnswerOutcome::Relay(relay),
         }
         cx.watch.lap(Activity::Process);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         let owned = Some(Owned::Ticket(std::mem::take(ticket)));
         self.written(cx, Some(request), owned, None, stages, (status, bytes));
         self.announced_s = cx.announce.of(self.rank);
-        if keep_alive { Answer::Next } else { Answer::Last }
+        if keep_alive { AnswerOutcome::Next } else { AnswerOutcome::Last }
     }
 
     /// Whether the connection may stay open after the answer to this request.

@@ -1,7 +1,7 @@
 //! HTTP/1 on one connection: requests one after another, each through the four stages.
 //!
 //! A request that can be answered at once borrows the received bytes and leaves nothing behind. One that
-//! must wait is kept as a [`KeptRequest`], with all it owns; what it waits for is its `Stage`.
+//! must wait is kept as a [`KeptRequest`], with all it owns; what it waits for is its `KeptFor`.
 
 mod answer;
 mod receive;
@@ -64,7 +64,7 @@ enum RequestState<H: HandlerRoles> {
 }
 
 /// A request that is kept.
-type Kept<H> = Box<KeptRequest<<H as HandlerTypes>::Ticket, Stage<H>>>;
+type Kept<H> = Box<KeptRequest<<H as HandlerTypes>::Ticket, KeptFor<H>>>;
 
 /// The beginning of a head.
 #[derive(Clone, Copy, Default)]
@@ -76,7 +76,7 @@ struct Partial {
 }
 
 /// What a request that is kept waits for.
-enum Stage<H: HandlerTypes> {
+enum KeptFor<H: HandlerTypes> {
     /// For this job, which is to be started, or which is running if it is gone: then it is known what
     /// answers. Until then nothing of the body is received.
     Deciding(Option<H::Job>),
@@ -106,7 +106,7 @@ struct Sending<H: HandlerRoles> {
 }
 
 /// How an attempt to answer one request ended.
-enum Answer<H: HandlerTypes> {
+enum AnswerOutcome<H: HandlerTypes> {
     /// Written; the connection is kept.
     Next,
     /// Written; the connection ends with it.
@@ -212,8 +212,8 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
         match &self.state {
             RequestState::Head(_) => true,
             RequestState::Kept(kept) => match &kept.stage {
-                Stage::Body(_) => true,
-                Stage::Relay(relaying) => !self.input_ended && relaying.wants_input(),
+                KeptFor::Body(_) => true,
+                KeptFor::Relay(relaying) => !self.input_ended && relaying.wants_input(),
                 _ => false,
             },
             RequestState::Last(_) => false,
@@ -233,7 +233,7 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
     fn not_sent(&mut self, count: u64) {
         // heads and what separates chunks may be among them: of the body no more is claimed than was sent
         if let RequestState::Kept(kept) = &mut self.state
-            && let Stage::Relay(relaying) = &mut kept.stage
+            && let KeptFor::Relay(relaying) = &mut kept.stage
             && relaying.is_answered()
         {
             return relaying.not_sent(count);
@@ -271,7 +271,7 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
     fn abandon(&mut self, handler: &mut H, peer: &Peer) {
         self.end(handler, Settled::Cut);
         if let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) {
-            if let Stage::Relay(relaying) = &mut kept.stage
+            if let KeptFor::Relay(relaying) = &mut kept.stage
                 && relaying.abandon(handler)
             {
                 return handler.settle(&mut kept.grant.ticket, Settled::Cut);
@@ -279,7 +279,7 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
             let stages = kept.stages;
             kept.with(peer, &NormalPath::default(), |request, grant, stage| {
                 let relay = match stage {
-                    Stage::Relay(relaying) => Some(relaying.relay()),
+                    KeptFor::Relay(relaying) => Some(relaying.relay()),
                     _ => None,
                 };
                 handler.given_up(&GivenUp { peer, request, ticket: &grant.ticket, stages }, relay);
@@ -330,9 +330,9 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
             }
             RequestState::Head(_) => Await::Head,
             RequestState::Kept(kept) => match kept.stage {
-                Stage::Body(_) => Await::Body,
-                Stage::Early(_) => Await::Admission,
-                Stage::Relay(ref relaying) => relaying.relay().awaits(),
+                KeptFor::Body(_) => Await::Body,
+                KeptFor::Early(_) => Await::Admission,
+                KeptFor::Relay(ref relaying) => relaying.relay().awaits(),
                 _ => Await::Job,
             },
             RequestState::Last(_) => Await::Send,
@@ -354,7 +354,7 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
 
     fn sockets<'s>(&'s self, tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {
         if let RequestState::Kept(kept) = &self.state
-            && let Stage::Relay(relaying) = &kept.stage
+            && let KeptFor::Relay(relaying) = &kept.stage
             && let Some((socket_id, socket, wants)) = relaying.relay().socket()
         {
             tell(kept.id, socket_id, socket, wants);
@@ -384,11 +384,11 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
         let RequestState::Kept(kept) = &self.state else { return false };
         matches!(
             kept.stage,
-            Stage::Early(_)
-                | Stage::Whole
-                | Stage::Ready
-                | Stage::Deciding(Some(_))
-                | Stage::Job(Some(_))
+            KeptFor::Early(_)
+                | KeptFor::Whole
+                | KeptFor::Ready
+                | KeptFor::Deciding(Some(_))
+                | KeptFor::Job(Some(_))
         )
     }
 

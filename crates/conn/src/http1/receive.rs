@@ -2,13 +2,14 @@
 
 use super::relay::{Http1Relaying, passing};
 use super::{
-    Answer, Http1, Kept, Owned, Partial, RequestState, Stage, Unserved, last, may_be_outdated,
+    AnswerOutcome, Http1, Kept, KeptFor, Owned, Partial, RequestState, Unserved, last,
+    may_be_outdated,
 };
 use crate::context::Context;
 use crate::handler::{Admitted, BodyDecision, HandlerRoles, Verdict};
 use crate::input::Input;
 use crate::protocol::Protocol;
-use crate::request::{Grant, KeptRequest, Request, RequestId, Stages};
+use crate::request::{ArrivalTimes, Grant, KeptRequest, Request, RequestId};
 use crate::step::{Closing, Step};
 use forebay_http::body::{BodyDecoder, BodyError, Trailers};
 use forebay_http::framing::Framing;
@@ -93,14 +94,15 @@ impl<H: HandlerRoles> Http1<H> {
                     input,
                     stages,
                     grant(ticket),
-                    Stage::Deciding(Some(job)),
+                    KeptFor::Deciding(Some(job)),
                 ),
                 BodyDecision::HandOver => {
-                    self.keep(cx, &request, input, stages, grant(ticket), Stage::HandOver)
+                    self.keep(cx, &request, input, stages, grant(ticket), KeptFor::HandOver)
                 }
                 BodyDecision::Stream(most) => match passing(head.framing, most, &cx.limits.head) {
                     Ok(body) => {
-                        let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
+                        let stage =
+                            if wait_ms > 0 { KeptFor::Early(wait_ms) } else { KeptFor::Whole };
                         self.keep(cx, &request, input, stages, grant(ticket), stage);
                         if let RequestState::Kept(kept) = &mut self.state {
                             kept.body = Some(body);
@@ -115,7 +117,14 @@ impl<H: HandlerRoles> Http1<H> {
                 BodyDecision::Here => match discarding(cx, head.framing) {
                     Ok(decoder) => {
                         ask_for_body(cx, head, input.len() > head.len);
-                        self.keep(cx, &request, input, stages, grant(ticket), Stage::Body(decoder));
+                        self.keep(
+                            cx,
+                            &request,
+                            input,
+                            stages,
+                            grant(ticket),
+                            KeptFor::Body(decoder),
+                        );
                     }
                     Err(error) => {
                         let (status, reason) = (error.status(), error.reason());
@@ -126,31 +135,31 @@ impl<H: HandlerRoles> Http1<H> {
             };
         }
         if wait_ms > 0 || !self.is_answered(cx) {
-            let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
+            let stage = if wait_ms > 0 { KeptFor::Early(wait_ms) } else { KeptFor::Whole };
             return self.keep(cx, &request, input, stages, grant(ticket), stage);
         }
         if let Err(refusal) = cx.handler.enqueue(&mut ticket) {
             return self.refuse_request(cx, &request, refusal, ticket, stages, true);
         }
         let answer = self.answer(cx, &request, &mut ticket, None, stages, true);
-        if let Answer::Next | Answer::Last = answer
+        if let AnswerOutcome::Next | AnswerOutcome::Last = answer
             && may_be_outdated(cx)
         {
             let grant = grant(H::Ticket::default());
-            let kept = self.kept(&request, input, stages, grant, Stage::Ready);
+            let kept = self.kept(&request, input, stages, grant, KeptFor::Ready);
             self.sending.request = Some(kept);
         }
         match answer {
-            Answer::Next => self.state = RequestState::default(),
-            Answer::Last => self.state = last(input.len() > head.len),
-            Answer::Job(job) => {
-                self.keep(cx, &request, input, stages, grant(ticket), Stage::Job(Some(job)))
+            AnswerOutcome::Next => self.state = RequestState::default(),
+            AnswerOutcome::Last => self.state = last(input.len() > head.len),
+            AnswerOutcome::Job(job) => {
+                self.keep(cx, &request, input, stages, grant(ticket), KeptFor::Job(Some(job)))
             }
-            Answer::HandOver => {
-                self.keep(cx, &request, input, stages, grant(ticket), Stage::HandOver)
+            AnswerOutcome::HandOver => {
+                self.keep(cx, &request, input, stages, grant(ticket), KeptFor::HandOver)
             }
-            Answer::Relay(relay) => {
-                let stage = Stage::Relay(Box::new(Http1Relaying::new(relay, None)));
+            AnswerOutcome::Relay(relay) => {
+                let stage = KeptFor::Relay(Box::new(Http1Relaying::new(relay, None)));
                 self.keep(cx, &request, input, stages, grant(ticket), stage);
             }
         }
@@ -163,12 +172,12 @@ impl<H: HandlerRoles> Http1<H> {
         cx: &mut Context<'_, H, S>,
         request: &Request<'_>,
         input: &Input,
-        stages: Stages,
+        stages: ArrivalTimes,
         grant: Grant<H::Ticket>,
-        mut stage: Stage<H>,
+        mut stage: KeptFor<H>,
     ) {
-        let is_left = |stage: &mut Stage<H>| match stage {
-            Stage::Relay(relaying) => relaying.acknowledge(),
+        let is_left = |stage: &mut KeptFor<H>| match stage {
+            KeptFor::Relay(relaying) => relaying.acknowledge(),
             _ => false,
         };
         if cx.handler.acknowledges(request.head) && !is_left(&mut stage) {
@@ -182,9 +191,9 @@ impl<H: HandlerRoles> Http1<H> {
         &self,
         request: &Request<'_>,
         input: &Input,
-        stages: Stages,
+        stages: ArrivalTimes,
         grant: Grant<H::Ticket>,
-        stage: Stage<H>,
+        stage: KeptFor<H>,
     ) -> Kept<H> {
         let id = RequestId(self.served);
         Box::new(KeptRequest::keep(id, request, input.bytes(), grant, stages, stage))
@@ -197,7 +206,7 @@ impl<H: HandlerRoles> Http1<H> {
         input: &mut Input,
     ) -> Option<Step<H::Job>> {
         let RequestState::Kept(kept) = &mut self.state else { return None };
-        let Stage::Body(decoder) = &mut kept.stage else { return None };
+        let KeptFor::Body(decoder) = &mut kept.stage else { return None };
         match decoder.skip(input.bytes()) {
             Ok(skipped) => {
                 let is_done = decoder.is_done();
@@ -207,8 +216,8 @@ impl<H: HandlerRoles> Http1<H> {
                 }
                 kept.stages.complete_ns = cx.handler.tick();
                 kept.stage = match kept.grant.wait_ms {
-                    0 => Stage::Whole,
-                    wait_ms => Stage::Early(wait_ms),
+                    0 => KeptFor::Whole,
+                    wait_ms => KeptFor::Early(wait_ms),
                 };
             }
             Err(error) => {
@@ -224,9 +233,9 @@ impl<H: HandlerRoles> Http1<H> {
 
 /// What there is to receive of the request is there, at least its head.
 #[inline]
-pub(super) fn whole<H: HandlerRoles, S>(cx: &mut Context<'_, H, S>, begun_ns: u64) -> Stages {
+pub(super) fn whole<H: HandlerRoles, S>(cx: &mut Context<'_, H, S>, begun_ns: u64) -> ArrivalTimes {
     let complete_ns = cx.handler.tick();
-    Stages { begun_ns: if begun_ns == 0 { complete_ns } else { begun_ns }, complete_ns }
+    ArrivalTimes { begun_ns: if begun_ns == 0 { complete_ns } else { begun_ns }, complete_ns }
 }
 
 /// What finds the end of a body that is discarded.

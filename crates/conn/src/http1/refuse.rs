@@ -1,11 +1,11 @@
 //! Refusals, and what every answer leaves behind.
 
-use super::{Http1, Owned, RequestState, Stage, Unserved};
+use super::{Http1, KeptFor, Owned, RequestState, Unserved};
 use crate::context::Context;
 use crate::handler::{Answered, HandlerRoles, Refusal, Settled};
 use crate::protocol::Protocol;
 use crate::reply::Reply;
-use crate::request::{KeptRequest, Request, Stages};
+use crate::request::{ArrivalTimes, KeptRequest, Request};
 use crate::step::Closing;
 use forebay_http::head::Method;
 use forebay_metrics::{Counter, Stopwatch};
@@ -18,7 +18,7 @@ impl<H: HandlerRoles> Http1<H> {
         request: &Request<'_>,
         refusal: Refusal,
         ticket: H::Ticket,
-        stages: Stages,
+        stages: ArrivalTimes,
         is_whole: bool,
     ) {
         let keep_alive = is_whole && self.keeps_alive(request.head, cx);
@@ -52,7 +52,7 @@ impl<H: HandlerRoles> Http1<H> {
         &mut self,
         cx: &mut Context<'_, H, S>,
         what: Unserved<'_, H::Ticket>,
-        stages: Stages,
+        stages: ArrivalTimes,
         status: u16,
         reason: &'static str,
     ) {
@@ -65,7 +65,7 @@ impl<H: HandlerRoles> Http1<H> {
         cx: &mut Context<'_, H, S>,
         what: Unserved<'_, H::Ticket>,
         relay: Option<&H::Relay>,
-        stages: Stages,
+        stages: ArrivalTimes,
         status: u16,
         reason: &'static str,
     ) {
@@ -90,7 +90,7 @@ impl<H: HandlerRoles> Http1<H> {
     pub(super) fn refuse_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
-        kept: &mut KeptRequest<H::Ticket, Stage<H>>,
+        kept: &mut KeptRequest<H::Ticket, KeptFor<H>>,
         owned: impl FnOnce(H::Ticket) -> Owned<H::Ticket>,
         status: u16,
         reason: &'static str,
@@ -99,7 +99,7 @@ impl<H: HandlerRoles> Http1<H> {
         kept.with(cx.peer, cx.path, |request, grant, stage| {
             let owned = owned(std::mem::take(&mut grant.ticket));
             let relay = match stage {
-                Stage::Relay(relaying) => Some(relaying.relay()),
+                KeptFor::Relay(relaying) => Some(relaying.relay()),
                 _ => None,
             };
             let what = Unserved::Request(request, owned);
@@ -114,7 +114,7 @@ impl<H: HandlerRoles> Http1<H> {
         request: Option<&Request<'_>>,
         owned: Option<Owned<H::Ticket>>,
         relay: Option<&H::Relay>,
-        stages: Stages,
+        stages: ArrivalTimes,
         (status, body_bytes): (u16, u64),
     ) {
         self.served += 1;

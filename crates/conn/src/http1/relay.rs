@@ -3,7 +3,7 @@
 //! Where the answer ends before the request does, what is left of that is not needed: the connection ends
 //! with the answer, unless all of it is there. An answer that breaks off resets the connection.
 
-use super::{Http1, Owned, RequestState, Stage, last};
+use super::{Http1, KeptFor, Owned, RequestState, last};
 use crate::context::Context;
 use crate::handler::relay::{Relay, RelayNext, RelayRead, Relayed};
 use crate::handler::{Answered, HandlerRoles, HandlerTypes, Settled};
@@ -249,7 +249,7 @@ impl<H: HandlerRoles> Http1<H> {
     pub(super) fn relaying(&self) -> Option<&Http1Relaying<H>> {
         match &self.state {
             RequestState::Kept(kept) => match &kept.stage {
-                Stage::Relay(relaying) => Some(relaying),
+                KeptFor::Relay(relaying) => Some(relaying),
                 _ => None,
             },
             _ => None,
@@ -266,7 +266,7 @@ impl<H: HandlerRoles> Http1<H> {
         let input_ended = self.input_ended;
         let RequestState::Kept(kept) = &mut self.state else { return None };
         let id = kept.id;
-        let Stage::Relay(relaying) = &mut kept.stage else { return None };
+        let KeptFor::Relay(relaying) = &mut kept.stage else { return None };
         // what was left for the client the last time would have been sent before, if it took anything
         let was_held = std::mem::take(&mut self.is_held);
         let is_blocked = was_held && !cx.out.is_empty();
@@ -314,7 +314,8 @@ impl<H: HandlerRoles> Http1<H> {
     /// The handler answers with what the exchange has brought.
     fn answer_relayed<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, input: &mut Input) {
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
-        let Stage::Relay(mut relaying) = std::mem::replace(&mut kept.stage, Stage::Whole) else {
+        let KeptFor::Relay(mut relaying) = std::mem::replace(&mut kept.stage, KeptFor::Whole)
+        else {
             return;
         };
         let stages = kept.stages;
@@ -358,13 +359,13 @@ impl<H: HandlerRoles> Http1<H> {
         let relayed = match relayed {
             Relayed::Job(job, passed) => {
                 (kept.body, kept.passed) = (relaying.upload, Some(passed));
-                kept.stage = Stage::Job(Some(job));
+                kept.stage = KeptFor::Job(Some(job));
                 self.state = RequestState::Kept(kept);
                 return;
             }
             Relayed::Again(passed) => {
                 (kept.body, kept.passed) = (relaying.upload, Some(passed));
-                kept.stage = Stage::Ready;
+                kept.stage = KeptFor::Ready;
                 self.state = RequestState::Kept(kept);
                 return self.answer_kept(cx, input, None);
             }
@@ -386,14 +387,15 @@ impl<H: HandlerRoles> Http1<H> {
         if let Relayed::Switched = relayed {
             relaying.upload = None;
         }
-        kept.stage = Stage::Relay(relaying);
+        kept.stage = KeptFor::Relay(relaying);
         self.state = RequestState::Kept(kept);
     }
 
     /// All of the answer is written.
     fn finish_relay<S>(&mut self, cx: &mut Context<'_, H, S>, input: &mut Input) {
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
-        let Stage::Relay(mut relaying) = std::mem::replace(&mut kept.stage, Stage::Whole) else {
+        let KeptFor::Relay(mut relaying) = std::mem::replace(&mut kept.stage, KeptFor::Whole)
+        else {
             return;
         };
         self.served += 1;
@@ -419,7 +421,7 @@ impl<H: HandlerRoles> Http1<H> {
     fn break_relay<S>(&mut self, cx: &mut Context<'_, H, S>) {
         cx.metrics.add(Counter::BrokenUpstream, 1);
         if let RequestState::Kept(mut kept) = std::mem::take(&mut self.state)
-            && let Stage::Relay(relaying) = &mut kept.stage
+            && let KeptFor::Relay(relaying) = &mut kept.stage
         {
             relaying.end_line(cx.handler);
             cx.handler.settle(&mut kept.grant.ticket, Settled::Cut);
@@ -443,7 +445,7 @@ impl<H: HandlerRoles> Http1<H> {
         input: &mut Input,
     ) -> Option<Closing> {
         let RequestState::Kept(kept) = &mut self.state else { return Some(Closing::Now) };
-        let Stage::Relay(relaying) = &mut kept.stage else { return Some(Closing::Now) };
+        let KeptFor::Relay(relaying) = &mut kept.stage else { return Some(Closing::Now) };
         if relaying.relay.looks(cx.now_ms) {
             return None;
         }

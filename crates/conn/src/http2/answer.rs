@@ -1,19 +1,19 @@
 //! Process: what is answered, and from there as frames; and refusals.
 
 use super::send::Sending;
-use super::{DoneOf, Http2, Leaving, Live, MOST_ATTEMPTS, Phase, Stage};
+use super::{DoneOf, Http2, KeptFor, Leaving, Live, LiveState, MOST_ATTEMPTS};
 use crate::context::Context;
 use crate::handler::{
     Answered, HandlerRoles, HandlerTypes, Job, Piece, ProcessOutcome, Refusal, Relay, Settled,
 };
 use crate::reply::Reply;
-use crate::request::{Grant, KeptRequest, Request, RequestId, Stages};
+use crate::request::{ArrivalTimes, Grant, KeptRequest, Request, RequestId};
 use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::{ErrorCode, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// How an attempt to answer ended.
-enum Answer<H: HandlerTypes> {
+enum AnswerOutcome<H: HandlerTypes> {
     /// The answer stands in [`Out`](crate::Out), and its frames have no headers.
     Written(AnswerSpan),
     Job(H::Job),
@@ -48,7 +48,7 @@ pub(super) struct RequestUnderWay<'r, T> {
     is_open: bool,
     /// `None` if no head could be read.
     request: Option<&'r Request<'r>>,
-    stages: Stages,
+    stages: ArrivalTimes,
     grant: Option<Grant<T>>,
     /// Its ticket was settled before.
     is_settled: bool,
@@ -59,7 +59,7 @@ impl<'r, T> RequestUnderWay<'r, T> {
         stream: u32,
         is_open: bool,
         request: &'r Request<'r>,
-        stages: Stages,
+        stages: ArrivalTimes,
         grant: Grant<T>,
     ) -> RequestUnderWay<'r, T> {
         let (request, grant) = (Some(request), Some(grant));
@@ -77,16 +77,16 @@ impl<H: HandlerRoles> Http2<H> {
         let (Some(request), Some(grant)) = (asked.request, &mut asked.grant) else { return };
         let mut relayed = None;
         let stage = match process(cx, request, &mut grant.ticket, None, 0) {
-            Answer::Written(page) => return self.respond(cx, asked, page, None),
-            Answer::Job(job) => Stage::Job(Some(job)),
-            Answer::Again(job) => Stage::Again(Some(job)),
-            Answer::HandOver => {
+            AnswerOutcome::Written(page) => return self.respond(cx, asked, page, None),
+            AnswerOutcome::Job(job) => KeptFor::Job(Some(job)),
+            AnswerOutcome::Again(job) => KeptFor::Again(Some(job)),
+            AnswerOutcome::HandOver => {
                 let ticket = std::mem::take(&mut grant.ticket);
                 return self.hand_back(cx, asked.stream, ticket);
             }
-            Answer::Relay(relay) => {
+            AnswerOutcome::Relay(relay) => {
                 relayed = Some(relay);
-                Stage::Ready
+                KeptFor::Ready
             }
         };
         let RequestUnderWay { stream, is_open, stages, grant: Some(grant), .. } = asked else {
@@ -99,8 +99,8 @@ impl<H: HandlerRoles> Http2<H> {
             self.acknowledge(cx, stream);
         }
         let mut kept = KeptRequest::keep(RequestId(stream), request, b"", grant, stages, stage);
-        kept.withdrawn = u8::from(matches!(kept.stage, Stage::Again(_)));
-        let phase = Phase::Asked(Box::new(kept));
+        kept.withdrawn = u8::from(matches!(kept.stage, KeptFor::Again(_)));
+        let phase = LiveState::Asked(Box::new(kept));
         self.live.insert(stream, Live { is_open, phase, upload: None });
         match relayed {
             Some(relay) => self.begin_relay(cx, stream, relay),
@@ -121,15 +121,15 @@ impl<H: HandlerRoles> Http2<H> {
             process(cx, request, &mut grant.ticket, done, attempts)
         });
         kept.stage = match answer {
-            Answer::Written(page) => return self.respond_kept(cx, stream, page, false),
-            Answer::HandOver => {
+            AnswerOutcome::Written(page) => return self.respond_kept(cx, stream, page, false),
+            AnswerOutcome::HandOver => {
                 return self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);
             }
-            Answer::Relay(relay) => return self.begin_relay(cx, stream, relay),
-            Answer::Job(job) => Stage::Job(Some(job)),
-            Answer::Again(job) => {
+            AnswerOutcome::Relay(relay) => return self.begin_relay(cx, stream, relay),
+            AnswerOutcome::Job(job) => KeptFor::Job(Some(job)),
+            AnswerOutcome::Again(job) => {
                 kept.withdrawn += 1;
-                Stage::Again(Some(job))
+                KeptFor::Again(Some(job))
             }
         };
         self.asking.push_back(stream);
@@ -143,7 +143,7 @@ impl<H: HandlerRoles> Http2<H> {
         page: AnswerSpan,
         is_settled: bool,
     ) {
-        let Some(Live { is_open, phase: Phase::Asked(mut kept), upload }) =
+        let Some(Live { is_open, phase: LiveState::Asked(mut kept), upload }) =
             self.live.remove(stream)
         else {
             return;
@@ -230,7 +230,7 @@ impl<H: HandlerRoles> Http2<H> {
                 rank,
                 client,
             };
-            let phase = Phase::Answered(Box::new(sending));
+            let phase = LiveState::Answered(Box::new(sending));
             self.live.insert(stream, Live { is_open, phase, upload: None });
             return self.machine.offer(stream);
         }
@@ -283,7 +283,7 @@ impl<H: HandlerRoles> Http2<H> {
     pub(super) fn expire_kept<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         let Some(live) = self.live.get_mut(stream) else { return };
         match &mut live.phase {
-            Phase::Asked(kept) => {
+            LiveState::Asked(kept) => {
                 cx.handler.settle(&mut kept.grant.ticket, Settled::Expired);
                 let reason = "the request could not be processed in time";
                 if let Some(page) = self.refusal(cx, stream, 503, reason) {
@@ -291,7 +291,7 @@ impl<H: HandlerRoles> Http2<H> {
                 }
             }
             // its file was not read in time
-            Phase::Answered(_) | Phase::Relaying(_) => {
+            LiveState::Answered(_) | LiveState::Relaying(_) => {
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
             }
         }
@@ -321,7 +321,7 @@ impl<H: HandlerRoles> Http2<H> {
     ) {
         let page = write(cx, None, |handler, reply| handler.refuse(status, reason, reply));
         let complete_ns = cx.handler.tick();
-        let stages = Stages { begun_ns: complete_ns, complete_ns };
+        let stages = ArrivalTimes { begun_ns: complete_ns, complete_ns };
         let asked = RequestUnderWay {
             stream,
             is_open,
@@ -358,7 +358,7 @@ fn process<H: HandlerRoles, S: Stopwatch>(
     ticket: &mut H::Ticket,
     mut done: Option<<H::Job as Job>::Done>,
     attempts: u8,
-) -> Answer<H> {
+) -> AnswerOutcome<H> {
     let mut attempt = attempts;
     loop {
         attempt += 1;
@@ -368,25 +368,25 @@ fn process<H: HandlerRoles, S: Stopwatch>(
         reply.answers(request.head);
         match cx.handler.process(request, ticket, done.take(), &mut reply) {
             ProcessOutcome::Replied => {}
-            ProcessOutcome::Job(job) => return Answer::Job(job),
-            ProcessOutcome::HandOver => return Answer::HandOver,
-            ProcessOutcome::Relay(relay) => return Answer::Relay(relay),
+            ProcessOutcome::Job(job) => return AnswerOutcome::Job(job),
+            ProcessOutcome::HandOver => return AnswerOutcome::HandOver,
+            ProcessOutcome::Relay(relay) => return AnswerOutcome::Relay(relay),
         }
         cx.watch.lap(Activity::Process);
         let page = AnswerSpan::of(start, &reply);
         let body = cx.out.body.as_ref();
         let file = body.filter(|body| matches!(cx.handler.piece(body), Some(Piece::File { .. })));
         let Some(body) = file.filter(|_| attempt <= MOST_ATTEMPTS) else {
-            return Answer::Written(page);
+            return AnswerOutcome::Written(page);
         };
         let is_intact = cx.handler.is_intact(body);
         if is_intact && cx.handler.warm_bytes(body) > 0 {
-            return Answer::Written(page);
+            return AnswerOutcome::Written(page);
         }
         let job = if is_intact { cx.handler.warm(body) } else { None };
         cx.out.withdraw();
         if let Some(job) = job {
-            return Answer::Again(job);
+            return AnswerOutcome::Again(job);
         }
     }
 }

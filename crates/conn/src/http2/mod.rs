@@ -93,15 +93,15 @@ pub struct Http2<H: HandlerRoles> {
 struct Live<H: HandlerRoles> {
     /// More of its body may come.
     is_open: bool,
-    phase: Phase<H>,
+    phase: LiveState<H>,
     /// Its body, if that is to be passed on and is not yet.
     upload: Option<Box<Http2Upload>>,
 }
 
 /// A request that is kept.
-type Kept<H> = Box<KeptRequest<<H as HandlerTypes>::Ticket, Stage<<H as HandlerTypes>::Job>>>;
+type Kept<H> = Box<KeptRequest<<H as HandlerTypes>::Ticket, KeptFor<<H as HandlerTypes>::Job>>>;
 
-enum Phase<H: HandlerRoles> {
+enum LiveState<H: HandlerRoles> {
     /// It is not answered.
     Asked(Kept<H>),
     /// Its answer is not written to its end.
@@ -111,7 +111,7 @@ enum Phase<H: HandlerRoles> {
 }
 
 /// What a request that is not answered waits for.
-enum Stage<J> {
+enum KeptFor<J> {
     /// For this job, which is to be started, or which is running if it is gone: then it is known what
     /// answers.
     Deciding(Option<J>),
@@ -143,18 +143,18 @@ impl<H: HandlerRoles> Live<H> {
     /// connection that waits.
     fn awaits(&self, stream: u32, machine: &Connection) -> Option<Awaited> {
         let what = match &self.phase {
-            Phase::Asked(kept) => match kept.stage {
-                Stage::Early(_) => Await::Admission,
-                Stage::Body(_) | Stage::Begin => Await::Body,
+            LiveState::Asked(kept) => match kept.stage {
+                KeptFor::Early(_) => Await::Admission,
+                KeptFor::Body(_) | KeptFor::Begin => Await::Body,
                 _ => Await::Job,
             },
-            Phase::Answered(sending) if sending.is_warming => Await::Job,
-            Phase::Answered(_) if machine.is_blocked(stream) => Await::Send,
-            Phase::Relaying(relaying) if relaying.is_held && machine.is_blocked(stream) => {
+            LiveState::Answered(sending) if sending.is_warming => Await::Job,
+            LiveState::Answered(_) if machine.is_blocked(stream) => Await::Send,
+            LiveState::Relaying(relaying) if relaying.is_held && machine.is_blocked(stream) => {
                 Await::Send
             }
-            Phase::Answered(_) => return None,
-            Phase::Relaying(relaying) => relaying.awaits()?,
+            LiveState::Answered(_) => return None,
+            LiveState::Relaying(relaying) => relaying.awaits()?,
         };
         Some(Awaited { what, id: RequestId(stream) })
     }
@@ -162,34 +162,34 @@ impl<H: HandlerRoles> Live<H> {
     /// Whether some of an answer is to be sent, and is there.
     fn is_sending(&self) -> bool {
         match &self.phase {
-            Phase::Asked(_) => false,
-            Phase::Answered(sending) => !sending.is_warming,
-            Phase::Relaying(relaying) => relaying.is_held,
+            LiveState::Asked(_) => false,
+            LiveState::Answered(sending) => !sending.is_warming,
+            LiveState::Relaying(relaying) => relaying.is_held,
         }
     }
 
     /// Whether only its client keeps it from going on: by a body that has not come, or by its windows.
     fn waits_for_client(&self) -> bool {
         match &self.phase {
-            Phase::Asked(kept) => matches!(kept.stage, Stage::Body(_) | Stage::Begin),
-            Phase::Answered(_) => self.is_sending(),
-            Phase::Relaying(relaying) => relaying.waits_for_client(),
+            LiveState::Asked(kept) => matches!(kept.stage, KeptFor::Body(_) | KeptFor::Begin),
+            LiveState::Answered(_) => self.is_sending(),
+            LiveState::Relaying(relaying) => relaying.waits_for_client(),
         }
     }
 
     /// The body of its request, if that is to be passed on and is not yet.
     fn upload(&mut self) -> Option<&mut Http2Upload> {
         match &mut self.phase {
-            Phase::Relaying(relaying) => relaying.upload.as_deref_mut(),
-            Phase::Asked(_) => self.upload.as_deref_mut(),
-            Phase::Answered(_) => None,
+            LiveState::Relaying(relaying) => relaying.upload.as_deref_mut(),
+            LiveState::Asked(_) => self.upload.as_deref_mut(),
+            LiveState::Answered(_) => None,
         }
     }
 
     fn kept(&mut self) -> Option<&mut Kept<H>> {
         match &mut self.phase {
-            Phase::Asked(kept) => Some(kept),
-            Phase::Answered(_) | Phase::Relaying(_) => None,
+            LiveState::Asked(kept) => Some(kept),
+            LiveState::Answered(_) | LiveState::Relaying(_) => None,
         }
     }
 }
@@ -244,32 +244,32 @@ impl<H: HandlerRoles> Http2<H> {
             let Some(live) = self.live.get_mut(stream) else { continue };
             let id = RequestId(stream);
             let kept = match &mut live.phase {
-                Phase::Asked(kept) => kept,
-                Phase::Answered(sending) => match sending.job.take() {
+                LiveState::Asked(kept) => kept,
+                LiveState::Answered(sending) => match sending.job.take() {
                     Some(job) => return Some(Step::Job(id, job)),
                     None => continue,
                 },
-                Phase::Relaying(_) => continue,
+                LiveState::Relaying(_) => continue,
             };
             match &mut kept.stage {
-                Stage::Early(wait_ms) => return Some(Step::NotBefore(id, *wait_ms)),
-                Stage::Deciding(job) | Stage::Job(job) | Stage::Again(job) => {
+                KeptFor::Early(wait_ms) => return Some(Step::NotBefore(id, *wait_ms)),
+                KeptFor::Deciding(job) | KeptFor::Job(job) | KeptFor::Again(job) => {
                     if let Some(job) = job.take() {
                         return Some(Step::Job(id, job));
                     }
                 }
-                Stage::Whole => {
+                KeptFor::Whole => {
                     if let Err(refusal) = cx.handler.enqueue(&mut kept.grant.ticket) {
                         self.turn_away_kept(cx, stream, refusal);
                         continue;
                     }
-                    kept.stage = Stage::Ready;
+                    kept.stage = KeptFor::Ready;
                     if cx.answers.is_none_or(|last| kept.grant.rank > last) {
                         return Some(Step::Enqueue(id));
                     }
                     self.answer_kept(cx, stream, None);
                 }
-                Stage::Body(_) | Stage::Begin | Stage::Ready => {}
+                KeptFor::Body(_) | KeptFor::Begin | KeptFor::Ready => {}
             }
         }
         None
@@ -297,9 +297,9 @@ impl<H: HandlerRoles> Http2<H> {
         }
         let Some(live) = self.live.get_mut(stream) else { return };
         let kept = match &mut live.phase {
-            Phase::Relaying(_) => return,
-            Phase::Asked(kept) => kept,
-            Phase::Answered(sending) => {
+            LiveState::Relaying(_) => return,
+            LiveState::Asked(kept) => kept,
+            LiveState::Answered(sending) => {
                 return match event {
                     RequestEvent::Done(..) => {
                         sending.is_warming = false;
@@ -310,16 +310,16 @@ impl<H: HandlerRoles> Http2<H> {
             }
         };
         match (event, &kept.stage) {
-            (RequestEvent::Done(_, done), Stage::Deciding(None)) => self.decide(cx, stream, done),
-            (RequestEvent::Done(_, done), Stage::Job(None)) => {
+            (RequestEvent::Done(_, done), KeptFor::Deciding(None)) => self.decide(cx, stream, done),
+            (RequestEvent::Done(_, done), KeptFor::Job(None)) => {
                 self.answer_kept(cx, stream, Some(done))
             }
-            (RequestEvent::Done(..), Stage::Again(None))
-            | (RequestEvent::Called(_), Stage::Ready) => {
+            (RequestEvent::Done(..), KeptFor::Again(None))
+            | (RequestEvent::Called(_), KeptFor::Ready) => {
                 self.answer_kept(cx, stream, None);
             }
-            (RequestEvent::Due(_), Stage::Early(_)) => {
-                kept.stage = Stage::Whole;
+            (RequestEvent::Due(_), KeptFor::Early(_)) => {
+                kept.stage = KeptFor::Whole;
                 self.asking.push_back(stream);
             }
             (RequestEvent::Failed(_), _) => {
@@ -340,7 +340,7 @@ impl<H: HandlerRoles> Http2<H> {
     /// A request is over before its answer is.
     fn give_up(&mut self, handler: &mut H, peer: &Peer, stream: u32, mut live: Live<H>) {
         self.drop_upload(stream, live.upload.take());
-        if let Phase::Relaying(_) = live.phase {
+        if let LiveState::Relaying(_) = live.phase {
             self.relays -= 1;
         }
         give_up(handler, peer, live);
@@ -368,13 +368,13 @@ impl<H: HandlerRoles> Http2<H> {
 /// A request is over before its answer is.
 fn give_up<H: HandlerRoles>(handler: &mut H, peer: &Peer, live: Live<H>) {
     let (kept, relay) = match live.phase {
-        Phase::Asked(kept) => (Some(kept), None),
-        Phase::Relaying(mut relaying) => {
+        LiveState::Asked(kept) => (Some(kept), None),
+        LiveState::Relaying(mut relaying) => {
             let is_told = Http2::abandon_relay(handler, &mut relaying);
             let Http2Relaying { kept, relay, .. } = *relaying;
             ((!is_told).then_some(kept), Some(relay))
         }
-        Phase::Answered(sending) => {
+        LiveState::Answered(sending) => {
             sending.end().end(handler, Settled::Cut);
             (None, None)
         }

@@ -1,6 +1,6 @@
 //! What an engine asks of a connection of HTTP/2, and tells it.
 
-use super::{BATCH_BYTES, GOODBYE, Http2, Live, Phase, Stage};
+use super::{BATCH_BYTES, GOODBYE, Http2, KeptFor, Live, LiveState};
 use crate::context::Context;
 use crate::handler::{HandlerRoles, Relay, Settled};
 use crate::input::Input;
@@ -180,8 +180,8 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
             return std::mem::take(&mut self.body_bytes);
         }
         let (told_bytes, body_bytes) = match self.live.get_mut(id.0).map(|live| &mut live.phase) {
-            Some(Phase::Answered(sending)) => (&mut sending.told_bytes, sending.body_bytes),
-            Some(Phase::Relaying(relaying)) => (&mut relaying.told_bytes, relaying.body_bytes),
+            Some(LiveState::Answered(sending)) => (&mut sending.told_bytes, sending.body_bytes),
+            Some(LiveState::Relaying(relaying)) => (&mut relaying.told_bytes, relaying.body_bytes),
             _ => return 0,
         };
         body_bytes - std::mem::replace(told_bytes, body_bytes)
@@ -189,9 +189,9 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
 
     fn left(&self) -> u64 {
         let of_answer = |live: &Live<H>| match &live.phase {
-            Phase::Answered(sending) => sending.left,
-            Phase::Relaying(relaying) => relaying.left(),
-            Phase::Asked(_) => 0,
+            LiveState::Answered(sending) => sending.left,
+            LiveState::Relaying(relaying) => relaying.left(),
+            LiveState::Asked(_) => 0,
         };
         self.live.iter().map(|(_, live)| of_answer(live)).fold(0, u64::saturating_add)
     }
@@ -201,7 +201,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
             return self.goodbye_ms;
         }
         match self.live.get(awaited.id.0).map(|live| &live.phase) {
-            Some(Phase::Relaying(relaying)) => relaying.relay.deadline_ms(),
+            Some(LiveState::Relaying(relaying)) => relaying.relay.deadline_ms(),
             _ => u64::MAX,
         }
     }
@@ -211,7 +211,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
             return;
         }
         for (stream, live) in self.live.iter() {
-            if let Phase::Relaying(relaying) = &live.phase
+            if let LiveState::Relaying(relaying) = &live.phase
                 && let Some((socket_id, socket, wants)) = relaying.relay.socket()
             {
                 tell(RequestId(stream), socket_id, socket, wants);
@@ -225,9 +225,9 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
 
     fn rank_and_client(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
         match self.live.get(id.0).map(|live| &live.phase) {
-            Some(Phase::Asked(kept)) => (kept.grant.rank, kept.grant.client),
-            Some(Phase::Answered(sending)) => (sending.rank, sending.client),
-            Some(Phase::Relaying(relaying)) => {
+            Some(LiveState::Asked(kept)) => (kept.grant.rank, kept.grant.client),
+            Some(LiveState::Answered(sending)) => (sending.rank, sending.client),
+            Some(LiveState::Relaying(relaying)) => {
                 let grant = &relaying.kept.grant;
                 (grant.rank, grant.client)
             }
@@ -245,14 +245,14 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
 
     fn is_queued(&self) -> bool {
         let is_queued = |live: &Live<H>| {
-            let Phase::Asked(kept) = &live.phase else { return false };
+            let LiveState::Asked(kept) = &live.phase else { return false };
             !matches!(
                 kept.stage,
-                Stage::Body(_)
-                    | Stage::Begin
-                    | Stage::Deciding(None)
-                    | Stage::Job(None)
-                    | Stage::Again(None)
+                KeptFor::Body(_)
+                    | KeptFor::Begin
+                    | KeptFor::Deciding(None)
+                    | KeptFor::Job(None)
+                    | KeptFor::Again(None)
             )
         };
         self.live.iter().any(|(_, live)| is_queued(live))

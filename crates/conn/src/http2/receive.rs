@@ -2,11 +2,11 @@
 
 use super::answer::RequestUnderWay;
 use super::relay::Trailing;
-use super::{DoneOf, Http2, Http2Upload, Live, MOST_RESETS, Phase, Stage};
+use super::{DoneOf, Http2, Http2Upload, KeptFor, Live, LiveState, MOST_RESETS};
 use crate::context::Context;
 use crate::handler::{Admitted, BodyDecision, HandlerRoles, Settled, Verdict};
 use crate::input::Input;
-use crate::request::{Grant, KeptRequest, Request, RequestId, Stages};
+use crate::request::{ArrivalTimes, Grant, KeptRequest, Request, RequestId};
 use crate::step::{Closing, Step};
 use forebay_http2::hpack::encode;
 use forebay_http2::{ErrorCode, Http2Event, MessagePart};
@@ -152,7 +152,7 @@ impl<H: HandlerRoles> Http2<H> {
         request: &Request<'_>,
     ) {
         let complete_ns = cx.handler.tick();
-        let stages = Stages { begun_ns: complete_ns, complete_ns };
+        let stages = ArrivalTimes { begun_ns: complete_ns, complete_ns };
         let verdict = cx.handler.verdict(request, &mut self.record);
         let Admitted { rank, client, wait_ms, is_last, mut ticket } = match verdict {
             Verdict::Admit(admitted) => admitted,
@@ -176,43 +176,43 @@ impl<H: HandlerRoles> Http2<H> {
         let keep = |conn: &mut Self, ticket, stage| {
             let grant = Grant { rank, client, wait_ms, ticket };
             let kept = KeptRequest::keep(RequestId(stream), request, b"", grant, stages, stage);
-            let phase = Phase::Asked(Box::new(kept));
+            let phase = LiveState::Asked(Box::new(kept));
             conn.live.insert(stream, Live { is_open: !ends, phase, upload: None });
             conn.asking.push_back(stream);
         };
         if request.head.tunnel.is_some() {
-            let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
+            let stage = if wait_ms > 0 { KeptFor::Early(wait_ms) } else { KeptFor::Whole };
             keep(self, ticket, stage);
             return self.expect_tunnel(stream, ends);
         }
         if !ends {
             return match cx.handler.decide(request, &mut ticket, None) {
                 BodyDecision::Job(job) => {
-                    keep(self, ticket, Stage::Deciding(Some(job)));
+                    keep(self, ticket, KeptFor::Deciding(Some(job)));
                     // until it is known whether it is wanted
                     self.expect_upload(stream, u64::MAX);
                 }
                 BodyDecision::HandOver => self.hand_back(cx, stream, ticket),
                 BodyDecision::Stream(most) => {
                     let stage = match wait_ms {
-                        _ if acknowledges && !request.head.expects_continue => Stage::Begin,
-                        0 => Stage::Whole,
-                        _ => Stage::Early(wait_ms),
+                        _ if acknowledges && !request.head.expects_continue => KeptFor::Begin,
+                        0 => KeptFor::Whole,
+                        _ => KeptFor::Early(wait_ms),
                     };
                     keep(self, ticket, stage);
                     self.expect_upload(stream, most);
                 }
                 BodyDecision::Here => {
-                    keep(self, ticket, Stage::Body(0));
+                    keep(self, ticket, KeptFor::Body(0));
                     self.ask_for_body(cx, stream, request.head.expects_continue);
                 }
             };
         }
         if wait_ms > 0 {
-            return keep(self, ticket, Stage::Early(wait_ms));
+            return keep(self, ticket, KeptFor::Early(wait_ms));
         }
         if cx.answers.is_none_or(|last| rank > last) {
-            return keep(self, ticket, Stage::Whole);
+            return keep(self, ticket, KeptFor::Whole);
         }
         let enqueued = cx.handler.enqueue(&mut ticket);
         let grant = Grant { rank, client, wait_ms, ticket };
@@ -235,11 +235,11 @@ impl<H: HandlerRoles> Http2<H> {
     /// Some of the body of a request has come that has waited for that.
     fn begin_body(&mut self, stream: u32) {
         if let Some(kept) = self.live.get_mut(stream).and_then(Live::kept)
-            && let Stage::Begin = kept.stage
+            && let KeptFor::Begin = kept.stage
         {
             kept.stage = match kept.grant.wait_ms {
-                0 => Stage::Whole,
-                wait_ms => Stage::Early(wait_ms),
+                0 => KeptFor::Whole,
+                wait_ms => KeptFor::Early(wait_ms),
             };
             self.asking.push_back(stream);
         }
@@ -272,13 +272,13 @@ impl<H: HandlerRoles> Http2<H> {
         });
         match decision {
             BodyDecision::Job(job) => {
-                kept.stage = Stage::Deciding(Some(job));
+                kept.stage = KeptFor::Deciding(Some(job));
                 self.asking.push_back(stream);
             }
             BodyDecision::Stream(most) => {
                 kept.stage = match kept.grant.wait_ms {
-                    0 => Stage::Whole,
-                    wait_ms => Stage::Early(wait_ms),
+                    0 => KeptFor::Whole,
+                    wait_ms => KeptFor::Early(wait_ms),
                 };
                 self.asking.push_back(stream);
                 if live.upload.as_mut().is_some_and(|upload| !upload.bound(most)) {
@@ -293,7 +293,7 @@ impl<H: HandlerRoles> Http2<H> {
                 let upload = live.upload.take();
                 let count = upload.as_ref().map_or(0, |upload| upload.bytes.len());
                 if let Some(kept) = live.kept() {
-                    kept.stage = Stage::Body(count as u64);
+                    kept.stage = KeptFor::Body(count as u64);
                 }
                 self.drop_upload(stream, upload);
                 if is_open {
@@ -333,7 +333,7 @@ impl<H: HandlerRoles> Http2<H> {
             live.is_open = false;
         }
         let Some(kept) = live.kept() else { return };
-        if let Stage::Body(discarded) = &mut kept.stage {
+        if let KeptFor::Body(discarded) = &mut kept.stage {
             *discarded += count as u64;
             if *discarded > cx.limits.body_bytes {
                 return self.refuse_kept(cx, stream, 413, "the request body is too large");
@@ -349,8 +349,8 @@ impl<H: HandlerRoles> Http2<H> {
         let Some(kept) = self.live.get_mut(stream).and_then(Live::kept) else { return };
         kept.stages.complete_ns = cx.handler.tick();
         kept.stage = match kept.grant.wait_ms {
-            0 => Stage::Whole,
-            wait_ms => Stage::Early(wait_ms),
+            0 => KeptFor::Whole,
+            wait_ms => KeptFor::Early(wait_ms),
         };
         self.asking.push_back(stream);
     }

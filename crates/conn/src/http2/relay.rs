@@ -7,7 +7,7 @@
 use super::answer::{AnswerSpan, RequestUnderWay, write};
 use super::head::encode_head;
 use super::send::RelayWritten;
-use super::{Http2, Kept, Leaving, Live, Phase, Stage};
+use super::{Http2, Kept, KeptFor, Leaving, Live, LiveState};
 use crate::context::Context;
 use crate::handler::relay::{Relay, RelayNext, RelayRead, Relayed};
 use crate::handler::{Answered, HandlerRoles, HandlerTypes, Settled};
@@ -208,7 +208,7 @@ impl<H: HandlerRoles> Http2<H> {
         relay: Box<H::Relay>,
     ) {
         let Some(Live { is_open, phase, upload }) = self.live.remove(stream) else { return };
-        let Phase::Asked(kept) = phase else { return };
+        let LiveState::Asked(kept) = phase else { return };
         let relaying = Http2Relaying::new(kept, relay, upload);
         self.insert_relaying(stream, is_open, Box::new(relaying));
         self.pump(cx, stream);
@@ -216,14 +216,14 @@ impl<H: HandlerRoles> Http2<H> {
 
     fn insert_relaying(&mut self, stream: u32, is_open: bool, relaying: Box<Http2Relaying<H>>) {
         self.relays += 1;
-        let phase = Phase::Relaying(relaying);
+        let phase = LiveState::Relaying(relaying);
         self.live.insert(stream, Live { is_open, phase, upload: None });
     }
 
     fn take_relaying(&mut self, stream: u32) -> Option<(bool, Box<Http2Relaying<H>>)> {
         let live = self.live.remove(stream)?;
         match live.phase {
-            Phase::Relaying(relaying) => {
+            LiveState::Relaying(relaying) => {
                 self.relays -= 1;
                 Some((live.is_open, relaying))
             }
@@ -236,7 +236,7 @@ impl<H: HandlerRoles> Http2<H> {
 
     pub(super) fn relaying(&mut self, stream: u32) -> Option<&mut Http2Relaying<H>> {
         match &mut self.live.get_mut(stream)?.phase {
-            Phase::Relaying(relaying) => Some(relaying),
+            LiveState::Relaying(relaying) => Some(relaying),
             _ => None,
         }
     }
@@ -284,7 +284,7 @@ impl<H: HandlerRoles> Http2<H> {
     /// of the answer.
     pub(super) fn pump<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         loop {
-            let Some(Live { phase: Phase::Relaying(relaying), .. }) = self.live.get_mut(stream)
+            let Some(Live { phase: LiveState::Relaying(relaying), .. }) = self.live.get_mut(stream)
             else {
                 return;
             };
@@ -379,14 +379,14 @@ impl<H: HandlerRoles> Http2<H> {
             Relayed::Own => return self.drop_upload(stream, relaying.upload.take()),
             Relayed::Job(job, passed) => {
                 let Http2Relaying { mut kept, upload, .. } = *relaying;
-                (kept.passed, kept.stage) = (Some(passed), Stage::Job(Some(job)));
-                self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload });
+                (kept.passed, kept.stage) = (Some(passed), KeptFor::Job(Some(job)));
+                self.live.insert(stream, Live { is_open, phase: LiveState::Asked(kept), upload });
                 return self.asking.push_back(stream);
             }
             Relayed::Again(passed) => {
                 let Http2Relaying { mut kept, upload, .. } = *relaying;
-                (kept.passed, kept.stage) = (Some(passed), Stage::Ready);
-                self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload });
+                (kept.passed, kept.stage) = (Some(passed), KeptFor::Ready);
+                self.live.insert(stream, Live { is_open, phase: LiveState::Asked(kept), upload });
                 return self.answer_kept(cx, stream, None);
             }
             Relayed::Switched | Relayed::Body => {}
@@ -558,7 +558,7 @@ impl<H: HandlerRoles> Http2<H> {
     pub(super) fn abort_relays<S>(&mut self, cx: &mut Context<'_, H, S>) {
         let aborts = |live: &Live<H>| match &live.phase {
             // what never will be whole, too
-            Phase::Relaying(relaying) => {
+            LiveState::Relaying(relaying) => {
                 let is_open = relaying.upload.as_ref().is_some_and(|upload| !upload.has_ended);
                 is_open || relaying.aborts_on_close()
             }

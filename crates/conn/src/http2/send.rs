@@ -2,7 +2,7 @@
 //! open.
 
 use super::head::encode_lines;
-use super::{BATCH_BYTES, Http2, Leaving, Phase};
+use super::{BATCH_BYTES, Http2, Leaving, LiveState};
 use crate::context::Context;
 use crate::handler::body::BodyRead;
 use crate::handler::{HandlerRoles, Piece};
@@ -46,7 +46,7 @@ pub(super) struct Sending<H: HandlerRoles> {
 }
 
 /// What became of an attempt to write some of a body.
-enum Written {
+enum BodyWritten {
     /// So many bytes.
     Bytes(usize),
     Cold,
@@ -63,29 +63,29 @@ impl<H: HandlerRoles> Sending<H> {
     }
 
     /// Appends at most `most` of the next bytes.
-    fn write(&mut self, handler: &H, out: &mut Vec<u8>, most: usize) -> Written {
+    fn write(&mut self, handler: &H, out: &mut Vec<u8>, most: usize) -> BodyWritten {
         let copied = &self.copied[self.copied_at..];
         if !copied.is_empty() {
             let count = most.min(copied.len());
             out.extend_from_slice(&copied[..count]);
             self.copied_at += count;
-            return Written::Bytes(count);
+            return BodyWritten::Bytes(count);
         }
-        let Some(body) = &mut self.body else { return Written::Broken };
+        let Some(body) = &mut self.body else { return BodyWritten::Broken };
         if let Some(Piece::Memory(bytes)) = handler.piece(body) {
             let count = most.min(bytes.len());
             out.extend_from_slice(&bytes[..count]);
             handler.advance(body, count as u64);
-            return Written::Bytes(count);
+            return BodyWritten::Bytes(count);
         }
         let start = out.len();
         out.resize(start + most, 0);
         let read = handler.read(body, &mut out[start..]);
         out.truncate(start + if let BodyRead::Bytes(count) = read { count } else { 0 });
         match read {
-            BodyRead::Bytes(count) => Written::Bytes(count),
-            BodyRead::Cold => Written::Cold,
-            BodyRead::Changed | BodyRead::End => Written::Changed,
+            BodyRead::Bytes(count) => BodyWritten::Bytes(count),
+            BodyRead::Cold => BodyWritten::Cold,
+            BodyRead::Changed | BodyRead::End => BodyWritten::Changed,
         }
     }
 }
@@ -100,11 +100,11 @@ impl<H: HandlerRoles> Http2<H> {
                 self.machine.pause(stream);
                 continue;
             };
-            if let Phase::Relaying(_) = live.phase {
+            if let LiveState::Relaying(_) = live.phase {
                 self.fill_relayed(cx, stream, turn.most as usize);
                 continue;
             }
-            let Phase::Answered(sending) = &mut live.phase else {
+            let LiveState::Answered(sending) = &mut live.phase else {
                 self.machine.pause(stream);
                 continue;
             };
@@ -112,12 +112,12 @@ impl<H: HandlerRoles> Http2<H> {
             let most = sending.left.min(turn.most.into()) as usize;
             cx.out.bytes.extend_from_slice(&[0; HEADER_BYTES]);
             let written = sending.write(&*cx.handler, &mut cx.out.bytes, most);
-            let Written::Bytes(count) = written else {
+            let BodyWritten::Bytes(count) = written else {
                 cx.out.bytes.truncate(start);
-                if let Written::Changed = written {
+                if let BodyWritten::Changed = written {
                     cx.metrics.add(Counter::Changed, 1);
                 }
-                self.interrupt(cx, stream, matches!(written, Written::Cold));
+                self.interrupt(cx, stream, matches!(written, BodyWritten::Cold));
                 continue;
             };
             sending.left -= count as u64;
@@ -177,7 +177,7 @@ impl<H: HandlerRoles> Http2<H> {
     #[cold]
     fn interrupt<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, is_cold: bool) {
         let Some(live) = self.live.get_mut(stream) else { return };
-        let Phase::Answered(sending) = &mut live.phase else { return };
+        let LiveState::Answered(sending) = &mut live.phase else { return };
         let body = sending.body.as_ref().filter(|_| is_cold);
         sending.job = body.and_then(|body| cx.handler.warm(body));
         if sending.job.is_none() {
@@ -191,7 +191,7 @@ impl<H: HandlerRoles> Http2<H> {
     /// The answer is written to its end.
     fn finish(&mut self, stream: u32) {
         let Some(live) = self.live.remove(stream) else { return };
-        if let Phase::Answered(sending) = live.phase {
+        if let LiveState::Answered(sending) = live.phase {
             self.leave(stream, live.is_open, sending.end());
         }
     }

@@ -16,7 +16,7 @@ struct Echo {
     logged: Vec<(u16, u64)>,
     /// Goes one further at each look.
     clock_ns: u64,
-    stages: Vec<Stages>,
+    stages: Vec<ArrivalTimes>,
     /// How many requests were given a ticket.
     judged: u32,
     settled: Vec<(u32, Settled)>,
@@ -364,19 +364,19 @@ fn each_answer_is_logged_with_when_its_request_began_and_was_complete() {
         turns(&mut handler, pieces, ConnectionLimits::default(), 1000, false);
         (handler.logged, handler.stages)
     };
-    let came_in_one = Stages { begun_ns: 1, complete_ns: 1 };
+    let came_in_one = ArrivalTimes { begun_ns: 1, complete_ns: 1 };
     let (logged, stages) = play(&[b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"]);
     assert_eq!((logged, stages), (vec![(200, 3)], vec![came_in_one]));
     // a job does not make receiving longer
     let (_, stages) = play(&[b"GET /job HTTP/1.1\r\nHost: h\r\n\r\n"]);
     assert_eq!(stages, [came_in_one]);
-    let came_in_three = Stages { begun_ns: 1, complete_ns: 2 };
+    let came_in_three = ArrivalTimes { begun_ns: 1, complete_ns: 2 };
     let (_, stages) = play(&[b"GET /a HTTP", b"/1.1\r\nHost:", b" h\r\n\r\n"]);
     assert_eq!(stages, [came_in_three]);
     // the body is part of the request; the next request begins anew
     let post = b"POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel";
     let (_, stages) = play(&[post, b"loGET /a HTTP/1.1\r\nHost: h\r\n\r\n"]);
-    assert_eq!(stages, [came_in_three, Stages { begun_ns: 3, complete_ns: 3 }]);
+    assert_eq!(stages, [came_in_three, ArrivalTimes { begun_ns: 3, complete_ns: 3 }]);
     // what is refused is received as well
     let (logged, stages) = play(&[b"GET /a HTTP", b"/1.1\r\n x\r\n\r\n"]);
     assert_eq!((logged[0].0, stages), (400, vec![came_in_three]));

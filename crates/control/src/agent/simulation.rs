@@ -79,7 +79,7 @@ pub struct Outcome {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Job {
+struct SimulatedJob {
     rank: u8,
     came_ns: f64,
     began_ns: f64,
@@ -96,8 +96,8 @@ pub struct AgentSimulation<A> {
     machine: Machine,
     /// The agent.
     pub agent: A,
-    queue: Ranked<Job>,
-    running: Vec<(Job, Turn)>,
+    queue: Ranked<SimulatedJob>,
+    running: Vec<(SimulatedJob, Turn)>,
     /// Processor time owed to refusals.
     owed_ns: f64,
     now_ns: f64,
@@ -255,7 +255,7 @@ impl<A: Agent> AgentSimulation<A> {
             return self.refuse(load.rank);
         }
         self.tokens[rank] -= 1.0;
-        let job = Job {
+        let job = SimulatedJob {
             rank: load.rank,
             came_ns: self.now_ns,
             began_ns: 0.0,

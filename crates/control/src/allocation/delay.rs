@@ -18,17 +18,17 @@
 //! most it needed in that time. When all `M` threads are in use, a thread moves between phases if that
 //! raises the lowest of the ratios of threads to need: a pipeline is as fast as its slowest phase.
 
-use super::{Controller, PHASES, Phase, PhaseLoad, Reason, Wish};
+use super::{Controller, PHASES, Phase, PhaseLoad, PhaseWish, Reason};
 
 impl Controller {
-    pub(super) fn by_delay(&mut self, phase: Phase, load: &PhaseLoad) -> Wish {
+    pub(super) fn by_delay(&mut self, phase: Phase, load: &PhaseLoad) -> PhaseWish {
         let before = self.targets[phase.index()];
         let most = self.settings.most;
         let memory = &mut self.memories[phase.index()];
         let period_s = memory.period_ns as f64 / 1e9;
         let target_s = f64::from(self.settings.delay_us) / 1e6;
         // Right after a shift, what is remembered is of other tasks than those that come now.
-        let demands = [memory.demand(), Demand::of(load, period_s)];
+        let demands = [memory.demand(), PhaseDemand::of(load, period_s)];
         let steady = demands.map(|demand| demand.least_threads(target_s, most));
         let service_s = demands[0].service_s.max(demands[1].service_s);
         let drain = f64::from(load.waiting) * service_s / period_s;
@@ -43,12 +43,12 @@ impl Controller {
             Some(enough) => enough,
             None => need.max(f64::from(before)),
         };
-        Wish { computed, wanted: 0, limit: 0, reason: Reason::Shrank }
+        PhaseWish { computed, wanted: 0, limit: 0, reason: Reason::Shrank }
     }
 
     pub(super) fn settle_by_delay(
         &mut self,
-        wishes: &[Wish; PHASES],
+        wishes: &[PhaseWish; PHASES],
         reasons: &mut [Reason; PHASES],
     ) {
         for phase in Phase::ALL.into_iter().rev() {
@@ -72,7 +72,7 @@ impl Controller {
 
     /// The phase that lacks threads most, and the one that can best spare one, if the pipeline
     /// gains by it.
-    fn exchange(&self, wishes: &[Wish; PHASES]) -> Option<(Phase, Phase)> {
+    fn exchange(&self, wishes: &[PhaseWish; PHASES]) -> Option<(Phase, Phase)> {
         let ratio = |phase: &Phase, change: f64| {
             let index = phase.index();
             (f64::from(self.targets[index]) + change) / self.memories[index].need.max(1e-6)
@@ -92,7 +92,7 @@ impl Controller {
 
 /// What comes to a phase.
 #[derive(Clone, Copy, Debug)]
-struct Demand {
+struct PhaseDemand {
     /// Tasks per second.
     rate: f64,
     /// How long a thread has to do with each.
@@ -101,17 +101,17 @@ struct Demand {
 
 impl super::Memory {
     /// As remembered.
-    fn demand(&self) -> Demand {
+    fn demand(&self) -> PhaseDemand {
         let service_s = self.busy_ns / 1e9 / self.completions.max(1.0);
-        Demand { rate: self.arrivals_per_s, service_s }
+        PhaseDemand { rate: self.arrivals_per_s, service_s }
     }
 }
 
-impl Demand {
+impl PhaseDemand {
     /// In a single period. While nothing ends, a task takes at least what has been spent.
-    fn of(load: &PhaseLoad, period_s: f64) -> Demand {
+    fn of(load: &PhaseLoad, period_s: f64) -> PhaseDemand {
         let service_s = load.busy.max(0.0) * period_s / load.completions.max(1) as f64;
-        Demand { rate: load.arrivals as f64 / period_s, service_s }
+        PhaseDemand { rate: load.arrivals as f64 / period_s, service_s }
     }
 
     /// The least number of threads with which tasks wait at most `target_s` on average; at most `most`.

@@ -10,11 +10,16 @@
 //! shorter per thread. Beyond keta, a *later* phase gives its idle threads too. Otherwise threads that
 //! once went to send would stay there, however the load shifts, until it falls.
 
-use super::{Controller, PHASES, Phase, PhaseLoad, Reason, Sample, Wish};
+use super::{Controller, PHASES, Phase, PhaseLoad, PhaseWish, Reason, Sample};
 use crate::utilisation::MeasuredLoad;
 
 impl Controller {
-    pub(super) fn by_queue(&mut self, phase: Phase, seen: &PhaseLoad, load: &MeasuredLoad) -> Wish {
+    pub(super) fn by_queue(
+        &mut self,
+        phase: Phase,
+        seen: &PhaseLoad,
+        load: &MeasuredLoad,
+    ) -> PhaseWish {
         let index = phase.index();
         let (before, initial) = (self.targets[index], self.settings.initial[index]);
         let waiting = f64::from(seen.waiting);
@@ -32,13 +37,13 @@ impl Controller {
             computed = f64::from(initial).max(enough);
             reason = Reason::Returned;
         }
-        Wish { computed, wanted: 0, limit: 0, reason }
+        PhaseWish { computed, wanted: 0, limit: 0, reason }
     }
 
     pub(super) fn settle_by_queue(
         &mut self,
         sample: &Sample,
-        wishes: &[Wish; PHASES],
+        wishes: &[PhaseWish; PHASES],
         reasons: &mut [Reason; PHASES],
     ) {
         for phase in Phase::ALL.into_iter().rev() {

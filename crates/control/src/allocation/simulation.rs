@@ -2,7 +2,7 @@
 //! receivers.
 
 use super::*;
-use crate::simulation::{PipelineSimulation, Work};
+use crate::simulation::{PipelineSimulation, SimulatedWork};
 
 const CORES: u32 = 2;
 const PERIODS_PER_S: usize = 50;
@@ -11,13 +11,18 @@ const MS: u64 = 1_000_000;
 const LIGHT: [u64; PHASES] = [100_000; PHASES];
 
 /// 200 ms in each send: 20 threads are busy sending on average.
-const SLOW_RECEIVERS: Work = Work { per_s: 100.0, cpu_ns: LIGHT, blocked_ns: [0, 0, 0, 200 * MS] };
+const SLOW_RECEIVERS: SimulatedWork =
+    SimulatedWork { per_s: 100.0, cpu_ns: LIGHT, blocked_ns: [0, 0, 0, 200 * MS] };
 /// 20 ms in each process: 6 threads wait for the disk on average.
-const COLD_FILES: Work = Work { per_s: 300.0, cpu_ns: LIGHT, blocked_ns: [0, 0, 20 * MS, 0] };
+const COLD_FILES: SimulatedWork =
+    SimulatedWork { per_s: 300.0, cpu_ns: LIGHT, blocked_ns: [0, 0, 20 * MS, 0] };
 /// 2.3 ms of CPU time each, of which 2 in process: 80 % of two cores.
-const COMPUTING: Work =
-    Work { per_s: 700.0, cpu_ns: [100_000, 100_000, 2 * MS, 100_000], blocked_ns: [0; PHASES] };
-const NOTHING: Work = Work { per_s: 0.0, ..COMPUTING };
+const COMPUTING: SimulatedWork = SimulatedWork {
+    per_s: 700.0,
+    cpu_ns: [100_000, 100_000, 2 * MS, 100_000],
+    blocked_ns: [0; PHASES],
+};
+const NOTHING: SimulatedWork = SimulatedWork { per_s: 0.0, ..COMPUTING };
 
 /// Steered by a law.
 fn steered(settings: AllocationSettings) -> PipelineSimulation {
@@ -69,7 +74,7 @@ fn a_law_is_quick() {
 
 #[test]
 fn a_phase_that_computes_never_has_more_threads_than_cores() {
-    let overload = Work { per_s: 1_500.0, ..COMPUTING };
+    let overload = SimulatedWork { per_s: 1_500.0, ..COMPUTING };
     for law in LAWS {
         for work in [COMPUTING, overload] {
             let mut simulation = steered(settings(law, 40));
@@ -102,7 +107,7 @@ fn at_low_load_everything_returns() {
 fn when_the_load_shifts_threads_move() {
     // 11 threads, of which send takes 9 at the most: 8 are busy sending on average, and before that
     // 6 wait for the disk.
-    let slow = Work { per_s: 40.0, ..SLOW_RECEIVERS };
+    let slow = SimulatedWork { per_s: 40.0, ..SLOW_RECEIVERS };
     for law in LAWS {
         let mut simulation = steered(settings(law, 11));
         simulation.run(&COLD_FILES, 10.0);
@@ -118,7 +123,7 @@ fn when_the_load_shifts_threads_move() {
 fn a_shifting_load_is_served_better_than_by_any_fixed_counts() {
     // Ten threads are busy sending on average: more than any fixed count here has for it. The laws
     // have as many threads in all as the largest of them.
-    let slow = Work { per_s: 50.0, ..SLOW_RECEIVERS };
+    let slow = SimulatedWork { per_s: 50.0, ..SLOW_RECEIVERS };
     let shift = |simulation: &mut PipelineSimulation| {
         for work in [COLD_FILES, slow, COMPUTING, slow, COLD_FILES] {
             simulation.run(&work, 6.0);
@@ -139,10 +144,18 @@ fn a_shifting_load_is_served_better_than_by_any_fixed_counts() {
 }
 
 /// What `make bench-shift` plays, with fewer hot requests: they only take their time here.
-const SHIFT: [Work; 3] = [
-    Work { per_s: 1_000.0, cpu_ns: [0, 40_000, 40_000, 60_000], blocked_ns: [0; PHASES] },
-    Work { per_s: 500.0, cpu_ns: [0, 10_000, 100_000, 30_000], blocked_ns: [0, 0, 10 * MS, 0] },
-    Work { per_s: 50.0, cpu_ns: [0, 10_000, 10_000, 500_000], blocked_ns: [0, 0, 0, 210 * MS] },
+const SHIFT: [SimulatedWork; 3] = [
+    SimulatedWork { per_s: 1_000.0, cpu_ns: [0, 40_000, 40_000, 60_000], blocked_ns: [0; PHASES] },
+    SimulatedWork {
+        per_s: 500.0,
+        cpu_ns: [0, 10_000, 100_000, 30_000],
+        blocked_ns: [0, 0, 10 * MS, 0],
+    },
+    SimulatedWork {
+        per_s: 50.0,
+        cpu_ns: [0, 10_000, 10_000, 500_000],
+        blocked_ns: [0, 0, 0, 210 * MS],
+    },
 ];
 const SHIFT_S: f64 = 1.5;
 
@@ -180,7 +193,7 @@ fn tasks_of_another_kind_get_their_threads_within_three_periods() {
     for law in LAWS {
         let settings = AllocationSettings { law, most: 18, ..AllocationSettings::for_cores(1) };
         let mut simulation = steered(settings).keeping_one();
-        simulation.run(&Work { per_s: 5_000.0, ..SHIFT[0] }, 3.0);
+        simulation.run(&SimulatedWork { per_s: 5_000.0, ..SHIFT[0] }, 3.0);
         assert_eq!(simulation.targets()[Phase::Process.index()], 1, "{law:?}");
         simulation.run(&SHIFT[1], 0.06);
         let process = simulation.targets()[Phase::Process.index()];

@@ -17,7 +17,7 @@ const SPARE: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Keyed {
     /// By number, then in the order they came. What was taken or removed is found out when it comes up.
-    heap: BinaryHeap<Reverse<(u64, u64, Index)>>,
+    heap: BinaryHeap<Reverse<(u64, u64, UnorderedKey)>>,
     /// How many were ever put in.
     pushed: u64,
     /// Taken since the one that had waited longest.
@@ -26,24 +26,24 @@ pub(super) struct Keyed {
 
 /// [`Key`], and no order of its own.
 #[derive(Clone, Copy, Debug)]
-struct Index(Key);
+struct UnorderedKey(Key);
 
-impl PartialEq for Index {
-    fn eq(&self, _: &Index) -> bool {
+impl PartialEq for UnorderedKey {
+    fn eq(&self, _: &UnorderedKey) -> bool {
         true
     }
 }
 
-impl Eq for Index {}
+impl Eq for UnorderedKey {}
 
-impl PartialOrd for Index {
-    fn partial_cmp(&self, other: &Index) -> Option<std::cmp::Ordering> {
+impl PartialOrd for UnorderedKey {
+    fn partial_cmp(&self, other: &UnorderedKey) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Index {
-    fn cmp(&self, _: &Index) -> std::cmp::Ordering {
+impl Ord for UnorderedKey {
+    fn cmp(&self, _: &UnorderedKey) -> std::cmp::Ordering {
         std::cmp::Ordering::Equal
     }
 }
@@ -59,7 +59,7 @@ impl Keyed {
     ) -> Key {
         let key = nodes.push(list, item, Mark { bucket: 0, rank, weight: 1 });
         self.pushed += 1;
-        self.heap.push(Reverse((number, self.pushed, Index(key))));
+        self.heap.push(Reverse((number, self.pushed, UnorderedKey(key))));
         key
     }
 
@@ -78,7 +78,7 @@ impl Keyed {
             return item;
         }
         loop {
-            let Reverse((_, _, Index(key))) = self.heap.pop()?;
+            let Reverse((_, _, UnorderedKey(key))) = self.heap.pop()?;
             if nodes.find(key).is_some() {
                 return nodes.remove(list, key.index);
             }
@@ -88,7 +88,7 @@ impl Keyed {
     /// An entry was taken or removed, and `len` are left: what names nothing does not become too much.
     pub(super) fn clear_away<T>(&mut self, nodes: &Nodes<T>, len: usize) {
         if self.heap.len() > 2 * len + SPARE {
-            self.heap.retain(|Reverse((_, _, Index(key)))| nodes.find(*key).is_some());
+            self.heap.retain(|Reverse((_, _, UnorderedKey(key)))| nodes.find(*key).is_some());
         }
     }
 }

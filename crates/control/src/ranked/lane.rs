@@ -45,14 +45,14 @@ fn bit(hash: u64) -> (usize, u64) {
 /// Clients in their queues, and whose turn it is.
 #[derive(Debug)]
 struct Turns {
-    buckets: Box<[Bucket]>,
+    buckets: Box<[ClientBucket]>,
     /// Buckets with entries, the one whose turn it is first. One that was emptied by removals may
     /// still be here; each is here once.
     round: VecDeque<u16>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
+struct ClientBucket {
     list: List,
     /// Entries to pop before it is the next one's turn; 0 when its turn has not begun.
     left: u8,
@@ -189,7 +189,7 @@ impl Clients {
 impl Turns {
     #[cold]
     fn new() -> Box<Turns> {
-        let bucket = Bucket { list: List::EMPTY, left: 0, weight: 1, in_round: false };
+        let bucket = ClientBucket { list: List::EMPTY, left: 0, weight: 1, in_round: false };
         Box::new(Turns { buckets: vec![bucket; BUCKETS].into(), round: VecDeque::new() })
     }
 
@@ -236,7 +236,7 @@ impl Turns {
     }
 }
 
-impl Bucket {
+impl ClientBucket {
     fn leave(&mut self) {
         (self.in_round, self.left) = (false, 0);
     }

@@ -1,6 +1,6 @@
 //! What accepting needs of the loop: each connection has a fiber at once.
 
-use super::Running;
+use super::RunningLoop;
 use super::connection::{ConnectionOwner, FiberConnection};
 use crate::accepting::Accepting;
 use crate::helpers::JobRunner;
@@ -12,7 +12,7 @@ use forebay_conn::{Closing, Handler, Rank};
 use forebay_sys::epoll::Epoll;
 use std::os::fd::AsFd;
 
-impl<H, C> Accepting<H> for Running<H, C>
+impl<H, C> Accepting<H> for RunningLoop<H, C>
 where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,
@@ -58,7 +58,7 @@ where
     }
 }
 
-impl<H, C> Running<H, C>
+impl<H, C> RunningLoop<H, C>
 where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,

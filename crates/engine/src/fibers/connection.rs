@@ -16,7 +16,7 @@ pub(super) struct FiberConnection<H: Handler> {
     /// The kernel reports it.
     pub(super) watched: bool,
     /// What the kernel has reported and the connection's fiber has not yet seen.
-    pub(super) news: News,
+    pub(super) news: SocketNews,
     /// What has happened to its requests and its fiber has not yet seen.
     pub(super) events: VecDeque<Happened<H>>,
     pub(super) timer: ConnectionTimer,
@@ -55,13 +55,13 @@ pub(super) enum Happened<H: Handler> {
 
 /// What the kernel has reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct SocketNews {
     pub(super) readable: bool,
     pub(super) ended: bool,
     pub(super) broken: bool,
 }
 
-impl News {
+impl SocketNews {
     /// Tells the connection; says whether it is still there.
     #[inline]
     pub(super) fn tell<H: Handler>(self, served: &mut Served<H>) -> bool {
@@ -76,7 +76,7 @@ impl<H: Handler> FiberConnection<H> {
             token,
             place: ConnectionOwner::AtRest(Box::new(served)),
             watched: false,
-            news: News::default(),
+            news: SocketNews::default(),
             events: VecDeque::new(),
             timer: ConnectionTimer::default(),
             resting: None,

@@ -73,7 +73,7 @@ pub struct FiberLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
 }
 
 /// A loop on its thread: a scheduler of fibers, and the events that start and wake them.
-struct Running<H: Handler, C> {
+struct RunningLoop<H: Handler, C> {
     scheduler: Scheduler,
     shared: Rc<Shared<H, C>>,
     watched_listeners: WatchedListeners,
@@ -165,7 +165,7 @@ where
     /// When the kernel refuses to wait for events, which nothing here can mend.
     pub fn run(self) -> io::Result<Ended> {
         let options = Options { stack_bytes: STACK_BYTES, kept_stacks: KEPT_STACKS };
-        let running = Running {
+        let running = RunningLoop {
             scheduler: Scheduler::new(options),
             shared: Rc::new(self.shared),
             watched_listeners: self.watched_listeners,
@@ -176,7 +176,7 @@ where
     }
 }
 
-impl<H, C> Running<H, C>
+impl<H, C> RunningLoop<H, C>
 where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,

@@ -3,7 +3,7 @@
 //! [partly sent](crate::send_queue).
 
 use super::connection::{ConnectionOwner, FiberConnection, Happened};
-use super::{Running, Shared};
+use super::{RunningLoop, Shared};
 use crate::accepting::Accepting;
 use crate::helpers::JobRunner;
 use crate::ready_queue::{self, BATCH};
@@ -13,7 +13,7 @@ use forebay_conn::Handler;
 use forebay_sys::clock;
 use std::rc::Rc;
 
-impl<H, C> Running<H, C>
+impl<H, C> RunningLoop<H, C>
 where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,
@@ -63,7 +63,7 @@ where
     }
 }
 
-impl<H, C> Running<H, C>
+impl<H, C> RunningLoop<H, C>
 where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,

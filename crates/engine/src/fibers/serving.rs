@@ -3,7 +3,7 @@
 
 use super::connection::{ConnectionOwner, FiberConnection, Happened, key};
 use super::wait::FiberWait;
-use super::{Running, Shared};
+use super::{RunningLoop, Shared};
 use crate::control::Ended;
 use crate::helpers::JobRunner;
 use crate::ranks::RequestKey;
@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 /// What the first turn of a connection at rest has led to, which a loop gives it by a call.
-enum Begun<J> {
+enum FirstTurn<J> {
     /// It is at rest again.
     Rests,
     /// A fiber goes on with this.
@@ -28,7 +28,7 @@ enum Begun<J> {
     Nothing,
 }
 
-impl<H, C> Running<H, C>
+impl<H, C> RunningLoop<H, C>
 where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,
@@ -56,14 +56,14 @@ where
                         return;
                     }
                     let begun =
-                        if is_gone { Begun::Nothing } else { self.shared.begin(connection) };
+                        if is_gone { FirstTurn::Nothing } else { self.shared.begin(connection) };
                     match begun {
-                        Begun::Rests => return,
-                        Begun::GoesOn(fate) => {
+                        FirstTurn::Rests => return,
+                        FirstTurn::GoesOn(fate) => {
                             drop(connections);
                             return self.go_on(ready.token, fate);
                         }
-                        Begun::Nothing => None,
+                        FirstTurn::Nothing => None,
                     }
                 }
                 ConnectionOwner::Served(_) => {
@@ -168,9 +168,9 @@ where
     /// A new connection has its first turn.
     pub(super) fn begin(&self, token: u64) {
         match self.shared.with(token, |connection| self.shared.begin(connection)) {
-            None | Some(Begun::Rests) => {}
-            Some(Begun::GoesOn(fate)) => self.go_on(token, fate),
-            Some(Begun::Nothing) => {
+            None | Some(FirstTurn::Rests) => {}
+            Some(FirstTurn::GoesOn(fate)) => self.go_on(token, fate),
+            Some(FirstTurn::Nothing) => {
                 self.serve(token);
                 self.serve_due();
             }
@@ -306,21 +306,21 @@ impl<H: Handler, C> Shared<H, C> {
     /// Gives a connection that waits for the next request a turn: by a call, since what is in memory need not
     /// be waited for. So a fiber is for what must wait.
     #[inline]
-    fn begin(&self, connection: &mut FiberConnection<H>) -> Begun<H::Job> {
+    fn begin(&self, connection: &mut FiberConnection<H>) -> FirstTurn<H::Job> {
         let FiberConnection { token, place, watched, events, timer, sockets, .. } = connection;
-        let ConnectionOwner::AtRest(served) = place else { return Begun::Nothing };
+        let ConnectionOwner::AtRest(served) = place else { return FirstTurn::Nothing };
         if self.is_ordered || !served.is_at_rest() || !events.is_empty() {
-            return Begun::Nothing;
+            return FirstTurn::Nothing;
         }
         let mut worker = self.worker.borrow_mut();
         let fate = worker.turn(served, None);
         let rests = matches!(fate, Fate::Waits) && served.is_at_rest();
         if !rests || served.can_go_on(false) || !self.watch(served, *token, watched, sockets) {
-            return Begun::GoesOn(fate);
+            return FirstTurn::GoesOn(fate);
         }
         timer.set(served, &worker);
         timer.schedule(&mut self.wheel.borrow_mut(), *token);
-        Begun::Rests
+        FirstTurn::Rests
     }
 
     /// Has the kernel report the connection, and the other sockets of its requests, from now on. Says whether

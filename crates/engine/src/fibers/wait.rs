@@ -1,6 +1,6 @@
 //! How a fiber waits: it notes what for, and lets others run until the loop wakes it.
 
-use super::connection::{ConnectionOwner, FiberConnection, Happened, News, WakeEvents, key};
+use super::connection::{ConnectionOwner, FiberConnection, Happened, SocketNews, WakeEvents, key};
 use super::{KEPT_STACKS, Shared};
 use crate::control::LoopOrder;
 use crate::helpers::{JobContext, JobRunner, SharedJob};
@@ -50,7 +50,7 @@ impl<'s, H: Handler, C> FiberWait<'s, H, C> {
     /// is answered and closed in its first turn never needs it. Tells the connection what the kernel has
     /// reported since the last look; says what, and whether something has happened to its requests.
     #[inline]
-    fn look(&self, served: &mut Served<H>) -> Result<(News, bool), Gone> {
+    fn look(&self, served: &mut Served<H>) -> Result<(SocketNews, bool), Gone> {
         let look = |connection: &mut FiberConnection<H>| self.look_at(connection, served);
         self.shared.with(self.token, look).unwrap_or(Err(Gone))
     }
@@ -61,7 +61,7 @@ impl<'s, H: Handler, C> FiberWait<'s, H, C> {
         &self,
         connection: &mut FiberConnection<H>,
         served: &mut Served<H>,
-    ) -> Result<(News, bool), Gone> {
+    ) -> Result<(SocketNews, bool), Gone> {
         let FiberConnection { watched, sockets, .. } = connection;
         let is_watched = self.shared.watch(served, self.token, watched, sockets);
         let news = std::mem::take(&mut connection.news);
@@ -76,7 +76,7 @@ impl<'s, H: Handler, C> FiberWait<'s, H, C> {
 
     /// Tells the connection what the kernel has reported of it.
     #[inline]
-    fn take_news(&self, served: &mut Served<H>) -> Result<News, Gone> {
+    fn take_news(&self, served: &mut Served<H>) -> Result<SocketNews, Gone> {
         let news = self.shared.with(self.token, |connection| std::mem::take(&mut connection.news));
         let news = news.unwrap_or_default();
         if news.tell(served) { Ok(news) } else { Err(Gone) }

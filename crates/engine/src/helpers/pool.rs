@@ -64,14 +64,14 @@ struct PoolState<J: Job> {
     ready: Ranked<QueuedJob<J>>,
     shares: Shares,
     lanes: Lanes<QueuedJob<J>>,
-    levels: Box<[Level]>,
+    levels: Box<[LevelThreads]>,
     /// Which of the metrics no thread uses.
     free: Vec<usize>,
 }
 
 /// The threads of one level.
 #[derive(Debug)]
-struct Level {
+struct LevelThreads {
     most: usize,
     threads: usize,
     idle: usize,
@@ -111,7 +111,7 @@ impl<J: Job> HelperPool<J> {
         starter: Option<Starter>,
     ) -> HelperPool<J> {
         let last = ranks.count() - 1;
-        let level = |level| Level {
+        let level = |level| LevelThreads {
             most: if level == last { most } else { ranks.reserve },
             threads: 0,
             idle: 0,

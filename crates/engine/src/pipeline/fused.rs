@@ -9,7 +9,7 @@
 use super::list::WorkerSlot;
 use super::lists::{PhaseLists, Task};
 use super::thread::PhaseThread;
-use super::{Core, Counters, PipelineSettings, Spawn, begin};
+use super::{Counters, PipelineCore, PipelineSettings, Spawn, begin};
 use crate::accept::Listener;
 use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::event::{self, EventLoop};
@@ -22,11 +22,11 @@ use std::thread::ScopedJoinHandle;
 /// The loops, and what they share.
 pub(super) struct Fused<H: Handler> {
     loops: Vec<EventLoop<H, Arc<PhaseLists<H::Job>>>>,
-    job_runner: Arc<JobRunner<H::Job>>,
+    job_runner: Arc<FusedThreads<H::Job>>,
 }
 
 /// The threads of the process and send phases.
-struct JobRunner<J: Job> {
+struct FusedThreads<J: Job> {
     lists: Arc<PhaseLists<J>>,
     counters: Arc<Counters>,
     sample: u32,
@@ -41,7 +41,7 @@ where
     /// # Errors
     /// Lack of descriptors or memory.
     pub(super) fn new(
-        core: Core<H>,
+        core: PipelineCore<H>,
         listener_sets: Vec<Vec<Listener>>,
         settings: &PipelineSettings,
     ) -> io::Result<Fused<H>> {
@@ -66,7 +66,7 @@ where
         });
         let loops = loops.collect::<io::Result<_>>()?;
         let sample = core.settings.get().sample;
-        let job_runner = Arc::new(JobRunner { lists, counters: core.counters, sample });
+        let job_runner = Arc::new(FusedThreads { lists, counters: core.counters, sample });
         Ok(Fused { loops, job_runner })
     }
 
@@ -111,7 +111,7 @@ where
     }
 }
 
-impl<J: Job> JobRunner<J> {
+impl<J: Job> FusedThreads<J> {
     fn work(&self, phase: Phase, worker_slot: WorkerSlot) {
         let metrics = self.counters.another();
         let ranks = &self.lists.ranks;

@@ -40,7 +40,7 @@ struct ListState<T> {
     in_job: u32,
     /// … and tasks that are jobs and wait because all of them but one are.
     held: TaskQueue<T>,
-    idle: Box<[Idle]>,
+    idle: Box<[IdleThreads]>,
     /// How many of the controller's threads take tasks, those of a reserve not counted …
     target: u32,
     /// … how many are here …
@@ -57,7 +57,7 @@ struct ListState<T> {
 
 /// The threads of one level that sleep because there is no task for them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Idle {
+struct IdleThreads {
     asleep: u32,
     /// Of those: woken, and not yet running.
     woken: u32,
@@ -143,7 +143,7 @@ impl<T> TaskList<T> {
             tasks: TaskQueue::new(ranks),
             in_job: 0,
             held: TaskQueue::new(ranks),
-            idle: vec![Idle::default(); ranks.count()].into(),
+            idle: vec![IdleThreads::default(); ranks.count()].into(),
             target,
             active: 0,
             coming: target,

@@ -50,14 +50,14 @@ pub(super) struct PhaseLists<J: Job> {
     /// The order of receive, process and send.
     pub(super) ranks: Ranks,
     lanes: Mutex<Lanes<JobTask<J>>>,
-    threads: Mutex<Threads>,
+    threads: Mutex<PhaseThreads>,
     ended: Condvar,
     /// The number of the next of the controller's threads.
     number: AtomicU32,
 }
 
 #[derive(Default)]
-struct Threads {
+struct PhaseThreads {
     alive: usize,
     /// Those of them in a job, which may never end.
     in_job: usize,
@@ -151,7 +151,7 @@ impl<J: Job> PhaseLists<J> {
         self.of(phase).push(Task::Run(job_task), ranked_client);
     }
 
-    fn count_threads(&self, change: impl FnOnce(&mut Threads)) {
+    fn count_threads(&self, change: impl FnOnce(&mut PhaseThreads)) {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut threads);
         if threads.awaited {

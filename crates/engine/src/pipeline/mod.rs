@@ -111,7 +111,7 @@ pub struct PipelineParts<H: Handler> {
 
 /// A pipeline that is ready to run: it has all descriptors it needs, and the threads of its phases.
 pub struct Pipeline<H: Handler> {
-    shape: Shape<H>,
+    shape: PipelineShape<H>,
     controller: PipelineController,
     control: Arc<EngineControl>,
     spawn: Spawn,
@@ -128,7 +128,7 @@ impl<J: Job> Drop for Phases<J> {
     }
 }
 
-enum Shape<H: Handler> {
+enum PipelineShape<H: Handler> {
     Fused(Fused<H>),
     Split(Box<Split<H>>),
 }
@@ -153,17 +153,18 @@ where
         let controller =
             PipelineController::new(&pipeline, Arc::clone(&counters), pipeline_gauges)?;
         let of_core = Arc::clone(&control);
-        let core = Core { make, settings, admission, helpers, ranks, control: of_core, counters };
+        let core =
+            PipelineCore { make, settings, admission, helpers, ranks, control: of_core, counters };
         let shape = match pipeline.fuse {
-            Fuse::Auto => Shape::Fused(Fused::new(core, listener_sets, &pipeline)?),
+            Fuse::Auto => PipelineShape::Fused(Fused::new(core, listener_sets, &pipeline)?),
             Fuse::Never => {
                 let listeners = listener_sets.into_iter().flatten().collect();
-                Shape::Split(Box::new(Split::new(core, listeners, &pipeline)?))
+                PipelineShape::Split(Box::new(Split::new(core, listeners, &pipeline)?))
             }
         };
         let (lists, spawn) = match &shape {
-            Shape::Fused(fused) => (Arc::clone(fused.lists()), fused.spawner()),
-            Shape::Split(split) => (Arc::clone(split.lists()), split.spawner()),
+            PipelineShape::Fused(fused) => (Arc::clone(fused.lists()), fused.spawner()),
+            PipelineShape::Split(split) => (Arc::clone(split.lists()), split.spawner()),
         };
         let phases = Phases(lists);
         begin_all(&phases.0, &spawn)?;
@@ -181,8 +182,8 @@ where
             let thread = std::thread::Builder::new().name("controller".to_owned());
             let begun = thread.spawn_scoped(scope, || controller.run(lists, spawn, &hold));
             let ended = begun.and_then(|_| match shape {
-                Shape::Fused(fused) => fused.run(&control),
-                Shape::Split(split) => split.run(),
+                PipelineShape::Fused(fused) => fused.run(&control),
+                PipelineShape::Split(split) => split.run(),
             });
             hold.release();
             ended
@@ -198,7 +199,7 @@ pub const fn descriptor_bytes<H: Handler>() -> usize {
 }
 
 /// What both shapes need.
-struct Core<H: Handler> {
+struct PipelineCore<H: Handler> {
     make: Make<H>,
     settings: Arc<LiveSettings>,
     admission: Arc<ConnectionAdmission>,

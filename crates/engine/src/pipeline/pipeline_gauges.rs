@@ -8,11 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The figures of a pipeline, all of the same period.
 #[derive(Debug, Default)]
-pub struct PipelineGauges(Mutex<Shown>);
+pub struct PipelineGauges(Mutex<GaugeValues>);
 
 #[derive(Debug, Default)]
-struct Shown {
-    phases: [Row; PHASES],
+struct GaugeValues {
+    phases: [PhaseGauges; PHASES],
     load: MeasuredLoad,
     grown: u64,
     returned: u64,
@@ -21,7 +21,7 @@ struct Shown {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Row {
+struct PhaseGauges {
     threads: u32,
     seen: PhaseLoad,
     arrivals: u64,
@@ -32,7 +32,7 @@ struct Row {
     reasons: [u64; Reason::ALL.len()],
 }
 
-/// The gauges of the first phase, in the order of [`Row::values`]. Those of the others follow each of
+/// The gauges of the first phase, in the order of [`PhaseGauges::values`]. Those of the others follow each of
 /// them in the schema.
 const COLUMNS: [Gauge; 9] = [
     Gauge::AcceptThreads,
@@ -51,7 +51,7 @@ fn after(gauge: Gauge, places: usize) -> Gauge {
     Gauge::ALL[gauge as usize + places]
 }
 
-impl Row {
+impl PhaseGauges {
     fn values(&self) -> [u64; COLUMNS.len()] {
         let percent = |part: f64| (part * 100.0) as u64;
         [
@@ -69,7 +69,7 @@ impl Row {
 }
 
 impl PipelineGauges {
-    fn lock(&self) -> MutexGuard<'_, Shown> {
+    fn lock(&self) -> MutexGuard<'_, GaugeValues> {
         // no panic can leave it half changed
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,7 +117,7 @@ impl PipelineGauges {
     }
 }
 
-impl Shown {
+impl GaugeValues {
     fn decided(&mut self, first: Phase, decision: &AllocationDecision) {
         let phases = self.phases.iter_mut().zip(&decision.phases);
         for (row, decided) in phases.skip(first.index()) {

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 /// What comes next before the protocol.
-enum Next<J> {
+enum OpeningStep<J> {
     /// Look again, with what was received.
     Again,
     /// More must be received.
@@ -57,10 +57,10 @@ impl<H: Handler> Worker<H> {
                 false => self.shake(served, done.take(), sampled),
             };
             match next {
-                Next::Again => {}
-                Next::Begin => return None,
-                Next::End(fate) => return Some(fate),
-                Next::Receive => {
+                OpeningStep::Again => {}
+                OpeningStep::Begin => return None,
+                OpeningStep::End(fate) => return Some(fate),
+                OpeningStep::Receive => {
                     if let Some(fate) = self.receive_opening(served, is_raw) {
                         return Some(fate);
                     }
@@ -70,15 +70,15 @@ impl<H: Handler> Worker<H> {
     }
 
     /// What a proxy says of its client.
-    fn take_preface(&mut self, served: &mut Served<H>) -> Next<H::Job> {
-        let Some(opening) = &mut served.opening else { return Next::Begin };
-        let Some(header) = &mut opening.preface else { return Next::Again };
+    fn take_preface(&mut self, served: &mut Served<H>) -> OpeningStep<H::Job> {
+        let Some(opening) = &mut served.opening else { return OpeningStep::Begin };
+        let Some(header) = &mut opening.preface else { return OpeningStep::Again };
         let closing = match header.receive(&mut self.input) {
-            Ok(None) => return Next::Receive,
+            Ok(None) => return OpeningStep::Receive,
             Ok(Some(stated)) => {
                 opening.preface = None;
                 match self.state(served, stated) {
-                    None => return Next::Again,
+                    None => return OpeningStep::Again,
                     Some(closing) => closing,
                 }
             }
@@ -88,7 +88,7 @@ impl<H: Handler> Worker<H> {
             }
         };
         self.input.clear();
-        Next::End(Fate::Closes(closing))
+        OpeningStep::End(Fate::Closes(closing))
     }
 
     /// A step of the transport's handshake.
@@ -97,32 +97,32 @@ impl<H: Handler> Worker<H> {
         served: &mut Served<H>,
         done: Option<DoneOf<H>>,
         sampled: bool,
-    ) -> Next<H::Job> {
+    ) -> OpeningStep<H::Job> {
         if !served.stream.is_plain() {
             if !self.input.is_empty() {
                 let goes_on = served.stream.take_raw(self.input.bytes());
                 self.input.clear();
                 served.handshake_comes();
                 if !goes_on {
-                    return Next::End(self.fail(served));
+                    return OpeningStep::End(self.fail(served));
                 }
             }
             if !self.may_shake(served) {
-                return Next::End(Fate::Shakes);
+                return OpeningStep::End(Fate::Shakes);
             }
             let mut watch = TurnStopwatch::new(&self.metrics, sampled);
             let opening = served.stream.open(done);
             watch.lap(Activity::Handshake);
             match opening {
                 Opening::Open => {}
-                Opening::Receive if served.stream.has_unsent() => return Next::Again,
-                Opening::Receive => return Next::Receive,
+                Opening::Receive if served.stream.has_unsent() => return OpeningStep::Again,
+                Opening::Receive => return OpeningStep::Receive,
                 Opening::Job(job) => {
                     // what the client does not take now it takes after the job
                     let _ = served.stream.flush();
-                    return Next::End(Fate::Job(RequestId::OPENING, job));
+                    return OpeningStep::End(Fate::Job(RequestId::OPENING, job));
                 }
-                Opening::Failed => return Next::End(self.fail(served)),
+                Opening::Failed => return OpeningStep::End(self.fail(served)),
             }
         }
         served.opening = None;
@@ -133,7 +133,7 @@ impl<H: Handler> Worker<H> {
                 true => Counter::HandshakesResumed,
             });
         }
-        Next::Begin
+        OpeningStep::Begin
     }
 
     /// More of what a proxy says, or of the handshake. A [`Fate`] if there is none now.

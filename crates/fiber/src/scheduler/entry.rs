@@ -1,6 +1,6 @@
 //! One fiber: its state, its waits, and which one is running.
 
-use super::Core;
+use super::SchedulerCore;
 use crate::stack::FiberStack;
 use corosensei::{Coroutine, Yielder};
 use std::cell::{Cell, RefCell};
@@ -131,25 +131,25 @@ impl FiberSlot {
 
 /// The running fiber and its scheduler; null outside of fibers.
 #[derive(Clone, Copy)]
-struct Running {
-    core: *const Core,
+struct CurrentFiber {
+    core: *const SchedulerCore,
     entry: *const FiberSlot,
 }
 
 thread_local! {
-    static RUNNING: Cell<Running> =
-        const { Cell::new(Running { core: ptr::null(), entry: ptr::null() }) };
+    static RUNNING: Cell<CurrentFiber> =
+        const { Cell::new(CurrentFiber { core: ptr::null(), entry: ptr::null() }) };
 }
 
 /// A fiber has control until this is dropped, however that comes about.
 pub(crate) struct FiberControl {
-    before: Running,
+    before: CurrentFiber,
 }
 
 impl FiberControl {
     #[inline]
-    pub(crate) fn give(core: &Core, entry: &FiberSlot) -> FiberControl {
-        FiberControl { before: RUNNING.replace(Running { core, entry }) }
+    pub(crate) fn give(core: &SchedulerCore, entry: &FiberSlot) -> FiberControl {
+        FiberControl { before: RUNNING.replace(CurrentFiber { core, entry }) }
     }
 }
 
@@ -162,7 +162,7 @@ impl Drop for FiberControl {
 
 /// Calls `f` with the running fiber and its scheduler, or not at all outside of fibers.
 #[inline]
-pub(crate) fn with_running<R>(f: impl FnOnce(&Core, &FiberSlot) -> R) -> Option<R> {
+pub(crate) fn with_running<R>(f: impl FnOnce(&SchedulerCore, &FiberSlot) -> R) -> Option<R> {
     let running = RUNNING.get();
     if running.core.is_null() {
         return None;

@@ -1,6 +1,6 @@
 //! What fibers wait for outside of the program: descriptors and the clock.
 
-use super::Core;
+use super::SchedulerCore;
 use super::entry::WaitId;
 use super::remote::Remote;
 use rustix::event::{Timespec, epoll};
@@ -26,12 +26,12 @@ pub(crate) enum Direction {
 
 /// The fibers that wait for a descriptor.
 #[derive(Clone, Copy, Default)]
-struct Watch {
+struct DescriptorWaits {
     read: Option<WaitId>,
     write: Option<WaitId>,
 }
 
-impl Watch {
+impl DescriptorWaits {
     fn place(&mut self, direction: Direction) -> &mut Option<WaitId> {
         match direction {
             Direction::Read => &mut self.read,
@@ -63,7 +63,7 @@ pub(crate) fn watch(remote: &Remote) -> io::Result<OwnedFd> {
 /// What fibers wait for outside of the program.
 #[derive(Default)]
 pub(crate) struct Poller {
-    watches: HashMap<RawFd, Watch>,
+    watches: HashMap<RawFd, DescriptorWaits>,
     timers: BinaryHeap<Reverse<(Instant, WaitId)>>,
     events: Vec<epoll::Event>,
 }
@@ -80,7 +80,7 @@ impl Poller {
         fd: BorrowedFd<'_>,
         direction: Direction,
         ticket: WaitId,
-        core: &Core,
+        core: &SchedulerCore,
     ) -> io::Result<()> {
         let epoll = core.epoll()?;
         let number = fd.as_raw_fd();
@@ -102,7 +102,7 @@ impl Poller {
     pub(crate) fn wait(
         &mut self,
         most: Option<Duration>,
-        core: &Core,
+        core: &SchedulerCore,
         woken: &mut Vec<WaitId>,
     ) -> io::Result<()> {
         let epoll = core.epoll()?;

@@ -1,6 +1,6 @@
 //! What other threads may ask of a scheduler: a list of messages, and a bell.
 
-use super::Core;
+use super::SchedulerCore;
 use super::entry::{FiberId, WaitId};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -15,7 +15,7 @@ pub(crate) enum SchedulerMessage {
     /// End this fiber's park.
     Unpark(FiberId),
     /// Do this on the scheduler's thread.
-    Call(Box<dyn FnOnce(&Core) + Send>),
+    Call(Box<dyn FnOnce(&SchedulerCore) + Send>),
 }
 
 /// One scheduler as other threads see it.

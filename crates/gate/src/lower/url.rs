@@ -7,8 +7,8 @@
 
 use super::{Leaf, Lists, everything, mask, networks, ways};
 use crate::types::{
-    ASKED, ASKED_MORE, Asked, DEGREE_SHIFT, Entry, List, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE,
-    MARK_STOP, MARK_WAITS, PATH_KEY_BYTES, Pattern, UNJUDGED, UrlRule,
+    ASKED, ASKED_MORE, DEGREE_SHIFT, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE, MARK_STOP,
+    MARK_WAITS, PATH_KEY_BYTES, RawAsked, RawEntry, RawList, RawPattern, UNJUDGED, UrlRule,
 };
 use crate::{Family, GateError};
 use forebay_policy::endpoint::{Addresses, Endpoint};
@@ -30,7 +30,7 @@ pub(crate) struct UrlTables {
     pub(crate) hello_clients6: Vec<Leaf>,
     /// Once for requests and once for hellos, each time with one for whatever no other is for.
     pub(crate) rules: Vec<UrlRule>,
-    pub(crate) patterns: Vec<Pattern>,
+    pub(crate) patterns: Vec<RawPattern>,
     /// How many classes there are, if rules give any: else nothing is to be told apart.
     pub(crate) ranks: usize,
 }
@@ -40,7 +40,7 @@ pub(crate) struct UrlTables {
 pub(crate) struct PathLeaf {
     /// A whole one has a zero behind it.
     pub(crate) beginning: Vec<u8>,
-    pub(crate) list: List,
+    pub(crate) list: RawList,
 }
 
 pub(super) fn lower(policy: &Policy) -> Result<UrlTables, GateError> {
@@ -70,7 +70,7 @@ pub(super) fn lower(policy: &Policy) -> Result<UrlTables, GateError> {
     tables.add_hellos(policy, (last + 1, last_of_hellos))?;
     let by_path = |_, rule: &Rule| counts(rule) && paths_of(rule).is_some();
     let ways = [Family::V4, Family::V6].map(|family| ways(policy, family, &by_path)).concat();
-    let mut found: BTreeMap<Vec<u8>, Vec<Entry>> = BTreeMap::new();
+    let mut found: BTreeMap<Vec<u8>, Vec<RawEntry>> = BTreeMap::new();
     for way in ways {
         let rule = policy.rules().get(way.entry.rule as usize);
         for (text, is_prefix) in rule.and_then(paths_of).unwrap_or_default() {
@@ -88,7 +88,7 @@ pub(super) fn lower(policy: &Policy) -> Result<UrlTables, GateError> {
 fn of_hello(rule: UrlRule, of: &Rule) -> UrlRule {
     let SegmentConditions { methods, paths, .. } = SegmentConditions::of(of);
     let more = if methods.is_some() || paths.is_some() { MARK_MORE } else { 0 };
-    let nothing = Asked::default();
+    let nothing = RawAsked::default();
     UrlRule { method: nothing, path: nothing, marks: rule.marks | more, ..rule }
 }
 
@@ -116,11 +116,11 @@ impl Lists {
     /// Adds lists of these beginnings of paths, each with the entries of all around it.
     fn of_paths(
         &mut self,
-        found: &BTreeMap<Vec<u8>, Vec<Entry>>,
+        found: &BTreeMap<Vec<u8>, Vec<RawEntry>>,
     ) -> Result<Vec<PathLeaf>, GateError> {
         let mut leaves = Vec::with_capacity(found.len());
         // a beginning stands before what begins with it
-        let mut around: Vec<(&[u8], Vec<Entry>)> = Vec::new();
+        let mut around: Vec<(&[u8], Vec<RawEntry>)> = Vec::new();
         for (key, own) in found {
             while around.last().is_some_and(|(outer, _)| !key.starts_with(outer)) {
                 around.pop();
@@ -142,13 +142,13 @@ impl UrlTables {
     fn add_hellos(&mut self, policy: &Policy, (first, last): (u32, u32)) -> Result<(), GateError> {
         let counts = |_, rule: &Rule| rule.class.is_some() || rule.stop;
         // nothing is told behind a rule that may fit every hello
-        let ends = |entry: &Entry| {
+        let ends = |entry: &RawEntry| {
             let rule = &self.rules[entry.rule as usize];
             *entry == everything(entry.rule)
-                && rule.host == Asked::default()
+                && rule.host == RawAsked::default()
                 && rule.marks & (MARK_MORE | u32::from(MARK_DEGREE)) == MARK_MORE
         };
-        let cut = |entries: &mut Vec<Entry>| {
+        let cut = |entries: &mut Vec<RawEntry>| {
             let end = entries.iter().position(ends);
             entries.truncate(end.map_or(entries.len(), |end| end + 1));
         };
@@ -183,7 +183,7 @@ impl UrlTables {
         Ok(UrlRule {
             method: self.asked(methods)?,
             // which is known of those that are found by it
-            path: if paths_of(rule).is_some() { Asked::default() } else { self.asked(paths)? },
+            path: if paths_of(rule).is_some() { RawAsked::default() } else { self.asked(paths)? },
             host: self.asked(hosts)?,
             rank: rank.into(),
             marks: mark(rule.stop, u32::from(MARK_STOP))
@@ -194,9 +194,9 @@ impl UrlTables {
         })
     }
 
-    fn asked(&mut self, alternatives: Option<Alternatives>) -> Result<Asked, GateError> {
+    fn asked(&mut self, alternatives: Option<Alternatives>) -> Result<RawAsked, GateError> {
         let Some(Alternatives { texts, needs_more }) = alternatives else {
-            return Ok(Asked::default());
+            return Ok(RawAsked::default());
         };
         let first = self.patterns.len() as u32;
         self.patterns.extend(texts.iter().map(|(text, is_prefix)| pattern(text, *is_prefix)));
@@ -204,7 +204,7 @@ impl UrlTables {
         if self.patterns.len() > MOST_PATTERNS {
             return Err(GateError::TooMany);
         }
-        Ok(Asked { first, count, marks: ASKED | if needs_more { ASKED_MORE } else { 0 } })
+        Ok(RawAsked { first, count, marks: ASKED | if needs_more { ASKED_MORE } else { 0 } })
     }
 }
 
@@ -215,11 +215,11 @@ fn waits(rule: &Rule) -> bool {
     limit.is_some_and(|limit| matches!(limit.over, Over::Drop | Over::Queue { .. }))
 }
 
-fn pattern(text: &[u8], is_prefix: bool) -> Pattern {
-    let mut pattern = Pattern {
+fn pattern(text: &[u8], is_prefix: bool) -> RawPattern {
+    let mut pattern = RawPattern {
         length: text.len() as u32,
         is_prefix: u32::from(is_prefix),
-        ..Pattern::default()
+        ..RawPattern::default()
     };
     for (word, bytes) in pattern.words.iter_mut().zip(text.chunks(8)) {
         let mut whole = [0; 8];
@@ -254,7 +254,7 @@ mod tests {
         lower(&Policy::new(&classes, rules).unwrap()).unwrap()
     }
 
-    fn numbers(tables: &UrlTables, list: List) -> Vec<u32> {
+    fn numbers(tables: &UrlTables, list: RawList) -> Vec<u32> {
         let all = &tables.lists.entries[list.first as usize..][..list.count as usize];
         all.iter().map(|entry| entry.rule).collect()
     }

@@ -1,7 +1,7 @@
 //! Packets of no sense among packets of much: nothing is sent back that is longer than what came, each
 //! verdict is counted once, and nothing stays.
 
-use super::check::{self, LISTENERS, Watched};
+use super::check::{self, LISTENERS, WatchedGate};
 use super::in_namespace;
 use super::packets::{ACK, FIN, Packet, RST, SYN};
 use super::steer::{head, sequence_of};
@@ -42,7 +42,7 @@ fn run(packets: u64) {
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("NOISE_SEED={seed}");
     let mut noise = Noise { random: fastrand::Rng::with_seed(seed), begun: Vec::new(), last: None };
-    let mut watched = Watched::new();
+    let mut watched = WatchedGate::new();
     let before = held();
     for _ in 0..packets {
         let packet = noise.packet();

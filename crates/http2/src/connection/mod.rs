@@ -194,7 +194,7 @@ enum Expect {
 
 /// A header block of which CONTINUATION is to follow.
 #[derive(Debug)]
-struct Block {
+struct HeaderBlock {
     stream: u32,
     ends: bool,
     depends_on: u32,
@@ -221,7 +221,7 @@ pub struct Connection {
     role: EndpointRole,
     limits: Http2Limits,
     expect: Expect,
-    block: Option<Box<Block>>,
+    block: Option<Box<HeaderBlock>>,
     decoder: HpackDecoder,
     peer: PeerSettings,
     /// The peer's decoder was told that no table is used.

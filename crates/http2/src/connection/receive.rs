@@ -1,7 +1,7 @@
 //! What the peer sends: the preface, then frame after frame.
 
 use super::end::FrameError;
-use super::{Block, Connection, Drain, EndpointRole, Expect, Http2Event, ReceiveProgress};
+use super::{Connection, Drain, EndpointRole, Expect, HeaderBlock, Http2Event, ReceiveProgress};
 use crate::budget::{
     Abuse, EARNED, EARNED_BY_LITTLE, MOST_CONTINUATIONS, MOST_CONTROL_BYTES, USEFUL_BYTES, cost,
 };
@@ -13,10 +13,10 @@ use crate::priority::Priority;
 use crate::stream::{Incoming, Outgoing};
 
 /// Bytes used, and what they were.
-type Step<'i> = (usize, Result<Option<Http2Event<'i>>, FrameError>);
+type ReceivedEvent<'i> = (usize, Result<Option<Http2Event<'i>>, FrameError>);
 
 /// More is needed.
-const MORE: Step<'static> = (0, Ok(None));
+const MORE: ReceivedEvent<'static> = (0, Ok(None));
 
 impl Connection {
     /// Looks at `input`, which begins where the last call ended, up to the first event. A head that comes
@@ -70,7 +70,7 @@ impl Connection {
         Some(Http2Event::Reset { stream, code: ErrorCode::REFUSED_STREAM, fault: None })
     }
 
-    fn step<'i>(&mut self, input: &'i [u8], fields: &mut DecodedFields) -> Step<'i> {
+    fn step<'i>(&mut self, input: &'i [u8], fields: &mut DecodedFields) -> ReceivedEvent<'i> {
         match self.expect {
             Expect::Frame => self.frame(input, fields),
             Expect::Data { stream, bytes, padding, ends } => {
@@ -105,13 +105,14 @@ impl Connection {
         self.expect = if bytes == 0 { Expect::Frame } else { Expect::Skip(bytes) };
     }
 
-    fn frame<'i>(&mut self, input: &'i [u8], fields: &mut DecodedFields) -> Step<'i> {
+    fn frame<'i>(&mut self, input: &'i [u8], fields: &mut DecodedFields) -> ReceivedEvent<'i> {
         let Some(header) = FrameHeader::read(input) else { return MORE };
         if header.len > PAYLOAD_BYTES {
             return (0, Err(Fault::size("a frame is larger than allowed").into()));
         }
-        let is_expected =
-            |block: &Block| header.kind == kind::CONTINUATION && header.stream == block.stream;
+        let is_expected = |block: &HeaderBlock| {
+            header.kind == kind::CONTINUATION && header.stream == block.stream
+        };
         if !self.block.as_ref().is_none_or(|block| is_expected(block)) {
             return (0, Err(Fault::protocol("a header block is interrupted").into()));
         }
@@ -157,7 +158,7 @@ impl Connection {
     }
 
     /// DATA (RFC 9113 §6.1). `rest` follows its header.
-    fn data_begins<'i>(&mut self, header: FrameHeader, rest: &'i [u8]) -> Step<'i> {
+    fn data_begins<'i>(&mut self, header: FrameHeader, rest: &'i [u8]) -> ReceivedEvent<'i> {
         let FrameHeader { len, stream, .. } = header;
         let (padding, prefix) = match (header.has(flag::PADDED), rest.first()) {
             (false, _) => (0, 0),
@@ -247,7 +248,7 @@ impl Connection {
         bytes: usize,
         padding: usize,
         ends: bool,
-    ) -> Step<'i> {
+    ) -> ReceivedEvent<'i> {
         if self.streams.place(stream).is_none() {
             // given up in the middle of the frame
             self.skip(bytes + padding);
@@ -270,7 +271,7 @@ impl Connection {
         (count, Ok(Some(Http2Event::Data { stream, bytes: &input[..count], ends })))
     }
 
-    fn step_on<'i>(&mut self, input: &'i [u8]) -> Step<'i> {
+    fn step_on<'i>(&mut self, input: &'i [u8]) -> ReceivedEvent<'i> {
         let Expect::Skip(left) = self.expect else { return MORE };
         let count = left.min(input.len());
         self.skip(left - count);
@@ -303,7 +304,8 @@ impl Connection {
             return self.block(stream, ends, depends_on, fragment, fields);
         }
         let bytes = fragment.to_vec();
-        self.block = Some(Box::new(Block { stream, ends, depends_on, continuations: 0, bytes }));
+        self.block =
+            Some(Box::new(HeaderBlock { stream, ends, depends_on, continuations: 0, bytes }));
         Ok(None)
     }
 
@@ -327,7 +329,7 @@ impl Connection {
         block.bytes.extend_from_slice(payload);
         if header.has(flag::END_HEADERS) {
             let Some(block) = self.block.take() else { return Ok(None) };
-            let Block { stream, ends, depends_on, bytes, .. } = *block;
+            let HeaderBlock { stream, ends, depends_on, bytes, .. } = *block;
             return self.block(stream, ends, depends_on, &bytes, fields);
         }
         if payload.is_empty() {

@@ -1,7 +1,7 @@
 //! From a header block to fields (RFC 7541 §3).
 
 use super::names::{KnownName, STATIC, is_name, is_value};
-use super::table::{DynamicTable, TableEntry};
+use super::table::{DynamicTable, HpackEntry};
 use super::{HpackError, huffman, integer};
 use crate::fields::DecodedFields;
 
@@ -124,7 +124,7 @@ impl HpackDecoder {
         Ok(used)
     }
 
-    fn dynamic(&self, index: usize) -> Result<TableEntry, HpackError> {
+    fn dynamic(&self, index: usize) -> Result<HpackEntry, HpackError> {
         index.checked_sub(62).and_then(|age| self.table.get(age)).ok_or(HpackError::Index)
     }
 }

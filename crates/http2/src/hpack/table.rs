@@ -11,7 +11,7 @@ const FIRST_BYTES: usize = 512;
 
 /// One field of the table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TableEntry {
+pub(super) struct HpackEntry {
     /// Where it begins, counted over all bytes that were ever added, modulo 2³².
     at: u32,
     pub(super) name_len: u32,
@@ -21,7 +21,7 @@ pub(super) struct TableEntry {
     pub(super) is_faulty: bool,
 }
 
-impl TableEntry {
+impl HpackEntry {
     fn len(self) -> usize {
         (self.name_len + self.value_len) as usize
     }
@@ -32,10 +32,10 @@ impl TableEntry {
 pub(super) struct DynamicTable {
     /// A power of two long, or empty.
     ring: Box<[u8]>,
-    /// Where the next byte goes, counted like [`TableEntry::at`].
+    /// Where the next byte goes, counted like [`HpackEntry::at`].
     end: u32,
     /// The newest first.
-    entries: VecDeque<TableEntry>,
+    entries: VecDeque<HpackEntry>,
     /// Bytes of all entries.
     len: usize,
     /// The most [`size`](DynamicTable::size) it may have.
@@ -60,19 +60,19 @@ impl DynamicTable {
 
     /// The entry added so many entries ago.
     #[inline]
-    pub(super) fn get(&self, age: usize) -> Option<TableEntry> {
+    pub(super) fn get(&self, age: usize) -> Option<HpackEntry> {
         self.entries.get(age).copied()
     }
 
     /// Appends the name of an entry to `out`.
     #[inline]
-    pub(super) fn copy_name(&self, entry: TableEntry, out: &mut Vec<u8>) {
+    pub(super) fn copy_name(&self, entry: HpackEntry, out: &mut Vec<u8>) {
         self.copy(entry.at, entry.name_len, out);
     }
 
     /// Appends the value of an entry to `out`.
     #[inline]
-    pub(super) fn copy_value(&self, entry: TableEntry, out: &mut Vec<u8>) {
+    pub(super) fn copy_value(&self, entry: HpackEntry, out: &mut Vec<u8>) {
         self.copy(entry.at.wrapping_add(entry.name_len), entry.value_len, out);
     }
 
@@ -84,7 +84,7 @@ impl DynamicTable {
         }
         self.grow(len);
         let (name_len, value_len) = (name.len() as u32, value.len() as u32);
-        self.entries.push_front(TableEntry { at: self.end, name_len, value_len, known, is_faulty });
+        self.entries.push_front(HpackEntry { at: self.end, name_len, value_len, known, is_faulty });
         self.put(name);
         self.put(value);
         self.len += len;
@@ -92,7 +92,7 @@ impl DynamicTable {
 
     /// Heap memory it has.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.ring.len() + self.entries.capacity() * size_of::<TableEntry>()
+        self.ring.len() + self.entries.capacity() * size_of::<HpackEntry>()
     }
 
     /// The most heap memory a table of this size has: the ring, and twice the entries that fit, since
@@ -100,7 +100,7 @@ impl DynamicTable {
     pub(super) const fn most_heap_bytes(most: usize) -> usize {
         let ring = if most == 0 { 0 } else { most.next_power_of_two() };
         let ring = if ring < FIRST_BYTES { FIRST_BYTES } else { ring };
-        ring + (2 * (most / ENTRY_BYTES) + 4) * size_of::<TableEntry>()
+        ring + (2 * (most / ENTRY_BYTES) + 4) * size_of::<HpackEntry>()
     }
 
     fn make_room(&mut self, wanted: usize) -> bool {

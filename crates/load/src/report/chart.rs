@@ -18,7 +18,7 @@ pub(super) struct ChartLine {
 
 /// What is along an axis.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Axis {
+pub(super) enum ChartAxis {
     /// Seconds, from 0.
     Seconds,
     /// Quantiles, spread by the logarithm of their distance to 1.
@@ -30,7 +30,7 @@ pub(super) enum Axis {
 }
 
 /// A drawing area and what its edges mean.
-struct Frame {
+struct PlotArea {
     width: f64,
     height: f64,
     x: Scale,
@@ -38,7 +38,7 @@ struct Frame {
 }
 
 struct Scale {
-    axis: Axis,
+    axis: ChartAxis,
     from: f64,
     to: f64,
     ticks: Vec<f64>,
@@ -52,10 +52,10 @@ const BOTTOM: f64 = 30.0;
 const LETTER: f64 = 6.5;
 
 /// A chart with lines, in both sizes.
-pub(super) fn lines(title: &str, lines: &[ChartLine], x: Axis, y: Axis) -> String {
+pub(super) fn lines(title: &str, lines: &[ChartLine], x: ChartAxis, y: ChartAxis) -> String {
     let draw = |class: &str, width: f64, height: f64, ticks: f64| {
         let points = || lines.iter().flat_map(|line| line.points.iter().flatten());
-        let frame = Frame {
+        let frame = PlotArea {
             width,
             height,
             x: Scale::new(x, points().map(|point| point.0), ticks),
@@ -83,11 +83,11 @@ pub(super) struct ChartRange<'r> {
 pub(super) fn ranges(title: &str, ranges: &[ChartRange<'_>]) -> String {
     const ROW: f64 = 44.0;
     let draw = |class: &str, width: f64, ticks: f64| {
-        let frame = Frame {
+        let frame = PlotArea {
             width,
             height: ranges.len().max(1) as f64 * ROW + TOP + BOTTOM,
-            x: Scale::new(Axis::Time, ranges.iter().flat_map(|range| range.marks), ticks),
-            y: Scale { axis: Axis::PerSecond, from: 0.0, to: 1.0, ticks: Vec::new() },
+            x: Scale::new(ChartAxis::Time, ranges.iter().flat_map(|range| range.marks), ticks),
+            y: Scale { axis: ChartAxis::PerSecond, from: 0.0, to: 1.0, ticks: Vec::new() },
         };
         let mut svg = frame.open(class, title);
         frame.axes(&mut svg);
@@ -104,7 +104,7 @@ pub(super) fn ranges(title: &str, ranges: &[ChartRange<'_>]) -> String {
 }
 
 impl Scale {
-    fn new(axis: Axis, values: impl Iterator<Item = f64>, ticks: f64) -> Scale {
+    fn new(axis: ChartAxis, values: impl Iterator<Item = f64>, ticks: f64) -> Scale {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values {
             (low, high) = (low.min(value), high.max(value));
@@ -113,16 +113,16 @@ impl Scale {
             return Scale { axis, from: 0.0, to: 1.0, ticks: Vec::new() };
         }
         match axis {
-            Axis::Seconds => Scale::even(axis, high, ticks),
+            ChartAxis::Seconds => Scale::even(axis, high, ticks),
             // room above the highest value, so that a constant line is not the edge
-            Axis::PerSecond => Scale::even(axis, high * 1.05, ticks),
-            Axis::Quantile => Scale::quantiles(high),
-            Axis::Time => Scale::decades(low.max(0.1), high.max(1.0), ticks),
+            ChartAxis::PerSecond => Scale::even(axis, high * 1.05, ticks),
+            ChartAxis::Quantile => Scale::quantiles(high),
+            ChartAxis::Time => Scale::decades(low.max(0.1), high.max(1.0), ticks),
         }
     }
 
     /// From 0, with round ticks.
-    fn even(axis: Axis, high: f64, ticks: f64) -> Scale {
+    fn even(axis: ChartAxis, high: f64, ticks: f64) -> Scale {
         // nothing but zeros: one of what is counted, so that there is a scale
         let high = if high > 0.0 { high } else { 1.0 };
         let raw = high / ticks;
@@ -136,7 +136,7 @@ impl Scale {
     fn quantiles(high: f64) -> Scale {
         let nines = [0.0, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999];
         let ticks: Vec<_> = nines.into_iter().filter(|quantile| *quantile <= high).collect();
-        Scale { axis: Axis::Quantile, from: 0.0, to: spread(high) + 0.1, ticks }
+        Scale { axis: ChartAxis::Quantile, from: 0.0, to: spread(high) + 0.1, ticks }
     }
 
     /// Whole decades, or parts of them when there are few.
@@ -146,14 +146,14 @@ impl Scale {
         let decades = (from.floor() as i32)..=(to.ceil() as i32);
         let ticks = decades.flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)));
         let ticks = ticks.filter(|tick| (from..=to).contains(&tick.log10())).collect();
-        Scale { axis: Axis::Time, from, to, ticks }
+        Scale { axis: ChartAxis::Time, from, to, ticks }
     }
 
     /// Where a value lies, 0 to 1.
     fn place(&self, value: f64) -> f64 {
         let value = match self.axis {
-            Axis::Quantile => spread(value),
-            Axis::Time => value.max(0.1).log10(),
+            ChartAxis::Quantile => spread(value),
+            ChartAxis::Time => value.max(0.1).log10(),
             _ => value,
         };
         ((value - self.from) / (self.to - self.from).max(1e-12)).clamp(0.0, 1.0)
@@ -161,13 +161,13 @@ impl Scale {
 
     fn label(&self, value: f64) -> String {
         match self.axis {
-            Axis::Seconds => format!("{} s", (value * 100.0).round() / 100.0),
-            Axis::Quantile if value == 0.0 => "min".to_owned(),
-            Axis::Quantile => format!("p{}", (value * 1e8).round() / 1e6),
-            Axis::PerSecond => show_count(value),
-            Axis::Time if value >= 1e6 => format!("{} s", value / 1e6),
-            Axis::Time if value >= 1e3 => format!("{} ms", value / 1e3),
-            Axis::Time => show_us(value),
+            ChartAxis::Seconds => format!("{} s", (value * 100.0).round() / 100.0),
+            ChartAxis::Quantile if value == 0.0 => "min".to_owned(),
+            ChartAxis::Quantile => format!("p{}", (value * 1e8).round() / 1e6),
+            ChartAxis::PerSecond => show_count(value),
+            ChartAxis::Time if value >= 1e6 => format!("{} s", value / 1e6),
+            ChartAxis::Time if value >= 1e3 => format!("{} ms", value / 1e3),
+            ChartAxis::Time => show_us(value),
         }
     }
 }
@@ -177,7 +177,7 @@ fn spread(quantile: f64) -> f64 {
     -(1.0 - quantile).max(1e-7).log10()
 }
 
-impl Frame {
+impl PlotArea {
     fn open(&self, class: &str, title: &str) -> String {
         let (width, height) = (self.width, self.height);
         format!(
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn ticks_are_round() {
-        let even = Scale::even(Axis::Seconds, 10.0, 10.0);
+        let even = Scale::even(ChartAxis::Seconds, 10.0, 10.0);
         assert_eq!(even.ticks.len(), 11);
         assert_eq!(even.label(even.ticks[3]), "3 s");
         let nines = Scale::quantiles(0.9995);
@@ -310,7 +310,7 @@ mod tests {
     fn a_gap_lifts_the_pen() {
         let points = vec![Some((0.0, 1.0)), Some((1.0, 2.0)), None, Some((3.0, 1.0))];
         let line = ChartLine { colour: 7, dashed: true, thin: false, points };
-        let svg = lines("t", &[line], Axis::Seconds, Axis::PerSecond);
+        let svg = lines("t", &[line], ChartAxis::Seconds, ChartAxis::PerSecond);
         assert_eq!(svg.matches("<svg").count(), 2);
         let path = svg.split("c1 dashed\" d=\"").nth(1).unwrap().split('"').next().unwrap();
         assert_eq!(path.matches('M').count(), 2);
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn empty_charts_are_drawn() {
-        let svg = lines("t", &[], Axis::Quantile, Axis::Time);
+        let svg = lines("t", &[], ChartAxis::Quantile, ChartAxis::Time);
         assert!(!svg.contains("NaN") && svg.ends_with("</svg>\n"));
         // a scale would be an invention
         assert!(svg.contains(">no answer</text>") && !svg.contains("µs"), "{svg}");
@@ -331,7 +331,7 @@ mod tests {
     fn a_line_of_zeros_has_a_scale_of_its_own() {
         let points = vec![Some((0.0, 0.0)), Some((1.0, 0.0))];
         let line = ChartLine { colour: 0, dashed: false, thin: false, points };
-        let svg = lines("t", &[line], Axis::Seconds, Axis::PerSecond);
+        let svg = lines("t", &[line], ChartAxis::Seconds, ChartAxis::PerSecond);
         let zeros = svg.split("<svg").nth(1).unwrap().matches("class=\"end\"").count();
         let labels: Vec<_> = svg.split("class=\"end\"").skip(1).take(zeros).collect();
         let is_zero = |label: &&&str| label.split('>').nth(1).unwrap().starts_with("0<");

@@ -1,6 +1,6 @@
 //! The report as one page for browsers: no script, nothing loaded from elsewhere, light and dark.
 
-use super::chart::{Axis, COLOURS, ChartLine, ChartRange, escape, lines, ranges};
+use super::chart::{COLOURS, ChartAxis, ChartLine, ChartRange, escape, lines, ranges};
 use super::{GroupReport, IntervalPoint, Latency, Report};
 use crate::units::{show_count, show_us};
 use std::fmt::Write;
@@ -85,7 +85,12 @@ impl Report {
             page,
             "Latency distribution",
             dashed("solid: from the intended start · dashed: from the actual start"),
-            &lines("latency distribution", &self.distribution(), Axis::Quantile, Axis::Time),
+            &lines(
+                "latency distribution",
+                &self.distribution(),
+                ChartAxis::Quantile,
+                ChartAxis::Time,
+            ),
         );
         if self.groups.len() > 1 {
             let marks = self.groups.iter().filter(|group| group.latency.count > 0).map(|group| {
@@ -104,16 +109,26 @@ impl Report {
             } else {
                 "per second; thick: good and in time · thin: answered"
             },
-            &lines("throughput over time", &self.throughput(), Axis::Seconds, Axis::PerSecond),
+            &lines(
+                "throughput over time",
+                &self.throughput(),
+                ChartAxis::Seconds,
+                ChartAxis::PerSecond,
+            ),
         );
         self.section(
             page,
             "Latency over time",
             "thick: p99 · thin: p50 · by the time of the answer",
-            &lines("latency over time", &self.over_time(), Axis::Seconds, Axis::Time),
+            &lines("latency over time", &self.over_time(), ChartAxis::Seconds, ChartAxis::Time),
         );
         if self.groups.iter().any(|group| group.failed > 0) {
-            let svg = lines("failures per second", &self.failing(), Axis::Seconds, Axis::PerSecond);
+            let svg = lines(
+                "failures per second",
+                &self.failing(),
+                ChartAxis::Seconds,
+                ChartAxis::PerSecond,
+            );
             self.section(page, "Failures per second", "", &svg);
         }
     }

@@ -1,6 +1,6 @@
 //! A thread's share of a group: its schedule, its idle connections, its counts.
 
-use super::request::Chosen;
+use super::request::ChosenPath;
 use crate::arrivals::{Arrival, Schedule};
 use crate::plan::{
     BodyCheck, ClientGroup, LoadModel, LoadPlan, RequestsPerConnection, StatedVersion,
@@ -58,7 +58,7 @@ pub(super) struct GroupShare<'p> {
     /// How far this thread is from its next turn with both.
     step: u32,
     /// Length and CRC-32 of the first answer to each request.
-    first: HashMap<Chosen, (u64, u32)>,
+    first: HashMap<ChosenPath, (u64, u32)>,
 }
 
 impl<'p> GroupShare<'p> {
@@ -183,11 +183,11 @@ impl<'p> GroupShare<'p> {
 
     /// What the next request asks for; a line of the trace may say it.
     #[inline]
-    pub(super) fn draw(&mut self, line: Option<u32>) -> Chosen {
+    pub(super) fn draw(&mut self, line: Option<u32>) -> ChosenPath {
         if let Some(line) = line.filter(|line| self.line_path(*line).is_some()) {
-            return Chosen::Line(line);
+            return ChosenPath::Line(line);
         }
-        Chosen::Entry(self.plan.mix.draw(&mut self.rng) as u32)
+        ChosenPath::Entry(self.plan.mix.draw(&mut self.rng) as u32)
     }
 
     fn line_path(&self, line: u32) -> Option<&'p str> {
@@ -200,23 +200,25 @@ impl<'p> GroupShare<'p> {
     pub(super) fn append(
         &self,
         to: &mut Vec<u8>,
-        asked: Chosen,
+        asked: ChosenPath,
         version: StatedVersion,
         last: bool,
     ) {
         let path = match asked {
-            Chosen::Entry(place) => &*self.plan.mix.entries()[place as usize].path,
-            Chosen::Line(line) => self.line_path(line).unwrap_or("/"),
+            ChosenPath::Entry(place) => &*self.plan.mix.entries()[place as usize].path,
+            ChosenPath::Line(line) => self.line_path(line).unwrap_or("/"),
         };
         self.template.append(to, path, version, last);
     }
 
     /// Appends the fields of a request of HTTP/2, encoded.
     #[inline]
-    pub(super) fn append_fields(&self, to: &mut Vec<u8>, asked: Chosen) {
+    pub(super) fn append_fields(&self, to: &mut Vec<u8>, asked: ChosenPath) {
         match asked {
-            Chosen::Entry(place) => self.blocks.append(to, place as usize),
-            Chosen::Line(line) => self.blocks.append_path(to, self.line_path(line).unwrap_or("/")),
+            ChosenPath::Entry(place) => self.blocks.append(to, place as usize),
+            ChosenPath::Line(line) => {
+                self.blocks.append_path(to, self.line_path(line).unwrap_or("/"))
+            }
         }
     }
 
@@ -225,15 +227,15 @@ impl<'p> GroupShare<'p> {
     pub(super) fn judge(
         &mut self,
         answer: &FinishedResponse,
-        asked: Chosen,
+        asked: ChosenPath,
     ) -> Option<RequestFailure> {
         let check = &self.plan.check;
         if !check.status.map_or(answer.status < 400, |status| status == answer.status) {
             return Some(RequestFailure::Status);
         }
         let known = match asked {
-            Chosen::Entry(place) => self.plan.mix.entries()[place as usize].length_bytes,
-            Chosen::Line(_) => None,
+            ChosenPath::Entry(place) => self.plan.mix.entries()[place as usize].length_bytes,
+            ChosenPath::Line(_) => None,
         };
         let known = known.filter(|_| answer.status == 200 && !self.is_bodyless());
         if check.length_bytes.or(known).is_some_and(|length| length != answer.body_bytes) {

@@ -4,7 +4,7 @@ use crc32fast::Hasher;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Chosen {
+pub(super) enum ChosenPath {
     /// An entry of the group's mix.
     Entry(u32),
     /// The path on a line of the group's trace.
@@ -16,7 +16,7 @@ pub(super) enum Chosen {
 pub(super) struct Pending {
     pub(super) intended_ns: u64,
     pub(super) started_ns: u64,
-    pub(super) asked: Chosen,
+    pub(super) asked: ChosenPath,
     /// Its stream; 0 in HTTP/1.
     pub(super) stream: u32,
     /// The status of its answer; 0 before that has come.

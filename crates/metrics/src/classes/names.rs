@@ -5,10 +5,10 @@ use crate::local::Totals;
 
 /// Which class has which ledger.
 #[derive(Clone, Debug, Default)]
-pub struct ClassNames(Vec<Named>);
+pub struct ClassNames(Vec<NamedSlot>);
 
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedSlot {
     name: String,
     /// What had been counted in this slot when it got this name.
     base: ClassTotals,
@@ -28,14 +28,14 @@ impl ClassNames {
     }
 
     fn slot(&mut self, name: &str, counted: &Totals) -> ClassSlot {
-        let known = |named: &Named| named.name == name;
+        let known = |named: &NamedSlot| named.name == name;
         let at = match self.0.iter().position(known) {
             Some(at) => return ClassSlot(at as u8),
             None if self.0.len() < MOST_CLASSES => self.0.len(),
             None => self.0.iter().position(|named| !named.used).unwrap_or(MOST_CLASSES - 1),
         };
         let slot = ClassSlot(at as u8);
-        let named = Named { name: name.to_owned(), base: *counted.class(slot), used: true };
+        let named = NamedSlot { name: name.to_owned(), base: *counted.class(slot), used: true };
         match self.0.get_mut(at) {
             Some(before) => *before = named,
             None => self.0.push(named),

@@ -1,6 +1,6 @@
 //! What was counted, in the text format of Prometheus.
 
-use super::{CLASSES, Certificate, Sample, Snapshot, refusals, samples, status_name};
+use super::{CLASSES, Certificate, MetricSample, Snapshot, refusals, samples, status_name};
 use crate::classes::{ClassLimits, ClassTotals, DELAY_BOUNDS_US, Unanswered};
 use crate::statuses::DURATION_BOUNDS_US;
 use crate::text::{announce, escape, line};
@@ -16,7 +16,7 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
     announce(&mut text, "forebay_info", "Facts about this server, as labels.", "gauge");
     line(&mut text, "forebay_info", &labels.join(","), "1");
     let mut previous = "";
-    for Sample { metric, labels, help, value } in samples(snapshot) {
+    for MetricSample { metric, labels, help, value } in samples(snapshot) {
         if metric != previous {
             let kind = if metric.ends_with("_total") { "counter" } else { "gauge" };
             announce(&mut text, metric, help, kind);
@@ -141,9 +141,9 @@ fn sites(text: &mut String, snapshot: &Snapshot) {
 }
 
 /// A number of a class: its metric, what it says, and how it is found.
-type OfClass = (&'static str, &'static str, fn(&ClassTotals) -> String);
+type ClassMetric = (&'static str, &'static str, fn(&ClassTotals) -> String);
 
-const OF_CLASSES: [OfClass; 6] = [
+const OF_CLASSES: [ClassMetric; 6] = [
     ("forebay_class_connections_total", "Connections that came, by class.", |class| {
         class.connections.to_string()
     }),

@@ -13,9 +13,9 @@ pub struct FirstHello<'s> {
 }
 
 /// What is left to be read.
-struct Rest<'s>(&'s [u8]);
+struct HelloReader<'s>(&'s [u8]);
 
-impl<'s> Rest<'s> {
+impl<'s> HelloReader<'s> {
     fn take(&mut self, bytes: usize) -> Option<&'s [u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
@@ -35,7 +35,7 @@ impl<'s> FirstHello<'s> {
     /// Reads the name in the data of a first segment. `None` if the hello does not begin there, or if its name
     /// does not lie in the segment, whole and plainly; what comes behind it may be missing.
     pub fn read(data: &'s [u8]) -> Option<FirstHello<'s>> {
-        let mut rest = Rest(data);
+        let mut rest = HelloReader(data);
         // a record with a handshake, and in it a hello, whose versions say nothing
         let record = rest.take(5)?;
         let head = rest.take(4)?;
@@ -69,7 +69,7 @@ impl<'s> FirstHello<'s> {
 
 /// The one name of the extension.
 fn name(extension: &[u8]) -> Option<&[u8]> {
-    let mut rest = Rest(extension);
+    let mut rest = HelloReader(extension);
     let list = rest.number()?;
     let kind = rest.byte()?;
     let bytes = rest.number()?;

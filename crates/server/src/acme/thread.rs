@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The thread that gets certificates. It ends when this is dropped.
-pub struct Running(Sender<bool>);
+pub struct AcmeThread(Sender<bool>);
 
-impl Running {
+impl AcmeThread {
     /// Something has changed; `at_once`: what has failed is tried again.
     pub fn look(&self, at_once: bool) {
         let _ = self.0.send(at_once);
@@ -29,11 +29,11 @@ pub fn start(
     live: Arc<LiveSnapshot>,
     metrics: Arc<Local>,
     tell: impl Fn() + Send + 'static,
-) -> io::Result<Running> {
+) -> io::Result<AcmeThread> {
     let (to_thread, orders) = unbounded();
     let thread = std::thread::Builder::new().name("acme".to_owned());
     thread.spawn(move || keep(&live, &metrics, &orders, tell))?;
-    Ok(Running(to_thread))
+    Ok(AcmeThread(to_thread))
 }
 
 fn keep(live: &LiveSnapshot, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What clients are asked for, and when each list of revoked certificates expires.
-type Wanted = (Option<Arc<ClientVerification>>, Vec<(PathBuf, i64)>);
+type ClientDemand = (Option<Arc<ClientVerification>>, Vec<(PathBuf, i64)>);
 
 /// What `owner` asks of its clients.
-pub(super) fn open(owner: &Owner, files: &ClientFiles) -> Result<Wanted, CertificateError> {
+pub(super) fn open(owner: &Owner, files: &ClientFiles) -> Result<ClientDemand, CertificateError> {
     let asked = match files.asked {
         AskClients::Off => return Ok((None, Vec::new())),
         AskClients::Optional => ClientAuth::Optional,

@@ -38,7 +38,7 @@ pub struct Contact(String);
 
 /// What is said about the authority.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Acme {
+pub struct AcmeConfig {
     /// `acme.directory`; it has a default
     pub directory: Option<DirectoryUrl>,
     /// `acme.agree`
@@ -53,7 +53,7 @@ pub struct Acme {
     pub ca: Option<PathBuf>,
 }
 
-impl Acme {
+impl AcmeConfig {
     /// Where the authority's directory is.
     pub fn url(&self) -> &str {
         self.directory.as_ref().map_or("", |directory| &directory.0)

@@ -137,7 +137,7 @@ impl Calibration {
     /// # Errors
     /// Everything that is wrong with it, in the order of the text.
     pub fn parse(text: &str, file: &str) -> Result<Calibration, Vec<Problem>> {
-        let mut notes = Notes { text, file, problems: Vec::new() };
+        let mut notes = CalibrationText { text, file, problems: Vec::new() };
         let read = match Document::parse(text) {
             Ok(document) => notes.calibration(document.as_table()),
             Err(error) => {
@@ -189,13 +189,13 @@ impl Calibration {
 }
 
 /// A text that is taken apart, and what is wrong with it.
-struct Notes<'t> {
+struct CalibrationText<'t> {
     text: &'t str,
     file: &'t str,
     problems: Vec<Problem>,
 }
 
-impl Notes<'_> {
+impl CalibrationText<'_> {
     fn note(&mut self, key: &str, span: Option<Range<usize>>, wrong: Wrong) {
         let before = self.text.get(..span.map_or(0, |span| span.start)).unwrap_or("");
         self.problems.push(Problem {

@@ -9,7 +9,7 @@ use super::table::ConfigReader;
 use super::upstreams;
 use super::value::quote;
 use super::{
-    AccessLog, Acme, AdminConfig, AskClients, ClientCertificates, ControlSocketChoice,
+    AccessLog, AcmeConfig, AdminConfig, AskClients, ClientCertificates, ControlSocketChoice,
     FastCgiConfig, ForwardAuth, KeyPairs, Listen, ListenEndpoint, LogFormat, ProxyConfig,
     SiteConfig,
 };
@@ -20,10 +20,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 
 /// Line and column.
-type Place = Option<(usize, usize)>;
+type LineColumn = Option<(usize, usize)>;
 
 /// Finds where something stands by its [`exact`](At::exact) path.
-type Find<'f> = &'f dyn Fn(&str) -> Place;
+type Find<'f> = &'f dyn Fn(&str) -> LineColumn;
 
 impl ConfigDraft {
     /// What is wrong between its settings, each with where it stands. `text` is what they were read
@@ -393,7 +393,7 @@ impl ConfigDraft {
         if let ControlSocketChoice::At(path) = &mut self.process.control.socket {
             join(path);
         }
-        let Acme { storage, ca, .. } = &mut self.process.acme;
+        let AcmeConfig { storage, ca, .. } = &mut self.process.acme;
         storage.iter_mut().chain(ca).for_each(join);
         self.process.sandbox.read.iter_mut().for_each(join);
         self.process.isolated.rebase(&join);

@@ -53,7 +53,7 @@ impl Keyword for SendOrder {
 
 /// By what the threads of a pipeline are allocated to its phases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub enum AllocateBy {
     /// The counts at the start stay.
     Fixed,
     /// The lengths of the lists.
@@ -63,10 +63,11 @@ pub enum By {
     Delay,
 }
 
-impl Keyword for By {
+impl Keyword for AllocateBy {
     const EXPECTED: &'static str = "\"queue\", \"delay\" or \"fixed\"";
     const WORDS: &'static [&'static str] = &["fixed", "queue", "delay"];
-    const MEANINGS: &'static [By] = &[By::Fixed, By::Queue, By::Delay];
+    const MEANINGS: &'static [AllocateBy] =
+        &[AllocateBy::Fixed, AllocateBy::Queue, AllocateBy::Delay];
 }
 
 /// How the time of idle connections shrinks under load.

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// A directory whose files clients may have.
-struct Served<'d> {
+struct ServedDirectory<'d> {
     /// As it is written.
     shown: &'d Path,
     /// Where links lead.
@@ -30,7 +30,7 @@ impl ConfigDraft {
         let all = self.all_sites();
         let roots = all.iter().filter_map(|(at, site)| root(at, site));
         let aliases = sites.iter().flat_map(|(at, site)| aliases(at, site));
-        let served: Vec<Served<'_>> = roots.chain(aliases).collect();
+        let served: Vec<ServedDirectory<'_>> = roots.chain(aliases).collect();
         let find = |file: &Path| {
             let file = fs::canonicalize(file).ok()?;
             served.iter().find(|directory| directory.shows(&file))
@@ -65,16 +65,17 @@ impl ConfigDraft {
 }
 
 /// The root of a site, if there is one.
-fn root<'s>(at: &At, site: &'s SiteConfig) -> Option<Served<'s>> {
-    Served::new(site.root.as_deref()?, at.child("root"), site)
+fn root<'s>(at: &At, site: &'s SiteConfig) -> Option<ServedDirectory<'s>> {
+    ServedDirectory::new(site.root.as_deref()?, at.child("root"), site)
 }
 
 /// The directories of its aliases.
-fn aliases<'s>(at: &At, site: &'s SiteConfig) -> impl Iterator<Item = Served<'s>> {
+fn aliases<'s>(at: &At, site: &'s SiteConfig) -> impl Iterator<Item = ServedDirectory<'s>> {
     let at = at.child("alias");
     let aliases = site.aliases.iter().enumerate();
-    aliases
-        .filter_map(move |(index, alias)| Served::new(&alias.to, at.item(index).child("to"), site))
+    aliases.filter_map(move |(index, alias)| {
+        ServedDirectory::new(&alias.to, at.item(index).child("to"), site)
+    })
 }
 
 /// Files of a site that only the server may read, each with where it is named.
@@ -91,11 +92,11 @@ fn keys<'s>(at: &At, pairs: &'s KeyPairs) -> impl Iterator<Item = (At, &'s Path)
     pairs.keys.iter().enumerate().map(move |(index, key)| (at.item(index), &**key))
 }
 
-impl<'d> Served<'d> {
+impl<'d> ServedDirectory<'d> {
     /// With where links lead, if there is such a directory.
-    fn new(shown: &'d Path, at: At, site: &SiteConfig) -> Option<Served<'d>> {
+    fn new(shown: &'d Path, at: At, site: &SiteConfig) -> Option<ServedDirectory<'d>> {
         let real = fs::canonicalize(shown).ok()?;
-        Some(Served { shown, real, at, hidden: site.hidden })
+        Some(ServedDirectory { shown, real, at, hidden: site.hidden })
     }
 
     /// Whether clients may have a file, which is named without links.

@@ -81,14 +81,14 @@ fn scopes<'s>(at: &At, site: &'s SiteConfig, list: &str) -> Vec<(At, &'s Scope)>
 }
 
 /// A symbolic link in a root.
-struct Link {
+struct SymbolicLink {
     /// Its path in the site.
     path: String,
     /// Where it leads, without links.
     to: PathBuf,
 }
 
-impl Link {
+impl SymbolicLink {
     /// The path under which the link shows `real`, or what is in it. What leads out of the root is not
     /// followed.
     fn path_to(&self, root: &Path, real: &Path) -> Option<String> {
@@ -104,7 +104,7 @@ impl Link {
 }
 
 /// The links in the first levels of a root.
-fn links(root: &Path, hidden: bool) -> Vec<Link> {
+fn links(root: &Path, hidden: bool) -> Vec<SymbolicLink> {
     let (mut links, mut left) = (Vec::new(), MOST_ENTRIES);
     let mut level = vec![(root.to_owned(), String::new())];
     for _ in 0..LEVELS {
@@ -126,7 +126,7 @@ fn links(root: &Path, hidden: bool) -> Vec<Link> {
                 } else if kind.is_symlink()
                     && let Ok(to) = fs::canonicalize(entry.path())
                 {
-                    links.push(Link { path, to });
+                    links.push(SymbolicLink { path, to });
                 }
             }
         }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const MOST_PATHS: usize = 1000;
 
 /// A site, with what holds for it besides its own rules.
-struct Whole<'d> {
+struct WholeSite<'d> {
     site: &'d SiteConfig,
     /// What the top level says, if that is none itself.
     top: Option<&'d SiteConfig>,
@@ -33,11 +33,11 @@ impl ConfigDraft {
     /// Paths of `[[access]]`, `[[auth]]` and `[[header]]` without a star, and where redirects lead.
     pub(super) fn remark_nowhere(&self, remarks: &mut Vec<(At, Wrong)>) {
         let top = (!self.sites.is_empty()).then_some(&self.site);
-        let whole = |site| Whole::new(site, top);
+        let whole = |site| WholeSite::new(site, top);
         let mut asked = 0;
         for (at, site) in self.every_site() {
             // a rule of the top level is for all of them
-            let sites: Vec<Whole<'_>> = match at.exact.is_empty() && top.is_some() {
+            let sites: Vec<WholeSite<'_>> = match at.exact.is_empty() && top.is_some() {
                 true => self.sites.iter().map(whole).collect(),
                 false => vec![whole(site)],
             };
@@ -70,10 +70,10 @@ enum Reached {
     Something,
 }
 
-impl<'d> Whole<'d> {
-    fn new(site: &'d SiteConfig, top: Option<&'d SiteConfig>) -> Whole<'d> {
+impl<'d> WholeSite<'d> {
+    fn new(site: &'d SiteConfig, top: Option<&'d SiteConfig>) -> WholeSite<'d> {
         let inherited = top.iter().flat_map(|top| top.aliases.iter().cloned());
-        Whole { site, top, mounts: site.mounts().chain(inherited).collect() }
+        WholeSite { site, top, mounts: site.mounts().chain(inherited).collect() }
     }
 
     /// What is there on the disk, unless something else answers.

@@ -2,8 +2,8 @@
 
 use super::table::{Preset, Section, Setting};
 use super::{
-    Acme, AdminConfig, CacheConfig, Config, ControlConfig, FirewallSettings, GateCharge, GateMode,
-    HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig, LimitsConfig, LogConfig,
+    AcmeConfig, AdminConfig, CacheConfig, Config, ControlConfig, FirewallSettings, GateCharge,
+    GateMode, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig, LimitsConfig, LogConfig,
     PipelineConfig, SandboxConfig, Switch, TimeoutsConfig,
 };
 use forebay_engine::settings::SendOrder;
@@ -33,7 +33,7 @@ impl Section for Config {
             keep_alive: KeepAliveConfig::default(),
             limits: LimitsConfig::default(),
             cache: CacheConfig::default(),
-            acme: Acme::default(),
+            acme: AcmeConfig::default(),
             admin: AdminConfig::default(),
             identity: IdentitySettings::default(),
             control: ControlConfig::default(),

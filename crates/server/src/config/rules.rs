@@ -17,18 +17,18 @@ const PATH_REGEX: &str = "The same as a regular expression; (?i) takes upper and
                           It is found anywhere in the path unless it has anchors.";
 
 /// A key, and what is wrong with it.
-type Fault = (&'static str, Wrong);
+type KeyFault = (&'static str, Wrong);
 
 fn unfit(found: impl Display, reason: impl Display) -> Wrong {
     Wrong::Unfit { found: format!("{:?}", found.to_string()), reason: reason.to_string() }
 }
 
-fn missing(key: &'static str, example: &str) -> Fault {
+fn missing(key: &'static str, example: &str) -> KeyFault {
     (key, Wrong::Missing { example: format!("{key} = {example}") })
 }
 
 /// The pattern of a rule that may be written in two ways.
-fn pattern(path: Option<Pattern>, regex: Option<Regex>) -> Result<Option<Pattern>, Fault> {
+fn pattern(path: Option<Pattern>, regex: Option<Regex>) -> Result<Option<Pattern>, KeyFault> {
     match (path, regex) {
         (Some(_), Some(_)) => Err(("regex", Wrong::Both { other: "path" })),
         (path, regex) => Ok(path.or(regex.map(|regex| regex.0))),
@@ -44,7 +44,7 @@ fn two_ways(pattern: Option<&Pattern>) -> (Option<Pattern>, Option<Regex>) {
 }
 
 /// The paths of a rule about clients that may be written in two ways; without any, all.
-fn scope(path: Option<Scope>, regex: Option<ScopeRegex>) -> Result<Scope, Fault> {
+fn scope(path: Option<Scope>, regex: Option<ScopeRegex>) -> Result<Scope, KeyFault> {
     match (path, regex) {
         (Some(_), Some(_)) => Err(("regex", Wrong::Both { other: "path" })),
         (path, regex) => Ok(path.or(regex.map(|regex| regex.0)).unwrap_or_else(Scope::any)),
@@ -70,7 +70,7 @@ pub struct RedirectSection {
 impl Item for Redirect {
     type Section = RedirectSection;
 
-    fn new(section: RedirectSection) -> Result<Redirect, Fault> {
+    fn new(section: RedirectSection) -> Result<Redirect, KeyFault> {
         let RedirectSection { path, regex, to, status } = section;
         let pattern = pattern(path, regex)?.ok_or_else(|| missing("path", "\"/old/*\""))?;
         let to = to.ok_or_else(|| missing("to", "\"/new/$1\""))?;
@@ -148,7 +148,7 @@ pub struct RewriteSection {
 impl Item for Rewrite {
     type Section = RewriteSection;
 
-    fn new(section: RewriteSection) -> Result<Rewrite, Fault> {
+    fn new(section: RewriteSection) -> Result<Rewrite, KeyFault> {
         let RewriteSection { path, regex, to } = section;
         let pattern = pattern(path, regex)?.ok_or_else(|| missing("path", "\"/old/*\""))?;
         let to = to.ok_or_else(|| missing("to", "\"/new/$1\""))?;
@@ -207,7 +207,7 @@ pub struct HeaderSection {
 impl Item for HeaderRule {
     type Section = HeaderSection;
 
-    fn new(section: HeaderSection) -> Result<HeaderRule, Fault> {
+    fn new(section: HeaderSection) -> Result<HeaderRule, KeyFault> {
         let HeaderSection { path, regex, media_type, set, remove } = section;
         let pattern = pattern(path, regex)?;
         let is_removed = |name: &str| remove.iter().any(|field| field.is(name));
@@ -305,7 +305,7 @@ pub struct AuthSection {
 impl Item for Auth {
     type Section = AuthSection;
 
-    fn new(section: AuthSection) -> Result<Auth, Fault> {
+    fn new(section: AuthSection) -> Result<Auth, KeyFault> {
         let AuthSection { path, regex, realm, users, file } = section;
         if users.0.is_empty() && file.is_none() {
             return Err(missing("file", "\"users\", or users"));
@@ -391,7 +391,7 @@ pub struct AccessSection {
 impl Item for AccessRule {
     type Section = AccessSection;
 
-    fn new(section: AccessSection) -> Result<AccessRule, Fault> {
+    fn new(section: AccessSection) -> Result<AccessRule, KeyFault> {
         let AccessSection { path, regex, allow, deny } = section;
         if allow.is_empty() && deny.is_empty() {
             return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
@@ -459,7 +459,7 @@ pub struct AliasSection {
 impl Item for Alias {
     type Section = AliasSection;
 
-    fn new(section: AliasSection) -> Result<Alias, Fault> {
+    fn new(section: AliasSection) -> Result<Alias, KeyFault> {
         let path = section.path.ok_or_else(|| missing("path", "\"/docs\""))?;
         let to = section.to.ok_or_else(|| missing("to", "\"/srv/docs\""))?;
         Ok(Alias::new(path, to))
@@ -505,7 +505,7 @@ pub struct WorkSection {
 impl Item for WorkHandler {
     type Section = WorkSection;
 
-    fn new(section: WorkSection) -> Result<WorkHandler, Fault> {
+    fn new(section: WorkSection) -> Result<WorkHandler, KeyFault> {
         Ok(WorkHandler { path: section.path.ok_or_else(|| missing("path", "\"/work\""))? })
     }
 

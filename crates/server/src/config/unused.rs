@@ -5,7 +5,7 @@ use super::draft::{ConfigDraft, numbered};
 use super::path::Path as At;
 use super::problem::Wrong;
 use super::table::{ConfigReader, Section, Setting};
-use super::{AutoCount, By, Config, KeepAliveLaw, ListenerConfig};
+use super::{AllocateBy, AutoCount, Config, KeepAliveLaw, ListenerConfig};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
@@ -62,12 +62,12 @@ impl ConfigDraft {
         if self.all_listeners().iter().any(|(_, listener)| is_pipeline(listener.engine)) {
             let pipeline = &self.process.pipeline;
             let never = pipeline.fuse == Fuse::Never;
-            let moves = pipeline.by != By::Fixed;
+            let moves = pipeline.by != AllocateBy::Fixed;
             for (key, has_use, needs) in [
                 ("pipeline.accept", never, "pipeline.fuse = \"never\""),
                 ("pipeline.receive", never, "pipeline.fuse = \"never\""),
                 ("pipeline.send_wait", never, "pipeline.fuse = \"never\""),
-                ("pipeline.delay", pipeline.by == By::Delay, "pipeline.by = \"delay\""),
+                ("pipeline.delay", pipeline.by == AllocateBy::Delay, "pipeline.by = \"delay\""),
                 ("pipeline.transfer", moves, "pipeline.by = \"queue\" or \"delay\""),
             ] {
                 if !has_use && text.says(&top.child(key)) {

@@ -18,10 +18,10 @@ const MOST_LINE_BYTES: usize = 256 * 1024;
 pub(super) type Owners = Arc<Mutex<Vec<String>>>;
 
 /// Which program speaks, and until when.
-struct Session<'t, T: Fn(CommandRequest)> {
+struct ControlSession<'t, T: Fn(CommandRequest)> {
     stream: UnixStream,
     tell: &'t T,
-    owner: Option<Owner>,
+    owner: Option<OwnedName>,
     lease: Duration,
     until: Instant,
     /// How often statistics are sent, and when next.
@@ -29,12 +29,12 @@ struct Session<'t, T: Fn(CommandRequest)> {
 }
 
 /// A name that no other program has meanwhile.
-struct Owner {
+struct OwnedName {
     name: String,
     owners: Owners,
 }
 
-impl Drop for Owner {
+impl Drop for OwnedName {
     fn drop(&mut self) {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         owners.retain(|name| *name != self.name);
@@ -50,7 +50,8 @@ pub(super) fn serve<T: Fn(CommandRequest)>(
 ) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let until = Instant::now() + PATIENCE;
-    let mut session = Session { stream, tell, owner: None, lease: PATIENCE, until, stats: None };
+    let mut session =
+        ControlSession { stream, tell, owner: None, lease: PATIENCE, until, stats: None };
     let why = session.talk(&mut received, owners);
     if let Some(owner) = &session.owner {
         let _ = session.ask(Some((owner.name.clone(), PolicyChange::Leave(why))), String::new());
@@ -58,7 +59,7 @@ pub(super) fn serve<T: Fn(CommandRequest)>(
     Ok(())
 }
 
-impl<T: Fn(CommandRequest)> Session<'_, T> {
+impl<T: Fn(CommandRequest)> ControlSession<'_, T> {
     /// Why it has ended.
     fn talk(&mut self, received: &mut Vec<u8>, owners: &Owners) -> &'static str {
         let mut piece = [0; 4096];
@@ -142,7 +143,7 @@ impl<T: Fn(CommandRequest)> Session<'_, T> {
         }
         known.push(name.clone());
         drop(known);
-        self.owner = Some(Owner { name, owners: Arc::clone(owners) });
+        self.owner = Some(OwnedName { name, owners: Arc::clone(owners) });
         (self.lease, self.until) = (lease, Instant::now() + lease);
         Ok(json!({ "lease_ms": lease.as_millis() as u64 }))
     }

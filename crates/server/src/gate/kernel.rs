@@ -48,9 +48,9 @@ pub struct KernelGate(Gate);
 
 /// Rules as the kernel has them.
 #[derive(Debug, Default)]
-pub struct Tables(forebay_gate::Tables);
+pub struct KernelTables(forebay_gate::Tables);
 
-impl Tables {
+impl KernelTables {
     pub(super) fn slot(&self, rule: u32) -> Option<u32> {
         self.0.slot(rule)
     }
@@ -108,15 +108,15 @@ impl KernelGate {
         }
     }
 
-    pub(super) fn lower(&self, policy: &Policy) -> Result<Tables, String> {
-        self.0.lower(policy).map(Tables).map_err(|error| error.to_string())
+    pub(super) fn lower(&self, policy: &Policy) -> Result<KernelTables, String> {
+        self.0.lower(policy).map(KernelTables).map_err(|error| error.to_string())
     }
 
     pub(super) fn word(&self, rule: &str) -> Option<&'static AtomicU64> {
         self.0.word(rule)
     }
 
-    pub(super) fn enforce(&self, tables: &Tables) -> Result<(), String> {
+    pub(super) fn enforce(&self, tables: &KernelTables) -> Result<(), String> {
         self.0.enforce(&tables.0).map_err(|error| error.to_string())
     }
 

@@ -33,9 +33,9 @@ pub enum KernelGate {}
 
 /// Rules as the kernel has them.
 #[derive(Debug, Default)]
-pub struct Tables(());
+pub struct KernelTables(());
 
-impl Tables {
+impl KernelTables {
     pub(super) fn slot(&self, _rule: u32) -> Option<u32> {
         None
     }
@@ -70,7 +70,7 @@ impl KernelGate {
         match *self {}
     }
 
-    pub(super) fn lower(&self, _policy: &Policy) -> Result<Tables, String> {
+    pub(super) fn lower(&self, _policy: &Policy) -> Result<KernelTables, String> {
         match *self {}
     }
 
@@ -78,7 +78,7 @@ impl KernelGate {
         match *self {}
     }
 
-    pub(super) fn enforce(&self, _tables: &Tables) -> Result<(), String> {
+    pub(super) fn enforce(&self, _tables: &KernelTables) -> Result<(), String> {
         match *self {}
     }
 

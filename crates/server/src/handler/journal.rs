@@ -6,7 +6,7 @@ use crate::client::client_of;
 use crate::detour::Detour;
 use crate::log::{LogEntry, PendingLine};
 use crate::policy::Ticket;
-use forebay_conn::{Answered, GivenUp, Journal, Peer, Request, Stages};
+use forebay_conn::{Answered, ArrivalTimes, GivenUp, Journal, Peer, Request};
 use forebay_upstream::exchange::Exchange;
 
 impl Journal for FastLane {
@@ -70,7 +70,7 @@ impl FastLane {
         ticket: Option<&Ticket>,
         relay: Option<&Detour>,
         status: Option<u16>,
-        stages: Stages,
+        stages: ArrivalTimes,
     ) -> PendingLine {
         let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
         if !self.logger.writes(site) {

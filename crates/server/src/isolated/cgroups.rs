@@ -30,52 +30,54 @@ const OWN: &str = "forebay-supervisor";
 
 /// What the kernel has a controller for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Controller {
+enum CgroupController {
     Cpu,
     Memory,
     Pids,
 }
 
-impl Controller {
-    const ALL: [Controller; 3] = [Controller::Cpu, Controller::Memory, Controller::Pids];
+impl CgroupController {
+    const ALL: [CgroupController; 3] =
+        [CgroupController::Cpu, CgroupController::Memory, CgroupController::Pids];
 
     fn name(self) -> &'static str {
         match self {
-            Controller::Cpu => "cpu",
-            Controller::Memory => "memory",
-            Controller::Pids => "pids",
+            CgroupController::Cpu => "cpu",
+            CgroupController::Memory => "memory",
+            CgroupController::Pids => "pids",
         }
     }
 }
 
 /// A limit of one stage: its key, who keeps it, and in which file, by the version of control groups.
-struct Limit {
+struct CgroupLimit {
     key: &'static str,
-    controller: Controller,
+    controller: CgroupController,
     /// File and text with version 1, and with version 2.
     one: (&'static str, u64),
     two: (&'static str, u64),
 }
 
 /// The limits that a stage has.
-fn limits(config: &Isolated, role: Role) -> Vec<Limit> {
+fn limits(config: &Isolated, role: Role) -> Vec<CgroupLimit> {
     let mut limits = Vec::new();
-    let mut add = |key, controller, one, two| limits.push(Limit { key, controller, one, two });
+    let mut add =
+        |key, controller, one, two| limits.push(CgroupLimit { key, controller, one, two });
     if let Some(weight) = config.cpu_weight.of(role) {
         // 100 is what others have, who have 1024 shares with version 1; fewer than 2 there are not
         let shares = (weight * 1024 / 100).max(2);
-        add("cpu_weight", Controller::Cpu, ("cpu.shares", shares), ("cpu.weight", weight));
+        add("cpu_weight", CgroupController::Cpu, ("cpu.shares", shares), ("cpu.weight", weight));
     }
     if let Some(high) = config.memory_high.of(role) {
         let (one, two) = ("memory.soft_limit_in_bytes", "memory.high");
-        add("memory_high", Controller::Memory, (one, high.0), (two, high.0));
+        add("memory_high", CgroupController::Memory, (one, high.0), (two, high.0));
     }
     if let Some(max) = config.memory_max.of(role) {
         let (one, two) = ("memory.limit_in_bytes", "memory.max");
-        add("memory_max", Controller::Memory, (one, max.0), (two, max.0));
+        add("memory_max", CgroupController::Memory, (one, max.0), (two, max.0));
     }
     if let Some(tasks) = config.tasks_max.of(role) {
-        add("tasks_max", Controller::Pids, ("pids.max", tasks), ("pids.max", tasks));
+        add("tasks_max", CgroupController::Pids, ("pids.max", tasks), ("pids.max", tasks));
     }
     limits
 }
@@ -96,7 +98,7 @@ struct Hierarchy {
 /// The control groups of this machine, as far as they are needed.
 #[derive(Debug, Default)]
 pub(super) struct Cgroups {
-    /// By the order of [`Controller::ALL`]; found at the first use.
+    /// By the order of [`CgroupController::ALL`]; found at the first use.
     hierarchies: Option<[Option<Hierarchy>; 3]>,
     /// The supervisor has gone into a group of its own in this one.
     left: Option<PathBuf>,
@@ -106,7 +108,7 @@ pub(super) struct Cgroups {
 #[derive(Debug)]
 enum Missing {
     /// The kernel has no such controller, or it is mounted nowhere.
-    Controller(Controller),
+    Controller(CgroupController),
     /// Something may not be done.
     Refused { path: PathBuf, error: io::Error },
 }
@@ -130,11 +132,11 @@ fn refused(path: &Path) -> impl FnOnce(io::Error) -> Missing {
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     /// By hierarchy, locked.
-    roots: Vec<Root>,
+    roots: Vec<CgroupRoot>,
 }
 
 #[derive(Debug)]
-struct Root {
+struct CgroupRoot {
     path: PathBuf,
     /// For as long as it is open, no other supervisor removes the group.
     _lock: File,
@@ -169,9 +171,9 @@ impl Cgroups {
         groups: &mut Groups,
         name: &str,
         role: Role,
-        limit: &Limit,
+        limit: &CgroupLimit,
     ) -> Result<(), Missing> {
-        let at = Controller::ALL.iter().position(|one| *one == limit.controller);
+        let at = CgroupController::ALL.iter().position(|one| *one == limit.controller);
         let found = self.hierarchies.as_ref().zip(at).and_then(|(all, at)| all[at].clone());
         let hierarchy = found.ok_or(Missing::Controller(limit.controller))?;
         if hierarchy.is_two {
@@ -189,7 +191,7 @@ impl Cgroups {
 
     /// Has groups in that of the supervisor have this controller. If processes are in the way, the supervisor
     /// goes into a group of its own.
-    fn delegate(&mut self, base: &Path, controller: Controller) -> Result<(), Missing> {
+    fn delegate(&mut self, base: &Path, controller: CgroupController) -> Result<(), Missing> {
         match enable(base, controller) {
             Err(Missing::Refused { error, .. }) if error.kind() == io::ErrorKind::ResourceBusy => {
                 let own = base.join(OWN);
@@ -207,7 +209,7 @@ impl Drop for Cgroups {
     /// As it was found.
     fn drop(&mut self) {
         let Some(base) = &self.left else { return };
-        for controller in Controller::ALL {
+        for controller in CgroupController::ALL {
             let _ = fs::write(base.join(CONTROLS), format!("-{}", controller.name()));
         }
         let _ = enter(base, std::process::id());
@@ -217,7 +219,7 @@ impl Drop for Cgroups {
 
 impl Groups {
     /// That of this hierarchy, made if need be.
-    fn root(&mut self, hierarchy: &Hierarchy, name: &str) -> Result<&mut Root, Missing> {
+    fn root(&mut self, hierarchy: &Hierarchy, name: &str) -> Result<&mut CgroupRoot, Missing> {
         let path = hierarchy.base.join(name);
         let at = match self.roots.iter().position(|root| root.path == path) {
             Some(at) => at,
@@ -225,7 +227,7 @@ impl Groups {
                 make(&path)?;
                 let lock = File::open(&path).and_then(|lock| lock_shared(&lock).map(|()| lock));
                 let lock = lock.map_err(refused(&path))?;
-                self.roots.push(Root { path, _lock: lock, stages: Vec::new() });
+                self.roots.push(CgroupRoot { path, _lock: lock, stages: Vec::new() });
                 self.roots.len() - 1
             }
         };
@@ -242,7 +244,7 @@ impl Groups {
     }
 }
 
-impl Root {
+impl CgroupRoot {
     fn stage(&mut self, role: Role) -> Result<PathBuf, Missing> {
         let path = self.path.join(role.name());
         if !self.stages.contains(&role) {
@@ -269,7 +271,7 @@ fn make(path: &Path) -> Result<(), Missing> {
     }
 }
 
-fn enable(group: &Path, controller: Controller) -> Result<(), Missing> {
+fn enable(group: &Path, controller: CgroupController) -> Result<(), Missing> {
     let path = group.join(CONTROLS);
     let known = fs::read_to_string(&path).map_err(refused(&path))?;
     if known.split_whitespace().any(|one| one == controller.name()) {
@@ -307,20 +309,20 @@ fn remove_abandoned(base: &Path) {
 fn find() -> [Option<Hierarchy>; 3] {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (mounts, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
-    let has = |base: &Path, controller: Controller| {
+    let has = |base: &Path, controller: CgroupController| {
         let known = fs::read_to_string(base.join("cgroup.controllers")).unwrap_or_default();
         known.split_whitespace().any(|one| one == controller.name())
     };
-    Controller::ALL.map(|controller| locate(controller, &mounts, &own, &has))
+    CgroupController::ALL.map(|controller| locate(controller, &mounts, &own, &has))
 }
 
 /// Where a controller is, by what the kernel says of mounts and of the groups of this process (proc(5),
 /// cgroups(7)).
 fn locate(
-    controller: Controller,
+    controller: CgroupController,
     mounts: &str,
     own: &str,
-    has: &dyn Fn(&Path, Controller) -> bool,
+    has: &dyn Fn(&Path, CgroupController) -> bool,
 ) -> Option<Hierarchy> {
     let two = || {
         let base = base(mounts, own, "cgroup2", None)?;
@@ -374,24 +376,27 @@ mod tests {
     fn controllers_are_found_in_either_version_and_in_both() {
         let all = |_: &Path, _| true;
         let own = "0::/system.slice/forebay.service\n";
-        let found = locate(Controller::Memory, TWO, own, &all).unwrap();
+        let found = locate(CgroupController::Memory, TWO, own, &all).unwrap();
         let base = Path::new("/sys/fs/cgroup/system.slice/forebay.service");
         assert_eq!(found, Hierarchy { base: base.to_owned(), is_two: true });
-        assert_eq!(locate(Controller::Cpu, TWO, own, &|_, _| false), None);
+        assert_eq!(locate(CgroupController::Cpu, TWO, own, &|_, _| false), None);
 
         let own = "8:pids:/\n4:memory:/jobs/7\n2:cpu,cpuacct:/a\n0::/\n";
-        let found = |controller, has: &dyn Fn(&Path, Controller) -> bool| {
+        let found = |controller, has: &dyn Fn(&Path, CgroupController) -> bool| {
             let found = locate(controller, ONE, own, has)?;
             Some((found.base.to_str().unwrap().to_owned(), found.is_two))
         };
         let none = |_: &Path, _| false;
         let one = |path: &str| Some((path.to_owned(), false));
-        assert_eq!(found(Controller::Cpu, &all), one("/sys/fs/cgroup/cpu,cpuacct/a"));
-        assert_eq!(found(Controller::Memory, &all), one("/sys/fs/cgroup/memory/7"));
-        assert_eq!(found(Controller::Pids, &none), None);
-        assert_eq!(found(Controller::Pids, &all), Some(("/sys/fs/cgroup/unified/".into(), true)));
+        assert_eq!(found(CgroupController::Cpu, &all), one("/sys/fs/cgroup/cpu,cpuacct/a"));
+        assert_eq!(found(CgroupController::Memory, &all), one("/sys/fs/cgroup/memory/7"));
+        assert_eq!(found(CgroupController::Pids, &none), None);
+        assert_eq!(
+            found(CgroupController::Pids, &all),
+            Some(("/sys/fs/cgroup/unified/".into(), true))
+        );
         // outside of what is mounted
-        assert_eq!(locate(Controller::Memory, ONE, "4:memory:/other\n", &none), None);
+        assert_eq!(locate(CgroupController::Memory, ONE, "4:memory:/other\n", &none), None);
     }
 
     /// A directory stands for the group of version 2 that a service manager has given.

@@ -11,8 +11,8 @@
 use super::cgroups::{Cgroups, Groups};
 use super::ending::{Ending, OutOfMemory};
 use super::links::{Hearing, Links};
-use super::role::{Place, Role};
-use super::status::{Instance, Is};
+use super::role::{Role, StageProcess};
+use super::status::{InstanceStatus, Is};
 use crate::config::Config;
 use crate::privileges;
 use crate::run::{RunError, resources};
@@ -179,7 +179,7 @@ impl Generation {
     /// Starts the process of a slot.
     fn start_one(&mut self, at: usize) -> io::Result<()> {
         let ProcessSlot { role, instance, .. } = self.slots[at];
-        let place = Place { role, instance, links: self.links.path().to_owned() };
+        let place = StageProcess { role, instance, links: self.links.path().to_owned() };
         let mut own = None;
         if role != Role::Receive {
             let path = place.socket(role, instance);
@@ -393,7 +393,7 @@ impl Generation {
     }
 
     /// Its processes.
-    pub(super) fn instances(&self) -> impl Iterator<Item = Instance> {
+    pub(super) fn instances(&self) -> impl Iterator<Item = InstanceStatus> {
         let now = Instant::now();
         self.slots.iter().map(move |slot| {
             let ProcessSlot { role, instance, restarts, .. } = *slot;
@@ -407,9 +407,9 @@ impl Generation {
                 (_, None, None) => Is::Ended,
             };
             let is_asked = self.serves() && role != Role::Receive;
-            let place = Place { role, instance, links: self.links.path().to_owned() };
+            let place = StageProcess { role, instance, links: self.links.path().to_owned() };
             let address = is_asked.then(|| UpstreamAddress::Unix(place.socket(role, instance)));
-            Instance { role, name: instance.to_string(), is, address, restarts }
+            InstanceStatus { role, name: instance.to_string(), is, address, restarts }
         })
     }
 }

@@ -59,7 +59,7 @@ impl fmt::Display for Role {
 
 /// Which stage a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct StageProcess {
     /// Its part.
     pub role: Role,
     /// Which of the processes with this part, from 1.
@@ -68,7 +68,7 @@ pub struct Place {
     pub links: PathBuf,
 }
 
-impl Place {
+impl StageProcess {
     /// Where an instance is asked.
     pub(super) fn socket(&self, role: Role, instance: u64) -> PathBuf {
         self.links.join(format!("{role}-{instance}.sock"))

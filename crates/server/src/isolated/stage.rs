@@ -1,7 +1,7 @@
 //! What a stage makes of the configuration that all of them share, and whom it asks.
 
 use super::links;
-use super::role::{Place, Role};
+use super::role::{Role, StageProcess};
 use crate::config::{
     AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
     ListenEndpoint, ListenerConfig, SiteConfig, Size, StageAddress, Switch,
@@ -60,7 +60,7 @@ impl Role {
     }
 }
 
-impl Place {
+impl StageProcess {
     /// Where the instances of a stage are asked, or other software in their place.
     pub(super) fn addresses(&self, config: &Config, role: Role) -> Vec<UpstreamAddress> {
         let own = (1..=role.instances(config)).map(|number| self.socket(role, number));
@@ -71,7 +71,7 @@ impl Place {
 
 /// Whom a stage asks.
 #[derive(Clone, Debug)]
-pub struct Next {
+pub struct NextStage {
     /// What the process does itself.
     pub role: Role,
     /// The instances that it asks; a last stage asks nobody.
@@ -80,7 +80,7 @@ pub struct Next {
     repeats: Arc<[bool]>,
 }
 
-impl Next {
+impl NextStage {
     /// Whether requests for a site may be sent again that are idempotent.
     pub fn repeats_idempotent(&self, site: Option<u32>) -> bool {
         site.and_then(|site| self.repeats.get(site as usize)).is_some_and(|repeats| *repeats)
@@ -88,7 +88,7 @@ impl Next {
 }
 
 /// Whom the process asks that this configuration is for; `None` if it is no stage.
-pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
+pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
     let place = config.place.as_ref()?;
     // who is sealed may not connect; where nobody does so for it, it is not sealed
     let connector = (place.role == Role::Process).then(Connector::inherited);
@@ -111,7 +111,7 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
         Application::of_stage(application, link, is_http2, ends, connector, now_ms)
     });
     let repeats = config.sites.iter().map(|site| site.repeat_idempotent).collect();
-    Some(Next { role: place.role, stage, repeats })
+    Some(NextStage { role: place.role, stage, repeats })
 }
 
 /// All applications behind.
@@ -155,7 +155,7 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
 impl Config {
     /// What one stage makes of it.
     #[must_use]
-    pub fn at(mut self, place: Place) -> Config {
+    pub fn at(mut self, place: StageProcess) -> Config {
         self.control.socket = ControlSocketChoice::Off;
         if place.role != Role::Receive {
             self.stands_behind(&place);
@@ -165,7 +165,7 @@ impl Config {
     }
 
     /// Clients are met by another stage: what is for them is done there.
-    fn stands_behind(&mut self, place: &Place) {
+    fn stands_behind(&mut self, place: &StageProcess) {
         let listen = Listen::Unix(place.socket(place.role, place.instance));
         self.listeners = vec![ListenerConfig {
             listen: vec![ListenEndpoint { listen, tls: false }],

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One instance of a stage, as the supervisor knows it.
-pub(super) struct Instance {
+pub(super) struct InstanceStatus {
     pub(super) role: Role,
     /// Its number, or the address of other software.
     pub(super) name: String,
@@ -43,7 +43,7 @@ pub(super) enum Is {
 
 /// Asks all of them whether they live, and answers a command; on a thread of its own, because one that hangs is
 /// waited for.
-pub(super) fn tell(all: Vec<Instance>, reply: Sender<CommandAnswer>) {
+pub(super) fn tell(all: Vec<InstanceStatus>, reply: Sender<CommandAnswer>) {
     let told = reply.clone();
     let answer = move || drop(told.send(CommandAnswer { code: 0, text: table(&all) }));
     if thread::Builder::new().name("status".to_owned()).spawn(answer).is_err() {
@@ -52,9 +52,10 @@ pub(super) fn tell(all: Vec<Instance>, reply: Sender<CommandAnswer>) {
     }
 }
 
-fn table(all: &[Instance]) -> String {
+fn table(all: &[InstanceStatus]) -> String {
     let asked = thread::scope(|scope| {
-        let ask = |one: &Instance| one.address.as_ref().map(|to| pings::answers(to, PATIENCE));
+        let ask =
+            |one: &InstanceStatus| one.address.as_ref().map(|to| pings::answers(to, PATIENCE));
         let spawn = |one| thread::Builder::new().spawn_scoped(scope, move || ask(one));
         let threads: Vec<_> = all.iter().map(spawn).collect();
         let answers = threads.into_iter().map(|thread| thread.ok()?.join().ok()?);
@@ -72,7 +73,7 @@ fn table(all: &[Instance]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn row(one: &Instance, answers: Option<bool>) -> [String; 6] {
+fn row(one: &InstanceStatus, answers: Option<bool>) -> [String; 6] {
     let health = || match answers {
         Some(true) => "answers",
         Some(false) => "does not answer",
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn each_instance_has_a_line() {
-        let one = |role, name: &str, is, restarts| Instance {
+        let one = |role, name: &str, is, restarts| InstanceStatus {
             role,
             name: name.to_owned(),
             is,
@@ -113,7 +114,7 @@ mod tests {
         let text = table(&[
             one(Role::Receive, "1", Is::Running { process: 12, since: now }, 0),
             one(Role::Process, "2", Is::Due(Duration::from_millis(50)), 3),
-            Instance {
+            InstanceStatus {
                 address: Some(UpstreamAddress::Unix("/nothing/there".into())),
                 ..one(Role::Respond, "unix:/nothing/there", Is::Other, 0)
             },

@@ -8,7 +8,7 @@ use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::role::Role;
-use super::status::{self, Instance, Is};
+use super::status::{self, InstanceStatus, Is};
 use crate::config::{self, Config, Depth, ListenEndpoint};
 use crate::control_socket::{self, CommandAnswer, CommandRequest};
 use crate::listen::Listeners;
@@ -342,10 +342,10 @@ impl Supervisor {
     }
 
     /// All processes there are, and other software in their place.
-    fn instances(&self) -> Vec<Instance> {
+    fn instances(&self) -> Vec<InstanceStatus> {
         let others = |serving: &Generation| {
             let of = |role: Role| {
-                role.others(&serving.config).iter().map(move |other| Instance {
+                role.others(&serving.config).iter().map(move |other| InstanceStatus {
                     role,
                     name: other.0.to_string(),
                     is: Is::Other,

@@ -5,7 +5,8 @@
 //! from those before, and from no others.
 
 use super::{
-    BACKLOG, ListenAddress, ListenEndpoint, ListenError, Listener, Listeners, Rank, Socket,
+    AcceptSocket, AddressSockets, BACKLOG, ListenAddress, ListenEndpoint, ListenError, Listeners,
+    Rank,
 };
 use forebay_sys::socket;
 use std::io;
@@ -52,12 +53,13 @@ impl SocketsOfClasses {
     }
 
     /// Gives each loop at least one socket of each rank; together they have all.
-    fn share_out(&self, local: SocketAddr, by_loop: &mut [Vec<Socket>]) -> io::Result<()> {
+    fn share_out(&self, local: SocketAddr, by_loop: &mut [Vec<AcceptSocket>]) -> io::Result<()> {
         for (rank, of_rank) in (0..).zip(&self.by_rank[..self.wanted]) {
             let rank = Some(Rank(rank));
             for (turn, socket) in of_rank.iter().enumerate() {
                 let at = turn % by_loop.len();
-                by_loop[at].push(Socket { rank, ..Socket::new(socket.try_clone()?, local) });
+                by_loop[at]
+                    .push(AcceptSocket { rank, ..AcceptSocket::new(socket.try_clone()?, local) });
             }
         }
         Ok(())
@@ -94,7 +96,7 @@ impl Listeners {
         &mut self,
         ListenEndpoint { listen, tls }: &ListenEndpoint,
         ranks: usize,
-        by_loop: &mut [Vec<Socket>],
+        by_loop: &mut [Vec<AcceptSocket>],
     ) -> Result<(), ListenError> {
         let wanted = std::slice::from_ref(listen);
         for open in self.open.iter_mut().filter(|open| open.is_wanted(wanted)) {
@@ -134,11 +136,11 @@ impl Listeners {
     }
 }
 
-impl Listener {
+impl AddressSockets {
     fn share_out_of_classes(
         &mut self,
         ranks: usize,
-        by_loop: &mut [Vec<Socket>],
+        by_loop: &mut [Vec<AcceptSocket>],
     ) -> io::Result<()> {
         let ListenAddress::Tcp(address) = self.address else { return Ok(()) };
         self.of_classes.want(ranks, by_loop.len(), address.is_ipv4())?;

@@ -33,7 +33,7 @@ fn file(listen: &Listen) -> &std::path::Path {
 }
 
 /// Everything that waits at a socket.
-fn arrived(socket: &Socket) -> usize {
+fn arrived(socket: &AcceptSocket) -> usize {
     let accept = || match socket::accept(socket.socket.as_fd()).unwrap() {
         socket::Accepted::Connection(socket, _) => Some(socket),
         _ => None,
@@ -100,7 +100,7 @@ fn nobody_is_lost_who_comes_while_an_address_is_opened() {
 #[test]
 fn sockets_stay_and_are_dealt_out_anew() {
     let mut listeners = Listeners::default();
-    let sizes = |by_loop: Vec<Vec<Socket>>| by_loop.iter().map(Vec::len).collect::<Vec<_>>();
+    let sizes = |by_loop: Vec<Vec<AcceptSocket>>| by_loop.iter().map(Vec::len).collect::<Vec<_>>();
     for (loops, expected) in [(2, vec![1, 1]), (3, vec![1, 1, 1]), (2, vec![2, 1]), (1, vec![3])] {
         assert_eq!(sizes(listeners.take(&[ANY], loops).unwrap()), expected);
     }

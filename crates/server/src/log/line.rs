@@ -4,7 +4,7 @@
 
 use super::choice::{Member, Members};
 use super::text::{push_address, push_json, push_number, push_quoted, push_word};
-use crate::policy::Said;
+use crate::policy::TraceWords;
 use forebay_conn::peer::ClientCertificate;
 use forebay_conn::{Request, Secured};
 use forebay_http::head::{Name, Version};
@@ -83,7 +83,7 @@ pub struct Subject<'s> {
     /// What was agreed with the client; `None` on a plain connection.
     pub secured: Option<&'s Secured>,
     /// How it was judged.
-    pub judged: Said<'s>,
+    pub judged: TraceWords<'s>,
     /// What an application was asked, if one was.
     pub relayed: Option<LoggedUpstream<'s>>,
     /// Microseconds from its first byte until all of it was there.
@@ -160,7 +160,7 @@ pub fn json(
     if let Some(secured) = subject.secured {
         json_secured(out, members, secured);
     }
-    let Said { class, rule, refused, refused_by, token } = subject.judged;
+    let TraceWords { class, rule, refused, refused_by, token } = subject.judged;
     for (member, said) in [
         (Member::Class, class),
         (Member::Rule, rule),
@@ -346,7 +346,7 @@ mod tests {
             client: client.parse().unwrap(),
             user: None,
             secured: None,
-            judged: Said::default(),
+            judged: TraceWords::default(),
             relayed: None,
             receive_us: 0,
             process_us: 17,
@@ -409,7 +409,7 @@ mod tests {
             client: "192.0.2.7".parse().unwrap(),
             user: None,
             secured: None,
-            judged: Said::default(),
+            judged: TraceWords::default(),
             relayed: Some(relayed),
             receive_us: 0,
             process_us: 17,
@@ -457,7 +457,7 @@ mod tests {
             client: "192.0.2.7".parse().unwrap(),
             user: None,
             secured: None,
-            judged: Said {
+            judged: TraceWords {
                 class: Some("gold"),
                 rule: Some("buyers"),
                 refused: Some("requests"),

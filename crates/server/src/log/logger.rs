@@ -8,7 +8,7 @@ use super::text::push_number;
 use super::{LineBatch, Logs, SinkLines};
 use crate::config::LogFormat;
 use crate::policy::Judged;
-use forebay_conn::{Request, Secured, Stages};
+use forebay_conn::{ArrivalTimes, Request, Secured};
 use forebay_metrics::{Local, SiteSlot};
 use forebay_sys::clock;
 use forebay_upstream::request::valid_id;
@@ -58,7 +58,7 @@ pub struct LogEntry<'r> {
     /// say that.
     pub status: Option<u16>,
     /// When the request came.
-    pub stages: Stages,
+    pub stages: ArrivalTimes,
 }
 
 /// An answer that waits for its number of bytes. It owns its text, so it may outlive the request.
@@ -68,16 +68,16 @@ pub struct PendingLine {
     /// When the request came, if its duration is asked for; else 0.
     begun_ns: u64,
     /// `None` if the site has no log.
-    open: Option<Box<Open>>,
+    open: Option<Box<OpenLine>>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenLine {
     /// Whose sink is meant.
     logs: Arc<Logs>,
     sink: u32,
     text: Vec<u8>,
-    end: End,
+    end: LineEnd,
     /// Why the answer of an application is not whole.
     cut_off: Option<&'static str>,
 }
@@ -93,7 +93,7 @@ impl PendingLine {
 
 /// How a line ends.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum LineEnd {
     /// The number of bytes belongs here.
     Gap(usize),
     /// With what the send stage took; the answer was written at this time.
@@ -119,7 +119,7 @@ pub struct Logger {
     begun_ms: u64,
     /// Finished lines, all of `logs`, so that the next one needs neither room nor a reference.
     #[expect(clippy::vec_box, reason = "lines own these boxes")]
-    spare: Vec<Box<Open>>,
+    spare: Vec<Box<OpenLine>>,
 }
 
 impl Logger {
@@ -171,7 +171,7 @@ impl Logger {
         }
     }
 
-    /// The time for [`Stages`], in nanoseconds; 0 if no log says how long they took.
+    /// The time for [`ArrivalTimes`], in nanoseconds; 0 if no log says how long they took.
     #[inline]
     pub fn tick(&self) -> u64 {
         if self.logs.is_timed() { clock::monotonic_ns() } else { 0 }
@@ -191,7 +191,7 @@ impl Logger {
         site: Option<usize>,
         is_read: bool,
         status: Option<u16>,
-        stages: Stages,
+        stages: ArrivalTimes,
     ) -> PendingLine {
         let slot = self.logs.target(site).slot;
         if let Some(status) = status {
@@ -219,7 +219,7 @@ impl Logger {
         }
         let mut open = self.spare.pop().unwrap_or_else(|| {
             let (logs, text) = (Arc::clone(&self.logs), Vec::with_capacity(512));
-            Box::new(Open { logs, sink, text, end: End::Gap(0), cut_off: None })
+            Box::new(OpenLine { logs, sink, text, end: LineEnd::Gap(0), cut_off: None })
         });
         (open.sink, open.cut_off) = (sink, None);
         let LogEntry { client, user, request, status, .. } = *entry;
@@ -230,15 +230,15 @@ impl Logger {
                 let time = self.clf.at(self.now_ms);
                 let status = status.unwrap_or_default();
                 let text = &mut open.text;
-                End::Gap(line::clf(text, time, client, user, request, status, is_combined))
+                LineEnd::Gap(line::clf(text, time, client, user, request, status, is_combined))
             }
         };
         PendingLine { open: Some(open), ..line }
     }
 
-    fn json(&mut self, text: &mut Vec<u8>, entry: &LogEntry<'_>, sample: u64) -> End {
+    fn json(&mut self, text: &mut Vec<u8>, entry: &LogEntry<'_>, sample: u64) -> LineEnd {
         let written_ns = self.tick();
-        let Stages { begun_ns, complete_ns } = entry.stages;
+        let ArrivalTimes { begun_ns, complete_ns } = entry.stages;
         let made;
         let given = entry.request.filter(|_| entry.via_proxy);
         let given = given.and_then(|request| valid_id(request.head));
@@ -267,7 +267,7 @@ impl Logger {
         line::json(text, &subject, entry.request, entry.status);
         let asked_ns = entry.relayed.filter(|one| one.attempts > 0 && one.total_us.is_none());
         let asked_ns = asked_ns.map(|relayed| relayed.begun_ns);
-        End::Json { written_ns, asked_ns, members: subject.members }
+        LineEnd::Json { written_ns, asked_ns, members: subject.members }
     }
 
     /// Ends a line: the answer was sent, with `body_bytes` of its body.
@@ -297,7 +297,7 @@ impl Logger {
 
     /// A line that was begun with the logs of an older configuration.
     #[cold]
-    fn log_late(&mut self, open: &Open, body_bytes: u64) {
+    fn log_late(&mut self, open: &OpenLine, body_bytes: u64) {
         let mut batch = LineBatch::default();
         open.finish(&mut batch, body_bytes);
         batch.logs = Some(Arc::clone(&open.logs));
@@ -321,19 +321,19 @@ impl Logger {
     }
 }
 
-impl Open {
+impl OpenLine {
     /// Adds the whole line to a batch.
     #[inline]
     fn finish(&self, batch: &mut LineBatch, body_bytes: u64) {
         let out = &mut batch.bytes;
         match self.end {
-            End::Gap(gap) => {
+            LineEnd::Gap(gap) => {
                 let (before, after) = self.text.split_at(gap);
                 out.extend_from_slice(before);
                 push_number(out, body_bytes);
                 out.extend_from_slice(after);
             }
-            End::Json { written_ns, asked_ns, members } => {
+            LineEnd::Json { written_ns, asked_ns, members } => {
                 let start = out.len();
                 out.extend_from_slice(&self.text);
                 let now_ns = clock::monotonic_ns();

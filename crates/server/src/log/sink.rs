@@ -64,7 +64,7 @@ pub(super) struct SinkState {
 }
 
 /// Why writing stopped before its end.
-enum Stop {
+enum WriteStop {
     /// There is no room for now.
     Full,
     Failed(io::Error),
@@ -177,8 +177,8 @@ impl Sink {
         let written = bytes.len() - rest.len();
         match outcome {
             Ok(()) => state.retry_at = None,
-            Err(Stop::Full) => return written,
-            Err(Stop::Failed(error)) => {
+            Err(WriteStop::Full) => return written,
+            Err(WriteStop::Failed(error)) => {
                 if let Some(last) = bytes[..written].last() {
                     state.torn = *last != b'\n';
                 }
@@ -242,7 +242,7 @@ impl Sink {
 
 impl SinkState {
     /// Writes as much as there is room for; returns what is left.
-    fn write<'b>(&mut self, bytes: &'b [u8]) -> (&'b [u8], Result<(), Stop>) {
+    fn write<'b>(&mut self, bytes: &'b [u8]) -> (&'b [u8], Result<(), WriteStop>) {
         if self.torn && !bytes.is_empty() {
             // ends the half of a line that is there
             match self.write_some(b"\n") {
@@ -261,24 +261,24 @@ impl SinkState {
     }
 
     /// Writes at least one byte.
-    fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
+    fn write_some(&mut self, bytes: &[u8]) -> Result<usize, WriteStop> {
         let mut piece = bytes;
         if !self.is_regular {
             piece = &bytes[..bytes.len().min(PIPE_BYTES)];
             match process::wait_writable(&[&self.file], Duration::ZERO) {
                 Ok(true) => {}
-                Ok(false) => return Err(Stop::Full),
-                Err(error) => return Err(Stop::Failed(error)),
+                Ok(false) => return Err(WriteStop::Full),
+                Err(error) => return Err(WriteStop::Failed(error)),
             }
         }
         loop {
             match self.file.write(piece) {
-                Ok(0) => return Err(Stop::Failed(io::ErrorKind::WriteZero.into())),
+                Ok(0) => return Err(WriteStop::Failed(io::ErrorKind::WriteZero.into())),
                 Ok(written) => return Ok(written),
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock => return Err(Stop::Full),
-                    _ => return Err(Stop::Failed(error)),
+                    io::ErrorKind::WouldBlock => return Err(WriteStop::Full),
+                    _ => return Err(WriteStop::Failed(error)),
                 },
             }
         }

@@ -66,12 +66,12 @@ pub struct Ticket {
     /// Its place in the window, where requests are queued with it.
     pass: Option<Pass>,
     /// What its rules count it among.
-    held: Held,
+    held: AtOnceHold,
 }
 
 /// What a request is counted among.
 #[derive(Debug)]
-enum Held {
+enum AtOnceHold {
     /// Those at once of its rule, if that counts them, since it was admitted.
     Counted(#[expect(dead_code, reason = "it counts until it is dropped")] policy::InFlightGuard),
     /// Those at once of its rule, from when it has a place.
@@ -162,7 +162,7 @@ impl Judge {
         match state.charge_request(&decisions, client.ip(), now_ns) {
             ChargeOutcome::Admit(policy::ChargedWork { rank, wait_ns, queued_by, ticket }) => {
                 let held = match queued_by {
-                    None => Held::Counted(ticket),
+                    None => AtOnceHold::Counted(ticket),
                     Some(rule) => self.in_force.queued(rule, client.ip(), ticket),
                 };
                 let ticket = Ticket::new(rank, trace, held);
@@ -176,7 +176,7 @@ impl Judge {
                 self.refused(slot, RefusedAt::Request, refused.reason);
                 let reason = (refused.reason, refused.rule.and_then(RuleNumber::of));
                 let trace = Trace { refused: Some(reason), ..trace };
-                let held = Held::Counted(policy::InFlightGuard::default());
+                let held = AtOnceHold::Counted(policy::InFlightGuard::default());
                 let ticket = Ticket::new(refused.rank, trace, held);
                 verdict(&refused, Some(ticket))
             }
@@ -275,7 +275,7 @@ impl Judge {
 
     /// A request that was admitted got no place among those at once of its rule.
     pub fn refused_queued(&mut self, ticket: &mut Ticket) {
-        let Held::Queued(queued) = &ticket.held else { return };
+        let AtOnceHold::Queued(queued) = &ticket.held else { return };
         let Queued { rule, client, .. } = **queued;
         // rules of a policy that is not in force any more have other numbers
         let rule = (ticket.trace.policy == self.in_force.number).then_some(rule);
@@ -323,20 +323,20 @@ impl Judge {
 impl InForce {
     /// A request of this client is to have a place among those at once of this rule.
     #[cold]
-    fn queued(&self, rule: u32, client: IpAddr, ticket: policy::InFlightGuard) -> Held {
+    fn queued(&self, rule: u32, client: IpAddr, ticket: policy::InFlightGuard) -> AtOnceHold {
         match self.at_once.get(rule as usize).and_then(Option::as_ref) {
             Some(at_once) => {
                 let at_once = Arc::clone(at_once);
-                Held::Queued(Box::new(Queued { at_once, rule, client, place: None }))
+                AtOnceHold::Queued(Box::new(Queued { at_once, rule, client, place: None }))
             }
-            None => Held::Counted(ticket),
+            None => AtOnceHold::Counted(ticket),
         }
     }
 }
 
 impl Ticket {
     #[inline]
-    fn new(rank: u8, trace: Trace, held: Held) -> Ticket {
+    fn new(rank: u8, trace: Trace, held: AtOnceHold) -> Ticket {
         Ticket { trace, rank, has_entered: false, is_settled: false, pass: None, held }
     }
 
@@ -348,7 +348,7 @@ impl Ticket {
     /// Whether it needs a place among the requests at once of its rule, and has none.
     #[inline]
     pub fn needs_place(&self) -> bool {
-        matches!(&self.held, Held::Queued(queued) if queued.place.is_none())
+        matches!(&self.held, AtOnceHold::Queued(queued) if queued.place.is_none())
     }
 
     /// Asks for that place. `Ok(None)` if it has it now.
@@ -356,7 +356,7 @@ impl Ticket {
     /// # Errors
     /// There is none, not even to wait.
     pub fn ask_for_place(&mut self, now_ms: u64) -> Result<Option<PlaceWait>, NoPlace> {
-        let Held::Queued(queued) = &mut self.held else { return Ok(None) };
+        let AtOnceHold::Queued(queued) = &mut self.held else { return Ok(None) };
         let client = ClientKey::of(queued.client).as_u64();
         match queued.at_once.ask(queue::RequestOwner { rank: self.rank, client }, now_ms)? {
             PlaceAsked::Has(place) => {
@@ -369,7 +369,7 @@ impl Ticket {
 
     /// It has waited for that place, and has it.
     pub fn has_place(&mut self, place: InFlightPlace) {
-        if let Held::Queued(queued) = &mut self.held {
+        if let AtOnceHold::Queued(queued) = &mut self.held {
             queued.place = Some(place);
         }
     }
@@ -397,7 +397,7 @@ impl Ticket {
         debug_assert!(!self.is_settled, "a request ends once");
         self.is_settled = true;
         self.pass = None;
-        self.held = Held::Counted(policy::InFlightGuard::default());
+        self.held = AtOnceHold::Counted(policy::InFlightGuard::default());
         if self.trace.refused.is_some() {
             return;
         }

@@ -20,7 +20,7 @@ pub mod window;
 pub use at_once::AtOnce;
 pub use facts::Facts;
 pub use judge::{ConnectionRecord, Judge, JudgeContext, Ticket};
-pub use trace::{Judged, RuleNumber, Said, Trace};
+pub use trace::{Judged, RuleNumber, Trace, TraceWords};
 pub use window::{Pass, Window, WindowPoint};
 
 use crate::firewall::Firewall;

@@ -48,7 +48,7 @@ pub struct Judged<'p> {
 
 /// The same in words. What is not known is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said<'p> {
+pub struct TraceWords<'p> {
     /// The name of its class.
     pub class: Option<&'p str>,
     /// The name of the rule that gave the class.
@@ -63,7 +63,7 @@ pub struct Said<'p> {
 
 impl<'p> Judged<'p> {
     /// The names. Those of rules are not known any more once another policy is in force.
-    pub fn said(&self) -> Said<'p> {
+    pub fn said(&self) -> TraceWords<'p> {
         let Judged { in_force, trace: Trace { slot, rule, refused, brought, policy } } = *self;
         let rank = in_force.slots.iter().position(|known| *known == slot);
         let class = rank.and_then(|rank| in_force.policy.classes().get(rank));
@@ -71,7 +71,7 @@ impl<'p> Judged<'p> {
             let rule = rule.filter(|_| policy == in_force.number)?;
             in_force.policy.rules().get(rule.place()).map(|rule| rule.name.as_str())
         };
-        Said {
+        TraceWords {
             class: class.map(|class| class.name.as_str()),
             rule: name(rule),
             refused: refused.map(|(reason, _)| reason.as_str()),

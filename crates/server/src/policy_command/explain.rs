@@ -133,7 +133,12 @@ impl Question {
     ) -> fmt::Result {
         let load = if self.overload { "overload" } else { "normal (--overload: what holds then)" };
         let assumed = if self.local.is_some() { "" } else { " (assumed: --local)" };
-        writeln!(f, "connection from {}, to {}{assumed}", Ends(ends.client), Ends(ends.local))?;
+        writeln!(
+            f,
+            "connection from {}, to {}{assumed}",
+            ShownAddress(ends.client),
+            ShownAddress(ends.local)
+        )?;
         writeln!(f, "load         {load}")?;
         let rules = if self.all { "all" } else { "those that matter (--all: every one)" };
         writeln!(f, "rules        {rules}")?;
@@ -168,7 +173,7 @@ impl Question {
             "request {} {} from {}{by}",
             head.method_text,
             text(head.target),
-            Ends(client)
+            ShownAddress(client)
         )?;
         let host = text(facts.host);
         let shown = if host.is_empty() { "none" } else { &host };
@@ -208,9 +213,9 @@ fn unix_s() -> u64 {
 }
 
 /// An address as people know it.
-struct Ends(SocketAddr);
+struct ShownAddress(SocketAddr);
 
-impl fmt::Display for Ends {
+impl fmt::Display for ShownAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Peer::UNIX => f.write_str("a Unix socket"),

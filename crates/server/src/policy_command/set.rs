@@ -150,12 +150,12 @@ fn one(config: &mut Config, target: &str, value: &str) -> Result<Change, SetErro
     let Config { classes, rules, .. } = config;
     let classes = classes.iter_mut().flat_map(|class| {
         let name = class.name.as_ref().map(ToString::to_string);
-        name.map(|name| (name, Named::Class(class)))
+        name.map(|name| (name, Settable::Class(class)))
     });
     let known: Vec<_> = RuleConfig::placed(rules).map(|(place, rule)| rule.name(place)).collect();
-    let rules = known.into_iter().zip(rules.iter_mut().map(Named::Rule));
+    let rules = known.into_iter().zip(rules.iter_mut().map(Settable::Rule));
     let mut names = Vec::new();
-    let mut found: Option<(String, &str, Named<'_>)> = None;
+    let mut found: Option<(String, &str, Settable<'_>)> = None;
     for (name, named) in classes.chain(rules) {
         let key = target.strip_prefix(&*name).and_then(|rest| rest.strip_prefix('.'));
         // a class and a rule may have the same name, and one name may begin with another
@@ -180,31 +180,31 @@ fn one(config: &mut Config, target: &str, value: &str) -> Result<Change, SetErro
         return Err(SetError::NoKey { list: named.list(), name, found: key.to_owned(), near });
     }
     match named {
-        Named::Class(class) => assign(class, key, target, value),
-        Named::Rule(rule) => assign(rule, key, target, value),
+        Settable::Class(class) => assign(class, key, target, value),
+        Settable::Rule(rule) => assign(rule, key, target, value),
     }
 }
 
 /// What can be given a value.
-enum Named<'c> {
+enum Settable<'c> {
     Class(&'c mut ClassConfig),
     Rule(&'c mut RuleConfig),
 }
 
-impl Named<'_> {
+impl Settable<'_> {
     /// The list it stands in.
     fn list(&self) -> &'static str {
         match self {
-            Named::Class(_) => "class",
-            Named::Rule(_) => "rule",
+            Settable::Class(_) => "class",
+            Settable::Rule(_) => "rule",
         }
     }
 
     /// All but the name, by which it is known; the limits of a rule as a whole too.
     fn keys(&self) -> Vec<&'static str> {
         let mut keys: Vec<&'static str> = match self {
-            Named::Class(_) => ClassConfig::SETTINGS.iter().map(|setting| setting.key).collect(),
-            Named::Rule(_) => {
+            Settable::Class(_) => ClassConfig::SETTINGS.iter().map(|setting| setting.key).collect(),
+            Settable::Rule(_) => {
                 let limits = RuleConfig::SETTINGS.iter().map(Setting::subsection);
                 RuleConfig::SETTINGS.iter().map(|setting| setting.key).chain(limits).collect()
             }

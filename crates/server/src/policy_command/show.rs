@@ -150,7 +150,7 @@ fn write_rules(in_force: &InForce, which: &Which, f: &mut String) -> fmt::Result
     let mut hidden = 0;
     for (number, rule) in (0..).zip(rules) {
         if is_shown(number, rule) {
-            write!(f, "\n{}", Shown::new(rule, number, in_force, now_ns))?;
+            write!(f, "\n{}", ShownRule::new(rule, number, in_force, now_ns))?;
         } else {
             hidden += 1;
         }
@@ -208,7 +208,7 @@ fn write_firewall(in_force: &InForce, f: &mut String) -> fmt::Result {
 }
 
 /// A rule in the words of a configuration, how much of its limits is used, and what has come of it.
-struct Shown<'r> {
+struct ShownRule<'r> {
     rule: &'r Rule,
     connections: String,
     requests: String,
@@ -217,8 +217,8 @@ struct Shown<'r> {
     most_refused: String,
 }
 
-impl<'r> Shown<'r> {
-    fn new(rule: &'r Rule, number: u32, in_force: &InForce, now_ns: u64) -> Shown<'r> {
+impl<'r> ShownRule<'r> {
+    fn new(rule: &'r Rule, number: u32, in_force: &InForce, now_ns: u64) -> ShownRule<'r> {
         let state = &in_force.state;
         let at_once = in_force.at_once.get(number as usize).and_then(Option::as_ref);
         let left = |left: Option<u32>| left.map(|left| format!("; {left} left now"));
@@ -227,7 +227,7 @@ impl<'r> Shown<'r> {
             (None, Some(count)) => format!("; {count} now"),
             (None, None) => String::new(),
         };
-        Shown {
+        ShownRule {
             rule,
             connections: left(state.connections_left(number, now_ns)).unwrap_or_default(),
             requests: match (state.rate(number), left(state.requests_left(number, now_ns))) {
@@ -245,7 +245,7 @@ impl<'r> Shown<'r> {
     }
 }
 
-impl Display for Shown<'_> {
+impl Display for ShownRule<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rule {
             name,

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_conn::Stages;
+use forebay_conn::ArrivalTimes;
 use forebay_metrics::{Local, Totals};
 use forebay_server::config::{self, AccessLog, LogFormat};
 use forebay_server::log::choice::Member;
@@ -51,7 +51,7 @@ fn logger(logs: &Arc<Logs>) -> Logger {
 
 fn begin(logger: &mut Logger, site: Option<usize>) -> PendingLine {
     let client = "127.0.0.1".parse().unwrap();
-    let stages = Stages { begun_ns: logger.tick(), complete_ns: logger.tick() };
+    let stages = ArrivalTimes { begun_ns: logger.tick(), complete_ns: logger.tick() };
     logger.line(&LogEntry {
         site,
         client,

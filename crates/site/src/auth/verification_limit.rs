@@ -21,12 +21,12 @@ pub(super) fn lanes() -> u64 {
 /// verified.
 #[derive(Debug, Default)]
 pub(super) struct VerificationLimit {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingCounts>,
     left: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingCounts {
     clients: HashMap<ClientKey, u32>,
     all: u32,
     /// Passwords that are verified now.
@@ -71,13 +71,13 @@ impl VerificationLimit {
     /// Waits until fewer than [`lanes`] are verified: in engines whose threads do their jobs
     /// themselves there are no lanes, and each password may take much memory.
     pub(super) fn turn(&self) -> VerificationTurn<'_> {
-        let is_full = |waiting: &mut Waiting| waiting.verified >= lanes();
+        let is_full = |waiting: &mut WaitingCounts| waiting.verified >= lanes();
         let waiting = self.left.wait_while(self.lock(), is_full);
         waiting.unwrap_or_else(PoisonError::into_inner).verified += 1;
         VerificationTurn(self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitingCounts> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use super::outcome::{self, ExchangeTimes, Failed, Lateness};
 use super::state::{Exchange, ExchangePhase};
 use crate::connection::UpstreamConnection;
 use crate::group::MemberIndex;
-use crate::health::Told;
+use crate::health::HealthSign;
 use crate::queue::Asking;
 use crate::request::HostSent;
 use crate::response::ResponseReader;
@@ -165,9 +165,9 @@ impl<T> Exchange<T> {
                 self.application.upstreams().was_hasty(slot.member(), now_ms);
             }
             match (failure, late) {
-                _ if was_stale || has_address => slot.told = Told::Nothing,
+                _ if was_stale || has_address => slot.told = HealthSign::Nothing,
                 // it was not the upstream that lacked something
-                (AttemptFailure::Resources, _) => slot.told = Told::Nothing,
+                (AttemptFailure::Resources, _) => slot.told = HealthSign::Nothing,
                 (AttemptFailure::Connect, Lateness::InTime) => slot.fail(self.unreached),
                 _ => slot.fail(late.word(failure)),
             }

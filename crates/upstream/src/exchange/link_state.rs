@@ -2,7 +2,7 @@
 //! acknowledged and answered.
 
 use crate::group::MemberIndex;
-use crate::link::{Flight, LinkFailure, Whole};
+use crate::link::{Flight, LinkFailure, WholeAnswer};
 use forebay_http::head::Method;
 use forebay_http::response::{BodyFraming, Response};
 
@@ -80,7 +80,7 @@ pub(super) fn repeats(method: Method, idempotent_too: bool) -> bool {
 
 /// What a head says that a link must know.
 pub(super) struct Noted {
-    pub(super) whole: Option<Whole>,
+    pub(super) whole: Option<WholeAnswer>,
     pub(super) part: Option<(u64, u64, Box<[u8]>)>,
     pub(super) delay_ms: Option<u64>,
     pub(super) len: usize,
@@ -95,7 +95,7 @@ impl Noted {
         if let (Some(tag), true) = (tag, is_identity) {
             match (head.status, head.body) {
                 (200, BodyFraming::Sized(total_bytes)) => {
-                    whole = Some(Whole { total_bytes, tag: tag.into() });
+                    whole = Some(WholeAnswer { total_bytes, tag: tag.into() });
                 }
                 (206, BodyFraming::Sized(length)) => {
                     let range = head.values("content-range").next().and_then(content_range);

@@ -74,13 +74,13 @@ pub struct FastCgiReader {
     /// The head: first as it came, then as HTTP/1.1 has it.
     head: Vec<u8>,
     has_head: bool,
-    body: Body,
+    body: BodyExtent,
     stderr: Vec<u8>,
 }
 
 /// What is to come of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Body {
+enum BodyExtent {
     /// Nothing that is for the client.
     Dropped,
     Sized(u64),
@@ -107,7 +107,7 @@ impl FastCgiReader {
             partial: Vec::new(),
             head: Vec::new(),
             has_head: false,
-            body: Body::UntilEnd,
+            body: BodyExtent::UntilEnd,
             stderr: Vec::new(),
         }
     }
@@ -218,7 +218,7 @@ impl FastCgiReader {
         self.partial.clear();
         match protocol {
             0 if !self.has_head => return Err(FastCgiError::NoHead),
-            0 if matches!(self.body, Body::Sized(1..)) => {
+            0 if matches!(self.body, BodyExtent::Sized(1..)) => {
                 return Err(FastCgiError::Malformed("the body is shorter than announced"));
             }
             0 => self.state = AnswerState::Over(u32::from_be_bytes([a, b, c, d])),
@@ -233,9 +233,9 @@ impl FastCgiReader {
     /// More of the body: what of it is for the client.
     fn more_body<'b>(&mut self, part: &'b [u8]) -> Result<FastCgiPiece<'b>, FastCgiError> {
         match &mut self.body {
-            Body::Dropped => return Ok(FastCgiPiece::More),
-            Body::UntilEnd => {}
-            Body::Sized(left) => {
+            BodyExtent::Dropped => return Ok(FastCgiPiece::More),
+            BodyExtent::UntilEnd => {}
+            BodyExtent::Sized(left) => {
                 let rest = left.checked_sub(part.len() as u64);
                 *left = rest.ok_or(FastCgiError::Malformed("the body is longer than announced"))?;
             }
@@ -244,17 +244,17 @@ impl FastCgiReader {
     }
 
     /// What follows the head, which is checked like that of any server.
-    fn body_of_head(&self) -> Result<Body, FastCgiError> {
+    fn body_of_head(&self) -> Result<BodyExtent, FastCgiError> {
         let mut lines = Lines::new();
         // the status line was added
         let limits = ResponseHeadLimits { head_bytes: self.head.len(), ..self.limits };
         match Response::parse(&self.head, &mut lines, self.asked, &limits) {
             Ok(ParsedResponse::Complete(head)) if head.len == self.head.len() => {
                 Ok(match head.body {
-                    response::BodyFraming::Sized(length) => Body::Sized(length),
+                    response::BodyFraming::Sized(length) => BodyExtent::Sized(length),
                     // an answer of no bytes has none, unless it says nothing of its length
-                    response::BodyFraming::None => Body::Dropped,
-                    _ => Body::UntilEnd,
+                    response::BodyFraming::None => BodyExtent::Dropped,
+                    _ => BodyExtent::UntilEnd,
                 })
             }
             Err(response::ResponseError::TooLarge) => Err(FastCgiError::TooLarge),

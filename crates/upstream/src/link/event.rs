@@ -1,6 +1,6 @@
 //! What a link is told of an attempt, and what it says is to be done.
 
-use super::flight::{ResumePoint, Whole};
+use super::flight::{ResumePoint, WholeAnswer};
 use crate::group::MemberIndex;
 
 /// What has come of an attempt.
@@ -14,7 +14,7 @@ pub enum LinkEvent<'e> {
     /// the request has waited there, if that was said.
     Head {
         /// What another would go on with.
-        whole: Option<Whole>,
+        whole: Option<WholeAnswer>,
         /// How long it has waited.
         delay_ms: Option<u64>,
     },

@@ -43,7 +43,7 @@ pub struct Flight {
     pub(super) written_ms: u64,
     /// How much of the answer's body has come, of which attempt ever.
     pub(super) body_bytes: u64,
-    pub(super) whole: Option<Whole>,
+    pub(super) whole: Option<WholeAnswer>,
     /// There is no copy any more.
     pub(super) is_gone: bool,
 }
@@ -60,7 +60,7 @@ pub(super) struct Suspect {
 
 /// An answer that another instance can go on with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whole {
+pub struct WholeAnswer {
     /// How long its body is.
     pub total_bytes: u64,
     /// Its strong validator, quotes included.
@@ -155,7 +155,7 @@ impl Flight {
     }
 
     /// What the rest of its body must belong to.
-    pub fn whole(&self) -> Option<&Whole> {
+    pub fn whole(&self) -> Option<&WholeAnswer> {
         self.whole.as_ref()
     }
 

@@ -1,7 +1,7 @@
 //! What a link knows of one instance.
 
 use super::timer::InstanceTimer;
-use crate::health::{Health, Told, UpstreamCondition};
+use crate::health::{Health, HealthSign, UpstreamCondition};
 use std::collections::VecDeque;
 
 /// So many ends of one instance are remembered.
@@ -22,14 +22,14 @@ pub(super) struct Instance {
     /// One more each time that what it has under way is admitted elsewhere.
     pub(super) losses: u32,
     /// The latest that were told of.
-    pub(super) ends: VecDeque<End>,
+    pub(super) ends: VecDeque<InstanceEnd>,
     /// What its answers say they have waited, smoothed.
     pub(super) delay_us: u64,
 }
 
 /// How a process has ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
+pub(super) struct InstanceEnd {
     pub(super) at_ms: u64,
     pub(super) was_by_itself: bool,
 }
@@ -46,12 +46,12 @@ impl Instance {
         if self.health.condition() == UpstreamCondition::Well {
             self.losses = self.losses.wrapping_add(1);
         }
-        self.health.told(Told::Failed, now_ms);
+        self.health.told(HealthSign::Failed, now_ms);
     }
 
     pub(super) fn lose(&mut self, now_ms: u64) {
         self.losses = self.losses.wrapping_add(1);
-        self.health.told(Told::Failed, now_ms);
+        self.health.told(HealthSign::Failed, now_ms);
         self.epoch = self.epoch.wrapping_add(1);
         self.is_doubted = false;
         // what comes back has another queue

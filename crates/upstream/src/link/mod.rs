@@ -41,16 +41,16 @@ mod tests;
 mod timer;
 
 pub use event::{LinkAction, LinkEvent, LinkFailure};
-pub use flight::{Flight, MOST_COPIES, ResumePoint, Whole};
+pub use flight::{Flight, MOST_COPIES, ResumePoint, WholeAnswer};
 pub use pings::Ping;
 pub use settings::{InstanceChoice, LinkSettings};
 
 use crate::balance::{Balancer, Candidate, WHOLE};
 use crate::group::MemberIndex;
-use crate::health::{Health, Told, UpstreamCondition};
+use crate::health::{Health, HealthSign, UpstreamCondition};
 use crate::retry::Budget;
 use flight::{FlightState, Suspect};
-use instance::{End, Instance, MOST_ENDS, Pinged};
+use instance::{Instance, InstanceEnd, MOST_ENDS, Pinged};
 use std::collections::VecDeque;
 use std::time::Duration;
 use timer::InstanceTimer;
@@ -233,7 +233,7 @@ impl Link {
                     })
                 });
                 if !is_rest {
-                    self.leave(flight, Told::Well, now_ms);
+                    self.leave(flight, HealthSign::Well, now_ms);
                     flight.state = FlightState::Over;
                     return LinkAction::Break;
                 }
@@ -247,30 +247,30 @@ impl Link {
             }
             LinkEvent::End => {
                 self.heard(flight, false, now_ms);
-                self.leave(flight, Told::Well, now_ms);
+                self.leave(flight, HealthSign::Well, now_ms);
                 flight.state = FlightState::Over;
                 LinkAction::Wait
             }
-            LinkEvent::Refused => self.again(flight, Told::Failed, true, now_ms),
+            LinkEvent::Refused => self.again(flight, HealthSign::Failed, true, now_ms),
             LinkEvent::Returned => {
                 // as if it had not been written: it has added to no instance's load
                 flight.state = FlightState::Unwritten;
-                self.again(flight, Told::Nothing, true, now_ms)
+                self.again(flight, HealthSign::Nothing, true, now_ms)
             }
             LinkEvent::Stale => {
                 let is_certain = flight.has_not_run();
-                self.again(flight, Told::Nothing, is_certain, now_ms)
+                self.again(flight, HealthSign::Nothing, is_certain, now_ms)
             }
             LinkEvent::Broken { has_ended } => {
                 if *has_ended && flight.state != FlightState::Unwritten {
                     self.suspect(flight, now_ms);
                 }
                 let is_certain = flight.has_not_run();
-                self.again(flight, Told::Failed, is_certain, now_ms)
+                self.again(flight, HealthSign::Failed, is_certain, now_ms)
             }
             LinkEvent::Late => {
                 let is_certain = flight.has_not_run();
-                self.again(flight, Told::Failed, is_certain, now_ms)
+                self.again(flight, HealthSign::Failed, is_certain, now_ms)
             }
             LinkEvent::Time => self.time(flight, now_ms),
         }
@@ -280,8 +280,8 @@ impl Link {
     pub fn cancel(&mut self, flight: &mut Flight, now_ms: u64) {
         if !matches!(flight.state, FlightState::Over | FlightState::Resting) {
             let told = match flight.state {
-                FlightState::Unwritten | FlightState::Written => Told::Nothing,
-                _ => Told::Well,
+                FlightState::Unwritten | FlightState::Written => HealthSign::Nothing,
+                _ => HealthSign::Well,
             };
             self.leave(flight, told, now_ms);
         }
@@ -333,7 +333,7 @@ impl Link {
                 && matches!(flight.state, FlightState::Acknowledged | FlightState::Answering);
             if flight.may_be_followed() || !is_back {
                 let is_certain = flight.has_not_run();
-                return self.again(flight, Told::Nothing, is_certain, now_ms);
+                return self.again(flight, HealthSign::Nothing, is_certain, now_ms);
             }
             flight.epoch = one.epoch;
         }
@@ -342,7 +342,7 @@ impl Link {
                 one.is_doubted = true;
                 one.timer.back_off();
                 let is_certain = flight.has_not_run();
-                self.again(flight, Told::Failed, is_certain, now_ms)
+                self.again(flight, HealthSign::Failed, is_certain, now_ms)
             }
             // pings decide whether the instance lives; this one looks again a little later
             FlightState::Acknowledged | FlightState::Answering => {
@@ -357,7 +357,7 @@ impl Link {
     fn again(
         &mut self,
         flight: &mut Flight,
-        told: Told,
+        told: HealthSign,
         is_certain: bool,
         now_ms: u64,
     ) -> LinkAction {
@@ -454,13 +454,13 @@ impl Link {
         if one.ends.len() == MOST_ENDS {
             one.ends.pop_front();
         }
-        one.ends.push_back(End { at_ms, was_by_itself });
+        one.ends.push_back(InstanceEnd { at_ms, was_by_itself });
     }
 
     /// An attempt counts for its instance no more.
-    fn leave(&mut self, flight: &Flight, told: Told, now_ms: u64) {
+    fn leave(&mut self, flight: &Flight, told: HealthSign, now_ms: u64) {
         let one = &mut self.instances[flight.instance];
-        if told == Told::Failed {
+        if told == HealthSign::Failed {
             one.mark(now_ms);
         } else if one.epoch == flight.epoch {
             one.health.told(told, now_ms);

@@ -3,7 +3,7 @@
 use super::instance::{Instance, Pinged};
 use super::{Link, milliseconds};
 use crate::group::MemberIndex;
-use crate::health::{Told, UpstreamCondition};
+use crate::health::{HealthSign, UpstreamCondition};
 
 /// An instance is to be asked whether it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Link {
         one.delay_us /= 2;
         // one that lives may be tried at once
         if matches!(one.health.condition(), UpstreamCondition::Out { .. }) {
-            one.health.told(Told::Well, now_ms);
+            one.health.told(HealthSign::Well, now_ms);
         }
     }
 

@@ -17,12 +17,12 @@ fn link(count: u64) -> Link {
     )
 }
 
-fn head(whole: Option<Whole>) -> LinkEvent<'static> {
+fn head(whole: Option<WholeAnswer>) -> LinkEvent<'static> {
     LinkEvent::Head { whole, delay_ms: None }
 }
 
-fn whole() -> Option<Whole> {
-    Some(Whole { total_bytes: 100, tag: Box::from(*b"\"a\"") })
+fn whole() -> Option<WholeAnswer> {
+    Some(WholeAnswer { total_bytes: 100, tag: Box::from(*b"\"a\"") })
 }
 
 /// One request that has come as far as these events lead.

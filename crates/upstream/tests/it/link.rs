@@ -8,7 +8,7 @@
 
 use forebay_upstream::link::{
     Flight, InstanceChoice, Link, LinkAction, LinkEvent, LinkFailure, LinkSettings, Ping,
-    ResumePoint, Whole,
+    ResumePoint, WholeAnswer,
 };
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -504,7 +504,7 @@ impl World {
             }
             Said::Head => {
                 known.has_head = true;
-                let whole = has_tag.then(|| Whole { total_bytes, tag: Box::from(*b"\"t\"") });
+                let whole = has_tag.then(|| WholeAnswer { total_bytes, tag: Box::from(*b"\"t\"") });
                 self.tell(request, attempt, &LinkEvent::Head { whole, delay_ms: None });
             }
             Said::Part { from, is_same } => {

@@ -22,7 +22,7 @@ mod slab;
 mod watcher;
 
 use super::lists::PhaseLists;
-use super::{Core, Counters, PipelineSettings, Spawn, begin};
+use super::{Counters, PipelineCore, PipelineSettings, Spawn, begin};
 use crate::accept::{Listener, ListenerSet};
 use crate::admission::ConnectionAdmission;
 use crate::control::{Ended, EngineControl};
@@ -89,11 +89,12 @@ where
     /// # Errors
     /// Lack of descriptors or memory.
     pub(super) fn new(
-        core: Core<H>,
+        core: PipelineCore<H>,
         listeners: Vec<Listener>,
         settings: &PipelineSettings,
     ) -> io::Result<Split<H>> {
-        let Core { make, settings: live, admission, helpers, ranks, control, counters } = core;
+        let PipelineCore { make, settings: live, admission, helpers, ranks, control, counters } =
+            core;
         let now_ms = worker::read_clocks().monotonic_ms;
         let idle = Mutex::new(Idle::new(&ranks));
         let shared = Arc::new(Shared {

@@ -32,7 +32,7 @@ enum After {
 }
 
 /// What a task has led to, for when its connection is unlocked.
-struct Next<J> {
+struct TaskOutcome<J> {
     /// The connection goes on in this phase.
     turn: Option<Phase>,
     /// This request is to be answered.
@@ -41,9 +41,9 @@ struct Next<J> {
     jobs: Vec<(SharedJob<J>, JobContext)>,
 }
 
-impl<J> Default for Next<J> {
-    fn default() -> Next<J> {
-        Next { turn: None, answer: None, jobs: Vec::new() }
+impl<J> Default for TaskOutcome<J> {
+    fn default() -> TaskOutcome<J> {
+        TaskOutcome { turn: None, answer: None, jobs: Vec::new() }
     }
 }
 
@@ -218,7 +218,7 @@ impl<H: Handler> Shared<H> {
         task_run: &mut TaskRun,
     ) {
         let Some(connection) = slot.connection() else { return };
-        let mut next = Next::default();
+        let mut next = TaskOutcome::default();
         match self.serve(connection, phase, event, worker, &mut next) {
             After::Stops => return,
             After::HandOver => return self.hand_over(slot, worker),
@@ -251,7 +251,7 @@ impl<H: Handler> Shared<H> {
         phase: Phase,
         mut event: Option<EventOf<H>>,
         worker: &mut Worker<H>,
-        next: &mut Next<H::Job>,
+        next: &mut TaskOutcome<H::Job>,
     ) -> After {
         let mut left_ms = self.send_wait_ms;
         loop {
@@ -316,7 +316,7 @@ impl<H: Handler> Shared<H> {
         &self,
         connection: &mut PipelineConnection<H>,
         id: RequestId,
-        next: &mut Next<H::Job>,
+        next: &mut TaskOutcome<H::Job>,
     ) {
         if connection.served.waits.contains(id) {
             return;

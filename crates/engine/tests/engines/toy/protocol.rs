@@ -500,7 +500,7 @@ impl Toy {
         cx.path.forget();
         let request = Request::new(&head, cx.peer, cx.path);
         let complete_ns = cx.handler.tick();
-        let stages = Stages { begun_ns: complete_ns, complete_ns };
+        let stages = ArrivalTimes { begun_ns: complete_ns, complete_ns };
         let (refusal, admitted) = match cx.handler.verdict(&request, &mut ()) {
             Verdict::Admit(admitted) => (None, admitted),
             Verdict::Refuse(refusal, ticket) => {

@@ -1,7 +1,7 @@
 //! One connection of HTTP/2: its machine, and requests as its streams.
 
 use crate::worker::group::GroupShare;
-use crate::worker::request::Chosen;
+use crate::worker::request::ChosenPath;
 use forebay_http2::{Connection, ErrorCode, FieldLimits, Http2Limits};
 
 /// What is known of one connection.
@@ -34,7 +34,7 @@ impl Http2Session {
         &mut self,
         to: &mut Vec<u8>,
         group: &GroupShare<'_>,
-        asked: Chosen,
+        asked: ChosenPath,
     ) -> u32 {
         let has_body = group.plan.body.as_ref().is_some_and(|body| !body.is_empty());
         let write = |block: &mut Vec<u8>| group.append_fields(block, asked);
