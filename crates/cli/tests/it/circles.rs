@@ -4,16 +4,13 @@
 //! This reads text, not Rust. It follows paths in `use` and in code, and through `use` in other files
 //! to where a name is written. It does not see what needs no path: calls of methods, impls of traits,
 //! macros and what they write, `use …::*`. Modules within a file count as that file, and a file in the place
-//! of another (`#[path]`) by its own place. An item of the tests (`#[cfg(test)]`) ends at its first closing
-//! brace or semicolon, as items do and fields do not.
+//! of another (`#[path]`) by its own place.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use super::source::{self, Names, is_of_name, tokens, without_tests, without_texts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-/// Names on the way from a crate's root: of a module, or of something in one.
-type Names = Vec<String>;
 
 /// A file of the package as far as paths tell.
 struct SourceFile {
@@ -28,111 +25,6 @@ type Sources = BTreeMap<Names, SourceFile>;
 
 /// Which module needs which, and the names that tie them.
 type Needs = BTreeMap<Names, BTreeMap<Names, BTreeSet<String>>>;
-
-/// `source` without comments, texts and characters, each replaced by a space.
-fn without_texts(source: &str) -> String {
-    let mut code = String::new();
-    let mut rest = source;
-    while let Some(first) = rest.chars().next() {
-        let hidden = match first {
-            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
-            '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
-            '"' => text_end(rest),
-            'r' if !code.ends_with(is_of_name) => raw_text_end(rest),
-            '\'' => character_end(rest),
-            _ => 0,
-        };
-        match hidden {
-            0 => code.push(first),
-            _ => code.push(' '),
-        }
-        rest = &rest[hidden.max(first.len_utf8())..];
-    }
-    code
-}
-
-/// The length of the text in quotes that `rest` begins with.
-fn text_end(rest: &str) -> usize {
-    let mut is_escaped = true;
-    for (at, byte) in rest.bytes().enumerate() {
-        match byte {
-            b'"' if !is_escaped => return at + 1,
-            b'\\' if !is_escaped => is_escaped = true,
-            _ => is_escaped = false,
-        }
-    }
-    rest.len()
-}
-
-/// The length of the raw text (`r#"…"#`) that `rest` begins with, or 0.
-fn raw_text_end(rest: &str) -> usize {
-    let marks = rest[1..].bytes().take_while(|byte| *byte == b'#').count();
-    if !rest[1 + marks..].starts_with('"') {
-        return 0;
-    }
-    let end = format!("\"{}", "#".repeat(marks));
-    rest[2 + marks..].find(&end).map_or(rest.len(), |at| 2 + marks + at + end.len())
-}
-
-/// The length of the character (`'x'`, `'\n'`) that `rest` begins with, or 0: it is a lifetime.
-fn character_end(rest: &str) -> usize {
-    let mut inner = rest.char_indices().skip(1);
-    match inner.next() {
-        Some((_, '\\')) => rest[3..].find('\'').map_or(0, |at| at + 4),
-        Some(_) => inner.next().filter(|(_, next)| *next == '\'').map_or(0, |(at, _)| at + 1),
-        None => 0,
-    }
-}
-
-fn is_of_name(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-/// `code` without items of the tests, and the modules that are declared there and have files.
-fn without_tests(code: &str) -> (String, Vec<String>) {
-    let mut parts = code.split("#[cfg(test)]");
-    let mut kept = parts.next().unwrap_or("").to_owned();
-    let mut modules = Vec::new();
-    for part in parts {
-        let end = item_end(part);
-        let declared = part[..end].trim_end_matches(';').rsplit_once("mod ");
-        modules.extend(declared.map(|(_, name)| name.trim().to_owned()));
-        kept.push_str(&part[end..]);
-    }
-    (kept, modules)
-}
-
-/// Where the item that `code` begins with ends: behind its block, or its semicolon.
-fn item_end(code: &str) -> usize {
-    let mut depth = 0_i32;
-    for (at, byte) in code.bytes().enumerate() {
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            _ => {}
-        }
-        if depth <= 0 && (byte == b'}' || byte == b';') {
-            return at + 1;
-        }
-    }
-    code.len()
-}
-
-/// The parts of `code` that paths are made of: names, `::`, and single characters.
-fn tokens(code: &str) -> Vec<&str> {
-    let mut tokens = Vec::new();
-    let mut rest = code.trim_start();
-    while let Some(first) = rest.chars().next() {
-        let length = match first {
-            ':' if rest.starts_with("::") => 2,
-            _ if is_of_name(first) => rest.find(|c| !is_of_name(c)).unwrap_or(rest.len()),
-            _ => first.len_utf8(),
-        };
-        tokens.push(&rest[..length]);
-        rest = rest[length..].trim_start();
-    }
-    tokens
-}
 
 /// Takes the tree of a `use`, or a path in code, from the front of `tokens`: each path in it, and the
 /// name by which the file knows its end.
@@ -242,34 +134,10 @@ fn owner(path: &[String], sources: &Sources) -> (Names, String) {
     (path, name)
 }
 
-/// The module of a file, by its place below `src`.
-fn module_of(path: &Path) -> Names {
-    let names = path.with_extension("");
-    let names = names.iter().map(|name| name.to_string_lossy().into_owned());
-    let mut names: Names = names.collect();
-    if matches!(names.last().map(|last| &**last), Some("mod" | "lib" | "main")) {
-        names.pop();
-    }
-    names
-}
-
 /// The sources of a package that are no tests; programs in `bin` are left out, nothing needs them.
 fn sources(src: &Path) -> Sources {
-    let mut codes = BTreeMap::new();
-    let mut tests = vec![vec!["bin".to_owned()]];
-    for path in super::layers::sources(src) {
-        let module = module_of(path.strip_prefix(src).expect("it lies there"));
-        let (code, of_tests) = without_tests(&without_texts(
-            &std::fs::read_to_string(&path).expect("a readable file"),
-        ));
-        tests.extend(of_tests.into_iter().map(|name| [&module[..], &[name]].concat()));
-        codes.insert(module, code);
-    }
-    let is_test = |module: &Names| {
-        let is_named = module.last().is_some_and(|last| last.ends_with("tests"));
-        is_named || tests.iter().any(|test| module.starts_with(test))
-    };
-    codes.retain(|module, _| !is_test(module));
+    let mut codes = source::codes(src);
+    codes.retain(|module, _| module.first().is_none_or(|first| first != "bin"));
     let modules = codes.keys().cloned().collect();
     let file =
         |(module, code): (&Names, &String)| (module.clone(), source_file(module, code, &modules));
@@ -330,12 +198,8 @@ fn ties(circle: &BTreeSet<Names>, needs: &Needs) -> String {
 #[test]
 fn no_circle_between_files_but_parent_and_child() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let crates = std::fs::read_dir(root.join("crates")).unwrap();
-    let mut folders: Vec<_> = crates.map(|entry| entry.unwrap().path()).collect();
-    folders.push(root.join("benches"));
-    folders.sort();
     let mut wrong = Vec::new();
-    for folder in &folders {
+    for folder in source::packages(&root) {
         let package = folder.file_name().unwrap().to_string_lossy();
         let needs = needs(&sources(&folder.join("src")));
         for circle in circles(&needs) {

@@ -4,3 +4,5 @@
 mod circles;
 mod commands;
 mod layers;
+mod names;
+mod source;

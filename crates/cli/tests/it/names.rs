@@ -1,0 +1,90 @@
+//! A word has one meaning: no name of a type is written twice, in the server, its tools or the benches.
+//!
+//! This reads text, not Rust: structs, enums, traits and types of a file, not those within functions, traits and
+//! macros.
+#![forbid(unsafe_code)]
+
+use super::source::{self, tokens};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Names that several files have, and why they may: they mean the same, or what their module is about.
+const SHARED: &[(&str, &str)] = &[
+    ("AnswerOutcome", "how an attempt to answer ended, in HTTP/1 and HTTP/2"),
+    ("DoneOf", "what a handler's job has brought: an alias in conn and in engine"),
+    ("FieldLines", "field lines of a head: of a request, of a response"),
+    ("Kept", "a request that is kept, in HTTP/1 and HTTP/2"),
+    ("KeptFor", "what it is kept for"),
+    ("KernelGate", "two builds of one"),
+    ("KernelTables", "two builds of one"),
+    ("Kind", "of what its module is about"),
+    ("Node", "of a list, a trie, a graph"),
+    ("Options", "how that is made which its module is about"),
+    ("Places", "a limited number of them, as the glossary has it"),
+    ("Remarks", "what a check of the configuration remarks: the same alias"),
+    ("Row", "of the results of an experiment"),
+    ("Sending", "an answer under way to its client, in HTTP/1 and HTTP/2"),
+    ("ServeOrClose", "what a thread does with a connection, in pool and threads"),
+    ("Server", "one that runs, as its owner holds it"),
+    ("Setting", "something that can be set, and what it means"),
+    ("Shared", "what threads or fibers of a module share"),
+    ("Stamp", "what tells one state of a file from another"),
+    ("State", "what changes in that which its module is about"),
+    ("Told", "what a client was told of the answer of another server, in HTTP/1 and HTTP/2"),
+    ("Trial", "one measurement of one server"),
+    ("Waiter", "one that waits, and how it is told"),
+];
+
+/// The types that are written at the outermost level of a file.
+fn types(code: &str) -> Vec<&str> {
+    let (mut depth, mut types) = (0, Vec::new());
+    let tokens = tokens(code);
+    for pair in tokens.windows(2) {
+        match pair {
+            ["{" | "(" | "[", _] => depth += 1,
+            ["}" | ")" | "]", _] => depth -= 1,
+            ["struct" | "enum" | "trait" | "type" | "union", name] if depth == 0 => {
+                types.push(*name)
+            }
+            _ => {}
+        }
+    }
+    types
+}
+
+#[test]
+fn a_type_has_a_name_of_its_own() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for folder in source::packages(&root) {
+        let package = folder.file_name().unwrap_or_default().to_string_lossy();
+        for (module, code) in source::codes(&folder.join("src")) {
+            let place = format!("{package}::{}", module.join("::"));
+            for name in types(&code) {
+                places.entry(name.to_owned()).or_default().push(place.clone());
+            }
+        }
+    }
+    assert!(places.len() > 1000, "too few types are found: {}", places.len());
+    places.retain(|_, places| places.len() > 1);
+    let mut wrong = String::new();
+    for (name, places) in &places {
+        if SHARED.iter().all(|(shared, _)| shared != name) {
+            wrong.push_str(&format!("    {name}: {}\n", places.join(", ")));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "names with several meanings. Find others, or say in SHARED why they mean the same:\n{wrong}"
+    );
+    for (name, _) in SHARED {
+        assert!(places.contains_key(*name), "SHARED: {name} is written once at the most");
+    }
+}
+
+#[test]
+fn types_are_found() {
+    let code = "pub struct A<T>(T); enum B { C } mod d { struct E; } \
+                impl F for A { type G = u8; } fn h() { struct I; } type J = u8; pub(crate) trait K {}";
+    assert_eq!(types(code), ["A", "B", "J", "K"]);
+}
