@@ -35,7 +35,6 @@ use forebay_http::head::{Head, Method};
 use forebay_http::status;
 use forebay_metrics::{Snapshot, render};
 use forebay_site::host_of;
-use forebay_site::rules::Network;
 use forebay_tls::{Channel, pair};
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -73,9 +72,7 @@ impl AdminListener {
         let handler = AdminService {
             source,
             readiness,
-            allowed: plan.allow.clone(),
-            with_token: plan.with_token,
-            certified: Arc::new(move || Arc::clone(&live.get().certificates.admin)),
+            in_force: Arc::new(move || Arc::clone(&live.get().certificates.admin)),
         };
         let apart = Apart {
             connections: plan.connections,
@@ -117,18 +114,14 @@ pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 /// Says whether clients are accepted.
 pub type ReadinessCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Says which certificates and tokens are in force.
-pub type Certified = Arc<dyn Fn() -> Arc<OfAdmin> + Send + Sync>;
+/// Says what is in force: certificates, tokens, and which clients are answered.
+pub type AdminRules = Arc<dyn Fn() -> Arc<OfAdmin> + Send + Sync>;
 
-/// Answers clients that are `allowed`, `with_token` those that bring one, with what `source` and
-/// `readiness` say.
+/// Answers the clients that the rules in force allow with what `source` and `readiness` say.
 pub struct AdminService {
     source: SnapshotSource,
     readiness: ReadinessCheck,
-    allowed: Vec<Network>,
-    /// Whatever the tokens in force are: without any, no client brings one.
-    with_token: bool,
-    certified: Certified,
+    in_force: AdminRules,
 }
 
 /// One of the functions of [`render`].
@@ -144,9 +137,10 @@ const INDEX: &str = "This is forebay's admin listener. It can be read, not writt
 impl AdminService {
     /// Whether the request has what it needs to be answered.
     fn is_authorised(&self, head: &Head<'_>) -> bool {
-        !self.with_token
+        let rules = (self.in_force)();
+        !rules.with_token
             || matches!(head.path, b"/healthz" | b"/readyz")
-            || (self.certified)().tokens.as_ref().is_some_and(|tokens| tokens.admit(head))
+            || rules.tokens.as_ref().is_some_and(|tokens| tokens.admit(head))
     }
 
     /// Status, type and text of a document.
@@ -224,7 +218,7 @@ impl Handler for AdminService {
 
     fn transport(&mut self, listening: Listening) -> Channel {
         match listening {
-            TLS => Channel::sealed(&(self.certified)().identities),
+            TLS => Channel::sealed(&(self.in_force)().identities),
             _ => Channel::Plain,
         }
     }
@@ -233,7 +227,7 @@ impl Handler for AdminService {
 impl Admission for AdminService {
     fn admit(&mut self, peer: &Peer) -> Verdict<()> {
         let client = peer.remote.ip();
-        match self.allowed.iter().any(|network| network.contains(client)) {
+        match (self.in_force)().allow.iter().any(|network| network.contains(client)) {
             true => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
             false => Verdict::Refuse(Refusal::status(403), ()),
         }
@@ -287,6 +281,7 @@ mod tests {
     use forebay_http::head::{HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
     use forebay_metrics::{Gauge, Info};
+    use forebay_site::rules::Network;
     use std::net::SocketAddr;
 
     fn ask(request: &str) -> String {
@@ -299,6 +294,12 @@ mod tests {
     }
 
     fn admin(accepts: bool, allowed: &[&str]) -> AdminService {
+        let allow = allowed.iter().map(|text| Network::parse(text).unwrap()).collect();
+        admin_by(accepts, OfAdmin { allow, ..OfAdmin::default() })
+    }
+
+    fn admin_by(accepts: bool, rules: OfAdmin) -> AdminService {
+        let rules = Arc::new(rules);
         let source: SnapshotSource = Arc::new(|| Snapshot {
             gauges: vec![(Gauge::Connections, 3)],
             info: Info { version: "0.1.0".to_owned(), ..Info::default() },
@@ -307,9 +308,7 @@ mod tests {
         AdminService {
             source,
             readiness: Arc::new(move || accepts),
-            allowed: allowed.iter().map(|text| Network::parse(text).unwrap()).collect(),
-            with_token: false,
-            certified: Arc::new(Arc::default),
+            in_force: Arc::new(move || Arc::clone(&rules)),
         }
     }
 
@@ -433,7 +432,7 @@ mod tests {
     fn without_a_token_only_probes_are_answered() {
         let peer = Peer::new("127.0.0.1:4711".parse().unwrap(), "127.0.0.1:9090".parse().unwrap());
         // that none is in force lets no client in
-        let mut admin = AdminService { with_token: true, ..admin(true, &[]) };
+        let mut admin = admin_by(true, OfAdmin { with_token: true, ..OfAdmin::default() });
         let mut ask = |method: &str, path: &str, host: &str| {
             let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
             ask_by(&peer, &mut admin, &request)

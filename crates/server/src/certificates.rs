@@ -24,7 +24,7 @@ use crate::config::{ClientCertificates as ClientFiles, Config, KeyPairs};
 use crate::identity::{Keys, Verifier};
 use demands::Demand;
 use forebay_conn::Secured;
-use forebay_site::rules::Host;
+use forebay_site::rules::{Host, Network};
 use forebay_tls::Identities;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -60,9 +60,13 @@ pub struct Certificates {
     acme: Option<Arc<acme::AcmePlan>>,
 }
 
-/// What the admin listener goes by.
+/// What the admin listener goes by. One that is being replaced goes by the new rules, too.
 #[derive(Default)]
 pub struct OfAdmin {
+    /// Which clients it answers.
+    pub allow: Vec<Network>,
+    /// Whether they must bring a token: one of [`tokens`](OfAdmin::tokens), without any none.
+    pub with_token: bool,
     /// Its identity, whatever name a client asks for.
     pub identities: Arc<Identities>,
     /// What clients must bring, if the configuration says so.
@@ -205,6 +209,8 @@ impl Certificates {
         }
         let admin = held_by_admin.as_ref().map(|held| Arc::clone(&held.identity));
         let admin = OfAdmin {
+            allow: config.admin.allow.clone(),
+            with_token: config.admin.token_file.is_some(),
             identities: Arc::new(Identities::new(admin)),
             tokens: tokens.as_ref().map(|held| Tokens::clone(&held.value)),
         };

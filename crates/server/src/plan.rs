@@ -5,7 +5,7 @@ use crate::config::choice::Switch;
 use crate::config::listener::{MOST_THREADS, POOL_THREADS};
 use crate::config::proxy::ProxyConfig;
 use crate::config::{
-    self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
+    AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
 };
 use crate::isolated;
 use forebay_conn::ConnectionLimits;
@@ -18,7 +18,6 @@ use forebay_engine::ranks;
 use forebay_engine::settings::{EngineSettings, Timeouts};
 use forebay_http::head;
 use forebay_policy::{Policy, PolicyError};
-use forebay_site::rules::Network;
 use forebay_sys::{memory, process};
 use forebay_upstream::settings::ApplicationSettings;
 use std::collections::HashSet;
@@ -102,10 +101,6 @@ impl GroupPlan {
 pub struct AdminPlan {
     /// Where it accepts.
     pub listen: Vec<ListenEndpoint>,
-    /// Which clients it answers.
-    pub allow: Vec<Network>,
-    /// Whether they must bring a token.
-    pub with_token: bool,
     /// Connections at once.
     pub connections: usize,
     /// Refused connections that linger at once.
@@ -114,11 +109,9 @@ pub struct AdminPlan {
 
 impl AdminPlan {
     fn new(config: &Config, descriptors: u64) -> Option<AdminPlan> {
-        let config::AdminConfig { listen, allow, token_file, .. } = &config.admin;
+        let listen = &config.admin.listen;
         (!listen.0.is_empty()).then(|| AdminPlan {
             listen: listen.0.clone(),
-            allow: allow.clone(),
-            with_token: token_file.is_some(),
             connections: as_usize((descriptors / 32).clamp(4, MOST_ADMIN_CONNECTIONS)),
             lingering: as_usize(ADMIN_LINGERING.min(descriptors / 64)),
         })
