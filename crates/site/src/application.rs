@@ -19,6 +19,7 @@ use crate::route;
 use crate::rules::Route;
 use crate::settings::{FilesLocation, SiteSettings};
 use crate::site::Site;
+use crate::site_request::SiteRequest;
 use crate::vhost::VirtualHost;
 use forebay_conn::{Hsts, ProcessOutcome, Reply, Request};
 use forebay_http::coding::Coding;
@@ -175,7 +176,8 @@ impl Site {
         if destination.is_none() && !runs_scripts {
             return Routed::Here(done);
         }
-        if self.content.is_about_tls && self.goes_to_https(site, request, reply) {
+        let asked = &mut SiteRequest { site, request, reply };
+        if self.content.is_about_tls && self.goes_to_https(asked) {
             return Routed::Replied;
         }
         let number = self.content.number;
@@ -188,7 +190,7 @@ impl Site {
                 }
                 Brought::Verified(verified) => {
                     if let Err(stop) = self.take_verified(&verified) {
-                        return self.stopped(stop, site, request, reply);
+                        return self.stopped(stop, asked);
                     }
                 }
                 // the page of an error
@@ -203,14 +205,14 @@ impl Site {
         };
         paths.extend(bare.iter().map(Vec::as_slice));
         let guard = self.vhost(site).guard_of(&paths);
-        if let Err(stop) = self.check(guard.as_deref(), site, request, &client) {
-            return self.stopped(stop, site, request, reply);
+        if let Err(stop) = self.check(guard.as_deref(), asked, &client) {
+            return self.stopped(stop, asked);
         }
         if runs_scripts {
-            return self.script_at(site, &path, loaded, request, client, reply);
+            return self.script_at(&path, loaded, client, asked);
         }
         let Some(destination) = destination else { return Routed::Here(None) };
-        match self.sends_elsewhere(site, &path, request, reply) {
+        match self.sends_elsewhere(&path, asked) {
             true => Routed::Replied,
             false => Routed::To(destination),
         }
@@ -228,12 +230,13 @@ impl Site {
     ) -> Routed {
         self.credentials.has_passed = false;
         let Some(site) = self.site_of(request) else { return Routed::Here(None) };
+        let asked = &mut SiteRequest { site, request, reply };
         let number = self.content.number;
         if let Some(done) = done.filter(|done| done.0.content == number) {
             match done.0.outcome {
                 Brought::Verified(verified) => {
                     if let Err(stop) = self.take_verified(&verified) {
-                        return self.stopped_here(stop, site, request, reply);
+                        return self.stopped_here(stop, asked);
                     }
                 }
                 // the page of an error, which needs a file
@@ -252,7 +255,7 @@ impl Site {
         let path = match request.path() {
             Ok(path) if is_read || is_sent || (is_last && has_path) => path,
             Err(error) if is_last && has_path => {
-                let _ = self.refuse_no_path(error, site, request, reply);
+                let _ = self.refuse_no_path(error, asked);
                 return Routed::Replied;
             }
             _ => return Routed::Here(None),
@@ -263,34 +266,29 @@ impl Site {
             {
                 return Routed::Here(None);
             }
-            match self.check(Some(&guard), site, request, &client) {
+            match self.check(Some(&guard), asked, &client) {
                 Ok(()) => {}
                 // where files are, other servers are asked, by the same rule
                 Err(Stop::Ask(_)) => return Routed::Here(None),
-                Err(stop) => return self.stopped_here(stop, site, request, reply),
+                Err(stop) => return self.stopped_here(stop, asked),
             }
         }
-        match self.sends_elsewhere(site, &path, request, reply) {
+        match self.sends_elsewhere(&path, asked) {
             true => Routed::Replied,
             false => Routed::Here(None),
         }
     }
 
     /// Whether a redirect has the path; then it is the answer.
-    fn sends_elsewhere(
-        &mut self,
-        site: u32,
-        path: &[u8],
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) -> bool {
+    fn sends_elsewhere(&mut self, path: &[u8], asked: &mut SiteRequest<'_, '_>) -> bool {
+        let SiteRequest { site, request, .. } = *asked;
         let vhost = self.vhost(site);
         if vhost.settings.redirects.is_empty()
             || vhost.settings.work.iter().any(|rule| rule.path.matches(path))
         {
             return false;
         }
-        let header_rules = self.header_rules_of(site, request);
+        let header_rules = self.header_rules_of(asked.site, asked.request);
         let Site { content, head_scratch, .. } = self;
         let vhost = &content.vhosts[site as usize];
         let (settings, pages) = (&vhost.settings, &vhost.pages);
@@ -298,7 +296,7 @@ impl Site {
         else {
             return false;
         };
-        answer::redirect(&to, vhost, request, head_scratch, reply);
+        answer::redirect(&to, vhost, request, head_scratch, asked.reply);
         true
     }
 
@@ -306,7 +304,7 @@ impl Site {
     /// whether that is its answer.
     pub fn secures(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
         let Some(site) = self.site_of(request) else { return false };
-        self.content.is_about_tls && self.goes_to_https(site, request, reply)
+        self.content.is_about_tls && self.goes_to_https(&mut SiteRequest { site, request, reply })
     }
 
     /// Whether this loop knows a path, and that no application has it: so a hit costs no look at routes.
@@ -320,13 +318,12 @@ impl Site {
     /// The script that answers, by what is known of the files, which is found out first.
     fn script_at(
         &mut self,
-        site: u32,
         path: &[u8],
         loaded: Option<(Arc<Entry>, SiteJobDone)>,
-        request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> Routed {
+        let SiteRequest { site, request, .. } = *asked;
         let (entry, done) = match loaded {
             Some((entry, done)) => (entry, Some(done)),
             None => match self.known(site, path, request.head.path) {
@@ -341,8 +338,8 @@ impl Site {
             },
         };
         let EntryKind::Script(script) = &entry.what else { return Routed::Here(done) };
-        if let Err(stop) = self.check(entry.guard.as_deref(), site, request, &client) {
-            return self.stopped(stop, site, request, reply);
+        if let Err(stop) = self.check(entry.guard.as_deref(), asked, &client) {
+            return self.stopped(stop, asked);
         }
         let rewritten = route::rewrite(&self.vhost(site).settings, path).map(Vec::into);
         Routed::To(Destination {
@@ -365,13 +362,8 @@ impl Site {
     }
 
     /// The same, if no file is needed for it. Where files are, the same rules stop it again.
-    fn stopped_here(
-        &mut self,
-        stop: Stop,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) -> Routed {
+    fn stopped_here(&mut self, stop: Stop, asked: &mut SiteRequest<'_, '_>) -> Routed {
+        let site = asked.site;
         let errors = &self.vhost(site).settings.errors;
         let needs_file = match &stop {
             Stop::Refuse(refusal) => errors.iter().any(|page| page.status() == refusal.status),
@@ -379,19 +371,13 @@ impl Site {
         };
         match needs_file && self.content.settings().files == FilesLocation::Behind {
             true => Routed::Here(None),
-            false => self.stopped(stop, site, request, reply),
+            false => self.stopped(stop, asked),
         }
     }
 
-    fn stopped(
-        &mut self,
-        stop: Stop,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) -> Routed {
-        let header_rules = self.header_rules_of(site, request);
-        match self.stop(stop, header_rules, site, request, reply) {
+    fn stopped(&mut self, stop: Stop, asked: &mut SiteRequest<'_, '_>) -> Routed {
+        let header_rules = self.header_rules_of(asked.site, asked.request);
+        match self.stop(stop, header_rules, asked) {
             ProcessOutcome::Job(job) => Routed::Job(job),
             _ => Routed::Replied,
         }
@@ -493,6 +479,7 @@ impl Site {
         let mut refusal = RefusalPage::new(status, text);
         refusal.fields.retain(|(known, _)| !fields.iter().any(|(name, _)| name == known));
         refusal.fields.extend(fields);
-        self.refuse_path(destination.site, request, refusal, reply)
+        let asked = &mut SiteRequest { site: destination.site, request, reply };
+        self.refuse_path(refusal, asked)
     }
 }

@@ -83,6 +83,7 @@ mod route;
 pub mod rules;
 pub mod settings;
 mod site;
+mod site_request;
 mod spare;
 mod store;
 #[cfg(test)]

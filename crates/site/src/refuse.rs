@@ -10,6 +10,7 @@ use crate::job::{SiteJob, SiteWork};
 use crate::load::Want;
 use crate::pages::RefusalPage;
 use crate::site::Site;
+use crate::site_request::SiteRequest;
 use forebay_conn::{ProcessOutcome, Reply, Request};
 use forebay_http::head::Method;
 use forebay_http::path::PathError;
@@ -76,52 +77,42 @@ impl Site {
 
     pub(crate) fn not_allowed(
         &mut self,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
+        let request = asked.request;
         // what follows a CONNECT may be meant for the other end of a tunnel
-        reply.keep_alive &= request.head.method != Method::Connect;
+        asked.reply.keep_alive &= request.head.method != Method::Connect;
         let refusal = RefusalPage::new(405, "There are only files here; they can be read");
-        self.refuse_path(site, request, refusal, reply)
+        self.refuse_path(refusal, asked)
     }
 
-    pub(crate) fn options(
-        &mut self,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) {
-        let header_rules = self.header_rules_of(site, request);
-        let vhost = self.vhost(site);
-        vhost.pages.options(vhost.header_rules(&header_rules), reply);
+    pub(crate) fn options(&mut self, asked: &mut SiteRequest<'_, '_>) {
+        let header_rules = self.header_rules_of(asked.site, asked.request);
+        let vhost = self.vhost(asked.site);
+        vhost.pages.options(vhost.header_rules(&header_rules), asked.reply);
     }
 
     /// Answers a request whose target leads nowhere, whatever its method.
     pub(crate) fn refuse_no_path(
         &mut self,
         error: PathError,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
         let refusal = match error.status() {
             404 => RefusalPage::of(404),
             status => RefusalPage::new(status, error.reason()),
         };
-        self.refuse_with(site, request, refusal, Box::default(), None, reply)
+        self.refuse_with(refusal, Box::default(), None, asked)
     }
 
     /// Answers with an error whatever is at the path.
     pub(crate) fn refuse_path(
         &mut self,
-        site: u32,
-        request: &Request<'_>,
         refusal: RefusalPage,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
-        let header_rules = self.header_rules_of(site, request);
-        self.refuse_with(site, request, refusal, header_rules, None, reply)
+        let header_rules = self.header_rules_of(asked.site, asked.request);
+        self.refuse_with(refusal, header_rules, None, asked)
     }
 
     /// The numbers of the header rules for the path of a request.
@@ -138,23 +129,22 @@ impl Site {
     #[cold]
     pub(crate) fn refuse_with(
         &mut self,
-        site: u32,
-        request: &Request<'_>,
         refusal: RefusalPage,
         header_rules: Box<[u16]>,
         passed: Option<&Guard>,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
+        let site = asked.site;
         let vhost = self.vhost(site);
         let Some(page) = vhost.error_page(refusal.status, passed) else {
-            vhost.pages.refuse(&refusal, vhost.header_rules(&header_rules), reply);
+            vhost.pages.refuse(&refusal, vhost.header_rules(&header_rules), asked.reply);
             return ProcessOutcome::Replied;
         };
         let (status, path) = (refusal.status, page.as_bytes().to_vec());
         let path: Arc<[u8]> =
             Inner { kind: InnerKind::File, status, header_rules, path }.key().into();
         if let Some(entry) = self.cached(KeyRef { site, path: &path }) {
-            self.write_error(entry, &refusal, site, request, reply);
+            self.write_error(entry, &refusal, asked);
             return ProcessOutcome::Replied;
         }
         self.metrics.add(Counter::CacheMisses, 1);
@@ -168,14 +158,13 @@ impl Site {
         &mut self,
         entry: Arc<Entry>,
         refusal: &RefusalPage,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) {
+        let SiteRequest { site, request, .. } = *asked;
         let Site { content, boundaries, head_scratch, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return };
         let source = BodySource::Held(Arc::clone(&entry));
         let answer = AnswerParts { vhost, request, source, boundaries, head_scratch };
-        answer.write_error(&entry, refusal, reply);
+        answer.write_error(&entry, refusal, asked.reply);
     }
 }

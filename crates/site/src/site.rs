@@ -16,6 +16,7 @@ use crate::load::{Loaded, Want};
 use crate::pages::RefusalPage;
 use crate::route;
 use crate::settings::FilesLocation;
+use crate::site_request::SiteRequest;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
 use forebay_conn::handler::body::BodyRead;
@@ -118,27 +119,24 @@ impl Site {
     ) -> ProcessOutcome<SiteJob> {
         self.credentials.has_passed = false;
         let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
-        if self.content.is_about_tls && self.goes_to_https(site, request, reply) {
+        let asked = &mut SiteRequest { site, request, reply };
+        if self.content.is_about_tls && self.goes_to_https(asked) {
             return ProcessOutcome::Replied;
         }
         match request.head.method {
-            Method::Get | Method::Head if done.is_none() => self.get(site, request, client, reply),
-            _ => self.other(site, request, client, done, reply),
+            Method::Get | Method::Head if done.is_none() => self.get(client, asked),
+            _ => self.other(client, done, asked),
         }
     }
 
     /// What a site says about TLS to clients that come through it, and whether that is where others are sent,
     /// which is their answer.
     #[cold]
-    pub(crate) fn goes_to_https(
-        &mut self,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) -> bool {
+    pub(crate) fn goes_to_https(&mut self, asked: &mut SiteRequest<'_, '_>) -> bool {
+        let SiteRequest { site, request, .. } = *asked;
         let vhost = &self.content.vhosts[site as usize];
         if request.peer.secured.is_some() {
-            reply.hsts = vhost.settings.hsts;
+            asked.reply.hsts = vhost.settings.hsts;
             return false;
         }
         let (Some(to), Some(redirection)) = (vhost.settings.to_https, &vhost.to_https) else {
@@ -148,13 +146,13 @@ impl Site {
         if !request.path().is_ok_and(|path| !path.starts_with(ACME_CHALLENGES)) {
             return false;
         }
-        let header_rules = self.header_rules_of(site, request);
+        let header_rules = self.header_rules_of(asked.site, asked.request);
         let with_fields = (!header_rules.is_empty()).then(|| {
             let header_rules = vhost.header_rules(&header_rules);
             route::to_https(&vhost.pages, header_rules, to)
         });
         let redirection = with_fields.as_ref().unwrap_or(redirection);
-        answer::redirect(redirection, vhost, request, &mut self.head_scratch, reply);
+        answer::redirect(redirection, vhost, request, &mut self.head_scratch, asked.reply);
         true
     }
 
@@ -162,60 +160,58 @@ impl Site {
     #[cold]
     fn other(
         &mut self,
-        site: u32,
-        request: &Request<'_>,
         client: impl Fn() -> IpAddr,
         done: Option<SiteJobDone>,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
+        let SiteRequest { site, request, .. } = *asked;
         if let Some(done) = done.filter(|done| done.0.content == self.content.number) {
-            return self.go_on(site, request, client, done, reply);
+            return self.go_on(client, done, asked);
         }
         // what is asked of the server as a whole, or of another, has no path
         let has_path = request.head.path.starts_with(b"/");
         if has_path && let Err(error) = request.path() {
-            return self.refuse_no_path(error, site, request, reply);
+            return self.refuse_no_path(error, asked);
         }
         let vhost = self.vhost(site);
         match request.head.method {
-            Method::Get | Method::Head => self.get(site, request, client, reply),
+            Method::Get | Method::Head => self.get(client, asked),
             Method::Options => {
-                self.options(site, request, reply);
+                self.options(asked);
                 ProcessOutcome::Replied
             }
             Method::Unknown => {
                 let refusal = RefusalPage::new(501, "This method is not known here");
-                self.refuse_path(site, request, refusal, reply)
+                self.refuse_path(refusal, asked)
             }
-            Method::Connect | Method::Trace => self.not_allowed(site, request, reply),
+            Method::Connect | Method::Trace => self.not_allowed(asked),
             // a redirect may be for forms, too
-            _ if !vhost.settings.redirects.is_empty() => self.search(site, request, client, reply),
-            _ => self.not_allowed(site, request, reply),
+            _ if !vhost.settings.redirects.is_empty() => self.search(client, asked),
+            _ => self.not_allowed(asked),
         }
     }
 
     #[inline]
     fn get(
         &mut self,
-        site: u32,
-        request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
+        let SiteRequest { site, request, .. } = *asked;
         let Site { content, front, boundaries, head_scratch, credentials, now_ms, .. } = self;
         let raw = request.head.path;
         let Some(hit) = front.find(front.front_key(site, raw), site, raw, *now_ms) else {
-            return self.search(site, request, client, reply);
+            return self.search(client, asked);
         };
         let Hit { ticket, tell, entry } = hit;
         if let Some(guard) = &entry.guard
             && let Err(stop) = content.check(guard, site, request, &client, credentials, *now_ms)
         {
             let header_rules = entry.header_rules.clone();
-            return self.stop(stop, header_rules, site, request, reply);
+            return self.stop(stop, header_rules, asked);
         }
         let (Some(vhost), true) = (content.vhosts.get(site as usize), is_true(entry)) else {
-            return self.search_on(site, request, client, reply);
+            return self.search_on(client, asked);
         };
         if tell {
             content.store.touch(entry.key.asked());
@@ -227,7 +223,7 @@ impl Site {
             boundaries,
             head_scratch,
         };
-        match answer.write(entry, reply) {
+        match answer.write(entry, asked.reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
                 ProcessOutcome::Replied
@@ -237,11 +233,11 @@ impl Site {
                 if let EntryKind::Alias(alias) = &entry.what {
                     alias.push_key(|| shape(request.head), &mut self.path);
                 }
-                self.follow(ticket, site, request, client, reply)
+                self.follow(ticket, client, asked)
             }
             Err(instead) => {
                 let entry = Arc::clone(entry);
-                self.answer_instead(instead, entry, None, site, request, reply)
+                self.answer_instead(instead, entry, None, asked)
             }
         }
     }
@@ -250,23 +246,22 @@ impl Site {
     fn follow(
         &mut self,
         outer: SlotRef,
-        site: u32,
-        request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
+        let SiteRequest { site, request, .. } = *asked;
         let Site { content, front, boundaries, head_scratch, path, credentials, now_ms, .. } = self;
         let hit = front.find(front.front_key(site, path), site, path, *now_ms);
         let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
             (hit.filter(|hit| is_true(hit.entry)), content.vhosts.get(site as usize))
         else {
-            return self.search_on(site, request, client, reply);
+            return self.search_on(client, asked);
         };
         if let Some(guard) = &entry.guard
             && let Err(stop) = content.check(guard, site, request, &client, credentials, *now_ms)
         {
             let header_rules = entry.header_rules.clone();
-            return self.stop(stop, header_rules, site, request, reply);
+            return self.stop(stop, header_rules, asked);
         }
         if tell {
             content.store.touch(entry.key.asked());
@@ -278,7 +273,7 @@ impl Site {
             boundaries,
             head_scratch,
         };
-        match answer.write(entry, reply) {
+        match answer.write(entry, asked.reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
                 ProcessOutcome::Replied
@@ -286,8 +281,8 @@ impl Site {
             Err(instead) => {
                 let inner = Some(Arc::clone(entry));
                 match self.front.entry(outer).cloned() {
-                    Some(entry) => self.answer_instead(instead, entry, inner, site, request, reply),
-                    None => self.search_on(site, request, client, reply),
+                    Some(entry) => self.answer_instead(instead, entry, inner, asked),
+                    None => self.search_on(client, asked),
                 }
             }
         }
@@ -299,14 +294,11 @@ impl Site {
         &mut self,
         stop: Stop,
         header_rules: Box<[u16]>,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
+        let site = asked.site;
         match stop {
-            Stop::Refuse(refusal) => {
-                self.refuse_with(site, request, refusal, header_rules, None, reply)
-            }
+            Stop::Refuse(refusal) => self.refuse_with(refusal, header_rules, None, asked),
             Stop::Verify(verification) => {
                 let (content, verification) = (self.content.number, Box::new(verification));
                 ProcessOutcome::Job(SiteJob(SiteWork::Verify { content, verification }))
@@ -322,24 +314,20 @@ impl Site {
         instead: Instead,
         entry: Arc<Entry>,
         inner: Option<Arc<Entry>>,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
         match instead {
             Instead::Refuse(refusal) => {
                 let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
-                self.refuse_with(site, request, *refusal, header_rules, passed, reply)
+                self.refuse_with(*refusal, header_rules, passed, asked)
             }
             Instead::Make(place) => {
                 let content = Arc::clone(&self.content);
                 ProcessOutcome::Job(SiteJob(SiteWork::Compress { content, entry, inner, place }))
             }
-            Instead::Work => self.work(entry, site, request, reply),
+            Instead::Work => self.work(entry, asked),
             // what an alias leads to is never one
-            Instead::Follow => {
-                self.refuse_with(site, request, RefusalPage::of(500), Box::default(), None, reply)
-            }
+            Instead::Follow => self.refuse_with(RefusalPage::of(500), Box::default(), None, asked),
         }
     }
 
@@ -347,34 +335,32 @@ impl Site {
     #[cold]
     fn search(
         &mut self,
-        site: u32,
-        request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
+        let SiteRequest { site, request, .. } = *asked;
         // what has no normal path is refused for every client
         if let Ok(path) = request.path() {
             let guard = self.vhost(site).guard_of(&[&path]);
-            if let Err(stop) = self.check(guard.as_deref(), site, request, &client) {
+            if let Err(stop) = self.check(guard.as_deref(), asked, &client) {
                 let header_rules = self.vhost(site).header_rules_of(&path);
-                return self.stop(stop, header_rules, site, request, reply);
+                return self.stop(stop, header_rules, asked);
             }
         }
-        self.search_on(site, request, client, reply)
+        self.search_on(client, asked)
     }
 
     /// For a request whose path may be asked for: asks the shared cache by the normal path.
     #[cold]
     fn search_on(
         &mut self,
-        site: u32,
-        request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
+        let SiteRequest { site, request, .. } = *asked;
         let path = match request.path() {
             Ok(path) => path,
-            Err(error) => return self.refuse_no_path(error, site, request, reply),
+            Err(error) => return self.refuse_no_path(error, asked),
         };
         let Some(entry) = self.cached(KeyRef { site, path: &path }) else {
             return self.load(EntryKey { site, path: (*path).into() }, request);
@@ -385,7 +371,7 @@ impl Site {
         // a client that asks for many files once would have the table hold what the store lets go of.
         self.remember(site, request.head.path, &entry);
         let loaded = Loaded { entry, inner: None, piped: None };
-        self.answer_with(loaded, site, request, client, reply)
+        self.answer_with(loaded, client, asked)
     }
 
     /// The entry from the shared cache if it can be answered with.
@@ -409,18 +395,17 @@ impl Site {
     fn answer_with(
         &mut self,
         loaded: Loaded,
-        site: u32,
-        request: &Request<'_>,
         client: impl Fn() -> IpAddr,
-        reply: &mut Reply<'_, Body>,
+        asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
+        let SiteRequest { site, request, .. } = *asked;
         let Loaded { entry, inner, piped } = loaded;
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
         if !is_read && !matches!(entry.what, EntryKind::Redirect(_)) {
-            return self.not_allowed(site, request, reply);
+            return self.not_allowed(asked);
         }
-        if let Err(stop) = self.check(entry.guard.as_deref(), site, request, &client) {
-            return self.stop(stop, entry.header_rules.clone(), site, request, reply);
+        if let Err(stop) = self.check(entry.guard.as_deref(), asked, &client) {
+            return self.stop(stop, entry.header_rules.clone(), asked);
         }
         let inner = match &entry.what {
             EntryKind::Alias(alias) => {
@@ -438,9 +423,9 @@ impl Site {
             _ => None,
         };
         if let Some(inner) = &inner
-            && let Err(stop) = self.check(inner.guard.as_deref(), site, request, &client)
+            && let Err(stop) = self.check(inner.guard.as_deref(), asked, &client)
         {
-            return self.stop(stop, inner.header_rules.clone(), site, request, reply);
+            return self.stop(stop, inner.header_rules.clone(), asked);
         }
         let Site { content, boundaries, head_scratch, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return ProcessOutcome::Replied };
@@ -450,10 +435,10 @@ impl Site {
             None => BodySource::Held(Arc::clone(answer_with)),
         };
         match (AnswerParts { vhost, request, source, boundaries, head_scratch })
-            .write(answer_with, reply)
+            .write(answer_with, asked.reply)
         {
             Ok(()) => ProcessOutcome::Replied,
-            Err(instead) => self.answer_instead(instead, entry, inner, site, request, reply),
+            Err(instead) => self.answer_instead(instead, entry, inner, asked),
         }
     }
 
@@ -468,11 +453,11 @@ impl Site {
     pub(crate) fn check(
         &mut self,
         guard: Option<&Guard>,
-        site: u32,
-        request: &Request<'_>,
+        asked: &SiteRequest<'_, '_>,
         client: impl Fn() -> IpAddr,
     ) -> Result<(), Stop> {
         let Some(guard) = guard else { return Ok(()) };
+        let SiteRequest { site, request, .. } = *asked;
         let Site { content, credentials, now_ms, .. } = self;
         content.check(guard, site, request, client, credentials, *now_ms)
     }
