@@ -5,10 +5,9 @@ use crate::compress::CodingChoice;
 use crate::entry::{Entry, EntryKind, FoundFile};
 use crate::fields::line;
 use crate::head_lines::length_line;
-use crate::hosts::host_of;
+use crate::location;
 use crate::pages::RefusalPage;
-use crate::redirection::{LocationPart, Redirection};
-use crate::rules::Host;
+use crate::redirection::Redirection;
 use crate::variant::Variant;
 use crate::vhost::VirtualHost;
 use foldhash::fast::RandomState;
@@ -16,11 +15,9 @@ use forebay_conn::{Reply, Request};
 use forebay_http::coding::Preference;
 use forebay_http::condition::{self, Evaluation};
 use forebay_http::head::{Head, Name};
-use forebay_http::path;
 use forebay_http::range::{self, Range, Ranges};
 use std::hash::BuildHasher;
 use std::io::Write;
-use std::net::IpAddr;
 
 /// Everything an answer is made with besides the entry.
 pub(crate) struct AnswerParts<'a> {
@@ -224,25 +221,7 @@ pub(crate) fn redirect(
     head.clear();
     head.extend_from_slice(&redirection.head);
     head.extend_from_slice(b"Location: ");
-    for piece in &redirection.to {
-        match piece {
-            LocationPart::Text(text) => head.extend_from_slice(text),
-            LocationPart::Host => push_host(head, request, &vhost.settings.hosts),
-            LocationPart::Path => {
-                // what has no path is not redirected
-                if let Ok(normal) = request.path() {
-                    path::encode(&normal, head);
-                }
-            }
-            LocationPart::Query => {
-                // The query is the client's to keep.
-                if let Some(query) = request.head.query {
-                    head.push(b'?');
-                    query.iter().for_each(|&byte| push_in_query(head, byte));
-                }
-            }
-        }
-    }
+    location::write(&redirection.to, request, &vhost.settings.hosts, head);
     head.extend_from_slice(b"\r\n");
     reply.head(redirection.status, head);
     reply.copy(vhost.pages.moved(redirection.status, redirection.is_for_slash));
@@ -257,26 +236,6 @@ fn unsatisfiable(variant: &Variant) -> Instead {
     let mut refusal = RefusalPage::new(416, "The file has no bytes there");
     refusal.fields.push(("Content-Range", format!("bytes */{}", variant.size).into_bytes()));
     Instead::Refuse(Box::new(refusal))
-}
-
-/// The host that the client asked for; if it named none, one of the site's, or its address.
-fn push_host(url: &mut Vec<u8>, request: &Request<'_>, hosts: &[Host]) {
-    let host = host_of(request.head.authority);
-    if !host.is_empty() {
-        return url.extend(host.iter().map(u8::to_ascii_lowercase));
-    }
-    match hosts.iter().find(|host| !host.is_wildcard()) {
-        Some(host) => url.extend_from_slice(host.name().as_bytes()),
-        // the address of the listener, which may be that of no interface
-        None if request.peer.local.ip().is_unspecified() => url.extend_from_slice(b"localhost"),
-        None => {
-            // Writing to a vector cannot fail.
-            let _ = match request.peer.local.ip() {
-                IpAddr::V4(address) => write!(url, "{address}"),
-                IpAddr::V6(address) => write!(url, "[{address}]"),
-            };
-        }
-    }
 }
 
 /// Whether a head has a line with this name.
@@ -324,16 +283,6 @@ fn choose(found: &FoundFile, head: &Head<'_>) -> ChosenVariant {
         Some(CodingChoice::Made(place)) => ChosenVariant::Variant(found.made_index(place)),
         Some(CodingChoice::Make(place)) => ChosenVariant::Make(place),
         None => ChosenVariant::None,
-    }
-}
-
-/// A byte of a query as it may stand in a URL (RFC 3986 §3.4); clients send more than that.
-fn push_in_query(url: &mut Vec<u8>, byte: u8) {
-    if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%[]".contains(&byte) {
-        url.push(byte);
-    } else {
-        // Writing to a vector cannot fail.
-        let _ = write!(url, "%{byte:02X}");
     }
 }
 

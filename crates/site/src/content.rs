@@ -1,36 +1,34 @@
-//! What all loops share: roots, the cache, and the thread that waits for changes.
+//! What all loops share: the sites with their roots, and the cache.
+
+mod answer_builder;
+mod watching;
+
+pub(crate) use answer_builder::AnswerBuilder;
 
 use crate::auth::{Own, Realms};
-use crate::entry::{DEAD, Entry, KeyRef};
-use crate::graph::{Registration, Struck};
+use crate::entry::Entry;
+use crate::entry_key::KeyRef;
+use crate::graph::Struck;
 use crate::guard::{Guard, Stop};
 use crate::hosts::Hosts;
 use crate::memory_budget::MemoryBudget;
+use crate::notice::{Notice, OpenError};
 use crate::pages::Pages;
 use crate::piped::Pipes;
 use crate::read::PageCache;
-use crate::root::{Root, RootDirectory, RootLook};
-use crate::settings::{ContentSettings, FilesLocation, Notice, OpenError, SiteSettings};
+use crate::settings::{ContentSettings, FilesLocation, SiteSettings};
 use crate::store::Store;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
-use crate::watch::{FileWatcher, PathLook, Unread, Untold};
+use crate::watch::FileWatcher;
 use crate::work::WorkLimit;
 use forebay_conn::Request;
 use std::convert::Infallible;
 use std::mem::discriminant;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
-
-/// Between two looks at what no event tells, at most.
-const TICK: Duration = Duration::from_secs(1);
-/// Without watching after events were lost, in ticks.
-const SUSPENDED_TICKS: u32 = 10;
-/// Between two sweeps of what is watched, at most, in ticks.
-const SWEEP_TICKS: u32 = 60;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The static content of one process. Each loop makes its own [`Site`](crate::Site) of it.
 ///
@@ -207,23 +205,6 @@ impl Content {
         self.pipes.retire();
     }
 
-    fn start_watching(
-        self: &Arc<Content>,
-        watcher: Option<Arc<FileWatcher>>,
-        gone: Receiver<Infallible>,
-    ) -> Result<(), OpenError> {
-        self.look_at_roots();
-        let content = Arc::downgrade(self);
-        let thread = std::thread::Builder::new().name("watch".to_owned());
-        let run = move || {
-            watch(&content, watcher.as_deref());
-            // until the content has let go of its watcher
-            let _ = gone.recv();
-        };
-        thread.spawn(run).map_err(|error| OpenError::Thread { error })?;
-        Ok(())
-    }
-
     /// The entry, fresh or expired, but not dead.
     pub(crate) fn cached(&self, key: KeyRef<'_>) -> Option<Arc<Entry>> {
         self.store.get(key)
@@ -244,16 +225,6 @@ impl Content {
         guard.check(settings, &self.realms, request, client, own, now_ms)
     }
 
-    /// Begins to make an answer for a site: whatever changes from now on is noticed.
-    pub(crate) fn builder(&self, site: u32) -> Option<AnswerBuilder<'_>> {
-        let vhost = self.vhosts.get(site as usize)?;
-        let ticket = Arc::default();
-        let roots = vhost.mounts.iter().map(|mount| mount.place.current()).collect();
-        let is_kept = self.store.is_on() && !self.is_retired.load(Relaxed);
-        let is_told = self.watcher.is_some() && is_kept;
-        Some(AnswerBuilder { content: self, vhost, roots, ticket, is_told })
-    }
-
     /// Keeps an answer that depends on no file.
     pub(crate) fn keep(&self, entry: &Arc<Entry>) {
         let graph = self.watcher.as_ref().map(|watcher| watcher.graph());
@@ -266,12 +237,6 @@ impl Content {
         drop(graph);
     }
 
-    /// Roots and the numbers of their sites.
-    fn places(&self) -> impl Iterator<Item = (u32, &RootDirectory)> {
-        let sites = (0..).zip(&self.vhosts);
-        sites.flat_map(|(site, vhost)| vhost.mounts.iter().map(move |at| (site, &at.place)))
-    }
-
     fn strike(&self, struck: Struck) -> bool {
         for entry in &struck.entries {
             if entry.kill() {
@@ -282,58 +247,6 @@ impl Content {
         struck.roots
     }
 
-    /// Follows the roots' paths anew, and drops what came from a root that serves no longer.
-    fn look_at_roots(&self) {
-        // First the signposts, then the look: a change between the two is told. A path that leads
-        // elsewhere has other signposts. What changes faster than that is looked at in a tick.
-        for _ in 0..4 {
-            if let Some(watcher) = &self.watcher {
-                let signposts = self.places().flat_map(|(_, place)| place.signposts());
-                watcher.set_signposts(signposts);
-            }
-            let changed = self.places().filter(|(site, place)| self.look_at_root(*site, place));
-            if changed.count() == 0 {
-                return;
-            }
-        }
-    }
-
-    /// Reads the files of users that changed, as is done once a second anyway. May block.
-    pub fn look_at_users(&self) {
-        for (file, error) in self.realms.look() {
-            (self.notice)(Notice::Users { file, error });
-        }
-    }
-
-    /// Whether the path leads to another directory than before.
-    fn look_at_root(&self, site: u32, place: &RootDirectory) -> bool {
-        let root = place.configured.clone();
-        match place.look() {
-            RootLook::Same | RootLook::StillMissing => false,
-            RootLook::Missing(error) => {
-                self.flush(site, &place.current());
-                (self.notice)(Notice::RootMissing { root, error });
-                false
-            }
-            RootLook::Changed(before) => {
-                self.flush(site, &before);
-                (self.notice)(Notice::RootChanged { root });
-                true
-            }
-        }
-    }
-
-    fn flush(&self, site: u32, before: &Root) {
-        // The lock keeps answers from the root before out of the store from now on.
-        let mut graph = self.watcher.as_ref().map(|watcher| watcher.graph());
-        let mut struck = Struck::default();
-        if let Some(graph) = &mut graph {
-            graph.forget_root(before.number, &mut struck);
-        }
-        self.strike(struck);
-        self.invalidated.fetch_add(self.store.flush(site), Relaxed);
-    }
-
     fn say_once(&self, notice: Notice) {
         let kind = discriminant(&notice);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -342,19 +255,6 @@ impl Content {
             drop(told);
             (self.notice)(notice);
         }
-    }
-
-    /// Applies the changes that happened; whether events were lost.
-    fn take_events(&self, watcher: &FileWatcher) -> bool {
-        let mut look = false;
-        let is_lost = watcher.take_events(|struck| look = self.strike(struck));
-        if is_lost {
-            self.say_once(Notice::EventsLost);
-        }
-        if look {
-            self.look_at_roots();
-        }
-        is_lost
     }
 
     /// As if a minute had passed.
@@ -376,123 +276,7 @@ impl Content {
 
     /// What it watches with.
     #[cfg(test)]
-    pub(crate) fn watcher(&self) -> Weak<FileWatcher> {
-        self.watcher.as_ref().map_or_else(Weak::new, Arc::downgrade)
-    }
-}
-
-/// Waits for changes, until the content is gone or retired.
-fn watch(content: &Weak<Content>, watcher: Option<&FileWatcher>) {
-    let mut ticked = Instant::now();
-    let (mut ticks, mut suspended_ticks) = (0u32, 0u32);
-    loop {
-        let left = TICK.saturating_sub(ticked.elapsed());
-        let left_ms = u64::try_from(left.as_millis()).unwrap_or(0) + 1;
-        let is_ready = match watcher {
-            Some(watcher) => watcher.wait(left_ms),
-            None => {
-                std::thread::sleep(left);
-                false
-            }
-        };
-        let Some(content) = content.upgrade() else { return };
-        if content.is_retired.load(Relaxed) {
-            return;
-        }
-        if is_ready && watcher.is_some_and(|watcher| content.take_events(watcher)) {
-            suspended_ticks = SUSPENDED_TICKS;
-        }
-        if ticked.elapsed() < TICK {
-            continue;
-        }
-        ticked = Instant::now();
-        content.look_at_roots();
-        content.look_at_users();
-        if let Some(watcher) = watcher {
-            ticks = ticks.wrapping_add(1);
-            watcher.tidy(ticks.is_multiple_of(SWEEP_TICKS));
-            suspended_ticks = suspended_ticks.saturating_sub(1);
-            if suspended_ticks == 0 {
-                watcher.resume();
-            }
-        }
-    }
-}
-
-/// An answer in the making.
-pub(crate) struct AnswerBuilder<'c> {
-    content: &'c Content,
-    vhost: &'c VirtualHost,
-    /// Of each mount, the directory that it is now.
-    roots: Vec<Arc<Root>>,
-    ticket: Arc<Registration>,
-    /// Whether every change is told.
-    is_told: bool,
-}
-
-impl AnswerBuilder<'_> {
-    /// The directory that has what is at a path of the site, and where within it.
-    pub(crate) fn locate<'p>(&self, path: &'p [u8]) -> Option<(&Root, &'p [u8])> {
-        let (mount, inside) = self.vhost.locate(path)?;
-        Some((&**self.roots.get(mount)?, inside))
-    }
-
-    /// The way to `path`, one of the site, matters for the answer. What was seen on it holds as long as
-    /// the answer. `with_forms` asks for the forms of the file, too.
-    pub(crate) fn follow(&mut self, path: &[u8], with_forms: bool) -> PathLook {
-        let watcher = self.content.watcher.as_ref().filter(|_| self.is_told);
-        // One untold change is enough to make the answer expire.
-        let Some(watcher) = watcher else { return PathLook::default() };
-        let Some((root, inside)) = self.locate(path) else { return PathLook::default() };
-        let untold = match watcher.follow(root, inside, &self.ticket, with_forms) {
-            Ok(way) => return way,
-            Err(untold) => untold,
-        };
-        self.is_told = false;
-        if let Untold::Notice(notice) = untold {
-            self.content.say_once(notice);
-        }
-        PathLook::default()
-    }
-
-    /// Reads a directory that was seen on the way to `path`.
-    pub(crate) fn read(&self, path: &[u8], unread: &Unread) {
-        if let (Some(watcher), Some((root, _))) = (&self.content.watcher, self.locate(path)) {
-            watcher.read(root, unread);
-        }
-    }
-
-    /// Whether every change on the ways followed is told.
-    pub(crate) fn is_told(&self) -> bool {
-        self.is_told
-    }
-
-    /// Puts the answer into the cache, fresh until then, unless something changed meanwhile or it
-    /// is to be [`DEAD`] anyway.
-    pub(crate) fn settle(self, entry: &Arc<Entry>, until_ms: u64, is_new: bool) {
-        let graph = self.content.watcher.as_ref().map(|watcher| watcher.graph());
-        let mut mounts = self.roots.iter().zip(&self.vhost.mounts);
-        let is_current = mounts.all(|(root, mount)| Arc::ptr_eq(root, &mount.place.current()));
-        let is_right = !self.ticket.is_void() && is_current && until_ms != DEAD;
-        let is_kept = self.content.store.is_on() && !self.content.is_retired.load(Relaxed);
-        if !is_kept || !is_right {
-            entry.kill();
-            return;
-        }
-        self.ticket.stand_for(entry);
-        entry.freshen(until_ms);
-        if is_new {
-            self.content.store.insert(Arc::clone(entry));
-        }
-        drop(graph);
-    }
-}
-
-impl Drop for AnswerBuilder<'_> {
-    fn drop(&mut self) {
-        // A settled ticket lives on with its entry.
-        if !self.ticket.is_settled() {
-            self.ticket.give_up();
-        }
+    pub(crate) fn watcher(&self) -> std::sync::Weak<FileWatcher> {
+        self.watcher.as_ref().map_or_else(std::sync::Weak::new, Arc::downgrade)
     }
 }

@@ -211,7 +211,8 @@ impl FrontSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{EntryKey, EntryKind};
+    use crate::entry::EntryKind;
+    use crate::entry_key::EntryKey;
     use proptest::prelude::*;
     use std::collections::HashMap;
 

@@ -2,7 +2,8 @@
 
 use crate::auth::{Verification, VerifiedPassword};
 use crate::content::Content;
-use crate::entry::{Entry, EntryKey, EntryKind, FoundFile};
+use crate::entry::{Entry, EntryKind, FoundFile};
+use crate::entry_key::EntryKey;
 use crate::load::{Loaded, Want, load};
 use crate::pages::RefusalPage;
 use crate::piped::Piped;

@@ -1,13 +1,15 @@
 //! Making one answer from the file system: what is at the path, how it is read, how long it holds.
 
-use crate::bake::{self, BodyAt, CommonHead, WEAK_NS};
+use crate::bake::{BodyAt, CommonHead, WEAK_NS};
 use crate::compress::OnDemand;
 use crate::content::{AnswerBuilder, Content};
 use crate::disk::DiskFile;
-use crate::entry::{DEAD, Entry, EntryKey, EntryKind, FoundFile};
+use crate::entry::{DEAD, Entry, EntryKind, FoundFile};
+use crate::entry_key::EntryKey;
 use crate::fields::HeaderRuleSet;
 use crate::listing::{Listing, ListingFormat};
 use crate::look::{Look, Lookup, PathContents, Resolution, Trouble};
+use crate::media_types::content_type;
 use crate::piped::Piped;
 use crate::read::FileAt;
 use crate::variant::{Variant, is_unchanged};
@@ -176,7 +178,7 @@ impl EntryReader<'_> {
         let Some(((_, path, stamp), siblings)) = files.split_first() else {
             return Err(Trouble::Gone);
         };
-        let content_type = bake::content_type(&self.vhost.settings.types, path);
+        let content_type = content_type(&self.vhost.settings.types, path);
         let present: Vec<Coding> = files.iter().map(|(coding, ..)| *coding).collect();
         let on_demand = self.on_demand(&present, &content_type, stamp.size);
         let common = CommonHead {

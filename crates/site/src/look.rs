@@ -1,7 +1,8 @@
 //! What is at a path, by rules and stamps alone: no file is read here.
 
 use crate::content::AnswerBuilder;
-use crate::entry::{AliasKey, Entry, EntryKind, Inner, InnerKind, Script};
+use crate::entry::{Entry, EntryKind, Script};
+use crate::entry_key::{AliasKey, Inner, InnerKind};
 use crate::forms::{CODINGS, ExpectedForms};
 use crate::guard::Guard;
 use crate::listing::ListingFormat;

@@ -2,7 +2,8 @@
 
 use crate::answer::AnswerParts;
 use crate::body::{Body, BodySource};
-use crate::entry::{Entry, EntryKey, Inner, InnerKind, KeyRef};
+use crate::entry::Entry;
+use crate::entry_key::{EntryKey, Inner, InnerKind, KeyRef};
 use crate::fields::AnswerFields;
 use crate::guard::Guard;
 use crate::head_lines::{length_line, server, status_line};

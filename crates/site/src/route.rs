@@ -1,8 +1,9 @@
 //! What the rules make of a path, before any file is looked for.
 
 use crate::fields::HeaderRuleSet;
+use crate::location::{LocationPart, address};
 use crate::pages::Pages;
-use crate::redirection::{LocationPart, Redirection};
+use crate::redirection::Redirection;
 use crate::rules::{Alias, Captures, Reach, Redirect, Template, TemplatePart};
 use crate::settings::{SiteSettings, ToHttps};
 use forebay_http::path;
@@ -141,182 +142,10 @@ pub(crate) fn is_servable(site: &SiteSettings, path: &[u8]) -> bool {
     names.all(is_name) && (site.hidden || !path::is_hidden(path))
 }
 
-/// Where in an address a part stands; each takes other bytes as they are.
-#[derive(Clone, Copy, PartialEq)]
-enum TargetPlace {
-    Host,
-    Path,
-    Query,
-}
-
-/// The address a redirect leads to.
-fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[LocationPart]> {
-    let parts = rule.to().parts();
-    let begins =
-        |start: &str| matches!(parts, [TemplatePart::Text(text), ..] if text.starts_with(start));
-    let mut writer = LocationWriter {
-        pieces: Vec::new(),
-        text: Vec::new(),
-        place: if begins("http") { TargetPlace::Host } else { TargetPlace::Path },
-        adds_query: rule.adds_query(),
-        keeps_slashes: begins("//"),
-    };
-    for part in parts {
-        match part {
-            TemplatePart::Text(text) => writer.plain(text),
-            TemplatePart::Capture(number) => writer.variable(captures.get(*number)),
-            TemplatePart::Path => writer.path(path),
-            TemplatePart::Query => writer.piece(LocationPart::Query),
-            TemplatePart::Host => writer.piece(LocationPart::Host),
-        }
-    }
-    writer.end()
-}
-
-struct LocationWriter {
-    pieces: Vec<LocationPart>,
-    text: Vec<u8>,
-    place: TargetPlace,
-    /// The query is still to be added, at the end or before a fragment.
-    adds_query: bool,
-    /// Whether the address may begin with two slashes, which name a host.
-    keeps_slashes: bool,
-}
-
-impl LocationWriter {
-    /// What the operator wrote; what cannot stand in an address is encoded.
-    fn plain(&mut self, text: &str) {
-        // the slashes of the scheme do not end the host
-        let scheme = if self.pieces.is_empty() && self.text.is_empty() {
-            ["http://", "https://"].iter().find(|scheme| text.starts_with(**scheme))
-        } else {
-            None
-        };
-        let scheme = scheme.map_or("", |scheme| scheme);
-        self.text.extend_from_slice(scheme.as_bytes());
-        for &byte in &text.as_bytes()[scheme.len()..] {
-            match byte {
-                b'?' => self.place = TargetPlace::Query,
-                b'#' => {
-                    self.query();
-                    self.place = TargetPlace::Query;
-                }
-                b'/' if self.place == TargetPlace::Host => self.place = TargetPlace::Path,
-                _ => {}
-            }
-            match byte {
-                b'!'..=b'~' if !b"\"<>\\^`{|}".contains(&byte) => self.push(byte),
-                byte => self.encoded(byte),
-            }
-        }
-    }
-
-    fn path(&mut self, path: &[u8]) {
-        if self.place == TargetPlace::Host {
-            self.place = TargetPlace::Path;
-        }
-        self.variable(path);
-    }
-
-    /// What a client wrote: it never ends the part of the address it is in.
-    fn variable(&mut self, bytes: &[u8]) {
-        let also: &[u8] = match self.place {
-            TargetPlace::Host => b"-.",
-            TargetPlace::Path => b"-._~!$&'()*+,;=:@/",
-            TargetPlace::Query => b"-._~/:@",
-        };
-        for &byte in bytes {
-            match byte.is_ascii_alphanumeric() || also.contains(&byte) {
-                true => self.push(byte),
-                false => self.encoded(byte),
-            }
-        }
-    }
-
-    fn push(&mut self, byte: u8) {
-        let is_second_slash = byte == b'/' && self.pieces.is_empty() && self.text == b"/";
-        if !is_second_slash || self.keeps_slashes {
-            self.text.push(byte);
-        }
-    }
-
-    fn encoded(&mut self, byte: u8) {
-        self.text.extend_from_slice(format!("%{byte:02X}").as_bytes());
-    }
-
-    fn query(&mut self) {
-        if std::mem::take(&mut self.adds_query) {
-            self.piece(LocationPart::Query);
-        }
-    }
-
-    fn piece(&mut self, piece: LocationPart) {
-        if !self.text.is_empty() {
-            self.pieces.push(LocationPart::Text(std::mem::take(&mut self.text).into()));
-        }
-        self.pieces.push(piece);
-    }
-
-    fn end(mut self) -> Box<[LocationPart]> {
-        self.query();
-        // a question mark alone says that there is to be no query
-        if self.text.ends_with(b"?") {
-            self.text.pop();
-        }
-        if !self.text.is_empty() {
-            self.pieces.push(LocationPart::Text(self.text.into()));
-        }
-        self.pieces.into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rules::{MountPath, Pattern, Rewrite, Route, Scope};
-
-    /// The address for a client that asked `host` with `?q`.
-    fn address_of(pattern: &str, to: &str, path: &str) -> String {
-        let pattern = match pattern.strip_prefix('~') {
-            Some(regex) => Pattern::regex(regex).unwrap(),
-            None => Pattern::parse(pattern).unwrap(),
-        };
-        let rule = Redirect::new(pattern, Template::parse(to).unwrap(), 301).unwrap();
-        let captures = rule.pattern().captures(path.as_bytes()).unwrap();
-        let pieces = address(&rule, path.as_bytes(), &captures);
-        let text = |piece: &LocationPart| match piece {
-            LocationPart::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
-            LocationPart::Host => "host".to_owned(),
-            LocationPart::Path => "/p".to_owned(),
-            LocationPart::Query => "?q".to_owned(),
-        };
-        pieces.iter().map(text).collect()
-    }
-
-    #[test]
-    fn variables_stay_in_their_part_of_the_address() {
-        for (pattern, to, path, expected) in [
-            ("/old/*", "/new/$1", "/old/a b", "/new/a%20b?q"),
-            ("/old/*", "https://$host/new/$1", "/old/x/y", "https://host/new/x/y?q"),
-            ("*", "https://www.example$path", "/ü", "https://www.example/%C3%BC?q"),
-            ("*", "https://$host$path$query", "/a", "https://host/a?q"),
-            ("/a/*", "/b?to=$1", "/a/x&y=z?", "/b?to=x%26y%3Dz%3F"),
-            ("/a/*", "/b/$1#end", "/a/x#y", "/b/x%23y?q#end"),
-            ("/~*", "https://$1.example/", "/~evil.com/", "https://evil.com%2F.example/?q"),
-            ("~^/a(/.*)$", "/$1", "/a/evil.com", "/evil.com?q"),
-            ("~^/a/(.*)$", "$path", "/a/x", "/a/x?q"),
-            ("/a", "/ü?", "/a", "/%C3%BC"),
-            ("/a/*", "/b/$1?", "/a/x?", "/b/x%3F"),
-            ("/a", "https://b.example?", "/a", "https://b.example"),
-            ("/a", "/b?#c", "/a", "/b?#c"),
-            ("/a", "/b?c=d", "/a", "/b?c=d"),
-            ("/a", "//other.example/", "/a", "//other.example/?q"),
-            ("/a", "https://b.example", "/a", "https://b.example?q"),
-            ("/a", "/100$$", "/a", "/100$?q"),
-        ] {
-            assert_eq!(address_of(pattern, to, path), expected, "{pattern} {to} {path}");
-        }
-    }
 
     #[test]
     fn the_longest_path_has_a_request() {

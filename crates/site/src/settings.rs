@@ -1,14 +1,11 @@
-//! What a person may decide about static content, and what the content has to say in return.
+//! What a person may decide about static content.
 
-use crate::auth::UsersError;
 use crate::rules::{
     AccessRule, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, Route,
     Scope, SiteName, TryFile, TryFiles, WorkHandler,
 };
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -223,166 +220,6 @@ impl Default for CacheSettings {
             pipes: 64,
             check_interval: Duration::from_secs(1),
             watched_directories: 8192,
-        }
-    }
-}
-
-/// Something the operator should know. Each is given once to the callback of
-/// [`Content::open`](crate::Content::open), except that a root may come and go repeatedly.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Notice {
-    /// Directories cannot be watched at all; answers are checked at the interval.
-    CannotWatch {
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// A directory cannot be watched; what is below it is checked at the interval.
-    CannotWatchDirectory {
-        /// The directory, relative to the root.
-        directory: PathBuf,
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// As many directories are watched as the settings allow; the others are checked at the
-    /// interval.
-    TooManyDirectories {
-        /// The bound.
-        watched_directories: usize,
-    },
-    /// A file system does not tell of changes; what is on it is checked at the interval.
-    SilentFileSystem {
-        /// Where it begins, relative to the root.
-        directory: PathBuf,
-    },
-    /// More changed at once than the kernel could tell. Everything cached was dropped; for some
-    /// seconds answers are checked at the interval.
-    EventsLost,
-    /// The root is gone or cannot be reached. Its last directory is served until it is back.
-    RootMissing {
-        /// The root as configured.
-        root: PathBuf,
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// The root's path leads to another directory now, which is served from now on.
-    RootChanged {
-        /// The root as configured.
-        root: PathBuf,
-    },
-    /// Something is wrong with a file of users. Told each time the file changes.
-    Users {
-        /// The file as configured.
-        file: PathBuf,
-        /// What is wrong.
-        error: UsersError,
-    },
-}
-
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Notice::CannotWatch { error } => write!(
-                f,
-                "cannot watch for changed files ({error}); cached answers are checked at the \
-                 interval instead. Raise fs.inotify.max_user_instances"
-            ),
-            Notice::CannotWatchDirectory { directory, error } => write!(
-                f,
-                "cannot watch {} below the root ({error}); cached answers from there are checked \
-                 at the interval. If watches ran out, raise fs.inotify.max_user_watches",
-                directory.display()
-            ),
-            Notice::TooManyDirectories { watched_directories } => write!(
-                f,
-                "{watched_directories} directories are watched, which is the bound; cached answers \
-                 from others are checked at the interval. Raise watched_directories"
-            ),
-            Notice::SilentFileSystem { directory } => write!(
-                f,
-                "the file system at {} below the root does not tell of changes; cached answers \
-                 from there are checked at the interval",
-                directory.display()
-            ),
-            Notice::EventsLost => write!(
-                f,
-                "more files changed at once than the kernel could tell; the cache was emptied. \
-                 Raise fs.inotify.max_queued_events if this comes often"
-            ),
-            Notice::RootMissing { root, error } => {
-                write!(f, "the root {} cannot be reached any more: {error}", root.display())
-            }
-            Notice::RootChanged { root } => {
-                write!(f, "the root {} is another directory now", root.display())
-            }
-            Notice::Users { file, error: UsersError::Unreadable(error) } => write!(
-                f,
-                "the file of users {file:?} cannot be read ({error}); nobody is let in until it can"
-            ),
-            Notice::Users { file, error } => {
-                write!(f, "the file of users {file:?}: {error}; this user is not let in")
-            }
-        }
-    }
-}
-
-/// Why content cannot be served.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The root is not a directory that can be entered.
-    Root {
-        /// The root as configured.
-        root: PathBuf,
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// The kernel does not resolve paths beneath a directory: it is older than Linux 5.6, or a
-    /// filter forbids openat2(2).
-    Beneath {
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// The kernel has no random numbers, without which passwords cannot be remembered safely.
-    Random {
-        /// What it said.
-        error: io::Error,
-    },
-    /// The thread that waits for changes could not be started.
-    Thread {
-        /// What the kernel said.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Root { root, error } => {
-                write!(f, "cannot serve the directory {}: {error}", root.display())
-            }
-            OpenError::Beneath { error } => write!(
-                f,
-                "cannot resolve paths beneath the root ({error}); openat2(2) is needed, which Linux \
-                 has since 5.6 and some sandboxes forbid"
-            ),
-            OpenError::Random { error } => {
-                write!(f, "the kernel has no random numbers: {error}")
-            }
-            OpenError::Thread { error } => {
-                write!(f, "cannot start the thread that watches for changed files: {error}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            OpenError::Root { error, .. }
-            | OpenError::Beneath { error }
-            | OpenError::Random { error }
-            | OpenError::Thread { error } => Some(error),
         }
     }
 }

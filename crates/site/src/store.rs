@@ -1,6 +1,7 @@
 //! The cache all loops share: bounded in bytes, looked up by [`EntryKey`].
 
-use crate::entry::{Entry, EntryKey, KeyRef};
+use crate::entry::Entry;
+use crate::entry_key::{EntryKey, KeyRef};
 use crate::settings;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};

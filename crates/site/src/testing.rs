@@ -1,6 +1,6 @@
 //! A folder of files, and a client of one loop, for tests.
 
-use crate::entry::EntryKey;
+use crate::entry_key::EntryKey;
 use crate::job::SiteWork;
 use crate::load::Want;
 use crate::{

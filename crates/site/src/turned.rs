@@ -4,7 +4,7 @@
 //! The files are read when a site is opened and at each reload, not when they change: no request waits
 //! for a disk to be refused.
 
-use crate::bake;
+use crate::media_types::content_type;
 use crate::pages::{Page, RefusalPage};
 use crate::vhost::VirtualHost;
 use forebay_conn::{Reply, Request};
@@ -119,6 +119,6 @@ fn read_page(vhost: &VirtualHost, status: u16) -> io::Result<Texture> {
         }
     }
     body.truncate(filled);
-    let content_type = bake::content_type(&vhost.settings.types, path.as_bytes());
+    let content_type = content_type(&vhost.settings.types, path.as_bytes());
     Ok(Some((content_type.to_string(), body)))
 }

@@ -3,12 +3,13 @@
 use crate::fields::{HeaderRuleSet, header_rules_of};
 use crate::guard::{self, Guard};
 use crate::names::{self, MountedDirectory};
+use crate::notice::OpenError;
 use crate::pages::Pages;
 use crate::redirection::Redirection;
 use crate::root::RootDirectory;
 use crate::route::{self, inside};
 use crate::rules::Alias;
-use crate::settings::{FilesLocation, OpenError, SiteSettings};
+use crate::settings::{FilesLocation, SiteSettings};
 use forebay_sys::file::{self, OpenFailure};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;

@@ -2,8 +2,8 @@
 
 use crate::forms::{ExpectedForms, MOST_NAMES};
 use crate::graph::{Graph, Registration, Signposts, Struck};
+use crate::notice::Notice;
 use crate::root::Root;
-use crate::settings::Notice;
 use forebay_sys::file::{self, FileKind, Stamp};
 use forebay_sys::watch::{Watch, WatchEvent, WatchId, WatchInterest};
 use std::collections::{HashMap, HashSet};

@@ -3,8 +3,9 @@
 //! Every type here keeps the text it was made from and shows it again, so that a configuration can
 //! be printed as it was written. An error says what is wrong and at which character.
 
+mod access;
 mod alias;
-mod guard;
+mod auth;
 mod header;
 mod host;
 mod network;
@@ -12,15 +13,18 @@ mod page;
 mod password;
 mod pattern;
 mod redirect;
+mod rewrite;
 mod scope;
 mod scripts;
 mod template;
 mod try_files;
 mod types;
+mod work;
 
+pub use access::AccessRule;
 pub use alias::{Alias, MountPath, MountPathError};
+pub use auth::{Auth, AuthError, Realm, User};
 pub use forebay_http::field::{FieldName, FieldValue};
-pub use guard::{AccessRule, Auth, AuthError, Realm, User, WorkHandler};
 pub use header::{HeaderError, HeaderRule, MediaPattern};
 pub(crate) use host::MOST_HOST_BYTES;
 pub use host::{Host, HostError, SiteName};
@@ -28,13 +32,15 @@ pub use network::{Network, NetworkError};
 pub use page::{ErrorPage, ErrorPageError};
 pub use password::{HashError, HashingError, PasswordHash, Scheme};
 pub use pattern::{Captures, MOST_CAPTURES, Pattern, PatternError};
-pub use redirect::{Redirect, RedirectError, Rewrite, RewriteError};
+pub use redirect::{Redirect, RedirectError};
+pub use rewrite::{Rewrite, RewriteError};
 pub(crate) use scope::Reach;
 pub use scope::{Scope, ScopeError};
 pub use scripts::{EndingError, Route, ScriptSuffix, Scripts};
 pub use template::{Template, TemplateError, TemplatePart};
 pub use try_files::{CandidateError, TryFile, TryFiles, TryFilesError};
 pub use types::{FileMediaType, FileMediaTypeError};
+pub use work::WorkHandler;
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.
 fn place(text: &str, at: usize) -> usize {

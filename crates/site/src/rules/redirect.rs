@@ -1,5 +1,6 @@
-//! Rules that lead from one path to another: by way of the client, or unseen.
+//! Rules that send clients to another address.
 
+use super::template::no_capture;
 use super::{Pattern, Template, TemplatePart};
 use std::fmt;
 
@@ -137,86 +138,6 @@ impl fmt::Display for RedirectError {
 
 impl std::error::Error for RedirectError {}
 
-fn no_capture(f: &mut fmt::Formatter<'_>, name: &str, captures: usize) -> fmt::Result {
-    match captures {
-        0 => write!(f, "{name} stands for nothing: the pattern captures nothing"),
-        1 => write!(f, "{name} stands for nothing: the pattern captures $1 only"),
-        _ => write!(f, "{name} stands for nothing: the pattern captures $1 to ${captures}"),
-    }
-}
-
-/// Looks for the files of another path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rewrite {
-    pattern: Pattern,
-    to: Template,
-}
-
-impl Rewrite {
-    /// For paths that fit `pattern`. `to` is a decoded path.
-    ///
-    /// # Errors
-    /// [`RewriteError`] if `to` is not a path of the site.
-    pub fn new(pattern: Pattern, to: Template) -> Result<Rewrite, RewriteError> {
-        if !to.begins_with_slash() {
-            return Err(RewriteError::Start);
-        }
-        let captures = pattern.captures_len();
-        match to.stranger(captures, &[TemplatePart::Path]) {
-            None => Ok(Rewrite { pattern, to }),
-            Some(name) if name == "$query" || name == "$host" => {
-                Err(RewriteError::Variable { name })
-            }
-            Some(name) => Err(RewriteError::Capture { name, captures }),
-        }
-    }
-
-    /// Which paths.
-    pub fn pattern(&self) -> &Pattern {
-        &self.pattern
-    }
-
-    /// Where to.
-    pub fn to(&self) -> &Template {
-        &self.to
-    }
-}
-
-/// Why there is no such rewrite.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RewriteError {
-    /// The target does not begin with a slash or `$path`.
-    Start,
-    /// The pattern captures less.
-    Capture {
-        /// The variable.
-        name: String,
-        /// What the pattern captures.
-        captures: usize,
-    },
-    /// A variable that is not part of a path.
-    Variable {
-        /// The variable.
-        name: String,
-    },
-}
-
-impl fmt::Display for RewriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RewriteError::Start => f.write_str("a rewrite leads to a path of the site, from / on"),
-            RewriteError::Capture { name, captures } => no_capture(f, name, *captures),
-            RewriteError::Variable { name } => write!(
-                f,
-                "{name} cannot be used here: which file is meant depends on the path alone, and \
-                 the query stays as it is"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RewriteError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,25 +175,6 @@ mod tests {
             let got = redirect(pattern, to, status);
             let got = got.as_ref().map(Redirect::adds_query).map_err(String::as_str);
             assert_eq!(got, expected, "{pattern} {to}");
-        }
-    }
-
-    #[test]
-    fn a_rewrite_stays_in_the_site() {
-        let variable = "cannot be used here: which file is meant depends on the path alone, and the \
-                        query stays as it is";
-        for (to, expected) in [
-            ("/app/$1", None),
-            ("$path.html", None),
-            ("app/$1", Some("a rewrite leads to a path of the site, from / on".to_owned())),
-            ("$1", Some("a rewrite leads to a path of the site, from / on".to_owned())),
-            ("/$host/$1", Some(format!("$host {variable}"))),
-            ("/a$query", Some(format!("$query {variable}"))),
-            ("/$9", Some("$9 stands for nothing: the pattern captures $1 only".to_owned())),
-        ] {
-            let pattern = Pattern::parse("/*").unwrap();
-            let got = Rewrite::new(pattern, Template::parse(to).unwrap());
-            assert_eq!(got.err().map(|error| error.to_string()), expected, "{to}");
         }
     }
 }

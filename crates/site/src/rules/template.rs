@@ -174,6 +174,15 @@ impl fmt::Display for TemplateError {
 
 impl std::error::Error for TemplateError {}
 
+/// Says that a variable of a template stands for nothing.
+pub(super) fn no_capture(f: &mut fmt::Formatter<'_>, name: &str, captures: usize) -> fmt::Result {
+    match captures {
+        0 => write!(f, "{name} stands for nothing: the pattern captures nothing"),
+        1 => write!(f, "{name} stands for nothing: the pattern captures $1 only"),
+        _ => write!(f, "{name} stands for nothing: the pattern captures $1 to ${captures}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

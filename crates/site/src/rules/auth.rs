@@ -1,31 +1,9 @@
-//! Who may ask for a path, and the handler for tests.
+//! Who may ask for a path, by name and password.
 
+use super::Scope;
 use super::password::{HashError, PasswordHash};
-use super::{Network, Pattern, Scope};
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
-
-/// Admits clients by their address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessRule {
-    /// Which paths.
-    pub path: Scope,
-    /// These are admitted, also if they are denied too.
-    pub allow: Vec<Network>,
-    /// These are not. Without any, all clients that are not allowed are denied.
-    pub deny: Vec<Network>,
-}
-
-impl AccessRule {
-    /// Whether a client with this address is admitted.
-    pub fn admits(&self, client: IpAddr) -> bool {
-        let is_among = |networks: &[Network]| networks.iter().any(|at| at.contains(client));
-        let is_denied =
-            if self.deny.is_empty() { !self.allow.is_empty() } else { is_among(&self.deny) };
-        !is_denied || is_among(&self.allow)
-    }
-}
 
 /// Asks for a name and a password (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,35 +105,9 @@ impl fmt::Display for AuthError {
 
 impl std::error::Error for AuthError {}
 
-/// The handler for tests: takes CPU time, memory and bytes as the query says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkHandler {
-    /// Which paths.
-    pub path: Pattern,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn allow_overrules_deny() {
-        let networks =
-            |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
-        for (allow, deny, client, expected) in [
-            (&["10.0.0.0/8"][..], &["all"][..], "10.1.1.1", true),
-            (&["10.0.0.0/8"], &["all"], "8.8.8.8", false),
-            (&["10.0.0.0/8"], &[], "8.8.8.8", false),
-            (&["10.0.0.0/8"], &[], "10.1.1.1", true),
-            (&[], &["10.0.0.0/8"], "10.1.1.1", false),
-            (&[], &["10.0.0.0/8"], "8.8.8.8", true),
-            (&[], &[], "8.8.8.8", true),
-        ] {
-            let access =
-                AccessRule { path: Scope::any(), allow: networks(allow), deny: networks(deny) };
-            assert_eq!(access.admits(client.parse().unwrap()), expected, "{access:?} {client}");
-        }
-    }
 
     #[test]
     fn users_and_realms_are_checked() {

@@ -1,0 +1,10 @@
+//! The handler for tests.
+
+use super::Pattern;
+
+/// The handler for tests: takes CPU time, memory and bytes as the query says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkHandler {
+    /// Which paths.
+    pub path: Pattern,
+}
