@@ -17,6 +17,7 @@
 //! | `worker` | the loop of one thread |
 //! | `response`, `request` | HTTP/1 as a client sees it; requests of HTTP/2 |
 //! | `tally`, `ledger` | counting, per interval and in all |
+//! | `failure` | how a request can fail |
 //! | [`report`] | results: JSON, table, HTML, comparison, expectations |
 //! | [`units`] | durations, sizes and rates as people write them |
 //!
@@ -38,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arrivals;
+mod failure;
 pub mod file;
 pub mod fileset;
 mod ledger;
@@ -54,10 +56,10 @@ mod timers;
 pub mod units;
 mod worker;
 
+pub use failure::RequestFailure;
 pub use ledger::RunProgress;
 pub use plan::{ClientGroup, LoadModel, LoadPlan};
 pub use report::Report;
 pub use run::{LoadError, run};
 pub use setting::GroupDraft;
-pub use tally::RequestFailure;
 pub use target::{LoadTarget, TargetError};

@@ -7,10 +7,11 @@ mod html;
 mod table;
 mod verdict;
 
+use crate::failure::RequestFailure;
 pub use crate::ledger::IntervalPoint;
 use crate::ledger::{GroupLedger, Ledger};
 use crate::plan::{ClientGroup, LoadModel, LoadPlan, RequestsPerConnection, StatedVersion};
-use crate::tally::{ClientTotals, GroupTally, RequestFailure, TimeHistogram};
+use crate::tally::{ClientTotals, GroupTally, TimeHistogram};
 use crate::units;
 use crate::worker::Finished;
 pub use compare::FigureChange;

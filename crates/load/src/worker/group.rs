@@ -2,12 +2,13 @@
 
 use super::request::ChosenPath;
 use crate::arrivals::{Arrival, Schedule};
+use crate::failure::RequestFailure;
 use crate::plan::{
     BodyCheck, ClientGroup, LoadModel, LoadPlan, RequestsPerConnection, StatedVersion,
 };
 use crate::request::{Blocks, RequestTemplate};
 use crate::response::FinishedResponse;
-use crate::tally::{GroupTally, RequestFailure};
+use crate::tally::GroupTally;
 use fastrand::Rng;
 use std::collections::{HashMap, VecDeque};
 use std::iter::{Skip, StepBy};

@@ -6,8 +6,8 @@ use super::LoadWorker;
 use super::group::LoopKind;
 use super::receive::speaks_other;
 use super::request::Pending;
+use crate::failure::RequestFailure;
 use crate::response::FinishedResponse;
-use crate::tally::RequestFailure;
 use forebay_http2::frame::kind;
 use forebay_http2::{ErrorCode, Http2Event};
 

@@ -23,8 +23,9 @@ mod receive;
 mod request;
 mod send;
 
+use crate::failure::RequestFailure;
 use crate::plan::{LoadModel, LoadPlan};
-use crate::tally::{ClientTotals, GroupTally, RequestFailure, TimeHistogram};
+use crate::tally::{ClientTotals, GroupTally, TimeHistogram};
 use client::{ClientPhase, LoadClient};
 use forebay_http2::DecodedFields;
 use forebay_sys::epoll::{Epoll, Events};
