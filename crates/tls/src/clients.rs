@@ -1,5 +1,6 @@
 //! Certificates of clients: whose are taken, which were revoked, and whether a client must show one.
 
+use crate::distinguished_name::distinguished;
 use crate::provider::provider;
 use forebay_conn::peer::{ClientCertificate, ClientPolicy};
 use forebay_conn::transport::Unproven;
@@ -12,9 +13,7 @@ use rustls::{CertificateError, Error, RootCertStore};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use x509_parser::prelude::{
-    AttributeTypeAndValue, CertificateRevocationList, FromDer, X509Certificate, X509Name,
-};
+use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
 /// What a site asks of its clients.
 #[derive(Debug)]
@@ -214,81 +213,6 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
     hash.and_then(|hash| hash.as_ref().try_into().ok()).unwrap_or_default()
 }
 
-/// A name as RFC 4514 writes it, the last part first, and as `openssl x509 -subject -nameopt RFC2253` does:
-/// ASCII, whatever it holds.
-fn distinguished(name: &X509Name<'_>) -> String {
-    let mut text = String::new();
-    let parts: Vec<_> = name.iter_rdn().collect();
-    for (index, part) in parts.iter().rev().enumerate() {
-        for (at, attribute) in part.iter().enumerate() {
-            match (index, at) {
-                (0, 0) => {}
-                (_, 0) => text.push(','),
-                _ => text.push('+'),
-            }
-            push_attribute(&mut text, attribute);
-        }
-    }
-    text
-}
-
-fn push_attribute(text: &mut String, attribute: &AttributeTypeAndValue<'_>) {
-    let kind = attribute.attr_type().to_id_string();
-    let short = SHORT.iter().find(|(id, _)| *id == kind).map(|(_, short)| *short);
-    match (short, attribute.as_str()) {
-        (Some(short), Ok(value)) => {
-            let _ = write!(text, "{short}=");
-            push_escaped(text, value);
-        }
-        _ => {
-            let _ = write!(text, "{}=#", short.unwrap_or(&kind));
-            for byte in attribute.attr_value().data {
-                let _ = write!(text, "{byte:02X}");
-            }
-        }
-    }
-}
-
-/// The attributes that are written by a word (RFC 4514 §3, and what OpenSSL adds).
-const SHORT: &[(&str, &str)] = &[
-    ("2.5.4.3", "CN"),
-    ("2.5.4.5", "serialNumber"),
-    ("2.5.4.6", "C"),
-    ("2.5.4.7", "L"),
-    ("2.5.4.8", "ST"),
-    ("2.5.4.9", "street"),
-    ("2.5.4.10", "O"),
-    ("2.5.4.11", "OU"),
-    ("2.5.4.4", "SN"),
-    ("2.5.4.42", "GN"),
-    ("2.5.4.12", "title"),
-    ("0.9.2342.19200300.100.1.1", "UID"),
-    ("0.9.2342.19200300.100.1.25", "DC"),
-    ("1.2.840.113549.1.9.1", "emailAddress"),
-];
-
-/// What a value is within a name: nothing in it can look like another attribute.
-fn push_escaped(text: &mut String, value: &str) {
-    let last = value.len().saturating_sub(1);
-    for (at, byte) in value.bytes().enumerate() {
-        let is_at_edge = (byte == b' ' && (at == 0 || at == last)) || (byte == b'#' && at == 0);
-        match byte {
-            b',' | b'+' | b'"' | b'\\' | b'<' | b'>' | b';' => {
-                text.push('\\');
-                text.push(char::from(byte));
-            }
-            b' '..=b'~' if is_at_edge => {
-                text.push('\\');
-                text.push(char::from(byte));
-            }
-            b' '..=b'~' => text.push(char::from(byte)),
-            _ => {
-                let _ = write!(text, "\\{byte:02X}");
-            }
-        }
-    }
-}
-
 impl fmt::Display for ClientsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -312,27 +236,3 @@ impl fmt::Display for ClientsError {
 }
 
 impl std::error::Error for ClientsError {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_in_a_value_looks_like_another_attribute() {
-        for (value, expected) in [
-            ("worker 7", "worker 7"),
-            ("a, O=admin", "a\\, O=admin"),
-            ("a+b=c", "a\\+b=c"),
-            (" a ", "\\ a\\ "),
-            ("#a#", "\\#a#"),
-            ("\"<\\>;", "\\\"\\<\\\\\\>\\;"),
-            ("é\n", "\\C3\\A9\\0A"),
-            ("", ""),
-            (" ", "\\ "),
-        ] {
-            let mut text = String::new();
-            push_escaped(&mut text, value);
-            assert_eq!(text, expected, "{value:?}");
-        }
-    }
-}

@@ -28,6 +28,7 @@ pub mod identity;
 pub mod pair;
 pub mod proofs;
 
+mod distinguished_name;
 mod provider;
 
 pub use channel::{Channel, Handshake, Handshaken, Shakes};
