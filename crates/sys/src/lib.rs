@@ -5,12 +5,12 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`socket`] | listeners, accept, receive, send, sendfile, closing with and without mercy |
+//! | [`socket`], `listening` | listeners, accept, receive, send, sendfile, closing with and without mercy |
 //! | [`unix`], [`inherited`] | listening at a path; sockets that a service manager opened |
 //! | [`passing`] | sockets for a process that is started |
 //! | [`broker`] | connections that one process makes for another |
 //! | [`client`] | connecting without waiting, from a chosen address |
-//! | [`epoll`] | readiness, and the descriptor that wakes a loop |
+//! | [`epoll`], `eventfd` | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, stamps |
 //! | [`folder`] | folders of one process, which another removes if that is killed |
 //! | [`pages`] | the page cache: what is in memory, reading through it and around it |
@@ -22,17 +22,21 @@
 //! | [`privileges`] | users, and giving up the rights of root |
 //! | [`seal`](mod@seal) | a process that gets nothing more from the kernel |
 //! | [`process`] | descriptor limits, affinity, timers; a process on one core |
+//! | `append` | writing a log without waiting |
 //! | [`memory`] | how much there is |
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
 
+mod append;
 pub mod broker;
 pub mod client;
 pub mod clock;
 pub mod epoll;
+mod eventfd;
 pub mod file;
 pub mod folder;
 pub mod inherited;
+mod listening;
 pub mod memory;
 pub mod pages;
 pub mod passing;

@@ -1,69 +1,16 @@
-//! Sockets: listeners, accept, receive, send, and closing with and without mercy.
+//! Sockets: accept, receive, send, and closing with and without mercy.
 
-use crate::clock;
+pub use crate::listening::{
+    ListenOptions, OpenSteps, bind, give_listener, ignore_new, listen, listen_timed,
+    listen_unreachable, tune_listener, welcome_new,
+};
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{self, RecvFlags, SendFlags, SocketFlags, sockopt};
 use std::io::{self, IoSlice};
 use std::mem;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-
-/// How a listening socket is made.
-#[derive(Clone, Copy, Debug)]
-pub struct ListenOptions {
-    /// Connections the kernel keeps until they are accepted (it admits one more, and caps it at
-    /// `net.core.somaxconn`).
-    pub backlog: i32,
-    /// Several sockets share the address, and the kernel spreads connections over them.
-    pub reuse_port: bool,
-}
-
-/// Opens a listening socket: non-blocking, address reusable at once, answers sent without delay.
-///
-/// An IPv6 address takes IPv6 connections only, so that `[::]:80` and `0.0.0.0:80` can be bound
-/// side by side.
-///
-/// # Errors
-/// What the kernel says: address in use, not available, or not permitted.
-pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd> {
-    listen_timed(address, options, &mut OpenSteps::default())
-}
-
-/// As [`listen`]; adds how long the steps took.
-///
-/// # Errors
-/// As [`listen`].
-pub fn listen_timed(
-    address: SocketAddr,
-    options: ListenOptions,
-    steps: &mut OpenSteps,
-) -> io::Result<OwnedFd> {
-    let mut watch = StepTimer::new();
-    let socket = open(address, options.reuse_port, &mut watch, steps)?;
-    // Accepted sockets inherit it, which saves a call for each of them.
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    defer_accept(socket.as_fd(), DEFER_SECONDS)?;
-    steps.options_ns += watch.lap();
-    net::listen(&socket, options.backlog)?;
-    steps.listen_ns += watch.lap();
-    Ok(socket)
-}
-
-/// Opens a listening socket on a port of the loopback that the kernel chooses, for connections that a program
-/// in the kernel makes on it. Nobody else's come: SYNs are [ignored](ignore_new) before it listens.
-///
-/// # Errors
-/// As [`listen`].
-pub fn listen_unreachable(is_ipv4: bool, backlog: i32) -> io::Result<OwnedFd> {
-    let loopback: IpAddr =
-        if is_ipv4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
-    let socket = bind(SocketAddr::new(loopback, 0), false)?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    ignore_new(&socket)?;
-    net::listen(&socket, backlog)?;
-    Ok(socket)
-}
 
 /// How many connections wait in the accept queue of a listening socket.
 ///
@@ -91,146 +38,6 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
         )
     };
     if result == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
-}
-
-/// How long the steps of opening listening sockets took, in nanoseconds, all of them together (duke §VI.F).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenSteps {
-    /// `socket`
-    pub socket_ns: u64,
-    /// `setsockopt`
-    pub options_ns: u64,
-    /// `bind`
-    pub bind_ns: u64,
-    /// `listen`
-    pub listen_ns: u64,
-}
-
-/// The time since the last step.
-struct StepTimer(u64);
-
-impl StepTimer {
-    fn new() -> StepTimer {
-        StepTimer(clock::monotonic_ns())
-    }
-
-    fn lap(&mut self) -> u64 {
-        let now_ns = clock::monotonic_ns();
-        now_ns.saturating_sub(mem::replace(&mut self.0, now_ns))
-    }
-}
-
-/// As [`listen`], but no client can connect: the address is taken, and no more.
-///
-/// # Errors
-/// As [`listen`].
-pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
-    open(address, reuse_port, &mut StepTimer::new(), &mut OpenSteps::default())
-}
-
-fn open(
-    address: SocketAddr,
-    reuse_port: bool,
-    watch: &mut StepTimer,
-    steps: &mut OpenSteps,
-) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
-    steps.socket_ns += watch.lap();
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    if reuse_port {
-        sockopt::set_socket_reuseport(&socket, true)?;
-    }
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    steps.options_ns += watch.lap();
-    net::bind(&socket, &address)?;
-    steps.bind_ns += watch.lap();
-    Ok(socket)
-}
-
-/// See `defer_accept`.
-const DEFER_SECONDS: libc::c_int = 1;
-
-/// Has the kernel ignore new connections to a listening socket, while those whose handshake has
-/// begun still come into its queue: what is in the queue of a socket that is closed is lost.
-///
-/// Clients without an answer try again for minutes and reach the process that listens by then. The filter
-/// looks at the flags of each segment; accepted connections inherit it, and it never concerns them.
-///
-/// # Errors
-/// What the kernel says; without memory, above all.
-pub fn ignore_new(listener: impl AsFd) -> io::Result<()> {
-    // a client that is connected but has sent nothing is reported now
-    defer_accept(listener.as_fd(), 0)?;
-    let (load, mask) = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, libc::BPF_ALU | libc::BPF_AND);
-    let (test, leave) = (libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_RET);
-    // byte 13 of a TCP header: SYN is 0x02, ACK is 0x10
-    let program = [
-        (load, 0, 0, 13),
-        (mask, 0, 0, 0x12),
-        (test, 0, 1, 0x02),
-        (leave, 0, 0, 0),
-        (leave, 0, 0, u32::MAX),
-    ];
-    let mut program =
-        program.map(|(code, jt, jf, k)| libc::sock_filter { code: code as u16, jt, jf, k });
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the option is a sock_fprog, which lives across the call together with the program it
-    // points to; the kernel copies both. The descriptor is borrowed.
-    let outcome = unsafe {
-        libc::setsockopt(
-            listener.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            size_of_val(&program) as libc::socklen_t,
-        )
-    };
-    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Takes back [`ignore_new`].
-///
-/// # Errors
-/// What the kernel says.
-pub fn welcome_new(listener: impl AsFd) -> io::Result<()> {
-    let nothing: libc::c_int = 0;
-    // SAFETY: the kernel reads one int, which lives across the call. The descriptor is borrowed.
-    let outcome = unsafe {
-        libc::setsockopt(
-            listener.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_DETACH_FILTER,
-            (&raw const nothing).cast(),
-            size_of_val(&nothing) as libc::socklen_t,
-        )
-    };
-    let error = io::Error::last_os_error();
-    // without a filter there is nothing to take back
-    if outcome != 0 && error.raw_os_error() != Some(libc::ENOENT) {
-        return Err(error);
-    }
-    defer_accept(listener.as_fd(), DEFER_SECONDS)
-}
-
-/// Reports a connection only when its first bytes have come, or after about a second without any
-/// (tcp(7)). So the first look at it finds its request, and clients that send nothing cost the
-/// kernel a few hundred bytes and us nothing.
-fn defer_accept(socket: BorrowedFd<'_>, seconds: libc::c_int) -> io::Result<()> {
-    // SAFETY: the option is one int, which lives across the call; the descriptor is borrowed.
-    let outcome = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const seconds).cast(),
-            size_of_val(&seconds) as libc::socklen_t,
-        )
-    };
-    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What stands for the address of a Unix socket's end.
@@ -283,30 +90,6 @@ fn canonical(address: SocketAddr) -> SocketAddr {
             None => address,
         },
     }
-}
-
-/// Makes a listening socket that another process opened what [`listen`] makes of its own:
-/// non-blocking, and, if it is for TCP, with answers sent without delay.
-///
-/// # Errors
-/// What the kernel says.
-pub fn tune_listener(socket: impl AsFd, is_tcp: bool) -> io::Result<()> {
-    rustix::io::ioctl_fionbio(&socket, true)?;
-    if is_tcp {
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        defer_accept(socket.as_fd(), DEFER_SECONDS)?;
-    }
-    Ok(())
-}
-
-/// Has a listening socket belong to another user: who shares its address later
-/// ([`ListenOptions::reuse_port`]) must be the same user as the first one.
-///
-/// # Errors
-/// What the kernel says.
-pub fn give_listener(socket: impl AsFd, user: u32, group: u32) -> io::Result<()> {
-    let owner = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
-    Ok(rustix::fs::fchown(socket, Some(owner.0), Some(owner.1))?)
 }
 
 /// The address this end of a socket has.
