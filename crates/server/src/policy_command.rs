@@ -11,6 +11,7 @@
 //! | [`counts`] | the counts of each class, and what happens per second |
 //! | [`history`](mod@history) | what the agent has decided, and what followed |
 //! | [`set`](mod@set) | settings of classes and rules, changed while the server runs |
+//! | `text_table` | tables for people |
 
 pub mod agents;
 pub mod counts;
@@ -18,6 +19,7 @@ pub mod explain;
 pub mod history;
 pub mod set;
 pub mod show;
+mod text_table;
 
 pub use counts::CountsReport;
 pub use explain::{ExplainError, Question};

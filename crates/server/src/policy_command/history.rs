@@ -2,7 +2,7 @@
 //! followed.
 
 use crate::policy::InForce;
-use crate::policy_command::show::TextTable;
+use crate::policy_command::text_table::TextTable;
 use forebay_control::agent::history::{ClassRecord, Record, RuleRecord};
 use forebay_policy::Policy;
 use std::fmt::Display;
