@@ -47,7 +47,7 @@ pub(crate) enum Command {
     },
     /// The stages of a server with engine = "isolated": their processes, whether they answer, and how often
     /// they were started again
-    Status(crate::policy::ServerArgs),
+    Status(crate::running_server::ServerArgs),
     /// Who is served first and who is not: what holds, why, and how to change it at once
     #[command(subcommand, disable_help_subcommand = true)]
     Policy(crate::policy::PolicyCommand),

@@ -10,7 +10,8 @@
 //! | [`hash_password`] | `forebay hash-password` |
 //! | [`load`](mod@load) | the load generator's options and output |
 //! | [`local_certificate`] | the certificate of `forebay serve --tls` |
-//! | [`policy`] | `forebay policy`, and how a server is asked |
+//! | [`policy`] | `forebay policy` |
+//! | [`running_server`] | how a running server is asked |
 //! | `pages` | the man pages and docs/manual/commands.md, made by a test |
 #![forbid(unsafe_code)]
 
@@ -24,6 +25,7 @@ mod local_certificate;
 #[cfg(test)]
 mod pages;
 mod policy;
+mod running_server;
 mod upstream;
 
 use args::{Args, Command, GivenOption, Serve, StageArgs};
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
         }
         Command::Gate => forebay_server::gate::guard().map_err(CommandFailure::Gate),
         Command::Reload { config, socket } => reload(&config, socket),
-        Command::Status(server) => server.ask("status").and_then(policy::print),
+        Command::Status(server) => server.ask("status").and_then(running_server::print),
         Command::Policy(command) => policy::run(command),
         Command::Upstream(command) => upstream::run(command),
         Command::Check { config, print, strict } => check(&config, print, strict),
@@ -140,7 +142,7 @@ fn lacks_index(site: &config::SiteConfig) -> Option<String> {
 
 /// Asks the server that runs `file` to read it again, and says what came of it.
 fn reload(file: &Path, socket: Option<PathBuf>) -> Result<(), CommandFailure> {
-    let answer = policy::ask(file, socket, "reload")?;
+    let answer = running_server::ask(file, socket, "reload")?;
     if answer.code != 0 {
         return Err(CommandFailure::Answered(answer));
     }

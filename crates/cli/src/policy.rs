@@ -4,11 +4,11 @@
 mod error;
 
 use crate::exit::CommandFailure;
+use crate::running_server::{ServerArgs, find, print};
 use crate::{load, print_out, say};
 use clap::{Args, Subcommand};
 pub(crate) use error::PolicyCommandError;
 use error::TokenError;
-use forebay_server::config::{self, Config, Problem};
 use forebay_server::control_socket::{self, CommandAnswer};
 use forebay_server::identity::token;
 use forebay_server::identity::{Keys, Rejected, TokenNetwork};
@@ -16,7 +16,7 @@ use forebay_server::policy_command::counts::{ClassRates, CountsReport};
 use forebay_server::policy_command::{Question, Which};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The longest head that is read from standard input.
@@ -69,17 +69,6 @@ pub(crate) enum PolicyCommand {
         #[arg(long, value_name = "SECONDS", value_parser = whole_seconds)]
         seconds: Option<u64>,
     },
-}
-
-/// Which server is asked.
-#[derive(Debug, Args)]
-pub(crate) struct ServerArgs {
-    /// The configuration file that the server was started with
-    #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
-    config: PathBuf,
-    /// The server's control socket [default: what control.socket in the file says]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
 }
 
 /// Options of `policy token`.
@@ -325,54 +314,6 @@ fn field(text: &str) -> Result<String, String> {
     match text.split_once(':') {
         Some((name, _)) if !name.is_empty() && !text.contains(['\r', '\n']) => Ok(text.to_owned()),
         _ => Err("a name, a colon and a value are expected, such as \"Host: a.example\"".into()),
-    }
-}
-
-impl ServerArgs {
-    /// Asks the server.
-    pub(crate) fn ask(&self, question: &str) -> Result<CommandAnswer, CommandFailure> {
-        ask(&self.config, self.socket.clone(), question)
-    }
-}
-
-/// Asks the server that runs `file`.
-///
-/// # Errors
-/// When nobody answers. If that may be because of mistakes in the file, they are it.
-pub(crate) fn ask(
-    file: &Path,
-    socket: Option<PathBuf>,
-    question: &str,
-) -> Result<CommandAnswer, CommandFailure> {
-    let (socket, problems) = find(file, socket)?;
-    match (control_socket::ask(&socket, question), problems) {
-        (Ok(answer), _) => Ok(answer),
-        (Err(_), Some(problems)) => Err(CommandFailure::Unfound { problems, socket }),
-        (Err(error), None) => Err(CommandFailure::Unreachable { socket, error }),
-    }
-}
-
-/// Where the server that runs `file` is asked, and what is wrong with the file.
-fn find(
-    file: &Path,
-    socket: Option<PathBuf>,
-) -> Result<(PathBuf, Option<Vec<Problem>>), CommandFailure> {
-    let (setting, problems) = match config::load(file) {
-        Ok(Config { control, .. }) => (control.socket, None),
-        // the server is to be found all the same
-        Err(problems) => (config::control_socket_of(file), Some(problems)),
-    };
-    match socket.or_else(|| control_socket::path(&setting, file)) {
-        Some(socket) => Ok((socket, problems)),
-        None => Err(CommandFailure::NoSocket { file: file.to_owned() }),
-    }
-}
-
-/// What a server answers is what was asked for.
-pub(crate) fn print(answer: CommandAnswer) -> Result<(), CommandFailure> {
-    match answer.code {
-        0 => print_out(&answer.text),
-        _ => Err(CommandFailure::Answered(answer)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `forebay upstream`: the upstreams of a running server, and how one is taken out and back in.
 
 use crate::exit::CommandFailure;
-use crate::policy::{ServerArgs, print};
+use crate::running_server::{ServerArgs, print};
 use clap::Subcommand;
 
 /// What is done with upstreams.

@@ -1,0 +1,67 @@
+//! Which running server is asked, how, and what becomes of its answer.
+
+use crate::exit::CommandFailure;
+use crate::print_out;
+use clap::Args;
+use forebay_server::config::{self, Config, Problem};
+use forebay_server::control_socket::{self, CommandAnswer};
+use std::path::{Path, PathBuf};
+
+/// Which server is asked.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// The configuration file that the server was started with
+    #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
+    pub(crate) config: PathBuf,
+    /// The server's control socket [default: what control.socket in the file says]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+impl ServerArgs {
+    /// Asks the server.
+    pub(crate) fn ask(&self, question: &str) -> Result<CommandAnswer, CommandFailure> {
+        ask(&self.config, self.socket.clone(), question)
+    }
+}
+
+/// Asks the server that runs `file`.
+///
+/// # Errors
+/// When nobody answers. If that may be because of mistakes in the file, they are it.
+pub(crate) fn ask(
+    file: &Path,
+    socket: Option<PathBuf>,
+    question: &str,
+) -> Result<CommandAnswer, CommandFailure> {
+    let (socket, problems) = find(file, socket)?;
+    match (control_socket::ask(&socket, question), problems) {
+        (Ok(answer), _) => Ok(answer),
+        (Err(_), Some(problems)) => Err(CommandFailure::Unfound { problems, socket }),
+        (Err(error), None) => Err(CommandFailure::Unreachable { socket, error }),
+    }
+}
+
+/// Where the server that runs `file` is asked, and what is wrong with the file.
+pub(crate) fn find(
+    file: &Path,
+    socket: Option<PathBuf>,
+) -> Result<(PathBuf, Option<Vec<Problem>>), CommandFailure> {
+    let (setting, problems) = match config::load(file) {
+        Ok(Config { control, .. }) => (control.socket, None),
+        // the server is to be found all the same
+        Err(problems) => (config::control_socket_of(file), Some(problems)),
+    };
+    match socket.or_else(|| control_socket::path(&setting, file)) {
+        Some(socket) => Ok((socket, problems)),
+        None => Err(CommandFailure::NoSocket { file: file.to_owned() }),
+    }
+}
+
+/// What a server answers is what was asked for.
+pub(crate) fn print(answer: CommandAnswer) -> Result<(), CommandFailure> {
+    match answer.code {
+        0 => print_out(&answer.text),
+        _ => Err(CommandFailure::Answered(answer)),
+    }
+}
