@@ -1,4 +1,5 @@
-//! The control socket: how `forebay reload` and its like speak to a running server.
+//! The control socket: how `forebay reload` and its like speak to a running server. Here is the server's end;
+//! the other one is `ask`, and `socket_path` says where they meet.
 //!
 //! One request per connection. The client sends one line, a command and its arguments, and shuts
 //! down writing. The server answers with a line that holds the exit code of the command, then text
@@ -8,48 +9,32 @@
 //! A connection whose first byte is `{` is that of a program that stays (`session`): it speaks lines of JSON,
 //! and the rules that it adds go when it does.
 
+mod ask;
+mod deadline_stream;
+pub(crate) mod request;
 mod session;
+mod socket_path;
+
+pub use ask::ask;
+pub use socket_path::{beside, path};
 
 use crate::config::{self, Config};
 use crate::policy_command::agents::PolicyChange;
 use crate::run::RunError;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use foldhash::fast::FixedState;
+use deadline_stream::{DeadlineStream, is_late};
 use forebay_sys::process;
 use session::Owners;
-use std::ffi::OsStr;
+use socket_path::{remove_dead, remove_stale};
 use std::fmt::{self, Display};
 use std::fs::{self, Permissions};
-use std::hash::BuildHasher;
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-/// Where the control socket of the server that runs `file` is, if it has one. `auto` is in
-/// `/run/forebay` for root, else `$XDG_RUNTIME_DIR/forebay`, else a directory of the user's own in
-/// the directory for temporary files. The name comes from the file's path, so that several servers
-/// have several sockets.
-pub fn path(setting: &config::ControlSocketChoice, file: &Path) -> Option<PathBuf> {
-    match setting {
-        config::ControlSocketChoice::Off => return None,
-        config::ControlSocketChoice::At(path) => return Some(path.clone()),
-        config::ControlSocketChoice::Auto => {}
-    }
-    let absolute = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let hash = FixedState::default().hash_one(absolute.as_os_str());
-    let user = process::user();
-    let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
-        _ if user == 0 => PathBuf::from("/run/forebay"),
-        Some(directory) => PathBuf::from(directory).join("forebay"),
-        None => std::env::temp_dir().join(format!("forebay-{user}")),
-    };
-    Some(directory.join(format!("{hash:016x}.sock")))
-}
+use std::time::Duration;
 
 /// The open socket of the server that runs `file` with this configuration, if it has one.
 ///
@@ -79,9 +64,6 @@ const LONGEST_WORK: Duration = Duration::from_secs(60);
 const MOST_AT_ONCE: usize = 16;
 /// How long one that is told to come back may take to say what it wanted: the next ones wait.
 const PATIENCE_WHEN_BUSY: Duration = Duration::from_millis(250);
-/// A socket that is older than this belongs to a server that listens, or to none.
-const OLD: Duration = Duration::from_secs(60);
-
 /// What was asked, and where the answer goes.
 #[derive(Debug)]
 pub struct CommandRequest {
@@ -175,20 +157,6 @@ impl Drop for ControlSocket {
         if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
             let _ = fs::remove_file(&self.path);
         }
-    }
-}
-
-/// A socket file that no process listens at is left over from a server that was killed.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => match UnixStream::connect(path) {
-            Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-            // a socket of another kind is another program's
-            Err(_) => Err(io::ErrorKind::AlreadyExists.into()),
-        },
-        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-        Err(_) => Ok(()),
     }
 }
 
@@ -320,119 +288,11 @@ fn receive(line: &mut DeadlineStream) -> Result<String, Unheard> {
     }
 }
 
-fn is_late(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
-/// A connection with a deadline for all that is read and written, not for each piece of it.
-struct DeadlineStream {
-    stream: UnixStream,
-    deadline: Instant,
-}
-
-impl DeadlineStream {
-    fn new(stream: UnixStream, patience: Duration) -> DeadlineStream {
-        DeadlineStream { stream, deadline: Instant::now() + patience }
-    }
-
-    /// From now on there is so much time.
-    fn extend(&mut self, patience: Duration) {
-        self.deadline = Instant::now() + patience;
-    }
-
-    fn left(&self) -> io::Result<Option<Duration>> {
-        match self.deadline.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
-            left => Ok(Some(left)),
-        }
-    }
-
-    fn answer(&mut self, CommandAnswer { code, text }: &CommandAnswer) -> io::Result<()> {
-        self.write_all(format!("{code}\n{text}").as_bytes())
-    }
-}
-
-impl Read for DeadlineStream {
-    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(piece)
-    }
-}
-
-impl Write for DeadlineStream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Removes sockets that no process listens at from the directory of [`path`]'s own choice: servers that
-/// were killed have left them, and each configuration file has a name of its own there. One that was
-/// made just now may belong to a server that does not listen yet.
-pub fn remove_dead(beside: &Path) {
-    remove_dead_since(beside, OLD);
-}
-
-/// The other sockets in the directory of [`path`]'s own choice: those of servers with other files.
-pub fn beside(path: &Path) -> Vec<PathBuf> {
-    let entries = path.parent().and_then(|directory| fs::read_dir(directory).ok());
-    let others = entries.into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut others: Vec<_> = others.filter(|other| other != path && is_our_kind(other)).collect();
-    others.sort();
-    others
-}
-
-fn remove_dead_since(beside: &Path, least_age: Duration) {
-    let entries = beside.parent().and_then(|directory| fs::read_dir(directory).ok());
-    for entry in entries.into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path != beside && is_our_kind(&path) && is_older(&path, least_age) {
-            // one that is listened at stays, and what cannot be removed does no harm
-            let _ = remove_stale(&path);
-        }
-    }
-}
-
-/// Whether this is a name as [`path`] chooses them.
-fn is_our_kind(path: &Path) -> bool {
-    let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or("");
-    path.extension() == Some(OsStr::new("sock"))
-        && stem.len() == 16
-        && stem.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn is_older(path: &Path, least_age: Duration) -> bool {
-    let changed = fs::symlink_metadata(path).and_then(|found| found.modified());
-    changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age >= least_age))
-}
-
-/// Asks the server that listens at `path`, and waits for its answer.
-///
-/// # Errors
-/// When no server listens there, no answer comes in time, or it is none.
-pub fn ask(path: &Path, command: &str) -> io::Result<CommandAnswer> {
-    let mut line = DeadlineStream::new(UnixStream::connect(path)?, PATIENCE);
-    // a server that does not want to hear it all may have answered
-    let told = writeln!(line, "{command}").and_then(|()| line.stream.shutdown(Shutdown::Write));
-    line.extend(LONGEST_WORK + 2 * PATIENCE);
-    let mut answer = String::new();
-    let heard = line.read_to_string(&mut answer);
-    if answer.is_empty() {
-        told?;
-        heard?;
-    }
-    let (code, text) = answer.split_once('\n').ok_or(io::ErrorKind::UnexpectedEof)?;
-    let code = code.parse().map_err(|_| io::ErrorKind::InvalidData)?;
-    Ok(CommandAnswer { code, text: text.to_owned() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::net::Shutdown;
 
     #[test]
     fn a_question_is_answered_and_a_stale_socket_replaced() {
@@ -457,17 +317,12 @@ mod tests {
         fs::remove_dir_all(directory).unwrap();
     }
 
-    fn directory(name: &str) -> PathBuf {
-        let process = std::process::id();
-        let directory = std::env::temp_dir().join(format!("forebay-control-{name}-{process}"));
-        fs::create_dir_all(&directory).unwrap();
-        directory
-    }
-
     /// A command that comes while as many as there may be are being answered hears why it is not.
     #[test]
     fn who_is_too_many_is_told_so() {
-        let directory = directory("busy");
+        let process = std::process::id();
+        let directory = std::env::temp_dir().join(format!("forebay-control-busy-{process}"));
+        fs::create_dir_all(&directory).unwrap();
         let path = directory.join("control.sock");
         let (asked, questions) = crossbeam_channel::unbounded::<CommandRequest>();
         let mut socket = ControlSocket::open(&path).unwrap();
@@ -522,25 +377,5 @@ mod tests {
         is_over.store(1, Ordering::Relaxed);
         drop(line);
         dribble.join().unwrap();
-    }
-
-    #[test]
-    fn dead_sockets_are_removed_and_nothing_else() {
-        let directory = directory("dead");
-        let names = ["0123456789abcdef.sock", "fedcba9876543210.sock", "mine.sock"];
-        let [dead, alive, other] = names.map(|name| directory.join(name));
-        for path in [&dead, &other] {
-            drop(UnixListener::bind(path).unwrap());
-        }
-        let _alive = UnixListener::bind(&alive).unwrap();
-        let file = directory.join("00000000000000aa.sock");
-        fs::write(&file, "").unwrap();
-        let own = directory.join("ffffffffffffffff.sock");
-        remove_dead(&own);
-        assert!(dead.exists(), "it may be about to be listened at");
-        remove_dead_since(&own, Duration::ZERO);
-        assert!(!dead.exists());
-        assert!(alive.exists() && other.exists() && file.exists());
-        fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -1,7 +1,9 @@
 //! A program that stays: a connection whose lines are objects of JSON, under a lease.
 
-use super::{CommandRequest, LONGEST_WORK, PATIENCE, is_late};
-use crate::policy_command::agents::{AgentRequest, PolicyChange, Wish, answer};
+use super::deadline_stream::is_late;
+use super::request::{AgentRequest, Wish, answer};
+use super::{CommandRequest, LONGEST_WORK, PATIENCE};
+use crate::policy_command::agents::PolicyChange;
 use crossbeam_channel::bounded;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};

@@ -1,44 +1,18 @@
-//! Programs outside that add, change and remove rules and classes while the server runs, over the control
-//! socket: what they ask for in JSON, and what it makes of a configuration.
+//! Programs outside that add, change and remove rules and classes while the server runs: what that makes of
+//! a configuration.
 //!
 //! What a program has added is its own: it carries the name of its owner, stands before the rules of the
 //! file, and goes when the owner does. What the file says no program can change or remove.
 
 use crate::config::{self, ClassConfig, Config, RuleConfig, rules_at_odds};
-use serde_json::{Map, Value, json};
-use std::fmt::Write;
-use std::time::Duration;
 
 /// So many rules one program can have, and so many classes.
 pub const MOST_RULES: usize = 100;
 /// See [`MOST_RULES`].
 pub const MOST_CLASSES: usize = 4;
-/// How long a lease may be, and how long it is where nothing is said.
-pub const MOST_LEASE: Duration = Duration::from_secs(3600);
-/// See [`MOST_LEASE`].
-pub const LEASE: Duration = Duration::from_secs(10);
-/// Statistics are not sent more often.
-pub const LEAST_EVERY: Duration = Duration::from_millis(100);
-
-/// What a program asks for, with the number it has given that.
-#[derive(Debug, PartialEq)]
-pub struct AgentRequest {
-    /// Comes back with the answer.
-    pub id: Value,
-    /// What is asked for.
-    pub wish: Wish,
-}
-
-/// What is asked for.
-#[derive(Debug, PartialEq)]
-pub enum Wish {
-    /// To be known under this name, with a lease of so long.
-    Hello {
-        /// The name.
-        owner: String,
-        /// The lease.
-        lease: Duration,
-    },
+/// What becomes of the rules and classes of an owner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PolicyChange {
     /// These classes and rules, written as in a file, are added, or take the place of those with their
     /// names.
     Put(String),
@@ -49,141 +23,8 @@ pub enum Wish {
         /// Names of classes.
         classes: Vec<String>,
     },
-    /// The lease begins anew, as with everything that is asked.
-    Renew,
-    /// Statistics are wanted, this often; never if that is 0.
-    Stats(Duration),
-}
-
-/// What becomes of the rules and classes of an owner.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PolicyChange {
-    /// See [`Wish::Put`].
-    Put(String),
-    /// See [`Wish::Remove`].
-    Remove {
-        /// Names of rules.
-        rules: Vec<String>,
-        /// Names of classes.
-        classes: Vec<String>,
-    },
     /// All of them go.
     Leave(&'static str),
-}
-
-impl AgentRequest {
-    /// Reads a line.
-    ///
-    /// # Errors
-    /// What is wrong with it, and the number it has.
-    pub fn parse(line: &str) -> Result<AgentRequest, (Value, String)> {
-        let bad = |reason: String| (Value::Null, reason);
-        let object: Map<String, Value> = serde_json::from_str(line)
-            .map_err(|error| bad(format!("a line is one object of JSON: {error}")))?;
-        let id = object.get("id").cloned().unwrap_or(Value::Null);
-        let wish = wish(&object).map_err(|reason| (id.clone(), reason))?;
-        Ok(AgentRequest { id, wish })
-    }
-}
-
-fn wish(object: &Map<String, Value>) -> Result<Wish, String> {
-    let verb = object.get("do").and_then(Value::as_str).unwrap_or_default();
-    let known: &[&str] = match verb {
-        "hello" => &["id", "do", "owner", "lease_ms"],
-        "put" | "remove" => &["id", "do", "rules", "classes"],
-        "renew" => &["id", "do"],
-        "stats" => &["id", "do", "every_ms"],
-        _ => return Err("\"do\" is hello, put, remove, renew or stats".to_owned()),
-    };
-    if let Some(key) = object.keys().find(|key| !known.contains(&key.as_str())) {
-        return Err(format!("{verb} has no {key:?}"));
-    }
-    let ms = |key: &str, preset: Duration| match object.get(key) {
-        None => Ok(preset),
-        Some(value) => value
-            .as_u64()
-            .map(Duration::from_millis)
-            .filter(|time| *time <= MOST_LEASE)
-            .ok_or_else(|| format!("{key:?} is a number of milliseconds, an hour at most")),
-    };
-    match verb {
-        "hello" => {
-            let owner = object.get("owner").and_then(Value::as_str).unwrap_or_default();
-            let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-            if owner.is_empty() || owner.len() > 64 || !owner.bytes().all(is_letter) {
-                return Err("\"owner\" is a name of letters, digits, -, _ and dots".to_owned());
-            }
-            let lease = ms("lease_ms", LEASE)?.max(LEAST_EVERY);
-            Ok(Wish::Hello { owner: owner.to_owned(), lease })
-        }
-        "put" => {
-            let mut text = String::new();
-            for (key, list) in [("classes", "class"), ("rules", "rule")] {
-                for item in items(object, key)? {
-                    let Value::Object(item) = item else {
-                        return Err(format!("{key:?} is a list of objects"));
-                    };
-                    // writing into a string does not fail
-                    let _ = writeln!(text, "[[{list}]]");
-                    for (key, value) in item {
-                        let _ = writeln!(text, "{} = {}", key_of(key)?, toml(value)?);
-                    }
-                }
-            }
-            Ok(Wish::Put(text))
-        }
-        "remove" => {
-            Ok(Wish::Remove { rules: names(object, "rules")?, classes: names(object, "classes")? })
-        }
-        "renew" => Ok(Wish::Renew),
-        _ => Ok(Wish::Stats(match ms("every_ms", Duration::from_secs(1))? {
-            Duration::ZERO => Duration::ZERO,
-            every => every.max(LEAST_EVERY),
-        })),
-    }
-}
-
-fn items<'o>(object: &'o Map<String, Value>, key: &str) -> Result<&'o [Value], String> {
-    match object.get(key) {
-        None => Ok(&[]),
-        Some(Value::Array(items)) => Ok(items),
-        Some(_) => Err(format!("{key:?} is a list")),
-    }
-}
-
-fn names(object: &Map<String, Value>, key: &str) -> Result<Vec<String>, String> {
-    let name = |item: &Value| item.as_str().map(str::to_owned);
-    let names: Option<Vec<String>> = items(object, key)?.iter().map(name).collect();
-    names.ok_or_else(|| format!("{key:?} is a list of names"))
-}
-
-/// A key of the configuration, perhaps with dots.
-fn key_of(key: &str) -> Result<&str, String> {
-    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    match !key.is_empty() && key.bytes().all(is_good) {
-        true => Ok(key),
-        false => Err(format!("{key:?} is no setting")),
-    }
-}
-
-/// A value as a file would have it.
-fn toml(value: &Value) -> Result<String, String> {
-    Ok(match value {
-        Value::Null => return Err("null is no value of a setting".to_owned()),
-        // a string of JSON is one of TOML
-        Value::String(_) | Value::Bool(_) | Value::Number(_) => value.to_string(),
-        Value::Array(items) => {
-            let items: Result<Vec<String>, String> = items.iter().map(toml).collect();
-            format!("[{}]", items?.join(", "))
-        }
-        Value::Object(members) => {
-            let member = |(key, value): (&String, &Value)| {
-                Ok(format!("{} = {}", key_of(key)?, toml(value)?))
-            };
-            let members: Result<Vec<String>, String> = members.iter().map(member).collect();
-            format!("{{ {} }}", members?.join(", "))
-        }
-    })
 }
 
 /// `config` after a change of what `owner` has added, and a line that says what has changed.
@@ -326,24 +167,14 @@ pub fn carry(current: &Config, next: Config) -> (Config, Option<String>) {
     }
 }
 
-/// An answer: a line.
-pub fn answer(id: &Value, result: Result<Value, String>) -> String {
-    match result {
-        Ok(value) => format!("{}\n", json!({ "id": id, "ok": true, "result": value })),
-        Err(error) => format!("{}\n", json!({ "id": id, "ok": false, "error": error })),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn parse(line: &str) -> Result<Wish, String> {
-        AgentRequest::parse(line).map(|request| request.wish).map_err(|(_, error)| error)
-    }
+    use crate::control_socket::request::{AgentRequest, Wish};
+    use serde_json::{Value, json};
 
     fn put(line: &str) -> PolicyChange {
-        match parse(line).unwrap() {
+        match AgentRequest::parse(line).unwrap().wish {
             Wish::Put(text) => PolicyChange::Put(text),
             other => panic!("{other:?}"),
         }
@@ -351,35 +182,6 @@ mod tests {
 
     fn names(config: &Config) -> Vec<String> {
         RuleConfig::placed(&config.rules).map(|(place, rule)| rule.name(place)).collect()
-    }
-
-    #[test]
-    fn what_is_asked_is_read() {
-        let request =
-            AgentRequest::parse(r#"{"id":7,"do":"hello","owner":"a-b","lease_ms":500}"#).unwrap();
-        assert_eq!(request.id, json!(7));
-        let lease = Duration::from_millis(500);
-        assert_eq!(request.wish, Wish::Hello { owner: "a-b".to_owned(), lease });
-        let text =
-            r#"{"do":"put","rules":[{"name":"a \"b\"","path":["/x"],"requests":{"rate":"1/s"}}]}"#;
-        let expected =
-            "[[rule]]\nname = \"a \\\"b\\\"\"\npath = [\"/x\"]\nrequests = { rate = \"1/s\" }\n";
-        assert_eq!(parse(text), Ok(Wish::Put(expected.to_owned())));
-        assert_eq!(parse(r#"{"do":"stats","every_ms":1}"#), Ok(Wish::Stats(LEAST_EVERY)));
-        for (line, error) in [
-            ("x", "a line is one object of JSON"),
-            ("[]", "a line is one object of JSON"),
-            ("{}", "\"do\" is hello, put, remove, renew or stats"),
-            (r#"{"do":"renew","x":1}"#, "renew has no \"x\""),
-            (r#"{"do":"hello","owner":"a b"}"#, "\"owner\" is a name"),
-            (r#"{"do":"hello","owner":"a","lease_ms":1e9}"#, "\"lease_ms\" is a number"),
-            (r#"{"do":"put","rules":{}}"#, "\"rules\" is a list"),
-            (r#"{"do":"put","rules":[{"a b":1}]}"#, "\"a b\" is no setting"),
-            (r#"{"do":"put","rules":[{"name":null}]}"#, "null is no value"),
-        ] {
-            let found = parse(line).unwrap_err();
-            assert!(found.starts_with(error), "{line}: {found}");
-        }
     }
 
     #[test]
