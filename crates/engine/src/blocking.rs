@@ -1,13 +1,13 @@
 //! How a thread waits that has one connection: in poll, for a permit to answer, or in the job itself.
 
 use crate::control::{Ended, EngineControl, LoopOrder};
+use crate::deadlines::{ConnectionTimer, TimedOut};
 use crate::helpers::SharedJob;
 use crate::linger::Linger;
 use crate::permits::Permit;
 use crate::served::{DoneOf, EventOf, Served};
 use crate::stock::Stock;
 use crate::straight::{self, AfterWait, Answerable, Gone, Wait};
-use crate::timer::{ConnectionTimer, TimedOut};
 use crate::waits::RequestWait;
 use crate::watch::TurnStopwatch;
 use crate::worker::Worker;

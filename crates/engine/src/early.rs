@@ -1,6 +1,6 @@
 //! Requests that came too early: when each may be answered.
 //!
-//! A deadline may be met late, and the [wheel](crate::timer) does so. A request that waits for its turn
+//! A deadline may be met late, and the [wheel](crate::timer_wheel) does so. A request that waits for its turn
 //! is not to wait for the next slot of a wheel besides. So these times are kept exactly.
 
 use crate::ranks::RequestKey;

@@ -37,7 +37,8 @@
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
 //! | `send_queue` | which answer goes on first when several clients take more of theirs |
 //! | `linger` | the end of connections whose clients may still send |
-//! | [`timer`] | deadlines of thousands of connections |
+//! | `deadlines` | until when a connection and its requests may wait |
+//! | `timer_wheel` | the deadlines of thousands of connections |
 //! | [`watch`] | the stopwatch of sampled turns |
 //! | `architecture` | the engines by name, and what others must know of each |
 //! | [`control`] | how a running engine is told to drain or to stop |
@@ -52,6 +53,7 @@ mod ahead;
 mod architecture;
 mod blocking;
 pub mod control;
+mod deadlines;
 mod early;
 pub mod event;
 pub mod fibers;
@@ -74,7 +76,7 @@ mod straight;
 mod stream;
 mod thread_queue;
 pub mod threads;
-pub mod timer;
+mod timer_wheel;
 mod turn;
 mod waits;
 pub mod watch;

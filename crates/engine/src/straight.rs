@@ -2,10 +2,10 @@
 //! has a thread or a fiber of its own. Where to wait is theirs: see [`Wait`].
 
 use crate::control::{Ended, EngineControl, LoopOrder};
+use crate::deadlines::TimedOut;
 use crate::helpers::SharedJob;
 use crate::linger::{Linger, Lingering};
 use crate::served::{EventOf, Served};
-use crate::timer::TimedOut;
 use crate::turn::Fate;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, RequestEvent, RequestId};
@@ -49,7 +49,7 @@ pub(crate) trait Wait<H: Handler> {
     fn submit(&mut self, served: &mut Served<H>, id: RequestId, job: SharedJob<H::Job>) -> bool;
 
     /// Gives the connection and its requests time for what they wait for, and says what is over: see
-    /// [`ConnectionTimer::set`](crate::timer::ConnectionTimer::set) and [`ConnectionTimer::over`](crate::timer::ConnectionTimer::over).
+    /// [`ConnectionTimer::set`](crate::deadlines::ConnectionTimer::set) and [`ConnectionTimer::over`](crate::deadlines::ConnectionTimer::over).
     fn time(&mut self, served: &mut Served<H>) -> Option<TimedOut>;
 
     /// Until something has happened, a deadline is over, or there is an order stronger than `known`. The

@@ -1,12 +1,12 @@
 //! One connection of a loop: when it has a turn, its deadlines, its end.
 
 use super::{EventLoop, MOST_SHAKING};
+use crate::deadlines::{ConnectionTimer, TimedOut};
 use crate::helpers::{JobContext, JobRunner};
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::{EventOf, Served};
 use crate::sockets::Watched;
-use crate::timer::{ConnectionTimer, TimedOut};
 use crate::turn::Fate;
 use crate::waits::RequestWait;
 use forebay_conn::{Await, Closing, Handler, Job, Protocol, Rank, RequestEvent, RequestId};

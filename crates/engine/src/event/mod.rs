@@ -26,7 +26,7 @@ use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
 use crate::settings::LiveSettings;
 use crate::sockets::Sockets;
-use crate::timer::Wheel;
+use crate::timer_wheel::Wheel;
 use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS, WatchedListeners};
 use crate::worker::Worker;
 use connection::LoopConnection;

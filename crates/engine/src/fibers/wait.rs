@@ -3,13 +3,13 @@
 use super::connection::{ConnectionOwner, FiberConnection, Happened, SocketNews, WakeEvents, key};
 use super::{KEPT_STACKS, Shared};
 use crate::control::LoopOrder;
+use crate::deadlines::TimedOut;
 use crate::helpers::{JobContext, JobRunner, SharedJob};
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::ready_queue::Called;
 use crate::served::{EventOf, Served};
 use crate::straight::{AfterWait, Answerable, Gone, Wait};
-use crate::timer::TimedOut;
 use crate::waits::RequestWait as WaitsFor;
 use crate::worker::Worker;
 use forebay_conn::{Handler, Protocol, RequestEvent, RequestId};

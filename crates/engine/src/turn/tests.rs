@@ -1,10 +1,10 @@
 //! What a turn may take at most.
 
 use super::*;
+use crate::deadlines::{ConnectionTimer, TimedOut};
 use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
 use crate::settings::{EngineSettings, LiveSettings, SendOrder};
-use crate::timer::{ConnectionTimer, TimedOut};
 use forebay_conn::handler::body::BodyRead as Bytes;
 use forebay_conn::{
     Admission, Awaited, Bodies, HandlerTypes, Hooks, Http, Http1, Job, Journal, NoBody, NoJob,

@@ -3,10 +3,10 @@
 use super::Shared;
 use super::slab::{Locked, PipelineConnection, SlotState};
 use crate::control::LoopOrder;
+use crate::deadlines::TimedOut;
 use crate::idle::{TRIES, has_news};
 use crate::linger::Linger;
 use crate::ranks::{RankedClient, RequestKey};
-use crate::timer::TimedOut;
 use crate::waits::RequestWait;
 use crate::worker::Worker;
 use forebay_conn::{Await, Closing, Handler, Protocol, Rank, RequestEvent, RequestId};

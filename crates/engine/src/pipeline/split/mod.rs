@@ -31,7 +31,7 @@ use crate::idle::Idle;
 use crate::linger::Lingering;
 use crate::sockets::Sockets;
 use crate::stock::{Make, Stock};
-use crate::timer::Wheel;
+use crate::timer_wheel::Wheel;
 use crate::worker;
 use forebay_conn::Handler;
 use forebay_control::allocation::Phase;

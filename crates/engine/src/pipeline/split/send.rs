@@ -4,8 +4,8 @@
 use super::Shared;
 use super::slab::PipelineConnection;
 use crate::control::LoopOrder;
+use crate::deadlines::TimedOut;
 use crate::served::Served;
-use crate::timer::TimedOut;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_sys::poll::{self, PollInterest, Readiness};

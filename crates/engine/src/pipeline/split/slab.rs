@@ -1,11 +1,11 @@
 //! Descriptors of connections that any thread may work on, one at a time (keta's managed buffer).
 
 use super::shaking::ShakingPlace;
+use crate::deadlines::ConnectionTimer;
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::Served;
 use crate::sockets::Watched;
-use crate::timer::ConnectionTimer;
 use crate::waits::RequestWait;
 use crate::watched_listeners;
 use forebay_conn::{Await, Handler, JobKind, Protocol, RequestId};
