@@ -4,7 +4,7 @@
 //! have only one of them. One that takes no connection is left alone for a while if there are others.
 
 use crate::connection::UpstreamConnection;
-use crate::settings::UpstreamAddress;
+use crate::upstream_address::UpstreamAddress;
 use forebay_sys::client::{self, ConnectOptions};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -29,6 +29,7 @@
 //! | [`retry`] | which requests may be sent again, and how many of all |
 //! | [`notices`] | what an operator is told of them |
 //! | [`settings`] | what a person decides about applications |
+//! | `upstream_address` | how a person writes where an upstream is |
 //!
 //! It deliberately does not know which path belongs to which application: the site decides that, by the
 //! number of a route. Nor does it read a configuration: settings arrive parsed.
@@ -79,6 +80,7 @@ pub mod stage;
 pub mod target;
 mod text;
 pub mod upkeep;
+mod upstream_address;
 pub mod upstreams;
 
 pub use names::{is_forwarding, is_own};

@@ -1,0 +1,233 @@
+//! The address of an upstream: an IP address and a port, a name, or the path of a Unix socket.
+
+use forebay_sys::client::{self, ConnectOptions};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::{fmt, io};
+
+/// The longest path of a Unix socket, bytes (`sockaddr_un`, with a NUL at the end).
+const MOST_UNIX_BYTES: usize = 107;
+
+/// Where an upstream listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum UpstreamAddress {
+    /// At this address.
+    Socket(SocketAddr),
+    /// At the addresses that this name has.
+    Name {
+        /// The name, in lower case.
+        host: Box<str>,
+        /// The port.
+        port: u16,
+    },
+    /// At a Unix socket with this path.
+    Unix(PathBuf),
+}
+
+impl UpstreamAddress {
+    /// Begins to connect to it. A name is not looked up.
+    ///
+    /// # Errors
+    /// What the kernel says at once; `AddrNotAvailable` for a name.
+    pub fn connect(&self) -> io::Result<OwnedFd> {
+        match self {
+            UpstreamAddress::Socket(address) => {
+                client::connect(*address, ConnectOptions::default())
+            }
+            UpstreamAddress::Unix(path) => client::connect_unix(path),
+            UpstreamAddress::Name { .. } => Err(io::ErrorKind::AddrNotAvailable.into()),
+        }
+    }
+
+    /// Reads `http://10.0.0.1:9000`, `http://app.internal` (port 80) or `unix:/run/app.sock`.
+    ///
+    /// # Errors
+    /// [`AddressError`] for anything else.
+    pub fn http(text: &str) -> Result<UpstreamAddress, AddressError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return UpstreamAddress::unix(path);
+        }
+        let has_scheme = |scheme: &str| {
+            text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        };
+        if has_scheme("https://") {
+            return Err(AddressError::Tls);
+        }
+        if !has_scheme("http://") {
+            return Err(AddressError::Scheme);
+        }
+        let authority = &text["http://".len()..];
+        if authority.contains(['/', '?', '#']) {
+            return Err(AddressError::Path);
+        }
+        UpstreamAddress::of(authority, Some(80))
+    }
+
+    /// Reads `127.0.0.1:9000` or `unix:/run/php/php-fpm.sock`.
+    ///
+    /// # Errors
+    /// [`AddressError`] for anything else.
+    pub fn fastcgi(text: &str) -> Result<UpstreamAddress, AddressError> {
+        match text.strip_prefix("unix:") {
+            Some(path) => UpstreamAddress::unix(path),
+            None => UpstreamAddress::of(text, None),
+        }
+    }
+
+    fn unix(path: &str) -> Result<UpstreamAddress, AddressError> {
+        let is_good = !matches!(path, "" | "/" | "//")
+            && path.len() <= MOST_UNIX_BYTES
+            && !path.contains('\0')
+            && !path.starts_with("//");
+        is_good.then(|| UpstreamAddress::Unix(path.into())).ok_or(AddressError::Unix)
+    }
+
+    fn of(authority: &str, port: Option<u16>) -> Result<UpstreamAddress, AddressError> {
+        if let Ok(address) = authority.parse::<SocketAddr>() {
+            return match address.port() {
+                0 => Err(AddressError::Port),
+                _ => Ok(UpstreamAddress::Socket(address)),
+            };
+        }
+        let bare = authority.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if let Ok(ip) = bare.unwrap_or(authority).parse::<IpAddr>() {
+            return match (ip, bare, port) {
+                (IpAddr::V6(_), None, _) => Err(AddressError::Form),
+                (_, _, Some(port)) => Ok(UpstreamAddress::Socket((ip, port).into())),
+                (_, _, None) => Err(AddressError::Port),
+            };
+        }
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, digits)) => {
+                let is_number = digits.bytes().all(|b| b.is_ascii_digit());
+                let port = digits.parse().ok().filter(|port| is_number && *port != 0);
+                (host, port.ok_or(AddressError::Port)?)
+            }
+            None => (authority, port.ok_or(AddressError::Port)?),
+        };
+        let is_label = |label: &str| {
+            let is_good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+            (1..=63).contains(&label.len()) && label.bytes().all(is_good)
+        };
+        // what looks like an address and is none would be looked up as a name
+        let is_number = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        match host.len() <= 253 && host.split('.').all(is_label) && !is_number {
+            true => Ok(UpstreamAddress::Name { host: host.to_ascii_lowercase().into(), port }),
+            false => Err(AddressError::Form),
+        }
+    }
+
+    /// Host and port, as a request would name them; `localhost` behind a Unix socket.
+    pub fn authority(&self) -> String {
+        match self {
+            UpstreamAddress::Unix(_) => "localhost".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for UpstreamAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UpstreamAddress::Socket(address) => address.fmt(f),
+            UpstreamAddress::Name { host, port } => write!(f, "{host}:{port}"),
+            UpstreamAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Why a text is no address of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressError {
+    /// TLS is asked for.
+    Tls,
+    /// It does not begin with `http://` or `unix:`.
+    Scheme,
+    /// A path follows the host.
+    Path,
+    /// There is no port where one is needed, or it is none.
+    Port,
+    /// No path of a Unix socket.
+    Unix,
+    /// Neither a name nor an address.
+    Form,
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AddressError::Tls => {
+                "TLS is not spoken to applications; write http:// and keep the way there private"
+            }
+            AddressError::Scheme => "it begins with http:// or unix:",
+            AddressError::Path => {
+                "no path belongs here, not even /; strip and prefix say how paths change"
+            }
+            AddressError::Port => "a port from 1 to 65535 is needed, as in app.internal:9000",
+            AddressError::Unix => "behind unix: stands the path of a socket, of at most 107 bytes",
+            AddressError::Form => "it is neither a name nor an address",
+        })
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_upstreams() {
+        for (text, expected) in [
+            ("http://10.0.0.1:9000", "10.0.0.1:9000"),
+            ("HTTP://10.0.0.1", "10.0.0.1:80"),
+            ("http://[::1]:9000", "[::1]:9000"),
+            ("http://[::1]", "[::1]:80"),
+            ("http://App.internal", "app.internal:80"),
+            ("http://app_1:8080", "app_1:8080"),
+            ("unix:/run/app.sock", "unix:/run/app.sock"),
+            ("unix:app.sock", "unix:app.sock"),
+        ] {
+            assert_eq!(
+                UpstreamAddress::http(text).map(|address| address.to_string()).as_deref(),
+                Ok(expected)
+            );
+        }
+        use AddressError::*;
+        for (text, expected) in [
+            ("https://10.0.0.1", Tls),
+            ("10.0.0.1:9000", Scheme),
+            ("ftp://10.0.0.1", Scheme),
+            ("", Scheme),
+            ("http://10.0.0.1:9000/", Path),
+            ("http://10.0.0.1?x", Path),
+            ("http://10.0.0.1:0", Port),
+            ("http://app:99999", Port),
+            ("http://app:", Port),
+            ("http://app:+80", Port),
+            ("http://", Form),
+            ("http://::1", Form),
+            ("http://a@b", Form),
+            ("http://10.0.0.256", Form),
+            ("http://a..b", Form),
+            ("unix:", Unix),
+            ("unix://run/app.sock", Unix),
+        ] {
+            assert_eq!(UpstreamAddress::http(text), Err(expected), "{text}");
+            assert!(!expected.to_string().is_empty());
+        }
+        assert_eq!(UpstreamAddress::http("unix:/a").unwrap().authority(), "localhost");
+        for (text, expected) in [
+            ("127.0.0.1:9000", Ok("127.0.0.1:9000")),
+            ("php:9000", Ok("php:9000")),
+            ("unix:/run/php/php-fpm.sock", Ok("unix:/run/php/php-fpm.sock")),
+            ("127.0.0.1", Err(Port)),
+            ("php", Err(Port)),
+            ("http://php:9000", Err(Form)),
+        ] {
+            let found = UpstreamAddress::fastcgi(text).map(|address| address.to_string());
+            assert_eq!(found.as_deref(), expected.as_deref(), "{text}");
+        }
+    }
+}
