@@ -16,6 +16,7 @@
 //! | [`pipeline`] | four phases with a list and threads each, fused while nothing waits |
 //! | `turn` | the steps of a connection's turn, the same for every engine |
 //! | [`worker`] | what a thread needs for them: handler, buffers, clock, counters |
+//! | `closing` | how connections are refused, handed over and closed |
 //! | [`served`] | a connection and what must be known of it to go on |
 //! | `stream` | its socket, and the transport between that and the protocol |
 //! | `sockets` | the other sockets that its requests wait for |
@@ -52,6 +53,7 @@ pub mod admission;
 mod ahead;
 mod architecture;
 mod blocking;
+mod closing;
 pub mod control;
 mod deadlines;
 mod early;

@@ -1,23 +1,17 @@
 //! Everything one thread needs to serve connections: handler, buffers, clock and counters. What it does
-//! with one is a turn (`turn.rs`).
+//! with one is a turn (`turn.rs`), and then its end (`closing.rs`).
 
-use crate::served::{HandshakeState, Served};
-use crate::settings::{EngineSettings, LINGER_BYTES, LiveSettings};
-use crate::stream::{SocketStream, Wire};
-use crate::watch::TurnStopwatch;
+use crate::served::Served;
+use crate::settings::{EngineSettings, LiveSettings};
+use crate::stream::Wire;
 use forebay_conn::http2;
-use forebay_conn::{
-    Announce, Await, Closing, HandedOver, Handler, Input, Out, Protocol, Rank, Refusal, Reply,
-    Settled, TurnTime,
-};
+use forebay_conn::{Announce, Await, Handler, Input, Out, Protocol, Rank, TurnTime};
 use forebay_control::keep_alive::KeepAlive;
 use forebay_control::versioned::Reader;
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::path::NormalPath;
-use forebay_metrics::{Activity, Counter, Local, Stopwatch};
+use forebay_metrics::{Counter, Local};
 use forebay_sys::clock;
-use forebay_sys::socket::{self, Received, Sent};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// One thread's handler, buffers, clock and counters.
@@ -206,117 +200,5 @@ impl<H: Handler> Worker<H> {
     pub fn is_sampled(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
         self.settings.sample != 0 && self.turns.is_multiple_of(self.settings.sample)
-    }
-
-    /// Says no to a connection before any request of it was read. One that is sealed is told nothing.
-    pub fn refuse(&mut self, served: &mut Served<H>, status: u16, reason: &'static str) {
-        self.say_no(served, status, |handler, reply| handler.refuse(status, reason, reply));
-    }
-
-    /// Says no to a connection that policy does not admit. One that is sealed is told nothing.
-    pub fn turn_away(&mut self, served: &mut Served<H>, refusal: Refusal) {
-        self.say_no(served, refusal.status, |handler, reply| {
-            handler.turn_away(refusal, None, reply)
-        });
-    }
-
-    fn say_no(
-        &mut self,
-        served: &mut Served<H>,
-        status: u16,
-        write: impl FnOnce(&mut H, &mut Reply<'_, H::Body>),
-    ) {
-        if !served.stream.is_plain() {
-            return;
-        }
-        self.out.clear();
-        write(&mut self.handler, &mut Reply::new(&mut self.out, &self.date, false));
-        self.count(Counter::of_status(status));
-        self.send_last_words(&mut served.stream);
-    }
-
-    /// Sends what is in `out` as far as the client takes it at once. Returns how many bytes it does not take;
-    /// what is sealed waits in the stream.
-    pub(crate) fn send_last_words(&mut self, stream: &mut SocketStream<H>) -> u64 {
-        let words = self.out.bytes.len();
-        let (count, unsent) = if !stream.is_plain() {
-            stream.seal(&self.out.bytes);
-            stream.end();
-            (stream.flush().1, 0)
-        } else if self.out.is_empty() {
-            (0, 0)
-        } else {
-            match socket::send(stream.as_fd(), &self.out.bytes, false) {
-                Sent::Bytes(count) => (count, words - count),
-                Sent::Blocked | Sent::Broken => (0, words),
-            }
-        };
-        self.metrics.add(Counter::SentBytes, count as u64);
-        self.out.clear();
-        unsent as u64
-    }
-
-    /// Reads and drops what is there, at most `most` bytes. Returns how many may still be dropped,
-    /// or `None` when the client has ended, the connection failed, or it was too much.
-    pub fn drop_input(&mut self, socket: BorrowedFd<'_>, most: u64) -> Option<u64> {
-        let mut left = most;
-        loop {
-            self.input.clear();
-            match socket::receive(socket, self.input.spare()) {
-                Received::Bytes(count) if (count as u64) < left => left -= count as u64,
-                Received::Blocked => return Some(left),
-                _ => return None,
-            }
-        }
-    }
-
-    /// Gives a connection away with everything received of it.
-    pub fn hand_over(&mut self, mut served: Served<H>) {
-        let (received, ticket) = served.conn.take_handed(&mut self.input);
-        let is_plain = served.stream.is_plain();
-        self.count(Counter::Closed);
-        if !is_plain {
-            // what is sealed can be read by nothing but this transport
-            return self.handler.settle(&mut { ticket }, Settled::Cut);
-        }
-        let place: Box<dyn Send> = Box::new(served.place.take());
-        let (socket, peer) = (served.stream.into_socket(), served.peer);
-        let handed = HandedOver { socket, received, peer, ticket, place };
-        if let Err(mut refused) = self.handler.hand_over(handed) {
-            self.handler.settle(&mut refused.ticket, Settled::Cut);
-        }
-    }
-
-    /// Closes a connection: its open log line is written and its end is counted. One that waits for
-    /// its turn and is closed [now](Closing::Now) is one whose client has left.
-    pub fn close(&mut self, mut served: Served<H>, closing: Closing) {
-        let sampled = self.is_sampled();
-        match closing {
-            Closing::Reset => socket::reset_on_close(served.stream.as_fd()),
-            // What has come is not left unread: most clients send no more, and lose nothing to a reset.
-            Closing::Linger => {
-                self.drop_input(served.stream.as_fd(), LINGER_BYTES);
-            }
-            Closing::Now => {}
-        }
-        if served.take_back() && closing == Closing::Now {
-            self.count(Counter::GivenUp);
-        }
-        if served.pending.is_some() {
-            self.count(Counter::Aborted);
-        }
-        if let Some(opening) = &served.opening
-            && opening.handshake == HandshakeState::Begun
-        {
-            self.count(Counter::HandshakesCut);
-        }
-        served.drop_unsent();
-        served.conn.abandon(&mut self.handler, &served.peer);
-        self.count(Counter::Closed);
-        // before the client sees the end: it may come again at once
-        served.place = None;
-        let mut watch = TurnStopwatch::new(&self.metrics, sampled);
-        drop(served);
-        watch.lap(Activity::Close);
     }
 }
