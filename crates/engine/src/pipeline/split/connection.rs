@@ -1,7 +1,8 @@
 //! A connection between two tasks: watched, given time, lingering, closed.
 
 use super::Shared;
-use super::slab::{Locked, PipelineConnection, SlotState};
+use super::pipeline_connection::{PipelineConnection, SlotState};
+use super::slab::Locked;
 use crate::control::LoopOrder;
 use crate::deadlines::TimedOut;
 use crate::idle::{TRIES, has_news};

@@ -16,6 +16,7 @@
 
 mod connection;
 mod phases;
+mod pipeline_connection;
 mod send;
 mod shaking;
 mod slab;
@@ -36,8 +37,9 @@ use crate::worker;
 use forebay_conn::Handler;
 use forebay_control::allocation::Phase;
 use forebay_sys::epoll::Epoll;
+use pipeline_connection::PipelineConnection;
 use shaking::Shaking;
-use slab::{PipelineConnection, Slab};
+use slab::Slab;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use watcher::ReadinessWatcher;

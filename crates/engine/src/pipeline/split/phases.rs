@@ -1,8 +1,9 @@
 //! What a thread does with the tasks of its phase.
 
 use super::Shared;
+use super::pipeline_connection::{PipelineConnection, SlotState};
 use super::send::Waited;
-use super::slab::{Locked, PipelineConnection, SlotState};
+use super::slab::Locked;
 use crate::accept::{AcceptOutcome, BATCH, PAUSE_MS};
 use crate::control::LoopOrder;
 use crate::helpers::{JobContext, JobRunner, Results, SharedJob};

@@ -2,7 +2,7 @@
 //! connection is to send: for a while, or there would soon be no thread left for others.
 
 use super::Shared;
-use super::slab::PipelineConnection;
+use super::pipeline_connection::PipelineConnection;
 use crate::control::LoopOrder;
 use crate::deadlines::TimedOut;
 use crate::served::Served;
