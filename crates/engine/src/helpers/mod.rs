@@ -5,84 +5,23 @@
 //! devices and jobs that compute have threads of their own (`pool.rs`): of the first there may be
 //! many, of the second there are as many as cores.
 //!
-//! A job whose connection has ended is not begun (`shared_job.rs`).
+//! A job whose connection has ended is not begun (`shared_job.rs`). The result of one comes to the mailbox
+//! of its loop (`mailbox.rs`).
 
+mod mailbox;
 mod pool;
 mod shared_job;
 
+pub use mailbox::{Mailbox, Results};
 pub use shared_job::SharedJob;
 
-use crate::control::EngineControl;
 use crate::ranks::{RankedClient, Ranks, RequestKey};
 use forebay_conn::{Job, JobKind};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Local;
 use pool::{HelperPool, QueuedJob, Starter};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
-
-/// Results that wait for one loop. Each may be a whole answer, so threads that are faster than the
-/// loop wait for it: memory stays bounded, and what is done next is decided late, in order.
-const MOST_RESULTS: usize = 64;
-
-/// How long they wait for it, at most. A loop that does not turn does not keep them from others.
-const LOOP_PATIENCE: Duration = Duration::from_millis(100);
-
-/// Takes the results of jobs.
-pub trait Results<D>: Send + Sync {
-    /// The job that was given with `ask` has ended, with this result or `None` if it panicked.
-    fn post(&self, ask: &JobContext, result: Option<D>);
-}
-
-/// Where a loop finds the results of its jobs.
-#[derive(Debug)]
-pub struct Mailbox<D> {
-    results: Mutex<Vec<(RequestKey, Option<D>)>>,
-    /// A job may be given again.
-    taken: Condvar,
-    patience: Duration,
-    control: Arc<EngineControl>,
-    loop_index: usize,
-}
-
-impl<D> Mailbox<D> {
-    /// The mailbox of loop `loop_index`, whose bell `control` knows.
-    pub fn new(control: Arc<EngineControl>, loop_index: usize) -> Arc<Mailbox<D>> {
-        Arc::new(Mailbox {
-            results: Mutex::default(),
-            taken: Condvar::new(),
-            patience: LOOP_PATIENCE,
-            control,
-            loop_index,
-        })
-    }
-
-    /// Takes everything that has arrived: the request the job was for, and its result or `None`
-    /// if it panicked.
-    pub fn take(&self) -> Vec<(RequestKey, Option<D>)> {
-        let results =
-            std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner));
-        if results.len() >= MOST_RESULTS {
-            self.taken.notify_all();
-        }
-        results
-    }
-}
-
-/// The loop is woken. Waits a little if it has a lot to take already.
-impl<D: Send> Results<D> for Mailbox<D> {
-    fn post(&self, ask: &JobContext, result: Option<D>) {
-        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = |results: &mut Vec<_>| results.len() >= MOST_RESULTS;
-        let waited = self.taken.wait_timeout_while(results, self.patience, is_full);
-        let (mut results, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        results.push((ask.request, result));
-        if results.len() == 1 {
-            self.control.bell(self.loop_index).ring();
-        }
-    }
-}
+use std::sync::Arc;
 
 /// How many threads there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,14 +137,15 @@ impl<J: Job> JobRunner<J> for Helpers<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::EngineControl;
     use crate::ranks::OrderSettings;
     use forebay_metrics::Stopwatch;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    struct Call {
-        lane: u64,
-        gate: Option<Receiver<()>>,
-        started: Sender<u64>,
+    pub(super) struct Call {
+        pub(super) lane: u64,
+        pub(super) gate: Option<Receiver<()>>,
+        pub(super) started: Sender<u64>,
     }
 
     impl Job for Call {
@@ -226,12 +166,12 @@ mod tests {
     }
 
     /// What has come, by the connection it is for.
-    fn taken(mailbox: &Mailbox<u64>) -> Vec<(u64, Option<u64>)> {
+    pub(super) fn taken(mailbox: &Mailbox<u64>) -> Vec<(u64, Option<u64>)> {
         let results = mailbox.take().into_iter();
         results.map(|(request, result)| (request.connection, result)).collect()
     }
 
-    fn helpers(threads: usize) -> (Helpers<Call>, Arc<Mailbox<u64>>) {
+    pub(super) fn helpers(threads: usize) -> (Helpers<Call>, Arc<Mailbox<u64>>) {
         ranked_helpers(threads, &Ranks::default())
     }
 
@@ -242,7 +182,7 @@ mod tests {
         (Helpers::new(metrics, threads, ranks, 0).unwrap(), Mailbox::new(control, 0))
     }
 
-    fn give(
+    pub(super) fn give(
         helpers: &Helpers<Call>,
         call: Call,
         token: u64,
@@ -371,30 +311,6 @@ mod tests {
             results.append(&mut taken(&mailbox));
         }
         assert_eq!(results, [(10, Some(1)), (30, Some(3)), (10, Some(1))]);
-    }
-
-    #[test]
-    fn threads_do_not_run_far_ahead_of_a_loop() {
-        let (helpers, mailbox) = helpers(4);
-        let patient =
-            Mailbox { patience: Duration::from_secs(600), ..Arc::into_inner(mailbox).unwrap() };
-        let mailbox = Arc::new(patient);
-        let (started, starts) = channel();
-        let jobs = 10 * MOST_RESULTS;
-        for token in 0..jobs as u64 {
-            let call = Call { lane: token, gate: None, started: started.clone() };
-            give(&helpers, call, token, &mailbox);
-        }
-        let ahead = MOST_RESULTS + helpers.threads();
-        assert_eq!(starts.iter().take(ahead).count(), ahead);
-        let mut all = Vec::new();
-        while all.len() < jobs {
-            let mut results = taken(&mailbox);
-            assert!(results.len() <= MOST_RESULTS, "{}", results.len());
-            all.append(&mut results);
-        }
-        all.sort();
-        assert!(all.iter().enumerate().all(|(at, (token, _))| at as u64 == *token));
     }
 
     #[test]

@@ -1,0 +1,100 @@
+//! Where the results of jobs wait for their loop.
+
+use super::JobContext;
+use crate::control::EngineControl;
+use crate::ranks::RequestKey;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Results that wait for one loop. Each may be a whole answer, so threads that are faster than the
+/// loop wait for it: memory stays bounded, and what is done next is decided late, in order.
+const MOST_RESULTS: usize = 64;
+
+/// How long they wait for it, at most. A loop that does not turn does not keep them from others.
+const LOOP_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Takes the results of jobs.
+pub trait Results<D>: Send + Sync {
+    /// The job that was given with `ask` has ended, with this result or `None` if it panicked.
+    fn post(&self, ask: &JobContext, result: Option<D>);
+}
+
+/// Where a loop finds the results of its jobs.
+#[derive(Debug)]
+pub struct Mailbox<D> {
+    results: Mutex<Vec<(RequestKey, Option<D>)>>,
+    /// A job may be given again.
+    taken: Condvar,
+    patience: Duration,
+    control: Arc<EngineControl>,
+    loop_index: usize,
+}
+
+impl<D> Mailbox<D> {
+    /// The mailbox of loop `loop_index`, whose bell `control` knows.
+    pub fn new(control: Arc<EngineControl>, loop_index: usize) -> Arc<Mailbox<D>> {
+        Arc::new(Mailbox {
+            results: Mutex::default(),
+            taken: Condvar::new(),
+            patience: LOOP_PATIENCE,
+            control,
+            loop_index,
+        })
+    }
+
+    /// Takes everything that has arrived: the request the job was for, and its result or `None`
+    /// if it panicked.
+    pub fn take(&self) -> Vec<(RequestKey, Option<D>)> {
+        let results =
+            std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner));
+        if results.len() >= MOST_RESULTS {
+            self.taken.notify_all();
+        }
+        results
+    }
+}
+
+/// The loop is woken. Waits a little if it has a lot to take already.
+impl<D: Send> Results<D> for Mailbox<D> {
+    fn post(&self, ask: &JobContext, result: Option<D>) {
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |results: &mut Vec<_>| results.len() >= MOST_RESULTS;
+        let waited = self.taken.wait_timeout_while(results, self.patience, is_full);
+        let (mut results, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        results.push((ask.request, result));
+        if results.len() == 1 {
+            self.control.bell(self.loop_index).ring();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Call, give, helpers, taken};
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn threads_do_not_run_far_ahead_of_a_loop() {
+        let (helpers, mailbox) = helpers(4);
+        let patient =
+            Mailbox { patience: Duration::from_secs(600), ..Arc::into_inner(mailbox).unwrap() };
+        let mailbox = Arc::new(patient);
+        let (started, starts) = channel();
+        let jobs = 10 * MOST_RESULTS;
+        for token in 0..jobs as u64 {
+            let call = Call { lane: token, gate: None, started: started.clone() };
+            give(&helpers, call, token, &mailbox);
+        }
+        let ahead = MOST_RESULTS + helpers.threads();
+        assert_eq!(starts.iter().take(ahead).count(), ahead);
+        let mut all = Vec::new();
+        while all.len() < jobs {
+            let mut results = taken(&mailbox);
+            assert!(results.len() <= MOST_RESULTS, "{}", results.len());
+            all.append(&mut results);
+        }
+        all.sort();
+        assert!(all.iter().enumerate().all(|(at, (token, _))| at as u64 == *token));
+    }
+}
