@@ -3,9 +3,9 @@
 use crate::handler::{HandlerRoles, Job};
 use crate::http2::HeadBuffer;
 use crate::limits::ConnectionLimits;
+use crate::out::Out;
 use crate::peer::Peer;
 use crate::rank::Rank;
-use crate::reply::Out;
 use crate::step::RequestEvent;
 use forebay_http::date::IMF_LEN;
 use forebay_http::path::NormalPath;

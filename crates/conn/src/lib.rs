@@ -24,7 +24,9 @@
 //! | [`rank`] | the order in which requests are served |
 //! | [`socket`] | the sockets that requests wait for besides the client's |
 //! | [`input`] | [`Input`], the buffer bytes are received into |
-//! | [`reply`] | [`Out`], where an answer is written, and [`Reply`], the pen |
+//! | [`out`] | [`Out`], where an answer is written |
+//! | [`reply`] | [`Reply`], the pen that writes it |
+//! | [`hsts`] | [`Hsts`], what clients are told about TLS |
 //! | [`peer`] | both ends of a connection, and what was agreed between them |
 //! | [`preface`], [`proxy`] | what a proxy states about its client before anything else |
 //!
@@ -34,11 +36,13 @@
 
 pub mod context;
 pub mod handler;
+pub mod hsts;
 pub mod http;
 pub mod http1;
 pub mod http2;
 pub mod input;
 pub mod limits;
+pub mod out;
 pub mod peer;
 pub mod preface;
 pub mod protocol;
@@ -56,16 +60,18 @@ pub use handler::{
     HandlerRoles, HandlerTypes, Hooks, Job, JobKind, Journal, Listening, NoBody, NoJob, NoRelay,
     Piece, Process, ProcessOutcome, Refusal, Relay, Relayed, Settled, TurnTime, Verdict,
 };
+pub use hsts::Hsts;
 pub use http::Http;
 pub use http1::Http1;
 pub use http2::Http2;
 pub use input::Input;
 pub use limits::ConnectionLimits;
+pub use out::Out;
 pub use peer::{Peer, Secured};
 pub use preface::Preface;
 pub use protocol::{Awaited, Protocol};
 pub use rank::Rank;
-pub use reply::{Hsts, Out, Reply};
+pub use reply::Reply;
 pub use request::{
     Answerer, ArrivalTimes, GivenField, Grant, InternalRedirect, KeptRequest, Passed, Request,
     RequestId,

@@ -1,120 +1,14 @@
-//! Where an answer is written: a head and a short body are copied, a long body is left behind.
+//! The pen that writes an answer: a head and a short body are copied, a long body is left behind.
 
-use crate::handler::Bodies;
+use crate::hsts::Hsts;
 use crate::http2::{encode_head, encode_lines};
+use crate::out::Out;
 use forebay_http::date::IMF_LEN;
 use forebay_http::head::{Head, Method, Version};
 use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::hpack::{KnownName, encode};
 use std::io::Write;
 use std::sync::Arc;
-
-/// What one connection is about to be sent. A loop, thread or fiber owns one and uses it for every
-/// connection in turn.
-#[derive(Debug)]
-pub struct Out<B> {
-    /// Heads and short bodies, ready to go.
-    pub bytes: Vec<u8>,
-    /// How many of these bytes were sent already.
-    pub sent: usize,
-    /// What follows after them. While it is there nothing more is written.
-    pub body: Option<B>,
-    /// Where in `bytes` the last answer begins; `None` once some of it may have been sent.
-    begins: Option<usize>,
-}
-
-impl<B> Default for Out<B> {
-    fn default() -> Out<B> {
-        Out { bytes: Vec::with_capacity(64 * 1024), sent: 0, body: None, begins: None }
-    }
-}
-
-impl<B> Out<B> {
-    /// Nothing to send.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && self.body.is_none()
-    }
-
-    /// Bytes of heads and short bodies that are left to be sent.
-    pub fn unsent_bytes(&self) -> u64 {
-        (self.bytes.len() - self.sent) as u64
-    }
-
-    /// Bytes that are left to be sent, those of the body included.
-    pub fn left(&self, handler: &impl Bodies<Body = B>) -> u64 {
-        let body = self.body.as_ref().map_or(0, |body| handler.left(body));
-        self.unsent_bytes() + body
-    }
-
-    /// Forgets everything, keeps the memory.
-    #[inline]
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.sent = 0;
-        self.body = None;
-        self.begins = None;
-    }
-
-    /// How many bytes of earlier answers wait before the last one; `None` if some of the last one
-    /// was sent.
-    #[inline]
-    pub fn earlier(&self) -> Option<usize> {
-        self.begins?.checked_sub(self.sent)
-    }
-
-    /// Takes the last answer out again, of which nothing was sent.
-    pub(crate) fn withdraw(&mut self) {
-        if let Some(earlier) = self.earlier() {
-            self.bytes.truncate(self.sent + earlier);
-            (self.body, self.begins) = (None, None);
-            if earlier == 0 {
-                self.clear();
-            }
-        }
-    }
-
-    /// Puts back what [`take_rest`](Out::take_rest) took.
-    pub fn put_back(&mut self, rest: Out<B>) {
-        self.clear();
-        self.bytes.extend_from_slice(&rest.bytes[rest.sent..]);
-        self.begins = rest.earlier();
-        self.body = rest.body;
-    }
-
-    /// Moves what is not sent yet to a place of its own and leaves nothing behind.
-    pub fn take_rest(&mut self) -> Out<B> {
-        let bytes = self.bytes[self.sent..].to_vec();
-        let rest = Out { bytes, sent: 0, begins: self.earlier(), body: self.body.take() };
-        self.clear();
-        rest
-    }
-}
-
-/// That a host is to be asked for through TLS only (`Strict-Transport-Security`, RFC 6797).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hsts {
-    /// For how long, in seconds; 0 takes back what was said before.
-    pub max_age_s: u64,
-    /// All hosts below it, too.
-    pub subdomains: bool,
-    /// Browsers may know it before they come for the first time.
-    pub preload: bool,
-}
-
-impl Hsts {
-    /// Writes the field.
-    fn write(self, head: &mut impl Write) -> std::io::Result<()> {
-        write!(head, "Strict-Transport-Security: max-age={}", self.max_age_s)?;
-        if self.subdomains {
-            head.write_all(b"; includeSubDomains")?;
-        }
-        if self.preload {
-            head.write_all(b"; preload")?;
-        }
-        head.write_all(b"\r\n")
-    }
-}
 
 /// More than [`Added`] writes.
 const MOST_ADDED_BYTES: usize = 160;
@@ -221,7 +115,7 @@ pub struct Reply<'o, B> {
 impl<'o, B> Reply<'o, B> {
     /// A pen for one answer. `date` is now, as the Date field writes it.
     pub fn new(out: &'o mut Out<B>, date: &'o [u8; IMF_LEN], keep_alive: bool) -> Reply<'o, B> {
-        out.begins = Some(out.bytes.len());
+        out.begin_answer();
         Reply {
             out,
             date,

@@ -1,0 +1,91 @@
+//! What a connection is about to be sent: heads and short bodies as bytes, and a long body behind them.
+
+use crate::handler::Bodies;
+
+/// What one connection is about to be sent. A loop, thread or fiber owns one and uses it for every
+/// connection in turn.
+#[derive(Debug)]
+pub struct Out<B> {
+    /// Heads and short bodies, ready to go.
+    pub bytes: Vec<u8>,
+    /// How many of these bytes were sent already.
+    pub sent: usize,
+    /// What follows after them. While it is there nothing more is written.
+    pub body: Option<B>,
+    /// Where in `bytes` the last answer begins; `None` once some of it may have been sent.
+    begins: Option<usize>,
+}
+
+impl<B> Default for Out<B> {
+    fn default() -> Out<B> {
+        Out { bytes: Vec::with_capacity(64 * 1024), sent: 0, body: None, begins: None }
+    }
+}
+
+impl<B> Out<B> {
+    /// Nothing to send.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.body.is_none()
+    }
+
+    /// Bytes of heads and short bodies that are left to be sent.
+    pub fn unsent_bytes(&self) -> u64 {
+        (self.bytes.len() - self.sent) as u64
+    }
+
+    /// Bytes that are left to be sent, those of the body included.
+    pub fn left(&self, handler: &impl Bodies<Body = B>) -> u64 {
+        let body = self.body.as_ref().map_or(0, |body| handler.left(body));
+        self.unsent_bytes() + body
+    }
+
+    /// Forgets everything, keeps the memory.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.sent = 0;
+        self.body = None;
+        self.begins = None;
+    }
+
+    /// An answer begins here.
+    #[inline]
+    pub(crate) fn begin_answer(&mut self) {
+        self.begins = Some(self.bytes.len());
+    }
+
+    /// How many bytes of earlier answers wait before the last one; `None` if some of the last one
+    /// was sent.
+    #[inline]
+    pub fn earlier(&self) -> Option<usize> {
+        self.begins?.checked_sub(self.sent)
+    }
+
+    /// Takes the last answer out again, of which nothing was sent.
+    pub(crate) fn withdraw(&mut self) {
+        if let Some(earlier) = self.earlier() {
+            self.bytes.truncate(self.sent + earlier);
+            (self.body, self.begins) = (None, None);
+            if earlier == 0 {
+                self.clear();
+            }
+        }
+    }
+
+    /// Puts back what [`take_rest`](Out::take_rest) took.
+    pub fn put_back(&mut self, rest: Out<B>) {
+        self.clear();
+        self.bytes.extend_from_slice(&rest.bytes[rest.sent..]);
+        self.begins = rest.earlier();
+        self.body = rest.body;
+    }
+
+    /// Moves what is not sent yet to a place of its own and leaves nothing behind.
+    pub fn take_rest(&mut self) -> Out<B> {
+        let bytes = self.bytes[self.sent..].to_vec();
+        let rest = Out { bytes, sent: 0, begins: self.earlier(), body: self.body.take() };
+        self.clear();
+        rest
+    }
+}
