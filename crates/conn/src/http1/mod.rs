@@ -7,6 +7,7 @@ mod answer;
 mod receive;
 mod refuse;
 mod relay;
+mod written;
 
 use crate::context::Context;
 use crate::handler::{GivenUp, HandlerRoles, HandlerTypes, Piece, Relay, Settled};

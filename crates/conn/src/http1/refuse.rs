@@ -1,14 +1,13 @@
-//! Refusals, and what every answer leaves behind.
+//! Refusals: requests that policy does not admit, and what cannot be served.
 
 use super::{Http1, KeptFor, Owned, RequestState, Unserved};
 use crate::context::Context;
-use crate::handler::{Answered, HandlerRoles, Refusal, Settled};
-use crate::protocol::Protocol;
+use crate::handler::{HandlerRoles, Refusal};
 use crate::reply::Reply;
 use crate::request::{ArrivalTimes, KeptRequest, Request};
 use crate::step::Closing;
 use forebay_http::head::Method;
-use forebay_metrics::{Counter, Stopwatch};
+use forebay_metrics::Stopwatch;
 
 impl<H: HandlerRoles> Http1<H> {
     /// Answers a request that policy does not admit. What is missing of its body is not waited for.
@@ -105,44 +104,5 @@ impl<H: HandlerRoles> Http1<H> {
             let what = Unserved::Request(request, owned);
             self.refuse_with(cx, what, relay, stages, status, reason);
         });
-    }
-
-    /// An answer is in [`Out`](crate::Out): count it and begin its log line.
-    pub(super) fn written<S: Stopwatch>(
-        &mut self,
-        cx: &mut Context<'_, H, S>,
-        request: Option<&Request<'_>>,
-        owned: Option<Owned<H::Ticket>>,
-        relay: Option<&H::Relay>,
-        stages: ArrivalTimes,
-        (status, body_bytes): (u16, u64),
-    ) {
-        self.served += 1;
-        cx.budget = cx.budget.saturating_sub(1);
-        cx.metrics.add(Counter::of_status(status), 1);
-        self.sent(cx.handler);
-        let (ticket, is_settled) = match owned {
-            None => (None, false),
-            Some(Owned::Ticket(ticket)) => (Some(ticket), false),
-            Some(Owned::Settled(ticket)) => (Some(ticket), true),
-        };
-        let peer = cx.peer;
-        let answered = Answered { peer, request, ticket: ticket.as_ref(), status, stages };
-        self.sending.line = match relay {
-            Some(relay) => cx.handler.relayed_line(&answered, relay),
-            None => cx.handler.line(&answered),
-        };
-        self.sending.ticket = if is_settled { None } else { ticket };
-        self.sending.body_sent_bytes = if cx.out.body.is_some() { 0 } else { body_bytes };
-    }
-
-    #[inline]
-    pub(super) fn end(&mut self, handler: &mut H, end: Settled) {
-        if let Some(line) = self.sending.line.take() {
-            handler.log(line, self.sending.body_sent_bytes);
-        }
-        if let Some(mut ticket) = self.sending.ticket.take() {
-            handler.settle(&mut ticket, end);
-        }
     }
 }
