@@ -9,7 +9,7 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`head`] | What does this request head say, and how long is it? |
-//! | [`owned`] | How is a head kept that cannot be answered at once, or sent to another process? |
+//! | [`owned`] | How is a head kept that cannot be answered at once? |
 //! | [`framing`] | How many bytes of body follow? |
 //! | [`body`] | Which of the bytes that arrive are data, and where do they end? The same on the way out |
 //! | [`path`] | Which path below the root does the target name? |
