@@ -11,17 +11,28 @@ use crate::stream::{Incoming, Outgoing, Stream};
 
 type HeadOutcome<'i> = Result<Option<Http2Event<'i>>, FrameError>;
 
+/// A header block that is whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WholeBlock<'b> {
+    /// The stream it came on.
+    pub(super) stream: u32,
+    /// The message ends with it.
+    pub(super) ends: bool,
+    /// The stream that its own depends on, as the frame says (RFC 9113 §6.2); else 0.
+    pub(super) depends_on: u32,
+    /// The fields, encoded.
+    pub(super) bytes: &'b [u8],
+}
+
 impl Connection {
     /// A header block has come. It is decoded whatever becomes of it: later ones depend on it.
     pub(super) fn block<'i>(
         &mut self,
-        stream: u32,
-        ends: bool,
-        depends_on: u32,
-        block: &[u8],
+        block: &WholeBlock<'_>,
         fields: &mut DecodedFields,
     ) -> HeadOutcome<'i> {
-        let event = self.message(stream, ends, block, fields)?;
+        let event = self.message(block, fields)?;
+        let WholeBlock { stream, depends_on, .. } = *block;
         if depends_on == stream {
             return Err(FrameError::Stream(stream, Fault::protocol("a stream depends on itself")));
         }
@@ -30,35 +41,34 @@ impl Connection {
 
     fn message<'i>(
         &mut self,
-        stream: u32,
-        ends: bool,
-        block: &[u8],
+        block: &WholeBlock<'_>,
         fields: &mut DecodedFields,
     ) -> HeadOutcome<'i> {
+        let WholeBlock { stream, bytes, .. } = *block;
         match self.streams.get(stream).map(|open| open.incoming) {
-            Some(Incoming::Head) => self.response(stream, ends, block, fields),
-            Some(Incoming::Body) => self.trailers(stream, ends, block, fields),
+            Some(Incoming::Head) => self.response(block, fields),
+            Some(Incoming::Body) => self.trailers(block, fields),
             Some(Incoming::Ended) => {
-                self.decode(MessageKind::Trailers, block, fields)?;
+                self.decode(MessageKind::Trailers, bytes, fields)?;
                 let reason = "HEADERS after the end of the message";
                 Err(FrameError::Stream(stream, Fault::new(ErrorCode::STREAM_CLOSED, reason)))
             }
             None if self.role == EndpointRole::Server && stream > self.highest => {
-                self.request(stream, ends, block, fields)
+                self.request(block, fields)
             }
-            None => self.late(stream, block, fields),
+            None => self.late(block, fields),
         }
     }
 
     fn decode(
         &mut self,
         message: MessageKind,
-        block: &[u8],
+        bytes: &[u8],
         fields: &mut DecodedFields,
     ) -> Result<(), Fault> {
         fields.reset(message, self.limits.fields);
         self.decoder
-            .decode(block, fields)
+            .decode(bytes, fields)
             .map_err(|damage| Fault::new(ErrorCode::COMPRESSION_ERROR, damage.reason()))?;
         if fields.is_over() {
             self.budgets.charge(Abuse::Overhead, cost::LARGE_HEAD, self.now_ms)?;
@@ -67,18 +77,14 @@ impl Connection {
     }
 
     /// A block for a stream that is over, or never was.
-    fn late<'i>(
-        &mut self,
-        stream: u32,
-        block: &[u8],
-        fields: &mut DecodedFields,
-    ) -> HeadOutcome<'i> {
+    fn late<'i>(&mut self, block: &WholeBlock<'_>, fields: &mut DecodedFields) -> HeadOutcome<'i> {
+        let WholeBlock { stream, bytes, .. } = *block;
         if self.is_idle(stream) {
             return Err(Fault::protocol("HEADERS on an idle stream").into());
         }
         fields.reset(MessageKind::Trailers, FieldLimits { bytes: 0, fields: 0 });
         self.decoder
-            .decode(block, fields)
+            .decode(bytes, fields)
             .map_err(|damage| Fault::new(ErrorCode::COMPRESSION_ERROR, damage.reason()))?;
         self.budgets.charge(Abuse::Overhead, cost::EMPTY, self.now_ms)?;
         let fault = Fault::new(ErrorCode::STREAM_CLOSED, "HEADERS on a stream that is over");
@@ -95,13 +101,12 @@ impl Connection {
 
     fn request<'i>(
         &mut self,
-        stream: u32,
-        ends: bool,
-        block: &[u8],
+        block: &WholeBlock<'_>,
         fields: &mut DecodedFields,
     ) -> HeadOutcome<'i> {
+        let WholeBlock { stream, ends, bytes, .. } = *block;
         self.highest = stream;
-        self.decode(MessageKind::Request, block, fields)?;
+        self.decode(MessageKind::Request, bytes, fields)?;
         if self.is_ignored(stream) {
             // it was decoded all the same
             self.budgets.charge(Abuse::Overhead, cost::EMPTY, self.now_ms)?;
@@ -157,12 +162,11 @@ impl Connection {
 
     fn trailers<'i>(
         &mut self,
-        stream: u32,
-        ends: bool,
-        block: &[u8],
+        block: &WholeBlock<'_>,
         fields: &mut DecodedFields,
     ) -> HeadOutcome<'i> {
-        self.decode(MessageKind::Trailers, block, fields)?;
+        let WholeBlock { stream, ends, bytes, .. } = *block;
+        self.decode(MessageKind::Trailers, bytes, fields)?;
         let promised = self.streams.get(stream).and_then(|open| open.promised);
         let fault = match fields.fault() {
             _ if !ends => Fault::protocol("trailers do not end the message"),
@@ -179,12 +183,11 @@ impl Connection {
 
     fn response<'i>(
         &mut self,
-        stream: u32,
-        ends: bool,
-        block: &[u8],
+        block: &WholeBlock<'_>,
         fields: &mut DecodedFields,
     ) -> HeadOutcome<'i> {
-        self.decode(MessageKind::Response, block, fields)?;
+        let WholeBlock { stream, ends, bytes, .. } = *block;
+        self.decode(MessageKind::Response, bytes, fields)?;
         let Some(open) = self.streams.get_mut(stream) else { return Ok(None) };
         let wrong = |fault| Err(FrameError::Stream(stream, fault));
         if let Some(fault) = fields.fault() {

@@ -1,6 +1,7 @@
 //! What the peer sends: the preface, then frame after frame.
 
 use super::end::FrameError;
+use super::head::WholeBlock;
 use super::{Connection, Drain, EndpointRole, Expect, HeaderBlock, Http2Event, ReceiveProgress};
 use crate::budget::{
     Abuse, EARNED, EARNED_BY_LITTLE, MOST_CONTINUATIONS, MOST_CONTROL_BYTES, USEFUL_BYTES, cost,
@@ -301,7 +302,7 @@ impl Connection {
         }
         let ends = header.has(flag::END_STREAM);
         if header.has(flag::END_HEADERS) {
-            return self.block(stream, ends, depends_on, fragment, fields);
+            return self.block(&WholeBlock { stream, ends, depends_on, bytes: fragment }, fields);
         }
         let bytes = fragment.to_vec();
         self.block =
@@ -330,7 +331,7 @@ impl Connection {
         if header.has(flag::END_HEADERS) {
             let Some(block) = self.block.take() else { return Ok(None) };
             let HeaderBlock { stream, ends, depends_on, bytes, .. } = *block;
-            return self.block(stream, ends, depends_on, &bytes, fields);
+            return self.block(&WholeBlock { stream, ends, depends_on, bytes: &bytes }, fields);
         }
         if payload.is_empty() {
             self.overhead(cost::EMPTY)?;
