@@ -61,8 +61,10 @@ const PASSED_ON: &[(&str, &str)] = &[
     ("conn/src/handler/body.rs", "BorrowedFd"),
     ("conn/src/handler/hooks.rs", "OwnedFd"),
     ("conn/src/handler/relay.rs", "BorrowedFd"),
+    ("conn/src/http.rs", "BorrowedFd"),
     ("conn/src/http1/mod.rs", "BorrowedFd"),
     ("conn/src/http2/protocol.rs", "BorrowedFd"),
+    ("conn/src/protocol.rs", "BorrowedFd"),
 ];
 
 /// The packages that may contain `unsafe`.
