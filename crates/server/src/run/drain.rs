@@ -1,0 +1,130 @@
+//! How a server ends: replaced by other processes, drained at the first signal, stopped at the second; and
+//! what it says then.
+
+use super::{Later, Server};
+use crate::admin::RunningAdmin;
+use crate::isolated::Role;
+use crate::stderr::say;
+use forebay_engine::control::{Ended, LoopOrder};
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
+use std::time::{Duration, Instant};
+
+/// How long the last lines of the access log may take to be written.
+const LOG_CLOSE: Duration = Duration::from_secs(2);
+
+/// A signal this soon after the one that began the drain is the same one: `timeout` and some shells
+/// send it to the process and to its group.
+pub(crate) const SAME_SIGNAL: Duration = Duration::from_millis(250);
+
+impl Server {
+    /// Other processes have the clients that come from now on. Those that are here get one more answer on each
+    /// connection; whoever has not asked by half of the time for a drain is not waited for.
+    pub(super) fn be_replaced(&mut self) {
+        if self.is_replaced || self.draining.is_some() {
+            return;
+        }
+        self.is_replaced = true;
+        for (_, is_retiring, group) in &mut self.groups {
+            *is_retiring = true;
+            group.answer_once_more();
+        }
+        self.leave_listeners();
+        self.plan.drain /= 2;
+        self.later.push((Instant::now() + self.plan.drain, Later::Drain));
+        say(format_args!(
+            "replaced: connections open: {}, each gets one more answer if it asks within {:?}",
+            self.common.admission.open(),
+            self.plan.drain
+        ));
+    }
+
+    /// A stage leaves its listeners, and those who look at it, to the processes that replace it.
+    fn leave_listeners(&mut self) {
+        self.status.drains();
+        self.admin.take().into_iter().for_each(RunningAdmin::leave);
+        self.listeners().end(&[]);
+    }
+
+    /// Drains at the first signal, stops at the second.
+    pub(super) fn end(&mut self, signal: i32) {
+        match self.draining {
+            None => {
+                self.draining = Some((name(signal), Instant::now()));
+                self.was_told_to_drain = true;
+                // an authority would find no server here
+                self.acme = None;
+                self.status.drains();
+                self.give_all(LoopOrder::Drain);
+                // groups that drain hold duplicates and take what is queued; a command that asks how far
+                // they are finds the admin listener, unless that of the next generation answers there
+                if self.config.place.is_some() {
+                    self.leave_listeners();
+                } else {
+                    let admin = self.plan.admin.iter().flat_map(|admin| &admin.listen);
+                    let admin: Vec<_> = admin.map(|endpoint| endpoint.listen.clone()).collect();
+                    self.listeners().end(&admin);
+                }
+                self.notifier.stopping("draining");
+                let is_bounded = signal != SIGQUIT;
+                if is_bounded {
+                    self.later.push((Instant::now() + self.plan.drain, Later::Stop));
+                }
+                self.say_draining(name(signal), is_bounded);
+            }
+            Some((_, began)) if began.elapsed() < SAME_SIGNAL => {}
+            Some(_) if !self.was_told_to_drain => self.was_told_to_drain = true,
+            Some(_) => {
+                say(format_args!("{} again: stopping now", name(signal)));
+                self.give_all(LoopOrder::Stop);
+            }
+        }
+    }
+
+    /// Whether another process has the clients, and tells the operator of them.
+    fn stands_behind(&self) -> bool {
+        self.config.place.as_ref().is_some_and(|place| place.role != Role::Receive)
+    }
+
+    fn say_draining(&self, signal: &str, bounded: bool) {
+        if self.stands_behind() {
+            return;
+        }
+        let open = self.common.admission.open();
+        let bound =
+            if bounded { format!("at most {:?}", self.plan.drain) } else { "no limit".into() };
+        say(format_args!(
+            "{signal}: draining, connections open: {open}, {bound}; again to stop now"
+        ));
+    }
+
+    /// Ends what serves no clients, and says how it went.
+    pub(super) fn finish(mut self, reason: &str, ended: Ended) {
+        self.admin.take().into_iter().for_each(RunningAdmin::stop);
+        self.listeners().end(&[]);
+        if let Some(firewall) = &self.common.live.get().policy.firewall {
+            firewall.end();
+        }
+        let began = Instant::now();
+        if !self.common.live.get().logs.close(LOG_CLOSE) {
+            say(format_args!("the access log took no lines for {:?}", began.elapsed()));
+        }
+        if self.stands_behind() {
+            return;
+        }
+        let Ended { drained, aborted_receiving, aborted_in_job, aborted_sending } = ended;
+        say(format_args!(
+            "stopped ({reason}): connections: {drained} drained, {} aborted \
+             ({aborted_receiving} receiving, {aborted_in_job} in a job, {aborted_sending} sending)",
+            ended.aborted()
+        ));
+    }
+}
+
+fn name(signal: i32) -> &'static str {
+    match signal {
+        SIGTERM => "SIGTERM",
+        SIGINT => "SIGINT",
+        SIGQUIT => "SIGQUIT",
+        _ => "signal",
+    }
+}

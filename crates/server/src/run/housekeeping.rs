@@ -1,0 +1,144 @@
+//! What the main thread keeps going beside requests: signs of life, the gate and the firewall, certificates,
+//! the thread for applications.
+
+use super::{Event, Later, Server};
+use crate::acme;
+use crate::certificates;
+use crate::gate;
+use crate::isolated::Role;
+use crate::notify;
+use crate::policy::InForce;
+use crate::stderr::say;
+use crate::upkeep;
+use forebay_sys::clock;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the operator hears of certificates that expire soon, and of how many at a time.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const MOST_WARNINGS: usize = 20;
+
+/// How often is looked for new interfaces and addresses, which the gate is to be attached to.
+const INTERFACES: Duration = Duration::from_secs(5);
+
+impl Server {
+    /// Notes when the service manager is to hear next that the loops turn.
+    pub(super) fn watch_later(&mut self) {
+        if let Some(interval) = self.notifier.interval() {
+            self.later.push((Instant::now() + interval, Later::Watchdog));
+        }
+    }
+
+    /// Tells the service manager that the server is alive, if every loop has turned lately.
+    pub(super) fn show_life(&mut self) {
+        let Some(interval) = self.notifier.interval() else { return };
+        let patience = notify::patience(interval).as_millis() as u64;
+        let since_ms = clock::coarse_ms().saturating_sub(patience);
+        if self.groups.iter().all(|(_, _, group)| group.turns_since(since_ms)) {
+            self.notifier.alive();
+        } else {
+            say(format_args!("a loop has not turned for {patience} ms: no sign of life is given"));
+        }
+        self.watch_later();
+    }
+
+    /// Attaches the gate to interfaces that have come, now and every few seconds.
+    pub(super) fn watch_gate(&mut self) {
+        if self.common.live.get().policy.gate.is_some() {
+            self.attach_gate();
+            self.later.push((Instant::now() + INTERFACES, Later::Gate));
+        }
+    }
+
+    /// Has the gate judge SYNs for the listeners there are. Trouble is told once.
+    pub(super) fn attach_gate(&mut self) {
+        let snapshot = self.common.live.get();
+        let Some(gate) = &snapshot.policy.gate else { return };
+        let trouble = gate.attach(&self.plan, &self.listeners()).err();
+        if let Some(trouble) =
+            trouble.as_ref().filter(|new| Some(*new) != self.gate_trouble.as_ref())
+        {
+            say(format_args!("gate: {trouble}"));
+        }
+        self.gate_trouble = trouble;
+    }
+
+    /// Has the firewall drop by the rules in force, for the listeners there are.
+    pub(super) fn tell_firewall(&self) {
+        let snapshot = self.common.live.get();
+        let InForce { firewall: Some(firewall), policy, state, .. } = &*snapshot.policy else {
+            return;
+        };
+        let judged = gate::listeners(&self.plan, &self.listeners());
+        firewall.enforce(&self.config.firewall, &judged, policy, state.most_ignored_ns());
+    }
+
+    /// Says which certificates expire soon, now and every day.
+    pub(super) fn warn_of_certificates(&mut self) {
+        let now_s = (clock::unix_coarse_ms() / 1000) as i64;
+        let expiries = self.common.live.get().certificates.expiries();
+        let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now_s));
+        let lists = self.common.live.get().certificates.expired_lists(now_s);
+        let warnings = warnings.chain(lists);
+        warnings.take(MOST_WARNINGS).for_each(|warning| say(format_args!("{warning}")));
+        self.later.push((Instant::now() + DAY, Later::Certificates));
+    }
+
+    /// Which hosts have no certificate, or one that is not for them, where TLS is spoken.
+    pub(super) fn uncovered(&self) -> Vec<String> {
+        let mut endpoints = self.plan.groups.iter().flat_map(|group| &group.listen);
+        if !endpoints.any(|endpoint| endpoint.tls) {
+            return Vec::new();
+        }
+        let mut uncovered = self.common.live.get().certificates.uncovered(&self.config);
+        uncovered.truncate(MOST_WARNINGS);
+        uncovered
+    }
+
+    /// Starts the thread that looks for certificates that change, if there are any.
+    pub(super) fn watch_certificates(&mut self) {
+        if self.watches_certificates || self.common.live.get().certificates.is_empty() {
+            return;
+        }
+        let (live, to_main) = (Arc::clone(&self.common.live), self.to_main.clone());
+        let tell = move || to_main.send(Event::CertificatesChanged).is_ok();
+        match certificates::watch::start(live, tell) {
+            Ok(()) => self.watches_certificates = true,
+            Err(error) => say(format_args!(
+                "no thread for certificates, which are taken over by reloads only: {error}"
+            )),
+        }
+    }
+
+    /// Has certificates got by ACME, if some are wanted; `at_once`: what has failed is tried again.
+    pub(super) fn keep_acme(&mut self, at_once: bool) {
+        if let Some(acme) = &self.acme {
+            return acme.look(at_once);
+        }
+        if self.common.live.get().certificates.acme().is_none() {
+            return;
+        }
+        let (live, to_main) = (Arc::clone(&self.common.live), self.to_main.clone());
+        let tell = move || drop(to_main.send(Event::CertificatesChanged));
+        match acme::start(live, self.common.register.worker(), tell) {
+            Ok(running) => self.acme = Some(running),
+            Err(error) => say(format_args!("no thread for certificates by ACME: {error}")),
+        }
+    }
+
+    /// Starts the thread that looks after applications, if one needs it.
+    pub(super) fn keep_up_applications(&mut self) {
+        let applications = &self.common.live.get().applications;
+        // those of other stages are asked by respond
+        let asks = matches!(applications.role(), None | Some(Role::Respond));
+        if self.keeps_up_applications || applications.is_empty() || !asks {
+            return;
+        }
+        match upkeep::keep_up(Arc::clone(&self.common.live)) {
+            Ok(()) => self.keeps_up_applications = true,
+            Err(error) => {
+                say(format_args!("no thread for applications: upstreams are not checked: {error}"))
+            }
+        }
+    }
+}
