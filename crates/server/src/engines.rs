@@ -1,12 +1,13 @@
 //! Groups of workers: the engine of a plan on its listeners, from start to end.
 //!
-//! Each loop or thread gets a handler and counters of its own; the counters are kept in a register
-//! for metrics. Settings of engines, shares and ledgers of classes reach a group while it
-//! runs. The rest of it is never changed: a reload that wants another engine, other listeners, another
-//! number of workers or of classes starts a new group on the same sockets and lets the old one retire.
+//! Each loop or thread gets a handler and counters of its own. Settings of engines, shares and ledgers of
+//! classes reach a group while it runs. The rest of it is never changed: a reload that wants another engine,
+//! other listeners, another number of workers or of classes starts a new group on the same sockets and lets
+//! the old one retire.
 
 use crate::agent::{self, AgentLoop};
 use crate::applications::Pools;
+use crate::counters::{PipelineGaugesPool, Register};
 use crate::handler::FastLane;
 use crate::job::ServerJob;
 use crate::listen::AcceptSocket;
@@ -21,17 +22,16 @@ use forebay_engine::control::{Ended, EngineControl, LoopOrder};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
 use forebay_engine::helpers::{HelperThreads, Helpers};
-use forebay_engine::pipeline::{self, Fuse, Pipeline, PipelineGauges};
+use forebay_engine::pipeline::{self, Fuse, Pipeline};
 use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{self, EngineSettings};
 use forebay_engine::{pool, stock, threads, worker};
-use forebay_metrics::{ClassNames, ClassSlot, ClassTotals, Gauge, Local, Totals};
-use forebay_policy::Policy;
+use forebay_metrics::Local;
 use forebay_sys::process;
 use forebay_upstream::pool::ConnectionPool;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// Paths a loop finds without asking the shared cache, and a thread, of which there may be many.
@@ -39,90 +39,6 @@ const PATHS_OF_A_LOOP: usize = 4096;
 const PATHS_OF_A_THREAD: usize = 128;
 
 /// All counters of the process: those of its loops and threads, and those of its helpers. They
-/// outlive the threads that wrote to them, so that sums never fall; a later worker goes on with the
-/// counters of one that has ended.
-#[derive(Default)]
-pub struct Register(Mutex<EngineCounters>);
-
-#[derive(Default)]
-struct EngineCounters {
-    of_workers: Vec<Arc<Local>>,
-    of_helpers: Vec<Arc<[Local]>>,
-    classes: ClassNames,
-}
-
-impl Register {
-    fn lock(&self) -> MutexGuard<'_, EngineCounters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counters for a worker: those that no worker holds any more, or new ones.
-    pub(crate) fn worker(&self) -> Arc<Local> {
-        let mut counters = self.lock();
-        // another thread that could take a reference needs the lock
-        let free = counters.of_workers.iter().find(|local| Arc::strong_count(local) == 1);
-        if let Some(free) = free {
-            return Arc::clone(free);
-        }
-        let local = Arc::new(Local::default());
-        counters.of_workers.push(Arc::clone(&local));
-        local
-    }
-
-    /// Counters for so many helper threads.
-    pub fn helpers(&self, threads: usize) -> Arc<[Local]> {
-        let locals: Arc<[Local]> = (0..threads).map(|_| Local::default()).collect();
-        self.lock().of_helpers.push(Arc::clone(&locals));
-        locals
-    }
-
-    /// The ledger of each class of a policy, by rank.
-    pub fn ledgers(&self, policy: &Policy) -> Arc<[ClassSlot]> {
-        let counted = self.totals();
-        let names: Vec<&str> = policy.classes().iter().map(|class| class.name.as_str()).collect();
-        self.lock().classes.assign(&names, &counted).into()
-    }
-
-    /// What `totals` says of each class.
-    pub fn classes(&self, totals: &Totals) -> Vec<(String, ClassTotals)> {
-        self.lock().classes.rows(totals)
-    }
-
-    /// What they add up to.
-    pub fn totals(&self) -> Totals {
-        let counters = self.lock();
-        let helpers = counters.of_helpers.iter().flat_map(|locals| locals.iter());
-        Totals::of(counters.of_workers.iter().map(Arc::as_ref).chain(helpers))
-    }
-}
-
-/// The figures of pipelines. They outlive them, as counters do.
-#[derive(Default)]
-pub struct PipelineGaugesPool(Mutex<Vec<Arc<PipelineGauges>>>);
-
-impl PipelineGaugesPool {
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<PipelineGauges>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// For a pipeline: one that no pipeline writes to any more, or a new one. It becomes the first.
-    fn take(&self) -> Arc<PipelineGauges> {
-        let mut pipeline_gauges_pool = self.lock();
-        let free = pipeline_gauges_pool
-            .iter()
-            .position(|pipeline_gauges| Arc::strong_count(pipeline_gauges) == 1);
-        let pipeline_gauges = free.map_or_else(Arc::default, |at| pipeline_gauges_pool.remove(at));
-        pipeline_gauges_pool.insert(0, Arc::clone(&pipeline_gauges));
-        pipeline_gauges
-    }
-
-    /// The figures of the pipeline that was started last; none if there never was one.
-    pub fn gauges(&self) -> Vec<(Gauge, u64)> {
-        self.lock().first().map_or_else(Vec::new, |pipeline_gauges| pipeline_gauges.gauges())
-    }
-}
-
-/// What all groups share.
 #[derive(Clone)]
 pub struct Common {
     /// What handlers serve from.

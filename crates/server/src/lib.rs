@@ -10,6 +10,7 @@
 //! | [`plan`] | what a configuration comes to on this machine |
 //! | [`listen`] | listening sockets, one per loop and address |
 //! | [`engines`] | groups of workers: an engine on its listeners |
+//! | [`counters`] | the counters of all threads, kept beyond them |
 //! | [`doctor`] | what this machine can, and what gets in its way |
 //! | [`firewall`] | ignored clients and listed addresses in a table of nftables |
 //! | [`gate`] | rules in the kernel: whether this machine can, what is in force there |
@@ -53,6 +54,7 @@ pub mod certificates;
 pub mod client;
 pub mod config;
 pub mod control_socket;
+pub mod counters;
 mod detour;
 pub mod doctor;
 pub mod engines;
