@@ -121,7 +121,8 @@ pub use units::{ByteRate, Percent, Size};
 pub use value::AutoCount;
 
 use crate::isolated::StageProcess;
-use crate::log::choice::{LogCondition, Member};
+use crate::log::choice::LogCondition;
+use crate::log::members::Member;
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
 use forebay_site::rules::Network;

@@ -24,7 +24,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`line`](mod@line) | one answer as a line, common, combined or JSON, that no client can forge |
-//! | [`choice`] | which requests have a line, and what it says |
+//! | [`choice`] | which requests have a line |
+//! | [`members`] | what a JSON line says of a request |
 //! | [`text`] | the pieces of a line: numbers, addresses, escapes |
 //! | [`stamp`] | the time as lines show it |
 //! | [`request_id`] | what tells one request from all others |
@@ -36,6 +37,7 @@
 pub mod choice;
 pub mod line;
 pub mod logger;
+pub mod members;
 pub mod request_id;
 pub(crate) mod scripts;
 pub mod sink;
@@ -46,9 +48,10 @@ pub mod writer;
 pub use logger::{LogEntry, Logger, PendingLine};
 
 use crate::config::{self, AccessLog, LogFormat};
-use choice::{LogChoice, Members};
+use choice::LogChoice;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use forebay_metrics::{Local, SiteNames, SiteSlot, SiteTotals, Totals};
+use members::Members;
 use sink::Sink;
 use std::fmt;
 use std::io;

@@ -11,7 +11,7 @@ use super::units::Size;
 use super::upstreams::{self, HttpAddress};
 use super::value::Written;
 use crate::isolated::Role;
-use crate::log::choice::Member;
+use crate::log::members::Member;
 use forebay_engine::Engine;
 use forebay_upstream::link::{InstanceChoice, LinkSettings};
 use forebay_upstream::settings::UpstreamAddress;

@@ -10,7 +10,8 @@ use super::{
     Account, AdminConfig, AutoCount, ForwardAuth, Fuse, Listen, ListenEndpoint, ListenerConfig,
     LogConfig, LogFormat, OverChoice, RuleConfig,
 };
-use crate::log::choice::{LogCondition, Member};
+use crate::log::choice::LogCondition;
+use crate::log::members::Member;
 use forebay_engine::Engine;
 use forebay_http::path;
 use forebay_policy::near::nearest;

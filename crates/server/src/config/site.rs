@@ -7,7 +7,7 @@ use super::proxy::ProxyConfig;
 use super::table::{Preset, Section, SectionList, Setting};
 use super::written::{ErrorPages, HttpsStatus, ListingPaths, MediaTypes};
 use super::{ClientCertificates, KeyPairs, LogConfig, OptionalFieldValue, Size};
-use crate::log::choice::Member;
+use crate::log::members::Member;
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{

@@ -3,7 +3,8 @@
 
 use super::problem::Wrong;
 use super::value::{Form, TableEntry, TableOf, Value, Written, quote, show_list, status};
-use crate::log::choice::{LogCondition, Member, NOT_CHOSEN};
+use crate::log::choice::LogCondition;
+use crate::log::members::{Member, NOT_CHOSEN};
 use forebay_http::coding::Coding;
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;

@@ -2,7 +2,7 @@
 //!
 //! The fields Authorization and Cookie are never looked at; a user's name comes from what has verified it.
 
-use super::choice::{Member, Members};
+use super::members::{Member, Members};
 use super::text::{push_address, push_json, push_number, push_quoted, push_word};
 use crate::policy::TraceWords;
 use forebay_conn::peer::ClientCertificate;

@@ -1,7 +1,8 @@
 //! What a loop owns of the logs: it writes lines into a buffer and hands the buffer over.
 
-use super::choice::{LogSampler, Members};
+use super::choice::LogSampler;
 use super::line::{self, LoggedUpstream, Subject};
+use super::members::Members;
 use super::request_id::{self, RequestIds};
 use super::stamp::{Clf, Rfc3339};
 use super::text::push_number;
