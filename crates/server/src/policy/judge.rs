@@ -1,19 +1,17 @@
 //! One loop's view of the policy: facts in, a verdict out, entries in the ledger.
 
-use super::at_once::{AtOnce, InFlightPlace, NoPlace, PlaceAsked, PlaceWait};
+use super::ticket::{AtOnceHold, Ticket};
 use super::window::{Pass, WindowPoint};
 use super::{Facts, InForce, Judged, RuleNumber, Trace};
 use crate::client::TrustedProxies;
 use crate::gate::Enforced;
 use crate::identity::{PresentedToken, Remembered, Verifier};
-use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
+use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Verdict};
 use forebay_control::gather::Gather;
-use forebay_http::client::ClientKey;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, RefusalReason, RefusedAt, Unanswered};
 use forebay_policy::decision::{Decisions, PolicyRefusal, RefusalAnswer};
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::{self as policy, ChargeOutcome, FactsNeeded};
-use forebay_upstream::queue;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,40 +51,6 @@ pub struct ConnectionRecord {
 }
 
 /// What a judged request owns until it is over, whether it was admitted or not. It moves with its
-/// request, so it is no larger than a cache line.
-#[derive(Debug)]
-pub struct Ticket {
-    /// What the log is told.
-    trace: Trace,
-    rank: u8,
-    /// It has been let into its class's window.
-    has_entered: bool,
-    /// It is over.
-    is_settled: bool,
-    /// Its place in the window, where requests are queued with it.
-    pass: Option<Pass>,
-    /// What its rules count it among.
-    held: AtOnceHold,
-}
-
-/// What a request is counted among.
-#[derive(Debug)]
-enum AtOnceHold {
-    /// Those at once of its rule, if that counts them, since it was admitted.
-    Counted(#[expect(dead_code, reason = "it counts until it is dropped")] policy::InFlightGuard),
-    /// Those at once of its rule, from when it has a place.
-    Queued(Box<Queued>),
-}
-
-/// A request that needs a place.
-#[derive(Debug)]
-struct Queued {
-    at_once: Arc<AtOnce>,
-    rule: u32,
-    client: IpAddr,
-    place: Option<InFlightPlace>,
-}
-
 impl Judge {
     /// Judges by the policy in force; `None` if that says nothing.
     pub fn new(
@@ -246,12 +210,8 @@ impl Judge {
     }
 
     fn enter(&mut self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
-        let window = self.in_force.windows.get(usize::from(ticket.rank));
-        match window.map(|window| window.enter(ticket.has_entered)).transpose() {
-            Ok(pass) => {
-                ticket.has_entered = true;
-                Ok(pass)
-            }
+        match ticket.enter(&self.in_force.windows) {
+            Ok(pass) => Ok(pass),
             Err(retry_after_s) => {
                 ticket.trace.refused = Some((RefusalReason::Agent, None));
                 self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Agent);
@@ -275,8 +235,7 @@ impl Judge {
 
     /// A request that was admitted got no place among those at once of its rule.
     pub fn refused_queued(&mut self, ticket: &mut Ticket) {
-        let AtOnceHold::Queued(queued) = &ticket.held else { return };
-        let Queued { rule, client, .. } = **queued;
+        let Some((rule, client)) = ticket.queued_by() else { return };
         // rules of a policy that is not in force any more have other numbers
         let rule = (ticket.trace.policy == self.in_force.number).then_some(rule);
         if let Some(rule) = rule {
@@ -320,99 +279,6 @@ impl Judge {
     }
 }
 
-impl InForce {
-    /// A request of this client is to have a place among those at once of this rule.
-    #[cold]
-    fn queued(&self, rule: u32, client: IpAddr, ticket: policy::InFlightGuard) -> AtOnceHold {
-        match self.at_once.get(rule as usize).and_then(Option::as_ref) {
-            Some(at_once) => {
-                let at_once = Arc::clone(at_once);
-                AtOnceHold::Queued(Box::new(Queued { at_once, rule, client, place: None }))
-            }
-            None => AtOnceHold::Counted(ticket),
-        }
-    }
-}
-
-impl Ticket {
-    #[inline]
-    fn new(rank: u8, trace: Trace, held: AtOnceHold) -> Ticket {
-        Ticket { trace, rank, has_entered: false, is_settled: false, pass: None, held }
-    }
-
-    /// The order of its request.
-    pub fn rank(&self) -> Rank {
-        Rank(self.rank)
-    }
-
-    /// Whether it needs a place among the requests at once of its rule, and has none.
-    #[inline]
-    pub fn needs_place(&self) -> bool {
-        matches!(&self.held, AtOnceHold::Queued(queued) if queued.place.is_none())
-    }
-
-    /// Asks for that place. `Ok(None)` if it has it now.
-    ///
-    /// # Errors
-    /// There is none, not even to wait.
-    pub fn ask_for_place(&mut self, now_ms: u64) -> Result<Option<PlaceWait>, NoPlace> {
-        let AtOnceHold::Queued(queued) = &mut self.held else { return Ok(None) };
-        let client = ClientKey::of(queued.client).as_u64();
-        match queued.at_once.ask(queue::RequestOwner { rank: self.rank, client }, now_ms)? {
-            PlaceAsked::Has(place) => {
-                queued.place = Some(place);
-                Ok(None)
-            }
-            PlaceAsked::Waits(wait) => Ok(Some(wait)),
-        }
-    }
-
-    /// It has waited for that place, and has it.
-    pub fn has_place(&mut self, place: InFlightPlace) {
-        if let AtOnceHold::Queued(queued) = &mut self.held {
-            queued.place = Some(place);
-        }
-    }
-
-    /// The request is being looked at.
-    #[inline]
-    pub fn begin(&mut self) {
-        if let Some(pass) = &mut self.pass {
-            pass.begin();
-        }
-    }
-
-    /// Its answer is ready.
-    #[inline]
-    pub fn end(&mut self) {
-        if let Some(pass) = self.pass.take() {
-            pass.end();
-        }
-    }
-
-    /// The request is over: what it holds is given back, and the ledger of its class is told, unless
-    /// it was told of a refusal. Happens once. What the log is told stays.
-    #[inline]
-    pub fn settle(&mut self, end: Settled, metrics: &Local) {
-        debug_assert!(!self.is_settled, "a request ends once");
-        self.is_settled = true;
-        self.pass = None;
-        self.held = AtOnceHold::Counted(policy::InFlightGuard::default());
-        if self.trace.refused.is_some() {
-            return;
-        }
-        let event = match end {
-            Settled::Answered => ClassEvent::Answered,
-            Settled::Cut => ClassEvent::Cut,
-            Settled::Expired => {
-                self.trace.refused = Some((RefusalReason::Expired, None));
-                ClassEvent::Refused(RefusedAt::Request, RefusalReason::Expired)
-            }
-        };
-        metrics.enter(self.trace.slot, event);
-    }
-}
-
 /// What a refusal comes to.
 fn verdict<T>(refused: &PolicyRefusal, ticket: T) -> Verdict<T> {
     match refused.answer {
@@ -429,6 +295,7 @@ mod tests {
     use super::*;
     use crate::config::parse;
     use crate::plan::{MachineResources, Plan};
+    use forebay_conn::Settled;
     use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
     use forebay_metrics::{ClassTotals, Totals};
@@ -500,11 +367,6 @@ action = "reset"
         fn refused_for(&self, reason: RefusalReason) -> u64 {
             self.ledger().refused[RefusedAt::Request as usize][reason as usize]
         }
-    }
-
-    #[test]
-    fn a_ticket_is_no_larger_than_a_cache_line() {
-        assert!(size_of::<Option<Ticket>>() <= 64, "{}", size_of::<Option<Ticket>>());
     }
 
     #[test]

@@ -8,18 +8,21 @@
 //! | [`at_once`] | requests at once of a rule, where those beyond its number wait |
 //! | [`facts`] | what the policy is told of a request |
 //! | [`judge`] | one loop's view: facts in, a verdict out, entries in the ledger |
+//! | [`ticket`] | what a judged request holds until it is over |
 //! | [`trace`] | what the access log is told of that |
 //! | [`window`] | how much unfinished work each class may have |
 
 pub mod at_once;
 pub mod facts;
 pub mod judge;
+pub mod ticket;
 pub mod trace;
 pub mod window;
 
 pub use at_once::AtOnce;
 pub use facts::Facts;
-pub use judge::{ConnectionRecord, Judge, JudgeContext, Ticket};
+pub use judge::{ConnectionRecord, Judge, JudgeContext};
+pub use ticket::Ticket;
 pub use trace::{Judged, RuleNumber, Trace, TraceWords};
 pub use window::{Pass, Window, WindowPoint};
 

@@ -1,0 +1,173 @@
+//! What a judged request holds until it is over: its place in the window of its class and among the requests at
+//! once of its rule, and what the log is told.
+
+use super::at_once::{AtOnce, InFlightPlace, NoPlace, PlaceAsked, PlaceWait};
+use super::window::{Pass, Window};
+use super::{InForce, Trace};
+use forebay_conn::{Rank, Settled};
+use forebay_http::client::ClientKey;
+use forebay_metrics::{ClassEvent, Local, RefusalReason, RefusedAt};
+use forebay_policy as policy;
+use forebay_upstream::queue;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// request, so it is no larger than a cache line.
+#[derive(Debug)]
+pub struct Ticket {
+    /// What the log is told.
+    pub(super) trace: Trace,
+    rank: u8,
+    /// It has been let into its class's window.
+    has_entered: bool,
+    /// It is over.
+    is_settled: bool,
+    /// Its place in the window, where requests are queued with it.
+    pub(super) pass: Option<Pass>,
+    /// What its rules count it among.
+    held: AtOnceHold,
+}
+
+/// What a request is counted among.
+#[derive(Debug)]
+pub(super) enum AtOnceHold {
+    /// Those at once of its rule, if that counts them, since it was admitted.
+    Counted(#[expect(dead_code, reason = "it counts until it is dropped")] policy::InFlightGuard),
+    /// Those at once of its rule, from when it has a place.
+    Queued(Box<Queued>),
+}
+
+/// A request that needs a place.
+#[derive(Debug)]
+pub(super) struct Queued {
+    at_once: Arc<AtOnce>,
+    rule: u32,
+    client: IpAddr,
+    place: Option<InFlightPlace>,
+}
+impl InForce {
+    /// A request of this client is to have a place among those at once of this rule.
+    #[cold]
+    pub(super) fn queued(
+        &self,
+        rule: u32,
+        client: IpAddr,
+        ticket: policy::InFlightGuard,
+    ) -> AtOnceHold {
+        match self.at_once.get(rule as usize).and_then(Option::as_ref) {
+            Some(at_once) => {
+                let at_once = Arc::clone(at_once);
+                AtOnceHold::Queued(Box::new(Queued { at_once, rule, client, place: None }))
+            }
+            None => AtOnceHold::Counted(ticket),
+        }
+    }
+}
+
+impl Ticket {
+    #[inline]
+    pub(super) fn new(rank: u8, trace: Trace, held: AtOnceHold) -> Ticket {
+        Ticket { trace, rank, has_entered: false, is_settled: false, pass: None, held }
+    }
+
+    /// The order of its request.
+    pub fn rank(&self) -> Rank {
+        Rank(self.rank)
+    }
+
+    /// Lets it into the window of its class, if there is one.
+    ///
+    /// # Errors
+    /// That class has enough unfinished work: after how many seconds the client may ask again.
+    pub(super) fn enter(&mut self, windows: &[Arc<Window>]) -> Result<Option<Pass>, u32> {
+        let window = windows.get(usize::from(self.rank));
+        let pass = window.map(|window| window.enter(self.has_entered)).transpose()?;
+        self.has_entered = true;
+        Ok(pass)
+    }
+
+    /// The rule among whose requests at once it needs a place, or has one, and its client.
+    pub(super) fn queued_by(&self) -> Option<(u32, IpAddr)> {
+        match &self.held {
+            AtOnceHold::Queued(queued) => Some((queued.rule, queued.client)),
+            AtOnceHold::Counted(_) => None,
+        }
+    }
+
+    /// Whether it needs a place among the requests at once of its rule, and has none.
+    #[inline]
+    pub fn needs_place(&self) -> bool {
+        matches!(&self.held, AtOnceHold::Queued(queued) if queued.place.is_none())
+    }
+
+    /// Asks for that place. `Ok(None)` if it has it now.
+    ///
+    /// # Errors
+    /// There is none, not even to wait.
+    pub fn ask_for_place(&mut self, now_ms: u64) -> Result<Option<PlaceWait>, NoPlace> {
+        let AtOnceHold::Queued(queued) = &mut self.held else { return Ok(None) };
+        let client = ClientKey::of(queued.client).as_u64();
+        match queued.at_once.ask(queue::RequestOwner { rank: self.rank, client }, now_ms)? {
+            PlaceAsked::Has(place) => {
+                queued.place = Some(place);
+                Ok(None)
+            }
+            PlaceAsked::Waits(wait) => Ok(Some(wait)),
+        }
+    }
+
+    /// It has waited for that place, and has it.
+    pub fn has_place(&mut self, place: InFlightPlace) {
+        if let AtOnceHold::Queued(queued) = &mut self.held {
+            queued.place = Some(place);
+        }
+    }
+
+    /// The request is being looked at.
+    #[inline]
+    pub fn begin(&mut self) {
+        if let Some(pass) = &mut self.pass {
+            pass.begin();
+        }
+    }
+
+    /// Its answer is ready.
+    #[inline]
+    pub fn end(&mut self) {
+        if let Some(pass) = self.pass.take() {
+            pass.end();
+        }
+    }
+
+    /// The request is over: what it holds is given back, and the ledger of its class is told, unless
+    /// it was told of a refusal. Happens once. What the log is told stays.
+    #[inline]
+    pub fn settle(&mut self, end: Settled, metrics: &Local) {
+        debug_assert!(!self.is_settled, "a request ends once");
+        self.is_settled = true;
+        self.pass = None;
+        self.held = AtOnceHold::Counted(policy::InFlightGuard::default());
+        if self.trace.refused.is_some() {
+            return;
+        }
+        let event = match end {
+            Settled::Answered => ClassEvent::Answered,
+            Settled::Cut => ClassEvent::Cut,
+            Settled::Expired => {
+                self.trace.refused = Some((RefusalReason::Expired, None));
+                ClassEvent::Refused(RefusedAt::Request, RefusalReason::Expired)
+            }
+        };
+        metrics.enter(self.trace.slot, event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_no_larger_than_a_cache_line() {
+        assert!(size_of::<Option<Ticket>>() <= 64, "{}", size_of::<Option<Ticket>>());
+    }
+}
