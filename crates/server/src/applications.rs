@@ -6,6 +6,7 @@
 mod answers;
 mod ask;
 mod pools;
+mod proxy_header;
 
 use crate::isolated::{NextStage, Role};
 pub use answers::{before, failed, refused, said_of, summary};
