@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `admission` | which requests are served, and in which order |
 //! | `process` | what the answer is |
+//! | `place` | which requests wait for a place among those at once of their rule |
 //! | `relay` | what applications and the next stage are asked, and what is made of their answers |
 //! | `bodies` | where the bytes of an answer are |
 //! | `journal` | what is logged |
@@ -12,6 +13,7 @@
 mod admission;
 mod bodies;
 mod journal;
+mod place;
 mod process;
 mod relay;
 
