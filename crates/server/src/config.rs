@@ -28,10 +28,12 @@
 //! | `stray` | unknown keys, those of other servers too: what was probably meant, or where they belong |
 //! | `disk` | what must be on disk: directories and files, and room for those that are made |
 //! | `isolated` | the engine isolated: its settings, and what it cannot do yet |
+//! | `relative_paths` | paths that are relative to the directory of the file |
 //! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
 //! | `secured` | TLS without effect, certificates that clients will refuse, secrets that many may read |
 //! | `unused` | settings that another one leaves without effect |
+//! | `firewall`, `firewalled` | the settings of the firewall, and what keeps clients out of it |
 //! | `exposed` | files that are not for clients, in directories that are served |
 //! | `applications` | applications that cannot be asked, as far as this machine tells |
 //! | `pages` | files of a site that settings name and that are not there |
@@ -55,6 +57,7 @@ pub mod draft;
 mod exposed;
 pub mod fastcgi;
 mod firewall;
+mod firewalled;
 pub mod forward_auth;
 mod gated;
 pub mod identity;
@@ -78,6 +81,7 @@ pub mod proxy;
 mod reach;
 pub mod read;
 mod redirects;
+mod relative_paths;
 mod remarks;
 pub mod rule;
 pub mod rules;
@@ -103,7 +107,7 @@ pub use choice::{
 pub use class::{ClassConfig, ClassName};
 pub use draft::ConfigDraft;
 pub use fastcgi::FastCgiConfig;
-pub use firewall::TableName;
+pub use firewall::{FirewallSettings, TableName};
 pub use forward_auth::ForwardAuth;
 pub use identity::{CookieName, IdentitySettings};
 pub use isolated::{Isolated, StageAddress};
@@ -381,24 +385,6 @@ pub struct PipelineConfig {
 pub struct ControlConfig {
     /// `control.socket`
     pub socket: ControlSocketChoice,
-}
-
-/// What the machine's firewall does for the server.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct FirewallSettings {
-    /// `firewall.mode`
-    pub mode: FirewallMode,
-    /// `firewall.table`
-    pub table: Option<TableName>,
-    /// `firewall.clients`
-    pub clients: u64,
-}
-
-impl FirewallSettings {
-    /// The name of the table.
-    pub fn table(&self) -> &str {
-        self.table.as_ref().map_or("forebay", TableName::as_str)
-    }
 }
 
 /// What the kernel keeps the server from.
