@@ -1,10 +1,12 @@
 //! Where the program is attached, and which listeners it judges SYNs for.
 
+use crate::error::GateError;
 use crate::filters::Filter;
 use crate::interfaces;
 use crate::kernel;
+use crate::maps::mapped;
 use crate::types::{Plain, RawListener, RawSockets};
-use crate::{Gate, GateError, lock, mapped};
+use crate::{Gate, lock};
 use libbpf_rs::{MapCore, MapFlags};
 use std::collections::{HashMap, HashSet};
 use std::io;

@@ -9,7 +9,7 @@
 //! A gate has a number, which stands in the handle of its filters and in the name of a socket. The guard and
 //! the gate hold that socket; its other end, which only the gate holds, tells the guard when to begin.
 
-use crate::GateError;
+use crate::error::GateError;
 use crate::interfaces;
 use libbpf_rs::libbpf_sys as sys;
 use std::io::{self, Read};

@@ -1,6 +1,6 @@
 //! The programs and maps in the kernel: loading, links, look-ups. Nothing here decides anything.
 
-use crate::GateError;
+use crate::error::GateError;
 use crate::types::{ANSWER, COMPLETE, Control, JUDGE, Plain};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, PrintLevel};

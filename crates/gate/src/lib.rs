@@ -15,7 +15,9 @@
 //! | `bpf/` | the program, in C, one file for each concern |
 //! | `types` | the structs of `bpf/types.h` |
 //! | `lower` | rules into tables |
-//! | `kernel` | loading, links, maps |
+//! | `kernel` | loading, links, look-ups |
+//! | `maps` | lowered tables as maps, keys and values |
+//! | `error` | what can go wrong |
 //! | `attached` | on which interfaces it is, for which listeners |
 //! | `filters` | how it is attached where there are no links, and who takes it away |
 //! | `interfaces` | which interfaces there are |
@@ -50,10 +52,12 @@
 extern crate self as forebay_gate;
 
 mod attached;
+mod error;
 mod filters;
 mod interfaces;
 mod kernel;
 mod lower;
+mod maps;
 mod stack;
 mod steer;
 mod types;
@@ -61,6 +65,7 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use error::GateError;
 pub use filters::guard;
 pub use kernel::makes_connections;
 pub use lower::Tables;
@@ -68,15 +73,16 @@ pub use steer::ClassSockets;
 pub use types::Count;
 
 use crate::types::{
-    CHARGED, Control, PATH_KEY_BYTES, Plain, RawEntry, RawPattern, RawPending, RawTally, SLOTS,
-    Says, Tuple, UrlRule,
+    CHARGED, Control, Plain, RawEntry, RawPattern, RawPending, RawTally, SLOTS, Says, Tuple,
+    UrlRule,
 };
 use attached::Attached;
 use filters::Filters;
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
 use kernel::Kernel;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use libbpf_rs::{MapCore, MapFlags};
+use maps::{array, leaves, mapped, paths, per_cpu, read_u64};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -111,77 +117,6 @@ pub enum Charge {
     /// whether there is anything left.
     #[default]
     AtHandshake,
-}
-
-/// Why there is no gate.
-#[derive(Debug)]
-pub enum GateError {
-    /// The program could not be loaded.
-    Load {
-        /// What the kernel answered.
-        error: String,
-        /// All that was said meanwhile, for those who look for the reason.
-        said: String,
-    },
-    /// It could not be attached.
-    Attach {
-        /// To which interface.
-        interface: String,
-        /// By a filter, not by a link.
-        by_filter: bool,
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// There is nobody who takes filters away when this process is killed.
-    Guard(io::Error),
-    /// A map could not be written, or interfaces not be listed.
-    Kernel(io::Error),
-    /// The rules about addresses are too many.
-    TooMany,
-    /// Class sockets are too many.
-    TooManySockets,
-    /// Connections cannot be made of cookies: why.
-    CannotSteer(&'static str),
-}
-
-impl fmt::Display for GateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GateError::Load { error, said } => {
-                write!(f, "the kernel takes no program: {error}")?;
-                // libbpf's last line says what it was about
-                match said.lines().rev().find(|line| line.contains("libbpf: ")) {
-                    Some(line) => write!(f, " ({})", line.trim()),
-                    None => Ok(()),
-                }
-            }
-            GateError::Attach { interface, by_filter, error } => {
-                let way =
-                    if *by_filter { "filter at clsact (sch_ingress, cls_bpf)" } else { "link" };
-                write!(f, "cannot attach to {interface} by a {way}: {error}")
-            }
-            GateError::Guard(error) => {
-                write!(f, "the process that takes its filters away: {error}")
-            }
-            GateError::Kernel(error) => write!(f, "the kernel refuses: {error}"),
-            GateError::TooMany => f.write_str(
-                "there are too many rules about addresses: of those that can match one client, \
-                 4096 fit, and 1048576 in all",
-            ),
-            GateError::TooManySockets => {
-                f.write_str("there are too many sockets of classes: 32768 fit")
-            }
-            GateError::CannotSteer(why) => write!(f, "no handshakes without state: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for GateError {}
-
-impl From<io::Error> for GateError {
-    fn from(error: io::Error) -> GateError {
-        GateError::Kernel(error)
-    }
 }
 
 /// What became of SYNs and handshakes that a rule decided about.
@@ -426,61 +361,7 @@ impl Gate {
 
 /// Of one bucket in the map of words.
 const WORD_BYTES: usize = 64;
-const NO_PREALLOC: u32 = 1;
-const INNER_MAP: u32 = 1 << 12;
-
 const _: () = assert!(size_of::<Control>() == 28);
-
-fn leaves(leaves: &[lower::Leaf], family: Family) -> io::Result<MapHandle> {
-    let (_, shared) = family.all();
-    let address_bytes = usize::from(128 - shared) / 8;
-    let kind = MapType::LpmTrie;
-    let (key_bytes, value_bytes) = (4 + address_bytes, size_of::<types::RawList>());
-    // LPM tries are always allocated as they grow
-    let trie = kernel::table(kind, key_bytes, value_bytes, leaves.len(), NO_PREALLOC)?;
-    for leaf in leaves {
-        let mut key = u32::from(leaf.len - shared).to_ne_bytes().to_vec();
-        key.extend(&leaf.first.to_be_bytes()[16 - address_bytes..]);
-        trie.update(&key, leaf.list.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
-    }
-    Ok(trie)
-}
-
-fn paths(leaves: &[lower::url::PathLeaf]) -> io::Result<MapHandle> {
-    let (kind, value_bytes) = (MapType::LpmTrie, size_of::<types::RawList>());
-    let trie = kernel::table(kind, PATH_KEY_BYTES, value_bytes, leaves.len(), NO_PREALLOC)?;
-    for leaf in leaves {
-        let mut key = (leaf.beginning.len() as u32 * 8).to_ne_bytes().to_vec();
-        key.extend(&leaf.beginning);
-        key.resize(PATH_KEY_BYTES, 0);
-        trie.update(&key, leaf.list.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
-    }
-    Ok(trie)
-}
-
-fn array<T: Plain>(values: &[T]) -> io::Result<MapHandle> {
-    let array = kernel::table(MapType::Array, 4, size_of::<T>(), values.len(), INNER_MAP)?;
-    for (at, value) in (0_u32..).zip(values) {
-        array.update(&at.to_ne_bytes(), value.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
-    }
-    Ok(array)
-}
-
-fn per_cpu(map: &MapHandle, at: u32) -> Vec<Vec<u8>> {
-    map.lookup_percpu(&at.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default()
-}
-
-fn read_u64(bytes: &[u8]) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))
-}
-
-/// In IPv6's form.
-fn mapped(address: IpAddr) -> [u8; 16] {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -6,11 +6,12 @@
 //! short list decide, however many rules there are. What a list's beginning decides for certain is cut
 //! off behind it.
 
+use crate::Family;
+use crate::error::GateError;
 use crate::types::{
     DEGREE_SHIFT, DO_ALLOW, DO_DROP, DO_RESET, DO_USER, LONGEST, MARK_DEGREE, MARK_STOP, RawEntry,
     RawList, SAYS_ACTION, SAYS_LIMIT, Says,
 };
-use crate::{Family, GateError};
 use forebay_policy::JudgePhase;
 use forebay_policy::Policy;
 use forebay_policy::endpoint::{Addresses, Endpoint};

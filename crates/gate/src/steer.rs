@@ -1,10 +1,12 @@
 //! Handshakes without state, and connections that are made on the socket of their class.
 
 use crate::attached::listening;
+use crate::error::GateError;
 use crate::kernel::{self, CONTROL_ANSWERS, CONTROL_COMPLETES, CONTROL_OFFERS, Kernel};
+use crate::maps::{per_cpu, read_u64};
 use crate::stack::Stack;
 use crate::types::{Plain, RawKey, RawSockets, SOCKETS, UNJUDGED};
-use crate::{Charge, Gate, GateError, lock, per_cpu, read_u64};
+use crate::{Charge, Gate, lock};
 use libbpf_rs::{MapCore, MapFlags};
 use std::io;
 use std::net::SocketAddr;

@@ -6,11 +6,12 @@
 //! for networks. The others are found by the client. The program goes through both lists at once.
 
 use super::{Leaf, Lists, everything, mask, networks, ways};
+use crate::Family;
+use crate::error::GateError;
 use crate::types::{
     ASKED, ASKED_MORE, DEGREE_SHIFT, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE, MARK_STOP,
     MARK_WAITS, PATH_KEY_BYTES, RawAsked, RawEntry, RawList, RawPattern, UNJUDGED, UrlRule,
 };
-use crate::{Family, GateError};
 use forebay_policy::endpoint::{Addresses, Endpoint};
 use forebay_policy::first::{Alternatives, SegmentConditions};
 use forebay_policy::rule::{Over, Rule};
