@@ -1,6 +1,9 @@
-//! How a running engine is told to retire, to drain or to stop, and what it says at the end.
+//! How a running engine is told to retire, to drain or to stop, and whether its threads turn.
 
-use forebay_conn::Await;
+mod ended;
+
+pub use ended::Ended;
+
 use forebay_sys::epoll::Bell;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -164,56 +167,6 @@ impl EngineControl {
 fn show(heartbeats: &[Heartbeat], number: usize, at_ms: u64) {
     if let Some(heartbeat) = heartbeats.get(number) {
         heartbeat.0.store(at_ms, Ordering::Relaxed);
-    }
-}
-
-/// How the connections that were open when a loop began to drain have ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
-    /// Ended in good order.
-    pub drained: u64,
-    /// Cut, by what they were waiting for: a request, a job, a client that takes its answer.
-    pub aborted_receiving: u64,
-    /// Cut while a helper thread, or another server, worked for them.
-    pub aborted_in_job: u64,
-    /// Cut while an answer was being sent.
-    pub aborted_sending: u64,
-}
-
-impl Ended {
-    /// Counts one connection that is cut.
-    pub fn abort(&mut self, awaited: Await) {
-        match awaited {
-            Await::Idle | Await::Head | Await::Body => self.aborted_receiving += 1,
-            Await::Job
-            | Await::Admission
-            | Await::Place
-            | Await::Slot
-            | Await::Connect
-            | Await::Answer
-            | Await::Flow
-            | Await::Link
-            | Await::Rest => self.aborted_in_job += 1,
-            Await::Send => self.aborted_sending += 1,
-        }
-    }
-
-    /// All that were cut.
-    pub fn aborted(&self) -> u64 {
-        self.aborted_receiving + self.aborted_in_job + self.aborted_sending
-    }
-}
-
-impl std::ops::Add for Ended {
-    type Output = Ended;
-
-    fn add(self, other: Ended) -> Ended {
-        Ended {
-            drained: self.drained + other.drained,
-            aborted_receiving: self.aborted_receiving + other.aborted_receiving,
-            aborted_in_job: self.aborted_in_job + other.aborted_in_job,
-            aborted_sending: self.aborted_sending + other.aborted_sending,
-        }
     }
 }
 
