@@ -2,7 +2,8 @@
 
 use crate::answers::{ChallengeAnswers, ChallengeKind};
 use crate::https::{Https, RetryAfter, now};
-use crate::order::{OrderContext, OrderFailure, Why};
+use crate::order::OrderContext;
+use crate::order_failure::{OrderFailure, Why};
 use crate::schedule::{self, Validity};
 use crate::storage::{self, Lock, Names, Storage};
 use forebay_tls::{Pair, Roots};

@@ -13,6 +13,7 @@
 //! | [`storage`] | the files, which several servers may share |
 //! | [`schedule`] | when a certificate is replaced (RFC 9773), and when is tried again |
 //! | `order` | one order, from its beginning or from where a crash has left it |
+//! | `order_failure` | why one has failed, in words |
 //! | `https` | how the authority is asked: one request, one connection |
 //!
 //! It deliberately starts no thread, has no wildcards (dns-01), and no part of the protocol's messages
@@ -32,10 +33,11 @@ pub mod answers;
 mod https;
 pub mod keeper;
 mod order;
+mod order_failure;
 pub mod schedule;
 pub mod storage;
 
 pub use answers::{ChallengeAnswers, ChallengeKind};
 pub use keeper::{AuthoritySettings, CertificateEvent, CertificateKeeper, WantedCertificate};
-pub use order::{OrderFailure, Why};
+pub use order_failure::{OrderFailure, Why};
 pub use storage::{Names, Storage};

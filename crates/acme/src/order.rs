@@ -2,17 +2,15 @@
 
 use crate::answers::{ChallengeAnswers, ChallengeKind};
 use crate::https::{HttpsError, RetryAfter, now};
+use crate::order_failure::{OrderFailure, Why, kind, words};
 use crate::storage::{self, Names, Storage};
 use forebay_tls::Pair;
 use instant_acme::{
     Account, AuthorizationStatus, AuthorizedIdentifier, CertificateIdentifier, Error, Identifier,
-    NewOrder, Order, OrderStatus, Problem,
+    NewOrder, Order, OrderStatus,
 };
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::io;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,96 +22,6 @@ const FIRST_LOOK: Duration = Duration::from_millis(250);
 const LAST_LOOK: Duration = Duration::from_secs(5);
 /// The authority may ask for more, up to this.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
-
-/// What came of an attempt that has failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OrderFailure {
-    /// Whose doing it is.
-    pub why: Why,
-    /// What is wrong, in words.
-    pub reason: String,
-    /// When the authority wants to be asked again, if it has said so.
-    pub after: Option<Duration>,
-}
-
-/// Why there is no certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// The authority cannot be reached, or is out of order.
-    Unreachable,
-    /// It does not know the nonce any more that it has given, time after time (RFC 8555 §6.5).
-    StaleNonce,
-    /// It was asked too much.
-    RateLimited,
-    /// It could not see that a name is ours.
-    Unproven,
-    /// It does not want to.
-    Refused,
-    /// It does not know the account any more.
-    AccountUnknown,
-    /// Files cannot be read or written.
-    Storage,
-}
-
-impl OrderFailure {
-    pub(crate) fn new(why: Why, reason: impl Into<String>) -> OrderFailure {
-        OrderFailure { why, reason: reason.into(), after: None }
-    }
-
-    /// A file is in the way.
-    pub(crate) fn storage(path: &Path, error: &io::Error) -> OrderFailure {
-        OrderFailure::new(Why::Storage, format!("cannot use {}: {error}", path.display()))
-    }
-
-    /// What the library says.
-    pub(crate) fn of(error: &Error) -> OrderFailure {
-        match error {
-            Error::Api(problem) => OrderFailure::new(why(problem), words(problem)),
-            Error::Other(other) if other.is::<HttpsError>() => {
-                OrderFailure::new(Why::Unreachable, other.to_string())
-            }
-            Error::Json(_) => OrderFailure::new(
-                Why::Unreachable,
-                format!("the authority talks nonsense: {error}"),
-            ),
-            _ => OrderFailure::new(Why::Refused, error.to_string()),
-        }
-    }
-}
-
-impl fmt::Display for OrderFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-/// The last part of the type of a problem (RFC 8555 §6.7).
-fn kind(problem: &Problem) -> &str {
-    let name = problem.r#type.as_deref().unwrap_or("");
-    name.strip_prefix("urn:ietf:params:acme:error:").unwrap_or(name)
-}
-
-fn why(problem: &Problem) -> Why {
-    match kind(problem) {
-        "rateLimited" => Why::RateLimited,
-        "accountDoesNotExist" => Why::AccountUnknown,
-        "serverInternal" => Why::Unreachable,
-        "badNonce" => Why::StaleNonce,
-        "connection" | "dns" | "incorrectResponse" | "tls" | "unauthorized" => Why::Unproven,
-        _ if problem.status.is_some_and(|status| status >= 500) => Why::Unreachable,
-        _ => Why::Refused,
-    }
-}
-
-/// What a problem is about. Line breaks of others do not belong into a log.
-fn words(problem: &Problem) -> String {
-    let detail = problem.detail.as_deref().unwrap_or("no reason is given");
-    let mut words = format!("{detail} ({})", kind(problem));
-    for part in &problem.subproblems {
-        words.push_str(&format!("; {part}"));
-    }
-    words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
 
 /// An order under way, as it is kept.
 #[derive(Serialize, Deserialize)]
@@ -375,31 +283,4 @@ fn unmade(error: &rcgen::Error) -> OrderFailure {
 
 fn host_of(identifier: &AuthorizedIdentifier<'_>) -> String {
     identifier.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn problems_are_told_by_whose_they_are() {
-        let failure = |kind: &str, status| {
-            OrderFailure::of(&Error::Api(Problem {
-                r#type: Some(format!("urn:ietf:params:acme:error:{kind}")),
-                detail: Some("too\nmuch".to_owned()),
-                status: Some(status),
-                subproblems: Vec::new(),
-            }))
-        };
-        assert_eq!(failure("rateLimited", 429).why, Why::RateLimited);
-        assert_eq!(failure("rateLimited", 429).reason, "too much (rateLimited)");
-        assert_eq!(failure("serverInternal", 500).why, Why::Unreachable);
-        assert_eq!(failure("badNonce", 400).why, Why::StaleNonce);
-        assert_eq!(failure("other", 503).why, Why::Unreachable);
-        assert_eq!(failure("rejectedIdentifier", 400).why, Why::Refused);
-        assert_eq!(failure("accountDoesNotExist", 400).why, Why::AccountUnknown);
-        assert_eq!(failure("connection", 400).why, Why::Unproven);
-        let lost = HttpsError::Address("ftp://a".to_owned());
-        assert_eq!(OrderFailure::of(&Error::Other(Box::new(lost))).why, Why::Unreachable);
-    }
 }
