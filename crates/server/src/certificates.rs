@@ -11,6 +11,7 @@ mod demands;
 mod error;
 mod held;
 mod tokens;
+mod warnings;
 pub mod watch;
 
 pub(crate) use clients::{authorities, revoked};
@@ -18,22 +19,20 @@ pub use error::CertificateError;
 pub(crate) use held::pairs;
 use held::{CertificateFiles, HeldCertificate, HeldFile, Stamps, read_keys, read_tokens};
 pub use tokens::{Tokens, TokensError};
+pub use warnings::Expiry;
+pub(crate) use warnings::{SOON_DAYS, days_left};
 
 use crate::acme;
 use crate::config::{ClientCertificates as ClientFiles, Config, KeyPairs};
 use crate::identity::{Keys, Verifier};
 use demands::Demand;
 use forebay_conn::Secured;
-use forebay_site::rules::{Host, Network};
+use forebay_site::rules::Network;
 use forebay_tls::Identities;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, fs, io};
-
-/// A certificate that expires in fewer days than these should have been replaced: those that are replaced
-/// by a program are when they have a month to live.
-pub(crate) const SOON_DAYS: i64 = 21;
 
 /// Why a request is answered with 421.
 pub const OTHER_CONNECTION: &str = "This connection is for another host; open one for this";
@@ -99,43 +98,6 @@ pub struct Renewed {
     pub taken: Vec<String>,
     /// What is wrong with others; what they were stays.
     pub errors: Vec<CertificateError>,
-}
-
-/// A certificate, and when it expires.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expiry {
-    /// Whose it is.
-    pub owner: Owner,
-    /// Its file.
-    pub certificate: PathBuf,
-    /// Seconds since 1970.
-    pub not_after_s: i64,
-    /// It is self-signed: ACME has not got one yet.
-    pub is_temporary: bool,
-}
-
-impl Expiry {
-    /// A warning, if it is time for one.
-    pub fn warning(&self, now_s: i64) -> Option<String> {
-        let Expiry { owner, certificate, not_after_s, is_temporary } = self;
-        if *is_temporary {
-            return Some(format!(
-                "{owner} shows a certificate that nobody has signed, until there is one by ACME"
-            ));
-        }
-        let days = days_left(*not_after_s, now_s);
-        let when = match days {
-            SOON_DAYS.. => return None,
-            0.. => format!("expires in {days} days"),
-            _ => format!("has expired {} days ago", -days),
-        };
-        Some(format!("the certificate {certificate:?} of {owner} {when}"))
-    }
-}
-
-/// Whole days until then; negative when it is past.
-pub(crate) fn days_left(not_after_s: i64, now_s: i64) -> i64 {
-    (not_after_s - now_s).div_euclid(24 * 3600)
 }
 
 impl Certificates {
@@ -328,50 +290,6 @@ impl Certificates {
         self.held().flat_map(HeldCertificate::stamps_now).chain(others).collect()
     }
 
-    /// Hosts that no certificate is for which clients would be shown, and what becomes of those that ask for
-    /// them through TLS.
-    pub fn uncovered(&self, config: &Config) -> Vec<String> {
-        let told = config.sites.iter().flat_map(|site| {
-            let hosts = site.hosts.iter().map(Host::as_str);
-            hosts.filter_map(move |host| match self.identities.find(Some(host)) {
-                Some(identity) if identity.covers(host) => None,
-                _ if site.has_certificate() => Some(format!(
-                    "the certificate of {} is not for {host:?}: clients that ask for it with https will \
-                     refuse it",
-                    Owner::Site(site.name().to_string())
-                )),
-                found => {
-                    let what = match found {
-                        None => "are refused",
-                        Some(_) => {
-                            "are shown the certificate of the default site, which they will refuse"
-                        }
-                    };
-                    Some(format!(
-                        "no certificate is for {host:?}: clients that ask for it with https {what}"
-                    ))
-                }
-            })
-        });
-        told.collect()
-    }
-
-    /// Lists of revoked certificates that have expired, and what becomes of clients.
-    pub fn expired_lists(&self, now_s: i64) -> Vec<String> {
-        let lists = self.sites.iter().flat_map(|held| {
-            held.lists.iter().map(move |(path, until_s)| (&held.owner, path, *until_s))
-        });
-        let expired = lists.filter(|(_, _, until_s)| *until_s < now_s);
-        let told = expired.map(|(owner, path, until_s)| {
-            let days = days_left(now_s, until_s);
-            format!(
-                "the list of revoked certificates {path:?} of {owner} has expired {days} days ago: clients \
-                 of its authority are refused"
-            )
-        });
-        told.collect()
-    }
-
     /// Files that are not there any more, but for those that ACME gets. One in a directory that may not be
     /// entered is not known to be.
     fn missing(&self) -> BTreeSet<PathBuf> {
@@ -386,48 +304,9 @@ impl Certificates {
         let others = self.files().filter(|file| !by_acme.contains(file));
         others.filter(is_gone).cloned().collect()
     }
-
-    /// When each expires, the next first. A certificate that several have is told once.
-    pub fn expiries(&self) -> Vec<Expiry> {
-        let mut expiries = Vec::new();
-        let mut told = HashSet::new();
-        for HeldCertificate { owner, files, identity, is_temporary, .. } in self.held() {
-            for (certificate, pair) in files.pairs.certificates.iter().zip(identity.pairs()) {
-                if told.insert(certificate) {
-                    let (owner, certificate) = (owner.clone(), certificate.clone());
-                    let (not_after_s, is_temporary) = (pair.not_after_s, *is_temporary);
-                    expiries.push(Expiry { owner, certificate, not_after_s, is_temporary });
-                }
-            }
-        }
-        expiries.sort_by_key(|expiry| expiry.not_after_s);
-        expiries
-    }
 }
 
 /// The bytes of a file.
 fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     fs::read(path).map_err(|error| CertificateError::Unreadable { path: path.to_owned(), error })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_expires_soon_is_warned_of() {
-        const DAY: i64 = 24 * 3600;
-        let warning = |left_s| {
-            let owner = Owner::Site("shop".to_owned());
-            let (certificate, not_after_s) = (PathBuf::from("/a.pem"), 1_900_000_000 + left_s);
-            let expiry = Expiry { owner, certificate, not_after_s, is_temporary: false };
-            expiry.warning(1_900_000_000)
-        };
-        let said =
-            |when: &str| Some(format!("the certificate \"/a.pem\" of the site \"shop\" {when}"));
-        assert_eq!(warning(21 * DAY), None);
-        assert_eq!(warning(21 * DAY - 1), said("expires in 20 days"));
-        assert_eq!(warning(0), said("expires in 0 days"));
-        assert_eq!(warning(-1), said("has expired 1 days ago"));
-    }
 }
