@@ -17,7 +17,7 @@
 
 use crate::bucket::BucketTerms;
 use forebay_http::client::ClientKey;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
@@ -41,6 +41,12 @@ const MOST_AHEAD: u64 = ((86_400 + 60 + 3600) * 1_000_000_000) >> UNIT_BITS;
 
 /// How far clocks of callers may lie apart.
 const LAG: u64 = 10_000_000_000 >> UNIT_BITS;
+
+/// The number under which clients have buckets: another one for other terms, so that a client is
+/// not measured by what was before.
+pub(crate) fn number(of: impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(of)
+}
 
 #[derive(Debug, Default)]
 #[repr(align(64))]

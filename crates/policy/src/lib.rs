@@ -94,6 +94,7 @@ mod meter;
 pub mod near;
 mod networks;
 pub mod pattern;
+mod per_connection;
 mod policy;
 pub mod query;
 pub mod rate;
@@ -109,7 +110,8 @@ pub use error::{At, PolicyError, PolicyFault};
 pub use explain::{Brief, Explanation, RuleOutcome, RuleSetting};
 pub use glob::Glob;
 pub use matcher::RegexError;
-pub use meter::{ConnectionCounts, InFlightGuard};
+pub use meter::InFlightGuard;
+pub use per_connection::ConnectionCounts;
 pub use policy::{FactsNeeded, Policy};
 pub use rule::JudgePhase;
 

@@ -9,9 +9,8 @@ use crate::bucket::{self, BucketTerms};
 use crate::class::Class;
 use crate::clients::ClientTable;
 use crate::decision::{Decisions, PolicyRefusal, RefusalAnswer, RefusalReason};
-use crate::meter::{
-    CacheLine, ConnectionCounts, InFlightGuard, PerConnectionLimit, Rated, RuleMeters,
-};
+use crate::meter::{CacheLine, InFlightGuard, Rated, RuleMeters};
+use crate::per_connection::{ConnectionCounts, PerConnectionLimit};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per};
 use crate::trace::{MostRefused, Traces};
