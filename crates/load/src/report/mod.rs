@@ -6,13 +6,13 @@ pub mod expect;
 mod html;
 mod table;
 mod verdict;
+mod words;
 
 use crate::failure::RequestFailure;
 pub use crate::ledger::IntervalPoint;
 use crate::ledger::{GroupLedger, Ledger};
-use crate::plan::{ClientGroup, LoadModel, LoadPlan, RequestsPerConnection, StatedVersion};
+use crate::plan::{ClientGroup, LoadPlan};
 use crate::tally::{ClientTotals, GroupTally, TimeHistogram};
-use crate::units;
 use crate::worker::Finished;
 pub use compare::FigureChange;
 use forebay_tls::client::Agreed;
@@ -250,16 +250,6 @@ impl Report {
         serde_json::from_str(text)
     }
 
-    /// Why there is no result, as a line for people: no request had a good answer.
-    pub fn failed_whole(&self) -> Option<String> {
-        if self.groups.iter().any(|group| group.good > 0) {
-            return None;
-        }
-        let of = |group: &GroupReport| format!("{}{}", group.name, group.why_failed());
-        let groups: Vec<_> = self.groups.iter().map(of).collect();
-        Some(format!("not one good answer: {}", groups.join(", ")))
-    }
-
     /// The report as JSON, indented.
     pub fn to_json(&self) -> String {
         // Maps have text or number keys and no value fails to serialize, so there is no error.
@@ -286,31 +276,6 @@ fn generator(finished: &[Finished], lateness: &TimeHistogram, ended: u64) -> Gen
 }
 
 impl GroupReport {
-    /// Why requests had no good answer, in brackets; empty if all had one.
-    pub(crate) fn why_failed(&self) -> String {
-        let mut kinds = self.failures_in_words();
-        if self.cut > 0 {
-            kinds.push(format!("no answer by the end × {}", self.cut));
-        }
-        if kinds.is_empty() && self.offered == 0 {
-            kinds.push("no request was due".to_owned());
-        }
-        if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
-    }
-
-    /// Failed requests by kind, for people.
-    fn failures_in_words(&self) -> Vec<String> {
-        let reasons = |kind: &String| {
-            let all = self.reasons.get(kind).into_iter().flatten();
-            let all: Vec<_> = all.map(|(why, count)| format!("{why} × {count}")).collect();
-            if all.is_empty() { String::new() } else { format!(" [{}]", all.join(", ")) }
-        };
-        let of = |(kind, count): (&String, &u64)| {
-            format!("{} × {count}{}", RequestFailure::in_words(kind), reasons(kind))
-        };
-        self.failures.iter().map(of).collect()
-    }
-
     fn new<'c>(
         plan: &LoadPlan,
         group: &ClientGroup,
@@ -330,7 +295,7 @@ impl GroupReport {
         let per_second = |count: u64| count as f64 / active_s;
         GroupReport {
             name: group.name.clone(),
-            load: describe(group),
+            load: words::describe(group),
             url: format!(
                 "{}://{}{}",
                 group.target.scheme(),
@@ -403,82 +368,6 @@ fn agreed(tally: &GroupTally) -> BTreeMap<String, u64> {
     tally.agreed.iter().map(|(agreed, count)| (in_words(agreed), *count)).collect()
 }
 
-/// What a group does, in a few words.
-fn describe(group: &ClientGroup) -> String {
-    let mut text = match &group.load {
-        LoadModel::Closed { connections, think, .. } => {
-            let think = units::show_us(think.end().as_secs_f64() * 1e6);
-            let think =
-                if think == "0 µs" { String::new() } else { format!(", think ≤ {think}") };
-            format!("closed, {connections} connections{think}")
-        }
-        LoadModel::Open { arrivals, .. } => {
-            let length = std::time::Duration::from_secs(1);
-            let law = if arrivals.poisson { "Poisson" } else { "constant" };
-            match arrivals.steps.as_slice() {
-                [step] => format!("open, {law}, {}/s", units::show_count(step.rate)),
-                [] => format!("open, {}/s", units::show_count(arrivals.mean_rate(length))),
-                steps => format!("open, {law}, {} steps", steps.len()),
-            }
-        }
-    };
-    if let LoadModel::Open { arrivals, .. } = &group.load {
-        if let Some(bursts) = arrivals.bursts {
-            let rate = units::show_count(bursts.rate);
-            text += &format!(", bursts of {}–{} at {rate}/s", bursts.least, bursts.most);
-        }
-        if arrivals.trace.is_some() {
-            text += ", trace";
-        }
-    }
-    text += match group.version {
-        StatedVersion::Http10 => ", HTTP/1.0",
-        StatedVersion::Http11 => ", HTTP/1.1",
-        StatedVersion::Http2 => ", HTTP/2",
-    };
-    if group.target.is_tls {
-        text += " over TLS";
-    }
-    if group.version == StatedVersion::Http2 {
-        text += &format!(
-            ", {} at once",
-            if group.streams == 1 {
-                "1 stream".to_owned()
-            } else {
-                format!("{} streams", group.streams)
-            }
-        );
-    }
-    match group.per_connection {
-        RequestsPerConnection::Unlimited => text += ", keep-alive",
-        RequestsPerConnection::Exactly(count) => text += &format!(", {count} per connection"),
-        RequestsPerConnection::Specweb99 => text += ", SPECweb99 connections",
-    }
-    if group.pipeline > 1 {
-        text += &format!(", {} pipelined", group.pipeline);
-    }
-    if let Some(rate) = group.receive {
-        text += &format!(", ≤ {}bit/s each", units::show_count(rate * 8.0).replace(' ', "\u{a0}"));
-    }
-    text
-}
-
-impl TlsReport {
-    /// What was agreed on, how often, and by which kind of handshake.
-    fn describe(&self) -> String {
-        let agreed = self.agreed.iter().map(|(agreed, count)| format!("{agreed} × {count}"));
-        let agreed: Vec<_> = agreed.collect();
-        let verified = if self.verified { "" } else { "; certificates were not verified" };
-        let (full, resumed) = (self.full, self.resumed);
-        let agreed =
-            if agreed.is_empty() { String::new() } else { format!(": {}", agreed.join("; ")) };
-        format!(
-            "{full} full handshakes and {resumed} resumed, {}/s{agreed}{verified}",
-            units::show_count(self.rate)
-        )
-    }
-}
-
 impl Latency {
     fn new(times: &TimeHistogram) -> Latency {
         let curve = if times.count() == 0 { Vec::new() } else { curve(times) };
@@ -523,20 +412,6 @@ fn curve(times: &TimeHistogram) -> Vec<(f64, f64)> {
 }
 
 impl ClientCounts {
-    /// The counts as a sentence.
-    fn describe(&self) -> String {
-        format!(
-            "{} active, {} conforming (≥ 320 kbit/s), {} invalid (≥ 1 % failed); kbit/s each: mean \
-             {:.1}, least {:.1}, most {:.1}",
-            self.active,
-            self.conforming,
-            self.invalid,
-            self.mean_bit_per_s / 1e3,
-            self.min_bit_per_s / 1e3,
-            self.max_bit_per_s / 1e3
-        )
-    }
-
     fn new<'c>(clients: impl Iterator<Item = &'c ClientTotals>) -> Option<ClientCounts> {
         let active: Vec<_> = clients.filter(|c| c.requests + c.failures > 0).collect();
         if active.is_empty() {
