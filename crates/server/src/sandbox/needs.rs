@@ -1,0 +1,172 @@
+//! What a configuration needs to reach in the file system, and for what.
+
+use crate::acme;
+use crate::config::{Config, Listen, SiteConfig};
+use crate::isolated;
+use crate::privileges;
+use landlock::{AccessFs, BitFlags};
+use std::path::{Path, PathBuf};
+
+/// One place, and what for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NeededPath {
+    pub(super) key: &'static str,
+    pub(super) path: PathBuf,
+    /// Why it must be reached.
+    pub(super) what: PathUse,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PathUse {
+    Read,
+    /// Log files: made, appended to, found again after a rotation.
+    Log,
+    /// Sockets: made and removed.
+    Socket,
+    /// Files that are made, replaced by a rename, and removed.
+    Store,
+}
+
+impl PathUse {
+    pub(super) fn access(self) -> BitFlags<AccessFs> {
+        match self {
+            PathUse::Read => AccessFs::ReadFile | AccessFs::ReadDir,
+            PathUse::Log => AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::ReadDir,
+            PathUse::Socket => AccessFs::MakeSock | AccessFs::RemoveFile,
+            PathUse::Store => {
+                let read = AccessFs::ReadFile | AccessFs::ReadDir;
+                let write = AccessFs::WriteFile | AccessFs::Truncate;
+                read | write | AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::RemoveFile
+            }
+        }
+    }
+}
+
+/// Everything that a configuration needs to reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxNeeds(pub(super) Vec<NeededPath>);
+
+impl SandboxNeeds {
+    /// Of `config`, which was read from `file`; the control socket is at `control`.
+    pub fn of(config: &Config, file: Option<&Path>, control: Option<&Path>) -> SandboxNeeds {
+        let mut needs = SandboxNeeds::default();
+        if isolated::is_sealed(config) {
+            // held back as a spare descriptor
+            needs.add("", PathBuf::from("/dev/null"), PathUse::Read);
+            return needs;
+        }
+        for site in &config.sites {
+            // a new version of a root takes its place by a link or a rename beside it
+            let roots = site.root.iter().flat_map(|root| forebay_site::root_directories(root));
+            roots.for_each(|directory| needs.add("root", directory, PathUse::Read));
+            for mount in site.mounts() {
+                let key = if site.aliases.contains(&mount) { "alias.to" } else { "links" };
+                let directories = forebay_site::root_directories(&mount.to);
+                directories.into_iter().for_each(|at| needs.add(key, at, PathUse::Read));
+            }
+            for file in site.auth.iter().filter_map(|auth| auth.file.as_deref()) {
+                needs.add_directory_of("auth.file", file, PathUse::Read);
+            }
+        }
+        for site in &config.sites {
+            site.tls.pairs.files().for_each(|file| needs.add_file("tls.certificate", file));
+            site.tls.clients.files().for_each(|file| needs.add_file("tls.client_ca", file));
+        }
+        let admin = &config.admin;
+        admin.pairs.files().for_each(|file| needs.add_file("admin.tls.certificate", file));
+        admin.token_file.iter().for_each(|file| needs.add_file("admin.token_file", file));
+        config.identity.keys.iter().for_each(|file| needs.add_file("identity.keys", file));
+        // names are looked up as the machine says, which others replace by a rename
+        let with_acme = config.sites.iter().any(SiteConfig::has_acme);
+        if with_acme {
+            needs.add("acme.storage", config.acme.files().directory().to_owned(), PathUse::Store);
+            match &config.acme.ca {
+                Some(file) => needs.add_file("acme.ca", file),
+                None => {
+                    acme::ROOTS.iter().for_each(|at| needs.add("acme", at.into(), PathUse::Read))
+                }
+            }
+        }
+        if with_acme || config.sites.iter().any(SiteConfig::names_upstreams) {
+            needs.add_directory_of("to", Path::new("/etc/hosts"), PathUse::Read);
+            if let Ok(target) = std::fs::canonicalize("/etc/resolv.conf") {
+                needs.add_directory_of("to", &target, PathUse::Read);
+            }
+        }
+        for path in &config.sandbox.read {
+            needs.add("sandbox.read", path.clone(), PathUse::Read);
+        }
+        if let Some(file) = file {
+            needs.add_directory_of("the configuration file", file, PathUse::Read);
+        }
+        if let Some(file) = &config.pipeline.calibration {
+            needs.add_directory_of("pipeline.calibration", file, PathUse::Read);
+        }
+        for path in privileges::logs(config) {
+            needs.add_directory_of("log.access", path, PathUse::Log);
+        }
+        for endpoint in config.listeners.iter().flat_map(|listener| &listener.listen) {
+            if let Listen::Unix(path) = &endpoint.listen {
+                needs.add_directory_of("listen", path, PathUse::Socket);
+            }
+        }
+        for endpoint in &config.admin.listen.0 {
+            if let Listen::Unix(path) = &endpoint.listen {
+                needs.add_directory_of("admin.listen", path, PathUse::Socket);
+            }
+        }
+        if let Some(control) = control {
+            needs.add_directory_of("control.socket", control, PathUse::Socket);
+        }
+        // the scheduler's figures of threads, for the controller of a pipeline
+        needs.add("", PathBuf::from("/proc/self/task"), PathUse::Read);
+        // held back as a spare descriptor
+        needs.add("", PathBuf::from("/dev/null"), PathUse::Read);
+        needs
+    }
+
+    /// A file that is read again when it changes.
+    fn add_file(&mut self, key: &'static str, file: &Path) {
+        self.add_directory_of(key, file, PathUse::Read);
+        // programs that replace such files keep them elsewhere, and links to them
+        if let Ok(target) = std::fs::canonicalize(file) {
+            self.add_directory_of(key, &target, PathUse::Read);
+        }
+    }
+
+    fn add_directory_of(&mut self, key: &'static str, path: &Path, what: PathUse) {
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        self.add(key, directory.to_owned(), what);
+    }
+
+    pub(super) fn add(&mut self, key: &'static str, path: PathBuf, what: PathUse) {
+        // what is not there cannot be opened either, and what needs it says so
+        let path = std::fs::canonicalize(&path).unwrap_or(path);
+        let need = NeededPath { key, path, what };
+        if !self.0.iter().any(|known| (&known.path, known.what) == (&need.path, what)) {
+            self.0.push(need);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_applications_can_be_looked_up() {
+        let needs = |to: &str| {
+            let text = format!("[[proxy]]\npath = \"/\"\nto = \"{to}\"\n");
+            let config = crate::config::parse(&text, "/etc/forebay/forebay.toml").unwrap();
+            SandboxNeeds::of(&config, None, None)
+        };
+        let has_etc = |needs: SandboxNeeds| {
+            needs.0.iter().any(|need| need.path == Path::new("/etc") && need.what == PathUse::Read)
+        };
+        assert!(has_etc(needs("http://app.internal")));
+        assert!(!has_etc(needs("http://10.0.0.1")));
+    }
+}
