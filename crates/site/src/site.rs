@@ -1,6 +1,7 @@
 //! One loop's part: finds the entry for a request and answers with it.
 
 mod brought;
+mod worked;
 
 use crate::answer::{self, AnswerParts, Boundaries, Instead};
 use crate::auth::{self, Own, VerifiedPassword};
