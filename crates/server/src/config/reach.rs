@@ -1,6 +1,6 @@
-//! Files and directories that the user of the configuration may not use: `forebay check` warns of them,
-//! because it is root that asks, who may use all of them. It goes by modes; lists of access (`setfacl`) are
-//! not looked at.
+//! Files and directories whose modes do not fit the configuration: its user may not use them, or all may
+//! read a secret. `forebay check` warns of them, because it is root that asks, who may use all of them.
+//! Lists of access (`setfacl`) are not looked at.
 
 use super::draft::ConfigDraft;
 use super::pages::locate;
@@ -23,7 +23,7 @@ const ENTER: u32 = 1;
 type Remarks = Vec<(At, Wrong)>;
 
 /// The user that the server becomes.
-pub(super) struct Becomes<'d> {
+struct Becomes<'d> {
     name: &'d str,
     user: SystemUser,
 }
@@ -72,7 +72,7 @@ impl Becomes<'_> {
 
 impl ConfigDraft {
     /// The user that the server becomes, if this machine knows one.
-    pub(super) fn becomes(&self) -> Option<Becomes<'_>> {
+    fn becomes(&self) -> Option<Becomes<'_>> {
         let account = self.process.user.as_ref()?;
         let user = user_of(account, self.process.group.as_ref()).ok()?;
         Some(Becomes { name: Account::as_str(account), user })
@@ -127,15 +127,30 @@ impl ConfigDraft {
             }
         }
     }
+
+    /// Secrets that too many or too few may read.
+    pub(super) fn remark_secrets(&self, remarks: &mut Remarks) {
+        let user = self.becomes();
+        let mut told = HashSet::new();
+        for (path, pairs, _) in self.all_pairs() {
+            for (index, key) in pairs.keys.iter().enumerate().filter(|(_, key)| told.insert(*key)) {
+                let at = path.child("tls.key").item(index);
+                remarks.extend(secret(at, Secret::Key, key, user.as_ref()));
+            }
+        }
+        if let Some(tokens) = &self.process.admin.token_file {
+            let at = At::default().child("admin").child("token_file");
+            remarks.extend(secret(at, Secret::Tokens, tokens, user.as_ref()));
+        }
+        if let Some(keys) = &self.process.identity.keys {
+            let at = At::default().child("identity").child("keys");
+            remarks.extend(secret(at, Secret::Keys, keys, user.as_ref()));
+        }
+    }
 }
 
 /// What is wrong with a secret: too many may read it, or a reload could not.
-pub(super) fn secret(
-    at: At,
-    secret: Secret,
-    file: &Path,
-    user: Option<&Becomes<'_>>,
-) -> Option<(At, Wrong)> {
+fn secret(at: At, secret: Secret, file: &Path, user: Option<&Becomes<'_>>) -> Option<(At, Wrong)> {
     let path = file.to_owned();
     if fs::metadata(file).ok()?.mode() & 0o004 != 0 {
         return Some((at, Wrong::SecretForAll { secret, path }));

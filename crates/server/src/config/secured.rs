@@ -1,10 +1,8 @@
-//! What is said about TLS without effect, certificates that clients will refuse, and secrets that too many
-//! may read.
+//! What is said about TLS without effect, and of certificates that clients will refuse.
 
 use super::draft::ConfigDraft;
 use super::path::Path as At;
-use super::problem::{Secret, Wrong};
-use super::reach::secret;
+use super::problem::Wrong;
 use super::site::HSTS;
 use super::{AskClients, ClientCertificates, KeyPairs, SiteConfig};
 use crate::certificates;
@@ -107,7 +105,7 @@ impl ConfigDraft {
     }
 
     /// The server's own certificates, each with where its section is and whose hosts it is for.
-    fn all_pairs(&self) -> Vec<(At, &KeyPairs, &[Host])> {
+    pub(super) fn all_pairs(&self) -> Vec<(At, &KeyPairs, &[Host])> {
         let of_admin = (At::default().child("admin"), &self.process.admin.pairs, &[][..]);
         let sites = self.every_site().into_iter();
         let of_sites = sites.map(|(path, site)| (path, &site.tls.pairs, &site.hosts[..]));
@@ -144,26 +142,6 @@ impl ConfigDraft {
                     remarks.push((at, Wrong::ListExpired { days }));
                 }
             }
-        }
-    }
-
-    /// Secrets that too many or too few may read.
-    pub(super) fn remark_secrets(&self, remarks: &mut Remarks) {
-        let user = self.becomes();
-        let mut told = HashSet::new();
-        for (path, pairs, _) in self.all_pairs() {
-            for (index, key) in pairs.keys.iter().enumerate().filter(|(_, key)| told.insert(*key)) {
-                let at = path.child("tls.key").item(index);
-                remarks.extend(secret(at, Secret::Key, key, user.as_ref()));
-            }
-        }
-        if let Some(tokens) = &self.process.admin.token_file {
-            let at = At::default().child("admin").child("token_file");
-            remarks.extend(secret(at, Secret::Tokens, tokens, user.as_ref()));
-        }
-        if let Some(keys) = &self.process.identity.keys {
-            let at = At::default().child("identity").child("keys");
-            remarks.extend(secret(at, Secret::Keys, keys, user.as_ref()));
         }
     }
 }
