@@ -3,6 +3,7 @@
 mod authority;
 mod error;
 mod lengths;
+mod method;
 mod name;
 mod span;
 
@@ -11,6 +12,7 @@ use authority::check_authority;
 pub use error::HeadError;
 use error::refused;
 use lengths::Lengths;
+pub use method::{Method, Tunnel, Version};
 pub use name::Name;
 pub use span::FieldSpan;
 pub(crate) use span::OwnedSpan;
@@ -33,91 +35,6 @@ pub struct HeadLimits {
 impl Default for HeadLimits {
     fn default() -> HeadLimits {
         HeadLimits { head_bytes: 16 * 1024, head_lines: 100, target_bytes: 8 * 1024 }
-    }
-}
-
-/// The request's method. Names are case-sensitive (RFC 9110 §9.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// `GET`
-    Get,
-    /// `HEAD`
-    Head,
-    /// `OPTIONS`
-    Options,
-    /// `POST`
-    Post,
-    /// `PUT`
-    Put,
-    /// `DELETE`
-    Delete,
-    /// `PATCH`
-    Patch,
-    /// `TRACE`
-    Trace,
-    /// `CONNECT`
-    Connect,
-    /// Any other token.
-    Unknown,
-}
-
-impl Method {
-    pub(crate) fn from_token(token: &str) -> Method {
-        match token {
-            "GET" => Method::Get,
-            "HEAD" => Method::Head,
-            "OPTIONS" => Method::Options,
-            "POST" => Method::Post,
-            "PUT" => Method::Put,
-            "DELETE" => Method::Delete,
-            "PATCH" => Method::Patch,
-            "TRACE" => Method::Trace,
-            "CONNECT" => Method::Connect,
-            _ => Method::Unknown,
-        }
-    }
-}
-
-/// The version of the message. No other exists with the major version 1; one that claims to be is
-/// refused with 505 like another major version. HTTP/2 has no text; its heads come
-/// [decoded](Head::decoded).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Version {
-    /// HTTP/1.0
-    Http10,
-    /// HTTP/1.1
-    Http11,
-    /// HTTP/2
-    Http2,
-}
-
-/// What an extended CONNECT of HTTP/2 makes of its stream (RFC 8441 §4).
-///
-/// Such a request is the GET with `Upgrade` that it stands for in HTTP/1.1: it has the same path, rules and
-/// logs. No answer but the change of protocol may have a status of 2xx.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tunnel {
-    /// A WebSocket (RFC 8441 §5).
-    WebSocket,
-    /// Something that is not known here.
-    Unknown,
-}
-
-impl Tunnel {
-    /// By the value of `:protocol`, in any case (RFC 9110 §16.7).
-    pub fn from_token(token: &[u8]) -> Tunnel {
-        match token.eq_ignore_ascii_case(b"websocket") {
-            true => Tunnel::WebSocket,
-            false => Tunnel::Unknown,
-        }
-    }
-
-    /// The same as a word, from which it can be [read](Tunnel::from_token) again.
-    pub fn token(self) -> &'static str {
-        match self {
-            Tunnel::WebSocket => "websocket",
-            Tunnel::Unknown => "unknown",
-        }
     }
 }
 
