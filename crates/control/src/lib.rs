@@ -11,13 +11,19 @@
 //! | [`agent`] | how much of each class is let in during overload |
 //! | [`allocation`] | threads for the four phases of a pipeline: keta's law, and one by queue delay |
 //! | [`utilisation`] | the load monitor: `U = c1·W + c2·R`, busy or not busy with hysteresis |
-//! | [`regression`] | `c1` and `c2` from runs at saturation |
-//! | [`simulation`] | a pipeline in virtual time, to try controllers and constants out |
 //! | [`ranked`] | waiting work by rank, with floors, fair between clients |
 //! | [`gather`] | when a loop that mostly refuses looks for news less often |
 //! | [`level`] | how overloaded the server is, by degree, with hysteresis |
 //! | [`keep_alive`] | how long an idle connection is kept, by the load: duke's law |
 //! | [`versioned`] | a value that is replaced as a whole while others use it: what a reload swaps |
+//!
+//! What no server runs, but tools and tests:
+//!
+//! | module | what it holds | for |
+//! |---|---|---|
+//! | [`regression`] | `c1` and `c2` from runs at saturation | `forebay calibrate` |
+//! | [`simulation`] | a pipeline in virtual time, to try controllers and constants out | `forebay calibrate`, tests |
+//! | [`agent::simulation`] | a machine under overload in virtual time, to try rules of the agent out | tests, an example |
 //!
 //! It deliberately has no thread, no clock and no counter of its own: time is an argument.
 //!
