@@ -20,7 +20,7 @@ pub struct ReloadCounts {
     pub answers: AtomicU64,
     /// A request was sent, and the connection ended before an answer began.
     pub lost: AtomicU64,
-    /// The server said `ReloadConnection: close`, or closed a connection that was idle.
+    /// The server said `Connection: close`, or closed a connection that was idle.
     pub sent_away: AtomicU64,
     /// A connection could not be made.
     pub refused: AtomicU64,

@@ -55,13 +55,15 @@ pub struct RunningAdmin {
 }
 
 impl AdminListener {
-    /// Reports `status` to clients that come through these sockets, which share one address.
+    /// Reports `status` to clients that come through these sockets, which share one address. It goes by its
+    /// `own` rules until newer ones are in force.
     ///
     /// # Errors
     /// Lack of descriptors.
     pub fn new(
         listeners: Vec<Listener>,
         plan: &AdminPlan,
+        own: Arc<OfAdmin>,
         live: Arc<LiveSnapshot>,
         status: Arc<Status>,
     ) -> io::Result<AdminListener> {
@@ -72,7 +74,11 @@ impl AdminListener {
         let handler = AdminService {
             source,
             readiness,
-            in_force: Arc::new(move || Arc::clone(&live.get().certificates.admin)),
+            with_token: plan.with_token,
+            in_force: Arc::new(move || {
+                let current = &live.get().certificates.admin;
+                Arc::clone(if current.number < own.number { &own } else { current })
+            }),
         };
         let apart = Apart {
             connections: plan.connections,
@@ -121,6 +127,9 @@ pub type AdminRules = Arc<dyn Fn() -> Arc<OfAdmin> + Send + Sync>;
 pub struct AdminService {
     source: SnapshotSource,
     readiness: ReadinessCheck,
+    /// Whatever is in force: a listener that is being replaced, perhaps by one at a safer place, asks for
+    /// tokens as ever.
+    with_token: bool,
     in_force: AdminRules,
 }
 
@@ -135,10 +144,15 @@ const INDEX: &str = "This is forebay's admin listener. It can be read, not writt
     /healthz  200 while the process answers\n/readyz   200 while it accepts clients, 503 while it drains\n";
 
 impl AdminService {
+    /// Whether a client may ask. A connection may be older than the rules.
+    fn is_allowed(&self, client: IpAddr) -> bool {
+        (self.in_force)().allow.iter().any(|network| network.contains(client))
+    }
+
     /// Whether the request has what it needs to be answered.
     fn is_authorised(&self, head: &Head<'_>) -> bool {
         let rules = (self.in_force)();
-        !rules.with_token
+        !(self.with_token || rules.with_token)
             || matches!(head.path, b"/healthz" | b"/readyz")
             || rules.tokens.as_ref().is_some_and(|tokens| tokens.admit(head))
     }
@@ -226,8 +240,7 @@ impl Handler for AdminService {
 
 impl Admission for AdminService {
     fn admit(&mut self, peer: &Peer) -> Verdict<()> {
-        let client = peer.remote.ip();
-        match (self.in_force)().allow.iter().any(|network| network.contains(client)) {
+        match self.is_allowed(peer.remote.ip()) {
             true => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
             false => Verdict::Refuse(Refusal::status(403), ()),
         }
@@ -248,7 +261,10 @@ impl Process for AdminService {
         let head = request.head;
         let head_only = head.method == Method::Head;
         let plain = format!("Content-Type: {TEXT}\r\n");
-        if !is_own(request.peer, head.authority) {
+        if !self.is_allowed(request.peer.remote.ip()) {
+            reply.keep_alive = false;
+            answer(reply, head_only, 403, &plain, "admin.allow does not name this client.\n");
+        } else if !is_own(request.peer, head.authority) {
             let body =
                 "Ask for this by an address, as localhost, or by a name of the certificate.\n";
             answer(reply, head_only, 421, &plain, body);
@@ -290,12 +306,17 @@ mod tests {
 
     fn ask_at(address: SocketAddr, accepts: bool, request: &str) -> String {
         let peer = Peer::new("127.0.0.1:4711".parse().unwrap(), address);
-        ask_by(&peer, &mut admin(accepts, &[]), request)
+        ask_by(&peer, &mut admin(accepts, EVERYBODY), request)
+    }
+
+    const EVERYBODY: &[&str] = &["all", "unix"];
+
+    fn networks(texts: &[&str]) -> Vec<Network> {
+        texts.iter().map(|text| Network::parse(text).unwrap()).collect()
     }
 
     fn admin(accepts: bool, allowed: &[&str]) -> AdminService {
-        let allow = allowed.iter().map(|text| Network::parse(text).unwrap()).collect();
-        admin_by(accepts, OfAdmin { allow, ..OfAdmin::default() })
+        admin_by(accepts, OfAdmin { allow: networks(allowed), ..OfAdmin::default() })
     }
 
     fn admin_by(accepts: bool, rules: OfAdmin) -> AdminService {
@@ -308,6 +329,7 @@ mod tests {
         AdminService {
             source,
             readiness: Arc::new(move || accepts),
+            with_token: false,
             in_force: Arc::new(move || Arc::clone(&rules)),
         }
     }
@@ -418,7 +440,7 @@ mod tests {
         }));
         let status = |host: &str| {
             let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-            ask_by(&peer, &mut admin(true, &[]), &request)[9..12].to_owned()
+            ask_by(&peer, &mut admin(true, EVERYBODY), &request)[9..12].to_owned()
         };
         for host in ["web1.example:9443", "WEB1.example.", "a.web1.example", "10.0.0.1:9443"] {
             assert_eq!(status(host), "200", "{host}");
@@ -432,7 +454,8 @@ mod tests {
     fn without_a_token_only_probes_are_answered() {
         let peer = Peer::new("127.0.0.1:4711".parse().unwrap(), "127.0.0.1:9090".parse().unwrap());
         // that none is in force lets no client in
-        let mut admin = admin_by(true, OfAdmin { with_token: true, ..OfAdmin::default() });
+        let allow = networks(EVERYBODY);
+        let mut admin = admin_by(true, OfAdmin { allow, with_token: true, ..OfAdmin::default() });
         let mut ask = |method: &str, path: &str, host: &str| {
             let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
             ask_by(&peer, &mut admin, &request)

@@ -32,6 +32,7 @@ use forebay_tls::Identities;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, fs, io};
 
 /// Why a request is answered with 421.
@@ -59,10 +60,12 @@ pub struct Certificates {
     acme: Option<Arc<acme::AcmePlan>>,
 }
 
-/// What the admin listener goes by. One that is being replaced goes by the new rules, too.
+/// What the admin listener goes by.
 #[derive(Default)]
 pub struct OfAdmin {
-    /// Which clients it answers.
+    /// How many there were before it: of two the one with more is in force.
+    pub number: u64,
+    /// Which clients it answers; none if there is no such listener any more.
     pub allow: Vec<Network>,
     /// Whether they must bring a token: one of [`tokens`](OfAdmin::tokens), without any none.
     pub with_token: bool,
@@ -170,8 +173,11 @@ impl Certificates {
             names.for_each(|name| identities.add(name, identity));
         }
         let admin = held_by_admin.as_ref().map(|held| Arc::clone(&held.identity));
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let is_there = !config.admin.listen.0.is_empty();
         let admin = OfAdmin {
-            allow: config.admin.allow.clone(),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            allow: if is_there { config.admin.allow.clone() } else { Vec::new() },
             with_token: config.admin.token_file.is_some(),
             identities: Arc::new(Identities::new(admin)),
             tokens: tokens.as_ref().map(|held| Tokens::clone(&held.value)),

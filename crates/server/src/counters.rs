@@ -6,6 +6,7 @@ use forebay_metrics::{ClassNames, ClassSlot, ClassTotals, Gauge, Local, Totals};
 use forebay_policy::Policy;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// All counters of the process: those of its loops and threads, and those of its helpers. They
 /// outlive the threads that wrote to them, so that sums never fall; a later worker goes on with the
 /// counters of one that has ended.
 #[derive(Default)]

@@ -38,7 +38,7 @@ use std::thread::JoinHandle;
 const PATHS_OF_A_LOOP: usize = 4096;
 const PATHS_OF_A_THREAD: usize = 128;
 
-/// All counters of the process: those of its loops and threads, and those of its helpers. They
+/// What all groups share.
 #[derive(Clone)]
 pub struct Common {
     /// What handlers serve from.

@@ -5,7 +5,7 @@ use crate::config::choice::Switch;
 use crate::config::listener::{MOST_THREADS, POOL_THREADS};
 use crate::config::proxy::ProxyConfig;
 use crate::config::{
-    AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
+    self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
 };
 use crate::isolated;
 use forebay_conn::ConnectionLimits;
@@ -101,6 +101,8 @@ impl GroupPlan {
 pub struct AdminPlan {
     /// Where it accepts.
     pub listen: Vec<ListenEndpoint>,
+    /// Whether its clients must bring a token.
+    pub with_token: bool,
     /// Connections at once.
     pub connections: usize,
     /// Refused connections that linger at once.
@@ -109,9 +111,10 @@ pub struct AdminPlan {
 
 impl AdminPlan {
     fn new(config: &Config, descriptors: u64) -> Option<AdminPlan> {
-        let listen = &config.admin.listen;
+        let config::AdminConfig { listen, token_file, .. } = &config.admin;
         (!listen.0.is_empty()).then(|| AdminPlan {
             listen: listen.0.clone(),
+            with_token: token_file.is_some(),
             connections: as_usize((descriptors / 32).clamp(4, MOST_ADMIN_CONNECTIONS)),
             lingering: as_usize(ADMIN_LINGERING.min(descriptors / 64)),
         })

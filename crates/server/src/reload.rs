@@ -295,7 +295,7 @@ fn prepare_config(
     let begun = begin(begun, &plan, &common, current)?;
     let admin = match plan.admin == current.plan.admin {
         true => ChangeTo::None,
-        false => ChangeTo::To(admin(&plan, current)?),
+        false => ChangeTo::To(admin(&plan, &certificates, current)?),
     };
     Ok(NextConfiguration {
         config,
@@ -314,13 +314,18 @@ fn prepare_config(
 }
 
 /// The admin listener that `plan` wants.
-fn admin(plan: &Plan, current: &Current) -> Result<Option<AdminListener>, ReloadError> {
+fn admin(
+    plan: &Plan,
+    certificates: &Certificates,
+    current: &Current,
+) -> Result<Option<AdminListener>, ReloadError> {
     let Some(admin) = &plan.admin else { return Ok(None) };
     let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
     let taken = listeners.take_endpoints(&admin.listen, 1).map_err(ReloadError::Listen);
     let made = taken.and_then(|mut sockets| {
         let (live, status) = (Arc::clone(&current.common.live), Arc::clone(&current.status));
-        let made = AdminListener::new(sockets.remove(0), admin, live, status);
+        let own = Arc::clone(&certificates.admin);
+        let made = AdminListener::new(sockets.remove(0), admin, own, live, status);
         made.map_err(ReloadError::Resources)
     });
     if made.is_err() {

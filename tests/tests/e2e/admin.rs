@@ -1,6 +1,7 @@
 //! Who may read from the admin listener, and where it can be.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use forebay_tests::faults::client::Client;
 use forebay_tests::faults::crowd::{client_address, connect_from};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, soon};
@@ -151,6 +152,23 @@ fn it_is_read_over_a_unix_socket() {
     server.signal(rustix::process::Signal::TERM);
     assert!(server.wait(PATIENCE).is_some_and(|status| status.success()));
     assert!(fs::symlink_metadata(&second).is_err(), "the file of the socket is left");
+}
+
+/// Whatever held when it was made.
+#[test]
+fn an_open_connection_goes_by_the_rules_in_force() {
+    let (options, _folder) = options();
+    let served = WatchedServer::with(options.clone());
+    let mut client = Client::connect(served.admin());
+    let mut ask = || {
+        let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        client.stream().write_all(request).unwrap();
+        client.answer().unwrap()
+    };
+    assert_eq!(ask().status, 200);
+    served.reload_with(options.config("admin.allow = [\"192.0.2.1\"]"));
+    let answer = ask();
+    assert_eq!((answer.status, answer.is_last()), (403, true), "{}", answer.head);
 }
 
 /// How many threads of the server have this name.

@@ -50,7 +50,6 @@ pub struct ConnectionRecord {
     pub identity: Remembered,
 }
 
-/// What a judged request owns until it is over, whether it was admitted or not. It moves with its
 impl Judge {
     /// Judges by the policy in force; `None` if that says nothing.
     pub fn new(

@@ -12,6 +12,7 @@ use forebay_upstream::queue;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// What a judged request owns until it is over, whether it was admitted or not. It moves with its
 /// request, so it is no larger than a cache line.
 #[derive(Debug)]
 pub struct Ticket {
@@ -45,6 +46,7 @@ pub(super) struct Queued {
     client: IpAddr,
     place: Option<InFlightPlace>,
 }
+
 impl InForce {
     /// A request of this client is to have a place among those at once of this rule.
     #[cold]

@@ -122,7 +122,8 @@ impl Server {
         };
         let status = Status::new(&common, &plan, listeners.times());
         let admin = admin_set.map(|(set, admin)| {
-            AdminListener::new(set, &admin, Arc::clone(&common.live), Arc::clone(&status))
+            let own = Arc::clone(&common.live.get().certificates.admin);
+            AdminListener::new(set, &admin, own, Arc::clone(&common.live), Arc::clone(&status))
         });
         let admin = admin.transpose().map_err(resources("the admin listener's descriptors"))?;
         let prepared = plan.groups.iter().zip(listener_sets).map(|(group, listener_sets)| {
