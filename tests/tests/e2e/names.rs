@@ -58,9 +58,16 @@ fn two() -> (u16, [Arc<AtomicUsize>; 2]) {
     panic!("no port is free at both addresses")
 }
 
-/// Programs that start another one which has a file of ours in the place of `/etc/hosts`.
+/// Programs that start another one which has a file of ours in the place of `/etc/hosts`. Where a machine has
+/// none, that program sees one all the same, by layers beside ours.
 fn with_hosts(hosts: &str) -> Vec<String> {
-    let script = format!("mount --bind {hosts:?} /etc/hosts && exec \"$0\" \"$@\"");
+    let (up, work) = (format!("{hosts}.up"), format!("{hosts}.work"));
+    let layers = format!("lowerdir=/etc,upperdir={up},workdir={work}");
+    let script = format!(
+        "[ -e /etc/hosts ] || {{ mkdir -p {up:?} {work:?} && \
+         mount -t overlay overlay -o {layers:?} /etc && : > /etc/hosts; }} && \
+         mount --bind {hosts:?} /etc/hosts && exec \"$0\" \"$@\""
+    );
     let mut words = vec!["unshare", "--mount"];
     if !rustix::process::geteuid().is_root() {
         words.extend(["--user", "--map-root-user"]);
