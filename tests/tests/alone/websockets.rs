@@ -124,7 +124,8 @@ fn start(to: SocketAddr, folder: &Folder) -> Server {
 #[test]
 fn an_idle_websocket_costs_little() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let count = if is_full_matrix() { 10_000 } else { 1_000 };
+    // a few descriptors each, in this process and in the server; many machines allow 20,000
+    let count = if is_full_matrix() { 4_000 } else { 1_000 };
     let enough = allow_descriptors(2 * count as u64 + 1_000);
     let Some(()) = has(enough, "an_idle_websocket_costs_little") else { return };
     let (folder, to) = (Folder::new(), application());
