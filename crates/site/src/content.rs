@@ -4,6 +4,7 @@ mod answer_builder;
 mod watching;
 
 pub(crate) use answer_builder::AnswerBuilder;
+use watching::RootLooks;
 
 use crate::auth::{Own, Realms};
 use crate::entry::Entry;
@@ -59,6 +60,7 @@ pub struct Content {
     is_retired: AtomicBool,
     /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
     watcher: Option<Arc<FileWatcher>>,
+    root_looks: RootLooks,
     /// Dropped after `watcher`, so that the thread that watches is the last to have that: the kernel may
     /// take seconds to end watching, and the thread that lets go of the content last serves others.
     _alive: Sender<Infallible>,
@@ -136,6 +138,7 @@ impl Content {
             memory_budget,
             pipes: Pipes::new(settings.cache.pipes as usize),
             watcher: watcher.clone(),
+            root_looks: RootLooks::default(),
             _alive: alive,
             invalidated: AtomicU64::new(0),
             uncompressed: AtomicU64::new(0),

@@ -29,6 +29,9 @@ pub(crate) enum SiteWork {
     Compress { content: Arc<Content>, entry: Arc<Entry>, inner: Option<Arc<Entry>>, place: usize },
     /// Find out whether credentials are right.
     Verify { content: u64, verification: Box<Verification> },
+    /// Look at the roots, before the request is processed. Each such job has a number, and does not wait for
+    /// another: that may hang.
+    SettleRoots { content: Arc<Content>, number: u64 },
     /// Do what a query asks for, and answer with the entry.
     Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: WorkSlot },
     /// Have another server say whether a request may pass, by the rule of the site with this number: the
@@ -69,8 +72,8 @@ pub(crate) enum JobResult {
     Verified(VerifiedPassword),
     /// What was done for the entry; `None` if there is not so much memory.
     Worked { entry: Arc<Entry>, worked: Option<Worked> },
-    /// A part of a file is in memory.
-    Warm,
+    /// Something is as the request needs it: a part of a file is in memory, the roots were looked at.
+    Ready,
 }
 
 impl SiteJob {
@@ -103,17 +106,22 @@ impl forebay_conn::Job for SiteJob {
                 watch.lap(Activity::Compute);
                 SiteJobDone::new(content, JobResult::Verified(verified))
             }
+            SiteWork::SettleRoots { content, .. } => {
+                content.settle_roots();
+                watch.lap(Activity::Load);
+                SiteJobDone::new(NO_CONTENT, JobResult::Ready)
+            }
             SiteWork::Perform { content, entry, effort, place } => {
                 let worked = effort.make();
                 drop(place);
                 watch.lap(Activity::Compute);
                 SiteJobDone::new(content, JobResult::Worked { entry, worked })
             }
-            SiteWork::Ask { .. } => SiteJobDone::new(NO_CONTENT, JobResult::Warm),
+            SiteWork::Ask { .. } => SiteJobDone::new(NO_CONTENT, JobResult::Ready),
             SiteWork::Warm { entry, variant, offset } => {
                 warm(&entry, variant, offset);
                 watch.lap(Activity::Load);
-                SiteJobDone::new(NO_CONTENT, JobResult::Warm)
+                SiteJobDone::new(NO_CONTENT, JobResult::Ready)
             }
         }
     }
@@ -129,6 +137,7 @@ impl forebay_conn::Job for SiteJob {
                 hasher.hash_one(("compress", key))
             }
             SiteWork::Verify { verification, .. } => verification.lane(),
+            SiteWork::SettleRoots { number, .. } => hasher.hash_one(("roots", number)),
             SiteWork::Perform { place, .. } => hasher.hash_one(("work", place.number())),
             SiteWork::Ask { site, rule } => hasher.hash_one(("ask", site, rule)),
             SiteWork::Warm { entry, .. } => hasher.hash_one(&entry.key),
@@ -145,7 +154,10 @@ impl forebay_conn::Job for SiteJob {
             SiteWork::Compress { .. } | SiteWork::Perform { .. } | SiteWork::Verify { .. } => {
                 JobKind::Computes
             }
-            SiteWork::Load { .. } | SiteWork::Ask { .. } | SiteWork::Warm { .. } => JobKind::Blocks,
+            SiteWork::Load { .. }
+            | SiteWork::SettleRoots { .. }
+            | SiteWork::Ask { .. }
+            | SiteWork::Warm { .. } => JobKind::Blocks,
         }
     }
 }

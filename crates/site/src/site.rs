@@ -109,6 +109,15 @@ impl Site {
         if self.credentials.has_passed { auth::name(request.head) } else { None }
     }
 
+    /// Takes note of every change of files until now, for who promises that no answer is older than one that
+    /// another process has given before; else that is seen a moment later. A system call. What is to be done
+    /// first, if something is: the request is processed after it.
+    pub fn catch_up(&self) -> Option<SiteJob> {
+        let number = self.content.catch_up()?;
+        let content = Arc::clone(&self.content);
+        Some(SiteJob(SiteWork::SettleRoots { content, number }))
+    }
+
     /// See [`Process::process`](forebay_conn::Process::process). A `done` that comes from other
     /// content is not looked at. `client` says which address asks; only rules about clients go by it.
     #[inline]

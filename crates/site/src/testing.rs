@@ -290,6 +290,11 @@ impl Client {
         reply.head(status, &head);
     }
 
+    /// Looks for changes before the next request, as where several processes answer.
+    pub(crate) fn catch_up(&mut self) {
+        self.done = self.site.catch_up().map(run);
+    }
+
     /// What a job for this client's content brings.
     pub(crate) fn job(&self, path: &str) -> SiteJobDone {
         let key = EntryKey { site: 0, path: path.as_bytes().into() };

@@ -12,13 +12,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Links followed on one path, as in the kernel.
 const MOST_LINKS: u32 = 40;
 /// Events handled before the lock is released once.
 const BATCH: usize = 1024;
+/// Nothing is watched for so many ticks after events were lost.
+const SUSPENDED_TICKS: u32 = 10;
 
 /// The watched directories and what depends on them.
 #[derive(Debug)]
@@ -26,7 +28,17 @@ pub(crate) struct FileWatcher {
     watch: Watch,
     graph: Mutex<Graph>,
     most_directories: usize,
-    is_suspended: AtomicBool,
+    /// How many ticks are left in which nothing is watched.
+    suspended_ticks: AtomicU32,
+}
+
+/// What one batch of changes was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch {
+    /// Events were lost.
+    pub(crate) is_lost: bool,
+    /// There may be more.
+    pub(crate) is_full: bool,
 }
 
 /// Why changes on the way to a file will not all be told.
@@ -61,8 +73,8 @@ pub(crate) struct Unread {
 
 impl FileWatcher {
     pub(crate) fn new(most_directories: usize) -> io::Result<FileWatcher> {
-        let (graph, is_suspended) = (Mutex::default(), AtomicBool::new(false));
-        Ok(FileWatcher { watch: Watch::new()?, graph, most_directories, is_suspended })
+        let (graph, suspended_ticks) = (Mutex::default(), AtomicU32::new(0));
+        Ok(FileWatcher { watch: Watch::new()?, graph, most_directories, suspended_ticks })
     }
 
     /// The lock under which tickets change. Nothing that may block is done while it is held.
@@ -80,29 +92,34 @@ impl FileWatcher {
         })
     }
 
-    /// Applies one batch of changes. `strike` gets what they did while the lock is still held.
-    /// Whether events were lost.
-    pub(crate) fn take_events(&self, strike: impl FnOnce(Struck)) -> bool {
+    /// Applies one batch of changes. `strike` gets what they did while the lock is still held: who takes
+    /// events after another finds done what those did.
+    pub(crate) fn take_events(&self, strike: impl FnOnce(Struck)) -> Batch {
         let mut struck = Struck::default();
-        let mut is_lost = false;
+        let (mut is_lost, mut count) = (false, 0);
         let mut graph = self.graph();
-        let outcome = self.watch.read(BATCH, |event| match event {
-            WatchEvent::Name(directory, name) => graph.strike_name(directory, name, &mut struck),
-            WatchEvent::Itself(directory) => graph.strike_directory(directory, &mut struck),
-            WatchEvent::Forgotten(directory) => graph.strike_forgotten(directory, &mut struck),
-            WatchEvent::Lost => is_lost = true,
+        let outcome = self.watch.read(BATCH, |event| {
+            count += 1;
+            match event {
+                WatchEvent::Name(directory, name) => {
+                    graph.strike_name(directory, name, &mut struck);
+                }
+                WatchEvent::Itself(directory) => graph.strike_directory(directory, &mut struck),
+                WatchEvent::Forgotten(directory) => graph.strike_forgotten(directory, &mut struck),
+                WatchEvent::Lost => is_lost = true,
+            }
         });
         if outcome.is_err() || is_lost {
             is_lost = true;
             self.lose(&mut graph, &mut struck);
         }
         strike(struck);
-        is_lost
+        Batch { is_lost, is_full: count >= BATCH }
     }
 
     /// Anything may have changed: starts over with nothing watched.
     fn lose(&self, graph: &mut Graph, struck: &mut Struck) {
-        self.is_suspended.store(true, Relaxed);
+        self.suspended_ticks.store(SUSPENDED_TICKS, Relaxed);
         self.unwatch(graph.strike_all(struck));
     }
 
@@ -120,9 +137,10 @@ impl FileWatcher {
         self.lose(&mut self.graph(), struck);
     }
 
-    /// Watches again after events were lost.
-    pub(crate) fn resume(&self) {
-        self.is_suspended.store(false, Relaxed);
+    /// A tick has passed: some time after events were lost it watches again.
+    pub(crate) fn tick(&self) {
+        let left = |ticks: u32| ticks.checked_sub(1);
+        let _ = self.suspended_ticks.fetch_update(Relaxed, Relaxed, left);
     }
 
     /// Forgets what is not needed any more, if there is much of it or `is_due` anyway.
@@ -174,7 +192,7 @@ impl FileWatcher {
         ticket: &Arc<Registration>,
         with_forms: bool,
     ) -> Result<PathLook, Untold> {
-        if self.is_suspended.load(Relaxed) {
+        if self.suspended_ticks.load(Relaxed) > 0 {
             return Err(Untold::Suspended);
         }
         let top = self.enter_root(root)?;

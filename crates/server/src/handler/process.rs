@@ -291,7 +291,15 @@ impl FastLane {
                 reply.head(204, b"HTTP/1.1 204 No Content\r\n");
                 true
             }
-            Role::Respond => return self.process_here(request, ticket, done, reply),
+            Role::Respond => {
+                // another process of this stage may have answered with what has changed since
+                if done.is_none()
+                    && let Some(work) = self.site.catch_up()
+                {
+                    return self.needs_worker(work, request, ticket, reply);
+                }
+                return self.process_here(request, ticket, done, reply);
+            }
             Role::Process => {
                 let FastLane { site, trusted, .. } = self;
                 let client = || client_of(request.peer, request.head, trusted);

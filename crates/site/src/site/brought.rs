@@ -28,7 +28,7 @@ impl Site {
             }
             job::JobResult::Verified(verified) => self.verified(&verified, client, asked),
             job::JobResult::Worked { entry, worked } => self.worked(&entry, worked, asked),
-            job::JobResult::Warm => self.search(client, asked),
+            job::JobResult::Ready => self.search(client, asked),
         }
     }
 

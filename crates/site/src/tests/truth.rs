@@ -384,3 +384,30 @@ fn no_answer_mixes_versions() {
         }
     });
 }
+
+/// Two contents are two processes: what one has answered with, the other may not be behind.
+#[test]
+fn who_catches_up_is_not_behind_another_process() {
+    let folder = Folder::new();
+    let path = |name: &str| folder.path().join(name);
+    for way in ["a", "b"] {
+        folder.write(&format!("{way}/file"), way);
+    }
+    symlink("a", path("current")).unwrap();
+    let settings = ContentSettings::new(path("current"));
+    let mut clients = [Client::with(settings.clone()), Client::with(settings)];
+    for round in 0..300 {
+        let way = if round % 2 == 0 { "b" } else { "a" };
+        symlink(way, path("next")).unwrap();
+        fs::rename(path("next"), path("current")).unwrap();
+        clients[0].until("/file", body(way));
+        clients[1].catch_up();
+        assert_eq!(clients[1].get("/file").text(), way, "the root, in round {round}");
+        let text = format!("{way}, {round}");
+        folder.replace(&format!("{way}/file"), &text);
+        clients[0].until("/file", body(&text));
+        clients[1].catch_up();
+        assert_eq!(clients[1].get("/file").text(), text, "the file, in round {round}");
+        folder.replace(&format!("{way}/file"), way);
+    }
+}
