@@ -29,8 +29,8 @@ pub(crate) enum SiteWork {
     Compress { content: Arc<Content>, entry: Arc<Entry>, inner: Option<Arc<Entry>>, place: usize },
     /// Find out whether credentials are right.
     Verify { content: u64, verification: Box<Verification> },
-    /// Look at the roots, before the request is processed. Each such job has a number, and does not wait for
-    /// another: that may hang.
+    /// Wait until the roots were looked at, before the request is processed. Each such job has a number: none
+    /// waits for another.
     SettleRoots { content: Arc<Content>, number: u64 },
     /// Do what a query asks for, and answer with the entry.
     Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: WorkSlot },

@@ -37,7 +37,10 @@ impl Process for FastLane {
         {
             return BodyDecision::Stream(next.settings().bodies().most_bytes);
         }
-        match self.site.may_be_for_application(request) {
+        // Files decide, too. While it is not known where roots lead, everything may be for an application.
+        let is_respond = self.applications.role() == Some(Role::Respond);
+        let is_unsure = is_respond && self.site.catch_up().is_some();
+        match is_unsure || self.site.may_be_for_application(request) {
             // applications have limits of their own, and nothing is kept here
             true => BodyDecision::Stream(u64::MAX),
             false => BodyDecision::Here,

@@ -7,58 +7,85 @@ use crate::notice::{Notice, OpenError};
 use crate::root::{Root, RootDirectory, RootLook};
 use crate::watch::FileWatcher;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Between two looks at what no event tells, at most.
 const TICK: Duration = Duration::from_secs(1);
 /// Between two sweeps of what is watched, at most, in ticks.
 const SWEEP_TICKS: u32 = 60;
-/// Batches of changes that one request takes, at most.
-const MOST_BATCHES: u32 = 8;
-/// A request waits no longer for the look at roots of another: one of them may be on a file system that hangs.
-const LOOK_PATIENCE: Duration = Duration::from_millis(100);
+/// Batches of changes that one request takes, at most: four of the kernel's queues, with its defaults.
+const MOST_BATCHES: u32 = 64;
+/// So long after a change requests wait for the look at the roots: one of them may be on a file system that hangs.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Looks at the roots that changes were found for. Of several threads one looks.
+/// Who looks at the roots, and for which changes: one thread at a time.
 #[derive(Debug, Default)]
 pub(super) struct RootLooks {
-    /// Such changes so far, and how many of them were looked at.
-    found: AtomicU64,
-    seen: AtomicU64,
+    state: Mutex<LookState>,
+    seen: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct LookState {
+    /// Changes so far that may concern roots, and how many of them were looked at.
+    found: u64,
+    seen: u64,
+    /// When the first of the others was found.
+    since: Option<Instant>,
+    is_looking: bool,
     /// Requests so far that were to wait for a look.
-    asked: AtomicU64,
-    is_looking: Mutex<bool>,
-    ended: Condvar,
+    asked: u64,
+}
+
+impl LookState {
+    /// How long a request may wait for a look.
+    fn left(&self) -> Option<Duration> {
+        LOOK_PATIENCE.checked_sub(self.since?.elapsed())
+    }
 }
 
 impl RootLooks {
-    fn is_due(&self) -> bool {
-        self.seen.load(Ordering::Acquire) < self.found.load(Ordering::Acquire)
+    fn state(&self) -> MutexGuard<'_, LookState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `look` done if it is due, and waits for another that does so.
-    fn settle(&self, look: impl FnOnce()) {
-        let found = self.found.load(Ordering::Acquire);
-        let mut is_looking = self.is_looking.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.seen.load(Ordering::Acquire) < found {
-            if !*is_looking {
-                *is_looking = true;
-                drop(is_looking);
-                let found = self.found.load(Ordering::Acquire);
-                look();
-                is_looking = self.is_looking.lock().unwrap_or_else(PoisonError::into_inner);
-                *is_looking = false;
-                self.seen.fetch_max(found, Ordering::AcqRel);
-                return self.ended.notify_all();
-            }
-            let waited = self.ended.wait_timeout(is_looking, LOOK_PATIENCE);
-            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            is_looking = guard;
-            if timeout.timed_out() {
-                self.seen.fetch_max(found, Ordering::AcqRel);
-            }
+    /// A change may concern a root.
+    fn strike(&self) {
+        let mut state = self.state();
+        state.found += 1;
+        state.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Has `look` done for each change that was found, and once if `is_tick`; not if another thread is at it.
+    fn look(&self, mut is_tick: bool, look: impl Fn()) {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.is_looking, true) {
+            return;
+        }
+        while std::mem::take(&mut is_tick) || state.seen < state.found {
+            let found = state.found;
+            drop(state);
+            look();
+            state = self.state();
+            state.seen = found;
+            state.since = (found < state.found).then(Instant::now);
+            self.seen.notify_all();
+        }
+        state.is_looking = false;
+    }
+
+    /// Waits until all changes so far were looked at, as long as a request may.
+    fn wait(&self) {
+        let mut state = self.state();
+        let found = state.found;
+        while state.seen < found
+            && let Some(left) = state.left()
+        {
+            let waited = self.seen.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -136,13 +163,14 @@ impl Content {
             graph.forget_root(before.number, &mut struck);
         }
         self.strike(struck);
-        self.invalidated.fetch_add(self.store.flush(site), Ordering::Relaxed);
+        self.invalidated.fetch_add(self.store.flush(site), Relaxed);
     }
 
     /// Applies the changes that happened before now, so that an answer from here is no older than one from
-    /// another process. If the roots are to be [looked at](Content::settle_roots) first, a new number.
+    /// another process. If a root's path may lead elsewhere, a new number: the request is to
+    /// [wait](Content::settle_roots) first.
     ///
-    /// A system call. Not all changes if there are many thousands: the thread that watches takes the others.
+    /// A system call.
     pub(crate) fn catch_up(&self) -> Option<u64> {
         let watcher = self.watcher.as_ref()?;
         for _ in 0..MOST_BATCHES {
@@ -150,20 +178,34 @@ impl Content {
                 break;
             }
         }
-        let looks = &self.root_looks;
-        looks.is_due().then(|| looks.asked.fetch_add(1, Ordering::Relaxed))
+        let mut state = self.root_looks.state();
+        state.left()?;
+        state.asked += 1;
+        Some(state.asked)
     }
 
-    /// Looks at the roots if a change was found that may concern them. May block.
-    pub(crate) fn settle_roots(&self) {
-        self.root_looks.settle(|| self.look_at_roots());
+    /// Has the roots looked at, by a thread that serves nobody, and waits for that.
+    pub(crate) fn settle_roots(self: &Arc<Content>) {
+        if !self.root_looks.state().is_looking {
+            let content = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("roots".to_owned());
+            if thread.spawn(move || content.look_for_changes(false)).is_err() {
+                // the thread that watches will look
+                return;
+            }
+        }
+        self.root_looks.wait();
+    }
+
+    fn look_for_changes(&self, is_tick: bool) {
+        self.root_looks.look(is_tick, || self.look_at_roots());
     }
 
     /// Applies a batch of the changes that happened; whether there may be more.
     fn take_events(&self, watcher: &FileWatcher) -> bool {
         let batch = watcher.take_events(|struck| {
             if self.strike(struck) {
-                self.root_looks.found.fetch_add(1, Ordering::Release);
+                self.root_looks.strike();
             }
         });
         if batch.is_lost {
@@ -188,18 +230,18 @@ fn watch(content: &Weak<Content>, watcher: Option<&FileWatcher>) {
             }
         };
         let Some(content) = content.upgrade() else { return };
-        if content.is_retired.load(Ordering::Relaxed) {
+        if content.is_retired.load(Relaxed) {
             return;
         }
         if let Some(watcher) = watcher.filter(|_| is_ready) {
             content.take_events(watcher);
-            content.settle_roots();
+            content.look_for_changes(false);
         }
         if ticked.elapsed() < TICK {
             continue;
         }
         ticked = Instant::now();
-        content.look_at_roots();
+        content.look_for_changes(true);
         content.look_at_users();
         if let Some(watcher) = watcher {
             ticks = ticks.wrapping_add(1);
