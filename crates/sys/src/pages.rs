@@ -240,6 +240,14 @@ mod tests {
     use std::fs;
     use std::os::fd::AsFd;
 
+    /// Whether it lies on an overlay, where nobody learns what is in memory, or in memory itself.
+    fn hides_its_pages(file: &fs::File) -> bool {
+        const TMPFS: i64 = 0x0102_1994;
+        const OVERLAY: i64 = 0x794c_7630;
+        let kind = rustix::fs::fstatfs(file).unwrap().f_type as i64;
+        kind == OVERLAY || kind == TMPFS
+    }
+
     #[test]
     fn what_is_forgotten_is_not_resident() {
         // not in /tmp, which may live in memory
@@ -247,6 +255,10 @@ mod tests {
         let path = std::env::current_exe().unwrap().with_file_name(name);
         fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
         let file = fs::File::open(&path).unwrap();
+        if hides_its_pages(&file) {
+            fs::remove_file(path).unwrap();
+            return eprintln!("SKIPPED: on this file system residency is not known");
+        }
         match is_resident(file.as_fd(), 0, 1 << 20) {
             Ok(resident) => assert!(resident),
             Err(error) => return eprintln!("SKIPPED: residency is not known here: {error}"),
@@ -268,8 +280,10 @@ mod tests {
         let path = std::env::temp_dir().join(format!("forebay-pages-{}", std::process::id()));
         fs::write(&path, vec![7; 300_000]).unwrap();
         let file = fs::File::open(&path).unwrap();
+        let is_known = !hides_its_pages(&file) || is_resident(file.as_fd(), 0, 1).unwrap();
         for (offset, len) in [(0, 300_000), (0, 0), (299_999, 1), (100, 10_000_000), (400_000, 1)] {
-            assert!(is_resident(file.as_fd(), offset, len).unwrap(), "{offset} {len}");
+            let is_resident = is_resident(file.as_fd(), offset, len).unwrap();
+            assert!(is_resident || !is_known, "{offset} {len}");
             if let Ok(present) = probe(file.as_fd(), offset, len.max(1)) {
                 assert!(present, "{offset} {len}");
             }

@@ -315,8 +315,8 @@ fn a_reload_keeps_what_was_learned_and_the_agent_can_be_taken_off() {
         };
         assert!(text.contains("priority = 0"));
         reload(&text.replace("priority = 0", "priority = 0\nshare = \"1%\""));
-        let most = served.metric(window);
-        assert!((1..clients() as u64).contains(&most), "{most} right after a reload");
+        let is_limited = || (1..clients() as u64).contains(&served.metric(window));
+        assert!(soon(PATIENCE, is_limited), "{}", served.metrics());
         reload(&text.replace("agent = \"on\"", "agent = \"off\""));
         assert!(soon(PATIENCE, || !served.metrics().contains("forebay_class_window_jobs")));
         let goes_on_without_refusals = || {
@@ -353,11 +353,18 @@ fn at_the_second_level_a_crowd_changes_its_class() {
     let of =
         |class: &str| served.metric(&format!("forebay_class_requests_total{{class=\"{class}\"}}"));
     let matched = || served.metric("forebay_rule_matches_total{rule=\"crowd\"}");
-    assert_eq!((get(), of("normal"), of("bulk"), matched()), (200, 1, 0, 0));
+    // a machine that is busy with something else may be overloaded for a moment
+    let is_normal = || {
+        let before = (of("normal"), of("bulk"), matched());
+        let (normal, bulk, matched_then) = before;
+        get() == 200 && (of("normal"), of("bulk"), matched()) == (normal + 1, bulk, matched_then)
+    };
+    assert!(soon(PATIENCE, is_normal), "{}", served.metrics());
+    let bulk = of("bulk");
     let ((), _) = flood(&served, |_| {
         let is_behind = || {
             assert_eq!(get(), 200, "it is behind others, and not turned away");
-            of("bulk") > 0
+            of("bulk") > bulk
         };
         assert!(soon(PATIENCE, is_behind), "{}", served.metrics());
         assert_eq!(matched(), of("bulk"));
@@ -381,7 +388,8 @@ fn rules_for_overload_hold_in_overload_only_and_need_no_agent() {
         let mut client: Client = served.client().patience(PATIENCE);
         client.get("/later").unwrap().status
     };
-    assert_eq!(get(&served), 200);
+    // a machine that is busy with something else may be overloaded for a moment
+    assert!(soon(PATIENCE, || get(&served) == 200), "{}", served.metrics());
     let ((), told) = flood(&served, |_| {
         assert!(soon(PATIENCE, || get(&served) == 403), "{}", served.metrics());
     });

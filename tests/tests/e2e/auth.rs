@@ -160,7 +160,8 @@ fn guessing_does_not_occupy_the_helpers() {
     let served = serve(&folder, ENGINES[0], &config);
     // the names are 0 to 7, the password is a blank
     let tokens = ["MDog", "MTog", "Mjog", "Mzog", "NDog", "NTog", "Njog", "Nzog"];
-    let mut guesses: Vec<_> = tokens.iter().map(|_| served.client()).collect();
+    let mut guesses: Vec<_> =
+        tokens.iter().map(|_| served.client().patience(3 * PATIENCE)).collect();
     for (guess, token) in guesses.iter_mut().zip(tokens) {
         let request =
             format!("GET /in/ HTTP/1.1\r\nHost: a\r\nAuthorization: Basic {token}\r\n\r\n");

@@ -6,6 +6,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::server::binary;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -30,6 +31,18 @@ fn processes(text: &str) -> Vec<String> {
     numbered(text).into_iter().map(|(_, line)| line).collect()
 }
 
+/// How many servers answer that have their configuration in this folder.
+fn listening(folder: &Path) -> usize {
+    let files = fs::read_dir(folder).unwrap().flatten();
+    let address = |text: String| {
+        let (_, rest) = text.split_once("\nlisten = [\"")?;
+        rest.split_once('"').map(|(address, _)| address.to_owned())
+    };
+    let addresses =
+        files.filter_map(|file| fs::read_to_string(file.path()).ok()).filter_map(address);
+    addresses.filter(|address| TcpStream::connect(address).is_ok()).count()
+}
+
 /// A calibration under way whose first two servers are up and asked, and how its files are called.
 fn under_way(scratch: &Path, out: &Path) -> (Child, String) {
     let mut command = Command::new(binary());
@@ -37,6 +50,7 @@ fn under_way(scratch: &Path, out: &Path) -> (Child, String) {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let name = format!("{}/forebay-calibrate-{}", scratch.display(), child.id());
     until("no servers", || processes(&format!("run -c {name}")).len() == 2);
+    until("they do not listen", || listening(Path::new(&name)) == 2);
     sleep(Duration::from_millis(500));
     (child, name)
 }

@@ -65,8 +65,11 @@ fn threads_move_to_where_tasks_wait_and_not_between_empty_lists() {
 
     drop(slow);
     assert!(soon(PATIENCE, at_first), "what is free goes back: {}", served.metrics());
-    let transferred = moved(&served);
-    sleep(Duration::from_secs(10));
-    assert_eq!(moved(&served), transferred, "{}", served.metrics());
-    assert!(at_first(), "{}", served.metrics());
+    // the last of them may still be on its way
+    let stays = || {
+        let transferred = moved(&served);
+        sleep(Duration::from_secs(10));
+        moved(&served) == transferred && at_first()
+    };
+    assert!((0..3).any(|_| stays()), "{}", served.metrics());
 }

@@ -289,7 +289,7 @@ fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
 
 fn a_drain_ends_tunnels_at_its_deadline(engine: &str) {
     let application = WebSocketServer::start();
-    let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"4s\"");
+    let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"8s\"");
     let [mut one, mut two] = both(&server, "/ws/raw");
     server.signal(Signal::TERM);
     for tunnel in [&mut one, &mut two] {
@@ -415,7 +415,7 @@ fn nothing_changes_on_the_way_of_a_websocket() {
 #[test]
 fn a_tunnel_without_a_word_ends_in_time() {
     let application = WebSocketServer::start();
-    let (server, _folder) = start("event", &application, "timeouts.silence = \"3s\"", "");
+    let (server, _folder) = start("event", &application, "timeouts.silence = \"8s\"", "");
     let [mut one, two] = both(&server, "/ws/raw");
     one.send(b"some");
     assert_eq!(one.take(4), b"some");

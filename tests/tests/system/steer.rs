@@ -589,13 +589,14 @@ fn the_agent_sees_connections_that_wait_for_threads() {
         let hold = || send(address(SERVER4), b"GET /bulk HTTP/1.1\r\n").unwrap();
         let held = net.client(move || [hold(), hold()]);
         wait_for(&net, ACCEPTED, 2);
-        assert_eq!(metric(&net, LEVEL), 0);
+        // a machine that is busy with something else may be overloaded for a moment
+        assert!(soon(PATIENCE, || metric(&net, LEVEL) == 0), "{engine}");
         let waiting = net.client(|| {
             let names = ["silver", "bulk", "silver", "bulk", "silver"];
             names.map(|name| send(address(SERVER4), head(name, "close").as_bytes()).unwrap())
         });
         assert!(soon(PATIENCE, || metric(&net, LEVEL) == 3), "{engine}");
-        assert_eq!(metric(&net, BY_QUEUE), 1, "{engine}");
+        assert!(soon(PATIENCE, || metric(&net, BY_QUEUE) == 1), "{engine}");
         assert_eq!(metric(&net, ACCEPTED), 2);
         drop(held);
         for mut stream in waiting {

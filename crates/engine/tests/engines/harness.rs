@@ -445,8 +445,8 @@ impl Core {
     /// Sends bytes and returns what comes until the end.
     pub(crate) fn exchange(&self, request: &str) -> String {
         let mut stream = self.connect();
-        stream.write_all(request.as_bytes()).unwrap();
-        // fails if the server was quicker and has closed
+        // both fail if the server was quicker and has closed or reset
+        let _ = stream.write_all(request.as_bytes());
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);

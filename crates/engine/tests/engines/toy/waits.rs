@@ -131,7 +131,7 @@ fn a_deadline_ends_its_request_only() {
         client.ask(1000, "/x");
         client.answer(&mut others);
         let mut settings = server.settings.get();
-        settings.timeouts.job_ms = 4_000;
+        settings.timeouts.job_ms = 8_000;
         server.settings.replace(settings);
         client.ask(1, "/wait/for-ever");
         if has_helpers(engine) {
