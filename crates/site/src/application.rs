@@ -102,6 +102,11 @@ impl VirtualHost {
 }
 
 impl Site {
+    /// Whether some site has an application.
+    pub fn has_applications(&self) -> bool {
+        self.content.has_routes
+    }
+
     /// Whether an application may answer a request, as far as its head tells: then its body is not for this
     /// server. Rules, and what is found in the place of a script, may yet answer instead.
     pub fn may_be_for_application(&mut self, request: &Request<'_>) -> bool {

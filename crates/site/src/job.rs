@@ -29,9 +29,8 @@ pub(crate) enum SiteWork {
     Compress { content: Arc<Content>, entry: Arc<Entry>, inner: Option<Arc<Entry>>, place: usize },
     /// Find out whether credentials are right.
     Verify { content: u64, verification: Box<Verification> },
-    /// Wait until the roots were looked at, before the request is processed. Each such job has a number: none
-    /// waits for another.
-    SettleRoots { content: Arc<Content>, number: u64 },
+    /// Wait until the roots were looked at, before the request is processed.
+    Roots { content: Arc<Content> },
     /// Do what a query asks for, and answer with the entry.
     Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: WorkSlot },
     /// Have another server say whether a request may pass, by the rule of the site with this number: the
@@ -106,8 +105,8 @@ impl forebay_conn::Job for SiteJob {
                 watch.lap(Activity::Compute);
                 SiteJobDone::new(content, JobResult::Verified(verified))
             }
-            SiteWork::SettleRoots { content, .. } => {
-                content.settle_roots();
+            SiteWork::Roots { content } => {
+                content.wait_for_roots();
                 watch.lap(Activity::Load);
                 SiteJobDone::new(NO_CONTENT, JobResult::Ready)
             }
@@ -137,7 +136,8 @@ impl forebay_conn::Job for SiteJob {
                 hasher.hash_one(("compress", key))
             }
             SiteWork::Verify { verification, .. } => verification.lane(),
-            SiteWork::SettleRoots { number, .. } => hasher.hash_one(("roots", number)),
+            // one of them occupies a thread
+            SiteWork::Roots { content } => hasher.hash_one(("roots", content.number)),
             SiteWork::Perform { place, .. } => hasher.hash_one(("work", place.number())),
             SiteWork::Ask { site, rule } => hasher.hash_one(("ask", site, rule)),
             SiteWork::Warm { entry, .. } => hasher.hash_one(&entry.key),
@@ -155,7 +155,7 @@ impl forebay_conn::Job for SiteJob {
                 JobKind::Computes
             }
             SiteWork::Load { .. }
-            | SiteWork::SettleRoots { .. }
+            | SiteWork::Roots { .. }
             | SiteWork::Ask { .. }
             | SiteWork::Warm { .. } => JobKind::Blocks,
         }

@@ -27,6 +27,8 @@ const SUSPENDED_TICKS: u32 = 10;
 pub(crate) struct FileWatcher {
     watch: Watch,
     graph: Mutex<Graph>,
+    /// Held by who takes events, until what they did is done.
+    taking: Mutex<()>,
     most_directories: usize,
     /// How many ticks are left in which nothing is watched.
     suspended_ticks: AtomicU32,
@@ -73,8 +75,8 @@ pub(crate) struct Unread {
 
 impl FileWatcher {
     pub(crate) fn new(most_directories: usize) -> io::Result<FileWatcher> {
-        let (graph, suspended_ticks) = (Mutex::default(), AtomicU32::new(0));
-        Ok(FileWatcher { watch: Watch::new()?, graph, most_directories, suspended_ticks })
+        let (graph, taking, suspended_ticks) = Default::default();
+        Ok(FileWatcher { watch: Watch::new()?, graph, taking, most_directories, suspended_ticks })
     }
 
     /// The lock under which tickets change. Nothing that may block is done while it is held.
@@ -92,14 +94,17 @@ impl FileWatcher {
         })
     }
 
-    /// Applies one batch of changes. `strike` gets what they did while the lock is still held: who takes
-    /// events after another finds done what those did.
+    /// Applies one batch of changes, if there are some. `strike` gets what they did while the lock is still held.
+    /// Who takes events after another finds done what those did.
     pub(crate) fn take_events(&self, strike: impl FnOnce(Struck)) -> Batch {
         let mut struck = Struck::default();
         let (mut is_lost, mut count) = (false, 0);
-        let mut graph = self.graph();
+        let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        // where nothing has happened nobody waits for the graph
+        let mut locked = None;
         let outcome = self.watch.read(BATCH, |event| {
             count += 1;
+            let graph = locked.get_or_insert_with(|| self.graph());
             match event {
                 WatchEvent::Name(directory, name) => {
                     graph.strike_name(directory, name, &mut struck);
@@ -111,9 +116,11 @@ impl FileWatcher {
         });
         if outcome.is_err() || is_lost {
             is_lost = true;
-            self.lose(&mut graph, &mut struck);
+            self.lose(locked.get_or_insert_with(|| self.graph()), &mut struck);
         }
-        strike(struck);
+        if locked.is_some() {
+            strike(struck);
+        }
         Batch { is_lost, is_full: count >= BATCH }
     }
 

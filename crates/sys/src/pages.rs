@@ -280,10 +280,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("forebay-pages-{}", std::process::id()));
         fs::write(&path, vec![7; 300_000]).unwrap();
         let file = fs::File::open(&path).unwrap();
-        let is_known = !hides_its_pages(&file) || is_resident(file.as_fd(), 0, 1).unwrap();
+        let is_known = !hides_its_pages(&file) || is_resident(file.as_fd(), 0, 1).unwrap_or(false);
         for (offset, len) in [(0, 300_000), (0, 0), (299_999, 1), (100, 10_000_000), (400_000, 1)] {
-            let is_resident = is_resident(file.as_fd(), offset, len).unwrap();
-            assert!(is_resident || !is_known, "{offset} {len}");
+            if is_known {
+                assert!(is_resident(file.as_fd(), offset, len).unwrap(), "{offset} {len}");
+            }
             if let Ok(present) = probe(file.as_fd(), offset, len.max(1)) {
                 assert!(present, "{offset} {len}");
             }

@@ -314,9 +314,14 @@ fn a_reload_keeps_what_was_learned_and_the_agent_can_be_taken_off() {
             assert_eq!(code, Some(0), "{said}");
         };
         assert!(text.contains("priority = 0"));
-        reload(&text.replace("priority = 0", "priority = 0\nshare = \"1%\""));
+        // how much it lets in goes up and down
         let is_limited = || (1..clients() as u64).contains(&served.metric(window));
-        assert!(soon(PATIENCE, is_limited), "{}", served.metrics());
+        let stays_limited = |share| {
+            assert!(soon(PATIENCE, is_limited), "{}", served.metrics());
+            reload(&text.replace("priority = 0", &format!("priority = 0\nshare = \"{share}%\"")));
+            is_limited()
+        };
+        assert!((1..=3).any(stays_limited), "it limits nobody right after a reload");
         reload(&text.replace("agent = \"on\"", "agent = \"off\""));
         assert!(soon(PATIENCE, || !served.metrics().contains("forebay_class_window_jobs")));
         let goes_on_without_refusals = || {

@@ -33,7 +33,7 @@ fn processes(text: &str) -> Vec<String> {
 
 /// How many servers answer that have their configuration in this folder.
 fn listening(folder: &Path) -> usize {
-    let files = fs::read_dir(folder).unwrap().flatten();
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let address = |text: String| {
         let (_, rest) = text.split_once("\nlisten = [\"")?;
         rest.split_once('"').map(|(address, _)| address.to_owned())
@@ -50,7 +50,7 @@ fn under_way(scratch: &Path, out: &Path) -> (Child, String) {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let name = format!("{}/forebay-calibrate-{}", scratch.display(), child.id());
     until("no servers", || processes(&format!("run -c {name}")).len() == 2);
-    until("they do not listen", || listening(Path::new(&name)) == 2);
+    until("they do not listen", || listening(Path::new(&format!("{name}-0"))) == 2);
     sleep(Duration::from_millis(500));
     (child, name)
 }

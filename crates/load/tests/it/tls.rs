@@ -39,7 +39,7 @@ fn a_server_that_speaks_plain_http() {
 fn a_server_that_is_silent() {
     let server = serve(|mut stream| while let Ok(1..) = stream.read(&mut [0; 4096]) {});
     // longer than the thread is likely to be kept from what happens before
-    for settings in ["connect_timeout=3s", "rate=20,connect_timeout=3s,http=2"] {
+    for settings in ["connections=4,connect_timeout=3s", "rate=20,connect_timeout=3s,http=2"] {
         let (kind, why) = only(&server, settings);
         assert_eq!((&*kind, &*why), ("connect_timeout", "within the handshake of TLS"));
     }

@@ -39,7 +39,8 @@ impl Process for FastLane {
         }
         // Files decide, too. While it is not known where roots lead, everything may be for an application.
         let is_respond = self.applications.role() == Some(Role::Respond);
-        let is_unsure = is_respond && self.site.catch_up().is_some();
+        let asks = is_respond && self.site.has_applications();
+        let is_unsure = asks && self.site.catch_up().is_some();
         match is_unsure || self.site.may_be_for_application(request) {
             // applications have limits of their own, and nothing is kept here
             true => BodyDecision::Stream(u64::MAX),

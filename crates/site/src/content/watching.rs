@@ -33,14 +33,16 @@ struct LookState {
     /// Changes so far that may concern roots, and how many of them were looked at.
     found: u64,
     seen: u64,
-    /// When the first of the others was found.
+    /// Since when there are others.
     since: Option<Instant>,
     is_looking: bool,
-    /// Requests so far that were to wait for a look.
-    asked: u64,
 }
 
 impl LookState {
+    fn is_due(&self) -> bool {
+        self.seen < self.found
+    }
+
     /// How long a request may wait for a look.
     fn left(&self) -> Option<Duration> {
         LOOK_PATIENCE.checked_sub(self.since?.elapsed())
@@ -59,30 +61,44 @@ impl RootLooks {
         state.since.get_or_insert_with(Instant::now);
     }
 
-    /// Has `look` done for each change that was found, and once if `is_tick`; not if another thread is at it.
-    fn look(&self, mut is_tick: bool, look: impl Fn()) {
+    /// Whether who asks is to [look](RootLooks::look): it is due, or time for it, and nobody is at it.
+    fn begin(&self, is_tick: bool) -> bool {
         let mut state = self.state();
-        if std::mem::replace(&mut state.is_looking, true) {
-            return;
-        }
-        while std::mem::take(&mut is_tick) || state.seen < state.found {
+        let begins = !state.is_looking && (is_tick || state.is_due());
+        state.is_looking |= begins;
+        begins
+    }
+
+    /// Has `look` done, and again for what was found meanwhile.
+    fn look(&self, look: impl Fn()) {
+        let mut state = self.state();
+        loop {
             let found = state.found;
             drop(state);
             look();
             state = self.state();
             state.seen = found;
-            state.since = (found < state.found).then(Instant::now);
+            state.since = state.is_due().then(Instant::now);
             self.seen.notify_all();
+            if !state.is_due() {
+                break;
+            }
         }
         state.is_looking = false;
+    }
+
+    /// Who was to look cannot.
+    fn give_up(&self) {
+        self.state().is_looking = false;
     }
 
     /// Waits until all changes so far were looked at, as long as a request may.
     fn wait(&self) {
         let mut state = self.state();
-        let found = state.found;
+        let (found, Some(left)) = (state.found, state.left()) else { return };
+        let end = Instant::now() + left;
         while state.seen < found
-            && let Some(left) = state.left()
+            && let Some(left) = end.checked_duration_since(Instant::now())
         {
             let waited = self.seen.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -130,6 +146,13 @@ impl Content {
         }
     }
 
+    /// Looks at the roots, if that is due or `is_tick`, and no other thread is at it.
+    fn look_in_turn(&self, is_tick: bool) {
+        if self.root_looks.begin(is_tick) {
+            self.root_looks.look(|| self.look_at_roots());
+        }
+    }
+
     /// Reads the files of users that changed, as is done once a second anyway. May block.
     pub fn look_at_users(&self) {
         for (file, error) in self.realms.look() {
@@ -167,38 +190,31 @@ impl Content {
     }
 
     /// Applies the changes that happened before now, so that an answer from here is no older than one from
-    /// another process. If a root's path may lead elsewhere, a new number: the request is to
-    /// [wait](Content::settle_roots) first.
+    /// another process. Whether a root's path may lead elsewhere: then a thread that serves nobody looks, and
+    /// the request is to [wait](Content::wait_for_roots).
     ///
     /// A system call.
-    pub(crate) fn catch_up(&self) -> Option<u64> {
-        let watcher = self.watcher.as_ref()?;
+    pub(crate) fn catch_up(self: &Arc<Content>) -> bool {
+        let Some(watcher) = &self.watcher else { return false };
         for _ in 0..MOST_BATCHES {
             if !self.take_events(watcher) {
                 break;
             }
         }
-        let mut state = self.root_looks.state();
-        state.left()?;
-        state.asked += 1;
-        Some(state.asked)
-    }
-
-    /// Has the roots looked at, by a thread that serves nobody, and waits for that.
-    pub(crate) fn settle_roots(self: &Arc<Content>) {
-        if !self.root_looks.state().is_looking {
+        if self.root_looks.begin(false) {
             let content = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("roots".to_owned());
-            if thread.spawn(move || content.look_for_changes(false)).is_err() {
-                // the thread that watches will look
-                return;
+            let look = move || content.root_looks.look(|| content.look_at_roots());
+            if std::thread::Builder::new().name("roots".to_owned()).spawn(look).is_err() {
+                // the thread that watches looks in a tick
+                self.root_looks.give_up();
             }
         }
-        self.root_looks.wait();
+        self.root_looks.state().left().is_some()
     }
 
-    fn look_for_changes(&self, is_tick: bool) {
-        self.root_looks.look(is_tick, || self.look_at_roots());
+    /// Waits until the roots were looked at, but not for long.
+    pub(crate) fn wait_for_roots(&self) {
+        self.root_looks.wait();
     }
 
     /// Applies a batch of the changes that happened; whether there may be more.
@@ -235,18 +251,64 @@ fn watch(content: &Weak<Content>, watcher: Option<&FileWatcher>) {
         }
         if let Some(watcher) = watcher.filter(|_| is_ready) {
             content.take_events(watcher);
-            content.look_for_changes(false);
+            content.look_in_turn(false);
         }
         if ticked.elapsed() < TICK {
             continue;
         }
         ticked = Instant::now();
-        content.look_for_changes(true);
+        content.look_in_turn(true);
         content.look_at_users();
         if let Some(watcher) = watcher {
             ticks = ticks.wrapping_add(1);
             watcher.tidy(ticks.is_multiple_of(SWEEP_TICKS));
             watcher.tick();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+    use std::thread;
+
+    #[test]
+    fn one_looks_at_a_time_and_again_for_what_was_found_meanwhile() {
+        let looks = RootLooks::default();
+        assert!(!looks.begin(false), "nothing is due");
+        looks.strike();
+        assert!(looks.begin(false) && !looks.begin(false) && !looks.begin(true));
+        let times = AtomicU32::new(0);
+        looks.look(|| {
+            assert!(looks.state().left().is_some(), "requests wait");
+            if times.fetch_add(1, Relaxed) == 0 {
+                looks.strike();
+            }
+        });
+        assert_eq!(times.into_inner(), 2);
+        assert!(looks.state().left().is_none() && !looks.begin(false));
+        looks.wait();
+        assert!(looks.begin(true), "it is time");
+        looks.give_up();
+        assert!(looks.begin(true));
+    }
+
+    #[test]
+    fn requests_wait_for_a_look_but_not_for_one_that_hangs() {
+        let looks = RootLooks::default();
+        looks.strike();
+        assert!(looks.begin(false));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| looks.wait());
+            looks.look(|| thread::sleep(Duration::from_millis(20)));
+            waits.join().unwrap();
+        });
+        looks.strike();
+        let struck = Instant::now();
+        looks.wait();
+        assert!(struck.elapsed() >= LOOK_PATIENCE / 2, "nobody has looked");
+        assert!(looks.state().left().is_none(), "nobody waits any more");
+        assert!(looks.begin(false), "and it is still due");
     }
 }
