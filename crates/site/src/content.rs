@@ -4,6 +4,7 @@ mod answer_builder;
 mod watching;
 
 pub(crate) use answer_builder::AnswerBuilder;
+pub(crate) use watching::AwaitedLook;
 use watching::RootLooks;
 
 use crate::auth::{Own, Realms};

@@ -1,7 +1,7 @@
 //! Work for helper threads: making an answer, and bringing a part of a file into memory.
 
 use crate::auth::{Verification, VerifiedPassword};
-use crate::content::Content;
+use crate::content::{AwaitedLook, Content};
 use crate::entry::{Entry, EntryKind, FoundFile};
 use crate::entry_key::EntryKey;
 use crate::load::{Loaded, Want, load};
@@ -30,7 +30,7 @@ pub(crate) enum SiteWork {
     /// Find out whether credentials are right.
     Verify { content: u64, verification: Box<Verification> },
     /// Wait until the roots were looked at, before the request is processed.
-    Roots { content: Arc<Content> },
+    Roots { content: Arc<Content>, awaited: AwaitedLook },
     /// Do what a query asks for, and answer with the entry.
     Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: WorkSlot },
     /// Have another server say whether a request may pass, by the rule of the site with this number: the
@@ -105,8 +105,8 @@ impl forebay_conn::Job for SiteJob {
                 watch.lap(Activity::Compute);
                 SiteJobDone::new(content, JobResult::Verified(verified))
             }
-            SiteWork::Roots { content } => {
-                content.wait_for_roots();
+            SiteWork::Roots { content, awaited } => {
+                content.wait_for_roots(awaited);
                 watch.lap(Activity::Load);
                 SiteJobDone::new(NO_CONTENT, JobResult::Ready)
             }
@@ -137,7 +137,7 @@ impl forebay_conn::Job for SiteJob {
             }
             SiteWork::Verify { verification, .. } => verification.lane(),
             // one of them occupies a thread
-            SiteWork::Roots { content } => hasher.hash_one(("roots", content.number)),
+            SiteWork::Roots { content, .. } => hasher.hash_one(("roots", content.number)),
             SiteWork::Perform { place, .. } => hasher.hash_one(("work", place.number())),
             SiteWork::Ask { site, rule } => hasher.hash_one(("ask", site, rule)),
             SiteWork::Warm { entry, .. } => hasher.hash_one(&entry.key),

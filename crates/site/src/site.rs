@@ -113,8 +113,9 @@ impl Site {
     /// another process has given before; else that is seen a moment later. A system call. What is to be done
     /// first, if something is: the request is processed after it.
     pub fn catch_up(&self) -> Option<SiteJob> {
-        let content = &self.content;
-        content.catch_up().then(|| SiteJob(SiteWork::Roots { content: Arc::clone(content) }))
+        let awaited = self.content.catch_up()?;
+        let content = Arc::clone(&self.content);
+        Some(SiteJob(SiteWork::Roots { content, awaited }))
     }
 
     /// See [`Process::process`](forebay_conn::Process::process). A `done` that comes from other

@@ -4,7 +4,7 @@ use super::receive::{ask_for_body, discarding};
 use super::relay::{Http1Relaying, passing};
 use super::{AnswerOutcome, Http1, KeptFor, Owned, RequestState, last, may_be_outdated};
 use crate::context::Context;
-use crate::handler::{BodyDecision, HandlerRoles, Job, ProcessOutcome};
+use crate::handler::{BodyDecision, HandlerRoles, Job, ProcessOutcome, Relay};
 use crate::input::Input;
 use crate::reply::Reply;
 use crate::request::{ArrivalTimes, Request};
@@ -120,16 +120,20 @@ impl<H: HandlerRoles> Http1<H> {
         done: Option<<H::Job as Job>::Done>,
     ) {
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
-        let (stages, framing) = (kept.stages, kept.head.framing());
+        let stages = kept.stages;
+        // it was read for nobody: who gets the request now would wait for it
+        let is_gone = kept.body.is_none() && kept.head.framing() != Framing::None;
         let rest = kept.body.as_ref().map_or(Some(0), |body| whole_body(body, input));
         let answer = kept.with(cx.peer, cx.path, |request, grant, _| {
             self.answer(cx, request, &mut grant.ticket, done, stages, rest.is_some())
         });
         kept.stage = match answer {
             AnswerOutcome::Next | AnswerOutcome::Last => {
-                // it is not needed
-                input.consume(rest.unwrap_or_default());
-                kept.body = None;
+                // it is not needed; but if this answer is withdrawn, it must be known that it is still to come
+                if let Some(rest) = rest {
+                    input.consume(rest);
+                    kept.body = None;
+                }
                 if let AnswerOutcome::Last = answer {
                     self.state = last(rest.is_none() || !input.is_empty());
                 }
@@ -140,19 +144,19 @@ impl<H: HandlerRoles> Http1<H> {
                 return;
             }
             AnswerOutcome::Job(job) => KeptFor::Job(Some(job)),
+            AnswerOutcome::HandOver if is_gone => {
+                let reason = "the request cannot be handed over any more";
+                return self.refuse_kept(cx, &mut kept, Owned::Ticket, 500, reason);
+            }
+            AnswerOutcome::Relay(relay) if is_gone && relay.takes_body() => {
+                let reason = "the request cannot be passed on any more";
+                return self.refuse_kept(cx, &mut kept, Owned::Ticket, 500, reason);
+            }
             AnswerOutcome::HandOver => KeptFor::HandOver,
             AnswerOutcome::Relay(relay) => {
                 KeptFor::Relay(Box::new(Http1Relaying::new(relay, kept.body.take())))
             }
         };
-        let is_late = matches!(kept.stage, KeptFor::HandOver)
-            && framing != Framing::None
-            && kept.body.is_none();
-        if is_late {
-            // its body is gone: that was to be decided before
-            let reason = "the request cannot be handed over any more";
-            return self.refuse_kept(cx, &mut kept, Owned::Ticket, 500, reason);
-        }
         self.state = RequestState::Kept(kept);
     }
 

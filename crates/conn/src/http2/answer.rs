@@ -8,6 +8,7 @@ use crate::handler::{
 };
 use crate::reply::Reply;
 use crate::request::{ArrivalTimes, Grant, KeptRequest, Request, RequestId};
+use forebay_http::framing::Framing;
 use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::{ErrorCode, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
@@ -115,7 +116,12 @@ impl<H: HandlerRoles> Http2<H> {
         stream: u32,
         done: Option<DoneOf<H>>,
     ) {
-        let Some(kept) = self.live.get_mut(stream).and_then(Live::kept) else { return };
+        let Some(live) = self.live.get_mut(stream) else { return };
+        let has_upload = live.upload.is_some();
+        let Some(kept) = live.kept() else { return };
+        // its body was read for nobody: who gets the request now would wait for it
+        let has_body = !matches!(kept.head.framing(), Framing::None | Framing::Sized(0));
+        let is_gone = has_body && !has_upload;
         let attempts = kept.withdrawn;
         let answer = kept.with(cx.peer, cx.path, |request, grant, _| {
             process(cx, request, &mut grant.ticket, done, attempts)
@@ -124,6 +130,10 @@ impl<H: HandlerRoles> Http2<H> {
             AnswerOutcome::Written(page) => return self.respond_kept(cx, stream, page, false),
             AnswerOutcome::HandOver => {
                 return self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);
+            }
+            AnswerOutcome::Relay(relay) if is_gone && relay.takes_body() => {
+                let reason = "the request cannot be passed on any more";
+                return self.refuse_kept(cx, stream, 500, reason);
             }
             AnswerOutcome::Relay(relay) => return self.begin_relay(cx, stream, relay),
             AnswerOutcome::Job(job) => KeptFor::Job(Some(job)),

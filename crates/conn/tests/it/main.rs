@@ -3,4 +3,5 @@
 mod conn;
 mod relay;
 mod seeds;
+mod withdrawn;
 mod worker;

@@ -196,8 +196,13 @@ impl Admission for Front {
 }
 
 impl Process for Front {
-    fn decide(&mut self, _: &Request<'_>, _: &mut Ticket, _: Option<NoJob>) -> BodyDecision<NoJob> {
-        BodyDecision::Stream(100)
+    fn decide(
+        &mut self,
+        request: &Request<'_>,
+        _: &mut Ticket,
+        _: Option<NoJob>,
+    ) -> BodyDecision<NoJob> {
+        if request.head.path == b"/late" { BodyDecision::Here } else { BodyDecision::Stream(100) }
     }
 
     fn process(
@@ -550,6 +555,23 @@ fn the_body_of_a_request_is_passed_on_as_there_is_room() {
         assert!(bench.sent().ends_with("own"));
         bench.end();
     }
+}
+
+#[test]
+fn a_request_whose_body_is_gone_is_not_passed_on_any_more() {
+    let wire = Shared::new(100);
+    let mut bench = Bench::new(&[&wire]);
+    bench.receive("POST /late HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert!(bench.sent().starts_with("HTTP/1.1 500 No"));
+    assert_eq!(bench.closed, Some(Closing::Linger));
+    assert!(wire.is_dropped() && wire.got().is_empty());
+    // one without a body is
+    let wire = Shared::new(100);
+    wire.answers(200, Some(2), "up");
+    let mut bench = Bench::new(&[&wire]);
+    bench.receive(&get("/late"));
+    assert!(bench.sent().starts_with("HTTP/1.1 200 Up"));
+    bench.end();
 }
 
 #[test]

@@ -11,9 +11,9 @@ pub(crate) fn here() -> Peer {
     Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into())
 }
 
-pub(crate) struct Worker {
+pub(crate) struct Worker<B = NoBody> {
     pub(crate) peer: Peer,
-    pub(crate) out: Out<NoBody>,
+    pub(crate) out: Out<B>,
     pub(crate) input: Input,
     path: NormalPath,
     head_buffer: http2::HeadBuffer,
@@ -21,8 +21,8 @@ pub(crate) struct Worker {
     watch: Off,
 }
 
-impl Worker {
-    pub(crate) fn new() -> Worker {
+impl<B> Worker<B> {
+    pub(crate) fn new() -> Worker<B> {
         Worker {
             peer: here(),
             out: Out::default(),
@@ -34,7 +34,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn lend<'c, H: HandlerRoles<Body = NoBody>>(
+    pub(crate) fn lend<'c, H: HandlerRoles<Body = B>>(
         &'c mut self,
         handler: &'c mut H,
         limits: &'c ConnectionLimits,

@@ -38,14 +38,22 @@ struct LookState {
     is_looking: bool,
 }
 
+/// What a request waits for: that so many changes were looked at; and until when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AwaitedLook {
+    found: u64,
+    until: Instant,
+}
+
 impl LookState {
     fn is_due(&self) -> bool {
         self.seen < self.found
     }
 
-    /// How long a request may wait for a look.
-    fn left(&self) -> Option<Duration> {
-        LOOK_PATIENCE.checked_sub(self.since?.elapsed())
+    /// What a request that comes now waits for.
+    fn awaited(&self) -> Option<AwaitedLook> {
+        let left = LOOK_PATIENCE.checked_sub(self.since?.elapsed())?;
+        Some(AwaitedLook { found: self.found, until: Instant::now() + left })
     }
 }
 
@@ -87,18 +95,16 @@ impl RootLooks {
         state.is_looking = false;
     }
 
-    /// Who was to look cannot.
+    /// Who was to look cannot: it is left to the next tick, and nobody waits for that.
     fn give_up(&self) {
-        self.state().is_looking = false;
+        let mut state = self.state();
+        (state.seen, state.since, state.is_looking) = (state.found, None, false);
     }
 
-    /// Waits until all changes so far were looked at, as long as a request may.
-    fn wait(&self) {
+    fn wait(&self, awaited: AwaitedLook) {
         let mut state = self.state();
-        let (found, Some(left)) = (state.found, state.left()) else { return };
-        let end = Instant::now() + left;
-        while state.seen < found
-            && let Some(left) = end.checked_duration_since(Instant::now())
+        while state.seen < awaited.found
+            && let Some(left) = awaited.until.checked_duration_since(Instant::now())
         {
             let waited = self.seen.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -190,12 +196,12 @@ impl Content {
     }
 
     /// Applies the changes that happened before now, so that an answer from here is no older than one from
-    /// another process. Whether a root's path may lead elsewhere: then a thread that serves nobody looks, and
-    /// the request is to [wait](Content::wait_for_roots).
+    /// another process. If a root's path may lead elsewhere a thread that serves nobody looks, and the request is
+    /// to [wait](Content::wait_for_roots).
     ///
     /// A system call.
-    pub(crate) fn catch_up(self: &Arc<Content>) -> bool {
-        let Some(watcher) = &self.watcher else { return false };
+    pub(crate) fn catch_up(self: &Arc<Content>) -> Option<AwaitedLook> {
+        let watcher = self.watcher.as_ref()?;
         for _ in 0..MOST_BATCHES {
             if !self.take_events(watcher) {
                 break;
@@ -205,16 +211,15 @@ impl Content {
             let content = Arc::clone(self);
             let look = move || content.root_looks.look(|| content.look_at_roots());
             if std::thread::Builder::new().name("roots".to_owned()).spawn(look).is_err() {
-                // the thread that watches looks in a tick
                 self.root_looks.give_up();
             }
         }
-        self.root_looks.state().left().is_some()
+        self.root_looks.state().awaited()
     }
 
     /// Waits until the roots were looked at, but not for long.
-    pub(crate) fn wait_for_roots(&self) {
-        self.root_looks.wait();
+    pub(crate) fn wait_for_roots(&self, awaited: AwaitedLook) {
+        self.root_looks.wait(awaited);
     }
 
     /// Applies a batch of the changes that happened; whether there may be more.
@@ -281,14 +286,13 @@ mod tests {
         assert!(looks.begin(false) && !looks.begin(false) && !looks.begin(true));
         let times = AtomicU32::new(0);
         looks.look(|| {
-            assert!(looks.state().left().is_some(), "requests wait");
+            assert!(looks.state().awaited().is_some(), "requests wait");
             if times.fetch_add(1, Relaxed) == 0 {
                 looks.strike();
             }
         });
         assert_eq!(times.into_inner(), 2);
-        assert!(looks.state().left().is_none() && !looks.begin(false));
-        looks.wait();
+        assert!(looks.state().awaited().is_none() && !looks.begin(false));
         assert!(looks.begin(true), "it is time");
         looks.give_up();
         assert!(looks.begin(true));
@@ -298,17 +302,20 @@ mod tests {
     fn requests_wait_for_a_look_but_not_for_one_that_hangs() {
         let looks = RootLooks::default();
         looks.strike();
+        let awaited = looks.state().awaited().unwrap();
         assert!(looks.begin(false));
         thread::scope(|scope| {
-            let waits = scope.spawn(|| looks.wait());
+            let waits = scope.spawn(|| looks.wait(awaited));
             looks.look(|| thread::sleep(Duration::from_millis(20)));
             waits.join().unwrap();
         });
         looks.strike();
-        let struck = Instant::now();
-        looks.wait();
+        // who waited for the look before does not wait for this one
+        looks.wait(AwaitedLook { until: Instant::now() + Duration::from_secs(3600), ..awaited });
+        let (struck, awaited) = (Instant::now(), looks.state().awaited().unwrap());
+        looks.wait(awaited);
         assert!(struck.elapsed() >= LOOK_PATIENCE / 2, "nobody has looked");
-        assert!(looks.state().left().is_none(), "nobody waits any more");
+        assert!(looks.state().awaited().is_none(), "nobody waits any more");
         assert!(looks.begin(false), "and it is still due");
     }
 }
