@@ -5,6 +5,8 @@
 use crate::worker::Worker;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::*;
+use forebay_http2::hpack::encode;
+use forebay_http2::{Connection, DecodedFields, Http2Event, Http2Limits};
 use forebay_metrics::Counter;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -572,6 +574,72 @@ fn a_request_whose_body_is_gone_is_not_passed_on_any_more() {
     bench.receive(&get("/late"));
     assert!(bench.sent().starts_with("HTTP/1.1 200 Up"));
     bench.end();
+}
+
+/// The status with which a request for `path` is answered over HTTP/2, one with a body if there is one.
+fn status_over_http2(exchange: &Shared, path: &str, body: &[u8]) -> u16 {
+    let mut client = Connection::client(Http2Limits::default());
+    let mut request = Vec::new();
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "a")];
+    let head = |block: &mut Vec<u8>| {
+        for (name, value) in fields {
+            encode::field(block, name.as_bytes(), value.as_bytes());
+        }
+    };
+    let stream = client.open(&mut request, body.is_empty(), false, head).unwrap();
+    if !body.is_empty() {
+        request.extend(client.data(stream, body.len().try_into().unwrap(), true).unwrap());
+        request.extend(body);
+    }
+
+    let limits = ConnectionLimits::default();
+    let mut conn = Http2::new(&limits, Rank::FIRST);
+    let exchanges = [exchange.clone()].into();
+    let (mut handler, mut worker) = (Front { exchanges, ..Front::default() }, Worker::new());
+    let (mut request, mut answer) = (Some(request), Vec::new());
+    loop {
+        let (mut cx, input) = worker.lend(&mut handler, &limits, 100);
+        match conn.advance(&mut cx, input) {
+            Step::Receive => {
+                let Some(bytes) = request.take() else { break };
+                input.spare()[..bytes.len()].copy_from_slice(&bytes);
+                input.received(bytes.len());
+            }
+            Step::Send => {
+                answer.append(&mut cx.out.bytes);
+                cx.out.clear();
+                conn.sent(cx.handler);
+            }
+            step => panic!("{step:?}"),
+        }
+    }
+    conn.abandon(&mut handler, &worker.peer);
+    assert_eq!(handler.settled.len(), 1);
+
+    let mut fields = DecodedFields::default();
+    let mut rest = &answer[..];
+    loop {
+        let received = client.receive(rest, &mut fields, 0);
+        match received.event {
+            Some(Http2Event::Response { .. }) => return fields.status(),
+            _ => assert!(received.used > 0, "no answer in {answer:?}"),
+        }
+        rest = &rest[received.used..];
+    }
+}
+
+#[test]
+fn over_http2_a_request_whose_body_is_gone_is_not_passed_on_any_more() {
+    let wire = Shared::new(100);
+    assert_eq!(status_over_http2(&wire, "/late", b"hello"), 500);
+    assert!(wire.is_dropped() && wire.got().is_empty());
+    // one without a body is, and so is one whose body is still to come
+    for (path, body) in [("/late", ""), ("/u", "hello")] {
+        let wire = Shared::new(100);
+        wire.answers(200, Some(2), "up");
+        assert_eq!(status_over_http2(&wire, path, body.as_bytes()), 200);
+        assert_eq!(wire.got(), body);
+    }
 }
 
 #[test]

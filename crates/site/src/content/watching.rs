@@ -79,6 +79,7 @@ impl RootLooks {
 
     /// Has `look` done, and again for what was found meanwhile.
     fn look(&self, look: impl Fn()) {
+        let _gives_up = GivesUp(self);
         let mut state = self.state();
         loop {
             let found = state.found;
@@ -108,6 +109,17 @@ impl RootLooks {
         {
             let waited = self.seen.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A look that panics is given up.
+struct GivesUp<'l>(&'l RootLooks);
+
+impl Drop for GivesUp<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.give_up();
         }
     }
 }
@@ -296,6 +308,19 @@ mod tests {
         assert!(looks.begin(true), "it is time");
         looks.give_up();
         assert!(looks.begin(true));
+    }
+
+    #[test]
+    fn a_look_that_panics_is_given_up() {
+        let looks = RootLooks::default();
+        looks.strike();
+        assert!(looks.begin(false));
+        thread::scope(|scope| {
+            let look = || looks.look(|| panic!("this is tested"));
+            assert!(scope.spawn(look).join().is_err());
+        });
+        assert!(looks.state().awaited().is_none() && !looks.begin(false), "nobody waits");
+        assert!(looks.begin(true), "but at the next tick somebody looks");
     }
 
     #[test]
