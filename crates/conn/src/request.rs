@@ -40,12 +40,14 @@ pub type GivenField = (Box<str>, Option<Box<[u8]>>);
 pub struct Passed {
     /// Under what number they were asked.
     pub id: Option<u128>,
-    /// The rules, by number, that asked another server, which has let it through.
-    pub allowed: Vec<u16>,
+    /// The rules that asked another server, which has let it through: of which content they are, and which of it.
+    pub allowed: Vec<(u64, u16)>,
     /// Fields that an application is to be told instead of the client's: without a value, only that.
     pub given: Vec<GivenField>,
     /// What an application wants to be sent instead of its answer.
     pub sent: Option<InternalRedirect>,
+    /// The status of the error that is answered in the place of an application: it is not asked again.
+    pub refused: Option<u16>,
 }
 
 /// Something to be sent in the place of an application's answer.

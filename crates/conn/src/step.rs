@@ -91,3 +91,10 @@ pub enum Await {
     /// The same, of an exchange that no upstream has: it is over sooner than what was waited for before.
     Rest,
 }
+
+impl Await {
+    /// Whether another server is to be asked first: that takes what it takes, whatever the client does.
+    pub(crate) fn is_before_asking(self) -> bool {
+        matches!(self, Await::Slot | Await::Connect)
+    }
+}

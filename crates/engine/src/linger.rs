@@ -1,6 +1,7 @@
 //! Lingering: a connection ends while its client may still send. Closed at once, the kernel would answer
 //! what comes with a reset, and that takes the last answer from the client (RFC 9112 §9.6). So writing is
-//! shut down, and what comes is read and dropped, for a bounded time and up to a bounded number of bytes.
+//! shut down, and what comes is read and dropped, for a bounded time and up to a bounded number of bytes. The
+//! time begins anew while the client takes what is still in the kernel: with HTTP/2 it goes on sending as it reads.
 
 use crate::served::Served;
 use crate::settings::{LINGER_BYTES, LINGER_MS};
@@ -20,6 +21,8 @@ pub(crate) struct Linger {
     /// When it ends, in milliseconds of the monotonic clock.
     pub(crate) until_ms: u64,
     bytes: u64,
+    /// What the client had still to take when this time began.
+    unacknowledged: u64,
 }
 
 impl Lingering {
@@ -39,7 +42,11 @@ impl Lingering {
         served.drop_unsent();
         served.take_back();
         served.conn.abandon(&mut worker.handler, &served.peer);
-        let mut linger = Linger { until_ms: worker.now_ms() + LINGER_MS, bytes: LINGER_BYTES };
+        let mut linger = Linger {
+            until_ms: worker.now_ms() + LINGER_MS,
+            bytes: LINGER_BYTES,
+            unacknowledged: served.unacknowledged(),
+        };
         let lingers = linger.drop_input(served, worker);
         if !lingers {
             self.end();
@@ -54,6 +61,16 @@ impl Lingering {
 }
 
 impl Linger {
+    /// Its time is over. Whether it begins anew: the client has taken as much meanwhile as it must of an answer.
+    pub(crate) fn goes_on<H: Handler>(&mut self, served: &Served<H>, worker: &Worker<H>) -> bool {
+        let unacknowledged = served.unacknowledged();
+        let taken = self.unacknowledged.saturating_sub(unacknowledged);
+        let bytes_per_s = worker.settings.timeouts.send_bytes_per_s;
+        self.until_ms = worker.now_ms() + LINGER_MS;
+        self.unacknowledged = unacknowledged;
+        taken > 0 && taken >= bytes_per_s.saturating_mul(LINGER_MS) / 1000
+    }
+
     /// Reads and drops what has come. Says whether more may come: neither has the client ended nor was it
     /// too much.
     pub(crate) fn drop_input<H: Handler>(

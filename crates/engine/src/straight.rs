@@ -231,8 +231,8 @@ fn linger<H: Handler, W: Wait<H>>(wait: &mut W, served: &mut Served<H>, lingerin
     let Some(mut linger) = lingering.begin(served, &mut wait.worker()) else { return };
     loop {
         wait.worker().read_clocks();
-        let is_over = wait.worker().now_ms() >= linger.until_ms;
-        if is_over
+        let is_time = wait.worker().now_ms() >= linger.until_ms;
+        if is_time && !linger.goes_on(served, &wait.worker())
             || wait.linger(served, linger).is_err()
             || !linger.drop_input(served, &mut wait.worker())
         {

@@ -16,7 +16,7 @@ const MOST_REGEX_BYTES: usize = 1 << 20;
 pub(crate) enum Matcher {
     /// All of the text fits.
     Glob(Glob),
-    /// It fits somewhere, unless it is anchored.
+    /// It fits somewhere, unless it is anchored. Its dot stands for a line feed too, and for what is no UTF-8.
     Regex(Box<Regex>),
 }
 
@@ -58,7 +58,10 @@ impl Matcher {
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         match self {
             Matcher::Glob(glob) => glob.matches(text),
-            Matcher::Regex(regex) => regex.is_match(text),
+            Matcher::Regex(regex) => {
+                let replaced = String::from_utf8_lossy(text);
+                regex.is_match(replaced.as_bytes()) || regex.is_match(text)
+            }
         }
     }
 }
@@ -66,7 +69,7 @@ impl Matcher {
 fn compile(text: &str, ignore_case: bool) -> Result<Matcher, RegexError> {
     let mut builder = RegexBuilder::new(text);
     builder.size_limit(MOST_REGEX_BYTES).dfa_size_limit(MOST_REGEX_BYTES);
-    match builder.case_insensitive(ignore_case).build() {
+    match builder.case_insensitive(ignore_case).dot_matches_new_line(true).build() {
         Ok(regex) => Ok(Matcher::Regex(Box::new(regex))),
         Err(regex::Error::CompiledTooBig(most_bytes)) => Err(RegexError::TooLarge { most_bytes }),
         Err(error) => Err(RegexError::Syntax(explain(&error))),
@@ -143,6 +146,10 @@ mod tests {
         }
         let any = Matcher::parse_ignoring_case("a*b").unwrap();
         assert!(any.matches(b"A\xff\xfeB"));
+        for text in [&b"/a"[..], b"/a\xff", b"/\x80/a", b"/a\n"] {
+            let matcher = Matcher::parse("~^/.+$").unwrap();
+            assert!(matcher.matches(text), "nobody walks around it: {text:?}");
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@ use landlock::{
 };
 use needs::NeededPath;
 use std::fmt;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// The newest kernel interface that is asked for (Linux 6.10); older ones confine as far as they can.
 const INTERFACE: ABI = ABI::V5;
@@ -25,7 +26,27 @@ const INTERFACE: ABI = ABI::V5;
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     /// What may be reached; `None` if everything may.
-    within: Option<SandboxNeeds>,
+    within: Option<Vec<Reachable>>,
+}
+
+/// A place that may be reached: what was at its path at the start. What takes that place later is another one.
+#[derive(Clone, Debug)]
+struct Reachable {
+    need: NeededPath,
+    /// Its file system, and its number there.
+    identity: (u64, u64),
+}
+
+impl Reachable {
+    fn covers(&self, need: &NeededPath) -> bool {
+        let Reachable { need: known, identity } = self;
+        let is_below = known.what == need.what && need.path.starts_with(&known.path);
+        is_below && identity_of(&known.path) == Some(*identity)
+    }
+}
+
+fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Something lies outside of what the server may reach.
@@ -72,9 +93,10 @@ pub fn confine(needs: SandboxNeeds, setting: Confine) -> Result<Sandbox, Sandbox
     if setting == Confine::Off {
         return Ok(Sandbox { within: None });
     }
-    match restrict(&needs) {
+    let mut within = Vec::new();
+    match restrict(needs, &mut within) {
         Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => {
-            Ok(Sandbox { within: Some(needs) })
+            Ok(Sandbox { within: Some(within) })
         }
         Ok(RulesetStatus::NotEnforced) if setting == Confine::Auto => Ok(Sandbox { within: None }),
         Ok(RulesetStatus::NotEnforced) => {
@@ -85,36 +107,41 @@ pub fn confine(needs: SandboxNeeds, setting: Confine) -> Result<Sandbox, Sandbox
     }
 }
 
-fn restrict(needs: &SandboxNeeds) -> Result<RulesetStatus, landlock::RulesetError> {
+/// What is not there cannot be allowed.
+fn restrict(
+    needs: SandboxNeeds,
+    within: &mut Vec<Reachable>,
+) -> Result<RulesetStatus, landlock::RulesetError> {
     let handled = AccessFs::from_all(INTERFACE);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(handled)?
         .create()?;
-    for need in &needs.0 {
+    for need in needs.0 {
         let Ok(place) = PathFd::new(&need.path) else { continue };
+        let Some(identity) = identity_of(&need.path) else { continue };
         let access = match need.path.is_dir() {
             true => need.what.access(),
             // rights to what is in a directory mean nothing for a file
             false => need.what.access() & AccessFs::from_file(INTERFACE),
         };
         rules = rules.add_rule(PathBeneath::new(place, access))?;
+        within.push(Reachable { need, identity });
     }
     Ok(rules.restrict_self()?.ruleset)
 }
 
 impl Sandbox {
-    /// Whether everything that `needs` names can be reached.
+    /// Whether everything that `needs` names and that is there can be reached.
     ///
     /// # Errors
     /// The first thing that cannot.
     pub fn allows(&self, needs: &SandboxNeeds) -> Result<(), Outside> {
         let Some(within) = &self.within else { return Ok(()) };
-        let is_within = |need: &&NeededPath| {
-            let mut known = within.0.iter().filter(|known| known.what == need.what);
-            known.any(|known| need.path.starts_with(&known.path))
+        let is_outside = |need: &&NeededPath| {
+            need.path.exists() && !within.iter().any(|known| known.covers(need))
         };
-        match needs.0.iter().find(|need| !is_within(need)) {
+        match needs.0.iter().find(is_outside) {
             None => Ok(()),
             Some(NeededPath { key, path, .. }) => Err(Outside { key, path: path.clone() }),
         }
@@ -132,7 +159,6 @@ mod tests {
     use super::*;
     use std::fs;
     use std::io::ErrorKind;
-    use std::path::Path;
 
     fn needs(list: &[(&Path, PathUse)]) -> SandboxNeeds {
         let mut needs = SandboxNeeds::default();
@@ -148,14 +174,16 @@ mod tests {
             fs::write(base.join(directory).join("file"), "x").unwrap();
         }
         let [root, logs, other] = ["root", "logs", "else"].map(|name| base.join(name));
-        let list = needs(&[(&root, PathUse::Read), (&logs, PathUse::Log)]);
+        let later = base.join("later");
+        let list = needs(&[(&root, PathUse::Read), (&logs, PathUse::Log), (&later, PathUse::Read)]);
         let again = needs(&[(&root.join("."), PathUse::Read)]);
         let more = needs(&[(&root, PathUse::Read), (&other, PathUse::Read)]);
+        let new = needs(&[(&later, PathUse::Read)]);
         let confined = std::thread::spawn(move || {
             let sandbox = confine(list, Confine::Auto).unwrap();
             if !sandbox.is_on() {
                 eprintln!("SKIPPED: this kernel has no Landlock");
-                return;
+                return None;
             }
             assert_eq!(fs::read(root.join("file")).unwrap(), b"x");
             fs::write(logs.join("new"), "y").unwrap();
@@ -166,8 +194,20 @@ mod tests {
             assert_eq!(sandbox.allows(&again), Ok(()));
             let outside = sandbox.allows(&more).unwrap_err();
             assert!(outside.path.ends_with("else"), "{outside}");
+            assert_eq!(sandbox.allows(&new), Ok(()), "there is nothing yet");
+            Some((root, later, sandbox))
         });
         let outcome = confined.join();
+        if let Ok(Some((root, later, sandbox))) = &outcome {
+            // what was not there, and what has taken the place of something, was not allowed
+            fs::create_dir(later).unwrap();
+            fs::rename(root, base.join("old")).unwrap();
+            fs::create_dir(root).unwrap();
+            for place in [later, root] {
+                let outside = sandbox.allows(&needs(&[(place, PathUse::Read)])).unwrap_err();
+                assert_eq!(&outside.path, place);
+            }
+        }
         fs::remove_dir_all(&base).unwrap();
         outcome.unwrap();
     }

@@ -381,6 +381,21 @@ impl Site {
         }
     }
 
+    /// Where a request goes now that went to `before` by another content, as far as that matters to an answer: its
+    /// site, if that is still there, and its route.
+    pub fn destination_now(&mut self, request: &Request<'_>, before: &Destination) -> Destination {
+        let Some(site) = self.site_of(request) else {
+            return Destination { site: u32::MAX, ..Destination::default() };
+        };
+        let vhost = self.vhost(site);
+        let mut routes = (0..).zip(&vhost.settings.routes);
+        let route = match &before.script {
+            Some(_) => routes.find(|(_, route)| route.scripts.is_some()).map(|(number, _)| number),
+            None => vhost.destination(site, request).map(|now| now.route),
+        };
+        Destination { site, route: route.unwrap_or(u32::MAX), ..Destination::default() }
+    }
+
     /// The server that decides about a request by this rule: it stands behind the routes of its site.
     pub fn authority(&self, site: u32, rule: u16) -> Destination {
         let vhost = self.content.vhosts.get(site as usize);

@@ -103,6 +103,11 @@ impl Site {
         fields: Vec<(&'static str, Vec<u8>)>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<SiteJob> {
+        if self.content.vhosts.get(destination.site as usize).is_none() {
+            // a reload has taken it away meanwhile
+            self.refuse(status, text, reply);
+            return ProcessOutcome::Replied;
+        }
         let mut refusal = RefusalPage::new(status, text);
         refusal.fields.retain(|(known, _)| !fields.iter().any(|(name, _)| name == known));
         refusal.fields.extend(fields);

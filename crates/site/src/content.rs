@@ -226,7 +226,10 @@ impl Content {
         now_ms: u64,
     ) -> Result<(), Stop> {
         let settings = &self.vhosts[site as usize].settings;
-        guard.check(settings, &self.realms, request, client, own, now_ms)
+        guard.check(settings, &self.realms, request, client, own, now_ms)?;
+        // after a reload the same number may be that of another rule
+        let allowed = request.passed.map(|passed| &passed.allowed[..]).unwrap_or_default();
+        guard.check_asked(|rule| allowed.contains(&(self.number, rule)))
     }
 
     /// Keeps an answer that depends on no file.

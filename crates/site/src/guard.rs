@@ -88,7 +88,8 @@ impl Guard {
         !(self.realms.is_empty() && self.asks.is_empty())
     }
 
-    /// Whether a request may be answered so: the address first, as it costs nothing.
+    /// Whether a request may be answered so, if no other server is to be asked: the address first, as it costs
+    /// nothing.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -103,10 +104,13 @@ impl Guard {
         if self.is_internal && passed.is_none_or(|passed| passed.sent.is_none()) {
             return Err(Stop::Refuse(RefusalPage::of(404)));
         }
-        self.check_with(site, realms, request.head, client(), own, now_ms)?;
-        let is_allowed =
-            |number: &&u16| passed.is_some_and(|passed| passed.allowed.contains(number));
-        match self.asks.iter().find(|number| !is_allowed(number)) {
+        self.check_with(site, realms, request.head, client(), own, now_ms)
+    }
+
+    /// Whether every server has let a request through that is to be asked, as `is_allowed` says of its rule.
+    #[inline]
+    pub(crate) fn check_asked(&self, is_allowed: impl Fn(u16) -> bool) -> Result<(), Stop> {
+        match self.asks.iter().find(|&&number| !is_allowed(number)) {
             Some(number) => Err(Stop::Ask(*number)),
             None => Ok(()),
         }

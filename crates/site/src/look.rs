@@ -9,6 +9,7 @@ use crate::listing::ListingFormat;
 use crate::pages::RefusalPage;
 use crate::route;
 use crate::rules::{Captures, Scripts, TryFile};
+use crate::settings::SiteSettings;
 use crate::variant::Variant;
 use crate::vhost::VirtualHost;
 use crate::watch::PathLook;
@@ -313,18 +314,9 @@ impl Look<'_, '_> {
         seen
     }
 
-    /// The application of a path, if it runs scripts.
-    fn scripts_of(&self, path: &[u8]) -> Option<(u32, &Scripts)> {
-        let settings = &self.vhost.settings;
-        let route = route::route_of(settings, path)?;
-        Some((route, settings.routes.get(route as usize)?.scripts.as_ref()?))
-    }
-
     fn is_script(&self, file: &[u8]) -> bool {
-        let is_it = |(_, scripts): (u32, &Scripts)| {
-            scripts.ending.split(file).is_some_and(|(_, info)| info.is_empty())
-        };
-        self.scripts_of(file).is_some_and(is_it)
+        scripts_of(&self.vhost.settings, file)
+            .is_some_and(|(_, scripts)| scripts.ending.is_of(file))
     }
 
     /// Whether a file is a script under one of its paths, or a compressed form of one.
@@ -336,31 +328,34 @@ impl Look<'_, '_> {
     /// The script that a path names, if its application runs scripts: run, or missing.
     fn at_script(&mut self, path: &[u8]) -> Option<PathContents> {
         let vhost = self.vhost;
-        let (route, scripts) = self.scripts_of(path)?;
-        let (name, info) = scripts.ending.split(path)?;
+        let (route, scripts) = scripts_of(&vhost.settings, path)?;
         let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
-        let (name, info) = (name.to_vec(), info.to_vec());
-        if !route::is_servable(&vhost.settings, &name) {
-            return Some(PathContents::none(Resolution::Missing));
-        }
-        match self.look_at(&name, false) {
-            Ok(at) if at.stamp.kind == FileKind::Regular => {
-                Some(PathContents::script(vhost, route, &name, &info))
+        for (name, info) in scripts.ending.splits(path) {
+            if !route::is_servable(&vhost.settings, name) {
+                return Some(PathContents::none(Resolution::Missing));
             }
-            // a directory may have such a name
-            Ok(at) if at.stamp.kind == FileKind::Directory => None,
-            Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {
-                let fallback = fallback.and_then(|fallback| self.run(route, &fallback));
-                Some(fallback.unwrap_or(PathContents::none(Resolution::Missing)))
-            }
-            Err(trouble) => Some(PathContents::none(Resolution::of(&trouble))),
+            return match self.look_at(name, false) {
+                Ok(at) if at.stamp.kind == FileKind::Regular => {
+                    Some(PathContents::script(vhost, route, name, info))
+                }
+                // a directory may have such a name
+                Ok(at) if at.stamp.kind == FileKind::Directory => continue,
+                Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {
+                    let fallback = fallback.and_then(|fallback| self.run(route, &fallback));
+                    Some(fallback.unwrap_or(PathContents::none(Resolution::Missing)))
+                }
+                Err(trouble) => Some(PathContents::none(Resolution::of(&trouble))),
+            };
         }
+        None
     }
 
     /// The script that answers instead of what was seen, because that is the script itself, or nothing.
     fn instead_of(&mut self, seen: &PathContents, path: &[u8]) -> Option<PathContents> {
         if let (Resolution::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
-            if let Some((route, _)) = self.scripts_of(file).filter(|_| self.is_script(file)) {
+            if let Some((route, _)) =
+                scripts_of(&self.vhost.settings, file).filter(|_| self.is_script(file))
+            {
                 return Some(PathContents::script(self.vhost, route, file, b""));
             }
             // no application runs it here, and no client is to read it
@@ -369,7 +364,7 @@ impl Look<'_, '_> {
         if !matches!(seen.outcome, Resolution::Missing | Resolution::Unlisted) {
             return None;
         }
-        let (route, scripts) = self.scripts_of(path)?;
+        let (route, scripts) = scripts_of(&self.vhost.settings, path)?;
         let index = path.ends_with(b"/").then(|| [path, scripts.index.as_bytes()].concat());
         let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
         index.into_iter().chain(fallback).find_map(|name| self.run(route, &name))
@@ -488,6 +483,12 @@ impl Look<'_, '_> {
         }
         PathContents { files, ..PathContents::none(Resolution::Found) }
     }
+}
+
+/// The application of a path, if it runs scripts.
+fn scripts_of<'s>(settings: &'s SiteSettings, path: &[u8]) -> Option<(u32, &'s Scripts)> {
+    let route = route::route_of(settings, path)?;
+    Some((route, settings.routes.get(route as usize)?.scripts.as_ref()?))
 }
 
 /// Whether `at` is `path` with a slash behind it.

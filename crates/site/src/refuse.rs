@@ -55,6 +55,9 @@ impl Site {
             .and_then(|(request, site)| Some((request, site, self.turned.get(site as usize)?)))
         {
             Some((request, site, turned)) => {
+                if request.peer.secured.is_some() {
+                    reply.hsts = self.vhost(site).settings.hsts;
+                }
                 turned.write(self.vhost(site), refusal.status, request, reply);
             }
             None => self.content.pages.turn_away(refusal.status, reply),

@@ -90,6 +90,16 @@ impl Site {
         Arc::ptr_eq(&self.content, content)
     }
 
+    /// Tells the content it answers from from every other one: numbers of sites and rules are those of one content.
+    pub fn content_number(&self) -> u64 {
+        self.content.number
+    }
+
+    /// Whether the result of a job is of the content it answers from.
+    pub fn has_made(&self, done: &SiteJobDone) -> bool {
+        done.0.content == self.content.number
+    }
+
     /// Which site a request is for, as its place in [`ContentSettings::sites`](crate::ContentSettings::sites);
     /// `None` if no site has its host.
     #[inline]

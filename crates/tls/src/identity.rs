@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// What a server says it speaks (RFC 7301).
 pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
+/// The same to a server: the version is in each request. There are clients that offer nothing else.
+const HTTP_1_0: &[u8] = b"http/1.0";
 pub(crate) const HTTP_2: &[u8] = b"h2";
 
 /// What an authority speaks that looks whether a name is ours, and no other client (RFC 8737 §6.2).
@@ -79,7 +81,8 @@ impl Identity {
                 return Err(IdentityError::Names((*name).clone()));
             }
         }
-        let spoken = if with_http2 { &[HTTP_2, HTTP_1_1][..] } else { &[HTTP_1_1] };
+        let spoken = [HTTP_2, HTTP_1_1, HTTP_1_0];
+        let spoken = if with_http2 { &spoken[..] } else { &spoken[1..] };
         let config = config(&pairs, clients.as_deref(), spoken);
         let mut config = config.map_err(IdentityError::Settings)?;
         config.ticketer = tickets;

@@ -187,6 +187,7 @@ impl<T> Exchange<T> {
             shuts: None,
             upload,
             request_trailers: None,
+            given: written.given,
             body_left: match spools {
                 true => bodies.most_bytes.min(bodies.spool_bytes),
                 false => bodies.most_bytes,
@@ -375,6 +376,8 @@ impl<T: Send> Relay for Exchange<T> {
             let begun = self.end_spool();
             return self.or_fail(begun);
         }
+        let passed: Vec<_> = trailers.filter(|(name, _)| self.may_trail(name)).collect();
+        let trailers = &mut passed.into_iter();
         match self.upload.take() {
             Some(UploadEncoding::Http(mut encoder)) => _ = encoder.finish(trailers, &mut self.to),
             Some(UploadEncoding::Stdin) => fastcgi::end_of_stdin(&mut self.to),

@@ -63,7 +63,7 @@ pub struct RequestSettings {
 }
 
 impl RequestSettings {
-    fn changes(&self, name: &str) -> bool {
+    pub(crate) fn changes(&self, name: &str) -> bool {
         let sets = |field: &(FieldName, FieldValue)| is_same(field.0.as_str(), name);
         self.set.iter().any(sets) || self.remove.iter().any(|field| is_same(field.as_str(), name))
     }
@@ -119,6 +119,8 @@ pub struct WrittenHead {
     pub asked: ResponseContext,
     /// Where in the output the request id stands; empty if there is none.
     pub id: Range<usize>,
+    /// The names of fields that others decide about: the client may not say them behind its body either.
+    pub given: Box<[Box<str>]>,
 }
 
 /// Appends the head of `request` to `out`. `authority` is host and port of the upstream, as it would be
@@ -189,7 +191,8 @@ impl RequestWriter<'_> {
         self.out.extend_from_slice(b"\r\n");
         let asked =
             ResponseContext { is_head: head.method == Method::Head, upgrade: !upgrade.is_empty() };
-        Ok(WrittenHead { framing: head.framing, expects_continue, asked, id })
+        let given = self.request.given.iter().map(|(name, _)| name.clone()).collect();
+        Ok(WrittenHead { framing: head.framing, expects_continue, asked, id, given })
     }
 
     fn request_line(&mut self) -> Result<(), TargetRefusal> {

@@ -142,7 +142,13 @@ pub fn write(
     out.extend_from_slice(b"\r\n");
     let upgrade = !protocols.is_empty();
     let asked = ResponseContext { is_head: head.method == Method::Head, upgrade };
-    let written = WrittenHead { framing: head.framing, expects_continue, asked, id: 0..0 };
+    let written = WrittenHead {
+        framing: head.framing,
+        expects_continue,
+        asked,
+        id: 0..0,
+        given: Box::default(),
+    };
     let needs_http1 = upgrade || head.authority.is_empty();
     Ok((written, Copy { attempt_at, repeats_idempotent: false, needs_http1, is_for_whole }))
 }

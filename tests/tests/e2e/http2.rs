@@ -15,6 +15,8 @@ use rcgen::PKCS_ECDSA_P256_SHA256 as ECDSA;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
 
 on_each_engine!(
     answers_are_the_same_as_with_http1,
@@ -27,6 +29,7 @@ on_each_engine!(
     who_leaves_is_not_waited_for,
     a_connection_whose_window_stays_closed_ends_with_a_goodbye,
     a_drain_finishes_what_was_asked,
+    a_last_answer_is_not_cut_while_its_client_opens_windows,
     a_drain_does_not_wait_for_a_client_that_says_nothing,
     a_reload_keeps_connections,
     policy_judges_each_request,
@@ -358,6 +361,34 @@ fn a_drain_finishes_what_was_asked(engine: &str) {
     assert!(!idle.goodbyes.is_empty(), "{engine}");
     let status = server.wait(PATIENCE).expect("the server did not stop");
     assert!(status.success() && server.stderr().contains(" 0 aborted"), "{}", server.stderr());
+}
+
+fn a_last_answer_is_not_cut_while_its_client_opens_windows(engine: &str) {
+    let folder = site();
+    for is_drain in [false, true] {
+        let lines = if is_drain { "" } else { "limits.requests_per_connection = 1\n" };
+        let options = Options::new(folder.join("site")).engine(engine).config(lines);
+        let mut server = Server::start(&options);
+        let stream = server.connect();
+        // much is in the kernel when all was sent
+        rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 32 << 10).unwrap();
+        let mut client = Client::on(stream);
+        let asked = client.ask("/large.bin");
+        client.until(|client| client.so_far(asked).body.len() > LARGE / 2);
+        if is_drain {
+            server.signal(Signal::TERM);
+        }
+        client.until(|client| {
+            thread::sleep(Duration::from_millis(1));
+            client.so_far(asked).is_whole
+        });
+        assert!(client.so_far(asked).body == large(), "{engine}");
+        client.until_closed();
+        if is_drain {
+            let status = server.wait(PATIENCE).expect("the server did not stop");
+            assert!(status.success() && server.stderr().contains(" 0 aborted"), "{engine}");
+        }
+    }
 }
 
 fn a_drain_does_not_wait_for_a_client_that_says_nothing(engine: &str) {

@@ -260,6 +260,17 @@ fn another_server_says_who_may_pass(engine: &str) {
         assert_eq!(got.status, 502, "{engine} {path}");
     }
     assert!(application.heads().is_empty(), "{engine}: none was let through");
+    // it judges what would be served, whatever that is called
+    for (path, judged) in [
+        ("/%69ntern/plan.txt", "/intern/plan.txt"),
+        ("/pub/..//./intern//plan.txt?a=//", "/intern/plan.txt?a=//"),
+        ("http://a/intern/plan%2etxt", "/intern/plan.txt"),
+        ("/intern/a%20b", "/intern/a%20b"),
+    ] {
+        assert_eq!(ask(&server, "GET", path, "", "").status, 401, "{engine} {path}");
+        let told = authority.heads().pop().unwrap();
+        assert!(told.contains(&format!("X-Forwarded-Uri: {judged}\r\n")), "{engine} {told}");
+    }
     let got = ask(&server, "GET", "/intern/plan.txt", "Cookie: key=right\r\n", "");
     assert_eq!((got.status, &*got.body), (200, b"the plan".as_slice()), "{engine}");
     assert!(got.fields["cache-control"].contains("private"), "{engine}: {:?}", got.fields);

@@ -31,6 +31,7 @@ on_each_engine!(
     bodies_of_requests_have_a_bound,
     an_early_answer_ends_the_request,
     other_protocols_pass_through_and_survive_a_reload,
+    an_answer_after_a_reload_is_that_of_its_site,
     a_client_that_leaves_cancels,
     rules_hold_for_applications,
     many_streams_are_passed_on_beside_one_another,
@@ -665,6 +666,42 @@ fn other_protocols_pass_through_and_survive_a_reload(engine: &str) {
     assert_eq!(Client::new(&server).get("/app/upgrade").status, 502);
 }
 
+fn an_answer_after_a_reload_is_that_of_its_site(engine: &str) {
+    let application = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = application.local_addr().unwrap();
+    let folder = Folder::new();
+    folder.write("root/index.html", "own");
+    let site = |name: &&str| {
+        format!(
+            "[[site]]\nhosts = [\"{name}.example\"]\n[[site.header]]\nset = {{ X-Site = \"{name}\" }}\n\
+             [[site.proxy]]\npath = \"/\"\nto = \"http://{to}\"\n"
+        )
+    };
+    let options = |sites: &[&str]| {
+        let sites: String = sites.iter().map(site).collect();
+        Options::new(folder.join("root")).engine(engine).config(&sites)
+    };
+    let server = Server::start(&options(&["a", "b"]));
+    let ask = |name: &str| {
+        let mut client = Client::new(&server);
+        let host = format!("Host: {name}.example");
+        client.send(&format!("POST / HTTP/1.1\r\n{host}\r\nContent-Length: 0\r\n\r\n"));
+        (client, application.accept().unwrap().0)
+    };
+    let (mut of_a, mut a) = ask("a");
+    let (mut of_b, b) = ask("b");
+    server.configure(&options(&["b", "a"]));
+    assert_eq!(server.reload().0, Some(0));
+    a.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
+    let got = of_a.answer("POST");
+    assert!(got.head.contains("X-Site: a\r\n") && got.body == b"hi", "{engine}: {got:?}");
+    // one that is not there any more
+    server.configure(&options(&["a"]));
+    assert_eq!(server.reload().0, Some(0));
+    drop(b);
+    assert_eq!(of_b.answer("POST").status, 502, "{engine}");
+}
+
 fn a_client_that_leaves_cancels(engine: &str) {
     let application = Application::start();
     let (server, _folder) = start(engine, &at(&application), "");
@@ -738,7 +775,7 @@ fn many_streams_are_passed_on_beside_one_another(engine: &str) {
 /// bodies is passed on, and so are interim answers.
 fn messages_and_trailers_go_both_ways(engine: &str) {
     let application = Application::start();
-    let (server, _folder) = start(engine, &at(&application), "");
+    let (server, _folder) = start(engine, &at(&application), "remove = [\"X-Debug\"]");
     let mut client = http2::Client::connect(server.addr());
     let stream = client.begin("POST", "/app/echo", &[("te", "trailers")], false);
     let mut sent = Vec::new();
@@ -751,10 +788,12 @@ fn messages_and_trailers_go_both_ways(engine: &str) {
             client.until(|client| client.so_far(stream).body.len() == sent.len());
         }
     }
-    client.trail(stream, &[("x-sum", "5"), ("content-type", "text/none")]);
+    let withheld =
+        [("content-type", "text/none"), ("x_forwarded_for", "6.6.6.6"), ("x_debug", "1")];
+    client.trail(stream, &[&[("x-sum", "5")], &withheld[..]].concat());
     let got = client.answer(stream);
     assert!(got.body == sent && got.is_whole, "{engine}: {} of {}", got.body.len(), sent.len());
-    // not what may not be there (RFC 9110 section 6.5.1)
+    // not what may not be there (RFC 9110 section 6.5.1), or not in the head either
     assert_eq!(got.trailers, [("x-sum".to_owned(), "5".to_owned())], "{engine}");
     // those of an application, whose request has none
     let got = client.get("/app/chunked");

@@ -458,7 +458,9 @@ impl<H: HandlerRoles> Http1<H> {
                 }
                 return Some(Closing::Reset);
             }
-            Told::Nothing if relaying.wants_input() => {
+            Told::Nothing
+                if relaying.wants_input() && !relaying.relay.awaits().is_before_asking() =>
+            {
                 let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else {
                     return None;
                 };

@@ -117,15 +117,17 @@ impl<H: HandlerRoles> Http2<H> {
 
     /// All that has come is used.
     fn nothing_more(&self) -> Step<H::Job> {
-        // what waits for the client waits for ever once that has ended
-        let is_over = match self.input_ended {
-            true => self.live.iter().all(|(_, live)| live.waits_for_client()),
-            false => self.live.is_empty() && self.machine.is_drained(),
-        };
-        match (is_over, self.input_ended) {
-            (true, _) => Step::Close(Closing::Now),
-            (false, true) => Step::Wait,
-            (false, false) => Step::Receive,
+        match self.input_ended {
+            // what waits for the client waits for ever once that has ended
+            true if self.live.iter().all(|(_, live)| live.waits_for_client()) => {
+                Step::Close(Closing::Now)
+            }
+            true => Step::Wait,
+            // while it reads the last answer it opens windows: it is not to be reset for that
+            false if self.live.is_empty() && self.machine.is_drained() => {
+                Step::Close(Closing::Linger)
+            }
+            false => Step::Receive,
         }
     }
 

@@ -544,7 +544,7 @@ impl<H: HandlerRoles> Http2<H> {
             let code = relaying.broken();
             return self.reset(cx.handler, cx.peer, stream, code);
         }
-        if relaying.wants_body() {
+        if relaying.wants_body() && !relaying.relay.awaits().is_before_asking() {
             let reason = "the request body took too long to arrive";
             return self.refuse_relaying(cx, stream, 408, reason);
         }

@@ -29,6 +29,8 @@ struct Wire {
     end: Option<RelayRead>,
     /// How often it has expired.
     expired: u32,
+    /// There is no connection yet.
+    is_connecting: bool,
     is_dropped: bool,
     is_released: bool,
 }
@@ -150,7 +152,7 @@ impl Relay for Exchange {
     }
 
     fn awaits(&self) -> Await {
-        Await::Answer
+        if self.0.wire().is_connecting { Await::Connect } else { Await::Answer }
     }
 
     fn deadline_ms(&self) -> u64 {
@@ -854,5 +856,14 @@ fn a_client_that_does_not_send_its_body_is_told() {
     assert_eq!(bench.expire(), Some(Closing::Linger));
     assert!(bench.sent().starts_with("HTTP/1.1 408 No\r\n"));
     assert_eq!(one.wire().expired, 0, "it was not its fault");
+    bench.end();
+    // nor is it the client's fault if there is no connection in time
+    let one = Shared::new(100);
+    one.wire().is_connecting = true;
+    let mut bench = Bench::new(&[&one]);
+    bench.receive("POST /u HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab");
+    bench.expire();
+    assert!(bench.sent().starts_with("HTTP/1.1 504 No\r\n"));
+    assert_eq!(one.wire().expired, 1);
     bench.end();
 }

@@ -288,7 +288,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         let served = &mut connection.served;
         match connection.timer.over(served, &self.worker) {
             None => _ = connection.timer.schedule(&mut self.wheel, token),
-            Some(TimedOut::Linger) => self.close(token, Closing::Now),
+            Some(TimedOut::Linger) => self.end_linger(key),
             Some(TimedOut::Wait(awaited)) => match self.worker.expire(served, awaited) {
                 Some(closing) => self.end(token, closing),
                 None => self.take_turn(token, None),
@@ -340,6 +340,20 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             let token = connection.token;
             self.close(token, Closing::Now);
         }
+    }
+
+    /// The time of a connection that lingers is over, unless it begins anew.
+    fn end_linger(&mut self, key: usize) {
+        let connection = &mut self.connections[key];
+        let token = connection.token;
+        if let ConnectionState::Lingering(linger) = &mut connection.state
+            && linger.goes_on(&connection.served, &self.worker)
+        {
+            connection.timer.linger(*linger);
+            connection.timer.schedule(&mut self.wheel, token);
+            return;
+        }
+        self.close(token, Closing::Now);
     }
 
     /// Gives the connection away.

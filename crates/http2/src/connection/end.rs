@@ -94,9 +94,11 @@ impl Connection {
 
     /// The highest stream of the peer's that was looked at.
     fn last_processed(&self) -> u32 {
-        match self.role {
-            EndpointRole::Server => self.highest,
-            EndpointRole::Client => 0,
+        match (self.role, self.drain) {
+            (EndpointRole::Client, _) => 0,
+            // it never rises (RFC 9113 §6.8)
+            (EndpointRole::Server, Drain::Last(last)) => last,
+            (EndpointRole::Server, _) => self.highest,
         }
     }
 

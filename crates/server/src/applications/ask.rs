@@ -14,6 +14,7 @@ use forebay_http::client::ClientKey;
 use forebay_http::field::FieldName;
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, RequestTarget, Tunnel};
+use forebay_http::path;
 use forebay_http::response;
 use forebay_site::Destination;
 use forebay_upstream::application::Application;
@@ -85,6 +86,8 @@ pub fn ask_stage(
 pub struct ExchangeTag {
     /// Whose it is.
     pub destination: Destination,
+    /// The content whose numbers those of the destination and of the rule were when it was asked.
+    pub content: u64,
     /// Under what number it is known in logs.
     pub id: u128,
     /// The rule of the site that asks, if an [authority](settings::ForwardAuthSettings) is asked.
@@ -195,6 +198,7 @@ pub fn ask(
                     upgrade: false,
                 },
                 id: 0..0,
+                given: Box::default(),
             };
             let log = Some(log_of(&script.name, *id));
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
@@ -222,7 +226,7 @@ pub fn ask_authority(
         |name: &str, value: &[u8]| -> request::FieldOverride { (name.into(), Some(value.into())) };
     let mut given = Cow::Owned(vec![
         field("X-Forwarded-Method", head.method_text.as_bytes()),
-        field("X-Forwarded-Uri", head.target),
+        field("X-Forwarded-Uri", &judged_target(request)),
     ]);
     hidden.drop_from(&mut given);
     let hidden = hidden.cookie;
@@ -243,6 +247,20 @@ pub fn ask_authority(
     let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
         .map_err(Unasked::Refused)?;
     Ok(ApplicationRequest::new(Method::Get, key, owner, text, written))
+}
+
+/// What a request is for, in the form in which rules judge it and files are found: another form of it, such as
+/// `//`, could be judged as something else.
+fn judged_target(request: &Request<'_>) -> Vec<u8> {
+    let head = request.head;
+    let Ok(path) = request.path() else { return head.target.to_vec() };
+    let mut target = Vec::with_capacity(head.target.len());
+    path::encode(&path, &mut target);
+    if let Some(query) = head.query {
+        target.push(b'?');
+        target.extend_from_slice(query);
+    }
+    target
 }
 
 /// What a script says goes to the log, with its request.

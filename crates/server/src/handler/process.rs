@@ -25,6 +25,8 @@ use forebay_upstream::response::{self, Moved};
 use forebay_upstream::settings::Errors;
 use forebay_upstream::stage;
 
+const HSTS: &str = "Strict-Transport-Security";
+
 impl Process for FastLane {
     fn decide(
         &mut self,
@@ -112,6 +114,7 @@ impl Process for FastLane {
             self.metrics.add(Counter::UpstreamRetries, again);
             return self.relayed_stage(request, passing, reply);
         }
+        self.begin_answer(request, &mut relay.tag, reply);
         let count = |counter| self.metrics.add(counter, 1);
         if relay.attempts() > 1 {
             self.metrics.add(Counter::UpstreamRetries, u64::from(relay.attempts() - 1));
@@ -175,6 +178,7 @@ impl Process for FastLane {
         begin_head(status, head);
         let length = relay.length();
         let (mut coding, mut holds) = (None, true);
+        let has_hsts = reply.hsts.is_some();
         let has_date = relay.with_answer(|answer| {
             let mut said = Vec::with_capacity(16);
             let notes = response::fields(answer, moved.as_ref(), |name, value| {
@@ -183,14 +187,15 @@ impl Process for FastLane {
             if is_tunnel {
                 said.retain(|(name, _)| !name.eq_ignore_ascii_case(websocket::ACCEPT));
             }
+            if has_hsts {
+                // of two fields the first would count (RFC 6797 §8.1)
+                said.retain(|(name, _)| !name.eq_ignore_ascii_case(HSTS));
+            }
             holds = notes.buffering != Some(false);
             coding = site.recode(destination, request, status, length, &mut said);
             site.write_fields(destination, request, status, said, head);
             notes.has_date
         });
-        if request.peer.secured.is_some() {
-            reply.hsts = site.hsts_of(destination);
-        }
         if status == 101 {
             reply.switch(head);
             return Relayed::Switched;
@@ -234,6 +239,14 @@ impl FastLane {
     ) -> ProcessOutcome<ServerJob, Detour> {
         if let Some(sent) = request.passed.and_then(|passed| passed.sent.as_ref()) {
             return self.send_instead(sent, request, ticket, done, reply);
+        }
+        if let Some(status) = request.passed.and_then(|passed| passed.refused)
+            && !done.as_ref().is_some_and(|done| self.site.has_made(done))
+        {
+            // the page of the error is that of another content: a reload came between
+            end_work(ticket);
+            self.refuse(status, reason(status), reply);
+            return ProcessOutcome::Replied;
         }
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);

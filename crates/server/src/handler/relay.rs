@@ -85,7 +85,8 @@ impl FastLane {
         if let Some(copy) = &mut ask.copy {
             copy.repeats_idempotent = repeats;
         }
-        let asked = ExchangeTag { destination, id, rule: None };
+        let content = self.site.content_number();
+        let asked = ExchangeTag { destination, content, id, rule: None };
         let now_ms = self.now.monotonic_ms;
         match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
             Ok(exchange) => ProcessOutcome::Relay(applied(exchange)),
@@ -98,6 +99,22 @@ impl FastLane {
         }
     }
 
+    /// An application or the next stage is about to answer, or to fail: the answer is that of the site which the
+    /// request has now. In a reload sites and routes get other numbers.
+    pub(super) fn begin_answer(
+        &mut self,
+        request: &Request<'_>,
+        tag: &mut ExchangeTag,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        if tag.content != self.site.content_number() {
+            tag.destination = self.site.destination_now(request, &tag.destination);
+        }
+        if request.peer.secured.is_some() {
+            reply.hsts = self.site.hsts_of(&tag.destination);
+        }
+    }
+
     /// The next stage has answered, or none of its instances has. Its answer is passed on as it is.
     #[cold]
     pub(super) fn relayed_stage(
@@ -106,7 +123,8 @@ impl FastLane {
         passing: &mut PassingExchange,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<ServerJob> {
-        let relay = &passing.exchange;
+        let relay = &mut passing.exchange;
+        self.begin_answer(request, &mut relay.tag, reply);
         if let Some(failure) = relay.failure() {
             let (status, text) = match relay.reason() {
                 Some(reason) => (reason.status(), unanswered(reason)),
@@ -126,7 +144,7 @@ impl FastLane {
             self.refuse(502, NOT_CHANGED, reply);
             return Relayed::Own;
         }
-        let FastLane { site, head, .. } = self;
+        let head = &mut self.head;
         begin_head(status, head);
         let has_date = relay.with_answer(|answer| {
             let notes = response::fields(answer, None, |name, value| {
@@ -136,9 +154,6 @@ impl FastLane {
             });
             notes.has_date
         });
-        if request.peer.secured.is_some() {
-            reply.hsts = site.hsts_of(&relay.tag.destination);
-        }
         if status == 101 {
             reply.switch(head);
             return Relayed::Switched;
@@ -163,7 +178,8 @@ impl FastLane {
         // one that was asked about before keeps its number
         let known = request.passed.and_then(|passed| passed.id);
         let id = known.unwrap_or_else(|| self.ids.number());
-        let asked = ExchangeTag { destination: destination.clone(), id, rule };
+        let content = self.site.content_number();
+        let asked = ExchangeTag { destination: destination.clone(), content, id, rule };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
@@ -208,7 +224,7 @@ impl FastLane {
                 }
             }
         };
-        let refused = ExchangeTag { destination, id, rule: None };
+        let refused = ExchangeTag { destination, content, id, rule: None };
         match self.refuse_for(&refused, request, status, text, reply) {
             Relayed::Job(job, _) => ProcessOutcome::Job(job),
             _ => ProcessOutcome::Replied,
@@ -223,7 +239,7 @@ impl FastLane {
         relay: &mut Exchange<ExchangeTag>,
     ) -> Relayed<ServerJob> {
         let mut passed = request.passed.cloned().unwrap_or_default();
-        passed.allowed.push(rule);
+        passed.allowed.push((relay.tag.content, rule));
         passed.id = Some(relay.tag.id);
         let application = Arc::clone(relay.application());
         let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
@@ -344,7 +360,7 @@ impl FastLane {
         match self.site.refuse_for(&asked.destination, request, status, text, fields, reply) {
             ProcessOutcome::Job(work) => {
                 let given = request.passed.cloned().unwrap_or_default();
-                let passed = Passed { id: Some(asked.id), ..given };
+                let passed = Passed { id: Some(asked.id), refused: Some(status), ..given };
                 Relayed::Job(ServerJob::uncounted(work), Box::new(passed))
             }
             _ => Relayed::Own,

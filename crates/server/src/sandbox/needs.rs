@@ -65,7 +65,7 @@ impl SandboxNeeds {
                 directories.into_iter().for_each(|at| needs.add(key, at, PathUse::Read));
             }
             for file in site.auth.iter().filter_map(|auth| auth.file.as_deref()) {
-                needs.add_directory_of("auth.file", file, PathUse::Read);
+                needs.add_file("auth.file", file);
             }
         }
         for site in &config.sites {
@@ -97,13 +97,13 @@ impl SandboxNeeds {
             needs.add("sandbox.read", path.clone(), PathUse::Read);
         }
         if let Some(file) = file {
-            needs.add_directory_of("the configuration file", file, PathUse::Read);
+            needs.add_file("the configuration file", file);
         }
         if let Some(file) = &config.pipeline.calibration {
-            needs.add_directory_of("pipeline.calibration", file, PathUse::Read);
+            needs.add_file("pipeline.calibration", file);
         }
         for path in privileges::logs(config) {
-            needs.add_directory_of("log.access", path, PathUse::Log);
+            needs.add_linked("log.access", path, PathUse::Log);
         }
         for endpoint in config.listeners.iter().flat_map(|listener| &listener.listen) {
             if let Listen::Unix(path) = &endpoint.listen {
@@ -127,10 +127,14 @@ impl SandboxNeeds {
 
     /// A file that is read again when it changes.
     fn add_file(&mut self, key: &'static str, file: &Path) {
-        self.add_directory_of(key, file, PathUse::Read);
-        // programs that replace such files keep them elsewhere, and links to them
+        self.add_linked(key, file, PathUse::Read);
+    }
+
+    /// A file that may be a link: programs that replace such files keep them elsewhere, and links to them.
+    fn add_linked(&mut self, key: &'static str, file: &Path, what: PathUse) {
+        self.add_directory_of(key, file, what);
         if let Ok(target) = std::fs::canonicalize(file) {
-            self.add_directory_of(key, &target, PathUse::Read);
+            self.add_directory_of(key, &target, what);
         }
     }
 

@@ -15,7 +15,8 @@ const MOST_REGEX_BYTES: usize = 1 << 20;
 ///
 /// With stars (`/dir/*`, `*.ext`, `/exact`): a star stands for any run of bytes, slashes included,
 /// and the whole path must fit. Each star is a capture; a star takes as little as it can, the last
-/// one what is left. A regular expression is found anywhere in the path unless it has anchors.
+/// one what is left. A regular expression is found anywhere in the path unless it has anchors. Its dot
+/// stands for a line feed too, and for what is no UTF-8: nobody walks around a rule by such bytes.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: Box<str>,
@@ -72,7 +73,7 @@ impl Pattern {
     pub fn regex(text: &str) -> Result<Pattern, PatternError> {
         let mut builder = RegexBuilder::new(text);
         builder.size_limit(MOST_REGEX_BYTES).dfa_size_limit(MOST_REGEX_BYTES);
-        match builder.build() {
+        match builder.dot_matches_new_line(true).build() {
             Ok(regex) => Ok(Pattern { text: text.into(), kind: PatternKind::Regex(regex) }),
             Err(regex::Error::CompiledTooBig(most_bytes)) => {
                 Err(PatternError::TooLarge { most_bytes })
@@ -109,7 +110,10 @@ impl Pattern {
     pub fn matches(&self, path: &[u8]) -> bool {
         match &self.kind {
             PatternKind::Stars(pieces) => fit(pieces, path).is_some(),
-            PatternKind::Regex(regex) => regex.is_match(path),
+            PatternKind::Regex(regex) => {
+                let replaced = String::from_utf8_lossy(path);
+                regex.is_match(replaced.as_bytes()) || regex.is_match(path)
+            }
         }
     }
 
@@ -118,10 +122,18 @@ impl Pattern {
         match &self.kind {
             PatternKind::Stars(pieces) => fit(pieces, path),
             PatternKind::Regex(regex) => {
-                let groups = regex.captures(path)?;
+                let (replaced, mut found) =
+                    (String::from_utf8_lossy(path), regex.capture_locations());
+                let is_replaced = regex.captures_read(&mut found, replaced.as_bytes()).is_some();
+                if !is_replaced {
+                    regex.captures_read(&mut found, path)?;
+                }
+                let at = |at| if is_replaced { place_before(path, at) } else { at };
                 let mut captures = Captures::default();
-                for (group, place) in groups.iter().skip(1).zip(&mut captures.0) {
-                    *place = group.map_or(b"".as_slice(), |found| found.as_bytes());
+                for (number, capture) in (1..found.len()).zip(&mut captures.0) {
+                    if let Some((start, end)) = found.get(number) {
+                        *capture = &path[at(start)..at(end)];
+                    }
                 }
                 Some(captures)
             }
@@ -159,6 +171,20 @@ fn fit<'p>(pieces: &[Box<[u8]>], path: &'p [u8]) -> Option<Captures<'p>> {
     }
     *captures.0.get_mut(middle.len())? = rest.strip_suffix(&**last)?;
     Some(captures)
+}
+
+/// Where in `bytes` the place `at` was before what is no UTF-8 was replaced.
+fn place_before(bytes: &[u8], at: usize) -> usize {
+    let (mut replaced, mut place) = (0, 0);
+    for chunk in bytes.utf8_chunks() {
+        let valid = chunk.valid().len();
+        if at <= replaced + valid {
+            return place + at.saturating_sub(replaced);
+        }
+        replaced += valid + char::REPLACEMENT_CHARACTER.len_utf8();
+        place += valid + chunk.invalid().len();
+    }
+    place
 }
 
 /// Where something begins that no path has when rules see it: two slashes in a row, or a segment `.`
@@ -301,6 +327,25 @@ mod tests {
         assert_eq!(many.captures_len(), 9);
         assert_eq!(many.captures(&[b'a'; 12]).unwrap().get(9), b"a");
         assert_eq!(many.captures(&[b'a'; 12]).unwrap().get(0), b"");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_fit_where_any_character_does() {
+        for (regex, path, expected) in [
+            (r"^/api/(.*)$", &b"/api/a\xff\xfeb"[..], Some(&b"a\xff\xfeb"[..])),
+            (r"^/api/(.*)", b"/api/a\xffb", Some(b"a\xffb")),
+            (r"^/([^/]+)/x$", b"/\xc3/x", Some(b"\xc3")),
+            (r"^/.*/(x+)$", b"/\xf0\x9f\x98/\xff\xc3\xa4/xx", Some(b"xx")),
+            (r"(.)$", b"/\xc3\xa4\x80", Some(b"\x80")),
+            (r"^/a(.*)b$", b"/a\n\nb", Some(b"\n\n")),
+            (r"(?-u)/(\xff)", b"/\xff", Some(b"\xff")),
+            (r"^/(\w*)$", b"/a\xff", None),
+        ] {
+            let pattern = Pattern::regex(regex).unwrap();
+            assert_eq!(pattern.matches(path), expected.is_some(), "{regex} {path:?}");
+            let captures = pattern.captures(path);
+            assert_eq!(captures.map(|captures| captures.get(1)), expected, "{regex} {path:?}");
+        }
     }
 
     #[test]

@@ -53,32 +53,29 @@ impl ScriptSuffix {
         &self.0
     }
 
-    /// The script that a path names, up to the first segment with this ending, and what follows it, which
-    /// is empty or begins with a slash. Whether it is there must be seen: a program that looks for
-    /// it by itself would run a picture if asked for `/picture.png/x.php`.
+    /// Whether a file with this path is a script.
+    pub fn is_of(&self, file: &[u8]) -> bool {
+        let name = file.rsplit(|&b| b == b'/').next().unwrap_or_default();
+        // one that is nothing but the ending has no name
+        name.len() > self.0.len() && name.ends_with(self.0.as_bytes())
+    }
+
+    /// The scripts that a path may name, up to a segment with this ending, and what follows it, which
+    /// is empty or begins with a slash. The first that is there and no directory is meant. Whether it is there
+    /// must be seen: a program that looks for it by itself would run a picture if asked for `/picture.png/x.php`.
     ///
     /// ```
     /// use forebay_site::rules::ScriptSuffix;
     ///
     /// let php = ScriptSuffix::parse(".php").unwrap();
-    /// let (script, info) = php.split(b"/blog/index.php/2026/may").unwrap();
+    /// let (script, info) = php.splits(b"/blog/index.php/2026/may").next().unwrap();
     /// assert_eq!((script, info), (&b"/blog/index.php"[..], &b"/2026/may"[..]));
-    /// assert_eq!(php.split(b"/blog/2026"), None);
+    /// assert_eq!(php.splits(b"/blog/2026").next(), None);
     /// ```
-    pub fn split<'p>(&self, path: &'p [u8]) -> Option<(&'p [u8], &'p [u8])> {
-        let mut end = 0;
-        loop {
-            let slash = path[end..].iter().position(|&b| b == b'/');
-            let next = slash.map_or(path.len(), |at| end + at);
-            let (name, info) = path.split_at(next);
-            let last = name.rsplit(|&b| b == b'/').next().unwrap_or_default();
-            // a segment that is nothing but the ending has no name
-            if last.len() > self.0.len() && last.ends_with(self.0.as_bytes()) {
-                return Some((name, info));
-            }
-            slash?;
-            end = next + 1;
-        }
+    pub fn splits<'p>(&self, path: &'p [u8]) -> impl Iterator<Item = (&'p [u8], &'p [u8])> {
+        let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+        let splits = slashes.chain([path.len()]).map(|end| path.split_at(end));
+        splits.filter(|(name, _)| self.is_of(name))
     }
 }
 
@@ -105,24 +102,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_script_of_a_path() {
+    fn the_scripts_of_a_path() {
         let php = ScriptSuffix::parse(".php").unwrap();
         for (path, expected) in [
-            ("/index.php", Some(("/index.php", ""))),
-            ("/index.php/", Some(("/index.php", "/"))),
-            ("/a/b.php/c/d.php", Some(("/a/b.php", "/c/d.php"))),
-            ("/picture.png/x.php", Some(("/picture.png/x.php", ""))),
-            ("/a.php.png", None),
-            ("/a.phpx/b", None),
-            ("/.php", None),
-            ("/a/.php/b.php", Some(("/a/.php/b.php", ""))),
-            ("/", None),
-            ("", None),
-            ("/a.PHP", None),
+            ("/index.php", &[("/index.php", "")][..]),
+            ("/index.php/", &[("/index.php", "/")]),
+            ("/a/b.php/c/d.php", &[("/a/b.php", "/c/d.php"), ("/a/b.php/c/d.php", "")]),
+            ("/picture.png/x.php", &[("/picture.png/x.php", "")]),
+            ("/a.php.png", &[]),
+            ("/a.phpx/b", &[]),
+            ("/.php", &[]),
+            ("/a/.php/b.php", &[("/a/.php/b.php", "")]),
+            ("/", &[]),
+            ("", &[]),
+            ("/a.PHP", &[]),
         ] {
             let text = |bytes| std::str::from_utf8(bytes).unwrap();
-            let found = php.split(path.as_bytes()).map(|(name, info)| (text(name), text(info)));
-            assert_eq!(found, expected, "{path}");
+            let splits = php.splits(path.as_bytes()).map(|(name, info)| (text(name), text(info)));
+            assert_eq!(splits.collect::<Vec<_>>(), expected, "{path}");
+            let is_script = expected.last().is_some_and(|(_, info)| info.is_empty());
+            assert_eq!(php.is_of(path.as_bytes()), is_script, "{path}");
         }
         for text in ["", ".", "php", ".p/p", ".php*", "..php"] {
             assert_eq!(ScriptSuffix::parse(text), Err(EndingError), "{text}");

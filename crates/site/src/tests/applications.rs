@@ -184,7 +184,8 @@ fn scripts_are_run_and_everything_else_is_sent() {
     folder.write("e/index.html", "a page");
     folder.write("b/style.css", "b {}");
     folder.write("picture.png", "a picture");
-    std::fs::create_dir(folder.path().join("x.php")).unwrap();
+    folder.write("x.php/y/z.php", "<?php secret");
+    folder.write("x.php/y/picture.png", "a picture");
     let mut client = client(&folder, &[], |site| site.routes = vec![php("/", None)]);
     for _ in 0..2 {
         for (method, target, expected) in [
@@ -206,6 +207,11 @@ fn scripts_are_run_and_everything_else_is_sent() {
             ("GET", "/none", "404"),
             ("GET", "/.f/g.php", "404"),
             ("GET", "/x.php", "301"),
+            // nor is a directory a script, whatever its name
+            ("GET", "/x.php/y/z.php", "/x.php/y/z.php"),
+            ("POST", "/x.php/y/z.php/x.php/a", "/x.php/y/z.php /x.php/a"),
+            ("GET", "/x.php/y/picture.png", "200"),
+            ("GET", "/x.php/none.php", "404"),
             ("GET", "/a.php%00", "404"),
             ("OPTIONS", "/b/style.css", "204"),
             ("TRACE", "/a.php", "405"),

@@ -450,6 +450,8 @@ fn who_looks_whether_a_name_is_ours_is_shown_a_proof() {
         assert_eq!(look("a.example", ACME_TLS_1), seen);
         let (talked, is_open, shown, ..) = look("a.example", HTTP_2);
         assert!(talked && is_open && shown.is_some_and(|shown| shown != proof));
+        let (talked, is_open, ..) = look("a.example", b"http/1.0");
+        assert!(talked && is_open, "there are clients that offer nothing else");
         let is_refused = |name: &str| {
             let (talked, is_open, _, failure, _) = look(name, ACME_TLS_1);
             !talked && !is_open && failure != Some(TransportFailure::Proof)

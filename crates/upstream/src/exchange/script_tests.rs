@@ -94,6 +94,7 @@ impl Table {
                 expects_continue,
                 asked: ResponseContext { is_head: method == Method::Head, upgrade: false },
                 id: 0..0,
+                given: Box::default(),
             },
             log: Some(Box::new(log)),
         };

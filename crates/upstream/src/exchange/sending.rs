@@ -6,6 +6,7 @@ use super::state::{Exchange, ExchangePhase, UP_BYTES};
 use crate::connection::UpstreamConnection;
 use crate::fastcgi;
 use crate::link::LinkEvent;
+use crate::names;
 use crate::queue::Asking;
 use crate::retry::AttemptFailure;
 use crate::upstreams;
@@ -156,6 +157,16 @@ impl<T> Exchange<T> {
         {
             connection.end_with(trailers);
         }
+    }
+
+    /// Whether the client may say this behind its body: nothing that it could not say, or would not be heard with,
+    /// in the head. There are applications that take either for the same. A stage leaves that to the last one.
+    pub(super) fn may_trail(&self, name: &str) -> bool {
+        let proxy = self.application.settings().proxy();
+        let is_changed = proxy.is_some_and(|proxy| proxy.request.changes(name));
+        let is_given = self.given.iter().any(|given| names::is_same(given, name));
+        let is_plain = names::kind(name) == names::FieldKind::Plain;
+        self.application.is_stage() || (is_plain && !is_changed && !is_given)
     }
 
     /// The body of a request over HTTP/2 is whole, and these are its trailers.

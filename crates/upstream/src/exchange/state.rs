@@ -70,6 +70,8 @@ pub struct Exchange<T> {
     pub(super) upload: Option<UploadEncoding>,
     /// What follows the body of a request over HTTP/2, as lines.
     pub(super) request_trailers: Option<Vec<u8>>,
+    /// The names of fields that others decide about.
+    pub(super) given: Box<[Box<str>]>,
     /// Bytes that the request's body may still have.
     pub(super) body_left: u64,
     /// What has come of a body that is collected before anything is asked.

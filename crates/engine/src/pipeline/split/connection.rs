@@ -207,7 +207,15 @@ impl<H: Handler> Shared<H> {
         }
         match connection.timer.over(&mut connection.served, worker) {
             None => self.schedule(connection),
-            Some(TimedOut::Linger) => self.close(slot, Closing::Now, worker),
+            Some(TimedOut::Linger) => {
+                if let SlotState::Lingering(linger) = &mut connection.state
+                    && linger.goes_on(&connection.served, worker)
+                {
+                    connection.timer.linger(*linger);
+                    return self.schedule(connection);
+                }
+                self.close(slot, Closing::Now, worker);
+            }
             // the threads are late, not the client: one will come to it
             Some(TimedOut::Wait(awaited))
                 if connection.is_listed()

@@ -71,6 +71,17 @@ fn a_failure_names_the_last_stream_and_is_the_last_word() {
 }
 
 #[test]
+fn a_failure_names_no_stream_that_a_goodbye_has_ruled_out() {
+    let mut end = End::server();
+    end.get(&get(3));
+    end.connection.drain_now();
+    assert_eq!(end.sent(), [goaway(3, 0)]);
+    end.get(&get(5));
+    end.take(&get(2));
+    assert_eq!(end.sent(), [goaway(3, 1)]);
+}
+
+#[test]
 fn a_servers_goodbye_gives_streams_back() {
     let mut end = End::of(Connection::client(Http2Limits::default()));
     end.get(&settings(&[]));
