@@ -129,6 +129,7 @@ use crate::log::choice::LogCondition;
 use crate::log::members::Member;
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
+use forebay_http::head::HeadLimits;
 use forebay_site::rules::Network;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -249,6 +250,18 @@ pub struct LimitsConfig {
     pub streams: u64,
     /// `limits.send_rate`; 0 is no minimum
     pub send_rate: ByteRate,
+}
+
+impl LimitsConfig {
+    /// What the heads of requests are read by.
+    pub fn head(&self) -> HeadLimits {
+        let as_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        HeadLimits {
+            head_bytes: as_usize(self.head_bytes.0),
+            head_lines: as_usize(self.head_lines),
+            target_bytes: as_usize(self.target_bytes.0),
+        }
+    }
 }
 
 /// What is kept in memory.

@@ -16,7 +16,6 @@ use forebay_engine::helpers::HelperThreads;
 use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::ranks;
 use forebay_engine::settings::{EngineSettings, Timeouts};
-use forebay_http::head;
 use forebay_policy::{Policy, PolicyError};
 use forebay_sys::{memory, process};
 use forebay_upstream::settings::ApplicationSettings;
@@ -366,11 +365,7 @@ fn limits(config: &Config) -> ConnectionLimits {
         most => most.try_into().unwrap_or(u32::MAX),
     };
     ConnectionLimits {
-        head: head::HeadLimits {
-            head_bytes: as_usize(limits.head_bytes.0),
-            head_lines: as_usize(limits.head_lines),
-            target_bytes: as_usize(limits.target_bytes.0),
-        },
+        head: limits.head(),
         body_bytes: limits.body_bytes.0,
         requests,
         streams: limits.streams as u32,

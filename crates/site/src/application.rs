@@ -11,12 +11,12 @@ use crate::content::Content;
 use crate::entry::{Entry, EntryKind, Script};
 use crate::entry_key::{EntryKey, KeyRef};
 use crate::guard::Stop;
+use crate::hosts::{Hosts, Memo};
 use crate::job::{JobResult as Brought, SiteJob, SiteJobDone};
 use crate::route;
-use crate::settings::FilesLocation;
+use crate::settings::{FilesLocation, SiteSettings};
 use crate::site::Site;
 use crate::site_request::SiteRequest;
-use crate::vhost::VirtualHost;
 use forebay_conn::{ProcessOutcome, Reply, Request};
 use forebay_http::head::Method;
 use std::net::IpAddr;
@@ -72,32 +72,48 @@ fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     Some(bare)
 }
 
-impl VirtualHost {
+/// The path that rules of the policy go by, as [`Site::bare_path`] has it, by the settings of sites alone: a
+/// loop that has a file for the path in its own table knows better where scripts are run.
+pub fn bare_path(sites: &[SiteSettings], request: &Request<'_>) -> Option<Vec<u8>> {
+    let bare = without_parameters(&request.path().ok()?)?;
+    let number = Memo::default().site_of(&Hosts::new(sites), request.head.authority)?;
+    let site = sites.get(number as usize)?;
+    site.may_be_for_application(number, request).then_some(bare)
+}
+
+impl SiteSettings {
     /// Whether an application runs files.
     fn runs_scripts(&self, route: u32) -> bool {
-        self.settings.routes.get(route as usize).is_some_and(|route| route.scripts.is_some())
+        self.routes.get(route as usize).is_some_and(|route| route.scripts.is_some())
     }
 
     fn has_scripts(&self) -> bool {
-        self.settings.routes.iter().any(|route| route.scripts.is_some())
+        self.routes.iter().any(|route| route.scripts.is_some())
     }
 
-    /// The application for a request, as far as its path tells.
+    /// The application for a request, as far as its path tells. `site` is the number of this one.
     fn destination(&self, site: u32, request: &Request<'_>) -> Option<Destination> {
-        if self.settings.routes.is_empty() || !is_for_applications(request) {
+        if self.routes.is_empty() || !is_for_applications(request) {
             return None;
         }
         let path = request.path().ok()?;
-        let rewritten = route::rewrite(&self.settings, &path);
+        let rewritten = route::rewrite(self, &path);
         let decisive = rewritten.as_deref().unwrap_or(&path);
         let is_dots = |name: &[u8]| matches!(name, b"." | b"..");
-        if self.settings.work.iter().any(|rule| rule.path.matches(&path))
+        if self.work.iter().any(|rule| rule.path.matches(&path))
             || decisive.split(|&b| b == b'/').any(is_dots)
         {
             return None;
         }
-        let route = route::route_of(&self.settings, decisive)?;
+        let route = route::route_of(self, decisive)?;
         Some(Destination { site, route, rewritten: rewritten.map(Vec::into), script: None })
+    }
+
+    /// Whether an application may answer a request, as far as its head tells.
+    fn may_be_for_application(&self, site: u32, request: &Request<'_>) -> bool {
+        // files of other paths may be scripts, too
+        self.destination(site, request).is_some()
+            || (self.has_scripts() && is_for_applications(request))
     }
 }
 
@@ -118,10 +134,7 @@ impl Site {
         else {
             return false;
         };
-        let vhost = self.vhost(site);
-        // files of other paths may be scripts, too
-        vhost.destination(site, request).is_some()
-            || (vhost.has_scripts() && is_for_applications(request))
+        self.vhost(site).settings.may_be_for_application(site, request)
     }
 
     /// The path that rules of the policy go by where an application may answer that takes path parameters for no
@@ -164,12 +177,12 @@ impl Site {
             return Routed::Here(done);
         };
         let Ok(path) = request.path() else { return Routed::Here(done) };
-        let vhost = self.vhost(site);
-        let destination = vhost.destination(site, request);
+        let settings = &self.vhost(site).settings;
+        let destination = settings.destination(site, request);
         let runs_scripts = match &destination {
-            Some(to) => vhost.runs_scripts(to.route),
+            Some(to) => settings.runs_scripts(to.route),
             // files of other paths may be scripts, too
-            None => vhost.has_scripts() && is_for_applications(request),
+            None => settings.has_scripts() && is_for_applications(request),
         };
         if destination.is_none() && !runs_scripts {
             return Routed::Here(done);

@@ -101,7 +101,7 @@ mod vhost;
 mod watch;
 mod work;
 
-pub use application::{Destination, Routed};
+pub use application::{Destination, Routed, bare_path};
 pub use auth::{UsersError, users_errors};
 pub use body::Body;
 pub use content::{CacheFigures, Content};

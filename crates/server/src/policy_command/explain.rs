@@ -109,8 +109,7 @@ impl Question {
         // what came by the socket has lost the empty line's end
         let bytes = format!("{}\r\n\r\n", self.head.trim_end_matches(['\r', '\n']));
         let mut lines = Lines::new();
-        let limits = forebay_http::head::HeadLimits::default();
-        let head = match Head::parse(bytes.as_bytes(), &mut lines, &limits) {
+        let head = match Head::parse(bytes.as_bytes(), &mut lines, &config.limits.head()) {
             Ok(ParsedHead::Complete(head)) => head,
             Ok(ParsedHead::Partial) => return Err(ExplainError::Partial),
             Err(error) => return Err(ExplainError::Head(error)),
@@ -155,9 +154,10 @@ impl Question {
         let all = FactsNeeded { host: true, path: true, fields: true, ..policy.needs() };
         let normal_path = NormalPath::default();
         let request = Request::new(head, &peer, &normal_path);
-        let normal = request.path();
+        let (normal, bare) = (request.path(), bare_path(config, &request));
+        let path = bare.as_deref().or(normal.as_deref().ok());
         let (verifier, mut remembered) = (verifier(config, policy), Remembered::default());
-        let mut facts = facts.of(all, &request, normal.as_deref().ok(), &trusted);
+        let mut facts = facts.of(all, &request, path, &trusted);
         let (by, mut brought) = (facts.ends.client.ip(), PresentedToken::Nothing);
         if let Some(Ok(verifier)) = &verifier {
             (facts.identity, brought) = verifier.identify(head, by, unix_s(), &mut remembered);
@@ -183,6 +183,7 @@ impl Question {
             Err(error) if head.path.starts_with(b"/") => {
                 writeln!(f, " (answered with {}: {})", error.status(), error.reason())?;
             }
+            _ if bare.is_some() => writeln!(f, " (without parameters, for applications)")?,
             _ => writeln!(f)?,
         }
         match (verifier.as_ref(), facts.identity, brought) {
@@ -206,6 +207,12 @@ fn verifier(config: &Config, policy: &Policy) -> Option<Result<Verifier, KeysErr
     let path = keys.as_deref().filter(|_| policy.needs().identity)?;
     let cookie = config.identity.cookie();
     Some(Keys::open(path).map(|keys| Verifier::new(cookie, *remove, &Arc::new(keys))))
+}
+
+/// The path that the server has rules go by, where that is not the request's own.
+fn bare_path(config: &Config, request: &Request<'_>) -> Option<Vec<u8>> {
+    let sites: Vec<_> = config.sites.iter().map(|site| site.settings(None)).collect();
+    forebay_site::bare_path(&sites, request)
 }
 
 fn unix_s() -> u64 {
@@ -402,6 +409,47 @@ action       none
         assert_eq!(host_of(&with_default, ""), "none");
         assert_eq!(host_of(&with_default, "Host: shop.test\r\n"), "shop.test");
         assert_eq!(host_of("root = \"a\"\n", ""), "none");
+    }
+
+    fn asked(text: &str, target: &str) -> Result<String, ExplainError> {
+        let config = parse(text, "/etc/forebay.toml").unwrap();
+        let head = format!("GET {target} HTTP/1.0\r\n\r\n");
+        let client = "192.0.2.7:1".parse().unwrap();
+        let question = Question { client, local: None, overload: false, all: false, head };
+        question.explain(&config.policy().unwrap(), &config)
+    }
+
+    /// Where an application may answer, rules go by the path without its parameters, as in the server.
+    #[test]
+    fn applications_have_paths_without_parameters() {
+        let rules = "[[rule]]\nname = \"login\"\npath = \"/app/login\"\naction = \"reject\"\n\
+                     [[rule]]\nname = \"named\"\npath = \"/app/y;a\"\naction = \"reject\"\n";
+        let files = format!("root = \"site\"\n{rules}");
+        let proxy = format!("{files}[[proxy]]\npath = \"/app\"\nto = \"http://127.0.0.1:9\"\n");
+        for (text, target, path, action) in [
+            (&proxy, "/app/login;a", "/app/login (without parameters, for applications)", "login"),
+            (&proxy, "/app/y;a", "/app/y (without parameters, for applications)", "none"),
+            (&proxy, "/app/login", "/app/login", "login"),
+            (&proxy, "/other;a", "/other;a", "none"),
+            (&files, "/app/login;a", "/app/login;a", "none"),
+            (&files, "/app/y;a", "/app/y;a", "named"),
+        ] {
+            let text = asked(text, target).unwrap();
+            assert!(text.contains(&format!("\npath         {path}\n")), "{target}: {text}");
+            let request = text.split("\nrequest ").nth(1).unwrap();
+            let line = request.lines().find(|line| line.starts_with("action ")).unwrap();
+            assert!(line.contains(action), "{target}: {text}");
+        }
+    }
+
+    #[test]
+    fn heads_are_read_by_the_limits_of_the_configuration() {
+        let limited = "root = \"site\"\nlimits.target_bytes = \"64B\"\n";
+        let long = format!("/{}", "a".repeat(100));
+        let refused = asked(limited, &long).unwrap_err();
+        assert!(refused.to_string().contains("answers this head with 414"), "{refused}");
+        assert!(asked(limited, "/a").is_ok());
+        assert!(asked("root = \"site\"\n", &long).is_ok());
     }
 
     #[test]
