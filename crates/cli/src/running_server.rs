@@ -52,7 +52,7 @@ pub(crate) fn find(
         // the server is to be found all the same
         Err(problems) => (config::control_socket_of(file), Some(problems)),
     };
-    match socket.or_else(|| control_socket::path(&setting, file)) {
+    match socket.or_else(|| control_socket::find(&setting, file)) {
         Some(socket) => Ok((socket, problems)),
         None => Err(CommandFailure::NoSocket { file: file.to_owned() }),
     }

@@ -154,8 +154,7 @@ pub struct Config {
     pub gate_charge: GateCharge,
     /// `firewall.*`
     pub firewall: FirewallSettings,
-    /// For requests that belong to no site: the log of the only site, or, if there are several, what
-    /// the top level says.
+    /// For requests that belong to no site: what the top level says.
     pub log: LogConfig,
     /// `server_header`
     pub server_header: bool,

@@ -16,7 +16,7 @@ mod session;
 mod socket_path;
 
 pub use ask::ask;
-pub use socket_path::{beside, path};
+pub use socket_path::{beside, find};
 
 use crate::config::{self, Config};
 use crate::policy_command::agents::PolicyChange;
@@ -25,7 +25,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use deadline_stream::{DeadlineStream, is_late};
 use forebay_sys::process;
 use session::Owners;
-use socket_path::{remove_dead, remove_stale};
+use socket_path::{path, remove_dead, remove_stale};
 use std::fmt::{self, Display};
 use std::fs::{self, Permissions};
 use std::io::{self, Read};

@@ -284,8 +284,8 @@ impl ConfigDraft {
             .iter()
             .filter_map(|(path, site)| Some((plain(site.root.as_deref()?), path.child("root"))));
         let served: HashMap<&Path, At> = roots.chain(aliases).collect();
-        // with several sites, the top level's log has what belongs to none
-        let top = (self.sites.len() > 1).then(|| (At::default(), &self.site));
+        // beside sites, the top level's log has what belongs to none
+        let top = (!self.sites.is_empty()).then(|| (At::default(), &self.site));
         let mut known: HashMap<&Path, (LogFormat, At)> = HashMap::new();
         for (path, site) in top.iter().chain(&sites) {
             let AccessLog::File(log) = &site.log.access else { continue };

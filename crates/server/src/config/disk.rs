@@ -77,11 +77,10 @@ impl ConfigDraft {
                 }
             }
             if let AccessLog::File(file) = &site.log.access
-                && let Err((directory, error)) = check_log(file)
+                && let Some(error) = wrong_log(file)
                 && told.insert(file)
             {
-                let path_of_log = path.child("log.access");
-                wrong.push((path_of_log, Wrong::NoDirectory { path: directory, error }));
+                wrong.push((path.child("log.access"), error));
             }
             missing_pairs(&path, &site.tls.pairs, &mut told, &mut wrong);
             missing_clients(&path, &site.tls.clients, &mut told, &mut wrong);
@@ -168,11 +167,14 @@ fn missing_clients<'p>(
     }
 }
 
-/// A log can be made if its directory is there.
-fn check_log(file: &Path) -> Result<(), (PathBuf, io::Error)> {
+/// Why no log can be at `file`. It can be made if its directory is there, and it is none itself.
+fn wrong_log(file: &Path) -> Option<Wrong> {
+    if file.is_dir() {
+        return Some(Wrong::LogIsDirectory { path: file.to_owned() });
+    }
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    check_directory(parent).map_err(|error| (parent.to_owned(), error))
+    let path = parent.unwrap_or(Path::new(".")).to_owned();
+    check_directory(&path).err().map(|error| Wrong::NoDirectory { path, error })
 }
 
 /// Why no socket can be made at `path`. `is_made`: the server makes the directory if it is missing.

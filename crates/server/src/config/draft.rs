@@ -99,10 +99,7 @@ impl ConfigDraft {
     pub fn resolve(self) -> Config {
         let listeners = self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
         let ConfigDraft { process, site, sites, classes, rules, .. } = self;
-        let log = match &sites[..] {
-            [only] => only.log.clone(),
-            _ => site.log.clone(),
-        };
+        let log = site.log.clone();
         let mut config = Config { listeners, classes, rules, log, ..process };
         if sites.is_empty() {
             config.sites.push(site);

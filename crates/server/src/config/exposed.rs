@@ -5,7 +5,7 @@ use super::draft::ConfigDraft;
 use super::path::Path as At;
 use super::problem::Wrong;
 use super::table::ConfigReader;
-use super::{AdminConfig, KeyPairs, SiteConfig};
+use super::{AccessLog, AdminConfig, KeyPairs, SiteConfig};
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -25,12 +25,7 @@ struct ServedDirectory<'d> {
 impl ConfigDraft {
     /// The configuration itself, files of users, and private keys.
     pub(super) fn remark_exposed(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
-        let sites = self.every_site();
-        // what the top level has beside sites is a default of theirs
-        let all = self.all_sites();
-        let roots = all.iter().filter_map(|(at, site)| root(at, site));
-        let aliases = sites.iter().flat_map(|(at, site)| aliases(at, site));
-        let served: Vec<ServedDirectory<'_>> = roots.chain(aliases).collect();
+        let (sites, served) = (self.every_site(), self.served());
         let find = |file: &Path| {
             let file = fs::canonicalize(file).ok()?;
             served.iter().find(|directory| directory.shows(&file))
@@ -52,6 +47,36 @@ impl ConfigDraft {
         }
     }
 
+    /// Logs that are in a directory that is served, whatever links and `..` they are named by. What names
+    /// alone tell is known before.
+    pub(super) fn exposed_logs(&self, text: &ConfigReader<'_>) -> Vec<(At, Wrong)> {
+        let served = self.served();
+        // what several sites name is told once
+        let (mut told, mut wrong) = (HashSet::new(), Vec::new());
+        for (at, site) in self.every_site() {
+            let AccessLog::File(log) = &site.log.access else { continue };
+            let places = real_places(log);
+            let has_it = |directory: &&ServedDirectory<'_>| {
+                places.iter().any(|place| place.starts_with(&directory.real))
+            };
+            if let Some(directory) = served.iter().find(has_it).filter(|_| told.insert(log)) {
+                let (path, place) = (log.clone(), text.place(&directory.at.exact));
+                let directory = directory.shown.to_owned();
+                wrong.push((at.child("log.access"), Wrong::Served { path, directory, place }));
+            }
+        }
+        wrong
+    }
+
+    /// The directories that are served, as far as they are there.
+    fn served(&self) -> Vec<ServedDirectory<'_>> {
+        // what the top level has beside sites is a default of theirs
+        let (all, every) = (self.all_sites(), self.every_site());
+        let roots = all.iter().filter_map(|(at, site)| root(at, site));
+        let aliases = every.iter().flat_map(|(at, site)| aliases(at, site));
+        roots.chain(aliases).collect()
+    }
+
     /// Files of no site that only the server may read, each with where it is named.
     fn own_secrets(&self) -> Vec<(At, &Path)> {
         let AdminConfig { token_file, pairs, .. } = &self.process.admin;
@@ -62,6 +87,13 @@ impl ConfigDraft {
             self.process.identity.keys.iter().map(|file| (identity.clone(), &**file));
         tokens.chain(keys(&at, pairs)).chain(of_identities).collect()
     }
+}
+
+/// Where a log is without links: the directory that it is in, and what it is itself a link to.
+fn real_places(log: &Path) -> Vec<PathBuf> {
+    let directory = log.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let places = [directory.unwrap_or(Path::new(".")), log];
+    places.iter().filter_map(|place| fs::canonicalize(place).ok()).collect()
 }
 
 /// The root of a site, if there is one.

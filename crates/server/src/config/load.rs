@@ -106,7 +106,7 @@ fn read_as<R>(
     })?;
     let mut reader = ConfigReader::new(text, &file);
     let mut draft = checked(&mut reader, &file)?;
-    for (path, wrong) in draft.missing_files() {
+    for (path, wrong) in draft.missing_files().into_iter().chain(draft.exposed_logs(&reader)) {
         reader.note_at(&path, wrong);
     }
     let of_calibration = calibrate(&mut draft, &mut reader);

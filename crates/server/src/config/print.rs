@@ -13,7 +13,9 @@ impl Config {
         let mut printer = Printer::default();
         // what there is only one of stands at the top level
         let mut listener = if listeners.len() == 1 { listeners.pop() } else { None };
-        let mut site = if sites.len() == 1 { sites.pop() } else { None };
+        // unless it has another log than what belongs to no site
+        let is_top = matches!(&sites[..], [only] if only.log == config.log);
+        let mut site = if is_top { sites.pop() } else { None };
         if let Some(listener) = &mut listener {
             printer.settings(listener, "");
         }

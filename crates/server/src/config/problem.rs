@@ -494,6 +494,11 @@ pub enum Wrong {
         /// Why.
         error: io::Error,
     },
+    /// A directory in the place of a log.
+    LogIsDirectory {
+        /// Its path.
+        path: PathBuf,
+    },
     /// A rule for a host that no site has.
     Unserved {
         /// The host.

@@ -319,7 +319,8 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "cache.file_bytes",
         preset: Preset::Value("512KiB"),
         range: Some(("0B", "1GiB")),
-        meaning: "The largest file that is kept in the data cache.",
+        meaning: "The largest file that is kept in the data cache. At most a sixteenth of cache.bytes \
+                  counts.",
         example: "\"64KiB\"",
         at: |c| &mut c.cache.file_bytes,
     },
@@ -483,7 +484,9 @@ const SETTINGS: &[Setting<Config>] = &[
         range: None,
         meaning: "The Unix socket that forebay reload speaks to: \"auto\", \"off\", or a path. auto is \
                   one for each configuration file, in /run/forebay for root and in \
-                  $XDG_RUNTIME_DIR/forebay for others.",
+                  $XDG_RUNTIME_DIR/forebay for others. It goes by the path that the server was started \
+                  with: commands find it by the same path, wherever links in that lead by then, and by \
+                  any link to the file if that path has none.",
         example: "\"/run/forebay/control.sock\"",
         at: |c| &mut c.control.socket,
     },

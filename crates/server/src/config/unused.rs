@@ -5,7 +5,7 @@ use super::draft::{ConfigDraft, numbered};
 use super::path::Path as At;
 use super::problem::Wrong;
 use super::table::{ConfigReader, Section, Setting};
-use super::{AllocateBy, AutoCount, Config, KeepAliveLaw, ListenerConfig};
+use super::{AllocateBy, AutoCount, Config, KeepAliveLaw, ListenerConfig, Size};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
@@ -150,8 +150,12 @@ impl ConfigDraft {
             remark("limits.connections_per_client", "limits.connections", "no client reaches it");
         }
         let cache = &self.process.cache;
-        if cache.bytes.0.is_some_and(|bytes| bytes.0 > 0 && bytes < cache.file_bytes) {
-            remark("cache.file_bytes", "cache.bytes", "files of that size are not kept");
+        let is_less = |bytes: Size| bytes.0 > 0 && bytes.0 / 16 < cache.file_bytes.0;
+        // the default goes down with cache.bytes
+        let is_said = text.says(&At::default().child("cache.file_bytes"));
+        if is_said && cache.bytes.0.is_some_and(is_less) {
+            let sixteenth = "a sixteenth of cache.bytes";
+            remark("cache.file_bytes", sixteenth, "files of that size are not kept");
         }
         self.remark_keep_alive(text, remarks);
         self.remark_class_keep_alive(remarks);

@@ -4,6 +4,7 @@
 
 use forebay_server::config::{Config, check, load};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -75,6 +76,49 @@ fn everything_that_is_missing_is_told_with_its_place() {
          directory (os error 2)",
     ];
     assert_eq!(problems.unwrap_err(), expected);
+}
+
+#[test]
+fn a_log_is_no_directory() {
+    let folder = Folder::new();
+    fs::create_dir(folder.0.join("logs")).unwrap();
+    for name in ["logs", "logs/"] {
+        let problems = folder.load(&format!("root = \"site\"\nlog.access = \"{name}\"\n"));
+        let expected =
+            "DIR/forebay.toml:2:14: log.access: \"DIR/logs\" is a directory, name a file in it";
+        assert_eq!(problems.unwrap_err(), [expected]);
+    }
+}
+
+/// A link or `..` leads a log no more into a root than its plain name does.
+#[test]
+fn a_log_that_clients_could_read_is_told_by_whatever_name() {
+    let folder = Folder::new();
+    let directory = |name: &str| folder.0.join(name);
+    fs::create_dir(directory("logs")).unwrap();
+    symlink("site", directory("link")).unwrap();
+    fs::write(directory("site/own.log"), "").unwrap();
+    symlink("../site/own.log", directory("logs/linked.log")).unwrap();
+    let with = |log: &str, more: &str| {
+        folder.load(&format!("root = \"site\"\nlog.access = \"{log}\"\n{more}"))
+    };
+    let served = |log: &str, root: &str, see: &str| {
+        format!(
+            "DIR/forebay.toml:2:14: log.access: clients could read \"DIR/{log}\", \"DIR/{root}\" is \
+             served, see {see}"
+        )
+    };
+    for log in ["link/access.log", "logs/../site/access.log", "logs/linked.log"] {
+        assert_eq!(with(log, "").unwrap_err(), [served(log, "site", "1:8")]);
+    }
+    // once, though both sites have it
+    let sites = "[[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]\n";
+    assert_eq!(with("link/a.log", sites).unwrap_err(), [served("link/a.log", "site", "1:8")]);
+    let alias = "[[alias]]\npath = \"/logs\"\nto = \"linked\"\n";
+    symlink("logs", directory("linked")).unwrap();
+    assert_eq!(with("logs/a.log", alias).unwrap_err(), [served("logs/a.log", "linked", "5:6")]);
+    assert!(with("logs/a.log", "").is_ok());
+    assert!(with("link/../a.log", "").is_ok());
 }
 
 #[test]

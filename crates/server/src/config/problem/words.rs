@@ -346,6 +346,9 @@ impl fmt::Display for Wrong {
             Wrong::NoDirectory { path, error } => {
                 write!(f, "cannot use the directory {path:?}: {error}")
             }
+            Wrong::LogIsDirectory { path } => {
+                write!(f, "{path:?} is a directory, name a file in it")
+            }
             Wrong::Unserved { found, near } => {
                 write!(f, "no site answers for {found:?}")?;
                 did_you_mean(f, near.as_deref())

@@ -32,16 +32,21 @@ fn what_another_setting_leaves_without_effect_is_remarked() {
         assert_eq!(remarks(&format!("[limits]\n{good}")), nothing);
     }
     let not_kept = "files of that size are not kept";
-    assert_eq!(
-        remarks("cache.bytes = \"1MiB\"\ncache.file_bytes = \"2MiB\""),
-        [exceeds("3:20: cache.file_bytes", "cache.bytes", not_kept)]
-    );
-    // the default of the one is beyond the other
-    assert_eq!(
-        remarks("[cache]\nbytes = \"256KiB\""),
-        [exceeds("2:2: cache.file_bytes", "cache.bytes", not_kept)]
-    );
-    assert_eq!(remarks("cache.bytes = \"0B\""), nothing);
+    for (bytes, file_bytes) in [("1MiB", "2MiB"), ("1MiB", "65KiB"), ("4MiB", "512KiB")] {
+        let text = format!("cache.bytes = \"{bytes}\"\ncache.file_bytes = \"{file_bytes}\"");
+        let expected = exceeds("3:20: cache.file_bytes", "a sixteenth of cache.bytes", not_kept);
+        assert_eq!(remarks(&text), [expected]);
+    }
+    // the default goes down with cache.bytes, and without a data cache there is no such bound
+    for good in [
+        "cache.bytes = \"1MiB\"\ncache.file_bytes = \"64KiB\"",
+        "[cache]\nbytes = \"256KiB\"",
+        "cache.file_bytes = \"512KiB\"",
+        "cache.bytes = \"0B\"\ncache.file_bytes = \"1MiB\"",
+        "cache.bytes = \"0B\"",
+    ] {
+        assert_eq!(remarks(good), nothing, "{good}");
+    }
     assert_eq!(
         remarks("timeouts.idle = \"1s\"\nkeep_alive.floor = \"2s\""),
         [exceeds("3:20: keep_alive.floor", "timeouts.idle", "the time does not shrink under load")]
