@@ -363,8 +363,8 @@ impl Logs {
     /// Opens all files again under their names, soon: for when they were rotated. Where that fails
     /// the old one is kept, and that is said.
     ///
-    /// Names are looked up in the directories that were opened at the start, so it makes no
-    /// difference what the process may no longer search.
+    /// What is at their paths now is opened, as at the start. The directories are kept open: where the
+    /// process may no longer search the way to one, the name is looked up in it.
     pub fn reopen(&self) {
         if let Some(running) = &self.running {
             running.shared.reopen.store(true, Ordering::Release);

@@ -29,8 +29,6 @@ const WAITING_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Sink {
     access: AccessLog,
-    /// `None` for standard output.
-    place: Option<WritePlace>,
     dropped: AtomicU64,
     /// Dropped by all sinks.
     dropped_by_all: Arc<AtomicU64>,
@@ -46,9 +44,24 @@ struct WritePlace {
     name: OsString,
 }
 
+impl WritePlace {
+    fn open(&self) -> io::Result<File> {
+        process::open_append(self.directory.as_fd(), &self.name)
+    }
+
+    /// Whether another directory is where this one was. It may be seen where it may not be written to.
+    fn is_replaced(&self, path: &Path) -> bool {
+        let states = (file::stamp(self.directory.as_fd()), file::stamp_of(directory_of(path)));
+        let (Ok(kept), Ok(there)) = states else { return false };
+        (kept.device, kept.inode) != (there.device, there.inode)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct SinkState {
     pub(super) file: File,
+    /// `None` for standard output.
+    place: Option<WritePlace>,
     /// A regular file is written whole; anything else may be a pipe and is written in pieces that
     /// it is known to have room for.
     is_regular: bool,
@@ -92,12 +105,12 @@ impl Sink {
         };
         Ok(Sink {
             access: settings.access.clone(),
-            place,
             dropped: AtomicU64::new(0),
             dropped_by_all,
             state: Mutex::new(SinkState {
                 is_regular: is_regular(&file),
                 file,
+                place,
                 waiting: Vec::new(),
                 torn: false,
                 retry_at: None,
@@ -191,12 +204,21 @@ impl Sink {
         bytes.len()
     }
 
-    /// Opens the file again under its name. If that fails the old one is kept.
+    /// Opens the file again under its path, with no more rights than at first. The way there may be closed
+    /// to this process by now: then under its name in the directory that is kept open. If that fails, too,
+    /// the old file is kept.
     pub(super) fn reopen(&self) {
-        let Some(WritePlace { directory, name }) = &self.place else { return };
-        match process::open_append(directory.as_fd(), name) {
+        let AccessLog::File(path) = &self.access else { return };
+        let mut state = self.state();
+        let opened = match open_file(path) {
+            Ok((file, place)) => {
+                state.place = Some(place);
+                Ok(file)
+            }
+            Err(error) => self.reopen_kept(path, &state, error),
+        };
+        match opened {
             Ok(file) => {
-                let mut state = self.state();
                 state.is_regular = is_regular(&file);
                 state.file = file;
                 (state.torn, state.retry_at) = (false, None);
@@ -206,6 +228,17 @@ impl Sink {
                 say(&format!("{name} cannot be reopened, the old file is kept: {error}"));
             }
         }
+    }
+
+    /// Opens the file again where it was: its path cannot be opened, for this reason.
+    fn reopen_kept(&self, path: &Path, state: &SinkState, error: io::Error) -> io::Result<File> {
+        let Some(place) = &state.place else { return Err(error) };
+        let file = place.open()?;
+        if place.is_replaced(path) {
+            let name = self.name();
+            say(&format!("{name} cannot be opened, lines go on to its old directory: {error}"));
+        }
+        Ok(file)
     }
 
     /// Gives up what still waits, and says how many lines are missing that were not spoken of yet.
@@ -287,10 +320,13 @@ impl SinkState {
 
 fn open_file(path: &Path) -> io::Result<(File, WritePlace)> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
+    let place = WritePlace { directory: file::open_directory(directory_of(path))?, name };
+    Ok((place.open()?, place))
+}
+
+fn directory_of(path: &Path) -> &Path {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = file::open_directory(parent.unwrap_or(Path::new(".")))?;
-    let file = process::open_append(directory.as_fd(), &name)?;
-    Ok((file, WritePlace { directory, name }))
+    parent.unwrap_or(Path::new("."))
 }
 
 fn count_lines(bytes: &[u8]) -> u64 {

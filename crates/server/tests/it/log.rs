@@ -400,6 +400,33 @@ fn after_a_rotation_lines_go_to_the_new_files() {
     assert_eq!(counts, [3, 2, 4, 1]);
 }
 
+/// The directory itself may be rotated, too: what is at the path counts.
+#[test]
+fn after_a_rotation_of_the_directory_lines_go_to_the_new_one() {
+    let scratch = Scratch::new();
+    let [directory, path] = ["logs", "logs/access.log"].map(|name| scratch.join(name));
+    fs::create_dir(&directory).unwrap();
+    let logs = open(&path);
+    let mut logger = logger(&logs);
+    write(&mut logger, 3);
+    logger.flush();
+    until("in the first directory", || count(&path) == 3);
+    fs::rename(&directory, scratch.join("first")).unwrap();
+    fs::create_dir(&directory).unwrap();
+    logs.reopen();
+    write(&mut logger, 2);
+    logger.flush();
+    until("in the second directory", || count(&path) == 2);
+    // with nothing at the path, it is the second one that is kept
+    fs::rename(&directory, scratch.join("second")).unwrap();
+    logs.reopen();
+    write(&mut logger, 4);
+    drop(logger);
+    assert!(logs.close(PATIENCE));
+    let counts = ["first", "second"].map(|name| count(scratch.join(name).join("access.log")));
+    assert_eq!(counts, [3, 6]);
+}
+
 #[test]
 fn a_file_that_cannot_be_opened_again_is_kept() {
     let scratch = Scratch::new();
