@@ -32,8 +32,9 @@ struct FoundAddress {
 }
 
 impl FoundAddress {
-    fn is_shunned(&self, now_ms: u64) -> bool {
-        now_ms < self.shunned_until_ms.load(Ordering::Relaxed)
+    /// Whether it takes connections, as far as is known, and is none of those in `refused`.
+    fn is_other(&self, refused: &[SocketAddr], now_ms: u64) -> bool {
+        now_ms >= self.shunned_until_ms.load(Ordering::Relaxed) && !refused.contains(&self.address)
     }
 }
 
@@ -73,25 +74,34 @@ impl UpstreamAddresses {
         }
     }
 
-    /// Begins to connect to the next address of those that take connections, or of all.
+    /// Begins to connect to the next address of those that take connections, but for those in `refused`,
+    /// or of all.
     ///
     /// # Errors
     /// When no address is known, or no connection can be begun.
-    pub(crate) fn connect(&self, now_ms: u64) -> io::Result<UpstreamConnection> {
+    pub(crate) fn connect(
+        &self,
+        refused: &[SocketAddr],
+        now_ms: u64,
+    ) -> io::Result<UpstreamConnection> {
         match &self.address {
             UpstreamAddress::Socket(address) => {
                 client::connect(*address, ConnectOptions::default()).map(UpstreamConnection::from)
             }
             UpstreamAddress::Unix(path) => client::connect_unix(path).map(UpstreamConnection::from),
-            UpstreamAddress::Name { .. } => self.connect_by_name(now_ms),
+            UpstreamAddress::Name { .. } => self.connect_by_name(refused, now_ms),
         }
     }
 
-    fn connect_by_name(&self, now_ms: u64) -> io::Result<UpstreamConnection> {
+    fn connect_by_name(
+        &self,
+        refused: &[SocketAddr],
+        now_ms: u64,
+    ) -> io::Result<UpstreamConnection> {
         let found = self.found();
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let in_turn = || (0..found.len()).map(|step| &found[(turn + step) % found.len()]);
-        let well = in_turn().filter(|one| !one.is_shunned(now_ms));
+        let well = in_turn().filter(|one| one.is_other(refused, now_ms));
         let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for one in well.chain(in_turn().take(1)) {
             match client::connect(one.address, ConnectOptions::default()) {
@@ -108,14 +118,24 @@ impl UpstreamAddresses {
     }
 
     /// A connection to one of them has not come about. Says whether there is another that takes connections,
-    /// as far as is known.
-    pub(crate) fn refused(&self, connection: &UpstreamConnection, now_ms: u64) -> bool {
+    /// as far as is known, and none of those in `refused`, to which this one is added: where connecting takes
+    /// long, the first is no longer left alone when the last has failed.
+    pub(crate) fn refused(
+        &self,
+        connection: &UpstreamConnection,
+        refused: &mut Vec<SocketAddr>,
+        now_ms: u64,
+    ) -> bool {
         let Some(address) = connection.address else { return false };
+        let is_first = !refused.contains(&address);
+        if is_first {
+            refused.push(address);
+        }
         let found = self.found();
         if let Some(one) = found.iter().find(|one| one.address == address) {
             one.shunned_until_ms.store(now_ms + SHUN_MS, Ordering::Relaxed);
         }
-        found.iter().any(|one| !one.is_shunned(now_ms))
+        is_first && found.iter().any(|one| one.is_other(refused, now_ms))
     }
 
     /// Whether a connection leads to where the upstream is now.
@@ -146,29 +166,48 @@ mod tests {
         let (_listener, good, addresses) = name(&[1, 2]);
         let mut bad = Vec::new();
         for _ in 0..3 {
-            let connection = addresses.connect(1).unwrap();
+            let connection = addresses.connect(&[], 1).unwrap();
             if connection.address != Some(good) {
-                assert!(addresses.refused(&connection, 1), "there is another");
+                assert!(addresses.refused(&connection, &mut Vec::new(), 1), "there is another");
                 bad.push(connection);
             }
         }
         assert_eq!(bad.len(), 2);
         for _ in 0..5 {
-            assert_eq!(addresses.connect(SHUN_MS).unwrap().address, Some(good));
+            assert_eq!(addresses.connect(&[], SHUN_MS).unwrap().address, Some(good));
         }
         // after a while they are asked again; and all are, where none takes connections
-        let later: Vec<_> = (0..3).map(|_| addresses.connect(SHUN_MS + 1).unwrap()).collect();
+        let later: Vec<_> = (0..3).map(|_| addresses.connect(&[], SHUN_MS + 1).unwrap()).collect();
         assert_eq!(later.iter().filter(|one| one.address == Some(good)).count(), 1);
-        let all = later.iter().map(|one| addresses.refused(one, SHUN_MS + 1));
+        let all = later.iter().map(|one| addresses.refused(one, &mut Vec::new(), SHUN_MS + 1));
         assert_eq!(all.filter(|has_another| *has_another).count(), 2);
-        let any: Vec<_> = (0..3).map(|_| addresses.connect(SHUN_MS + 2).unwrap().address).collect();
+        let any: Vec<_> =
+            (0..3).map(|_| addresses.connect(&[], SHUN_MS + 2).unwrap().address).collect();
         assert_eq!(any.iter().filter(|one| **one == Some(good)).count(), 1);
+    }
+
+    #[test]
+    fn each_address_is_tried_once_for_a_request() {
+        let (_listener, _, addresses) = name(&[1, 2]);
+        let mut refused = Vec::new();
+        // each takes as long as one is left alone
+        let has_other: Vec<_> = (1..=4)
+            .map(|turn| {
+                let connection = addresses.connect(&refused, turn * SHUN_MS).unwrap();
+                addresses.refused(&connection, &mut refused, turn * SHUN_MS)
+            })
+            .collect();
+        assert_eq!(has_other, [true, true, false, false]);
+        assert_eq!(refused.len(), 3);
+        // for another request they are as good as ever
+        let connection = addresses.connect(&[], 5 * SHUN_MS).unwrap();
+        assert!(addresses.refused(&connection, &mut Vec::new(), 5 * SHUN_MS));
     }
 
     #[test]
     fn a_connection_to_where_it_was_is_no_use() {
         let (_listener, good, addresses) = name(&[]);
-        let connection = addresses.connect(1).unwrap();
+        let connection = addresses.connect(&[], 1).unwrap();
         assert!(addresses.have(&connection));
         addresses.take_over(Vec::new());
         assert!(addresses.have(&connection), "a name that is not found keeps what it had");
@@ -179,6 +218,6 @@ mod tests {
         assert!(!addresses.have(&connection));
         // what has no name is where it is
         let fixed = UpstreamAddresses::new(UpstreamAddress::Socket(good));
-        assert!(fixed.have(&fixed.connect(1).unwrap()));
+        assert!(fixed.have(&fixed.connect(&[], 1).unwrap()));
     }
 }

@@ -9,6 +9,7 @@ use crate::settings;
 use crate::upstreams::Upstreams;
 use forebay_sys::broker::Connector;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The application of one route.
@@ -72,14 +73,16 @@ impl Application {
         })
     }
 
-    /// Begins to connect to an upstream, or has another process do so.
+    /// Begins to connect to an upstream, at none of the addresses in `refused` if there are others; or has
+    /// another process do so.
     pub(crate) fn connect(
         &self,
         member: MemberIndex,
+        refused: &[SocketAddr],
         now_ms: u64,
     ) -> io::Result<UpstreamConnection> {
         let Some(connector) = &self.connector else {
-            return self.upstreams.connect(member, now_ms);
+            return self.upstreams.connect(member, refused, now_ms);
         };
         let number = u32::try_from(member).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
         let mut connector = connector.lock().unwrap_or_else(PoisonError::into_inner);

@@ -171,6 +171,7 @@ impl<T> Exchange<T> {
             slot: None,
             wait: None,
             tried: Vec::new(),
+            refused: Vec::new(),
             waited_ns: 0,
             retries: 0,
             is_reused: false,

@@ -68,9 +68,10 @@ impl Application {
     fn is_well(&self, member: MemberIndex, now_ms: u64) -> bool {
         let group = self.settings().group();
         let Some(check) = &group.check else { return true };
+        let mut refused = Vec::new();
         let socket = loop {
             let end = Instant::now() + group.timeouts.connect;
-            let socket = match self.upstreams().connect(member, now_ms) {
+            let socket = match self.upstreams().connect(member, &refused, now_ms) {
                 Ok(socket) => socket,
                 // without descriptors nothing can be told of any upstream
                 Err(error) => return client::is_lack(&error),
@@ -79,7 +80,7 @@ impl Application {
                 .and_then(|()| client::connect_result(socket.as_fd()));
             match connected {
                 Ok(()) => break socket,
-                Err(_) if self.upstreams().refused(member, &socket, now_ms) => {}
+                Err(_) if self.upstreams().refused(member, &socket, &mut refused, now_ms) => {}
                 Err(_) => return false,
             }
         };

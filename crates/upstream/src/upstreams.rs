@@ -19,6 +19,7 @@ use forebay_sys::clock;
 use forebay_sys::epoll::Bell;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -411,25 +412,28 @@ impl Upstreams {
         self.each.get(member).map_or("", |upstream| &upstream.authority)
     }
 
-    /// Begins to connect to an upstream.
+    /// Begins to connect to an upstream, at none of the addresses in `refused` if there are others.
     pub(crate) fn connect(
         &self,
         member: MemberIndex,
+        refused: &[SocketAddr],
         now_ms: u64,
     ) -> io::Result<UpstreamConnection> {
         let unknown = || io::Error::from(io::ErrorKind::AddrNotAvailable);
-        self.each.get(member).ok_or_else(unknown)?.addresses.connect(now_ms)
+        self.each.get(member).ok_or_else(unknown)?.addresses.connect(refused, now_ms)
     }
 
     /// This connection has not come about. Says whether the upstream has another address that takes
-    /// connections, as far as is known.
+    /// connections, as far as is known, and is none of those in `refused`, to which this one's is added.
     pub(crate) fn refused(
         &self,
         member: MemberIndex,
         connection: &UpstreamConnection,
+        refused: &mut Vec<SocketAddr>,
         now_ms: u64,
     ) -> bool {
-        self.each.get(member).is_some_and(|one| one.addresses.refused(connection, now_ms))
+        let Some(one) = self.each.get(member) else { return false };
+        one.addresses.refused(connection, refused, now_ms)
     }
 
     /// Whether a connection that was kept leads to where the upstream is now.

@@ -111,7 +111,7 @@ impl<T> Exchange<T> {
     /// Begins to connect to an upstream.
     pub(super) fn open(&mut self, member: MemberIndex) -> Result<(), AttemptFailure> {
         self.is_reused = false;
-        match self.application.connect(member, self.now_ms) {
+        match self.application.connect(member, &self.refused, self.now_ms) {
             Ok(connection) => {
                 let connection = if self.is_http2 { connection.with_http2() } else { connection };
                 (self.connection, self.phase) = (Some(connection), ExchangePhase::Connecting);
@@ -156,9 +156,11 @@ impl<T> Exchange<T> {
         // an upstream may close what it has not used for a while
         let was_stale =
             self.is_reused && matches!(failure, AttemptFailure::Unwritten | AttemptFailure::Closed);
-        let refused = self.connection.as_ref().filter(|_| failure == AttemptFailure::Connect);
-        let has_address = refused.is_some_and(|connection| {
-            self.application.upstreams().refused(self.upstream(), connection, now_ms)
+        let member = self.upstream();
+        let failed = self.connection.as_ref().filter(|_| failure == AttemptFailure::Connect);
+        let has_address = failed.is_some_and(|connection| {
+            let upstreams = self.application.upstreams();
+            upstreams.refused(member, connection, &mut self.refused, now_ms)
         });
         if let Some(slot) = &mut self.slot {
             if was_stale && failure == AttemptFailure::Closed {

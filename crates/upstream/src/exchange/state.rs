@@ -15,6 +15,7 @@ use forebay_conn::Await;
 use forebay_http::body::BodyDecoder;
 use forebay_http::head::Method;
 use forebay_http::response::{KeptResponse, Response, ResponseContext};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub struct Exchange<T> {
     pub(super) wait: Option<QueueWait>,
     /// All that were asked, the last one last.
     pub(super) tried: Vec<MemberIndex>,
+    /// Addresses of names at which there was no connection for it.
+    pub(super) refused: Vec<SocketAddr>,
     /// It has waited so long for places.
     pub(super) waited_ns: u64,
     /// How often it was sent again.
