@@ -169,6 +169,13 @@ impl UpstreamGroup {
         }
     }
 
+    /// A request to one of them has told this, and goes on.
+    pub fn told(&mut self, member: MemberIndex, told: HealthSign, now_ms: u64) {
+        if let Some(one) = self.members.get_mut(member) {
+            one.health.told(told, now_ms);
+        }
+    }
+
     /// Whether one more request may be sent again, as far as all of them are concerned; then it counts.
     pub fn may_retry(&mut self, now_ms: u64) -> bool {
         self.budget.withdraw(now_ms)

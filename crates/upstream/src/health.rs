@@ -9,6 +9,8 @@
 //!      └───────────────────────────────────────────────────────── it succeeds ───┘
 //! ```
 //!
+//! A request succeeds when the head of its answer is there: the rest may take for ever, and says nothing.
+//!
 //! Time is in milliseconds of any clock that never goes back.
 
 use crate::balance::WHOLE;
@@ -34,6 +36,8 @@ pub enum HealthSign {
     Failed,
     /// Nothing: the client was gone before, or the request was never sent.
     Nothing,
+    /// Nothing more: it has answered, which was told then.
+    Told,
 }
 
 /// The health of one upstream.
@@ -205,7 +209,7 @@ impl Health {
         }
     }
 
-    /// A request to it is over.
+    /// A request to it has told this, when that became known or when it was over.
     pub fn told(&mut self, told: HealthSign, now_ms: u64) {
         self.state = match (told, self.state) {
             (_, state) if self.max_fails == 0 => state,
@@ -233,7 +237,7 @@ impl Health {
             (HealthSign::Nothing, HealthState::Trial { time_ms }) => {
                 HealthState::Out { until_ms: now_ms, time_ms }
             }
-            (HealthSign::Nothing, state) => state,
+            (HealthSign::Nothing | HealthSign::Told, state) => state,
         };
     }
 
@@ -340,6 +344,8 @@ mod tests {
         one.told(HealthSign::Nothing, 33 * S);
         assert_eq!(one.share(33 * S), WHOLE, "its client was gone: another may try");
         one.begin(33 * S);
+        one.told(HealthSign::Told, 33 * S);
+        assert_eq!(one.share(33 * S), 0, "an old answer is over, and the trial goes on");
         one.told(HealthSign::Well, 34 * S);
         assert_eq!((one.share(34 * S), one.condition()), (WHOLE, UpstreamCondition::Well));
         let mut never = health(0, 0);
@@ -421,7 +427,7 @@ mod tests {
         /// time.
         #[test]
         fn it_always_comes_back(
-            steps in prop::collection::vec((0u64..20_000, 0u8..4), 0..60), max_fails in 1u32..4,
+            steps in prop::collection::vec((0u64..20_000, 0u8..5), 0..60), max_fails in 1u32..4,
         ) {
             let mut one = health(max_fails, 30);
             let mut now_ms = 0;
@@ -437,7 +443,9 @@ mod tests {
                     }
                     0 => {}
                     what => {
-                        let told = [HealthSign::Well, HealthSign::Failed, HealthSign::Nothing][usize::from(what) - 1];
+                        let signs =
+                            [HealthSign::Well, HealthSign::Failed, HealthSign::Nothing, HealthSign::Told];
+                        let told = signs[usize::from(what) - 1];
                         one.told(told, now_ms);
                         if !matches!(one.state, HealthState::Trial { .. }) {
                             trials = 0;

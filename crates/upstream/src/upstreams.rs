@@ -21,7 +21,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Upstreams that do the same.
@@ -45,6 +45,8 @@ struct Upstream {
     addresses: UpstreamAddresses,
     /// When the head of an answer of it has come last, by the monotonic clock.
     answered_ns: AtomicU64,
+    /// A request has failed since its last answer: the next one says something new.
+    has_failed: AtomicBool,
     /// Until when it counts as one that closes connections while a request is on its way.
     hasty_until_ms: AtomicU64,
 }
@@ -87,7 +89,7 @@ pub(crate) enum SlotOrWait {
 pub(crate) struct UpstreamSlot {
     upstreams: Arc<Upstreams>,
     begun: Begun,
-    /// What the request has told of the upstream.
+    /// What the request is to tell of the upstream when it is over.
     pub(crate) told: HealthSign,
     is_over: bool,
 }
@@ -102,11 +104,15 @@ impl UpstreamSlot {
         }
     }
 
-    /// The upstream has answered: a head is there.
+    /// The upstream has answered: a head is there. That is told now, for the rest of the answer may take long,
+    /// and without a lock where it says nothing new.
     pub(crate) fn answered(&mut self) {
-        self.told = HealthSign::Well;
-        if let Some(one) = self.upstreams.each.get(self.begun.member) {
-            one.answered_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+        self.told = HealthSign::Told;
+        let member = self.begun.member;
+        let Some(one) = self.upstreams.each.get(member) else { return };
+        one.answered_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+        if one.has_failed.load(Ordering::Relaxed) {
+            self.upstreams.tell_well(member);
         }
     }
 
@@ -208,6 +214,7 @@ impl Upstreams {
             authority: address.authority(),
             addresses: UpstreamAddresses::new(address.clone()),
             answered_ns: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
             hasty_until_ms: AtomicU64::new(0),
         });
         let seed = RandomState::new().hash_one(number);
@@ -286,6 +293,22 @@ impl Upstreams {
         })
     }
 
+    /// This one has answered, after requests that have failed.
+    fn tell_well(&self, member: MemberIndex) {
+        let now = now();
+        let mut places = self.places();
+        self.note_failed(member, false);
+        places.group_mut().told(member, HealthSign::Well, now.ms);
+        tell_all(&mut places, now);
+    }
+
+    /// What was told of it last; `places` are locked.
+    fn note_failed(&self, member: MemberIndex, has_failed: bool) {
+        if let Some(one) = self.each.get(member) {
+            one.has_failed.store(has_failed, Ordering::Relaxed);
+        }
+    }
+
     /// Returns the connection that none has taken.
     fn end(
         &self,
@@ -295,6 +318,9 @@ impl Upstreams {
     ) -> Option<UpstreamConnection> {
         let now = now();
         let mut places = self.places();
+        if told == HealthSign::Failed {
+            self.note_failed(begun.member, true);
+        }
         places.end(begun, told, now);
         while let Some((waiter, what)) = places.next(now) {
             let is_same = what.is_ok_and(|next| next.member == begun.member);
@@ -445,5 +471,37 @@ impl Upstreams {
 fn tell_all(places: &mut Places<Arc<Waiter>>, now: Clocks) {
     while let Some((waiter, what)) = places.next(now) {
         waiter.tell(what, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::tests::settings as group_of;
+    use crate::settings::Balance;
+
+    fn ask(upstreams: &Arc<Upstreams>) -> UpstreamSlot {
+        match upstreams.ask(Asking::default()) {
+            Ok(SlotOrWait::Begun(slot)) => slot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_answer_tells_at_its_head_that_its_upstream_is_well() {
+        let upstreams = Upstreams::new(&group_of(1, Balance::Least, None), false, 0);
+        let is_well = || upstreams.seen()[0].condition == UpstreamCondition::Well;
+        let mut old = ask(&upstreams);
+        old.answered();
+        ask(&upstreams).fail("connect");
+        assert!(!is_well());
+        drop(old);
+        assert!(!is_well(), "it has failed since that answer began");
+        let mut next = ask(&upstreams);
+        next.answered();
+        assert!(is_well(), "the rest of the answer may take long");
+        ask(&upstreams).fail("connect");
+        drop(next);
+        assert!(!is_well());
     }
 }
