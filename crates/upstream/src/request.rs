@@ -41,6 +41,16 @@ pub enum HostSent {
     Named(Box<str>),
 }
 
+impl HostSent {
+    /// The name that is told, if it is neither the client's host nor the upstream's address.
+    pub fn named(&self) -> Option<&str> {
+        match self {
+            HostSent::Named(name) => Some(name),
+            HostSent::Client | HostSent::Upstream => None,
+        }
+    }
+}
+
 /// What a person decides about requests to an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSettings {

@@ -64,6 +64,12 @@ impl Application {
         std::iter::from_fn(move || Some((self, self.upstreams().begin_check(now_ms)?)))
     }
 
+    /// The host that a check of an upstream asks for: the name that requests tell it, or its address.
+    fn checked_host(&self, member: MemberIndex) -> &str {
+        let named = self.settings().proxy().and_then(|proxy| proxy.request.host.named());
+        named.unwrap_or_else(|| self.authority(member))
+    }
+
     /// Whether an upstream answers as it should, in time.
     fn is_well(&self, member: MemberIndex, now_ms: u64) -> bool {
         let group = self.settings().group();
@@ -89,7 +95,7 @@ impl Application {
             return true;
         };
         let end = Instant::now() + check.interval.min(group.timeouts.head);
-        let told = told(proxy.proxy_protocol, check, self.authority(member));
+        let told = told(proxy.proxy_protocol, check, self.checked_host(member));
         let status = answer(OwnedFd::from(socket), &told, end);
         status.is_ok_and(|status| {
             check.statuses.iter().any(|(least, most)| (*least..=*most).contains(&status))
@@ -98,7 +104,7 @@ impl Application {
 }
 
 /// What an upstream is asked.
-fn told(way: Option<ProxyProtocol>, check: &HealthCheckSettings, authority: &str) -> Vec<u8> {
+fn told(way: Option<ProxyProtocol>, check: &HealthCheckSettings, host: &str) -> Vec<u8> {
     let mut told = Vec::new();
     match way {
         None => {}
@@ -110,7 +116,7 @@ fn told(way: Option<ProxyProtocol>, check: &HealthCheckSettings, authority: &str
     }
     let path = &check.path;
     let head = format!(
-        "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: forebay (check)\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: forebay (check)\r\nConnection: close\r\n\r\n"
     );
     told.extend_from_slice(head.as_bytes());
     told
@@ -152,4 +158,48 @@ fn wait(socket: &impl AsFd, interest: PollInterest, end: Instant) -> io::Result<
         poll::wait([(socket.as_fd(), interest)], left.as_millis().try_into().unwrap_or(u64::MAX))?;
     let is_over = Instant::now() >= end && readiness == poll::Readiness::default();
     if is_over { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::tests::settings as group_of;
+    use crate::request::{HostSent, RequestSettings};
+    use crate::settings::{ApplicationSettings, Balance, BodySettings, Errors, ProxySettings};
+    use crate::upstreams::Upstreams;
+    use forebay_http::response::ResponseHeadLimits;
+
+    fn application(host: HostSent) -> Arc<Application> {
+        let proxy = ProxySettings {
+            group: group_of(1, Balance::Least, None),
+            request: RequestSettings { host, ..RequestSettings::default() },
+            bodies: BodySettings { most_bytes: 0, spool_bytes: 0 },
+            rewrites: true,
+            limits: ResponseHeadLimits::default(),
+            errors: Errors::Theirs,
+            proxy_protocol: None,
+            buffer_bytes: 0,
+            authority: None,
+        };
+        let upstreams = Upstreams::new(&proxy.group, false, 0);
+        Application::new(ApplicationSettings::Proxy(proxy), upstreams)
+    }
+
+    #[test]
+    fn checks_ask_for_the_host_that_requests_name() {
+        let check = HealthCheckSettings {
+            path: "/up".into(),
+            interval: Duration::from_secs(5),
+            statuses: Vec::new(),
+        };
+        for (host, expected) in [
+            (HostSent::Client, "10.0.0.1:80"),
+            (HostSent::Upstream, "10.0.0.1:80"),
+            (HostSent::Named("app.internal".into()), "app.internal"),
+        ] {
+            let asked = told(None, &check, application(host).checked_host(0));
+            let start = format!("GET /up HTTP/1.1\r\nHost: {expected}\r\n");
+            assert!(asked.starts_with(start.as_bytes()), "{expected}");
+        }
+    }
 }

@@ -616,6 +616,18 @@ fn addresses_of_applications_lead_back_here(engine: &str) {
             assert_eq!((got.status, &got.fields[field]), (302, &value), "{engine} {path}");
         }
     }
+    // and so do those that name the host it is told
+    let named = route("").replace("\"upstream\"", "\"app.internal\"");
+    let (server, _folder) = start(engine, &named);
+    let cookies = "a=1; Path=/app/cart; HttpOnly, b=2; Secure, c=3; Path=/app";
+    for (path, field, value) in [
+        ("/app/whole", "location", "/app/there?a=/v2"),
+        ("/app/refresh", "refresh", "5; url=/app/there"),
+        ("/app/cookies", "set-cookie", cookies),
+    ] {
+        let got = ask(&server, "GET", path, "", "");
+        assert_eq!((got.status, &*got.fields[field]), (302, value), "{engine} {path}");
+    }
 }
 
 fn echo_head(head: &str, _: &[u8]) -> Vec<u8> {

@@ -167,9 +167,11 @@ impl Process for FastLane {
             let kept = relay.with_answer(kept_of_error).unwrap_or_default();
             return self.refuse_with(&relay.tag, request, status, reason(status), kept, reply);
         }
-        let authorities = [relay.application().authority(relay.upstream())];
+        let named = settings.proxy().and_then(|proxy| proxy.request.host.named());
+        let authorities =
+            [relay.application().authority(relay.upstream()), named.unwrap_or_default()];
         let moved = settings.proxy().filter(|proxy| proxy.rewrites).map(|proxy| Moved {
-            authorities: &authorities,
+            authorities: &authorities[..1 + usize::from(named.is_some())],
             client: request.head.authority,
             strip: &proxy.request.strip,
             prefix: &proxy.request.prefix,

@@ -7,7 +7,7 @@ use forebay_http::path;
 /// Where an upstream believes to be, and where it is for the client.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved<'m> {
-    /// Hosts, with their ports, under which it was asked, other than the client's own.
+    /// Hosts, with their ports, under which it was asked. What names the client's own stays as it is.
     pub authorities: &'m [&'m str],
     /// The host that the client has asked for.
     pub client: &'m [u8],
@@ -127,7 +127,9 @@ impl Moved<'_> {
             name.to_ascii_lowercase()
         };
         let found = plain(authority);
-        self.authorities.iter().any(|known| plain(known.as_bytes()) == found)
+        let is_known = self.authorities.iter().any(|known| plain(known.as_bytes()) == found);
+        // what leads to the client's own host may be meant to change the scheme
+        is_known && plain(self.client) != found
     }
 
     /// Whether a domain has the upstream in it and not the client.
@@ -179,7 +181,7 @@ mod tests {
     ) -> Option<String> {
         let (strip, prefix) = (base(strip), base(prefix));
         let moved = Moved {
-            authorities: &["10.0.0.1:80", "app.internal:9000"],
+            authorities: &["10.0.0.1:80", "app.internal:9000", "shop.example:8443"],
             client: b"shop.example:8443",
             strip: &strip,
             prefix: &prefix,
@@ -196,6 +198,7 @@ mod tests {
             ("", "", "//app.internal:9000?q", Some("/?q")),
             ("", "", "http://app.internal/a", None),
             ("", "", "http://shop.example/a", None),
+            ("", "", "https://shop.example:8443/a", None),
             ("", "", "/a", None),
             ("", "", "a/b", None),
             ("", "", "?a", None),
