@@ -400,11 +400,11 @@ impl Site {
         let Some(site) = self.site_of(request) else {
             return Destination { site: u32::MAX, ..Destination::default() };
         };
-        let vhost = self.vhost(site);
-        let mut routes = (0..).zip(&vhost.settings.routes);
+        let settings = &self.vhost(site).settings;
+        let mut routes = (0..).zip(&settings.routes);
         let route = match &before.script {
             Some(_) => routes.find(|(_, route)| route.scripts.is_some()).map(|(number, _)| number),
-            None => vhost.destination(site, request).map(|now| now.route),
+            None => settings.destination(site, request).map(|now| now.route),
         };
         Destination { site, route: route.unwrap_or(u32::MAX), ..Destination::default() }
     }

@@ -360,7 +360,12 @@ impl<T: Send> Relay for Exchange<T> {
             ExchangePhase::Waiting | ExchangePhase::Resting | ExchangePhase::Failed
         ) && !self.is_too_large;
         let is_open = takes && !self.is_cut && self.shuts.is_none();
-        if is_open { UP_BYTES.saturating_sub(self.to.len() - self.sent) } else { 0 }
+        match self.phase {
+            _ if !is_open => 0,
+            // nothing is sent yet, and what is collected has a bound of its own
+            ExchangePhase::Spooling => UP_BYTES,
+            _ => UP_BYTES.saturating_sub(self.to.len() - self.sent),
+        }
     }
 
     fn takes_body(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::application::Application;
 use crate::connection::UpstreamConnection;
+use crate::exchange::state::UP_BYTES;
 use crate::exchange::{ApplicationRequest, Exchange, Failed};
 use crate::fastcgi;
 use crate::pool::ConnectionPool;
@@ -35,6 +36,11 @@ struct Table {
 impl Table {
     /// With one connection that waits; there is no other.
     fn new(keep: bool) -> Table {
+        Table::with(keep, 0)
+    }
+
+    /// The same, where bodies of up to so many bytes are collected.
+    fn with(keep: bool, spool_bytes: u64) -> Table {
         let second = Duration::from_secs(1);
         let group = GroupSettings {
             to: vec![UpstreamAddress::Unix("/nonexistent/php.sock".into())],
@@ -55,7 +61,7 @@ impl Table {
         let settings = settings::FastCgiSettings {
             group,
             request: fastcgi::ScriptSettings { keep, ..Default::default() },
-            bodies: BodySettings { most_bytes: 1000, spool_bytes: 0 },
+            bodies: BodySettings { most_bytes: 1000, spool_bytes },
             limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
             buffer_bytes: 0,
@@ -71,17 +77,17 @@ impl Table {
         Table { application, pool, theirs, said: Arc::default() }
     }
 
-    fn begin(
-        &mut self,
+    fn asked(
+        &self,
         method: Method,
         framing: Framing,
         expects_continue: bool,
-    ) -> Box<Exchange<()>> {
+    ) -> ApplicationRequest {
         let said = Arc::clone(&self.said);
         let log = move |text: &[u8]| {
             said.lock().unwrap().push(String::from_utf8_lossy(text).into_owned());
         };
-        let ask = ApplicationRequest {
+        ApplicationRequest {
             may_ask: Ok(()),
             copy: None,
             method,
@@ -97,7 +103,16 @@ impl Table {
                 given: Box::default(),
             },
             log: Some(Box::new(log)),
-        };
+        }
+    }
+
+    fn begin(
+        &mut self,
+        method: Method,
+        framing: Framing,
+        expects_continue: bool,
+    ) -> Box<Exchange<()>> {
+        let ask = self.asked(method, framing, expects_continue);
         let exchange = Exchange::begin(&self.application, ask, (), &mut self.pool, 0).ok().unwrap();
         assert!(exchange.is_reused);
         exchange
@@ -212,6 +227,20 @@ fn a_body_goes_in_records_once_it_is_asked_for() {
     let answer = [stdout("Content-Type: a/b\n\nok"), end(0)].concat();
     assert_eq!(table.send(&mut exchange, &answer), RelayNext::Answer);
     assert_eq!(body(&mut exchange, 100), ("ok".to_owned(), RelayRead::End));
+}
+
+#[test]
+fn a_body_is_collected_however_much_the_script_is_told_first() {
+    let mut table = Table::with(true, 1000);
+    let ask = ApplicationRequest {
+        head: vec![b'p'; UP_BYTES],
+        ..table.asked(Method::Post, Framing::Sized(5), false)
+    };
+    let begun = Exchange::begin(&table.application, ask, (), &mut table.pool, 0);
+    let mut exchange = begun.ok().unwrap();
+    assert_eq!((exchange.advance(0), exchange.capacity()), (RelayNext::Wait, UP_BYTES));
+    exchange.give(b"hello");
+    assert_eq!((&*exchange.spool, exchange.capacity()), (b"hello".as_slice(), UP_BYTES));
 }
 
 #[test]
