@@ -40,7 +40,7 @@
 //! let mut agent = Feedback::new(FeedbackSettings::new(vec![gold])).unwrap();
 //! // In 10 ms 20 requests came, two were done in 2 ms each, and the oldest of the others waits for 9 ms.
 //! let (cpu_ns, busy_ns) = (4_000_000, 4_000_000);
-//! let seen = Seen { offered: 20, finished: 2, cpu_ns, busy_ns, unfinished: 18, delay_ns: 9_000_000, ..Seen::default() };
+//! let seen = Seen { offered: 20, finished: 2, cpu_ns, busy_ns, unfinished: 18, running: 1, delay_ns: 9_000_000, ..Seen::default() };
 //! let (cores, threads, classes) = (1, 1, &[seen][..]);
 //! let seen = Observation { now_ns: 10_000_000, cores, threads, classes, ..Observation::default() };
 //! // 17 that wait would take 34 ms: no more for now, and less room from now on.
@@ -101,7 +101,7 @@ pub struct Observation<'a> {
     pub applications: Option<u8>,
 }
 
-/// What was seen of a class in a period. All but `unfinished`, `delay_ns` and `queued_ns` are sums.
+/// What was seen of a class in a period. All but `unfinished`, `running`, `delay_ns` and `queued_ns` are sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Jobs that came.
@@ -117,6 +117,8 @@ pub struct Seen {
     pub busy_ns: u64,
     /// Admitted and not ended at the end of the period: those that wait and those at work.
     pub unfinished: u32,
+    /// Those of them at work: begun and not ended. The others wait.
+    pub running: u32,
     /// How long jobs waited: the mean over those that began in the period or, if that is more, how
     /// long the one that waits longest has waited so far. Time for which a job that had begun
     /// waited for a core belongs to it.
@@ -138,6 +140,7 @@ impl Seen {
         cpu_ns: 0,
         busy_ns: 0,
         unfinished: 0,
+        running: 0,
         delay_ns: 0,
         connections: 0,
         connections_refused: 0,
@@ -149,6 +152,17 @@ impl Observation<'_> {
     /// What was seen of a class; nothing, if it is not among those observed.
     fn class(&self, rank: usize) -> &Seen {
         self.classes.get(rank).unwrap_or(&Seen::NOTHING)
+    }
+
+    /// While nothing waits, and fewer than `at_once` jobs are at work, so that more could begin: how many of
+    /// a class would be at work then. Else 0.
+    fn without_wait(&self, rank: usize, at_once: f64) -> f64 {
+        let running: f64 = self.classes.iter().map(|class| f64::from(class.running)).sum();
+        let free = at_once.round() - running;
+        if free <= 0.0 || self.classes.iter().any(|class| class.unfinished > class.running) {
+            return 0.0;
+        }
+        f64::from(self.class(rank).running) + free
     }
 }
 

@@ -74,6 +74,8 @@ pub struct QueueCounts {
     pub busy_ns: u64,
     /// Those that wait and those under way.
     pub unfinished: u32,
+    /// Of these, those that wait.
+    pub waiting: u32,
 }
 
 /// The queue of a group of upstreams.
@@ -90,7 +92,6 @@ pub struct UpstreamQueue<T> {
 #[derive(Clone, Copy, Debug)]
 struct RankQueue {
     counts: QueueCounts,
-    waiting: usize,
     /// As many may be unfinished.
     most: u32,
     retry_after_s: u32,
@@ -98,7 +99,7 @@ struct RankQueue {
 
 impl Default for RankQueue {
     fn default() -> RankQueue {
-        RankQueue { counts: QueueCounts::default(), waiting: 0, most: u32::MAX, retry_after_s: 0 }
+        RankQueue { counts: QueueCounts::default(), most: u32::MAX, retry_after_s: 0 }
     }
 }
 
@@ -210,8 +211,8 @@ impl<T> UpstreamQueue<T> {
         self.next += 1;
         let Ok(key) = self.order.push(rank, client, 1, id) else { return Err(QueueRefusal::Full) };
         self.waiting.insert(id, (key, waiting));
-        let known = self.rank(rank);
-        (known.counts.unfinished, known.waiting) = (known.counts.unfinished + 1, known.waiting + 1);
+        let counts = &mut self.rank(rank).counts;
+        (counts.unfinished, counts.waiting) = (counts.unfinished + 1, counts.waiting + 1);
         Ok((id, displaced))
     }
 
@@ -230,9 +231,10 @@ impl<T> UpstreamQueue<T> {
     /// One of another rank that gives way to this one.
     fn below(&self, rank: u8) -> Option<WaiterId> {
         let own = usize::from(rank);
-        let is_owed = self.ranks.get(own).is_some_and(|known| known.waiting < self.kept(own));
+        let waiting = |known: &RankQueue| known.counts.waiting as usize;
+        let is_owed = self.ranks.get(own).is_some_and(|known| waiting(known) < self.kept(own));
         let gives_way = |other: &usize| {
-            let has_more = self.ranks[*other].waiting > self.kept(*other);
+            let has_more = waiting(&self.ranks[*other]) > self.kept(*other);
             *other != own && has_more && (*other > own || is_owed)
         };
         let lowest = (0..self.ranks.len()).rev().find(gives_way)?;
@@ -273,9 +275,8 @@ impl<T> UpstreamQueue<T> {
     pub fn pop(&mut self, now_ns: u64) -> Option<(QueuedRequest<T>, Turn)> {
         let (id, turn) = self.order.pop()?;
         let (_, waiting) = self.waiting.remove(&id)?;
-        let known = self.rank(id.rank);
-        known.waiting = known.waiting.saturating_sub(1);
-        let counts = &mut known.counts;
+        let counts = &mut self.rank(id.rank).counts;
+        counts.waiting = counts.waiting.saturating_sub(1);
         counts.began += 1;
         counts.waited_ns += now_ns.saturating_sub(waiting.since_ns);
         Some((waiting, turn))
@@ -285,9 +286,9 @@ impl<T> UpstreamQueue<T> {
     pub fn remove(&mut self, id: WaiterId) -> Option<QueuedRequest<T>> {
         let (key, waiting) = self.waiting.remove(&id)?;
         self.order.remove(key);
-        let known = self.rank(id.rank);
-        known.waiting = known.waiting.saturating_sub(1);
-        known.counts.unfinished = known.counts.unfinished.saturating_sub(1);
+        let counts = &mut self.rank(id.rank).counts;
+        counts.waiting = counts.waiting.saturating_sub(1);
+        counts.unfinished = counts.unfinished.saturating_sub(1);
         Some(waiting)
     }
 
@@ -431,11 +432,13 @@ mod tests {
         queue.ended(turn, 5);
         let counts = queue.counts(1);
         assert_eq!((counts.offered, counts.refused, counts.began), (4, 1, 1));
-        assert_eq!((counts.finished, counts.busy_ns, counts.unfinished), (1, 5, 2));
+        assert_eq!((counts.finished, counts.busy_ns), (1, 5));
+        assert_eq!((counts.unfinished, counts.waiting), (2, 2));
         queue.limit(1, None, 0);
         assert!(of(&mut queue, 1, 2).is_ok());
         order(&mut queue);
-        assert_eq!(queue.counts(1).waited_ns, 30);
+        let counts = queue.counts(1);
+        assert_eq!((counts.waited_ns, counts.unfinished, counts.waiting), (30, 0, 0));
     }
 
     #[test]

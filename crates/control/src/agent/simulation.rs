@@ -361,6 +361,8 @@ impl<A: Agent> AgentSimulation<A> {
             let oldest_ns = self.waiting[rank].front().copied().unwrap_or(self.now_ns);
             seen.delay_ns = mean_ns.max(self.now_ns - oldest_ns) as u64;
             seen.unfinished = self.unfinished[rank];
+            let running = self.running.iter().filter(|(job, _)| usize::from(job.rank) == rank);
+            seen.running = running.count() as u32;
         }
         let (cores, threads) = (self.machine.cores, self.machine.threads);
         let (now_ns, classes, rules) = (self.now_ns as u64, &self.seen[..], &self.seen_rules[..]);

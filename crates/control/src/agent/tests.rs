@@ -178,10 +178,11 @@ fn admission_settles_within_a_tenth_of_a_second_after_a_step() {
 
 fn any_seen() -> impl Strategy<Value = Seen> {
     let number = || prop_oneof![Just(0u64), 0u64..200, any::<u64>()];
-    let work = (number(), number(), number(), number(), number(), any::<u32>(), number());
-    (work, number(), number(), number()).prop_map(
-        |(work, connections, connections_refused, queued_ns)| {
-            let (offered, refused, finished, cpu_ns, busy_ns, unfinished, delay_ns) = work;
+    let work = (number(), number(), number(), number(), number(), number());
+    let now = (any::<u32>(), any::<u32>());
+    (work, now, number(), number(), number()).prop_map(
+        |(work, (unfinished, running), connections, connections_refused, queued_ns)| {
+            let (offered, refused, finished, cpu_ns, busy_ns, delay_ns) = work;
             Seen {
                 offered,
                 refused,
@@ -189,6 +190,7 @@ fn any_seen() -> impl Strategy<Value = Seen> {
                 cpu_ns,
                 busy_ns,
                 unfinished,
+                running,
                 delay_ns,
                 connections,
                 connections_refused,
@@ -379,4 +381,34 @@ fn the_lowest_of_three_classes_that_want_all_has_its_turns_and_waits_for_them() 
         let standard = got(simulation.outcomes(), 1, 3.0, 13.0, cores);
         assert!((40.0..60.0).contains(&standard.mean_wait_ms), "{case}: {standard:?}");
     }
+}
+
+/// So many requests per second, evenly.
+fn even(per_s: f64, cpu_ns: u64) -> [SimulatedLoad; 1] {
+    [SimulatedLoad { is_even: true, ..SimulatedLoad::new(0, per_s, cpu_ns) }]
+}
+
+#[test]
+fn a_job_that_runs_on_after_a_wait_leaves_the_free_places_to_others() {
+    let agent = feedback(vec![class("only", 0.0, 20)]);
+    let mut simulation = AgentSimulation::new(machine(4, &[0.0]), agent, 13).unwrap();
+    // four of 300 ms, and one behind them that runs for 10 s
+    simulation.run(&even(1_000.0, 300 * MS), 0.0045).run(&even(1_000.0, 10_000 * MS), 0.0015);
+    simulation.run(&[], 0.394);
+    assert_eq!(simulation.unfinished(), &[1]);
+    // as many as there are places beside it, at once
+    simulation.run(&even(1_000.0, 5 * MS), 0.0035).run(&[], 0.1);
+    let answered = simulation.outcomes().iter().filter(|one| one.done_ns.is_some()).count();
+    assert_eq!((answered, simulation.outcomes().len()), (7, 7));
+}
+
+#[test]
+fn one_waits_beside_jobs_that_run_for_long() {
+    let agent = feedback(vec![class("only", 0.0, 20)]);
+    let mut simulation = AgentSimulation::new(machine(2, &[0.0]), agent, 13).unwrap();
+    simulation.run(&even(100.0, 10_000 * MS), 0.025);
+    assert_eq!(simulation.unfinished(), &[2]);
+    simulation.run(&[SimulatedLoad::new(0, 100.0, MS)], 3.0);
+    let (_, limits) = simulation.decisions().last().unwrap();
+    assert_eq!(limits[0].most, Some(3));
 }

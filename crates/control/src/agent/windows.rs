@@ -35,7 +35,9 @@
 //!   holds a burst, so that a page that asks for ten things at once is not refused by an idle server.
 //!   The first cut starts from what is in use, not from there.
 //! - No window closes: as many as the class has workers' time for, and one that waits, so that no
-//!   worker idles, may always be unfinished. A target shorter than a service time ends there.
+//!   worker idles, may always be unfinished. A target shorter than a service time ends there. What has
+//!   not ended yet takes workers' time, too, or a job that runs long would close the window of its class.
+//! - While workers are free and nothing waits, as many as they are may come in any case.
 //!
 //! # Classes
 //!
@@ -75,7 +77,7 @@ const DELAY_OVER_NS: f64 = 50e6;
 const WANTED_OVER_NS: f64 = 50e6;
 /// More of the machine than this is never wanted at once.
 const MOST_WANTED: f64 = 4.0;
-/// So is the share of the workers' time that a class uses.
+/// So is the share of the workers' time that a class uses, and what runs on and on.
 const USE_OVER_NS: f64 = 200e6;
 /// A window that is not used returns to its full size in about this long.
 const RETURN_OVER_NS: f64 = 250e6;
@@ -114,6 +116,10 @@ struct TrendLine {
     delay_ns: f64,
     /// The share of the machine that it uses, smoothed: 0 to 1.
     used: f64,
+    /// The part of those that can be at work that is taken by jobs that run on and on, smoothed: 0 to 1.
+    occupied: f64,
+    /// How many were at work when it was last looked at.
+    running: u32,
     /// The part of the machine that the work admitted takes, smoothed; above 1 in a burst.
     wanted: f64,
     /// `f`; 0 stands for the full size before anything is known.
@@ -203,7 +209,8 @@ impl Windows {
         let burst_ns = self.constants.burst_ns as f64 + target_ns;
         let full = entitled * (burst_ns / pace_ns + at_once) / window;
         // One waits beside those at work, unless the class has less than a tenth of a worker.
-        let floor = (line.used.max(class.share) * at_once + 1.9) as u32;
+        let at_work = line.used.max(line.occupied).max(class.share) * at_once;
+        let floor = (at_work + 1.9).max(seen.without_wait(rank, at_once)) as u32;
         Model { sigma_ns, pace_ns, entitled, at_once, window, full, floor }
     }
 
@@ -228,6 +235,12 @@ impl TrendLine {
     /// For how long something has been unfinished without anything having finished.
     fn quiet_ns(&self, now_ns: u64) -> f64 {
         self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns)) as f64
+    }
+
+    /// Of those at work, how many have been all the time since it was last looked at, at least.
+    fn running_on(&self, seen: &Seen) -> u32 {
+        let finished = u32::try_from(seen.finished).unwrap_or(u32::MAX);
+        self.running.saturating_sub(finished).min(seen.running)
     }
 
     /// What a request takes of a core, and of a thread.
@@ -298,6 +311,9 @@ impl Windows {
             let line = &mut self.lines[rank];
             let used = of_machine(of.finished).min(1.0);
             line.used += (used - line.used) * part_of(elapsed_ns, USE_OVER_NS);
+            let occupied = (f64::from(line.running_on(of)) / model.at_once).min(1.0);
+            line.occupied += (occupied - line.occupied) * part_of(elapsed_ns, USE_OVER_NS);
+            line.running = of.running;
             let admitted = of.offered.saturating_sub(of.refused);
             let wanted = of_machine(admitted).min(MOST_WANTED);
             line.wanted += (wanted - line.wanted) * part_of(elapsed_ns, WANTED_OVER_NS);

@@ -191,13 +191,13 @@ fn count_rule(policy: &InForce, rule: u32) -> SeenRule {
 }
 
 /// `delay_ns` is how long jobs waited that began last: if some wait and none has begun, nothing newer is
-/// known.
+/// known. Once none waits, it is over, however long those may run that did.
 fn difference(now: &ClassCounts, before: &ClassCounts, delay_ns: &mut u64) -> Seen {
     let since = |now: u64, before: u64| now.saturating_sub(before);
     let cpu_ns = since(now.cpu_ns, before.cpu_ns);
     let waited_ns = since(now.waited_ns, before.waited_ns);
     let began = since(now.began, before.began);
-    if began > 0 || now.unfinished == 0 {
+    if began > 0 || now.unfinished <= now.running {
         *delay_ns = waited_ns.checked_div(began).unwrap_or(0);
     }
     Seen {
@@ -208,7 +208,34 @@ fn difference(now: &ClassCounts, before: &ClassCounts, delay_ns: &mut u64) -> Se
         // it computes: what was not a core's time was waiting for one
         busy_ns: cpu_ns,
         unfinished: now.unfinished,
+        running: now.running,
         delay_ns: *delay_ns,
         ..Seen::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_wait_that_is_over_is_no_delay_of_what_runs() {
+        let mut delay_ns = 0;
+        let mut before = ClassCounts::default();
+        let mut period = |began, waited_ns, unfinished, running| {
+            let now = ClassCounts { began, waited_ns, unfinished, running, ..before };
+            let seen = difference(&now, &before, &mut delay_ns);
+            before = now;
+            (seen.delay_ns, seen.running)
+        };
+        assert_eq!(period(1, 0, 2, 1), (0, 1));
+        assert_eq!(period(2, 40 * MS, 2, 1), (40 * MS, 1));
+        assert_eq!(period(2, 40 * MS, 2, 1), (40 * MS, 1), "one waits, and nothing newer is known");
+        assert_eq!(period(3, 100 * MS, 1, 1), (60 * MS, 1), "the last has begun");
+        assert_eq!(period(3, 100 * MS, 1, 1), (0, 1), "it runs, and none waits");
+        assert_eq!(period(3, 100 * MS, 2, 1), (0, 1));
+        assert_eq!(period(3, 100 * MS, 0, 0), (0, 0));
     }
 }

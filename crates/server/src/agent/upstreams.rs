@@ -143,11 +143,12 @@ impl Drop for Queues {
 }
 
 /// `delay_ns` is how long those waited that began last: if some wait and none has begun, nothing newer is
-/// known but that the oldest has waited for `oldest_ns`.
+/// known but that the oldest has waited for `oldest_ns`. Once none waits, it is over, however long those may
+/// be under way that did.
 fn difference(now: &QueueCounts, before: &QueueCounts, oldest_ns: u64, delay_ns: &mut u64) -> Seen {
     let since = |now: u64, before: u64| now.saturating_sub(before);
     let began = since(now.began, before.began);
-    if began > 0 || now.unfinished == 0 {
+    if began > 0 || now.waiting == 0 {
         *delay_ns = since(now.waited_ns, before.waited_ns).checked_div(began).unwrap_or(0);
     }
     Seen {
@@ -156,7 +157,31 @@ fn difference(now: &QueueCounts, before: &QueueCounts, oldest_ns: u64, delay_ns:
         finished: since(now.finished, before.finished),
         busy_ns: since(now.busy_ns, before.busy_ns),
         unfinished: now.unfinished,
+        running: now.unfinished.saturating_sub(now.waiting),
         delay_ns: (*delay_ns).max(oldest_ns),
         ..Seen::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_wait_that_is_over_is_no_delay_of_what_is_under_way() {
+        let mut delay_ns = 0;
+        let mut before = QueueCounts::default();
+        let mut period = |began, waited_ns, unfinished, waiting, oldest_ns| {
+            let now = QueueCounts { began, waited_ns, unfinished, waiting, ..before };
+            let seen = difference(&now, &before, oldest_ns, &mut delay_ns);
+            before = now;
+            (seen.delay_ns, seen.running)
+        };
+        assert_eq!(period(4, 0, 5, 1, 10 * MS), (10 * MS, 4));
+        assert_eq!(period(5, 220 * MS, 2, 0, 0), (220 * MS, 2), "the last has begun");
+        assert_eq!(period(5, 220 * MS, 1, 0, 0), (0, 1), "it is under way, and none waits");
+        assert_eq!(period(5, 220 * MS, 2, 1, 30 * MS), (30 * MS, 1));
     }
 }

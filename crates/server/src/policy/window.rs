@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub struct Window {
     most: AtomicU32,
     unfinished: AtomicU32,
+    running: AtomicU32,
     offered: AtomicU64,
     refused: AtomicU64,
     finished: AtomicU64,
@@ -34,6 +35,7 @@ impl Default for Window {
         Window {
             most: AtomicU32::new(u32::MAX),
             unfinished: AtomicU32::default(),
+            running: AtomicU32::default(),
             offered: AtomicU64::default(),
             refused: AtomicU64::default(),
             finished: AtomicU64::default(),
@@ -62,6 +64,8 @@ pub struct ClassCounts {
     pub waited_ns: u64,
     /// Admitted and not finished now.
     pub unfinished: u32,
+    /// Of these, those that have begun.
+    pub running: u32,
 }
 
 /// When a request enters its class's window.
@@ -86,6 +90,9 @@ pub struct Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         self.window.unfinished.fetch_sub(1, Relaxed);
+        if self.began_cpu_ns.is_some() {
+            self.window.running.fetch_sub(1, Relaxed);
+        }
     }
 }
 
@@ -107,6 +114,7 @@ impl Pass {
         let now_ns = clock::monotonic_ns();
         if self.began_cpu_ns.is_none() {
             self.began_cpu_ns = NonZeroU64::new(clock::thread_cpu_ns().max(1));
+            self.window.running.fetch_add(1, Relaxed);
             self.window.waited_ns.fetch_add(now_ns.saturating_sub(self.since_ns), Relaxed);
             self.window.began.fetch_add(1, Relaxed);
         }
@@ -165,6 +173,8 @@ impl Window {
             waited_ns: self.waited_ns.load(Relaxed),
             refused: self.refused.load(Relaxed),
             offered: self.offered.load(Relaxed),
+            // what ends meanwhile must not seem to wait
+            running: self.running.load(Relaxed),
             unfinished: self.unfinished.load(Relaxed),
         }
     }
@@ -212,7 +222,23 @@ mod tests {
         let pass = window.enter(false).unwrap();
         let run = std::panic::AssertUnwindSafe(|| pass.run(|| panic!("a job")));
         assert!(std::panic::catch_unwind(run).is_err());
-        assert_eq!(window.counts().unfinished, 0);
+        let ClassCounts { unfinished, running, .. } = window.counts();
+        assert_eq!((unfinished, running), (0, 0));
+    }
+
+    #[test]
+    fn what_has_begun_waits_no_longer() {
+        let window = Arc::<Window>::default();
+        let mut passes: Vec<_> = (0..3).map(|_| window.enter(false).unwrap()).collect();
+        let counts = || (window.counts().unfinished, window.counts().running);
+        passes[0].begin();
+        passes[0].begin();
+        assert_eq!(counts(), (3, 1));
+        passes.remove(0).end();
+        assert_eq!(counts(), (2, 0));
+        passes.remove(0).run(|| assert_eq!(counts(), (2, 1)));
+        drop(passes);
+        assert_eq!(counts(), (0, 0));
     }
 
     #[test]
