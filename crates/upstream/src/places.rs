@@ -38,6 +38,18 @@ pub struct Begun {
     /// When, in nanoseconds.
     since_ns: u64,
     turn: Option<Turn>,
+    is_tunnel: bool,
+}
+
+impl Begun {
+    /// Its connection has become a tunnel: how long that lasts says nothing of what a request costs.
+    pub fn becomes_tunnel(&mut self) {
+        self.is_tunnel = true;
+    }
+
+    fn new(member: MemberIndex, since_ns: u64, turn: Option<Turn>) -> Begun {
+        Begun { member, since_ns, turn, is_tunnel: false }
+    }
 }
 
 /// What becomes of a request.
@@ -107,7 +119,7 @@ impl<T> Places<T> {
         }
         if !self.is_bounded {
             let member = self.group.begin(asking.key, &asking.tried, now.ms)?;
-            return Ok(Placement::Begun(Begun { member, since_ns: now.ns, turn: None }));
+            return Ok(Placement::Begun(Begun::new(member, now.ns, None)));
         }
         match self.group.has_room(now.ms) {
             Ok(()) if self.queue.is_empty() => {
@@ -131,7 +143,7 @@ impl<T> Places<T> {
         now: Clocks,
     ) -> Result<Begun, Unavailable> {
         let begun = self.group.begin(asking.key, &asking.tried, now.ms);
-        let begun = begun.map(|member| Begun { member, since_ns: now.ns, turn });
+        let begun = begun.map(|member| Begun::new(member, now.ns, turn));
         if let (Err(_), Some(turn)) = (&begun, turn) {
             self.queue.ended(turn, 0);
         }
@@ -141,8 +153,11 @@ impl<T> Places<T> {
     /// A request that was begun is over.
     pub fn end(&mut self, begun: Begun, told: HealthSign, now: Clocks) {
         self.group.end(begun.member, told, now.ms);
-        if let Some(turn) = begun.turn {
-            self.queue.ended(turn, now.ns.saturating_sub(begun.since_ns));
+        let Some(turn) = begun.turn else { return };
+        let ns = now.ns.saturating_sub(begun.since_ns);
+        match begun.is_tunnel {
+            true => self.queue.tunnel_ended(turn, ns),
+            false => self.queue.ended(turn, ns),
         }
     }
 
@@ -293,6 +308,22 @@ mod tests {
         places.end(begun, HealthSign::Well, at(103));
         assert_eq!((places.waiting(), places.group().in_flight(0)), (0, 0));
         assert_eq!(places.counts(0).unfinished, 0);
+    }
+
+    #[test]
+    fn how_long_a_tunnel_lasts_is_no_cost_of_a_request() {
+        let mut places = Places::new(&settings(1, Some(2), 10), 1, 0);
+        let mut ask = || match places.ask(asking(0), NOW, || Some(0)) {
+            Ok(Placement::Begun(begun)) => begun,
+            other => panic!("{other:?}"),
+        };
+        let (mut tunnel, request) = (ask(), ask());
+        tunnel.becomes_tunnel();
+        places.end(request, HealthSign::Well, Clocks { ms: 0, ns: 5 });
+        places.end(tunnel, HealthSign::Well, Clocks { ms: 9, ns: 9_000_000 });
+        let counts = places.counts(0);
+        assert_eq!((counts.finished, counts.busy_ns), (1, 5));
+        assert_eq!((counts.unfinished, places.group().in_flight(0)), (0, 0));
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub struct QueueCounts {
     pub began: u64,
     /// How long those had waited in all.
     pub waited_ns: u64,
-    /// Those that have ended.
+    /// Those that have ended, but for tunnels.
     pub finished: u64,
     /// How long an upstream had been busy with those in all.
     pub busy_ns: u64,
@@ -295,9 +295,20 @@ impl<T> UpstreamQueue<T> {
     /// A request that was begun has ended: its upstream was busy with it for so long.
     pub fn ended(&mut self, turn: Turn, ns: u64) {
         let counts = &mut self.rank(turn.rank()).counts;
-        counts.unfinished = counts.unfinished.saturating_sub(1);
         counts.finished += 1;
         counts.busy_ns += ns;
+        self.release(turn, ns);
+    }
+
+    /// A request that was begun has become a tunnel, which has ended: its upstream had one under way for so
+    /// long, but requests do not cost as much.
+    pub fn tunnel_ended(&mut self, turn: Turn, ns: u64) {
+        self.release(turn, ns);
+    }
+
+    fn release(&mut self, turn: Turn, ns: u64) {
+        let counts = &mut self.rank(turn.rank()).counts;
+        counts.unfinished = counts.unfinished.saturating_sub(1);
         self.order.ran(turn, ns);
     }
 }

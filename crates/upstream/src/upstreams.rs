@@ -122,6 +122,11 @@ impl UpstreamSlot {
         self.upstreams.told().failed(self.begun.member, why, now().ms);
     }
 
+    /// The connection has become a tunnel.
+    pub(crate) fn becomes_tunnel(&mut self) {
+        self.begun.becomes_tunnel();
+    }
+
     /// The upstream.
     pub(crate) fn member(&self) -> MemberIndex {
         self.begun.member

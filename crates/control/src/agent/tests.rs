@@ -412,3 +412,30 @@ fn one_waits_beside_jobs_that_run_for_long() {
     let (_, limits) = simulation.decisions().last().unwrap();
     assert_eq!(limits[0].most, Some(3));
 }
+
+#[test]
+fn a_burst_beside_a_job_that_runs_for_long_is_let_in() {
+    let agent = feedback(vec![class("only", 0.0, 20)]);
+    let mut simulation = AgentSimulation::new(machine(2, &[0.0]), agent, 13).unwrap();
+    simulation.run(&even(100.0, MS), 0.255).run(&even(100.0, 1_500 * MS), 0.015).run(&[], 1.0);
+    assert_eq!(simulation.unfinished(), &[1]);
+    let (_, limits) = simulation.decisions().last().unwrap();
+    assert!(limits[0].most.unwrap() > 40, "{limits:?}");
+    simulation.run(&even(2_000.0, MS), 0.00525);
+    // some at random, until after its end
+    simulation.run(&[SimulatedLoad::new(0, 200.0, MS)], 2.0).run(&[], 0.1);
+    assert_eq!(simulation.unfinished(), &[0]);
+    assert!(simulation.outcomes().iter().all(|one| one.done_ns.is_some()));
+}
+
+#[test]
+fn a_flood_beside_a_job_that_runs_for_long_waits_for_the_target() {
+    let agent = feedback(vec![class("only", 0.0, 20)]);
+    let mut simulation = AgentSimulation::new(machine(2, &[0.0]), agent, 13).unwrap();
+    simulation.run(&even(100.0, 10_000 * MS), 0.015);
+    simulation.run(&[SimulatedLoad::new(0, 4_000.0, 5 * MS)], 5.0);
+    let got = got(simulation.outcomes(), 0, 1.0, 5.0, 2);
+    // one of the two workers is left
+    assert!(got.goodput > 0.48 && got.refused > 3_000.0, "{got:?}");
+    assert!((10.0..30.0).contains(&got.mean_wait_ms) && got.p99_wait_ms < 60.0, "{got:?}");
+}

@@ -14,11 +14,12 @@
 //! `e` is the part of the machine that is left to the class: what the work admitted of the classes
 //! above it does not take, less the shares of those below it, and never less than its own share.
 //!
-//! `π` is `σ` unless the class is slower than that: it has had unfinished work for the time `quiet`, and
-//! nothing finishes. The mean cost is that of requests that have ended. Of a class that gets a twentieth
-//! of a worker one ends every twenty service times; by then a flood of dear requests after some cheap
-//! ones would have been let in, as many as there could be of the cheap. `before` is what may be in the
-//! way in any case: a request of its own, and one of each class below.
+//! `π` is `σ` unless the class is slower than that: some of it has waited for the time `quiet`, and
+//! nothing finishes. A job that runs for long and keeps none waiting is no sign of that. The mean cost
+//! is that of requests that have ended. Of a class that gets a twentieth of a worker one ends every
+//! twenty service times; by then a flood of dear requests after some cheap ones would have been let in,
+//! as many as there could be of the cheap. `before` is what may be in the way in any case: a request of
+//! its own, and one of each class below.
 //!
 //! `f` is what feedback moves, by the law that
 //! SEDA and Breakwater use for rates and credits: with `d` the delay,
@@ -89,8 +90,8 @@ const COST_OVER_NS: f64 = 500e6;
 const ABOVE_SHARE: f64 = 0.02;
 /// A refused client is never told to stay away for longer.
 const MOST_RETRY_S: u64 = 60;
-/// What a request is taken to cost while nothing is known of any, or the time that passes without one
-/// having finished, if that is more. A first one that was cheaper counts as one of [`COST_OVER`].
+/// What a request is taken to cost while nothing is known of any, or the time for which one waits without
+/// any having finished, if that is more. A first one that was cheaper counts as one of [`COST_OVER`].
 const FIRST_COST_NS: f64 = 5e6;
 /// No feedback makes more of the model than this part.
 const LEAST: f64 = 1.0 / 64.0;
@@ -129,7 +130,7 @@ struct TrendLine {
     refused: f64,
     /// By how much it was above its target, as a part of that.
     excess: f64,
-    /// Since when something is unfinished and nothing finishes.
+    /// Since when something waits and nothing finishes.
     since_ns: Option<u64>,
 }
 
@@ -232,7 +233,7 @@ impl Windows {
 }
 
 impl TrendLine {
-    /// For how long something has been unfinished without anything having finished.
+    /// For how long something has waited without anything having finished.
     fn quiet_ns(&self, now_ns: u64) -> f64 {
         self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns)) as f64
     }
@@ -252,12 +253,15 @@ impl TrendLine {
         (guess_ns, guess_ns)
     }
 
-    fn learn(&mut self, seen: &Seen, now_ns: u64, elapsed_ns: f64) {
+    /// `at_once` can be at work.
+    fn learn(&mut self, seen: &Seen, at_once: f64, now_ns: u64, elapsed_ns: f64) {
         if seen.finished > 0 {
             self.learn_cost(seen, now_ns);
         }
         let since_ns = self.since_ns.filter(|_| seen.finished == 0).unwrap_or(now_ns);
-        self.since_ns = (seen.unfinished > 0).then_some(since_ns);
+        // threads beyond the cores wait for these
+        let at_work = f64::from(seen.running).min(at_once.round());
+        self.since_ns = (f64::from(seen.unfinished) > at_work).then_some(since_ns);
         let moved_ns = seen.delay_ns as f64 - self.delay_ns;
         self.delay_ns += moved_ns * part_of(elapsed_ns, DELAY_OVER_NS);
     }
@@ -305,7 +309,8 @@ impl Windows {
     fn learn(&mut self, elapsed_ns: f64, seen: &Observation<'_>) {
         for rank in 0..self.lines.len() {
             let of = seen.class(rank);
-            self.lines[rank].learn(of, seen.now_ns, elapsed_ns);
+            let at_once = self.model(rank, seen).at_once;
+            self.lines[rank].learn(of, at_once, seen.now_ns, elapsed_ns);
             let model = self.model(rank, seen);
             let of_machine = |count: u64| count as f64 * model.sigma_ns / elapsed_ns;
             let line = &mut self.lines[rank];

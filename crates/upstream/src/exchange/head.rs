@@ -117,6 +117,9 @@ impl<T> Exchange<T> {
                     self.link_heard(noted);
                 }
                 if self.is_tunnel() {
+                    if let Some(slot) = &mut self.slot {
+                        slot.becomes_tunnel();
+                    }
                     self.link_changed();
                 }
                 Ok(Some(None))
