@@ -120,8 +120,8 @@ pub struct Seen {
     /// Those of them at work: begun and not ended. The others wait.
     pub running: u32,
     /// How long jobs waited: the mean over those that began in the period or, if that is more, how
-    /// long the one that waits longest has waited so far. Time for which a job that had begun
-    /// waited for a core belongs to it.
+    /// long the one that waits longest has waited so far. Time for which jobs waited for a core after
+    /// they had begun belongs to it: the mean over those that ended in the period is added.
     pub delay_ns: u64,
     /// Connections that came.
     pub connections: u64,

@@ -109,8 +109,9 @@ pub struct AgentSimulation<A> {
     rates: Vec<f64>,
     rule_tokens: Vec<f64>,
     seen_rules: Vec<SeenRule>,
-    /// Sum and count of the waits of those that began in this period.
-    began: Vec<(f64, u64)>,
+    /// Sum and count of the waits for a thread of those that began in this period, and for a core of those
+    /// that ended in it.
+    waits: Vec<[(f64, u64); 2]>,
     /// When those that wait came: one client, so first come, first served.
     waiting: Vec<VecDeque<f64>>,
     unfinished: Vec<u32>,
@@ -147,7 +148,7 @@ impl<A: Agent> AgentSimulation<A> {
             rates: Vec::new(),
             rule_tokens: Vec::new(),
             seen_rules: Vec::new(),
-            began: vec![(0.0, 0); classes],
+            waits: vec![[(0.0, 0); 2]; classes],
             waiting: vec![VecDeque::new(); classes],
             unfinished: vec![0; classes],
             outcomes: Vec::new(),
@@ -303,15 +304,15 @@ impl<A: Agent> AgentSimulation<A> {
                 waited_ns: job.began_ns - job.came_ns + job.waited_ns,
                 cpu_ns: job.own_cpu_ns,
             });
-            let began = &mut self.began[rank];
-            *began = (began.0 + job.waited_ns, began.1);
+            let [_, ended] = &mut self.waits[rank];
+            *ended = (ended.0 + job.waited_ns, ended.1 + 1);
         }
         while self.running.len() < self.machine.threads as usize
             && let Some((mut job, turn)) = self.queue.pop()
         {
             job.began_ns = self.now_ns;
             self.waiting[usize::from(job.rank)].pop_front();
-            let began = &mut self.began[usize::from(job.rank)];
+            let [began, _] = &mut self.waits[usize::from(job.rank)];
             *began = (began.0 + job.began_ns - job.came_ns, began.1 + 1);
             self.running.push((job, turn));
         }
@@ -356,8 +357,9 @@ impl<A: Agent> AgentSimulation<A> {
 
     fn decide(&mut self) {
         for (rank, seen) in self.seen.iter_mut().enumerate() {
-            let (sum_ns, count) = std::mem::take(&mut self.began[rank]);
-            let mean_ns = if count > 0 { sum_ns / count as f64 } else { 0.0 };
+            let means_ns = std::mem::take(&mut self.waits[rank])
+                .map(|(sum_ns, count)| if count > 0 { sum_ns / count as f64 } else { 0.0 });
+            let mean_ns: f64 = means_ns.iter().sum();
             let oldest_ns = self.waiting[rank].front().copied().unwrap_or(self.now_ns);
             seen.delay_ns = mean_ns.max(self.now_ns - oldest_ns) as u64;
             seen.unfinished = self.unfinished[rank];

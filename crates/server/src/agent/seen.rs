@@ -32,15 +32,24 @@ pub(super) struct Sampler {
     arriving: f64,
     /// Connections and answers so far.
     arrived: (u64, u64),
-    /// What the windows had counted, by rank, and how long jobs waited that began last.
+    /// What the windows had counted, by rank, and how long jobs waited.
     counted: Vec<ClassCounts>,
-    delays_ns: Vec<u64>,
+    waits: Vec<LastWaits>,
     /// What loops had counted, by rank: connections that came, those refused by the agent, and all
     /// refusals.
     loops: Vec<[u64; 3]>,
     /// The numbers of the rules whose rates may be moved, and what they had counted.
     rules: Vec<(u32, SeenRule)>,
     accept_queues: AcceptQueues,
+}
+
+/// How long jobs of a class waited, on average.
+#[derive(Clone, Copy, Default)]
+struct LastWaits {
+    /// For a worker: those that began last.
+    worker_ns: u64,
+    /// For a core, after that: those that ended last.
+    core_ns: u64,
 }
 
 /// What was seen in a period.
@@ -76,7 +85,7 @@ impl Sampler {
     /// numbers.
     pub(super) fn take_over(&mut self, policy: &InForce, movable: Vec<u32>) {
         self.counted = policy.windows.iter().map(|window| window.counts()).collect();
-        self.delays_ns = vec![0; self.counted.len()];
+        self.waits = vec![LastWaits::default(); self.counted.len()];
         self.loops.clear();
         self.accept_queues.forget();
         let counted = |number| (number, count_rule(policy, number));
@@ -95,11 +104,13 @@ impl Sampler {
         cores: u32,
         totals: &dyn Fn() -> Totals,
     ) -> Observed {
-        let windows = policy.windows.iter().zip(&mut self.counted).zip(&mut self.delays_ns);
-        let classes = windows.map(|((window, counted), delay_ns)| {
-            let before = std::mem::replace(counted, window.counts());
-            difference(counted, &before, delay_ns)
-        });
+        let counts: Vec<_> = policy.windows.iter().map(|window| window.counts()).collect();
+        let before = std::mem::replace(&mut self.counted, counts);
+        let running = self.counted.iter().fold(0, |sum: u32, now| sum.saturating_add(now.running));
+        let counts = self.counted.iter().zip(&before).zip(&mut self.waits);
+        let few_cores = running > cores.max(1);
+        let classes =
+            counts.map(|((now, before), waits)| difference(now, before, waits, few_cores));
         let mut classes: Vec<_> = classes.collect();
         if now_ns.saturating_sub(self.last_look_ns) >= LOOK_NS {
             let elapsed_ns = now_ns.saturating_sub(self.last_look_ns) as f64;
@@ -190,26 +201,37 @@ fn count_rule(policy: &InForce, rule: u32) -> SeenRule {
     SeenRule { matched: policy.state.matched(rule), refused: policy.state.refused(rule) }
 }
 
-/// `delay_ns` is how long jobs waited that began last: if some wait and none has begun, nothing newer is
-/// known. Once none waits, it is over, however long those may run that did.
-fn difference(now: &ClassCounts, before: &ClassCounts, delay_ns: &mut u64) -> Seen {
+/// `waits` is how long jobs waited that began last, and that ended last: if some wait and none has begun, or
+/// none has ended, nothing newer is known. Once none waits, it is over, however long those may run that did.
+/// `few_cores` says that more jobs are at work than there are cores, so that what runs waits for one, too.
+fn difference(
+    now: &ClassCounts,
+    before: &ClassCounts,
+    waits: &mut LastWaits,
+    few_cores: bool,
+) -> Seen {
     let since = |now: u64, before: u64| now.saturating_sub(before);
     let cpu_ns = since(now.cpu_ns, before.cpu_ns);
-    let waited_ns = since(now.waited_ns, before.waited_ns);
-    let began = since(now.began, before.began);
-    if began > 0 || now.unfinished <= now.running {
-        *delay_ns = waited_ns.checked_div(began).unwrap_or(0);
+    let (began, finished) = (since(now.began, before.began), since(now.finished, before.finished));
+    let some_wait = now.unfinished > now.running;
+    let cores_are_lacked = some_wait || few_cores && now.running > 0;
+    if began > 0 || !some_wait {
+        waits.worker_ns = since(now.waited_ns, before.waited_ns).checked_div(began).unwrap_or(0);
+    }
+    if finished > 0 || !cores_are_lacked {
+        let waited_ns = since(now.core_waited_ns, before.core_waited_ns);
+        waits.core_ns = waited_ns.checked_div(finished).unwrap_or(0);
     }
     Seen {
         offered: since(now.offered, before.offered),
         refused: since(now.refused, before.refused),
-        finished: since(now.finished, before.finished),
+        finished,
         cpu_ns,
         // it computes: what was not a core's time was waiting for one
         busy_ns: cpu_ns,
         unfinished: now.unfinished,
         running: now.running,
-        delay_ns: *delay_ns,
+        delay_ns: waits.worker_ns + waits.core_ns,
         ..Seen::default()
     }
 }
@@ -220,22 +242,57 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    /// What windows count, period by period.
+    #[derive(Default)]
+    struct Periods {
+        before: ClassCounts,
+        waits: LastWaits,
+    }
+
+    impl Periods {
+        /// The delay, in milliseconds.
+        fn next(&mut self, now: ClassCounts, few_cores: bool) -> u64 {
+            let before = std::mem::replace(&mut self.before, now);
+            difference(&now, &before, &mut self.waits, few_cores).delay_ns / MS
+        }
+    }
+
     #[test]
     fn a_wait_that_is_over_is_no_delay_of_what_runs() {
-        let mut delay_ns = 0;
-        let mut before = ClassCounts::default();
-        let mut period = |began, waited_ns, unfinished, running| {
-            let now = ClassCounts { began, waited_ns, unfinished, running, ..before };
-            let seen = difference(&now, &before, &mut delay_ns);
-            before = now;
-            (seen.delay_ns, seen.running)
+        let mut periods = Periods::default();
+        let mut period = |began, waited_ms: u64, unfinished, running| {
+            let waited_ns = waited_ms * MS;
+            let now =
+                ClassCounts { began, waited_ns, unfinished, running, ..ClassCounts::default() };
+            periods.next(now, false)
         };
-        assert_eq!(period(1, 0, 2, 1), (0, 1));
-        assert_eq!(period(2, 40 * MS, 2, 1), (40 * MS, 1));
-        assert_eq!(period(2, 40 * MS, 2, 1), (40 * MS, 1), "one waits, and nothing newer is known");
-        assert_eq!(period(3, 100 * MS, 1, 1), (60 * MS, 1), "the last has begun");
-        assert_eq!(period(3, 100 * MS, 1, 1), (0, 1), "it runs, and none waits");
-        assert_eq!(period(3, 100 * MS, 2, 1), (0, 1));
-        assert_eq!(period(3, 100 * MS, 0, 0), (0, 0));
+        assert_eq!(period(1, 0, 2, 1), 0);
+        assert_eq!(period(2, 40, 2, 1), 40);
+        assert_eq!(period(2, 40, 2, 1), 40, "one waits, and nothing newer is known");
+        assert_eq!(period(3, 100, 1, 1), 60, "the last has begun");
+        assert_eq!(period(3, 100, 1, 1), 0, "it runs, and none waits");
+        assert_eq!(period(3, 100, 2, 1), 0);
+        assert_eq!(period(3, 100, 0, 0), 0);
+    }
+
+    #[test]
+    fn waits_for_a_worker_and_for_a_core_are_means_of_their_own() {
+        let mut periods = Periods::default();
+        let known = ClassCounts { began: 4, unfinished: 6, running: 4, ..ClassCounts::default() };
+        assert_eq!(periods.next(known, false), 0);
+        // one begins after 10 ms, and two end that have waited for a core for 8 ms each
+        let now = ClassCounts { began: 5, waited_ns: 10 * MS, finished: 2, ..known };
+        let now = ClassCounts { core_waited_ns: 16 * MS, unfinished: 4, running: 3, ..now };
+        assert_eq!(periods.next(now, false), 10 + 8);
+        // two end and none begins
+        let now = ClassCounts { finished: 4, core_waited_ns: 40 * MS, unfinished: 2, ..now };
+        let now = ClassCounts { running: 1, ..now };
+        assert_eq!(periods.next(now, false), 10 + 12);
+        assert_eq!(periods.next(now, false), 10 + 12, "one waits: nothing newer is known");
+        let now = ClassCounts { unfinished: 1, ..now };
+        assert_eq!(periods.next(now, true), 12, "the one at work has to share its core");
+        assert_eq!(periods.next(now, false), 0);
+        let now = ClassCounts { unfinished: 0, running: 0, ..now };
+        assert_eq!(periods.next(now, true), 0, "others have to");
     }
 }

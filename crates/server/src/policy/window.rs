@@ -26,6 +26,7 @@ pub struct Window {
     cpu_ns: AtomicU64,
     began: AtomicU64,
     waited_ns: AtomicU64,
+    core_waited_ns: AtomicU64,
     retry_after_s: AtomicU32,
 }
 
@@ -42,6 +43,7 @@ impl Default for Window {
             cpu_ns: AtomicU64::default(),
             began: AtomicU64::default(),
             waited_ns: AtomicU64::default(),
+            core_waited_ns: AtomicU64::default(),
             retry_after_s: AtomicU32::default(),
         }
     }
@@ -60,8 +62,10 @@ pub struct ClassCounts {
     pub cpu_ns: u64,
     /// Jobs that have begun.
     pub began: u64,
-    /// How long jobs have waited in all, for a worker and then for a core.
+    /// How long those have waited for a worker in all.
     pub waited_ns: u64,
+    /// How long jobs that have ended had waited for a core in all, after they had begun.
+    pub core_waited_ns: u64,
     /// Admitted and not finished now.
     pub unfinished: u32,
     /// Of these, those that have begun.
@@ -101,11 +105,11 @@ impl Pass {
     pub fn run<R>(mut self, job: impl FnOnce() -> R) -> R {
         let began_ns = self.begin();
         let result = job();
-        let window = Arc::clone(&self.window);
-        let cpu_ns = self.end();
         let took_ns = clock::monotonic_ns().saturating_sub(began_ns);
+        let cpu_ns = self.cpu_ns();
         // it computes: while it had no core it waited for one
-        window.waited_ns.fetch_add(took_ns.saturating_sub(cpu_ns), Relaxed);
+        self.window.core_waited_ns.fetch_add(took_ns.saturating_sub(cpu_ns), Relaxed);
+        self.finish(cpu_ns);
         result
     }
 
@@ -121,13 +125,23 @@ impl Pass {
         now_ns
     }
 
-    /// Its work has ended, on the thread on which it began. Returns the processor time it took.
-    pub fn end(self) -> u64 {
-        let Some(began_cpu_ns) = self.began_cpu_ns else { return 0 };
-        let cpu_ns = clock::thread_cpu_ns().saturating_sub(began_cpu_ns.get());
+    /// Its work has ended, on the thread on which it began.
+    pub fn end(self) {
+        if self.began_cpu_ns.is_some() {
+            let cpu_ns = self.cpu_ns();
+            self.finish(cpu_ns);
+        }
+    }
+
+    /// The processor time that it has taken on this thread, on which it began; 0 if it has not.
+    fn cpu_ns(&self) -> u64 {
+        let since = |began_ns: NonZeroU64| clock::thread_cpu_ns().saturating_sub(began_ns.get());
+        self.began_cpu_ns.map_or(0, since)
+    }
+
+    fn finish(self, cpu_ns: u64) {
         self.window.cpu_ns.fetch_add(cpu_ns, Relaxed);
         self.window.finished.fetch_add(1, Relaxed);
-        cpu_ns
     }
 }
 
@@ -171,6 +185,7 @@ impl Window {
             cpu_ns: self.cpu_ns.load(Relaxed),
             began: self.began.load(Relaxed),
             waited_ns: self.waited_ns.load(Relaxed),
+            core_waited_ns: self.core_waited_ns.load(Relaxed),
             refused: self.refused.load(Relaxed),
             offered: self.offered.load(Relaxed),
             // what ends meanwhile must not seem to wait
@@ -205,6 +220,7 @@ mod tests {
     fn what_a_job_takes_and_what_it_waits_is_told_apart() {
         let window = Arc::<Window>::default();
         let pass = window.enter(false).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(5));
         let began_ns = clock::thread_cpu_ns();
         pass.run(|| {
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -212,6 +228,7 @@ mod tests {
         });
         let counts = window.counts();
         assert!(counts.waited_ns >= 5_000_000, "{counts:?}");
+        assert!(counts.core_waited_ns >= 5_000_000, "{counts:?}");
         let used_ns = clock::thread_cpu_ns() - began_ns;
         assert!((1_000_000..=used_ns).contains(&counts.cpu_ns), "{counts:?}, {used_ns}");
     }
