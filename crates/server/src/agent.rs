@@ -224,8 +224,11 @@ impl AgentState {
         let seen = Observation { applications, ..observed.as_seen(cores) };
         decision.clone_from(agent.tick(&seen));
         put_in_force(policy, decision, now_ns);
-        for (rule, per_s) in sampler.movable().zip(&decision.rates) {
-            policy.state.set_rate(rule, *per_s, now_ns);
+        for (rule, moved) in sampler.movable().zip(&decision.rates) {
+            let per_s = if policy.agent { Some(*moved) } else { stated_per_s(policy, rule) };
+            if let Some(per_s) = per_s {
+                policy.state.set_rate(rule, per_s, now_ns);
+            }
         }
     }
 }
@@ -246,6 +249,11 @@ fn movable(policy: &InForce) -> Vec<(u32, Movable)> {
         Some((number, movable))
     });
     rules.collect()
+}
+
+/// The rate that a rule states, per second; `None` if it limits no requests.
+fn stated_per_s(policy: &InForce, rule: u32) -> Option<f64> {
+    Some(policy.policy.rules().get(rule as usize)?.requests?.rate.per_s())
 }
 
 fn put_in_force(policy: &InForce, decision: &AgentDecision, now_ns: u64) {

@@ -250,6 +250,25 @@ path = "/costly"
 requests = { rate = "1000/s", rate_min = "50/s", burst = 10 }
 "#;
 
+/// A request for what is costly; its pass, if it is let in.
+fn ask(judge: &mut Judge, now_ns: u64) -> Option<Pass> {
+    let text = b"GET /costly HTTP/1.1\r\nHost: h\r\n\r\n";
+    let mut lines = Lines::new();
+    let parsed = Head::parse(text, &mut lines, &HeadLimits::default());
+    let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{parsed:?}") };
+    let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
+    let (normal_path, trusted) = (NormalPath::default(), TrustedProxies::default());
+    let request = Request::new(&head, &peer, &normal_path);
+    let known = JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
+    match judge.request(&request, &mut ConnectionRecord::default(), known, now_ns) {
+        Verdict::Admit(admitted) => {
+            let mut ticket = admitted.ticket.unwrap();
+            judge.needs_worker(&mut ticket).ok().flatten()
+        }
+        Verdict::Refuse(..) | Verdict::Reset => None,
+    }
+}
+
 /// Work that is never done fills the window; what it refuses is taken from the rate of the rule.
 #[test]
 fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
@@ -260,27 +279,10 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let mut state = AgentState::default();
     state.take_over(&policy, std::iter::empty()).unwrap();
     let mut now_ns = 1_000_000_000;
-    let text = b"GET /costly HTTP/1.1\r\nHost: h\r\n\r\n";
-    let mut lines = Lines::new();
-    let parsed = Head::parse(text, &mut lines, &HeadLimits::default());
-    let Ok(ParsedHead::Complete(head)) = parsed else { panic!("{parsed:?}") };
-    let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
     let mut tick =
         |judge: &mut Judge, state: &mut AgentState, passes: &mut Vec<Pass>, asks: u32| {
             now_ns += TICK_NS;
-            for _ in 0..asks {
-                let normal_path = NormalPath::default();
-                let (request, trusted) =
-                    (Request::new(&head, &peer, &normal_path), TrustedProxies::default());
-                let known =
-                    JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
-                let verdict =
-                    judge.request(&request, &mut ConnectionRecord::default(), known, now_ns);
-                if let Verdict::Admit(admitted) = verdict {
-                    let mut ticket = admitted.ticket.unwrap();
-                    passes.extend(judge.needs_worker(&mut ticket).ok().flatten());
-                }
-            }
+            passes.extend((0..asks).filter_map(|_| ask(judge, now_ns)));
             let metrics = Arc::clone(&metrics);
             state.step(now_ns, &policy, CORES, &|| Totals::of([&*metrics]));
             now_ns
@@ -307,4 +309,44 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
         tick(&mut judge, &mut state, &mut Vec::new(), 0);
     }
     assert!((rate() - 1000.0).abs() < 1e-6, "{}", rate());
+}
+
+#[test]
+fn an_agent_that_is_off_leaves_rates_where_rules_state_them() {
+    const IN_NEED: &str = r#"
+[[rule]]
+name = "in need"
+when = "overload"
+path = "/never"
+action = "reject"
+"#;
+    let in_force = |agent: &str, before: Option<&InForce>| {
+        let rate = r#"rate = "100/s", rate_max = "200/s""#;
+        let text = MOVABLE.replace(r#"rate = "1000/s""#, rate) + IN_NEED;
+        let plan = plan(&text.replace(r#""on""#, &format!("\"{agent}\"")));
+        Arc::new(InForce::new(&plan, before))
+    };
+    let metrics = Arc::new(Local::default());
+    let (mut state, mut now_ns) = (AgentState::default(), 1_000_000_000);
+    // eight times as much comes as the rule lets in: while there is room, its rate would rise
+    let mut rate_after_a_second = |policy: &Arc<InForce>| {
+        let mut judge = Judge::new(policy, &metrics, WindowPoint::Job).unwrap();
+        state.take_over(policy, std::iter::empty()).unwrap();
+        for _ in 0..100 {
+            now_ns += TICK_NS;
+            (0..8).for_each(|_| drop(ask(&mut judge, now_ns)));
+            state.step(now_ns, policy, CORES, &|| Totals::of([&*metrics]));
+        }
+        policy.state.rate(0).unwrap()
+    };
+    let off = in_force("off", None);
+    assert!(off.wants_agent_loop());
+    let rate = rate_after_a_second(&off);
+    assert!((rate - 100.0).abs() < 1e-3, "{rate}");
+    // switched on, it begins with what is stated; switched off, it leaves that behind
+    let on = in_force("on", Some(&off));
+    let rate = rate_after_a_second(&on);
+    assert!((101.0..115.0).contains(&rate), "{rate}");
+    let rate = rate_after_a_second(&in_force("off", Some(&on)));
+    assert!((rate - 100.0).abs() < 1e-3, "{rate}");
 }
