@@ -103,6 +103,13 @@ pub(crate) fn fit(word: u64, now_ns: u64, terms: &BucketTerms) -> u64 {
     word.min(now_ns.saturating_add(terms.most_ahead_ns()))
 }
 
+/// What a word that was charged at one interval is at another: as much of the burst is used.
+pub(crate) fn rescale(word: u64, now_ns: u64, before_ns: u64, interval_ns: u64) -> u64 {
+    let used_ns = u128::from(word.saturating_sub(now_ns));
+    let used_ns = used_ns * u128::from(interval_ns) / u128::from(before_ns.max(1));
+    now_ns.saturating_add(u64::try_from(used_ns).unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -114,7 +114,7 @@ impl RuleMeters {
         RuleMeters {
             connections: rated(1, &rule.connections, connections, given),
             requests: rated(2, &rule.requests, before.map(|before| &before.requests), None)
-                .map(|rated| rated.bounded(rule.bounds, before)),
+                .map(|rated| rated.bounded(rule.bounds, before, now_ns)),
             in_flight: rule.in_flight.map(|limit| InFlightMeter::new(&rule.name, limit, tally)),
             per_connection: PerConnectionLimit::new(4, &rule.name, rule.requests_per_connection),
         }
@@ -174,21 +174,41 @@ impl Rated {
         Rated { limit, terms, bucket, moved: None }
     }
 
-    /// The same with a rate that can be moved. What an agent has made of it goes on under the same
-    /// terms, and with the same bucket.
-    fn bounded(mut self, bounds: Option<Bounds>, before: Option<&RuleMeters>) -> Rated {
-        let Some(bounds) = bounds else { return self };
+    /// The same with a rate that can be moved, if it has bounds. What an agent has made of it goes on under
+    /// the same terms and bounds, and with the same bucket. Else the rate is what is stated, and what is
+    /// used of the burst stays used.
+    fn bounded(
+        mut self,
+        bounds: Option<Bounds>,
+        before: Option<&RuleMeters>,
+        now_ns: u64,
+    ) -> Rated {
         let before = before.and_then(|before| before.requests.as_ref());
         let same = before.filter(|before| before.terms == self.terms);
         let known = same.and_then(|before| before.moved.as_ref());
-        self.moved = Some(match known.filter(|known| known.bounds == bounds) {
-            Some(known) => Arc::clone(known),
-            None => {
-                let interval_ns = AtomicU64::new(self.terms.interval_ns);
-                Arc::new(MovedRate { bounds, interval_ns })
-            }
-        });
+        if let Some(known) = known.filter(|known| Some(known.bounds) == bounds) {
+            self.moved = Some(Arc::clone(known));
+            return self;
+        }
+        if let Some(arrival) = before.and_then(|before| before.unmoved(now_ns))
+            && matches!(self.bucket, Bucket::Rule(_))
+        {
+            // a word of its own: the other one is charged at the moved rate until nobody goes by that any more
+            let arrival = bucket::fit(arrival, now_ns, &self.terms);
+            self.bucket = Bucket::Rule(BucketWord::of(arrival));
+        }
+        let interval_ns = self.terms.interval_ns;
+        let moved = |bounds| MovedRate { bounds, interval_ns: AtomicU64::new(interval_ns) };
+        self.moved = bounds.map(|bounds| Arc::new(moved(bounds)));
         self
+    }
+
+    /// What its word would be at the rate that is stated; `None` if it has not been moved to another.
+    fn unmoved(&self, now_ns: u64) -> Option<u64> {
+        let (moved, Bucket::Rule(word)) = (self.moved.as_ref()?, &self.bucket) else { return None };
+        let (moved_ns, stated_ns) = (moved.interval_ns.load(Relaxed), self.terms.interval_ns);
+        let arrival = || bucket::rescale(word.get().load(Relaxed), now_ns, moved_ns, stated_ns);
+        (moved_ns != stated_ns).then(arrival)
     }
 
     /// What its bucket allows now.
@@ -213,12 +233,8 @@ impl Rated {
         // bounds hold for whatever comes of odd rates, too
         let interval_ns = (1e9 / per_s.max(0.0)) as u64;
         let interval_ns = interval_ns.clamp(most.interval_ns(), least.interval_ns());
-        let before_ns = moved.interval_ns.swap(interval_ns, Relaxed).max(1);
-        let rescale = |arrival: u64| {
-            let used_ns = u128::from(arrival.saturating_sub(now_ns));
-            let used_ns = used_ns * u128::from(interval_ns) / u128::from(before_ns);
-            Some(now_ns.saturating_add(u64::try_from(used_ns).unwrap_or(u64::MAX)))
-        };
+        let before_ns = moved.interval_ns.swap(interval_ns, Relaxed);
+        let rescale = |arrival| Some(bucket::rescale(arrival, now_ns, before_ns, interval_ns));
         if before_ns != interval_ns {
             let _ = word.get().fetch_update(Relaxed, Relaxed, rescale);
         }

@@ -520,3 +520,30 @@ fn a_rate_is_moved_within_its_bounds_and_what_is_used_stays_used() {
     let other = after(vec![movable(50)], Some(&same));
     assert!((other.rate(0).unwrap() - 50.0).abs() < 1e-3);
 }
+
+#[test]
+fn a_rate_that_is_moved_no_more_leaves_used_what_was_used() {
+    let rate = |text: &str| Rate::parse(text).unwrap();
+    let movable = |stated: u32, most: Option<&str>| Rule {
+        requests: Some(limit(stated, 50)),
+        bounds: most.map(|most| Bounds { least: rate("10/m"), most: rate(most) }),
+        ..rule("r")
+    };
+    let state = state(vec![movable(100, Some("100/s"))]);
+    (0..20).for_each(|_| drop(request(&state, A, START)));
+    state.set_rate(0, 0.5, START);
+    assert_eq!(state.requests_left(0, START), Some(30));
+    // without bounds, within others, and at another rate, under which the same time is less
+    for (next, left) in [
+        (movable(100, None), 30),
+        (movable(100, Some("200/s")), 30),
+        (movable(50, None), 40),
+        (movable(50, Some("100/s")), 40),
+    ] {
+        let next = after(vec![next], Some(&state));
+        assert_eq!(next.requests_left(0, START), Some(left));
+        let _ = admitted(request(&next, A, START));
+    }
+    // and nothing of that has touched the bucket of those who go by the old rules still
+    assert_eq!(state.requests_left(0, START), Some(30));
+}
