@@ -81,9 +81,10 @@ pub fn charge(word: &AtomicU64, now_ns: u64, terms: &BucketTerms) -> Result<u64,
     }
 }
 
-/// Takes back what [`charge`] has just done, because the event does not happen for another reason.
+/// Takes back what [`charge`] has done, because the event does not happen for another reason.
 /// Exact if less than an interval has passed since; later, the bucket might get back what it had
-/// regained by itself, so it must not be called later.
+/// regained by itself, and admit one event too many. That is the lesser harm where the event had to wait
+/// before it was refused: a client would be refused once more for what it did not get.
 #[inline]
 pub fn refund(word: &AtomicU64, terms: &BucketTerms) {
     let give_back = |arrival: u64| Some(arrival.saturating_sub(terms.interval_ns));

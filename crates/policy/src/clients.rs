@@ -102,7 +102,13 @@ impl ClientTable {
     /// The key of the client with this address. `of` says for what.
     #[inline]
     pub(crate) fn key(&self, of: u64, client: IpAddr) -> ClientHash {
-        ClientHash(self.secret.hash_one((of, ClientKey::of(client).as_u64())))
+        self.key_of(of, ClientKey::of(client))
+    }
+
+    /// The same of a client that is known by its key.
+    #[inline]
+    pub(crate) fn key_of(&self, of: u64, client: ClientKey) -> ClientHash {
+        ClientHash(self.secret.hash_one((of, client.as_u64())))
     }
 
     /// An event of a client, as [`bucket::charge`](crate::bucket::charge) has it.

@@ -4,6 +4,7 @@ use crate::bucket::{self, BucketTerms};
 use crate::clients::{ClientHash, ClientSlot, ClientTable, number};
 use crate::per_connection::PerConnectionLimit;
 use crate::rule::{Bounds, InFlight, Limit, Over, Per, Rule};
+use forebay_http::client::ClientKey;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -262,11 +263,11 @@ impl Rated {
         }
     }
 
-    pub(crate) fn refund(&self, clients: &ClientTable, client: IpAddr, now_ns: u64) {
+    pub(crate) fn refund(&self, clients: &ClientTable, client: ClientKey, now_ns: u64) {
         match &self.bucket {
             Bucket::Rule(word) => bucket::refund(word.get(), &self.terms()),
             Bucket::Client(number) => {
-                clients.refund(clients.key(*number, client), now_ns, &self.terms);
+                clients.refund(clients.key_of(*number, client), now_ns, &self.terms);
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::per_connection::{ConnectionCounts, PerConnectionLimit};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per};
 use crate::trace::{MostRefused, Traces};
+use forebay_http::client::ClientKey;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -207,7 +208,7 @@ impl State {
         }
         if self.pace(rank, Paces::Connections, now_ns).is_err() {
             if let Some((_, rated)) = rated {
-                rated.refund(&self.clients, client, now_ns);
+                rated.refund(&self.clients, ClientKey::of(client), now_ns);
             }
             let reason = RefusalReason::Agent;
             return self.refuse(
@@ -265,7 +266,7 @@ impl State {
         }
         if let Err(retry_ns) = self.pace(rank, Paces::Requests, now_ns) {
             if let Some((_, rated)) = rated {
-                rated.refund(&self.clients, client, now_ns);
+                rated.refund(&self.clients, ClientKey::of(client), now_ns);
             }
             let answer = RefusalAnswer::Reject { status: 503, retry_after_s: seconds(retry_ns) };
             return self.refuse(
@@ -343,6 +344,15 @@ impl State {
     /// A request that was admitted is refused by this rule after all: it got no place among those at once.
     pub fn refuse_queued(&self, rule: u32, client: IpAddr) {
         self.traces.refuse(rule, client);
+    }
+
+    /// A request that was admitted is refused after all, by something else: gives back what it was charged
+    /// for this rule's limit on requests. Called once at most; if it waited in between for longer than an interval of
+    /// the rate, one more may be admitted for it.
+    pub fn refund_request(&self, rule: u32, client: ClientKey, now_ns: u64) {
+        if let Some((_, rated)) = self.rated(Some(rule), |meters| &meters.requests) {
+            rated.refund(&self.clients, client, now_ns);
+        }
     }
 
     /// How many requests a rule counts now; `None` if it does not count them, or those of each client, or

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
+use forebay_http::client::ClientKey;
 use forebay_policy::class::Class;
 use forebay_policy::decision::{Decisions, PolicyRefusal, RefusalAnswer, RefusalReason};
 use forebay_policy::rate::Rate;
@@ -519,6 +520,22 @@ fn a_rate_is_moved_within_its_bounds_and_what_is_used_stays_used() {
     assert!((state.rate(0).unwrap() - 20.0).abs() < 1e-3);
     let other = after(vec![movable(50)], Some(&same));
     assert!((other.rate(0).unwrap() - 50.0).abs() < 1e-3);
+}
+
+#[test]
+fn what_a_request_was_charged_is_given_back_if_it_is_refused_later() {
+    for per in [Per::Rule, Per::Client] {
+        let state = state(vec![Rule { requests: Some(Limit { per, ..limit(1, 2) }), ..rule("r") }]);
+        let half = START + SECOND / 2;
+        (0..2).for_each(|_| drop(admitted(request(&state, A, START))));
+        assert_eq!(refused(request(&state, A, half)).reason, RefusalReason::Requests);
+        state.refund_request(0, ClientKey::of(A), half);
+        let _ = admitted(request(&state, A, half));
+        let _ = refused(request(&state, A, half));
+        // of a rule that is not there, or has no such limit, nothing
+        state.refund_request(1, ClientKey::of(A), half);
+        let _ = refused(request(&state, A, half));
+    }
 }
 
 #[test]

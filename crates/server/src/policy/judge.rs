@@ -1,6 +1,6 @@
 //! One loop's view of the policy: facts in, a verdict out, entries in the ledger.
 
-use super::ticket::{AtOnceHold, Ticket};
+use super::ticket::{AtOnceHold, RequestCharge, Ticket};
 use super::window::{Pass, WindowPoint};
 use super::{Facts, InForce, Judged, RuleNumber, Trace};
 use crate::client::TrustedProxies;
@@ -8,10 +8,12 @@ use crate::gate::Enforced;
 use crate::identity::{PresentedToken, Remembered, Verifier};
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Verdict};
 use forebay_control::gather::Gather;
+use forebay_http::client::ClientKey;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, RefusalReason, RefusedAt, Unanswered};
 use forebay_policy::decision::{Decisions, PolicyRefusal, RefusalAnswer};
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::{self as policy, ChargeOutcome, FactsNeeded};
+use forebay_sys::clock;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,11 +126,14 @@ impl Judge {
         state.note(&decisions, self.lane);
         match state.charge_request(&decisions, client.ip(), now_ns) {
             ChargeOutcome::Admit(policy::ChargedWork { rank, wait_ns, queued_by, ticket }) => {
+                let key = || ClientKey::of(client.ip());
+                let charged = decisions.requests.and_then(RuleNumber::of);
+                let mut charged = charged.map(|rule| RequestCharge { rule, client: key() });
                 let held = match queued_by {
                     None => AtOnceHold::Counted(ticket),
-                    Some(rule) => self.in_force.queued(rule, client.ip(), ticket),
+                    Some(rule) => self.in_force.queued(rule, client.ip(), ticket, &mut charged),
                 };
-                let ticket = Ticket::new(rank, trace, held);
+                let ticket = Ticket::new(rank, trace, held, charged);
                 let wait_ms = wait_ns.div_ceil(1_000_000).try_into().unwrap_or(u32::MAX);
                 let (rank, client) = (Rank(rank), Some(client.ip()));
                 let is_last = state.is_last(&decisions, counts);
@@ -140,7 +145,7 @@ impl Judge {
                 let reason = (refused.reason, refused.rule.and_then(RuleNumber::of));
                 let trace = Trace { refused: Some(reason), ..trace };
                 let held = AtOnceHold::Counted(policy::InFlightGuard::default());
-                let ticket = Ticket::new(refused.rank, trace, held);
+                let ticket = Ticket::new(refused.rank, trace, held, None);
                 verdict(&refused, Some(ticket))
             }
         }
@@ -192,7 +197,8 @@ impl Judge {
     #[inline]
     pub fn enqueue(&mut self, ticket: &mut Ticket) -> Result<(), Refusal> {
         if self.window_point == WindowPoint::Queue {
-            ticket.pass = self.enter(ticket)?;
+            let pass = self.enter(ticket)?;
+            ticket.keep_pass(pass);
         }
         Ok(())
     }
@@ -212,6 +218,7 @@ impl Judge {
         match ticket.enter(&self.in_force.windows) {
             Ok(pass) => Ok(pass),
             Err(retry_after_s) => {
+                self.refund(ticket);
                 ticket.trace.refused = Some((RefusalReason::Agent, None));
                 self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Agent);
                 Err(Refusal { status: 503, retry_after_s })
@@ -235,6 +242,7 @@ impl Judge {
     /// A request that was admitted got no place among those at once of its rule.
     pub fn refused_queued(&mut self, ticket: &mut Ticket) {
         let Some((rule, client)) = ticket.queued_by() else { return };
+        self.refund(ticket);
         // rules of a policy that is not in force any more have other numbers
         let rule = (ticket.trace.policy == self.in_force.number).then_some(rule);
         if let Some(rule) = rule {
@@ -242,6 +250,22 @@ impl Judge {
         }
         ticket.trace.refused = Some((RefusalReason::Queue, rule.and_then(RuleNumber::of)));
         self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Queue);
+    }
+
+    /// A request that was charged for its rate is refused by something else: gives that back. It may have
+    /// waited for longer than an interval of the rate, and then one more is admitted for it than should be.
+    /// That is the lesser harm: else its client is refused anew, by a limit that it has had nothing of.
+    fn refund(&self, ticket: &mut Ticket) {
+        if let Some(RequestCharge { rule, client }) = self.take_charge(ticket) {
+            let rule = rule.place() as u32;
+            self.in_force.state.refund_request(rule, client, clock::monotonic_ns());
+        }
+    }
+
+    /// What a request was charged, once. Rules of a policy that is not in force any more have other
+    /// numbers: what they have charged stays charged.
+    fn take_charge(&self, ticket: &mut Ticket) -> Option<RequestCharge> {
+        ticket.take_charge().filter(|_| ticket.trace.policy == self.in_force.number)
     }
 
     /// Has the kernel ignore a client, too, that the server ignores: it was refused by a limit just now,
@@ -309,12 +333,21 @@ in_flight = { most = 1 }
 name = "never"
 path = "/private"
 action = "reset"
+[[rule]]
+name = "one after the other"
+path = "/report"
+in_flight = { most = 1, over = "queue", queue = 1, deadline = "1s" }
+[[rule]]
+name = "four"
+path = ["/report", "/seldom"]
+requests = { rate = "1/m", burst = 4, per = "client" }
 "#;
 
     /// One loop with the policy.
     struct Loop {
         judge: Judge,
         metrics: Arc<Local>,
+        now_ns: u64,
     }
 
     impl Loop {
@@ -326,7 +359,7 @@ action = "reset"
             let metrics = Arc::new(Local::default());
             let in_force = Arc::new(InForce::new(&plan, None));
             let judge = Judge::new(&in_force, &metrics, window_point).unwrap();
-            Loop { judge, metrics }
+            Loop { judge, metrics, now_ns: clock::monotonic_ns() }
         }
 
         fn ask(&mut self, path: &str) -> Verdict<Option<Ticket>> {
@@ -340,7 +373,7 @@ action = "reset"
             let (trusted, mut record) = (TrustedProxies::default(), ConnectionRecord::default());
             let known =
                 JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
-            self.judge.request(&request, &mut record, known, 1_000_000_000)
+            self.judge.request(&request, &mut record, known, self.now_ns)
         }
 
         #[track_caller]
@@ -424,5 +457,52 @@ action = "reset"
         let ledger = one.ledger();
         assert_eq!((ledger.answered, one.refused_for(RefusalReason::Agent)), (1, 1));
         assert_eq!(one.judge.in_force.windows[0].counts().unfinished, 0);
+    }
+
+    #[test]
+    fn who_gets_no_place_has_used_nothing_of_the_rate() {
+        let mut one = Loop::new(WindowPoint::Queue);
+        let asks = |one: &mut Loop| {
+            let mut ticket = one.admitted("/report");
+            assert_eq!(one.judge.enqueue(&mut ticket), Ok(()));
+            let asked = ticket.ask_for_place(0);
+            (ticket, asked)
+        };
+        let (_served, asked) = asks(&mut one);
+        assert!(matches!(asked, Ok(None)), "{asked:?}");
+        let (mut late, asked) = asks(&mut one);
+        let Ok(Some(mut wait)) = asked else { panic!("{asked:?}") };
+        for _ in 0..4 {
+            let (mut ticket, asked) = asks(&mut one);
+            assert!(asked.is_err());
+            one.judge.refused_queued(&mut ticket);
+            ticket.settle(Settled::Answered, &one.metrics);
+        }
+        assert!(wait.take().is_err());
+        one.judge.refused_queued(&mut late);
+        assert_eq!(one.refused_for(RefusalReason::Queue), 5);
+        let _left = [(); 3].map(|()| one.admitted("/seldom"));
+        one.refused("/seldom");
+    }
+
+    #[test]
+    fn who_is_kept_out_of_a_full_window_has_used_nothing_of_the_rate() {
+        for point in [WindowPoint::Queue, WindowPoint::Job] {
+            let mut one = Loop::new(point);
+            one.judge.in_force.windows[0].limit(Some(1), 7);
+            let enters = |one: &mut Loop| {
+                let mut ticket = one.admitted("/seldom");
+                let entered = one.judge.enqueue(&mut ticket);
+                let pass = entered.and_then(|()| one.judge.needs_worker(&mut ticket));
+                (ticket, pass)
+            };
+            let (_inside, pass) = enters(&mut one);
+            assert!(pass.is_ok());
+            for _ in 0..4 {
+                assert!(enters(&mut one).1.is_err(), "{point:?}");
+            }
+            let _left = [(); 3].map(|()| one.admitted("/seldom"));
+            one.refused("/seldom");
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! What a judged request holds until it is over: its place in the window of its class and among the requests at
-//! once of its rule, and what the log is told.
+//! once of its rule, what it was charged, and what the log is told.
 
 use super::at_once::{AtOnce, InFlightPlace, NoPlace, PlaceAsked, PlaceWait};
 use super::window::{Pass, Window};
-use super::{InForce, Trace};
+use super::{InForce, RuleNumber, Trace};
 use forebay_conn::{Rank, Settled};
 use forebay_http::client::ClientKey;
 use forebay_metrics::{ClassEvent, Local, RefusalReason, RefusedAt};
@@ -23,10 +23,27 @@ pub struct Ticket {
     has_entered: bool,
     /// It is over.
     is_settled: bool,
-    /// Its place in the window, where requests are queued with it.
-    pub(super) pass: Option<Pass>,
+    /// Its place in the window, where requests are queued with it; until then, what it was charged.
+    entry: WindowEntry,
     /// What its rules count it among.
     held: AtOnceHold,
+}
+
+/// Whether a ticket has a place in the window. What is refused by the window has none yet, so the same
+/// bytes keep what would be given back then.
+#[derive(Debug)]
+enum WindowEntry {
+    /// It has none, or its job has it.
+    Outside(Option<RequestCharge>),
+    /// Where requests are queued with their place.
+    Inside(Pass),
+}
+
+/// What a request was charged for: the rule whose limit on requests holds for it, and its client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestCharge {
+    pub(super) rule: RuleNumber,
+    pub(super) client: ClientKey,
 }
 
 /// What a request is counted among.
@@ -44,32 +61,57 @@ pub(super) struct Queued {
     at_once: Arc<AtOnce>,
     rule: u32,
     client: IpAddr,
+    /// It may be refused where it has its place in the window already.
+    charged: Option<RequestCharge>,
     place: Option<InFlightPlace>,
 }
 
 impl InForce {
-    /// A request of this client is to have a place among those at once of this rule.
+    /// A request of this client is to have a place among those at once of this rule. What it was charged
+    /// is kept with that.
     #[cold]
     pub(super) fn queued(
         &self,
         rule: u32,
         client: IpAddr,
         ticket: policy::InFlightGuard,
+        charged: &mut Option<RequestCharge>,
     ) -> AtOnceHold {
         match self.at_once.get(rule as usize).and_then(Option::as_ref) {
             Some(at_once) => {
-                let at_once = Arc::clone(at_once);
-                AtOnceHold::Queued(Box::new(Queued { at_once, rule, client, place: None }))
+                let (at_once, charged) = (Arc::clone(at_once), charged.take());
+                let queued = Queued { at_once, rule, client, charged, place: None };
+                AtOnceHold::Queued(Box::new(queued))
             }
             None => AtOnceHold::Counted(ticket),
         }
     }
 }
 
+impl WindowEntry {
+    /// Its place, if it has one.
+    #[inline]
+    fn take_pass(&mut self) -> Option<Pass> {
+        match std::mem::replace(self, WindowEntry::Outside(None)) {
+            WindowEntry::Inside(pass) => Some(pass),
+            outside @ WindowEntry::Outside(_) => {
+                *self = outside;
+                None
+            }
+        }
+    }
+}
+
 impl Ticket {
     #[inline]
-    pub(super) fn new(rank: u8, trace: Trace, held: AtOnceHold) -> Ticket {
-        Ticket { trace, rank, has_entered: false, is_settled: false, pass: None, held }
+    pub(super) fn new(
+        rank: u8,
+        trace: Trace,
+        held: AtOnceHold,
+        charged: Option<RequestCharge>,
+    ) -> Ticket {
+        let entry = WindowEntry::Outside(charged);
+        Ticket { trace, rank, has_entered: false, is_settled: false, entry, held }
     }
 
     /// The order of its request.
@@ -86,6 +128,23 @@ impl Ticket {
         let pass = window.map(|window| window.enter(self.has_entered)).transpose()?;
         self.has_entered = true;
         Ok(pass)
+    }
+
+    /// Keeps its place in the window.
+    #[inline]
+    pub(super) fn keep_pass(&mut self, pass: Option<Pass>) {
+        if let Some(pass) = pass {
+            self.entry = WindowEntry::Inside(pass);
+        }
+    }
+
+    /// What it was charged, as long as that may have to be given back: once.
+    pub(super) fn take_charge(&mut self) -> Option<RequestCharge> {
+        match (&mut self.held, &mut self.entry) {
+            (AtOnceHold::Queued(queued), _) => queued.charged.take(),
+            (_, WindowEntry::Outside(charged)) => charged.take(),
+            (_, WindowEntry::Inside(_)) => None,
+        }
     }
 
     /// The rule among whose requests at once it needs a place, or has one, and its client.
@@ -128,7 +187,7 @@ impl Ticket {
     /// The request is being looked at.
     #[inline]
     pub fn begin(&mut self) {
-        if let Some(pass) = &mut self.pass {
+        if let WindowEntry::Inside(pass) = &mut self.entry {
             pass.begin();
         }
     }
@@ -136,7 +195,7 @@ impl Ticket {
     /// Its answer is ready.
     #[inline]
     pub fn end(&mut self) {
-        if let Some(pass) = self.pass.take() {
+        if let Some(pass) = self.entry.take_pass() {
             pass.end();
         }
     }
@@ -147,7 +206,7 @@ impl Ticket {
     pub fn settle(&mut self, end: Settled, metrics: &Local) {
         debug_assert!(!self.is_settled, "a request ends once");
         self.is_settled = true;
-        self.pass = None;
+        self.entry = WindowEntry::Outside(None);
         self.held = AtOnceHold::Counted(policy::InFlightGuard::default());
         if self.trace.refused.is_some() {
             return;
