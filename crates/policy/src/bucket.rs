@@ -11,7 +11,8 @@
 //!
 //! An event that comes too early can *reserve* its turn: the word moves on as if it had conformed, and
 //! the caller is told how long to wait. So requests that wait need neither a list nor a thread that looks
-//! after it.
+//! after it. A turn that is given up is free again as long as it is the last one reserved; those behind
+//! another have been told their times, and a newcomer in its place would begin together with the last.
 
 use crate::rule::{Limit, Over};
 use std::sync::atomic::AtomicU64;
@@ -89,6 +90,14 @@ pub fn charge(word: &AtomicU64, now_ns: u64, terms: &BucketTerms) -> Result<u64,
 pub fn refund(word: &AtomicU64, terms: &BucketTerms) {
     let give_back = |arrival: u64| Some(arrival.saturating_sub(terms.interval_ns));
     let _ = word.fetch_update(Relaxed, Relaxed, give_back);
+}
+
+/// Gives up a turn that [`charge`] has reserved, at `turn_ns`: the time that was stated plus the wait. If no
+/// turn is reserved behind it, all is as if the event had never come, however late this is; else nothing changes.
+pub fn give_up(word: &AtomicU64, turn_ns: u64, terms: &BucketTerms) {
+    let before = turn_ns.saturating_add(terms.tolerance_ns);
+    let reserved = before.saturating_add(terms.interval_ns);
+    let _ = word.compare_exchange(reserved, before, Relaxed, Relaxed);
 }
 
 /// How many events would be admitted at once, without waiting.
@@ -174,6 +183,26 @@ mod tests {
         assert_eq!(waits, [Ok(0), Ok(10 * MS), Ok(20 * MS), Err(10 * MS)]);
     }
 
+    #[test]
+    fn the_last_turn_that_is_given_up_is_the_next_ones() {
+        let terms = BucketTerms { most_wait_ns: 30, ..BucketTerms::new(10, 2) };
+        let (word, now) = (AtomicU64::new(0), 1_000_000);
+        let waits = [(); 6].map(|()| charge(&word, now, &terms));
+        assert_eq!(waits, [Ok(0), Ok(0), Ok(10), Ok(20), Ok(30), Err(10)]);
+        // the last has been told its time
+        give_up(&word, now + 10, &terms);
+        assert_eq!(charge(&word, now, &terms), Err(10));
+        give_up(&word, now + 30, &terms);
+        give_up(&word, now + 20, &terms);
+        // only once
+        give_up(&word, now + 20, &terms);
+        let waits = [(); 3].map(|()| charge(&word, now, &terms));
+        assert_eq!(waits, [Ok(20), Ok(30), Err(10)]);
+        // its time has come, and nobody has come since
+        give_up(&word, now + 30, &terms);
+        assert_eq!(charge(&word, now + 30, &terms), Ok(0));
+    }
+
     proptest! {
         #[test]
         fn the_same_as_counting_tokens(
@@ -221,6 +250,28 @@ mod tests {
                 }
             }
             assert_bound(begun, interval, burst);
+        }
+
+        #[test]
+        fn turns_that_are_given_up_make_no_more_of_them(
+            interval in 1u64..50,
+            burst in 1u32..8,
+            most_wait_ns in 0u64..400,
+            events in prop::collection::vec((0u64..40, 0usize..8), 0..80),
+        ) {
+            let word = AtomicU64::new(0);
+            let terms = BucketTerms { most_wait_ns, ..BucketTerms::new(interval, burst) };
+            let (mut now, mut turns): (u64, Vec<u64>) = (1_000_000, Vec::new());
+            for (step, leaves) in events {
+                now += step;
+                // the last ones leave, some others, or none
+                let place = turns.len().checked_sub(leaves);
+                match place.filter(|place| turns.get(*place).is_some_and(|turn| *turn > now)) {
+                    Some(place) => give_up(&word, turns.remove(place), &terms),
+                    None => turns.extend(charge(&word, now, &terms).map(|wait_ns| now + wait_ns)),
+                }
+            }
+            assert_bound(turns, interval, burst);
         }
 
         #[test]

@@ -154,6 +154,21 @@ impl ClientTable {
         }
     }
 
+    /// Gives up a turn that [`charge`](ClientTable::charge) has reserved, as
+    /// [`bucket::give_up`](crate::bucket::give_up) has it.
+    pub(crate) fn give_up(&self, key: ClientHash, turn_ns: u64, terms: &BucketTerms) {
+        let terms = Units::of(terms);
+        let before = (turn_ns >> UNIT_BITS) + terms.tolerance;
+        let reserved = bucket_word(key, before + terms.interval);
+        let ways = self.set(&self.buckets, key);
+        if let Some((way, word)) = find_bucket(ways, key)
+            && word == reserved
+        {
+            let before = bucket_word(key, before);
+            let _ = ways[way].compare_exchange(reserved, before, Relaxed, Relaxed);
+        }
+    }
+
     /// Ignores a client for so long, if it is not ignored for longer already. No client is ignored for
     /// longer than `most_ns`: a word further ahead lies in the past.
     pub(crate) fn ignore(&self, key: ClientHash, now_ns: u64, for_ns: u64, most_ns: u64) {

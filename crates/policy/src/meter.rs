@@ -272,6 +272,15 @@ impl Rated {
         }
     }
 
+    pub(crate) fn give_up(&self, clients: &ClientTable, client: ClientKey, turn_ns: u64) {
+        match &self.bucket {
+            Bucket::Rule(word) => bucket::give_up(word.get(), turn_ns, &self.terms()),
+            Bucket::Client(number) => {
+                clients.give_up(clients.key_of(*number, client), turn_ns, &self.terms);
+            }
+        }
+    }
+
     /// What is left; `None` if each client has a bucket of its own.
     pub(crate) fn available(&self, now_ns: u64) -> Option<u32> {
         match &self.bucket {

@@ -355,6 +355,15 @@ impl State {
         }
     }
 
+    /// A request that waits for its turn under this rule's limit on requests does not come: `turn_ns` is the
+    /// time at which it was charged plus what it was [to wait](ChargedWork::wait_ns). The turn is the next one's, unless one
+    /// behind it is taken: then it passes unused.
+    pub fn give_up_turn(&self, rule: u32, client: ClientKey, turn_ns: u64) {
+        if let Some((_, rated)) = self.rated(Some(rule), |meters| &meters.requests) {
+            rated.give_up(&self.clients, client, turn_ns);
+        }
+    }
+
     /// How many requests a rule counts now; `None` if it does not count them, or those of each client, or
     /// if they [wait](ChargedWork::queued_by) for it.
     pub fn in_flight(&self, rule: u32) -> Option<u32> {

@@ -157,21 +157,28 @@ proptest! {
         burst in 1u32..6,
         most_wait in 0u64..100,
         begin in prop_oneof![Just(START), Just((TIME_MASK - 500) * UNIT)],
-        events in prop::collection::vec((0u32..12, 0u64..40, any::<bool>()), 0..200),
+        events in prop::collection::vec((0u32..12, 0u64..40, 0u8..3), 0..200),
     ) {
         let clients = ClientTable::new(1 << 12);
         let terms = BucketTerms { most_wait_ns: most_wait * UNIT, ..BucketTerms::new(interval * UNIT, burst) };
         let mut model: HashMap<u32, AtomicU64> = HashMap::new();
         let mut now = begin;
-        for (client, step, is_refunded) in events {
+        for (client, step, end) in events {
             now += step * UNIT;
             let key = clients.key(7, ip(client));
             let word = model.entry(client).or_default();
             let expected = bucket::charge(word, now, &terms);
             prop_assert_eq!(clients.charge(key, now, &terms), expected);
-            if expected.is_ok() && is_refunded {
-                bucket::refund(word, &terms);
-                clients.refund(key, now, &terms);
+            match (expected, end) {
+                (Ok(_), 1) => {
+                    bucket::refund(word, &terms);
+                    clients.refund(key, now, &terms);
+                }
+                (Ok(wait_ns @ 1..), 2) => {
+                    bucket::give_up(word, now + wait_ns, &terms);
+                    clients.give_up(key, now + wait_ns, &terms);
+                }
+                _ => {}
             }
         }
         prop_assert_eq!(clients.evicted(), 0);

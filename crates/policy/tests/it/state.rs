@@ -539,6 +539,26 @@ fn what_a_request_was_charged_is_given_back_if_it_is_refused_later() {
 }
 
 #[test]
+fn who_leaves_as_the_last_in_line_gives_its_turn_back() {
+    for per in [Per::Rule, Per::Client] {
+        let over = Over::Queue { deadline_ms: 350, most: 100 };
+        let requests = Some(Limit { per, over, ..limit(10, 1) });
+        let state = state(vec![Rule { requests, ..rule("r") }]);
+        let turn = || START + admitted(request(&state, A, START)).wait_ns;
+        let leave = |turn_ns| state.give_up_turn(0, ClientKey::of(A), turn_ns);
+        let turns = [(); 4].map(|()| turn());
+        assert_eq!(refused(request(&state, A, START)).reason, RefusalReason::Queue);
+        // those behind it have been told their times
+        leave(turns[1]);
+        let _ = refused(request(&state, A, START));
+        leave(turns[3]);
+        leave(turns[2]);
+        assert_eq!([turn(), turn()], turns[2..]);
+        let _ = refused(request(&state, A, START));
+    }
+}
+
+#[test]
 fn a_rate_that_is_moved_no_more_leaves_used_what_was_used() {
     let rate = |text: &str| Rate::parse(text).unwrap();
     let movable = |stated: u32, most: Option<&str>| Rule {

@@ -46,13 +46,22 @@ impl Admission for FastLane {
     fn enqueue(&mut self, ticket: &mut Option<Ticket>) -> Result<(), Refusal> {
         match (&mut self.judge, ticket) {
             (Some(judge), Some(ticket)) => judge.enqueue(ticket),
-            _ => Ok(()),
+            (None, Some(ticket)) => {
+                ticket.end_wait();
+                Ok(())
+            }
+            (_, None) => Ok(()),
         }
     }
 
     #[inline]
     fn settle(&mut self, ticket: &mut Option<Ticket>, end: Settled) {
         if let Some(ticket) = ticket {
+            if end != Settled::Answered
+                && let Some(judge) = &self.judge
+            {
+                judge.give_up_turn(ticket);
+            }
             ticket.settle(end, &self.metrics);
         }
     }

@@ -133,7 +133,10 @@ impl Judge {
                     None => AtOnceHold::Counted(ticket),
                     Some(rule) => self.in_force.queued(rule, client.ip(), ticket, &mut charged),
                 };
-                let ticket = Ticket::new(rank, trace, held, charged);
+                let mut ticket = Ticket::new(rank, trace, held, charged);
+                if wait_ns > 0 {
+                    ticket.wait_until(now_ns.saturating_add(wait_ns));
+                }
                 let wait_ms = wait_ns.div_ceil(1_000_000).try_into().unwrap_or(u32::MAX);
                 let (rank, client) = (Rank(rank), Some(client.ip()));
                 let is_last = state.is_last(&decisions, counts);
@@ -144,8 +147,7 @@ impl Judge {
                 self.refused(slot, RefusedAt::Request, refused.reason);
                 let reason = (refused.reason, refused.rule.and_then(RuleNumber::of));
                 let trace = Trace { refused: Some(reason), ..trace };
-                let held = AtOnceHold::Counted(policy::InFlightGuard::default());
-                let ticket = Ticket::new(refused.rank, trace, held, None);
+                let ticket = Ticket::new(refused.rank, trace, AtOnceHold::default(), None);
                 verdict(&refused, Some(ticket))
             }
         }
@@ -190,12 +192,13 @@ impl Judge {
         (decisions, client, brought)
     }
 
-    /// A request is about to be queued, before anything is known of it.
+    /// A request is about to be queued, before anything is known of it. Its turn has come.
     ///
     /// # Errors
     /// What its client is told, if its class has enough unfinished work.
     #[inline]
     pub fn enqueue(&mut self, ticket: &mut Ticket) -> Result<(), Refusal> {
+        ticket.end_wait();
         if self.window_point == WindowPoint::Queue {
             let pass = self.enter(ticket)?;
             ticket.keep_pass(pass);
@@ -250,6 +253,16 @@ impl Judge {
         }
         ticket.trace.refused = Some((RefusalReason::Queue, rule.and_then(RuleNumber::of)));
         self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Queue);
+    }
+
+    /// A request is over that was not answered. If it still waits for its turn, it gives that up.
+    #[inline]
+    pub fn give_up_turn(&self, ticket: &mut Ticket) {
+        if let Some(turn_ns) = ticket.end_wait()
+            && let Some(RequestCharge { rule, client }) = self.take_charge(ticket)
+        {
+            self.in_force.state.give_up_turn(rule.place() as u32, client, turn_ns);
+        }
     }
 
     /// A request that was charged for its rate is refused by something else: gives that back. It may have
@@ -341,6 +354,11 @@ in_flight = { most = 1, over = "queue", queue = 1, deadline = "1s" }
 name = "four"
 path = ["/report", "/seldom"]
 requests = { rate = "1/m", burst = 4, per = "client" }
+[[rule]]
+name = "in line"
+path = "/line"
+in_flight = { most = 1, over = "queue", queue = 1, deadline = "1s" }
+requests = { rate = "10/m", over = "queue", deadline = "60s", most = 3 }
 "#;
 
     /// One loop with the policy.
@@ -504,5 +522,31 @@ requests = { rate = "1/m", burst = 4, per = "client" }
             let _left = [(); 3].map(|()| one.admitted("/seldom"));
             one.refused("/seldom");
         }
+    }
+
+    #[test]
+    fn who_leaves_before_its_turn_gives_it_up() {
+        let mut one = Loop::new(WindowPoint::Queue);
+        let leave = |one: &Loop, ticket: &mut Ticket| {
+            one.judge.give_up_turn(ticket);
+            ticket.settle(Settled::Cut, &one.metrics);
+        };
+        let _first = one.admitted("/line");
+        let mut waits = [(); 3].map(|()| one.admitted("/line"));
+        one.refused("/line");
+        // those behind it have been told their times, and come at these
+        leave(&one, &mut waits[0]);
+        one.refused("/line");
+        leave(&one, &mut waits[2]);
+        leave(&one, &mut waits[1]);
+        let [_before, mut served] = [(); 2].map(|()| one.admitted("/line"));
+        one.refused("/line");
+        // one whose turn has come has had it
+        assert!(!served.needs_place());
+        assert_eq!(one.judge.enqueue(&mut served), Ok(()));
+        assert!(served.needs_place());
+        leave(&one, &mut served);
+        one.refused("/line");
+        assert_eq!(one.ledger().cut, 4);
     }
 }

@@ -53,6 +53,22 @@ pub(super) enum AtOnceHold {
     Counted(#[expect(dead_code, reason = "it counts until it is dropped")] policy::InFlightGuard),
     /// Those at once of its rule, from when it has a place.
     Queued(Box<Queued>),
+    /// This, and its limit on requests has it wait for its turn.
+    Early(Box<EarlyHold>),
+}
+
+impl Default for AtOnceHold {
+    fn default() -> AtOnceHold {
+        AtOnceHold::Counted(policy::InFlightGuard::default())
+    }
+}
+
+/// A request that waits for its turn.
+#[derive(Debug)]
+pub(super) struct EarlyHold {
+    /// When that is.
+    turn_ns: u64,
+    held: AtOnceHold,
 }
 
 /// A request that needs a place.
@@ -130,6 +146,22 @@ impl Ticket {
         Ok(pass)
     }
 
+    /// It has to wait for its turn, which is at this time.
+    #[cold]
+    pub(super) fn wait_until(&mut self, turn_ns: u64) {
+        let held = std::mem::take(&mut self.held);
+        self.held = AtOnceHold::Early(Box::new(EarlyHold { turn_ns, held }));
+    }
+
+    /// It does not wait for its turn any more. When that is, if it did.
+    #[inline]
+    pub fn end_wait(&mut self) -> Option<u64> {
+        let AtOnceHold::Early(early) = &mut self.held else { return None };
+        let (turn_ns, held) = (early.turn_ns, std::mem::take(&mut early.held));
+        self.held = held;
+        Some(turn_ns)
+    }
+
     /// Keeps its place in the window.
     #[inline]
     pub(super) fn keep_pass(&mut self, pass: Option<Pass>) {
@@ -151,7 +183,7 @@ impl Ticket {
     pub(super) fn queued_by(&self) -> Option<(u32, IpAddr)> {
         match &self.held {
             AtOnceHold::Queued(queued) => Some((queued.rule, queued.client)),
-            AtOnceHold::Counted(_) => None,
+            AtOnceHold::Counted(_) | AtOnceHold::Early(_) => None,
         }
     }
 
@@ -207,7 +239,7 @@ impl Ticket {
         debug_assert!(!self.is_settled, "a request ends once");
         self.is_settled = true;
         self.entry = WindowEntry::Outside(None);
-        self.held = AtOnceHold::Counted(policy::InFlightGuard::default());
+        self.held = AtOnceHold::default();
         if self.trace.refused.is_some() {
             return;
         }
