@@ -1,5 +1,8 @@
 //! What the kernel tells about the server's process.
 
+use crate::faults::soon;
+use crate::wire::PATIENCE;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
@@ -54,6 +57,25 @@ pub fn threads(pid: u32) -> BTreeMap<u32, String> {
         Some((task.file_name().to_str()?.parse().ok()?, name.trim_end().to_owned()))
     };
     tasks.filter_map(named).collect()
+}
+
+/// Stops a process, and waits until all its threads stand still.
+///
+/// # Panics
+/// If it is gone, or goes on.
+pub fn freeze(pid: u32) {
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("the id of a process");
+    kill_process(raw, Signal::STOP).expect("a living process");
+    let is_still = |task: std::io::Result<fs::DirEntry>| {
+        let stat = task.and_then(|task| fs::read_to_string(task.path().join("stat")));
+        // one that has just ended does nothing
+        stat.map_or(true, |stat| {
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
+    };
+    let are_still =
+        || fs::read_dir(format!("/proc/{pid}/task")).expect("a living process").all(is_still);
+    assert!(soon(PATIENCE, are_still), "{pid} goes on");
 }
 
 /// More threads are not told of.

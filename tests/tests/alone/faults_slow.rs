@@ -8,6 +8,7 @@
 use crate::ALONE;
 use forebay_tests::faults::client::{Client, Cut};
 use forebay_tests::faults::crowd::{Crowd, allow_descriptors};
+use forebay_tests::faults::process::freeze;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::wire::PATIENCE;
@@ -212,7 +213,7 @@ fn every_wait_for_a_client_has_an_end(engine: &str) {
                     limits.connections_per_client = 1000";
     let served = WatchedServer::start(engine, folder.path(), settings).settled();
     // what clients send first is there when they are accepted, however slow this machine is
-    served.signal(Signal::STOP);
+    freeze(served.pid());
     let mut crowds = cases.map(|(_, first, _)| {
         let mut crowd = Crowd::connect(served.target(), EACH, EACH).unwrap();
         crowd.send(first.as_bytes());

@@ -5,6 +5,7 @@
 use forebay_tests::Options;
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::crowd::Crowd;
+use forebay_tests::faults::process::freeze;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::{PATIENCE, exchange};
@@ -153,7 +154,7 @@ fn no_queued_connection_and_no_received_request_is_lost(engine: &str) {
         assert!(kept.read_until(PATIENCE, |crowd| crowd.answered(200) == 10));
         kept.members.iter_mut().for_each(|member| member.received.clear());
 
-        served.signal(Signal::STOP);
+        freeze(served.pid());
         let mut queued = Crowd::connect(served.target(), QUEUED, QUEUED).unwrap();
         queued.send(GET.as_bytes());
         kept.send(GET.as_bytes());

@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use forebay_tests::faults::process::freeze;
 use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::{binary, free_addr};
@@ -123,20 +124,6 @@ pub(crate) fn stage(server: &Server, name: &str, before: u32) -> u32 {
 
 pub(crate) fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
-}
-
-/// Stops a process, and waits until all its threads stand still.
-pub(crate) fn freeze(pid: u32) {
-    signal(pid, Signal::STOP);
-    let is_still = |task: fs::DirEntry| {
-        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
-    };
-    let begin = Instant::now();
-    while !fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(|task| is_still(task.unwrap())) {
-        assert!(begin.elapsed() < wire::PATIENCE, "{pid} goes on");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Ends a process without a word, and waits until another is in its place.

@@ -2,6 +2,7 @@
 //! rotated or replaced under load, and that none is lost.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use forebay_tests::faults::process::freeze;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::wire::PATIENCE;
@@ -139,11 +140,7 @@ fn what_the_kernel_did_not_take_is_not_logged_as_sent() {
         let request = b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(send(&served, request), 200);
         let mut client = served.client();
-        served.signal(Signal::STOP);
-        let state = format!("/proc/{}/stat", served.pid());
-        assert!(soon(PATIENCE, || text(Path::new(&state)).contains(") T ")));
-        // its other threads stop with it
-        std::thread::sleep(Duration::from_millis(50));
+        freeze(served.pid());
         client.stream().write_all(request).unwrap();
         set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
         drop(client);

@@ -2,7 +2,8 @@
 //! ends: what the client is told, and how often the application was asked.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use crate::isolated::{end, freeze, get, signal, site, stage, told};
+use crate::isolated::{end, get, signal, site, stage, told};
+use forebay_tests::faults::process::freeze;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::wire::{self, PATIENCE};

@@ -2,10 +2,9 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use crate::isolated::{
-    UNHURRIED, end, freeze, get, links, signal, site, stage, stages, told, until_gone,
-};
+use crate::isolated::{UNHURRIED, end, get, links, signal, site, stage, stages, told, until_gone};
 use forebay_tests::faults::client::Client;
+use forebay_tests::faults::process::freeze;
 use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::soon;
 use forebay_tests::server::{binary, copy_program, free_addr};

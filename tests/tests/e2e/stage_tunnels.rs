@@ -2,7 +2,8 @@
 //! process, `websocket.rs` shows.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use crate::isolated::{end, freeze, get, signal, stage, stages, told, until_gone};
+use crate::isolated::{end, get, signal, stage, stages, told, until_gone};
+use forebay_tests::faults::process::freeze;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::http2::Client;

@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::isolated::{
-    RULES, UNHURRIED, end, freeze, get, isolated, signal, site, stage, stages, start, told,
-    under_load, until_gone,
+    RULES, UNHURRIED, end, get, isolated, signal, site, stage, stages, start, told, under_load,
+    until_gone,
 };
 use crate::smuggling::apache_modules;
+use forebay_tests::faults::process::freeze;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::{binary, copy_program, free_addr};
