@@ -153,17 +153,6 @@ impl Observation<'_> {
     fn class(&self, rank: usize) -> &Seen {
         self.classes.get(rank).unwrap_or(&Seen::NOTHING)
     }
-
-    /// While nothing waits, and fewer than `at_once` jobs are at work, so that more could begin: how many of
-    /// a class would be at work then. Else 0.
-    fn without_wait(&self, rank: usize, at_once: f64) -> f64 {
-        let running: f64 = self.classes.iter().map(|class| f64::from(class.running)).sum();
-        let free = at_once.round() - running;
-        if free <= 0.0 || self.classes.iter().any(|class| class.unfinished > class.running) {
-            return 0.0;
-        }
-        f64::from(self.class(rank).running) + free
-    }
 }
 
 /// What holds until the next period.

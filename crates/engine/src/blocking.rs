@@ -446,6 +446,9 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     fn let_go(&mut self, _: &Served<H>) {}
 
     fn linger(&mut self, served: &mut Served<H>, linger: Linger) -> Result<(), Gone> {
+        if linger.has_gone_on && self.control.order() == LoopOrder::Stop {
+            return Err(Gone);
+        }
         let timeout_ms = linger.until_ms.saturating_sub(self.worker.now_ms());
         let socket = (served.stream.as_fd(), PollInterest::Read);
         let ready = |timeout_ms| {

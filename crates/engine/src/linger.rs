@@ -4,7 +4,7 @@
 //! time begins anew while the client takes what is still in the kernel: with HTTP/2 it goes on sending as it reads.
 
 use crate::served::Served;
-use crate::settings::{LINGER_BYTES, LINGER_MS};
+use crate::settings::{LINGER_BYTES, LINGER_MS, MOST_LINGER_MS};
 use crate::worker::Worker;
 use forebay_conn::{Handler, Protocol};
 use forebay_sys::socket;
@@ -20,9 +20,13 @@ pub(crate) struct Lingering(AtomicUsize);
 pub(crate) struct Linger {
     /// When it ends, in milliseconds of the monotonic clock.
     pub(crate) until_ms: u64,
+    /// When it ends in any case.
+    most_ms: u64,
     bytes: u64,
     /// What the client had still to take when this time began.
     unacknowledged: u64,
+    /// It has begun anew.
+    pub(crate) has_gone_on: bool,
 }
 
 impl Lingering {
@@ -42,10 +46,13 @@ impl Lingering {
         served.drop_unsent();
         served.take_back();
         served.conn.abandon(&mut worker.handler, &served.peer);
+        let now_ms = worker.now_ms();
         let mut linger = Linger {
-            until_ms: worker.now_ms() + LINGER_MS,
+            until_ms: now_ms + LINGER_MS,
+            most_ms: now_ms + MOST_LINGER_MS,
             bytes: LINGER_BYTES,
             unacknowledged: served.unacknowledged(),
+            has_gone_on: false,
         };
         let lingers = linger.drop_input(served, worker);
         if !lingers {
@@ -66,9 +73,10 @@ impl Linger {
         let unacknowledged = served.unacknowledged();
         let taken = self.unacknowledged.saturating_sub(unacknowledged);
         let bytes_per_s = worker.settings.timeouts.send_bytes_per_s;
-        self.until_ms = worker.now_ms() + LINGER_MS;
-        self.unacknowledged = unacknowledged;
-        taken > 0 && taken >= bytes_per_s.saturating_mul(LINGER_MS) / 1000
+        let now_ms = worker.now_ms();
+        self.until_ms = self.most_ms.min(now_ms + LINGER_MS);
+        (self.unacknowledged, self.has_gone_on) = (unacknowledged, true);
+        now_ms < self.most_ms && taken > 0 && taken >= bytes_per_s.saturating_mul(LINGER_MS) / 1000
     }
 
     /// Reads and drops what has come. Says whether more may come: neither has the client ended nor was it

@@ -128,3 +128,5 @@ impl Timeouts {
 pub const LINGER_BYTES: u64 = 256 * 1024;
 /// How long is waited for them, in milliseconds.
 pub const LINGER_MS: u64 = 2_000;
+/// How long at most, while the client takes what it was sent: some megabytes may be in the kernel.
+pub const MOST_LINGER_MS: u64 = 30_000;

@@ -224,8 +224,8 @@ pub(crate) fn close<H: Handler, W: Wait<H>>(
     wait.worker().close(*served, closing);
 }
 
-/// Reads and drops what a client still sends, for a while. Not even an order to stop shortens this where
-/// each connection has a thread: the process does not wait for it.
+/// Reads and drops what a client still sends, for a while. Where each connection has a thread an order to stop is
+/// not heard at once, but that time does not begin anew then.
 fn linger<H: Handler, W: Wait<H>>(wait: &mut W, served: &mut Served<H>, lingering: &Lingering) {
     wait.worker().read_clocks();
     let Some(mut linger) = lingering.begin(served, &mut wait.worker()) else { return };

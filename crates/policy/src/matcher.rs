@@ -2,6 +2,7 @@
 
 use crate::glob::Glob;
 use regex::bytes::{Regex, RegexBuilder};
+use std::borrow::Cow;
 use std::fmt;
 
 /// The sign that a regular expression follows.
@@ -59,8 +60,11 @@ impl Matcher {
         match self {
             Matcher::Glob(glob) => glob.matches(text),
             Matcher::Regex(regex) => {
-                let replaced = String::from_utf8_lossy(text);
-                regex.is_match(replaced.as_bytes()) || regex.is_match(text)
+                let is_replaced = |text| match String::from_utf8_lossy(text) {
+                    Cow::Borrowed(_) => false,
+                    Cow::Owned(replaced) => regex.is_match(replaced.as_bytes()),
+                };
+                regex.is_match(text) || is_replaced(text)
             }
         }
     }

@@ -25,7 +25,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use deadline_stream::{DeadlineStream, is_late};
 use forebay_sys::process;
 use session::Owners;
-use socket_path::{path, remove_dead, remove_stale};
+use socket_path::{link, path, remove_dead, remove_stale, unlink};
 use std::fmt::{self, Display};
 use std::fs::{self, Permissions};
 use std::io::{self, Read};
@@ -44,14 +44,16 @@ pub(crate) fn open(
     config: &Config,
     file: Option<&Path>,
 ) -> Result<Option<ControlSocket>, RunError> {
-    let at = file.and_then(|file| path(&config.control.socket, file));
-    let open = |path: PathBuf| {
-        if config.control.socket == config::ControlSocketChoice::Auto {
-            remove_dead(&path);
-        }
-        ControlSocket::open(&path).map_err(|error| RunError::ControlSocket { path, error })
-    };
-    at.map(open).transpose()
+    let Some(file) = file else { return Ok(None) };
+    let Some(path) = path(&config.control.socket, file) else { return Ok(None) };
+    let is_auto = config.control.socket == config::ControlSocketChoice::Auto;
+    if is_auto {
+        remove_dead(&path);
+    }
+    let opened = ControlSocket::open(&path);
+    let mut socket = opened.map_err(|error| RunError::ControlSocket { path, error })?;
+    socket.link = is_auto.then(|| link(&socket.path, file)).flatten();
+    Ok(Some(socket))
 }
 
 /// Longest request, in bytes.
@@ -100,6 +102,8 @@ impl CommandAnswer {
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
+    /// Leads to it, where its file was named by another path.
+    link: Option<PathBuf>,
     /// Device and inode of its file.
     identity: (u64, u64),
     listener: Option<UnixListener>,
@@ -125,7 +129,8 @@ impl ControlSocket {
         fs::set_permissions(path, Permissions::from_mode(0o600))?;
         let made = fs::symlink_metadata(path)?;
         let identity = (made.dev(), made.ino());
-        Ok(ControlSocket { path: path.to_owned(), identity, listener: Some(listener) })
+        let (path, listener) = (path.to_owned(), Some(listener));
+        Ok(ControlSocket { path, link: None, identity, listener })
     }
 
     /// Where it is.
@@ -156,6 +161,9 @@ impl Drop for ControlSocket {
         let is_ours = |found: fs::Metadata| (found.dev(), found.ino()) == self.identity;
         if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
             let _ = fs::remove_file(&self.path);
+        }
+        if let Some(link) = &self.link {
+            unlink(link, &self.path);
         }
     }
 }

@@ -14,7 +14,7 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus,
 };
-use needs::NeededPath;
+use needs::{NeededPath, PathUse};
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ impl Reachable {
     fn covers(&self, need: &NeededPath) -> bool {
         let Reachable { need: known, identity } = self;
         let is_below = known.what == need.what && need.path.starts_with(&known.path);
-        is_below && identity_of(&known.path) == Some(*identity)
+        is_below && (need.what != PathUse::Read || identity_of(&known.path) == Some(*identity))
     }
 }
 
@@ -132,14 +132,17 @@ fn restrict(
 }
 
 impl Sandbox {
-    /// Whether everything that `needs` names and that is there can be reached.
+    /// Whether everything can be reached that `needs` names and that is there, or is to be made.
     ///
     /// # Errors
     /// The first thing that cannot.
     pub fn allows(&self, needs: &SandboxNeeds) -> Result<(), Outside> {
         let Some(within) = &self.within else { return Ok(()) };
         let is_outside = |need: &&NeededPath| {
-            need.path.exists() && !within.iter().any(|known| known.covers(need))
+            // what there is nothing to read of is missing in any case
+            let matters =
+                need.is_of_setting() && (need.what != PathUse::Read || need.path.exists());
+            matters && !within.iter().any(|known| known.covers(need))
         };
         match needs.0.iter().find(is_outside) {
             None => Ok(()),
@@ -155,7 +158,6 @@ impl Sandbox {
 
 #[cfg(test)]
 mod tests {
-    use super::needs::PathUse;
     use super::*;
     use std::fs;
     use std::io::ErrorKind;

@@ -61,8 +61,11 @@ impl Site {
         said: Vec<(&'f str, Cow<'f, [u8]>)>,
         head: &mut Vec<u8>,
     ) {
-        let Some(vhost) = self.content.vhosts.get(destination.site as usize) else { return };
         let mut fields = AnswerFields::from(said);
+        let Some(vhost) = self.content.vhosts.get(destination.site as usize) else {
+            // a reload has taken the site away meanwhile
+            return fields.write(head);
+        };
         if !fields.has("Server") {
             head_lines::server(vhost.pages.is_server_named, &mut fields);
         }

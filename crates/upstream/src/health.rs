@@ -9,7 +9,9 @@
 //!      └───────────────────────────────────────────────────────── it succeeds ───┘
 //! ```
 //!
-//! A request succeeds when the head of its answer is there: the rest may take for ever, and says nothing.
+//! The head of an answer brings an upstream back: the rest may take for ever. Failures in a row are counted to the
+//! end of a whole answer, for there are upstreams that break off what they have begun; and an answer that began before
+//! its upstream failed brings nothing back when it ends.
 //!
 //! Time is in milliseconds of any clock that never goes back.
 
@@ -36,8 +38,10 @@ pub enum HealthSign {
     Failed,
     /// Nothing: the client was gone before, or the request was never sent.
     Nothing,
-    /// Nothing more: it has answered, which was told then.
-    Told,
+    /// The head of its answer is there: the rest may take for ever.
+    Head,
+    /// Its answer, of which the head was told, has ended whole.
+    Whole,
 }
 
 /// The health of one upstream.
@@ -237,7 +241,13 @@ impl Health {
             (HealthSign::Nothing, HealthState::Trial { time_ms }) => {
                 HealthState::Out { until_ms: now_ms, time_ms }
             }
-            (HealthSign::Nothing | HealthSign::Told, state) => state,
+            (HealthSign::Head, HealthState::Out { .. } | HealthState::Trial { .. }) => {
+                self.back_ms = Some(now_ms);
+                // one more failure puts it out again
+                HealthState::Well(self.max_fails - 1)
+            }
+            (HealthSign::Whole, HealthState::Well(_)) => HealthState::Well(0),
+            (HealthSign::Nothing | HealthSign::Head | HealthSign::Whole, state) => state,
         };
     }
 
@@ -344,9 +354,9 @@ mod tests {
         one.told(HealthSign::Nothing, 33 * S);
         assert_eq!(one.share(33 * S), WHOLE, "its client was gone: another may try");
         one.begin(33 * S);
-        one.told(HealthSign::Told, 33 * S);
+        one.told(HealthSign::Whole, 33 * S);
         assert_eq!(one.share(33 * S), 0, "an old answer is over, and the trial goes on");
-        one.told(HealthSign::Well, 34 * S);
+        one.told(HealthSign::Head, 34 * S);
         assert_eq!((one.share(34 * S), one.condition()), (WHOLE, UpstreamCondition::Well));
         let mut never = health(0, 0);
         (0..100).for_each(|_| never.told(HealthSign::Failed, 0));
@@ -427,7 +437,7 @@ mod tests {
         /// time.
         #[test]
         fn it_always_comes_back(
-            steps in prop::collection::vec((0u64..20_000, 0u8..5), 0..60), max_fails in 1u32..4,
+            steps in prop::collection::vec((0u64..20_000, 0u8..6), 0..60), max_fails in 1u32..4,
         ) {
             let mut one = health(max_fails, 30);
             let mut now_ms = 0;
@@ -443,9 +453,8 @@ mod tests {
                     }
                     0 => {}
                     what => {
-                        let signs =
-                            [HealthSign::Well, HealthSign::Failed, HealthSign::Nothing, HealthSign::Told];
-                        let told = signs[usize::from(what) - 1];
+                        use HealthSign::{Failed, Head, Nothing, Well, Whole};
+                        let told = [Well, Failed, Nothing, Head, Whole][usize::from(what) - 1];
                         one.told(told, now_ms);
                         if !matches!(one.state, HealthState::Trial { .. }) {
                             trials = 0;

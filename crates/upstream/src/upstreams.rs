@@ -107,12 +107,12 @@ impl UpstreamSlot {
     /// The upstream has answered: a head is there. That is told now, for the rest of the answer may take long,
     /// and without a lock where it says nothing new.
     pub(crate) fn answered(&mut self) {
-        self.told = HealthSign::Told;
+        self.told = HealthSign::Whole;
         let member = self.begun.member;
         let Some(one) = self.upstreams.each.get(member) else { return };
         one.answered_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
         if one.has_failed.load(Ordering::Relaxed) {
-            self.upstreams.tell_well(member);
+            self.upstreams.tell_head(member);
         }
     }
 
@@ -298,12 +298,12 @@ impl Upstreams {
         })
     }
 
-    /// This one has answered, after requests that have failed.
-    fn tell_well(&self, member: MemberIndex) {
+    /// This one answers, after requests that have failed.
+    fn tell_head(&self, member: MemberIndex) {
         let now = now();
         let mut places = self.places();
         self.note_failed(member, false);
-        places.group_mut().told(member, HealthSign::Well, now.ms);
+        places.group_mut().told(member, HealthSign::Head, now.ms);
         tell_all(&mut places, now);
     }
 
@@ -483,7 +483,7 @@ fn tell_all(places: &mut Places<Arc<Waiter>>, now: Clocks) {
 mod tests {
     use super::*;
     use crate::group::tests::settings as group_of;
-    use crate::settings::Balance;
+    use crate::settings::{Balance, GroupSettings};
 
     fn ask(upstreams: &Arc<Upstreams>) -> UpstreamSlot {
         match upstreams.ask(Asking::default()) {
@@ -507,6 +507,26 @@ mod tests {
         assert!(is_well(), "the rest of the answer may take long");
         ask(&upstreams).fail("connect");
         drop(next);
+        assert!(!is_well());
+    }
+
+    #[test]
+    fn one_that_breaks_its_answers_off_is_put_out() {
+        let settings = GroupSettings { max_fails: 3, ..group_of(1, Balance::Least, None) };
+        let upstreams = Upstreams::new(&settings, false, 0);
+        let is_well = || upstreams.seen()[0].condition == UpstreamCondition::Well;
+        let break_off = || {
+            let mut slot = ask(&upstreams);
+            slot.answered();
+            slot.fail("broken_off");
+        };
+        break_off();
+        break_off();
+        ask(&upstreams).answered();
+        break_off();
+        break_off();
+        assert!(is_well(), "a whole answer came between");
+        break_off();
         assert!(!is_well());
     }
 }

@@ -266,6 +266,8 @@ fn another_server_says_who_may_pass(engine: &str) {
         ("/pub/..//./intern//plan.txt?a=//", "/intern/plan.txt?a=//"),
         ("http://a/intern/plan%2etxt", "/intern/plan.txt"),
         ("/intern/a%20b", "/intern/a%20b"),
+        ("/intern/a;b", "/intern/a;b"),
+        ("/app/a;b/c;d=e?f;g", "/app/a/c?f;g"),
     ] {
         assert_eq!(ask(&server, "GET", path, "", "").status, 401, "{engine} {path}");
         let told = authority.heads().pop().unwrap();

@@ -38,7 +38,6 @@
 //! - No window closes: as many as the class has workers' time for, and one that waits, so that no
 //!   worker idles, may always be unfinished. A target shorter than a service time ends there. What has
 //!   not ended yet takes workers' time, too, or a job that runs long would close the window of its class.
-//! - While workers are free and nothing waits, as many as they are may come in any case.
 //!
 //! # Classes
 //!
@@ -211,7 +210,7 @@ impl Windows {
         let full = entitled * (burst_ns / pace_ns + at_once) / window;
         // One waits beside those at work, unless the class has less than a tenth of a worker.
         let at_work = line.used.max(line.occupied).max(class.share) * at_once;
-        let floor = (at_work + 1.9).max(seen.without_wait(rank, at_once)) as u32;
+        let floor = (at_work + 1.9) as u32;
         Model { sigma_ns, pace_ns, entitled, at_once, window, full, floor }
     }
 

@@ -207,26 +207,32 @@ pub fn ask(
     }
 }
 
-/// What is asked of a server that says whether a request may pass.
+/// What is asked of a server that says whether a request may pass. `bare` is the path without parameters, where an
+/// application may answer.
 ///
 /// # Errors
 /// Why it is not asked.
 pub fn ask_authority(
-    authority: &settings::ForwardAuthSettings,
     application: &Application,
     request: &Request<'_>,
+    bare: Option<&[u8]>,
     id: u128,
     rank: Rank,
     standpoint: Standpoint<'_>,
     hidden: Hidden<'_>,
 ) -> Result<ApplicationRequest, Unasked> {
     let head = request.head;
+    let proxy = application.settings().proxy();
+    let Some((proxy, authority)) = proxy.and_then(|proxy| Some((proxy, proxy.authority.as_ref()?)))
+    else {
+        return Err(Unasked::NoScript);
+    };
     let Asker { from, key, owner, .. } = Asker::of(request, application, rank, standpoint);
     let field =
         |name: &str, value: &[u8]| -> request::FieldOverride { (name.into(), Some(value.into())) };
     let mut given = Cow::Owned(vec![
         field("X-Forwarded-Method", head.method_text.as_bytes()),
-        field("X-Forwarded-Uri", &judged_target(request)),
+        field("X-Forwarded-Uri", &judged_target(request, bare)),
     ]);
     hidden.drop_from(&mut given);
     let hidden = hidden.cookie;
@@ -242,7 +248,6 @@ pub fn ask_authority(
         hidden,
         given: &given,
     };
-    let Some(proxy) = application.settings().proxy() else { return Err(Unasked::NoScript) };
     let mut text = Vec::with_capacity(1024);
     let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
         .map_err(Unasked::Refused)?;
@@ -251,11 +256,11 @@ pub fn ask_authority(
 
 /// What a request is for, in the form in which rules judge it and files are found: another form of it, such as
 /// `//`, could be judged as something else.
-fn judged_target(request: &Request<'_>) -> Vec<u8> {
+fn judged_target(request: &Request<'_>, bare: Option<&[u8]>) -> Vec<u8> {
     let head = request.head;
     let Ok(path) = request.path() else { return head.target.to_vec() };
     let mut target = Vec::with_capacity(head.target.len());
-    path::encode(&path, &mut target);
+    path::encode(bare.unwrap_or(&path), &mut target);
     if let Some(query) = head.query {
         target.push(b'?');
         target.extend_from_slice(query);

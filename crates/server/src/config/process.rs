@@ -484,9 +484,8 @@ const SETTINGS: &[Setting<Config>] = &[
         range: None,
         meaning: "The Unix socket that forebay reload speaks to: \"auto\", \"off\", or a path. auto is \
                   one for each configuration file, in /run/forebay for root and in \
-                  $XDG_RUNTIME_DIR/forebay for others. It goes by the path that the server was started \
-                  with: commands find it by the same path, wherever links in that lead by then, and by \
-                  any link to the file if that path has none.",
+                  $XDG_RUNTIME_DIR/forebay for others. Commands find it by the path that the server was \
+                  started with, too, wherever links in that lead by then.",
         example: "\"/run/forebay/control.sock\"",
         at: |c| &mut c.control.socket,
     },

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::hash::BuildHasher;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,33 +17,46 @@ const OLD: Duration = Duration::from_secs(60);
 
 /// Where the control socket of the server that runs `file` is, if it has one. `auto` is in
 /// `/run/forebay` for root, else `$XDG_RUNTIME_DIR/forebay`, else a directory of the user's own in
-/// the directory for temporary files. The name comes from the path that the file was named by, so that
-/// several servers have several sockets, and a server keeps its own when a link on the way there is
-/// pointed elsewhere.
+/// the directory for temporary files. The name comes from the file's path, so that several servers
+/// have several sockets.
 pub(super) fn path(setting: &config::ControlSocketChoice, file: &Path) -> Option<PathBuf> {
     match setting {
         config::ControlSocketChoice::Off => None,
         config::ControlSocketChoice::At(path) => Some(path.clone()),
-        config::ControlSocketChoice::Auto => Some(directory().join(name(file))),
+        config::ControlSocketChoice::Auto => {
+            let real = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+            Some(directory().join(name(&real)))
+        }
     }
 }
 
-/// Where a command finds the server that runs `file`, if that has a control socket. With `auto` the server
-/// may have been started with the path that links lead to: that is where it is if nothing is at the
-/// command's own.
+/// Where a command finds it. If nothing is at that path, links in the path of `file` may lead elsewhere than when
+/// the server was started, or the file may be gone: then where a [link](link) leads.
 pub fn find(setting: &config::ControlSocketChoice, file: &Path) -> Option<PathBuf> {
-    match setting {
-        config::ControlSocketChoice::Auto => Some(find_in(&directory(), file)),
-        _ => path(setting, file),
-    }
+    let at = path(setting, file)?;
+    let link = at.with_file_name(name(&named(file)));
+    let is_linked = *setting == config::ControlSocketChoice::Auto && !at.exists() && link.exists();
+    Some(if is_linked { link } else { at })
 }
 
-fn find_in(directory: &Path, file: &Path) -> PathBuf {
-    let named = directory.join(name(file));
-    let real = fs::canonicalize(file).map(|real| directory.join(name(&real)));
-    match real {
-        Ok(real) if !named.exists() && real.exists() => real,
-        _ => named,
+/// Has the socket `at` its path found by the path by which `file` was named, too. The server that was started last
+/// is the one that is found so.
+pub(super) fn link(at: &Path, file: &Path) -> Option<PathBuf> {
+    let link = at.with_file_name(name(&named(file)));
+    let is_free = fs::symlink_metadata(&link).map_or(true, |found| found.is_symlink());
+    if link == at || !is_free {
+        return None;
+    }
+    let new = link.with_extension(std::process::id().to_string());
+    symlink(at.file_name()?, &new).ok()?;
+    fs::rename(&new, &link).ok()?;
+    Some(link)
+}
+
+/// Removes a link that leads to the socket `at` its path, but not one that another server has made since.
+pub(super) fn unlink(link: &Path, at: &Path) {
+    if fs::read_link(link).is_ok_and(|to| Some(to.as_os_str()) == at.file_name()) {
+        let _ = fs::remove_file(link);
     }
 }
 
@@ -57,9 +70,9 @@ fn directory() -> PathBuf {
     }
 }
 
-/// What the socket of the server that was started with `file` is called there.
-fn name(file: &Path) -> String {
-    let hash = FixedState::default().hash_one(named(file).as_os_str());
+/// What the socket of the server that runs the file with this path is called there.
+fn name(path: &Path) -> String {
+    let hash = FixedState::default().hash_one(path.as_os_str());
     format!("{hash:016x}.sock")
 }
 
@@ -94,11 +107,12 @@ pub(super) fn remove_dead(beside: &Path) {
     remove_dead_since(beside, OLD);
 }
 
-/// The other sockets in the directory of [`find`]'s own choice: those of servers with other files.
+/// The other sockets in the directory of [`path`]'s own choice: those of servers with other files.
 pub fn beside(path: &Path) -> Vec<PathBuf> {
     let entries = path.parent().and_then(|directory| fs::read_dir(directory).ok());
     let others = entries.into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut others: Vec<_> = others.filter(|other| other != path && is_our_kind(other)).collect();
+    let is_other = |other: &PathBuf| other != path && is_our_kind(other) && !other.is_symlink();
+    let mut others: Vec<_> = others.filter(is_other).collect();
     others.sort();
     others
 }
@@ -107,10 +121,15 @@ fn remove_dead_since(beside: &Path, least_age: Duration) {
     let entries = beside.parent().and_then(|directory| fs::read_dir(directory).ok());
     for entry in entries.into_iter().flatten().flatten() {
         let path = entry.path();
-        if path != beside && is_our_kind(&path) && is_older(&path, least_age) {
-            // one that is listened at stays, and what cannot be removed does no harm
-            let _ = remove_stale(&path);
+        if path == beside || !is_our_kind(&path) || !is_older(&path, least_age) {
+            continue;
         }
+        // one that is listened at stays, and what cannot be removed does no harm
+        let _ = match path.is_symlink() {
+            true if path.exists() => continue,
+            true => fs::remove_file(&path),
+            false => remove_stale(&path),
+        };
     }
 }
 
@@ -130,39 +149,51 @@ fn is_older(path: &Path, least_age: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
 
-    /// A link that is pointed elsewhere, as at a release, does not hide the server.
+    /// As where a release takes the place of another.
     #[test]
-    fn a_server_is_found_by_its_path_whatever_links_lead_to() {
+    fn a_server_is_found_by_the_path_it_was_started_with_wherever_links_lead() {
         let process = std::process::id();
         let directory = std::env::temp_dir().join(format!("forebay-control-links-{process}"));
-        for version in ["v1", "v2"] {
-            fs::create_dir_all(directory.join(version)).unwrap();
-            fs::write(directory.join(version).join("b.toml"), "").unwrap();
-        }
-        // its own path has no links
+        fs::create_dir_all(&directory).unwrap();
         let directory = fs::canonicalize(directory).unwrap();
-        let [current, direct] = ["current/b.toml", "v1/b.toml"].map(|file| directory.join(file));
-        symlink("v1", directory.join("current")).unwrap();
-        let name_of_server = name(&current);
-        assert_ne!(name_of_server, name(&direct));
-        assert_eq!(name(&directory.join("v2/../v1/./b.toml")), name(&direct));
-        let at = |file: &Path| directory.join(name(file));
-        // started with what the link leads to
-        let server = UnixListener::bind(at(&direct)).unwrap();
-        assert_eq!(find_in(&directory, &current), at(&direct));
-        assert_eq!(find_in(&directory, &direct), at(&direct));
-        // a server of the link's own comes first
-        let _server_of_link = UnixListener::bind(at(&current)).unwrap();
-        assert_eq!(find_in(&directory, &current), at(&current));
-        drop(server);
-        fs::remove_file(directory.join("current")).unwrap();
-        symlink("v2", directory.join("current")).unwrap();
-        assert_eq!(find_in(&directory, &current), directory.join(&name_of_server));
-        fs::remove_dir_all(directory.join("v2")).unwrap();
-        assert_eq!(find_in(&directory, &current), directory.join(&name_of_server));
+        let file = |version: &str| {
+            fs::create_dir_all(directory.join(version)).unwrap();
+            let file = directory.join(version).join("b.toml");
+            fs::write(&file, "").unwrap();
+            file
+        };
+        let (first, second) = (file("v1"), file("v2"));
+        let lead_to = |version: &str| {
+            let _ = fs::remove_file(directory.join("current"));
+            symlink(version, directory.join("current")).unwrap();
+        };
+        let (current, at) =
+            (directory.join("current/b.toml"), |file: &Path| directory.join(name(file)));
+        let led_to = |file: &Path| fs::canonicalize(at(&named(file))).ok();
+        lead_to("v1");
+        let _first = UnixListener::bind(at(&first)).unwrap();
+        assert_eq!(link(&at(&first), &first), None, "it has that name");
+        let of_first = link(&at(&first), &current).unwrap();
+        lead_to("v2");
+        assert_eq!(led_to(&current), Some(at(&first)));
+        assert_eq!(named(&directory.join("v2/../current/./b.toml")), current);
+        // two versions at a time, for a while
+        let _second = UnixListener::bind(at(&second)).unwrap();
+        let of_second = link(&at(&second), &current).unwrap();
+        unlink(&of_first, &at(&first));
+        assert_eq!((led_to(&current), &of_first), (Some(at(&second)), &of_second));
+        assert_eq!(beside(&at(&first)), [at(&second)], "links are no servers");
+        remove_dead_since(&at(&first), Duration::ZERO);
+        assert!(of_second.is_symlink());
+        unlink(&of_second, &at(&second));
+        assert!(!of_second.is_symlink());
+        // one of a server that was killed
+        fs::remove_file(at(&first)).unwrap();
+        symlink(at(&first), &of_first).unwrap();
+        remove_dead_since(&at(&second), Duration::ZERO);
+        assert!(!of_first.is_symlink() && at(&second).exists());
         fs::remove_dir_all(directory).unwrap();
     }
 

@@ -1,7 +1,7 @@
 //! The role that knows what the answer is: from the content, from an application or the next stage, or an
 //! error.
 
-use super::relay::{NO_DECISION, begin_head, kept_of_error, refuses_tunnel};
+use super::relay::{HSTS, NO_DECISION, begin_head, kept_of_error, refuses_tunnel};
 use super::{FastLane, end_work};
 use crate::acme;
 use crate::applications::{NO_TUNNEL, failed};
@@ -24,8 +24,6 @@ use forebay_upstream::exchange::Failed;
 use forebay_upstream::response::{self, Moved};
 use forebay_upstream::settings::Errors;
 use forebay_upstream::stage;
-
-const HSTS: &str = "Strict-Transport-Security";
 
 impl Process for FastLane {
     fn decide(
@@ -167,11 +165,10 @@ impl Process for FastLane {
             let kept = relay.with_answer(kept_of_error).unwrap_or_default();
             return self.refuse_with(&relay.tag, request, status, reason(status), kept, reply);
         }
-        let named = settings.proxy().and_then(|proxy| proxy.request.host.named());
-        let authorities =
-            [relay.application().authority(relay.upstream()), named.unwrap_or_default()];
+        let authority = relay.application().authority(relay.upstream());
         let moved = settings.proxy().filter(|proxy| proxy.rewrites).map(|proxy| Moved {
-            authorities: &authorities[..1 + usize::from(named.is_some())],
+            authority,
+            named: proxy.request.host.named(),
             client: request.head.authority,
             strip: &proxy.request.strip,
             prefix: &proxy.request.prefix,
@@ -190,7 +187,6 @@ impl Process for FastLane {
                 said.retain(|(name, _)| !name.eq_ignore_ascii_case(websocket::ACCEPT));
             }
             if has_hsts {
-                // of two fields the first would count (RFC 6797 §8.1)
                 said.retain(|(name, _)| !name.eq_ignore_ascii_case(HSTS));
             }
             holds = notes.buffering != Some(false);
@@ -253,7 +249,10 @@ impl FastLane {
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         let done = match site.route(request, client, done, reply) {
-            Routed::Here(_) if self.standpoint().tunnel_of(request.head).is_some() => {
+            Routed::Here(_)
+                if request.passed.is_none_or(|passed| passed.refused.is_none())
+                    && self.standpoint().tunnel_of(request.head).is_some() =>
+            {
                 end_work(ticket);
                 self.refuse(501, NO_TUNNEL, reply);
                 return ProcessOutcome::Replied;

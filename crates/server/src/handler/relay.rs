@@ -31,6 +31,9 @@ use std::sync::Arc;
 const KEPT: [&str; 5] =
     ["Content-Type", "Content-Disposition", "Set-Cookie", "Cache-Control", "Expires"];
 
+/// What is said here stands for what an application says: of two fields the first would count (RFC 6797 §8.1).
+pub(super) const HSTS: &str = "Strict-Transport-Security";
+
 /// At most so much of an answer that is not wanted is received at a time, so that its connection is kept.
 const DROPPED_BYTES: usize = 16 * 1024;
 
@@ -146,8 +149,12 @@ impl FastLane {
         }
         let head = &mut self.head;
         begin_head(status, head);
+        let has_hsts = reply.hsts.is_some();
         let has_date = relay.with_answer(|answer| {
             let notes = response::fields(answer, None, |name, value| {
+                if has_hsts && name.eq_ignore_ascii_case(HSTS) {
+                    return;
+                }
                 for part in [name.as_bytes(), b": ", &value, b"\r\n"] {
                     head.extend_from_slice(part);
                 }
@@ -188,18 +195,20 @@ impl FastLane {
         let application = Arc::clone(application);
         let now_ms = self.now.monotonic_ms;
         let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
+        let is_authority =
+            application.settings().proxy().is_some_and(|proxy| proxy.authority.is_some());
+        let bare = if is_authority { self.site.bare_path(request) } else { None };
         let verifier = self.certificates.verifier.as_ref().filter(|verifier| verifier.remove);
         let hidden = Hidden {
             cookie: verifier.map(|verifier| &*verifier.cookie),
             fields: self.applications.given(destination.site),
         };
-        let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
         let standpoint = self.standpoint();
-        let ask = match authority {
-            Some(authority) => {
-                ask_authority(authority, &application, request, id, rank, standpoint, hidden)
+        let ask = match is_authority {
+            true => {
+                ask_authority(&application, request, bare.as_deref(), id, rank, standpoint, hidden)
             }
-            None => ask(&application, request, &asked, rank, standpoint, hidden),
+            false => ask(&application, request, &asked, rank, standpoint, hidden),
         };
         let (status, text) = match ask {
             Err(unasked) => unasked.told(),

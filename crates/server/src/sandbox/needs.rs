@@ -16,6 +16,14 @@ pub(super) struct NeededPath {
     pub(super) what: PathUse,
 }
 
+impl NeededPath {
+    /// Whether a setting names it. The others are the same in every configuration: what the system has to look
+    /// up names and roots by, and files of the kernel, whose numbers change.
+    pub(super) fn is_of_setting(&self) -> bool {
+        !self.key.is_empty()
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathUse {
     Read,
@@ -82,9 +90,7 @@ impl SandboxNeeds {
             needs.add("acme.storage", config.acme.files().directory().to_owned(), PathUse::Store);
             match &config.acme.ca {
                 Some(file) => needs.add_file("acme.ca", file),
-                None => {
-                    acme::ROOTS.iter().for_each(|at| needs.add("acme", at.into(), PathUse::Read))
-                }
+                None => acme::ROOTS.iter().for_each(|at| needs.add("", at.into(), PathUse::Read)),
             }
         }
         if with_acme || config.sites.iter().any(SiteConfig::names_upstreams) {

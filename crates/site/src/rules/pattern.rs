@@ -2,6 +2,7 @@
 
 use super::place;
 use regex::bytes::{Regex, RegexBuilder};
+use std::borrow::Cow;
 use std::fmt;
 
 /// What a pattern captures at most: `$1` to `$9`.
@@ -111,8 +112,11 @@ impl Pattern {
         match &self.kind {
             PatternKind::Stars(pieces) => fit(pieces, path).is_some(),
             PatternKind::Regex(regex) => {
-                let replaced = String::from_utf8_lossy(path);
-                regex.is_match(replaced.as_bytes()) || regex.is_match(path)
+                let is_replaced = |path| match String::from_utf8_lossy(path) {
+                    Cow::Borrowed(_) => false,
+                    Cow::Owned(replaced) => regex.is_match(replaced.as_bytes()),
+                };
+                regex.is_match(path) || is_replaced(path)
             }
         }
     }
@@ -122,9 +126,13 @@ impl Pattern {
         match &self.kind {
             PatternKind::Stars(pieces) => fit(pieces, path),
             PatternKind::Regex(regex) => {
-                let (replaced, mut found) =
-                    (String::from_utf8_lossy(path), regex.capture_locations());
-                let is_replaced = regex.captures_read(&mut found, replaced.as_bytes()).is_some();
+                let mut found = regex.capture_locations();
+                let is_replaced = match String::from_utf8_lossy(path) {
+                    Cow::Borrowed(_) => false,
+                    Cow::Owned(replaced) => {
+                        regex.captures_read(&mut found, replaced.as_bytes()).is_some()
+                    }
+                };
                 if !is_replaced {
                     regex.captures_read(&mut found, path)?;
                 }

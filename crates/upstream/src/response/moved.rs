@@ -7,8 +7,11 @@ use forebay_http::path;
 /// Where an upstream believes to be, and where it is for the client.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved<'m> {
-    /// Hosts, with their ports, under which it was asked. What names the client's own stays as it is.
-    pub authorities: &'m [&'m str],
+    /// Host and port of the upstream.
+    pub authority: &'m str,
+    /// The host that it was told, if that is another. Where an `https` address names it the scheme is to change:
+    /// it was not asked so, and the client would come back without end.
+    pub named: Option<&'m str>,
     /// The host that the client has asked for.
     pub client: &'m [u8],
     /// What the client's paths begin with.
@@ -21,7 +24,9 @@ impl Moved<'_> {
     /// Another address for a `Location`, if it is to be another.
     pub(super) fn address(&self, value: &[u8]) -> Option<Vec<u8>> {
         let (was_named, rest) = match host_of(value) {
-            Some((authority, rest)) if self.is_upstream(authority) => (true, rest),
+            Some((is_https, authority, rest)) if self.is_upstream(is_https, authority) => {
+                (true, rest)
+            }
             Some(_) => return None,
             None => (false, value),
         };
@@ -121,15 +126,14 @@ impl Moved<'_> {
         Some(moved)
     }
 
-    fn is_upstream(&self, authority: &[u8]) -> bool {
+    fn is_upstream(&self, is_https: bool, authority: &[u8]) -> bool {
         let plain = |authority: &[u8]| {
             let name = authority.strip_suffix(b":80").unwrap_or(authority);
             name.to_ascii_lowercase()
         };
         let found = plain(authority);
-        let is_known = self.authorities.iter().any(|known| plain(known.as_bytes()) == found);
-        // what leads to the client's own host may be meant to change the scheme
-        is_known && plain(self.client) != found
+        let is = |known: &str| plain(known.as_bytes()) == found;
+        is(self.authority) || self.named.is_some_and(|named| !is_https && is(named))
     }
 
     /// Whether a domain has the upstream in it and not the client.
@@ -141,20 +145,24 @@ impl Moved<'_> {
             front.is_some_and(|front| front.is_empty() || front.ends_with(b"."))
         };
         !domain.is_empty()
-            && self.authorities.iter().any(|known| has(known.as_bytes()))
+            && [Some(self.authority), self.named]
+                .iter()
+                .flatten()
+                .any(|known| has(known.as_bytes()))
             && !has(self.client)
     }
 }
 
-/// The host of an address that has one, and what follows it.
-fn host_of(address: &[u8]) -> Option<(&[u8], &[u8])> {
+/// The host of an address that has one, and what follows it; first whether its scheme is `https`.
+fn host_of(address: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     let starts: [&[u8]; 3] = [b"http://", b"https://", b"//"];
     let start = starts.iter().find(|start| {
         address.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
     })?;
     let rest = &address[start.len()..];
     let is_end = |b: &u8| matches!(b, b'/' | b'?' | b'#' | b'\\');
-    Some(rest.split_at(rest.iter().position(is_end).unwrap_or(rest.len())))
+    let (host, rest) = rest.split_at(rest.iter().position(is_end).unwrap_or(rest.len()));
+    Some((start.len() == b"https://".len(), host, rest))
 }
 
 fn without_port(authority: &[u8]) -> &[u8] {
@@ -181,7 +189,8 @@ mod tests {
     ) -> Option<String> {
         let (strip, prefix) = (base(strip), base(prefix));
         let moved = Moved {
-            authorities: &["10.0.0.1:80", "app.internal:9000", "shop.example:8443"],
+            authority: "app.internal:9000",
+            named: Some("10.0.0.1:80"),
             client: b"shop.example:8443",
             strip: &strip,
             prefix: &prefix,
@@ -198,7 +207,7 @@ mod tests {
             ("", "", "//app.internal:9000?q", Some("/?q")),
             ("", "", "http://app.internal/a", None),
             ("", "", "http://shop.example/a", None),
-            ("", "", "https://shop.example:8443/a", None),
+            ("", "", "https://10.0.0.1/a", None),
             ("", "", "/a", None),
             ("", "", "a/b", None),
             ("", "", "?a", None),
