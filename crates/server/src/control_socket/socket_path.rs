@@ -31,7 +31,7 @@ pub(super) fn path(setting: &config::ControlSocketChoice, file: &Path) -> Option
 }
 
 /// Where a command finds it. If nothing is at that path, links in the path of `file` may lead elsewhere than when
-/// the server was started, or the file may be gone: then where a [link](link) leads.
+/// the server was started, or the file may be gone: then where the link leads that the server has made.
 pub fn find(setting: &config::ControlSocketChoice, file: &Path) -> Option<PathBuf> {
     let at = path(setting, file)?;
     let link = at.with_file_name(name(&named(file)));
@@ -107,7 +107,7 @@ pub(super) fn remove_dead(beside: &Path) {
     remove_dead_since(beside, OLD);
 }
 
-/// The other sockets in the directory of [`path`]'s own choice: those of servers with other files.
+/// The other sockets in the directory of [`find`]'s own choice: those of servers with other files.
 pub fn beside(path: &Path) -> Vec<PathBuf> {
     let entries = path.parent().and_then(|directory| fs::read_dir(directory).ok());
     let others = entries.into_iter().flatten().flatten().map(|entry| entry.path());
