@@ -13,6 +13,7 @@ use crate::entry_key::{EntryKey, KeyRef};
 use crate::guard::Stop;
 use crate::hosts::{Hosts, Memo};
 use crate::job::{JobResult as Brought, SiteJob, SiteJobDone};
+use crate::look::scripts_of;
 use crate::route;
 use crate::settings::{FilesLocation, SiteSettings};
 use crate::site::Site;
@@ -171,6 +172,7 @@ impl Site {
         done: Option<SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> Routed {
+        self.credentials.has_passed = false;
         let Some(site) =
             self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
         else {
@@ -401,9 +403,8 @@ impl Site {
             return Destination { site: u32::MAX, ..Destination::default() };
         };
         let settings = &self.vhost(site).settings;
-        let mut routes = (0..).zip(&settings.routes);
         let route = match &before.script {
-            Some(_) => routes.find(|(_, route)| route.scripts.is_some()).map(|(number, _)| number),
+            Some(script) => scripts_of(settings, &script.name).map(|(route, _)| route),
             None => settings.destination(site, request).map(|now| now.route),
         };
         Destination { site, route: route.unwrap_or(u32::MAX), ..Destination::default() }

@@ -486,7 +486,10 @@ impl Look<'_, '_> {
 }
 
 /// The application of a path, if it runs scripts.
-fn scripts_of<'s>(settings: &'s SiteSettings, path: &[u8]) -> Option<(u32, &'s Scripts)> {
+pub(crate) fn scripts_of<'s>(
+    settings: &'s SiteSettings,
+    path: &[u8],
+) -> Option<(u32, &'s Scripts)> {
     let route = route::route_of(settings, path)?;
     Some((route, settings.routes.get(route as usize)?.scripts.as_ref()?))
 }

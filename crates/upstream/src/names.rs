@@ -42,15 +42,20 @@ pub(crate) enum Forwarding {
 /// The longest of the names that are known.
 const LONGEST: usize = 20;
 
-/// What becomes of a field with this name. An application that hands names on as variables (CGI, WSGI,
-/// Rack) takes `X_Real_IP` for `X-Real-IP`: so does this.
+/// A byte of a name as applications take it that hand names on as variables: CGI, WSGI and Rack take `X_Real_IP` for
+/// `X-Real-IP`, and PHP `X.Real.IP`, too.
+fn plain(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
+}
+
+/// What becomes of a field with this name, however it is spelt.
 pub(crate) fn kind(name: &str) -> FieldKind {
     let mut buffer = [0u8; LONGEST];
     let len = name.len().min(LONGEST);
-    let mut has_underscore = false;
+    let mut is_spelt_otherwise = false;
     for (place, byte) in buffer.iter_mut().zip(name.bytes()) {
-        has_underscore |= byte == b'_';
-        *place = if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+        *place = plain(byte);
+        is_spelt_otherwise |= *place == b'-' && byte != b'-';
     }
     let begins = &buffer[..len];
     let name = if name.len() <= LONGEST { begins } else { b"" };
@@ -79,12 +84,11 @@ pub(crate) fn kind(name: &str) -> FieldKind {
         _ => FieldKind::Plain,
     };
     // not the field itself, only what some take for it
-    if has_underscore && kind != FieldKind::Plain { FieldKind::Own } else { kind }
+    if is_spelt_otherwise && kind != FieldKind::Plain { FieldKind::Own } else { kind }
 }
 
 /// Whether two names are one for an application that hands them on as variables.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    let plain = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     one.len() == other.len() && one.bytes().map(plain).eq(other.bytes().map(plain))
 }
 
@@ -121,7 +125,11 @@ mod tests {
             ("x-forwarded-anything-at-all-that-is-long", FieldKind::Forwarding(Forwarding::Other)),
             ("x_forwarded_anything-at-all-that-is-long", FieldKind::Own),
             ("X-Request-ID", FieldKind::Forwarding(Forwarding::RequestId)),
+            ("X.Forwarded.For", FieldKind::Own),
+            ("X-Real~IP", FieldKind::Own),
+            ("Proxy.Authorization", FieldKind::Own),
             ("X_Custom", FieldKind::Plain),
+            ("X.Custom", FieldKind::Plain),
             ("Accept", FieldKind::Plain),
             ("Hosts", FieldKind::Plain),
             ("Content-Length-Of-Something", FieldKind::Plain),

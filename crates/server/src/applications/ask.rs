@@ -90,6 +90,8 @@ pub struct ExchangeTag {
     pub content: u64,
     /// Under what number it is known in logs.
     pub id: u128,
+    /// The user who asks, for the log, if he has proved who he is.
+    pub user: Option<Box<[u8]>>,
     /// The rule of the site that asks, if an [authority](settings::ForwardAuthSettings) is asked.
     pub rule: Option<u16>,
 }

@@ -83,10 +83,15 @@ impl FastLane {
         let via_proxy = self.trusted.are_believed(peer);
         let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
         let secured = peer.secured.as_deref();
-        let user = request.filter(|_| status.is_some()).and_then(|request| self.site.user(request));
-        let user = user.as_deref();
         let passed = request.and_then(|request| request.passed);
         let exchange = relay.and_then(exchange_of);
+        let answered = request.filter(|_| status.is_some());
+        let user = match exchange {
+            // others were asked for since
+            Some(exchange) => answered.and_then(|_| exchange.tag.user.clone()),
+            None => answered.and_then(|request| self.site.user(request)),
+        };
+        let user = user.as_deref();
         let id = exchange.map(|exchange| exchange.tag.id);
         let id = id.or_else(|| passed?.id);
         // of the next stage, its own line tells

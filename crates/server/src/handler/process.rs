@@ -387,6 +387,9 @@ impl FastLane {
             let authority = self.site.authority(site, rule);
             return self.relay(authority, Some(rule), request, ticket, reply);
         }
+        if let (Some(ticket), JobKind::Blocks) = (&mut *ticket, work.kind()) {
+            ticket.pause();
+        }
         let (Some(judge), Some(ticket), JobKind::Computes) = (&mut self.judge, ticket, work.kind())
         else {
             return ProcessOutcome::Job(ServerJob::uncounted(work));

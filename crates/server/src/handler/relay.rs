@@ -88,8 +88,8 @@ impl FastLane {
         if let Some(copy) = &mut ask.copy {
             copy.repeats_idempotent = repeats;
         }
-        let content = self.site.content_number();
-        let asked = ExchangeTag { destination, content, id, rule: None };
+        let (content, user) = (self.site.content_number(), self.site.user(request));
+        let asked = ExchangeTag { destination, content, id, user, rule: None };
         let now_ms = self.now.monotonic_ms;
         match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
             Ok(exchange) => ProcessOutcome::Relay(applied(exchange)),
@@ -185,8 +185,8 @@ impl FastLane {
         // one that was asked about before keeps its number
         let known = request.passed.and_then(|passed| passed.id);
         let id = known.unwrap_or_else(|| self.ids.number());
-        let content = self.site.content_number();
-        let asked = ExchangeTag { destination: destination.clone(), content, id, rule };
+        let (content, user) = (self.site.content_number(), self.site.user(request));
+        let asked = ExchangeTag { destination: destination.clone(), content, id, user, rule };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
@@ -233,7 +233,7 @@ impl FastLane {
                 }
             }
         };
-        let refused = ExchangeTag { destination, content, id, rule: None };
+        let refused = ExchangeTag { destination, content, id, user: None, rule: None };
         match self.refuse_for(&refused, request, status, text, reply) {
             Relayed::Job(job, _) => ProcessOutcome::Job(job),
             _ => ProcessOutcome::Replied,

@@ -211,9 +211,10 @@ impl Judge {
     /// # Errors
     /// What its client is told, if its class has enough unfinished work.
     pub fn needs_worker(&mut self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
-        match self.window_point {
-            WindowPoint::Queue => Ok(None),
-            WindowPoint::Job => self.enter(ticket),
+        match ticket.hand_on() {
+            Some(pass) => Ok(Some(pass)),
+            // another job of the same request is let in
+            None => self.enter(ticket),
         }
     }
 

@@ -224,6 +224,19 @@ impl Ticket {
         }
     }
 
+    /// It waits for something that is not computed.
+    #[inline]
+    pub fn pause(&mut self) {
+        if let WindowEntry::Inside(pass) = &mut self.entry {
+            pass.pause();
+        }
+    }
+
+    /// Its place in the window, for the job that goes on with it.
+    pub(super) fn hand_on(&mut self) -> Option<Pass> {
+        self.entry.take_pass().map(Pass::hand_on)
+    }
+
     /// Its answer is ready.
     #[inline]
     pub fn end(&mut self) {

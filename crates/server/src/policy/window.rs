@@ -87,9 +87,12 @@ pub enum WindowPoint {
 pub struct Pass {
     window: Arc<Window>,
     since_ns: u64,
-    /// Processor time of the thread when work began, which is never 0.
+    /// Processor time of the thread when work began or went on, which is never 0; [`PAUSED`] while it does not.
     began_cpu_ns: Option<NonZeroU64>,
 }
+
+/// More than any processor time.
+const PAUSED: NonZeroU64 = NonZeroU64::MAX;
 
 impl Drop for Pass {
     fn drop(&mut self) {
@@ -113,11 +116,15 @@ impl Pass {
         result
     }
 
-    /// Its work begins on this thread, unless it has begun. Returns the time.
+    /// Its work begins on this thread, or goes on there. Returns the time.
     pub fn begin(&mut self) -> u64 {
         let now_ns = clock::monotonic_ns();
-        if self.began_cpu_ns.is_none() {
+        if matches!(self.began_cpu_ns, None | Some(PAUSED)) {
+            let is_new = self.began_cpu_ns.is_none();
             self.began_cpu_ns = NonZeroU64::new(clock::thread_cpu_ns().max(1));
+            if !is_new {
+                return now_ns;
+            }
             self.window.running.fetch_add(1, Relaxed);
             self.window.waited_ns.fetch_add(now_ns.saturating_sub(self.since_ns), Relaxed);
             self.window.began.fetch_add(1, Relaxed);
@@ -125,7 +132,25 @@ impl Pass {
         now_ns
     }
 
-    /// Its work has ended, on the thread on which it began.
+    /// Its work goes on later, perhaps on another thread, whose processor time is another.
+    pub fn pause(&mut self) {
+        if self.began_cpu_ns.is_some() {
+            self.window.cpu_ns.fetch_add(self.cpu_ns(), Relaxed);
+            self.began_cpu_ns = Some(PAUSED);
+        }
+    }
+
+    /// Its work is to begin anew on another thread, for which it waits from now on.
+    pub fn hand_on(mut self) -> Pass {
+        self.pause();
+        if self.began_cpu_ns.take().is_some() {
+            self.window.running.fetch_sub(1, Relaxed);
+        }
+        self.since_ns = clock::monotonic_ns();
+        self
+    }
+
+    /// Its work has ended, on the thread on which it began or went on.
     pub fn end(self) {
         if self.began_cpu_ns.is_some() {
             let cpu_ns = self.cpu_ns();
@@ -133,7 +158,7 @@ impl Pass {
         }
     }
 
-    /// The processor time that it has taken on this thread, on which it began; 0 if it has not.
+    /// The processor time that it has taken on this thread since it began or went on there; 0 if it has not.
     fn cpu_ns(&self) -> u64 {
         let since = |began_ns: NonZeroU64| clock::thread_cpu_ns().saturating_sub(began_ns.get());
         self.began_cpu_ns.map_or(0, since)
@@ -256,6 +281,37 @@ mod tests {
         passes.remove(0).run(|| assert_eq!(counts(), (2, 1)));
         drop(passes);
         assert_eq!(counts(), (0, 0));
+    }
+
+    #[test]
+    fn what_is_handed_on_waits_again_and_what_is_paused_does_not() {
+        let window = Arc::<Window>::default();
+        let counts = || {
+            let ClassCounts { began, finished, running, .. } = window.counts();
+            (began, finished, running)
+        };
+        let burn = || {
+            let began_ns = clock::thread_cpu_ns();
+            while clock::thread_cpu_ns() - began_ns < 2_000_000 {}
+        };
+        let mut pass = window.enter(false).unwrap();
+        pass.begin();
+        burn();
+        pass.pause();
+        assert_eq!(counts(), (1, 0, 1));
+        // a thread that has worked for longer, or not as long, takes nothing away and adds nothing
+        let pass = std::thread::spawn(move || {
+            pass.begin();
+            pass.pause();
+            pass
+        });
+        let pass = pass.join().unwrap().hand_on();
+        assert_eq!(counts(), (1, 0, 0));
+        let cpu_ns = window.counts().cpu_ns;
+        assert!((2_000_000..1_000_000_000).contains(&cpu_ns), "{cpu_ns}");
+        std::thread::spawn(move || pass.run(burn)).join().unwrap();
+        assert_eq!(counts(), (2, 1, 0));
+        assert!(window.counts().cpu_ns >= cpu_ns + 2_000_000);
     }
 
     #[test]

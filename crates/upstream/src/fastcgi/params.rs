@@ -192,8 +192,8 @@ impl Pairs<'_> {
         }
     }
 
-    /// `HTTP_*`: each once, whatever lines it has. A name with `_` would be another's variable, and
-    /// `Proxy` is what libraries take for the proxy of their own requests.
+    /// `HTTP_*`: each once, whatever lines it has. A name with `_` would be another's variable, PHP takes other
+    /// characters for `_`, and `Proxy` is what libraries take for the proxy of their own requests.
     fn fields(&mut self, params: &Params<'_>) {
         let UpstreamRequest { head, from, id, hidden, given, .. } = params.request;
         if !head.authority.is_empty() {
@@ -214,7 +214,8 @@ impl Pairs<'_> {
             let is_same = |(other, _): &(&str, &[u8])| other.eq_ignore_ascii_case(field);
             let is_again = head.fields().take(at).any(|other| is_same(&other));
             let is_given = given.iter().any(|(other, _)| names::is_same(other, field));
-            if !is_passed || is_told_above || is_again || is_given || field.contains('_') {
+            let is_name = field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            if !is_passed || is_told_above || is_again || is_given || !is_name {
                 continue;
             }
             variable(field, &mut name);
