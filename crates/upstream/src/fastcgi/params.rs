@@ -375,7 +375,7 @@ mod tests {
     fn strangers_set_no_variables_of_others() {
         let text = "GET / HTTP/1.1\r\nHost: a\r\nProxy: http://evil.example\r\nX_Real_IP: 1.1.1.1\r\n\
                     X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-Proto: https\r\nX-Request-Id: mine\r\n\
-                    X_Custom: a\r\nConnection: keep-alive\r\nTE: x\r\nHTTPS: on\r\n\r\n";
+                    X_Custom: a\r\nX.Real.IP: 1.1.1.1\r\nX.User: a\r\nX~A: b\r\nConnection: keep-alive\r\nTE: x\r\nHTTPS: on\r\n\r\n";
         let told_stranger = told(text, STRANGER, 0).unwrap();
         let of_fields: Vec<_> =
             told_stranger.keys().filter(|name| name.starts_with("HTTP")).collect();
