@@ -11,6 +11,7 @@ own, respond, forbidden = sys.argv[1:]
 host, port = own.split(":")
 kept = threading.local()
 OF_CONNECTION = ("connection", "keep-alive", "transfer-encoding", "expect")
+OF_BODY = ("content-length", "transfer-encoding")
 
 # on a connection that is kept, or on a new one
 def ask(method, path, headers):
@@ -27,10 +28,12 @@ def ask(method, path, headers):
 class Stage(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
+        # a body is not read: it is no request of this connection
+        self.close_connection |= any(name in self.headers for name in OF_BODY)
         path = posixpath.normpath("/" + urllib.parse.unquote(self.path.split("?")[0]).lstrip("/"))
         if path.startswith(forbidden):
             return self.tell(403, [], b"Not for you\n")
-        fields = {k: v for k, v in self.headers.items() if k.lower() not in OF_CONNECTION}
+        fields = {k: v for k, v in self.headers.items() if k.lower() not in OF_CONNECTION + OF_BODY}
         answer = ask(self.command, self.path, fields)
         self.tell(answer.status, answer.getheaders(), answer.read())
 

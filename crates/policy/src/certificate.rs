@@ -2,6 +2,7 @@
 
 use crate::glob::Glob;
 use crate::place;
+use std::borrow::Cow;
 use std::fmt;
 
 /// What is known of a certificate that a client has shown, and that was found good.
@@ -42,7 +43,7 @@ impl CertificatePattern {
                     let at = place(text, text.find(character).unwrap_or_default());
                     return Err(CertificatePatternError::Character { character, at });
                 }
-                Meant::Subject(Glob::new(subject.as_bytes()))
+                Meant::Subject(Glob::new(with_separators(subject).as_bytes()))
             }
             Some(("fingerprint", digits)) => {
                 let digits = digits.replace(':', "").to_ascii_lowercase();
@@ -60,10 +61,30 @@ impl CertificatePattern {
     pub fn matches(&self, certificate: &CertificateFacts<'_>) -> bool {
         match &self.meant {
             Meant::Any => true,
-            Meant::Subject(glob) => glob.matches(certificate.subject.as_bytes()),
+            Meant::Subject(glob) => glob.matches(with_separators(certificate.subject).as_bytes()),
             Meant::Fingerprint(digits) => **digits == *certificate.fingerprint,
         }
     }
+}
+
+/// A name in which a comma or a plus sign stands between attributes only: within a value it is written as a number.
+/// So a star that takes the backslash before one takes nothing apart.
+fn with_separators(name: &str) -> Cow<'_, str> {
+    if !name.contains("\\,") && !name.contains("\\+") {
+        return Cow::Borrowed(name);
+    }
+    let (mut written, mut characters) = (String::with_capacity(name.len() + 8), name.chars());
+    while let Some(character) = characters.next() {
+        written.push(character);
+        if character == '\\' {
+            match characters.next() {
+                Some(',') => written.push_str("2C"),
+                Some('+') => written.push_str("2B"),
+                escaped => written.extend(escaped),
+            }
+        }
+    }
+    Cow::Owned(written)
 }
 
 impl PartialEq for CertificatePattern {
@@ -143,6 +164,21 @@ mod tests {
             let found = CertificatePattern::parse(pattern).unwrap();
             assert_eq!(found.matches(&certificate), expected, "{pattern}");
             assert_eq!(found.to_string(), pattern);
+        }
+    }
+
+    #[test]
+    fn a_star_takes_no_attribute_out_of_a_value() {
+        let pattern = CertificatePattern::parse("subject=CN=worker-*,O=Example").unwrap();
+        for (subject, expected) in [
+            ("CN=worker-x,O=Example", true),
+            ("CN=worker-x\\\\,O=Example", true),
+            ("CN=worker-x\\,O=Example", false),
+            ("CN=worker-x\\+O=Example", false),
+            ("CN=worker-x\\\\\\,O=Example", false),
+        ] {
+            let certificate = CertificateFacts { subject, fingerprint: DIGITS };
+            assert_eq!(pattern.matches(&certificate), expected, "{subject}");
         }
     }
 

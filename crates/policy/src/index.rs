@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, bits_of, is_unix};
 use crate::facts::RequestFacts;
 use crate::glob::{BytePairs, Glob};
 use crate::networks::{NetworkPrefix, Networks};
-use crate::pattern::{MOST_HOST_BYTES, PathPattern, SitePattern, original};
+use crate::pattern::{PathPattern, SitePattern, is_name, original};
 use crate::rule::{Degree, JudgePhase, Rule};
 use crate::search::{FirstRules, IndexedRule, Marks, Slots};
 use crate::trie::Trie;
@@ -151,7 +151,7 @@ impl Index {
             looking.among_paths(paths);
         }
         // a longer host is none, and might have thousands of dots
-        if !self.wildcards.is_empty() && facts.host.len() <= MOST_HOST_BYTES {
+        if !self.wildcards.is_empty() && is_name(facts.host) {
             let dots = facts.host.iter().enumerate().filter(|(_, byte)| **byte == b'.');
             for parent in dots.map(|(dot, _)| &facts.host[dot + 1..]) {
                 if let Some(paths) = self.wildcards.get(parent) {

@@ -50,13 +50,18 @@ impl SitePattern {
     pub fn matches(&self, host: &[u8]) -> bool {
         match self.is_wildcard {
             false => host == self.name.as_bytes(),
-            // a longer host is none
-            true if host.len() > MOST_HOST_BYTES => false,
+            true if !is_name(host) => false,
             true => {
                 host.strip_suffix(self.name.as_bytes()).is_some_and(|front| front.ends_with(b"."))
             }
         }
     }
+}
+
+/// Whether a host could be a name, as sites with a star take them.
+pub(crate) fn is_name(host: &[u8]) -> bool {
+    let is_of_names = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    host.len() <= MOST_HOST_BYTES && host.iter().all(is_of_names)
 }
 
 impl PartialEq for SitePattern {
@@ -349,6 +354,7 @@ mod tests {
             ("*.shop.example", "a.b.shop.example", true),
             ("*.shop.example", "shop.example", false),
             ("*.shop.example", "xshop.example", false),
+            ("*.shop.example", "evil.example,a.shop.example", false),
             ("[::1]", "[::1]", true),
             ("127.0.0.1", "127.0.0.1", true),
         ] {

@@ -25,7 +25,7 @@ fn main() {
     std::fs::write(&path, "k1 0123456789abcdef0123456789abcdef0123456789abcdef\n").unwrap();
     let keys = Arc::new(Keys::open(&path).unwrap());
     std::fs::remove_file(&path).unwrap();
-    let verifier = Verifier::new("id", false, &keys);
+    let verifier = Verifier::new("id", &keys);
     let good = token::make(&keys, None, "gold", u64::MAX, None).unwrap();
     let forged = good.replace("gold", "bold");
     let cookies = "theme=dark; session=0123456789abcdef";

@@ -56,6 +56,8 @@ pub struct Certificates {
     keys: Option<HeldFile<Keys>>,
     /// How identities of clients are found; `None` where there are none.
     pub verifier: Option<Verifier>,
+    /// The cookie that applications are not told of.
+    pub hidden_cookie: Option<Box<str>>,
     /// What is wanted by ACME.
     acme: Option<Arc<acme::AcmePlan>>,
 }
@@ -185,9 +187,8 @@ impl Certificates {
         let demands = demands::demands(config, &sites);
         let (identities, admin) = (Arc::new(identities), Arc::new(admin));
         let of_clients = &config.identity;
-        let verifier = keys
-            .as_ref()
-            .map(|held| Verifier::new(of_clients.cookie(), of_clients.remove, &held.value));
+        let verifier = keys.as_ref().map(|held| Verifier::new(of_clients.cookie(), &held.value));
+        let hidden_cookie = of_clients.hidden_cookie().map(Into::into);
         Certificates {
             identities,
             admin,
@@ -197,6 +198,7 @@ impl Certificates {
             tokens,
             keys,
             verifier,
+            hidden_cookie,
             acme,
         }
     }

@@ -26,8 +26,6 @@ use token::VerifiedToken;
 pub struct Verifier {
     /// The cookie that tokens come in.
     pub cookie: Box<str>,
-    /// Whether applications are told of requests without it.
-    pub remove: bool,
     keys: Arc<Keys>,
 }
 
@@ -82,8 +80,8 @@ struct LastToken {
 
 impl Verifier {
     /// Finds tokens of these keys in the cookie of this name.
-    pub fn new(cookie: &str, remove: bool, keys: &Arc<Keys>) -> Verifier {
-        Verifier { cookie: cookie.into(), remove, keys: Arc::clone(keys) }
+    pub fn new(cookie: &str, keys: &Arc<Keys>) -> Verifier {
+        Verifier { cookie: cookie.into(), keys: Arc::clone(keys) }
     }
 
     /// The keys.
@@ -157,7 +155,7 @@ mod tests {
     }
 
     fn verifier() -> Verifier {
-        Verifier::new("id", false, &keys("k1 0123456789abcdef0123456789abcdef\n"))
+        Verifier::new("id", &keys("k1 0123456789abcdef0123456789abcdef\n"))
     }
 
     fn token(verifier: &Verifier, name: &str) -> String {
@@ -224,7 +222,7 @@ mod tests {
         assert_eq!(brought, PresentedToken::Rejected(Rejected::Malformed));
         assert_eq!(asked(&verifier, &gold, &mut remembered), accepted);
         // the key is gone
-        let other = Verifier::new("id", false, &keys("k2 0123456789abcdef0123456789abcdef\n"));
+        let other = Verifier::new("id", &keys("k2 0123456789abcdef0123456789abcdef\n"));
         let (_, brought) = asked(&other, &gold, &mut remembered);
         assert_eq!(brought, PresentedToken::Rejected(Rejected::UnknownKey));
     }

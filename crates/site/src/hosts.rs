@@ -42,7 +42,7 @@ impl Hosts {
             return Some(*site);
         }
         // a longer host is none, for rules of a policy neither, and might have thousands of dots
-        if !self.wildcards.is_empty() && host.len() <= MOST_HOST_BYTES {
+        if !self.wildcards.is_empty() && host.len() <= MOST_HOST_BYTES && is_name(host) {
             let dots = host.iter().enumerate().filter(|(_, byte)| **byte == b'.');
             let mut parents = dots.map(|(dot, _)| &host[dot + 1..]);
             if let Some(site) = parents.find_map(|parent| self.wildcards.get(parent)) {
@@ -51,6 +51,11 @@ impl Hosts {
         }
         self.default
     }
+}
+
+/// Whether a host could be a name. Others, with a comma above all, could be taken for another one, or for several.
+fn is_name(host: &[u8]) -> bool {
+    host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
 /// Hosts that a loop remembers, a power of two. What is asked for in turn mostly stays.
@@ -163,6 +168,9 @@ mod tests {
             (&format!("{}.shop.example", "a".repeat(240)), 0),
             (&format!("{}.shop.example", "a".repeat(241)), 2),
             (&".".repeat(10_000), 2),
+            ("evil.example,a.shop.example", 2),
+            ("a_b-c.shop.example", 0),
+            ("a*.shop.example", 2),
         ] {
             for _ in 0..2 {
                 let site = memo.site_of(&hosts, authority.as_bytes());

@@ -38,10 +38,11 @@ impl<H: HandlerRoles> Http1<H> {
         refusal: Refusal,
     ) {
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
-        let stages = kept.stages;
+        // one that was to be passed on is still to come: it is no request
+        let (stages, is_whole) = (kept.stages, kept.body.is_none());
         kept.with(cx.peer, cx.path, |request, grant, _| {
             let ticket = std::mem::take(&mut grant.ticket);
-            self.refuse_request(cx, request, refusal, ticket, stages, true);
+            self.refuse_request(cx, request, refusal, ticket, stages, is_whole);
         });
     }
 

@@ -174,6 +174,8 @@ struct Front {
     settled: Vec<(u32, Settled)>,
     judged: u32,
     given_up: u32,
+    /// Nothing may be enqueued.
+    is_full: bool,
 }
 
 #[derive(Default)]
@@ -192,6 +194,10 @@ impl Admission for Front {
     fn verdict(&mut self, _: &Request<'_>, (): &mut ()) -> Verdict<Ticket> {
         self.judged += 1;
         Verdict::Admit(Admitted::at_once(Rank::FIRST, Ticket(self.judged)))
+    }
+
+    fn enqueue(&mut self, _: &mut Ticket) -> Result<(), Refusal> {
+        if self.is_full { Err(Refusal { status: 503, retry_after_s: 1 }) } else { Ok(()) }
     }
 
     fn settle(&mut self, ticket: &mut Ticket, end: Settled) {
@@ -559,6 +565,29 @@ fn the_body_of_a_request_is_passed_on_as_there_is_room() {
         assert!(bench.sent().ends_with("own"));
         bench.end();
     }
+}
+
+#[test]
+fn the_body_of_a_request_that_is_turned_away_is_no_request() {
+    for (fields, body) in [
+        ("Content-Length: 31", "GET /body HTTP/1.1\r\nHost: a\r\n\r\n"),
+        ("Transfer-Encoding: chunked", "1f\r\nGET /body HTTP/1.1\r\nHost: a\r\n\r\n\r\n0\r\n\r\n"),
+    ] {
+        let mut bench = Bench::new(&[]);
+        bench.handler.is_full = true;
+        bench.receive(&format!("POST /u HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n{body}"));
+        let sent = bench.sent();
+        assert!(sent.starts_with("HTTP/1.1 503 No\r\n"), "{sent}");
+        assert_eq!((sent.matches("HTTP/1.1 ").count(), bench.handler.judged), (1, 1), "{sent}");
+        assert_eq!(bench.closed, Some(Closing::Linger));
+        bench.end();
+    }
+    // one that has none is kept
+    let mut bench = Bench::new(&[]);
+    bench.handler.is_full = true;
+    bench.receive(&(get("/u") + &get("/v")));
+    assert_eq!((bench.sent().matches("503 No").count(), bench.closed), (2, None));
+    bench.end();
 }
 
 #[test]

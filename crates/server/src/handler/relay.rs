@@ -198,9 +198,8 @@ impl FastLane {
         let is_authority =
             application.settings().proxy().is_some_and(|proxy| proxy.authority.is_some());
         let bare = if is_authority { self.site.bare_path(request) } else { None };
-        let verifier = self.certificates.verifier.as_ref().filter(|verifier| verifier.remove);
         let hidden = Hidden {
-            cookie: verifier.map(|verifier| &*verifier.cookie),
+            cookie: self.certificates.hidden_cookie.as_deref(),
             fields: self.applications.given(destination.site),
         };
         let standpoint = self.standpoint();

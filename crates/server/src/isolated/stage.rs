@@ -179,7 +179,10 @@ impl Config {
         self.rules.clear();
         self.agent = Switch::Off;
         self.admin.listen = AdminListen::default();
+        // no keys are held where they are not used
         self.admin.token_file = None;
+        self.admin.pairs = Default::default();
+        self.identity.is_verified_before = self.identity.keys.take().is_some();
         self.log.access = AccessLog::Off;
         for site in &mut self.sites {
             site.log.access = AccessLog::Off;

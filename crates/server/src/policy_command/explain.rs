@@ -2,7 +2,7 @@
 //! needs a policy and no server.
 
 use crate::client::TrustedProxies;
-use crate::config::{Config, IdentitySettings, Listen};
+use crate::config::{Config, Listen};
 use crate::identity::{Keys, KeysError, PresentedToken, Remembered, Verifier};
 use crate::policy::Facts;
 use forebay_conn::{Peer, Request};
@@ -203,10 +203,9 @@ impl Question {
 
 /// How identities are found, where rules ask for them.
 fn verifier(config: &Config, policy: &Policy) -> Option<Result<Verifier, KeysError>> {
-    let IdentitySettings { keys, remove, .. } = &config.identity;
-    let path = keys.as_deref().filter(|_| policy.needs().identity)?;
+    let path = config.identity.keys.as_deref().filter(|_| policy.needs().identity)?;
     let cookie = config.identity.cookie();
-    Some(Keys::open(path).map(|keys| Verifier::new(cookie, *remove, &Arc::new(keys))))
+    Some(Keys::open(path).map(|keys| Verifier::new(cookie, &Arc::new(keys))))
 }
 
 /// The path that the server has rules go by, where that is not the request's own.
