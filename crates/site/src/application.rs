@@ -83,15 +83,6 @@ pub fn bare_path(sites: &[SiteSettings], request: &Request<'_>) -> Option<Vec<u8
 }
 
 impl SiteSettings {
-    /// Whether an application runs files.
-    fn runs_scripts(&self, route: u32) -> bool {
-        self.routes.get(route as usize).is_some_and(|route| route.scripts.is_some())
-    }
-
-    fn has_scripts(&self) -> bool {
-        self.routes.iter().any(|route| route.scripts.is_some())
-    }
-
     /// The application for a request, as far as its path tells. `site` is the number of this one.
     fn destination(&self, site: u32, request: &Request<'_>) -> Option<Destination> {
         if self.routes.is_empty() || !is_for_applications(request) {
@@ -182,7 +173,7 @@ impl Site {
         let settings = &self.vhost(site).settings;
         let destination = settings.destination(site, request);
         let runs_scripts = match &destination {
-            Some(to) => settings.runs_scripts(to.route),
+            Some(to) => settings.scripts(to.route).is_some(),
             // files of other paths may be scripts, too
             None => settings.has_scripts() && is_for_applications(request),
         };

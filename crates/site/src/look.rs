@@ -267,7 +267,7 @@ impl Look<'_, '_> {
                 } => PathContents::none(Resolution::Missing),
                 // never its source
                 PathContents { outcome: Resolution::Found, files, .. }
-                    if files.first().is_some_and(|(_, file, _)| self.is_source(file)) =>
+                    if files.first().is_some_and(|(_, file, _)| self.vhost.is_source(file)) =>
                 {
                     PathContents::none(Resolution::Missing)
                 }
@@ -314,17 +314,6 @@ impl Look<'_, '_> {
         seen
     }
 
-    fn is_script(&self, file: &[u8]) -> bool {
-        scripts_of(&self.vhost.settings, file)
-            .is_some_and(|(_, scripts)| scripts.ending.is_of(file))
-    }
-
-    /// Whether a file is a script under one of its paths, or a compressed form of one.
-    fn is_source(&self, file: &[u8]) -> bool {
-        let has_scripts = self.vhost.settings.routes.iter().any(|route| route.scripts.is_some());
-        has_scripts && self.vhost.paths_of_file(file).iter().any(|path| self.is_script(path))
-    }
-
     /// The script that a path names, if its application runs scripts: run, or missing.
     fn at_script(&mut self, path: &[u8]) -> Option<PathContents> {
         let vhost = self.vhost;
@@ -353,13 +342,12 @@ impl Look<'_, '_> {
     /// The script that answers instead of what was seen, because that is the script itself, or nothing.
     fn instead_of(&mut self, seen: &PathContents, path: &[u8]) -> Option<PathContents> {
         if let (Resolution::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
-            if let Some((route, _)) =
-                scripts_of(&self.vhost.settings, file).filter(|_| self.is_script(file))
-            {
+            let scripts = scripts_of(&self.vhost.settings, file);
+            if let Some((route, _)) = scripts.filter(|(_, scripts)| scripts.ending.is_of(file)) {
                 return Some(PathContents::script(self.vhost, route, file, b""));
             }
             // no application runs it here, and no client is to read it
-            return self.is_source(file).then(|| PathContents::none(Resolution::Missing));
+            return self.vhost.is_source(file).then(|| PathContents::none(Resolution::Missing));
         }
         if !matches!(seen.outcome, Resolution::Missing | Resolution::Unlisted) {
             return None;
@@ -491,7 +479,7 @@ pub(crate) fn scripts_of<'s>(
     path: &[u8],
 ) -> Option<(u32, &'s Scripts)> {
     let route = route::route_of(settings, path)?;
-    Some((route, settings.routes.get(route as usize)?.scripts.as_ref()?))
+    Some((route, settings.scripts(route)?))
 }
 
 /// Whether `at` is `path` with a slash behind it.

@@ -81,7 +81,8 @@ pub(crate) fn rewrite(site: &SiteSettings, path: &[u8]) -> Option<Vec<u8>> {
 /// [`SiteSettings::routes`]. `None` if files have it.
 ///
 /// One path alone (`=/x`) goes first, then the first pattern with a star before its end, then the longest
-/// beginning; an alias beneath a longer path has what is below it.
+/// beginning; an alias beneath a longer path has what is below it. So has a link out of the root, but not where
+/// the application runs files: there it is a part of the root.
 ///
 /// ```
 /// use forebay_site::rules::{Route, Scope};
@@ -95,28 +96,37 @@ pub(crate) fn rewrite(site: &SiteSettings, path: &[u8]) -> Option<Vec<u8>> {
 /// assert_eq!(route_of(&site, b"/about"), Some(0));
 /// ```
 pub fn route_of(site: &SiteSettings, path: &[u8]) -> Option<u32> {
+    let (number, len) = first_route(site, path)?;
+    let is_longer = |mount: &Alias| {
+        let beneath = mount.path().as_str().as_bytes();
+        len.is_some_and(|len| beneath.len() > len) && inside(beneath, path).is_some()
+    };
+    let links = site.links.iter().filter(|_| site.scripts(number).is_none());
+    (!site.aliases.iter().chain(links).any(is_longer)).then_some(number)
+}
+
+/// The application that would have a path if no alias lay there.
+pub(crate) fn route_around(site: &SiteSettings, path: &[u8]) -> Option<u32> {
+    first_route(site, path).map(|(number, _)| number)
+}
+
+/// The route that goes first, and how long its path is if a longer one may go before it.
+fn first_route(site: &SiteSettings, path: &[u8]) -> Option<(u32, Option<usize>)> {
     let fitting = (0..).zip(&site.routes).filter(|(_, route)| route.path.contains(path));
-    let (mut longest, mut pattern) = (None, None);
+    let mut pattern = None;
+    let mut longest: Option<(u32, Option<usize>)> = None;
     for (number, route) in fitting {
         match route.path.reach() {
-            Reach::Exact => return Some(number),
-            Reach::Pattern => pattern = pattern.or(Some(number)),
+            Reach::Exact => return Some((number, None)),
+            Reach::Pattern => pattern = pattern.or(Some((number, None))),
             Reach::Beginning(len) => {
-                if longest.is_none_or(|(_, most)| len > most) {
-                    longest = Some((number, len));
+                if longest.is_none_or(|(_, most)| Some(len) > most) {
+                    longest = Some((number, Some(len)));
                 }
             }
         }
     }
-    if pattern.is_some() {
-        return pattern;
-    }
-    let (number, len) = longest?;
-    let is_longer = |alias: &Alias| {
-        let beneath = alias.path().as_str().as_bytes();
-        beneath.len() > len && inside(beneath, path).is_some()
-    };
-    (!site.aliases.iter().any(is_longer)).then_some(number)
+    pattern.or(longest)
 }
 
 /// A template of a path of the site, filled in. Slashes are merged.
@@ -145,7 +155,7 @@ pub(crate) fn is_servable(site: &SiteSettings, path: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{MountPath, Pattern, Rewrite, Route, Scope};
+    use crate::rules::{MountPath, Pattern, Rewrite, Route, Scope, ScriptSuffix, Scripts};
 
     #[test]
     fn the_longest_path_has_a_request() {
@@ -188,6 +198,30 @@ mod tests {
             let found = route_of(&site(routes, aliases), path.as_bytes());
             assert_eq!(found, expected, "{routes:?} {aliases:?} {path}");
         }
+    }
+
+    #[test]
+    fn a_link_is_a_part_of_the_root_where_files_are_run() {
+        let scripts = Scripts {
+            ending: ScriptSuffix::parse(".php").unwrap(),
+            index: "index.php".into(),
+            fallback: None,
+        };
+        let mount = |path| Alias::new(MountPath::parse(path).unwrap(), "/srv");
+        let mut site = SiteSettings {
+            routes: vec![Route {
+                scripts: Some(scripts),
+                ..Route::all(Scope::parse("/").unwrap())
+            }],
+            links: vec![mount("/media")],
+            aliases: vec![mount("/static")],
+            ..SiteSettings::default()
+        };
+        assert_eq!(route_of(&site, b"/media/a.php"), Some(0));
+        assert_eq!(route_of(&site, b"/static/a.php"), None);
+        assert_eq!(route_around(&site, b"/static/a.php"), Some(0));
+        site.routes[0].scripts = None;
+        assert_eq!(route_of(&site, b"/media/a.php"), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::rules::{
     AccessRule, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, Route,
-    Scope, SiteName, TryFile, TryFiles, WorkHandler,
+    Scope, Scripts, SiteName, TryFile, TryFiles, WorkHandler,
 };
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
@@ -62,6 +62,9 @@ pub struct SiteSettings {
     pub root: Option<PathBuf>,
     /// Other directories beneath paths of the site. The longest path decides.
     pub aliases: Vec<Alias>,
+    /// Where links of the root lead that may lead out of it, beneath the paths of these links. They are parts
+    /// of the root: an application that runs files runs those there, too.
+    pub links: Vec<Alias>,
     /// Files that answer for a directory, the first that exists. Plain names. Default: `index.html`.
     pub index: Vec<String>,
     /// Whether paths with a segment that begins with a dot are served. `/.well-known/` always is.
@@ -124,6 +127,16 @@ impl SiteSettings {
         self.listing.iter().any(|scope| scope.contains(directory))
     }
 
+    /// Whether some application runs files.
+    pub(crate) fn has_scripts(&self) -> bool {
+        self.routes.iter().any(|route| route.scripts.is_some())
+    }
+
+    /// Which files an application runs, if it runs any.
+    pub(crate) fn scripts(&self, route: u32) -> Option<&Scripts> {
+        self.routes.get(route as usize)?.scripts.as_ref()
+    }
+
     /// Where a file is looked for if `path` is asked for; without any, only there.
     pub(crate) fn candidates(&self, path: &[u8]) -> &[TryFile] {
         match self.try_files_except.iter().any(|scope| scope.contains(path)) {
@@ -141,6 +154,7 @@ impl Default for SiteSettings {
             hosts: Vec::new(),
             root: None,
             aliases: Vec::new(),
+            links: Vec::new(),
             index: vec!["index.html".to_owned()],
             hidden: false,
             precompressed: true,

@@ -6,7 +6,9 @@ use crate::load::Want;
 use crate::{
     Body, Content, ContentSettings, Destination, Notice, Routed, Script, Site, SiteJob, SiteJobDone,
 };
-use forebay_conn::{Job as _, Out, Peer, Piece, ProcessOutcome, Reply, Request, Secured, TurnTime};
+use forebay_conn::{
+    Job as _, Out, Peer, Piece, ProcessOutcome, Refusal, Reply, Request, Secured, TurnTime,
+};
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
@@ -288,6 +290,20 @@ impl Client {
         let mut head = format!("HTTP/1.1 {status} As Asked\r\n").into_bytes();
         self.site.write_fields(destination, request, status, said, &mut head);
         reply.head(status, &head);
+    }
+
+    /// What a client is told whose request policy refuses with this status.
+    pub(crate) fn turned_away(&mut self, status: u16) -> String {
+        with_head("", |head| {
+            let address = "127.0.0.1:80".parse().unwrap();
+            let (peer, path) = (Peer::new(address, address), NormalPath::default());
+            let request = Request::new(head, &peer, &path);
+            let mut out = Out::default();
+            let date: [u8; IMF_LEN] = date::format(784_111_777);
+            let mut reply = Reply::new(&mut out, &date, true);
+            self.site.turn_away(Refusal::status(status), Some(&request), &mut reply);
+            String::from_utf8(out.bytes).unwrap()
+        })
     }
 
     /// Looks for changes before the next request, as where several processes answer.

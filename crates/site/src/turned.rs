@@ -33,7 +33,7 @@ pub(crate) struct Turned {
 type Texture = Option<(String, Vec<u8>)>;
 
 impl Turned {
-    /// Reads the site's error pages. One that cannot be read, or that is protected, is left out.
+    /// Reads the site's error pages. One that cannot be read, that is protected or a script, is left out.
     pub(crate) fn read(vhost: &VirtualHost) -> Turned {
         let headers = &vhost.settings.headers;
         let first = u16::from(vhost.has_private_rule());
@@ -97,9 +97,11 @@ fn page(vhost: &VirtualHost, status: u16, texture: &Texture, header_rules: &[u16
     }
 }
 
-/// The type and the bytes of the site's page for an error, if it has one that every client may see.
+/// The type and the bytes of the site's page for an error, if it has one that every client may see. A script is
+/// none: nothing is run for a client that is refused, and its source is never sent.
 fn read_page(vhost: &VirtualHost, status: u16) -> io::Result<Texture> {
-    let Some(path) = vhost.error_page(status, None) else { return Ok(None) };
+    let page = vhost.error_page(status, None).filter(|path| !vhost.is_source(path.as_bytes()));
+    let Some(path) = page else { return Ok(None) };
     let Some((mount, inside)) = vhost.locate(path.as_bytes()) else { return Ok(None) };
     let Some(mount) = vhost.mounts.get(mount) else { return Ok(None) };
     let root = mount.place.current();

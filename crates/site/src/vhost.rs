@@ -1,6 +1,7 @@
 //! One site as it is served: its settings, its directories, its small pages.
 
 use crate::fields::{HeaderRuleSet, header_rules_of};
+use crate::forms;
 use crate::guard::{self, Guard};
 use crate::names::{self, MountedDirectory};
 use crate::notice::OpenError;
@@ -80,8 +81,9 @@ impl VirtualHost {
         files: FilesLocation,
     ) -> Result<VirtualHost, OpenError> {
         let root = settings.root.iter().map(|root| ("", root));
-        let aliases = settings.aliases.iter().map(|alias| (alias.path().as_str(), &alias.to));
-        let mounts = root.chain(aliases).filter(|_| files == FilesLocation::Here);
+        let others = settings.aliases.iter().chain(&settings.links);
+        let others = others.map(|other| (other.path().as_str(), &other.to));
+        let mounts = root.chain(others).filter(|_| files == FilesLocation::Here);
         let mounts = mounts.map(|(path, to)| Mount::open(path, to));
         let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
         // a sort that is stable: of two with one path the first decides
@@ -154,6 +156,29 @@ impl VirtualHost {
     /// directories of the site have either.
     pub(crate) fn paths_of_file(&self, path: &[u8]) -> Vec<Vec<u8>> {
         names::of_file(&self.settings, &self.directories(), path)
+    }
+
+    /// Whether a file is a script under one of its paths, or a compressed form of one: no client is to read it.
+    pub(crate) fn is_source(&self, file: &[u8]) -> bool {
+        if !self.settings.has_scripts() {
+            return false;
+        }
+        // forms that are not sent for their files have the source in them all the same
+        let mut files = std::iter::once(file).chain(forms::original(file));
+        files.any(|file| self.paths_of_file(file).iter().any(|path| self.is_script(path)))
+    }
+
+    /// Whether the file at a path is run there, or is an alias's where a script of this name would be run.
+    fn is_script(&self, path: &[u8]) -> bool {
+        let settings = &self.settings;
+        // what an application alone may have sent, it has chosen
+        let is_internal = settings.internal.iter().any(|scope| scope.contains(path));
+        let route = match is_internal {
+            true => route::route_of(settings, path),
+            false => route::route_around(settings, path),
+        };
+        let scripts = route.and_then(|route| settings.scripts(route));
+        scripts.is_some_and(|scripts| scripts.ending.is_of(path))
     }
 
     /// The numbers of the header rules for an answer with these rules about clients: those for its

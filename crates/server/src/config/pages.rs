@@ -2,9 +2,10 @@
 
 use super::SiteConfig;
 use super::draft::ConfigDraft;
+use super::fastcgi::FastCgiConfig;
 use super::path::Path as At;
 use super::problem::Wrong;
-use forebay_site::rules::{Alias, ErrorPage, Template, TemplatePart, TryFile};
+use forebay_site::rules::{Alias, ErrorPage, Route, Template, TemplatePart, TryFile};
 use forebay_sys::file::{self, FileKind};
 use std::collections::HashSet;
 use std::io;
@@ -53,12 +54,16 @@ impl ConfigDraft {
         }
     }
 
-    /// Error pages for clients that rules refuse, which rules protect.
+    /// Error pages that no client sees: those for clients that rules refuse, which rules protect, and scripts.
     pub(super) fn remark_unseen(&self, remarks: &mut Remarks) {
         for (at, site) in self.all_sites() {
             for page in site.errors.0.iter().filter(|page| self.is_protected(site, page)) {
                 let at = at.child("errors").child(&page.status().to_string());
                 remarks.push((at, Wrong::Unseen { path: page.path().to_owned() }));
+            }
+            for page in site.errors.0.iter().filter(|page| self.is_script(site, page)) {
+                let at = at.child("errors").child(&page.status().to_string());
+                remarks.push((at, Wrong::PageIsScript { path: page.path().to_owned() }));
             }
         }
     }
@@ -72,6 +77,20 @@ impl ConfigDraft {
         let is_for_refused = matches!(page.status(), 401 | 403);
         is_for_refused && access.chain(auth).any(|scope| scope.contains(page.path().as_bytes()))
     }
+
+    /// Whether an application runs the page.
+    fn is_script(&self, site: &SiteConfig, page: &ErrorPage) -> bool {
+        // what the top level says holds for every site
+        let sites = [site, &self.site];
+        let mut routes = sites.iter().flat_map(|site| &site.fastcgi).map(FastCgiConfig::route);
+        routes.any(|route| runs(&route, page.path().as_bytes()))
+    }
+}
+
+/// Whether a route is for a path, and runs what has such a name.
+fn runs(route: &Route, path: &[u8]) -> bool {
+    let scripts = route.scripts.as_ref().filter(|_| route.path.contains(path));
+    scripts.is_some_and(|scripts| scripts.ending.is_of(path))
 }
 
 /// The directory that a path of the site is in, and where in it.

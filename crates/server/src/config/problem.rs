@@ -487,6 +487,11 @@ pub enum Wrong {
         /// Its path.
         path: String,
     },
+    /// An error page that an application runs.
+    PageIsScript {
+        /// Its path.
+        path: String,
+    },
     /// A directory the configuration names cannot be used.
     NoDirectory {
         /// Its path.

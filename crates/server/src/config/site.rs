@@ -193,11 +193,16 @@ impl SiteConfig {
 
     /// The directories beneath paths: those of aliases, and where links lead that may leave the root.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = Alias> {
+        self.aliases.iter().cloned().chain(self.linked())
+    }
+
+    /// Where links lead that may leave the root.
+    fn linked(&self) -> impl Iterator<Item = Alias> {
         let below = |link: &MountPath| {
             let root = self.root.as_deref()?;
             Some(Alias::new(link.clone(), link.below(root)))
         };
-        self.aliases.iter().cloned().chain(self.links.iter().filter_map(below))
+        self.links.iter().filter_map(below)
     }
 
     /// Whether one of its header rules decides about this field.
@@ -216,7 +221,8 @@ impl SiteConfig {
             name: self.name(),
             hosts: self.hosts.clone(),
             root: self.root.clone(),
-            aliases: self.mounts().collect(),
+            aliases: self.aliases.clone(),
+            links: self.linked().collect(),
             index: self.index.clone(),
             hidden: self.hidden,
             precompressed: self.precompressed,

@@ -7,6 +7,7 @@ use crate::rules::{
 };
 use crate::testing::{Answered, Client, Folder};
 use crate::{ContentSettings, SiteSettings, ToHttps};
+use std::os::unix::fs::symlink;
 
 /// "password", as cheap as bcrypt gets.
 const HASH: &str = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
@@ -330,6 +331,92 @@ fn the_source_of_a_script_is_not_sent_under_other_paths_either() {
             assert_eq!(client.get(target).status, 200, "{target}");
         }
     }
+}
+
+/// A link is a part of the root, whose scripts are run. An alias has its files for itself; none is run, and those
+/// that would be are not sent.
+#[test]
+fn the_source_of_a_script_is_not_sent_from_directories_beneath_its_route() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    folder.write("index.php", "<?php secret");
+    for directory in ["linked", "aliased"] {
+        for name in ["x.php", "x.php.gz", "in/index.php"] {
+            other.write(&format!("{directory}/{name}"), "<?php secret");
+        }
+        other.write(&format!("{directory}/page.txt"), "a page");
+    }
+    symlink(other.path().join("linked"), folder.path().join("media")).unwrap();
+    for precompressed in [true, false] {
+        let mut client = client(&folder, &[], |site| {
+            site.routes = vec![php("/", Some("/index.php"))];
+            let mount = |path, to| Alias::new(MountPath::parse(path).unwrap(), to);
+            site.links = vec![mount("/media", folder.path().join("media"))];
+            site.aliases = vec![mount("/user/al", other.path().join("aliased"))];
+            site.index = vec!["index.php".to_owned()];
+            site.precompressed = precompressed;
+            let to = Template::parse("/user/al/$1").unwrap();
+            site.rewrites = vec![Rewrite::new(pattern("/short/*"), to).unwrap()];
+        });
+        for (target, expected) in [
+            ("/media/x.php", "/media/x.php"),
+            ("/media/x.php/a", "/media/x.php /a"),
+            ("/media/in/", "/media/in/index.php"),
+            ("/media/none", "/index.php"),
+            ("/media/x.php.gz", "404"),
+            ("/media/page.txt", "200"),
+            ("/user/al/x.php", "404"),
+            ("/user/al/x.php/a", "404"),
+            ("/user/al/in/", "404"),
+            ("/user/al/none", "404"),
+            ("/user/al/x.php.gz", "404"),
+            ("/user/al/page.txt", "200"),
+            ("/short/x.php", "404"),
+            ("/short/page.txt", "200"),
+        ] {
+            for method in ["GET", "HEAD", "GET"] {
+                let answered = client.ask(method, target, "");
+                assert_eq!(script(&answered), expected, "{method} {target}");
+                assert!(!String::from_utf8_lossy(&answered.body).contains("secret"), "{target}");
+            }
+        }
+        // beneath the root, wherever that is for the application
+        assert_eq!(client.get("/media/x.php").field("X-File"), None);
+    }
+}
+
+/// What clients cannot ask for, the application alone has sent, whatever its name.
+#[test]
+fn files_that_an_application_has_sent_are_no_scripts_in_an_alias() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    for folder in [&folder, &other] {
+        folder.write("kept/a.php", "<?php secret");
+    }
+    let client = client(&folder, &[], |site| {
+        site.routes = vec![php("/", None)];
+        site.internal = vec![Scope::parse("/sent").unwrap(), Scope::parse("/kept").unwrap()];
+        let alias = |path| Alias::new(MountPath::parse(path).unwrap(), other.path().join("kept"));
+        site.aliases = vec![alias("/sent")];
+    });
+    let vhost = &client.content.vhosts[0];
+    assert!(!vhost.is_source(b"/sent/a.php"));
+    assert!(vhost.is_source(b"/kept/a.php"), "one of the root");
+}
+
+/// Nothing is run for a client that policy refuses.
+#[test]
+fn a_script_is_no_page_for_clients_that_are_refused() {
+    let folder = Folder::new();
+    folder.write("errors/403.php", "<?php secret");
+    folder.write("errors/404.html", "not here");
+    let mut client = client(&folder, &[], |site| {
+        site.routes = vec![php("/", None)];
+        let page = |status, path| ErrorPage::parse(status, path).unwrap();
+        site.errors = vec![page("403", "/errors/403.php"), page("404", "/errors/404.html")];
+    });
+    let refused = client.turned_away(403);
+    assert!(refused.contains("<h1>403 Forbidden</h1>"), "{refused}");
+    assert!(!refused.contains("secret"), "{refused}");
+    assert!(client.turned_away(404).ends_with("not here"));
 }
 
 /// What stands behind a semicolon is no part of a name for some applications.

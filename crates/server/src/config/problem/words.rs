@@ -343,6 +343,11 @@ impl fmt::Display for Wrong {
                 "clients that are refused do not see {path:?}, because a rule of auth or access \
                  protects it, too: they get a short page of Forebay's own"
             ),
+            Wrong::PageIsScript { path } => write!(
+                f,
+                "{path:?} is a script, which is not run for an error: clients get a short page of \
+                 Forebay's own; name a file that is sent as it is"
+            ),
             Wrong::NoDirectory { path, error } => {
                 write!(f, "cannot use the directory {path:?}: {error}")
             }

@@ -55,6 +55,22 @@ fn a_page_for_refused_clients_that_is_protected_is_told() {
 }
 
 #[test]
+fn an_error_page_that_is_a_script_is_told() {
+    let folder = Folder::new();
+    for name in ["403.php", "404.html"] {
+        fs::write(folder.0.join("site").join(name), "").unwrap();
+    }
+    let remarks = folder.remarks(
+        "root = \"site\"\n[errors]\n403 = \"/403.php\"\n404 = \"/404.html\"\n\
+         [[fastcgi]]\nto = \"10.0.0.1:9\"\n",
+    );
+    let expected = "DIR/forebay.toml:3:7: errors.403: \"/403.php\" is a script, which is not run for \
+                    an error: clients get a short page of Forebay's own; name a file that is sent as \
+                    it is";
+    assert_eq!(remarks, [expected]);
+}
+
+#[test]
 fn files_that_are_not_for_clients_are_remarked_where_they_are_served() {
     let folder = Folder::new();
     for directory in ["site/.in", "out"] {
