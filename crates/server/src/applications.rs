@@ -83,6 +83,11 @@ impl Applications {
         self.next.as_ref()?.stage.as_ref()
     }
 
+    /// Whether the next stage is other software, which knows none of our rules.
+    pub fn is_next_other(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.is_other)
+    }
+
     /// Whether a request to the next stage may be sent again that is idempotent.
     pub fn repeats_idempotent(&self, site: Option<u32>) -> bool {
         self.next.as_ref().is_some_and(|next| next.repeats_idempotent(site))

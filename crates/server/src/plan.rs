@@ -440,6 +440,7 @@ fn site(
         forebay_site::ContentSettings { sites, ..forebay_site::ContentSettings::new("") };
     settings.server_header = config.server_header;
     settings.files = isolated::files(config);
+    settings.is_answered_elsewhere = config.is_answered_elsewhere();
     settings.cache.bytes = config.cache.bytes.0.map_or(of_cache, |size| size.0);
     settings.cache.in_flight_bytes = config.cache.in_flight.0.map_or(in_flight, |size| size.0);
     settings.cache.file_bytes = config.cache.file_bytes.0;

@@ -73,10 +73,18 @@ fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     Some(bare)
 }
 
-/// The path that rules of the policy go by, as [`Site::bare_path`] has it, by the settings of sites alone: a
-/// loop that has a file for the path in its own table knows better where scripts are run.
-pub fn bare_path(sites: &[SiteSettings], request: &Request<'_>) -> Option<Vec<u8>> {
+/// The path that rules of the policy go by, as [`Site::bare_path`] has it, by the settings of sites alone, and
+/// whether they are [answered elsewhere](crate::ContentSettings::is_answered_elsewhere): a loop that has a file
+/// for the path in its own table knows better where scripts are run.
+pub fn bare_path(
+    sites: &[SiteSettings],
+    is_answered_elsewhere: bool,
+    request: &Request<'_>,
+) -> Option<Vec<u8>> {
     let bare = without_parameters(&request.path().ok()?)?;
+    if is_answered_elsewhere {
+        return is_for_applications(request).then_some(bare);
+    }
     let number = Memo::default().site_of(&Hosts::new(sites), request.head.authority)?;
     let site = sites.get(number as usize)?;
     site.may_be_for_application(number, request).then_some(bare)
@@ -129,15 +137,21 @@ impl Site {
         self.vhost(site).settings.may_be_for_application(site, request)
     }
 
-    /// The path that rules of the policy go by where an application may answer that takes path parameters for no
-    /// part of a name; `None` if it is the request's own.
+    /// The path that rules of the policy go by where an application may answer, or other software in the place of
+    /// a stage, that takes path parameters for no part of a name; `None` if it is the request's own.
     #[inline]
     pub fn bare_path(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
-        if !self.content.has_routes {
+        let is_elsewhere = self.content.settings.is_answered_elsewhere;
+        if !self.content.has_routes && !is_elsewhere {
             return None;
         }
         let bare = without_parameters(&request.path().ok()?)?;
-        self.may_be_for_application(request).then_some(bare)
+        let may_be = match is_elsewhere {
+            // whichever site has it, and if none does
+            true => is_for_applications(request),
+            false => self.may_be_for_application(request),
+        };
+        may_be.then_some(bare)
     }
 
     /// Lets a request through to the application it is for, if rules allow it. To be asked before
@@ -264,7 +278,11 @@ impl Site {
             }
             _ => return Routed::Here(None),
         };
-        if let Some(guard) = vhost.guard_of(&[&path]) {
+        // as for applications: what answers may take parameters for no part of the path
+        let bare = if is_last { without_parameters(&path) } else { None };
+        let mut paths = vec![&*path];
+        paths.extend(bare.as_deref());
+        if let Some(guard) = vhost.guard_of(&paths) {
             if self.content.settings().files == FilesLocation::Behind
                 && guard.reads_files(&self.content.realms)
             {

@@ -102,11 +102,20 @@ impl Site {
         error: PathError,
         asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
-        let refusal = match error.status() {
-            404 => RefusalPage::of(404),
-            status => RefusalPage::new(status, error.reason()),
-        };
-        self.refuse_with(refusal, Box::default(), None, asked)
+        self.refuse_with(no_path(error), Box::default(), None, asked)
+    }
+
+    /// The same where other software would answer, which would be asked for what no rule can judge: with a page
+    /// of our own. Says whether the target leads nowhere, and so is answered.
+    pub fn refuses_no_path(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
+        // what is asked of the server as a whole has no path
+        if !request.head.path.starts_with(b"/") {
+            return false;
+        }
+        let Err(error) = request.path() else { return false };
+        self.credentials.has_passed = false;
+        self.content.pages.refuse(&no_path(error), Default::default(), reply);
+        true
     }
 
     /// Answers with an error whatever is at the path.
@@ -170,5 +179,13 @@ impl Site {
         let source = BodySource::Held(Arc::clone(&entry));
         let answer = AnswerParts { vhost, request, source, boundaries, head_scratch };
         answer.write_error(&entry, refusal, asked.reply);
+    }
+}
+
+/// What is said of a target that leads nowhere.
+fn no_path(error: PathError) -> RefusalPage {
+    match error.status() {
+        404 => RefusalPage::of(404),
+        status => RefusalPage::new(status, error.reason()),
     }
 }

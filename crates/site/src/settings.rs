@@ -21,6 +21,9 @@ pub struct ContentSettings {
     pub cache: CacheSettings,
     /// Where their files are read. Default: here.
     pub files: FilesLocation,
+    /// Whether what answers is other software, in the place of a stage of this server. It may take path
+    /// parameters for no part of a name, as applications do. Default: no.
+    pub is_answered_elsewhere: bool,
 }
 
 /// Where files are read: those that are served, error pages, users of passwords.
@@ -46,6 +49,7 @@ impl ContentSettings {
             server_header: true,
             cache: CacheSettings::default(),
             files: FilesLocation::Here,
+            is_answered_elsewhere: false,
         }
     }
 }

@@ -17,7 +17,6 @@ use crate::listing::{ListingFormat, SortOrder};
 use crate::load::{Loaded, Want};
 use crate::pages::RefusalPage;
 use crate::route;
-use crate::settings::FilesLocation;
 use crate::site_request::SiteRequest;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
@@ -105,11 +104,6 @@ impl Site {
     #[inline]
     pub fn site_of(&mut self, request: &Request<'_>) -> Option<u32> {
         self.memo.site_of(&self.content.hosts, request.head.authority)
-    }
-
-    /// Where files are read.
-    pub fn files(&self) -> FilesLocation {
-        self.content.settings().files
     }
 
     /// The user who is answered: the name in the credentials of the request that was processed last, if

@@ -260,6 +260,25 @@ impl Client {
         (out, status)
     }
 
+    /// Asks for what is answered by `answer` and by no job: the status, or `None` if it says that it has not.
+    pub(crate) fn answered_by(
+        &mut self,
+        method: &str,
+        target: &str,
+        answer: impl FnOnce(&mut Site, &Request<'_>, &mut Reply<'_, Body>) -> bool,
+    ) -> Option<u16> {
+        with_request(method, target, |request| {
+            let mut out = Out::default();
+            let date: [u8; IMF_LEN] = date::format(784_111_777);
+            let is_answered = {
+                let mut reply = Reply::new(&mut out, &date, true);
+                answer(&mut self.site, request, &mut reply)
+            };
+            let status = || std::str::from_utf8(&out.bytes[9..12]).unwrap().parse().unwrap();
+            is_answered.then(status)
+        })
+    }
+
     /// Says which application it is, and all that is asked of it in a query of fields.
     fn answer_as_application(
         &self,
@@ -404,6 +423,20 @@ pub(crate) fn with_head<T>(fields: &str, f: impl FnOnce(&Head<'_>) -> T) -> T {
         ParsedHead::Complete(head) => f(&head),
         ParsedHead::Partial => panic!("not a whole head: {text}"),
     }
+}
+
+/// Calls `f` with such a request by a client of this machine.
+pub(crate) fn with_request<T>(method: &str, target: &str, f: impl FnOnce(&Request<'_>) -> T) -> T {
+    let text = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut lines = Lines::new();
+    let ParsedHead::Complete(head) =
+        Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default()).unwrap()
+    else {
+        panic!("not a whole head: {text}")
+    };
+    let address = "127.0.0.1:80".parse().unwrap();
+    let (peer, path) = (Peer::new(address, address), NormalPath::default());
+    f(&Request::new(&head, &peer, &path))
 }
 
 /// Does a job as a helper thread would.

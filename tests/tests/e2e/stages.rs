@@ -168,6 +168,7 @@ fn what_process_refuses_is_never_asked_of_other_software() {
     let (addr, asked) = that_waits(0);
     let more = format!(
         "isolated.respond_at = [\"http://{addr}\"]\n\
+         [[rule]]\nname = \"intern\"\npath = [\"/intern\", \"/intern/*\"]\naction = \"reject\"\n\
          [[site]]\nhosts = [\"b.example\"]\nroot = {root:?}\n\
          [site.errors]\n403 = \"/sorry.html\"\n401 = \"/sorry.html\"\n\
          [[site.access]]\npath = \"/closed\"\ndeny = [\"all\"]\n\
@@ -176,11 +177,64 @@ fn what_process_refuses_is_never_asked_of_other_software() {
         root = folder.join("."),
     );
     let server = start(&folder, "isolated", &more);
-    for (path, status) in [("/closed/a.txt", "403"), ("/secret/a.txt", "401")] {
+    // what follows a semicolon may be no part of a name for who answers
+    for (path, status) in [
+        ("/closed/a.txt", "403"),
+        ("/closed;x/a.txt", "403"),
+        ("/closed;/a.txt", "403"),
+        ("/closed%3b/a.txt", "403"),
+        ("/secret/a.txt", "401"),
+        ("/secret;a=b/a.txt", "401"),
+        ("/intern/x", "403"),
+        ("/intern;/x", "403"),
+    ] {
         let (line, ..) = told(&get_of(server.addr(), "b.example", path));
         assert_eq!(line.split(' ').nth(1), Some(status), "{path}");
     }
+    // no site has this host
+    for (path, status) in [("/intern;/x", "403"), ("/intern%2fx", "404"), ("/../intern", "400")] {
+        let (line, ..) = told(&get_of(server.addr(), "c.test", path));
+        assert_eq!(line.split(' ').nth(1), Some(status), "{path}");
+    }
     assert_eq!(asked.load(Ordering::Relaxed), 0);
+    let open = get_of(server.addr(), "b.example", "/open;x/a.txt");
+    assert!(open.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&open));
+    assert_ne!(asked.load(Ordering::Relaxed), 0);
+    end(server);
+}
+
+/// No stage behind receive judges again: what its rules cannot judge is refused, and what they have judged is
+/// asked for.
+#[test]
+fn what_receive_refuses_is_never_asked_of_other_software() {
+    let folder = site();
+    let (addr, asked) = application();
+    let more = format!(
+        "isolated.process_at = [\"http://{addr}\"]\n\
+         [[rule]]\nname = \"admin\"\npath = [\"/admin\", \"/admin/*\"]\naction = \"reject\"\n"
+    );
+    let server = Server::start(&Options::new(folder.join(".")).engine("isolated").config(&more));
+    for (path, status) in [
+        ("/admin/users", "403"),
+        ("//admin/users", "403"),
+        ("/%61dmin/users", "403"),
+        ("/x/../admin/users", "403"),
+        ("/admin;x/users", "403"),
+        ("/admin%3b/users", "403"),
+        ("/admin%2fusers", "404"),
+        ("/admin%5cusers", "404"),
+        ("/../admin/users", "400"),
+        ("/x/..;/admin/users", "400"),
+    ] {
+        let (line, ..) = told(&get(server.addr(), path));
+        assert_eq!(line.split(' ').nth(1), Some(status), "{path}");
+    }
+    let (line, ..) = told(&get(server.addr(), "/x/..//%66ree/a%20b;c?q=/../%2f"));
+    assert_eq!(line, "HTTP/1.1 200 OK");
+    let is_request = |head: &String| !head.starts_with("OPTIONS * ");
+    let heads: Vec<_> = asked.try_iter().filter(is_request).collect();
+    let is_judged = |head: &String| head.starts_with("GET /free/a%20b;c?q=/../%2f HTTP/1.1\r\n");
+    assert!(!heads.is_empty() && heads.iter().all(is_judged), "{heads:?}");
     end(server);
 }
 
@@ -286,7 +340,8 @@ fn loses_nothing(folder: &Folder, key: &str, addresses: &[SocketAddr]) {
             let (status, ..) = told(&get(server.addr(), path));
             assert!(status.contains(" 404 ") || status.contains(" 400 "), "{path}: {status}");
         }
-        for path in ["//closed/a.txt", "/x/../closed/a.txt", "/%63losed/./a.txt"] {
+        for path in ["//closed/a.txt", "/x/../closed/a.txt", "/%63losed/./a.txt", "/closed;x/a.txt"]
+        {
             assert_eq!(told(&get(server.addr(), path)).0, "HTTP/1.1 403 Forbidden", "{path}");
         }
         for method in ["PUT", "OPTIONS", "DELETE"] {

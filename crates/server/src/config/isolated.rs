@@ -1,5 +1,6 @@
 //! What `engine = "isolated"` is told, and what it cannot do yet.
 
+use super::Config;
 use super::address::Listen;
 use super::choice::{FirewallMode, GateMode, Keyword, Switch};
 use super::draft::ConfigDraft;
@@ -132,6 +133,14 @@ impl Isolated {
             back_off: self.back_off,
             ..LinkSettings::default()
         }
+    }
+}
+
+impl Config {
+    /// Whether other software answers in the place of a stage.
+    pub fn is_answered_elsewhere(&self) -> bool {
+        let is_isolated = self.listeners.iter().any(|one| one.engine == Engine::Isolated);
+        is_isolated && self.isolated.is_answered_elsewhere()
     }
 }
 

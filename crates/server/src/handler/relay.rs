@@ -18,7 +18,7 @@ use forebay_http::path::NormalPath;
 use forebay_http::response::Response;
 use forebay_http::status::reason;
 use forebay_metrics::Counter;
-use forebay_site::{Body, Destination, FilesLocation};
+use forebay_site::{Body, Destination};
 use forebay_sys::clock;
 use forebay_upstream::exchange::{Exchange, Failed};
 use forebay_upstream::group::Unavailable;
@@ -76,7 +76,10 @@ impl FastLane {
             self.refuse(502, "There is no next stage", reply);
             return ProcessOutcome::Replied;
         };
-        let knows_no_rules = self.site.files() == FilesLocation::Elsewhere;
+        let knows_no_rules = self.applications.is_next_other();
+        if knows_no_rules && self.site.refuses_no_path(request, reply) {
+            return ProcessOutcome::Replied;
+        }
         let ask = ask_stage(request, id, self.standpoint(), &self.applications, knows_no_rules);
         let mut ask = match ask {
             Ok(ask) => ask,

@@ -76,6 +76,8 @@ pub struct NextStage {
     pub role: Role,
     /// The instances that it asks; a last stage asks nobody.
     pub stage: Option<Arc<Application>>,
+    /// Whether these are other software, which knows none of our rules.
+    pub is_other: bool,
     /// Whether requests may be sent again that are idempotent, by site.
     repeats: Arc<[bool]>,
 }
@@ -93,7 +95,9 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
     // who is sealed may not connect; where nobody does so for it, it is not sealed
     let connector = (place.role == Role::Process).then(Connector::inherited);
     let connector = connector.and_then(|found| found.ok().flatten());
-    let stage = place.role.next().map(|role| {
+    let asked = place.role.next();
+    let is_other = asked.is_some_and(|role| !role.others(config).is_empty());
+    let stage = asked.map(|role| {
         let application = settings::ApplicationSettings::Proxy(ProxySettings {
             group: group(config, place.addresses(config, role)),
             request: request::RequestSettings::default(),
@@ -105,13 +109,13 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
             buffer_bytes: 0,
             authority: None,
         });
-        let is_own = role.others(config).is_empty();
+        let is_own = !is_other;
         let ends = links::ends(&place.links, role).filter(|_| is_own);
         let (link, is_http2) = (config.isolated.link(is_own), config.isolated.is_http2(is_own));
         Application::of_stage(application, link, is_http2, ends, connector, now_ms)
     });
     let repeats = config.sites.iter().map(|site| site.repeat_idempotent).collect();
-    Some(NextStage { role: place.role, stage, repeats })
+    Some(NextStage { role: place.role, stage, is_other, repeats })
 }
 
 /// All applications behind.

@@ -211,7 +211,7 @@ fn verifier(config: &Config, policy: &Policy) -> Option<Result<Verifier, KeysErr
 /// The path that the server has rules go by, where that is not the request's own.
 fn bare_path(config: &Config, request: &Request<'_>) -> Option<Vec<u8>> {
     let sites: Vec<_> = config.sites.iter().map(|site| site.settings(None)).collect();
-    forebay_site::bare_path(&sites, request)
+    forebay_site::bare_path(&sites, config.is_answered_elsewhere(), request)
 }
 
 fn unix_s() -> u64 {
@@ -418,13 +418,17 @@ action       none
         question.explain(&config.policy().unwrap(), &config)
     }
 
-    /// Where an application may answer, rules go by the path without its parameters, as in the server.
+    /// Where an application may answer, or other software in the place of a stage, rules go by the path without
+    /// its parameters, as in the server.
     #[test]
     fn applications_have_paths_without_parameters() {
         let rules = "[[rule]]\nname = \"login\"\npath = \"/app/login\"\naction = \"reject\"\n\
                      [[rule]]\nname = \"named\"\npath = \"/app/y;a\"\naction = \"reject\"\n";
         let files = format!("root = \"site\"\n{rules}");
         let proxy = format!("{files}[[proxy]]\npath = \"/app\"\nto = \"http://127.0.0.1:9\"\n");
+        let others = "isolated.respond_at = [\"http://127.0.0.1:9\"]\n";
+        let isolated = format!("engine = \"isolated\"\n{others}{files}");
+        let idle = format!("{others}{files}");
         for (text, target, path, action) in [
             (&proxy, "/app/login;a", "/app/login (without parameters, for applications)", "login"),
             (&proxy, "/app/y;a", "/app/y (without parameters, for applications)", "none"),
@@ -432,6 +436,14 @@ action       none
             (&proxy, "/other;a", "/other;a", "none"),
             (&files, "/app/login;a", "/app/login;a", "none"),
             (&files, "/app/y;a", "/app/y;a", "named"),
+            (
+                &isolated,
+                "/app/login;a",
+                "/app/login (without parameters, for applications)",
+                "login",
+            ),
+            (&isolated, "/app/login", "/app/login", "login"),
+            (&idle, "/app/login;a", "/app/login;a", "none"),
         ] {
             let text = asked(text, target).unwrap();
             assert!(text.contains(&format!("\npath         {path}\n")), "{target}: {text}");

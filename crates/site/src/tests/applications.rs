@@ -5,8 +5,8 @@ use crate::rules::{
     Pattern, Realm, Redirect, Rewrite, Route, Scope, ScriptSuffix, Scripts, Template, TryFiles,
     User, WorkHandler,
 };
-use crate::testing::{Answered, Client, Folder};
-use crate::{ContentSettings, SiteSettings, ToHttps};
+use crate::testing::{Answered, Client, Folder, with_request};
+use crate::{ContentSettings, FilesLocation, Routed, SiteSettings, ToHttps};
 use std::os::unix::fs::symlink;
 
 /// "password", as cheap as bcrypt gets.
@@ -450,6 +450,86 @@ fn rules_hold_for_paths_with_parameters() {
         ] {
             assert_eq!(route(&client.get(target)), expected, "{target}");
         }
+    }
+}
+
+/// What answers may take parameters for no part of a name there, too, and knows no rule.
+#[test]
+fn rules_hold_for_paths_with_parameters_where_other_software_answers() {
+    let folder = Folder::new();
+    let scope = |text: &str| Scope::parse(text).unwrap();
+    let mut settings = ContentSettings::new(folder.path());
+    settings.files = FilesLocation::Elsewhere;
+    settings.is_answered_elsewhere = true;
+    let site = &mut settings.sites[0];
+    let deny = vec![Network::parse("all").unwrap()];
+    site.access = vec![AccessRule { path: scope("/admin"), allow: Vec::new(), deny }];
+    let users = vec![User::parse("alice", HASH).unwrap()];
+    let (path, realm) = (scope("/private"), Realm::default());
+    site.auth = vec![Auth { path, realm, users, file: None }];
+    let mut client = Client::with(settings);
+    for method in ["GET", "PUT", "OPTIONS"] {
+        for (target, expected) in [
+            ("/admin/users", Some(403)),
+            ("/admin;x/users", Some(403)),
+            ("/admin;/users", Some(403)),
+            ("/admin%3b/users", Some(403)),
+            ("/;x/admin", Some(403)),
+            ("/private;a=b/x", Some(401)),
+            ("/admin%2fusers", Some(404)),
+            ("/../admin/users", Some(400)),
+            ("/map;v=2", None),
+            ("/x;/../map", None),
+        ] {
+            let status = client.answered_by(method, target, |site, request, reply| {
+                let by = || "192.0.2.7".parse().unwrap();
+                match site.decide(request, by, None, reply) {
+                    Routed::Replied => true,
+                    Routed::Here(None) => false,
+                    _ => panic!("{method} {target}: nothing is to be done or asked first"),
+                }
+            });
+            assert_eq!(status, expected, "{method} {target}");
+        }
+    }
+}
+
+/// Where the next stage is other software, or that after it.
+#[test]
+fn what_rules_judge_is_what_other_software_may_read() {
+    let folder = Folder::new();
+    let bare = |client: &mut Client, method: &str, target: &str| {
+        let bare = with_request(method, target, |request| client.site.bare_path(request));
+        bare.map(|bare| String::from_utf8(bare).unwrap())
+    };
+    let mut client = Client::with(ContentSettings::new(folder.path()));
+    assert_eq!(bare(&mut client, "GET", "/intern;/x"), None);
+    let mut settings = ContentSettings::new(folder.path());
+    settings.is_answered_elsewhere = true;
+    let mut client = Client::with(settings);
+    for (method, target, expected) in [
+        ("GET", "/intern;/x", Some("/intern/x")),
+        ("PUT", "/%69ntern%3bx/y", Some("/intern/y")),
+        ("GET", "/intern/x?a;b", None),
+        ("GET", "/intern;%2f", None),
+        ("TRACE", "/intern;/x", None),
+        ("OPTIONS", "*", None),
+    ] {
+        let bare = bare(&mut client, method, target);
+        assert_eq!(bare.as_deref(), expected, "{method} {target}");
+    }
+    for (method, target, expected) in [
+        ("GET", "/intern%2fx", Some(404)),
+        ("PUT", "/intern%5cx", Some(404)),
+        ("OPTIONS", "/../intern", Some(400)),
+        ("GET", "/%zz", Some(400)),
+        ("GET", "/x/../intern;x", None),
+        ("OPTIONS", "*", None),
+    ] {
+        let answer = client.answered_by(method, target, |site, request, reply| {
+            site.refuses_no_path(request, reply)
+        });
+        assert_eq!(answer, expected, "{method} {target}");
     }
 }
 
