@@ -8,7 +8,6 @@ import http.client, posixpath, sys, threading, urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 own, respond, forbidden = sys.argv[1:]
-host, port = own.split(":")
 kept = threading.local()
 OF_CONNECTION = ("connection", "keep-alive", "transfer-encoding", "expect")
 OF_BODY = ("content-length", "transfer-encoding")
@@ -36,12 +35,11 @@ class Stage(BaseHTTPRequestHandler):
         fields = {k: v for k, v in self.headers.items() if k.lower() not in OF_CONNECTION + OF_BODY}
         answer = ask(self.command, self.path, fields)
         self.tell(answer.status, answer.getheaders(), answer.read())
-
     do_HEAD = do_OPTIONS = do_GET
     def tell(self, status, fields, body):
         self.send_response_only(status)
         for name, value in fields:
-            if name.lower() not in OF_CONNECTION + ("content-length",):
+            if name.lower() not in OF_CONNECTION + OF_BODY:
                 self.send_header(name, value)
         if status not in (204, 304):
             length = dict((k.lower(), v) for k, v in fields).get("content-length", len(body))
@@ -49,4 +47,4 @@ class Stage(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-ThreadingHTTPServer((host, int(port)), Stage).serve_forever()
+ThreadingHTTPServer((own.split(":")[0], int(own.split(":")[1])), Stage).serve_forever()
