@@ -5,9 +5,10 @@
 //! rules costs a look at an empty field, and one with rules a comparison of addresses.
 
 use crate::auth::{AuthDecision, Own, Realms, Verification};
+use crate::inverse::PathName;
 use crate::names::{MountedDirectory, names};
 use crate::pages::RefusalPage;
-use crate::rules::{FieldName, FieldValue, HeaderRule};
+use crate::rules::{FieldName, FieldValue, HeaderRule, Scope};
 use crate::settings::SiteSettings;
 use forebay_conn::Request;
 use forebay_http::head::Head;
@@ -55,13 +56,12 @@ impl Guard {
         let mut is_internal = false;
         for name in paths.iter().flat_map(|path| names(site, directories, path)) {
             let rules = (0..=u16::MAX).zip(&site.access);
-            let fitting = rules.filter(|(_, rule)| rule.path.contains(&name));
+            let fitting = rules.filter(|(_, rule)| name.may_be_in(&rule.path));
             access.extend(fitting.map(|(number, _)| number));
-            let realm = (first_realm..).zip(&site.auth).find(|(_, rule)| rule.path.contains(&name));
-            realms.extend(realm.map(|(number, _)| number).filter(|realm| !realms.contains(realm)));
-            let ask = (0..=u16::MAX).zip(&site.asks).find(|(_, scope)| scope.contains(&name));
-            asks.extend(ask.map(|(number, _)| number).filter(|ask| !asks.contains(ask)));
-            is_internal |= site.internal.iter().any(|scope| scope.contains(&name));
+            let scopes = site.auth.iter().map(|rule| &rule.path);
+            add_first(&mut realms, (first_realm..).zip(scopes), &name);
+            add_first(&mut asks, (0..=u16::MAX).zip(&site.asks), &name);
+            is_internal |= site.internal.iter().any(|scope| name.may_be_in(scope));
         }
         access.sort_unstable();
         access.dedup();
@@ -140,6 +140,23 @@ impl Guard {
     }
 }
 
+/// Adds the number of the first rule for a name. Of many paths each has its own: then those up to the first
+/// that is for all of them.
+fn add_first<'s, N: PartialEq>(
+    numbers: &mut Vec<N>,
+    scopes: impl Iterator<Item = (N, &'s Scope)>,
+    name: &PathName,
+) {
+    for (number, scope) in scopes.filter(|(_, scope)| name.may_be_in(scope)) {
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+        if name.is_in(scope) {
+            break;
+        }
+    }
+}
+
 /// What is answered instead, if anything.
 pub(crate) fn stop(decision: AuthDecision, realms: &Realms, realm: u32) -> Result<(), Stop> {
     let (status, text) = match decision {
@@ -178,7 +195,7 @@ pub(crate) fn private_rule(site: &SiteSettings) -> Option<HeaderRule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{AccessRule, Auth, Network, Realm, Scope};
+    use crate::rules::{AccessRule, Auth, Network, Pattern, Realm, Rewrite, Template};
 
     fn scope(text: &str) -> Scope {
         Scope::parse(text).unwrap()
@@ -236,6 +253,23 @@ mod tests {
         assert!(!protected(&site, b"/other.html.gz"));
         site.precompressed = false;
         assert!(!protected(&site, b"/secret.html.gz"), "a file of its own");
+    }
+
+    #[test]
+    fn where_a_path_is_not_known_all_rules_hold_that_may_be_for_it() {
+        let pattern = Pattern::parse("/n/*/*").unwrap();
+        let rewrite = Rewrite::new(pattern, Template::parse("/store/$2").unwrap()).unwrap();
+        let site = SiteSettings {
+            access: vec![access("/n/a", &[], &[]), access("/o", &[], &[]), access("*.x", &[], &[])],
+            auth: vec![auth("/n/a"), auth("/o"), auth("/n"), auth("/n/b")],
+            rewrites: vec![rewrite],
+            ..SiteSettings::default()
+        };
+        let guard = *Guard::of(&site, &[], 10, &[b"/store/file"]).unwrap();
+        assert_eq!((&*guard.access, &*guard.realms), (&[0][..], &[10, 12][..]));
+        let guard = *Guard::of(&site, &[], 10, &[b"/store/file.x"]).unwrap();
+        assert_eq!((&*guard.access, &*guard.realms), (&[0, 2][..], &[10, 12][..]));
+        assert_eq!(Guard::of(&site, &[], 10, &[b"/stores/file"]), None);
     }
 
     #[test]

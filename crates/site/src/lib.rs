@@ -24,7 +24,7 @@
 //! | `front`, `store`, `entry`, `variant` | a loop's own table, the shared cache, and what both hold |
 //! | `memory_budget`, `spare` | how much memory bodies may take, and memory that is used again |
 //! | `piped` | bodies that are read for one answer, and wait in the kernel |
-//! | `guard`, `names`, `auth` | who may ask for a path, and for the file that answers: addresses and passwords |
+//! | `guard`, `names`, `inverse`, `auth` | who may ask for a path, and for the file that answers: addresses and passwords |
 //! | `application` | requests that applications answer, and the rules that come before them |
 //! | `work` | the handler for tests |
 //! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
@@ -68,6 +68,7 @@ mod graph;
 mod guard;
 mod head_lines;
 mod hosts;
+mod inverse;
 mod job;
 mod listing;
 mod load;

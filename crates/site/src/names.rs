@@ -7,8 +7,9 @@
 //! same for many paths, like the page of an application, is not named by them.
 
 use crate::forms;
+use crate::inverse::{self, PathName};
 use crate::route::{self, inside};
-use crate::rules::{Rewrite, Route, Template, TemplatePart, TryFile};
+use crate::rules::{Route, TryFile};
 use crate::settings::SiteSettings;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,30 +19,18 @@ use std::path::PathBuf;
 pub(crate) type MountedDirectory<'p> = (&'p [u8], PathBuf);
 
 /// The path itself, and every other that is answered with the file there. `directories` are those of the
-/// site, the ones beneath longer paths first. Rules with regular expressions cannot be followed
-/// backwards.
+/// site, the ones beneath longer paths first. Rewrites with regular expressions cannot be followed
+/// backwards; of others it may only be known how the paths begin and end that lead here.
 pub(crate) fn names(
     site: &SiteSettings,
     directories: &[MountedDirectory<'_>],
     path: &[u8],
-) -> Vec<Vec<u8>> {
+) -> Vec<PathName> {
     let mut names = of_file(site, directories, path);
     add(&mut names, |name| folder(site, name).into_iter().collect());
-    add(&mut names, |name| {
-        let templates =
-            site.try_files.candidates().iter().filter_map(|candidate| match candidate {
-                // it only leads to the address with the slash
-                TryFile::Path(template) if template.as_str() == "$path/" => None,
-                TryFile::Path(template) => Some(template),
-                TryFile::Status(_) => None,
-            });
-        templates.flat_map(|template| leading_to(template, name)).collect()
-    });
-    add(&mut names, |name| {
-        let paths = site.rewrites.iter().flat_map(|rule| rewritten_to(rule, name));
-        // another rule may come first
-        paths.filter(|path| route::rewrite(site, path).as_deref() == Some(name)).collect()
-    });
+    let mut names: Vec<_> = names.into_iter().map(PathName::Exact).collect();
+    add(&mut names, |name| name.path().map(|path| tried_for(site, path)).unwrap_or_default());
+    add(&mut names, |name| name.path().map(|path| rewritten_to(site, path)).unwrap_or_default());
     names
 }
 
@@ -61,7 +50,7 @@ pub(crate) fn of_file(
 }
 
 /// Adds what each of the names leads to, once.
-fn add(names: &mut Vec<Vec<u8>>, more: impl Fn(&[u8]) -> Vec<Vec<u8>>) {
+fn add<N: PartialEq>(names: &mut Vec<N>, more: impl Fn(&N) -> Vec<N>) {
     for at in 0..names.len() {
         for name in more(&names[at]) {
             if !names.contains(&name) {
@@ -99,87 +88,35 @@ fn folder(site: &SiteSettings, name: &[u8]) -> Option<Vec<u8>> {
     is_index.then(|| name[..start].to_vec())
 }
 
-/// The paths for which a template with one `$path` and nothing else variable stands for `name`.
-fn leading_to(template: &Template, name: &[u8]) -> Vec<Vec<u8>> {
-    let (before, after) = match template.parts() {
-        [TemplatePart::Path] => ("", ""),
-        [TemplatePart::Text(before), TemplatePart::Path] => (&**before, ""),
-        [TemplatePart::Path, TemplatePart::Text(after)] => ("", &**after),
-        [TemplatePart::Text(before), TemplatePart::Path, TemplatePart::Text(after)] => {
-            (&**before, &**after)
-        }
-        _ => return Vec::new(),
-    };
-    let rest = name.strip_prefix(before.as_bytes());
-    // where a slash of the path met one of the template, one is left
-    let rest = rest.or_else(|| name.strip_prefix(before.strip_suffix('/')?.as_bytes()));
-    let Some(rest) = rest.and_then(|rest| rest.strip_suffix(after.as_bytes())) else {
-        return Vec::new();
-    };
-    let slash = b"/".as_slice();
-    let paths = [&[rest][..], &[slash, rest], &[rest, slash], &[slash, rest, slash]];
-    let is_led = |path: &Vec<u8>| {
-        path.starts_with(b"/")
-            && !path.starts_with(b"//")
-            && route::file_path(template, path, &Default::default()) == name
-    };
-    paths.map(<[&[u8]]>::concat).into_iter().filter(is_led).collect()
+/// The paths that `try_files` leads from to `name`.
+fn tried_for(site: &SiteSettings, name: &[u8]) -> Vec<PathName> {
+    let templates = site.try_files.candidates().iter().filter_map(|candidate| match candidate {
+        // it only leads to the address with the slash
+        TryFile::Path(template) if template.as_str() == "$path/" => None,
+        TryFile::Path(template) => Some(template),
+        TryFile::Status(_) => None,
+    });
+    // it is for every path, as a star is
+    templates.flat_map(|template| inverse::leading_to(&[b"", b""], template, name)).collect()
 }
 
-/// The paths that a rewrite with stars may lead from to `name`.
-fn rewritten_to(rule: &Rewrite, name: &[u8]) -> Vec<Vec<u8>> {
-    if rule.pattern().is_regex() {
-        return Vec::new();
-    }
-    let parts = rule.to().parts();
-    if parts.contains(&TemplatePart::Path) {
-        return leading_to(rule.to(), name);
-    }
-    let Some(captured) = captured(parts, name) else { return Vec::new() };
-    let mut path = Vec::new();
-    for (piece, number) in rule.pattern().as_str().split('*').zip(1u8..) {
-        if number > 1 {
-            // a star that the template does not name may have stood for anything
-            let Some((_, text)) = captured.iter().find(|(at, _)| *at + 1 == number) else {
-                return Vec::new();
-            };
-            path.extend_from_slice(text);
-        }
-        path.extend_from_slice(piece.as_bytes());
-    }
-    vec![path]
-}
-
-/// What the captures of a template stand for if it stands for `name`, by their numbers.
-fn captured<'n>(parts: &[TemplatePart], name: &'n [u8]) -> Option<Vec<(u8, &'n [u8])>> {
-    let mut captured = Vec::new();
-    let (mut rest, mut open) = (name, None);
-    for part in parts {
-        match (part, open.take()) {
-            (TemplatePart::Text(text), None) => rest = rest.strip_prefix(text.as_bytes())?,
-            (TemplatePart::Text(text), Some(number)) => {
-                let mut places = rest.windows(text.len());
-                let at = places.position(|place| place == text.as_bytes())?;
-                captured.push((number, &rest[..at]));
-                rest = &rest[at + text.len()..];
-            }
-            (TemplatePart::Capture(number), None) => open = Some(*number),
-            // two beside each other: where one ends cannot be told
-            _ => return None,
-        }
-    }
-    match open {
-        Some(number) => captured.push((number, rest)),
-        None if !rest.is_empty() => return None,
-        None => {}
-    }
-    Some(captured)
+/// The paths that rewrites with stars may lead from to `name`.
+fn rewritten_to(site: &SiteSettings, name: &[u8]) -> Vec<PathName> {
+    let rules = site.rewrites.iter().filter(|rule| !rule.pattern().is_regex());
+    let paths = rules.flat_map(|rule| {
+        let pieces: Vec<_> = rule.pattern().as_str().split('*').map(str::as_bytes).collect();
+        inverse::leading_to(&pieces, rule.to(), name)
+    });
+    // another rule may come first
+    let is_led = |path: &[u8]| route::rewrite(site, path).as_deref() == Some(name);
+    paths.filter(|path| path.path().is_none_or(is_led)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Pattern, Scope, ScriptSuffix, Scripts, TryFiles};
+    use crate::rules::{Pattern, Rewrite, Scope, ScriptSuffix, Scripts, Template, TryFiles};
+    use proptest::prelude::*;
 
     fn rewrite(from: &str, to: &str) -> Rewrite {
         Rewrite::new(Pattern::parse(from).unwrap(), Template::parse(to).unwrap()).unwrap()
@@ -198,8 +135,8 @@ mod tests {
         others: &[&str],
     ) {
         let names = names(site, directories, path.as_bytes());
-        let names: Vec<_> = names.iter().map(|name| std::str::from_utf8(name).unwrap()).collect();
-        assert_eq!((names[0], &names[1..]), (path, others));
+        let names: Vec<_> = names.iter().map(PathName::written).collect();
+        assert_eq!(names, [&[path][..], others].concat());
     }
 
     #[test]
@@ -281,5 +218,51 @@ mod tests {
         check(&site, "/app/a", &[]);
         let site = rewrites(vec![rewrite("/app/*", "/app.html")]);
         check(&site, "/app.html", &[]);
+    }
+
+    #[test]
+    fn a_rewrite_is_followed_backwards_in_every_way() {
+        let rewrites = |from, to| SiteSettings {
+            rewrites: vec![rewrite(from, to)],
+            ..SiteSettings::default()
+        };
+        let site = rewrites("/members/*", "/data/$1/");
+        check(&site, "/data/a/b/", &["/members/a/b", "/members/a/b/"]);
+        let by_index = ["/data/a/b/", "/members/a/b", "/members/a/b/"];
+        check(&site, "/data/a/b/index.html", &by_index);
+        check(&rewrites("/m2*", "/data2/$1"), "/data2/x", &["/m2x", "/m2/x"]);
+        let site = rewrites("/m/*", "/data/$1.txt");
+        check(&site, "/data/notes.txt.txt", &["/m/notes.txt"]);
+        // a star takes as little as it can, so that the other cuts lead elsewhere
+        check(&rewrites("/u/*-*", "/data/$1.$2"), "/data/a.b-c", &["/u/a-b-c"]);
+        check(&rewrites("/u/*-*", "/data/$2.$1"), "/data/a.b-c", &[]);
+        // what the template does not name may have been anything
+        check(&rewrites("/n/*/*", "/store/$2"), "/store/x", &["/n/*/x"]);
+    }
+
+    proptest! {
+        /// Whatever leads to a file is among its names, unless it is one page for many paths.
+        #[test]
+        fn what_leads_to_a_file_is_a_name_of_it(
+            from in "/a?\\*[/a-]?\\*?[a/]?",
+            to in "/a?([/a-]?(\\$1|\\$2|\\$path)[/-]?){1,3}",
+            path in "(/[a-]{1,3}){1,4}/?",
+        ) {
+            let Ok(pattern) = Pattern::parse(&from) else { return Ok(()) };
+            let Ok(template) = Template::parse(&to) else { return Ok(()) };
+            let Ok(rule) = Rewrite::new(pattern, template) else { return Ok(()) };
+            let site = SiteSettings { rewrites: vec![rule], ..SiteSettings::default() };
+            let Some(file) = route::rewrite(&site, path.as_bytes()) else { return Ok(()) };
+            let is_it = |name: &PathName| match name {
+                PathName::Exact(name) => name == path.as_bytes(),
+                PathName::Between { start, end } => {
+                    path.len() >= start.len() + end.len()
+                        && path.as_bytes().starts_with(start)
+                        && path.as_bytes().ends_with(end)
+                }
+            };
+            let names = names(&site, &[], &file);
+            prop_assert!(names.iter().any(is_it), "{} {} {} {:?}", from, to, path, names);
+        }
     }
 }

@@ -102,6 +102,47 @@ impl Scope {
         }
     }
 
+    /// Whether it may be for a path that begins with `start` and ends with `end`: of a regular expression
+    /// that is not known, so it may.
+    pub(crate) fn may_contain(&self, start: &[u8], end: &[u8]) -> bool {
+        match &self.kind {
+            ScopeKind::Exact(exact) => {
+                exact.len() >= start.len() + end.len()
+                    && exact.starts_with(start)
+                    && exact.ends_with(end)
+            }
+            ScopeKind::Below(top) => match start.strip_prefix(&**top) {
+                Some(rest) => rest.is_empty() || rest.starts_with(b"/"),
+                None => top.starts_with(start),
+            },
+            ScopeKind::Pattern(pattern) if pattern.is_regex() => true,
+            // what is between can be whatever both need
+            ScopeKind::Pattern(pattern) => {
+                let text = pattern.as_str().as_bytes();
+                let first = text.split(|byte| *byte == b'*').next().unwrap_or_default();
+                let last = text.rsplit(|byte| *byte == b'*').next().unwrap_or_default();
+                (first.starts_with(start) || start.starts_with(first))
+                    && (last.ends_with(end) || end.ends_with(last))
+            }
+        }
+    }
+
+    /// Whether it is surely for all paths that begin with `start`.
+    pub(crate) fn contains_all(&self, start: &[u8]) -> bool {
+        match &self.kind {
+            ScopeKind::Exact(_) => false,
+            ScopeKind::Below(top) => {
+                start.strip_prefix(&**top).is_some_and(|rest| rest.starts_with(b"/"))
+            }
+            ScopeKind::Pattern(pattern) => match pattern.as_str().split_once('*') {
+                Some((beginning, "")) => {
+                    !pattern.is_regex() && start.starts_with(beginning.as_bytes())
+                }
+                _ => false,
+            },
+        }
+    }
+
     /// How it is weighed against others for the same path.
     pub(crate) fn reach(&self) -> Reach {
         match &self.kind {
@@ -267,6 +308,38 @@ mod tests {
             let covers = Scope::parse(one).unwrap().covers(&Scope::parse(other).unwrap());
             assert_eq!(covers, expected, "{one} {other}");
         }
+    }
+
+    #[test]
+    fn of_many_paths_it_is_for_some_or_all() {
+        for (text, start, end, some, all) in [
+            ("/n", "/n/", "/x", true, true),
+            ("/n", "/n", "/x", true, false),
+            ("/n", "/", "", true, false),
+            ("/n", "/na/", "", false, false),
+            ("/n/a", "/n/", "/x", true, false),
+            ("/n/a", "/n/b/", "", false, false),
+            ("/", "/n/", "", true, true),
+            ("/n", "", "", true, false),
+            ("=/n/a/x", "/n/", "/x", true, false),
+            ("=/n/x", "/n/", "/x", false, false),
+            ("=/n/a/y", "/n/", "/x", false, false),
+            ("*", "", "", true, true),
+            ("/n/*", "/n/a/", "", true, true),
+            ("/n/a*", "/n/", "", true, false),
+            ("*.pdf", "/n/", "/x", false, false),
+            ("*.pdf", "/n/", "f", true, false),
+            ("*.pdf", "/n/", "/x.pdf", true, false),
+            ("/m*x", "/n/", "/x", false, false),
+            ("/n/*/*", "/n/", "/x", true, false),
+        ] {
+            let scope = Scope::parse(text).unwrap();
+            let (start, end) = (start.as_bytes(), end.as_bytes());
+            let got = (scope.may_contain(start, end), scope.contains_all(start));
+            assert_eq!(got, (some, all), "{text} {start:?} {end:?}");
+        }
+        let regex = Scope::regex("/a*").unwrap();
+        assert!(regex.may_contain(b"/n/", b"") && !regex.contains_all(b"/a/"));
     }
 
     #[test]

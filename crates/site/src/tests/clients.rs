@@ -367,6 +367,36 @@ fn what_a_rewrite_leads_to_is_protected_and_what_leads_there() {
     check(&mut by_password, "/v1/list", "", 401);
 }
 
+/// However the path was cut, and whatever a star stood for that `to` does not name.
+#[test]
+fn what_a_rewrite_leads_to_is_protected_however_it_was_made() {
+    let folder = Folder::new();
+    for name in ["data/a/b/index.html", "data2/x", "data3/notes.txt.txt", "store/x", "open.txt"] {
+        folder.write(name, "text");
+    }
+    let rewrites = |site: &mut SiteSettings| {
+        let rewrite = |from, to| Rewrite::new(pattern(from), Template::parse(to).unwrap()).unwrap();
+        site.rewrites = vec![
+            rewrite("/members/*", "/data/$1/"),
+            rewrite("/m2*", "/data2/$1"),
+            rewrite("/m/*", "/data3/$1.txt"),
+            rewrite("/n/*/*", "/store/$2"),
+            rewrite("/page/*", "/open.txt"),
+        ];
+    };
+    for (rule, closed) in [
+        ("/members", &["/members/a/b", "/data/a/b/", "/data/a/b/index.html"][..]),
+        ("/m2", &["/m2/x", "/data2/x"]),
+        ("/m", &["/m/notes.txt", "/data3/notes.txt.txt"]),
+        ("/n", &["/n/any/x", "/store/x"]),
+        ("/n/any", &["/n/any/x", "/n/other/x", "/store/x"]),
+        // one page for many paths is no more protected than it says itself
+        ("/page/a", &["/page/a"]),
+    ] {
+        check_both(protected_by(&[rule], &folder, rewrites), closed, &["/open.txt", "/page/b"]);
+    }
+}
+
 /// Whatever leads to the file: its form, an index, a rewrite, `try_files`.
 #[test]
 fn a_regular_expression_protects_the_path_and_the_file() {
