@@ -84,6 +84,12 @@ pub(crate) mod cost {
     pub(crate) const LARGE_HEAD: u32 = 50;
 }
 
+/// So many bytes may a header block have copied from the table: more than heads may have.
+pub(crate) const MOST_HEAD_COPIES: usize = 128 * 1024;
+
+/// Beyond that, so many bytes cost 1 of [`Abuse::Overhead`].
+pub(crate) const COPY_BYTES: usize = 1024;
+
 /// CONTINUATION frames of one header block. Peers fill frames of 16 KiB, and the whole block is bounded.
 pub(crate) const MOST_CONTINUATIONS: u32 = 32;
 

@@ -2,11 +2,13 @@
 
 use crate::compress::OnDemand;
 use crate::entry_key::{AliasKey, EntryKey};
+use crate::graph::Registration;
 use crate::guard::Guard;
 use crate::pages::Page;
 use crate::redirection::Redirection;
 use crate::variant::Variant;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// What an entry costs besides its bytes: itself, its key, its place in the cache, and the names
 /// under which changes find it. An estimate.
@@ -28,6 +30,8 @@ pub(crate) struct Entry {
     fresh_until_ms: AtomicU64,
     /// What was made of it since it was put into the store. Changed by the store only.
     pub(crate) made_bytes: AtomicU64,
+    /// By which changes find it.
+    registration: Mutex<Weak<Registration>>,
 }
 
 /// Its files changed, or it was evicted.
@@ -116,13 +120,32 @@ impl Entry {
             _ => false,
         };
         let fresh_until_ms = AtomicU64::new(1);
-        let (guard, made_bytes) = (None, AtomicU64::new(0));
-        Entry { key, what, header_rules, guard, is_on_disk, fresh_until_ms, made_bytes }
+        let (guard, made_bytes, registration) = (None, AtomicU64::new(0), Mutex::default());
+        Entry {
+            key,
+            what,
+            header_rules,
+            guard,
+            is_on_disk,
+            fresh_until_ms,
+            made_bytes,
+            registration,
+        }
     }
 
     /// The same with rules about clients.
     pub(crate) fn guarded(self, guard: Option<Box<Guard>>) -> Entry {
         Entry { guard, ..self }
+    }
+
+    /// This registration stands for it from now on. The one before is not needed any more: it would stay as long as
+    /// the entry does, however often that is looked at again.
+    pub(crate) fn is_registered_by(&self, registration: &Arc<Registration>) {
+        let mut last = self.registration.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *last, Arc::downgrade(registration));
+        if let Some(before) = before.upgrade().filter(|before| !Arc::ptr_eq(before, registration)) {
+            before.give_up();
+        }
     }
 
     /// Whether every open file is still what its head says. One system call for each.

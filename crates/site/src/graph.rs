@@ -249,6 +249,12 @@ impl Graph {
         }
     }
 
+    /// Registrations that the last sweep has left.
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
     /// Whether enough came that a sweep is worth its time.
     pub(crate) fn wants_sweep(&self) -> bool {
         self.registered > self.left.max(4096)

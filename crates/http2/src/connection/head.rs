@@ -2,7 +2,7 @@
 
 use super::end::FrameError;
 use super::{Connection, Drain, EndpointRole, Http2Event};
-use crate::budget::{Abuse, EARNED, MOST_INFORMATIONAL, cost};
+use crate::budget::{Abuse, COPY_BYTES, EARNED, MOST_HEAD_COPIES, MOST_INFORMATIONAL, cost};
 use crate::closed::StreamEnd;
 use crate::error::{ErrorCode, Fault};
 use crate::fields::{DecodedFields, FieldLimits, MessageKind};
@@ -73,7 +73,18 @@ impl Connection {
         if fields.is_over() {
             self.budgets.charge(Abuse::Overhead, cost::LARGE_HEAD, self.now_ms)?;
         }
-        Ok(())
+        self.charge_copies()
+    }
+
+    /// What a block had copied from the table beyond what any head may have.
+    fn charge_copies(&mut self) -> Result<(), Fault> {
+        match self.decoder.copied_bytes().saturating_sub(MOST_HEAD_COPIES) / COPY_BYTES {
+            0 => Ok(()),
+            copies => {
+                let cost = u32::try_from(copies).unwrap_or(u32::MAX);
+                self.budgets.charge(Abuse::Overhead, cost, self.now_ms)
+            }
+        }
     }
 
     /// A block for a stream that is over, or never was.
@@ -87,6 +98,7 @@ impl Connection {
             .decode(bytes, fields)
             .map_err(|damage| Fault::new(ErrorCode::COMPRESSION_ERROR, damage.reason()))?;
         self.budgets.charge(Abuse::Overhead, cost::EMPTY, self.now_ms)?;
+        self.charge_copies()?;
         let fault = Fault::new(ErrorCode::STREAM_CLOSED, "HEADERS on a stream that is over");
         match self.closed.end_of(stream) {
             _ if self.is_ignored(stream) => Ok(None),

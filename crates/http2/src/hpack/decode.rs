@@ -1,7 +1,7 @@
 //! From a header block to fields (RFC 7541 §3).
 
 use super::names::{KnownName, STATIC, is_name, is_value};
-use super::table::{DynamicTable, HpackEntry};
+use super::table::{DynamicTable, Faults, HpackEntry};
 use super::{HpackError, huffman, integer};
 use crate::fields::DecodedFields;
 
@@ -11,12 +11,14 @@ pub struct HpackDecoder {
     table: DynamicTable,
     /// The largest table that the peer may ask for, in bytes as RFC 7541 §4.1 counts them.
     table_bytes: usize,
+    /// Bytes that the last block had copied from the table.
+    copied_bytes: usize,
 }
 
 impl HpackDecoder {
     /// A decoder whose table holds up to `table_bytes` (SETTINGS_HEADER_TABLE_SIZE).
     pub fn new(table_bytes: usize) -> HpackDecoder {
-        HpackDecoder { table: DynamicTable::new(table_bytes), table_bytes }
+        HpackDecoder { table: DynamicTable::new(table_bytes), table_bytes, copied_bytes: 0 }
     }
 
     /// Decodes a whole block into `fields`, which says what is wrong with them. A block is decoded to its
@@ -25,6 +27,7 @@ impl HpackDecoder {
     /// # Errors
     /// [`HpackError`]; the decoder cannot be used any more.
     pub fn decode(&mut self, block: &[u8], fields: &mut DecodedFields) -> Result<(), HpackError> {
+        self.copied_bytes = 0;
         let mut rest = block;
         while let [0x20..=0x3f, ..] = rest {
             let (size, used) = integer::read(rest, 5)?;
@@ -47,6 +50,12 @@ impl HpackDecoder {
         Ok(())
     }
 
+    /// Bytes that the last block had copied from the table. A field of a few bytes can stand for one that is as long
+    /// as the table, and be added to it anew each time.
+    pub fn copied_bytes(&self) -> usize {
+        self.copied_bytes
+    }
+
     /// Heap memory it has.
     pub fn heap_bytes(&self) -> usize {
         self.table.heap_bytes()
@@ -59,7 +68,7 @@ impl HpackDecoder {
 
     /// §6.1
     #[inline]
-    fn indexed(&self, bytes: &[u8], fields: &mut DecodedFields) -> Result<usize, HpackError> {
+    fn indexed(&mut self, bytes: &[u8], fields: &mut DecodedFields) -> Result<usize, HpackError> {
         let (index, used) = integer::read(bytes, 7)?;
         if let Some((name, value)) = STATIC.get(index.wrapping_sub(1)) {
             let (place, known) = (fields.begin(), STATIC_KNOWN[index - 1]);
@@ -71,13 +80,15 @@ impl HpackDecoder {
             return Ok(used);
         }
         let entry = self.dynamic(index)?;
-        if fields.has_room(entry.name_len as usize + entry.value_len as usize) {
+        let len = entry.name_len as usize + entry.value_len as usize;
+        if fields.has_room(len) {
+            self.copied_bytes += len;
             let place = fields.begin();
             if !entry.known.is_pseudo() {
                 self.table.copy_name(entry, place.names);
             }
             self.table.copy_value(entry, place.values);
-            fields.add(entry.known, entry.is_faulty);
+            fields.add(entry.known, entry.faults.any());
         }
         Ok(used)
     }
@@ -90,8 +101,13 @@ impl HpackDecoder {
         fields: &mut DecodedFields,
     ) -> Result<usize, HpackError> {
         let (index, mut used) = integer::read(bytes, bits)?;
+        let is_added = bits == 6;
+        let is_kept = match index {
+            0..=61 => true,
+            _ => is_added || fields.has_room(self.dynamic(index)?.name_len as usize),
+        };
         let place = fields.begin();
-        let (known, mut is_faulty) = match index {
+        let (known, has_faulty_name) = match index {
             0 => {
                 let start = place.names.len();
                 used += string(&bytes[used..], place.names)?;
@@ -101,26 +117,27 @@ impl HpackDecoder {
             }
             1..=61 => {
                 let known = STATIC_KNOWN[index - 1];
-                if bits == 6 || !known.is_pseudo() {
+                if is_added || !known.is_pseudo() {
                     place.names.extend_from_slice(STATIC[index - 1].0.as_bytes());
                 }
                 (known, false)
             }
             _ => {
                 let entry = self.dynamic(index)?;
-                self.table.copy_name(entry, place.names);
-                let name = &place.names[place.name_start..];
-                // the entry may be faulty for its value only
-                (entry.known, entry.is_faulty && !entry.known.is_pseudo() && !is_name(name))
+                if is_kept {
+                    self.copied_bytes += entry.name_len as usize;
+                    self.table.copy_name(entry, place.names);
+                }
+                (entry.known, entry.faults.name)
             }
         };
         used += string(&bytes[used..], place.values)?;
         let (name, value) = (&place.names[place.name_start..], &place.values[place.value_start..]);
-        is_faulty |= !is_value(value);
-        if bits == 6 {
-            self.table.insert(name, value, known, is_faulty);
+        let faults = Faults { name: has_faulty_name, value: !is_value(value) };
+        if is_added {
+            self.table.insert(name, value, known, faults);
         }
-        fields.add(known, is_faulty);
+        fields.add(known, faults.any());
         Ok(used)
     }
 

@@ -17,8 +17,20 @@ pub(super) struct HpackEntry {
     pub(super) name_len: u32,
     pub(super) value_len: u32,
     pub(super) known: KnownName,
-    /// Name or value may be no field's: a message that uses it is malformed.
-    pub(super) is_faulty: bool,
+    pub(super) faults: Faults,
+}
+
+/// What may be no field's: a message that uses it is malformed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Faults {
+    pub(super) name: bool,
+    pub(super) value: bool,
+}
+
+impl Faults {
+    pub(super) fn any(self) -> bool {
+        self.name || self.value
+    }
 }
 
 impl HpackEntry {
@@ -77,14 +89,14 @@ impl DynamicTable {
     }
 
     /// Adds a field (§4.4): older ones go until it fits; if it never does, all go and it is not added.
-    pub(super) fn insert(&mut self, name: &[u8], value: &[u8], known: KnownName, is_faulty: bool) {
+    pub(super) fn insert(&mut self, name: &[u8], value: &[u8], known: KnownName, faults: Faults) {
         let len = name.len() + value.len();
         if !self.make_room(len + ENTRY_BYTES) {
             return;
         }
         self.grow(len);
         let (name_len, value_len) = (name.len() as u32, value.len() as u32);
-        self.entries.push_front(HpackEntry { at: self.end, name_len, value_len, known, is_faulty });
+        self.entries.push_front(HpackEntry { at: self.end, name_len, value_len, known, faults });
         self.put(name);
         self.put(value);
         self.len += len;
@@ -185,7 +197,7 @@ mod tests {
                 let field: (Vec<u8>, Vec<u8>) = (text(&mut random, 30), text(&mut random, 300));
                 let limit = if round % 100 == 50 { most / 2 } else { most };
                 table.resize(limit);
-                table.insert(&field.0, &field.1, KnownName::OTHER, false);
+                table.insert(&field.0, &field.1, KnownName::OTHER, Faults::default());
                 model.push_front(field);
                 let size = |model: &VecDeque<(Vec<u8>, Vec<u8>)>| -> usize {
                     model.iter().map(|(name, value)| name.len() + value.len() + 32).sum()

@@ -353,6 +353,25 @@ fn unused_directories_are_watched_no_longer() {
     assert_eq!(client.content.figures().watched_directories, 2, "the root and where it lies");
 }
 
+#[test]
+fn looking_at_an_answer_again_leaves_nothing_behind() {
+    let folder = Folder::new();
+    folder.write("a", "x");
+    let mut settings = ContentSettings::new(folder.path());
+    settings.cache.check_interval = Duration::ZERO;
+    let mut client = Client::with(settings);
+    let mut left = || {
+        for _ in 0..20 {
+            client.pass(1);
+            assert_eq!((client.get("/a").status, client.get("/none").status), (200, 404));
+        }
+        client.content.tidy();
+        client.content.watcher().upgrade().unwrap().graph().left()
+    };
+    let first = left();
+    assert_eq!((first < 10, left()), (true, first));
+}
+
 /// Many versions are written while many answers are read: each answer is one whole version, and
 /// the last one is seen in the end.
 #[test]

@@ -158,6 +158,24 @@ fn heads_that_are_too_large_are_counted() {
     assert!(rounds <= burst / (cost::LARGE_HEAD - crate::budget::EARNED), "{rounds}");
 }
 
+/// A field as long as the table, and then two bytes for each time it is added anew.
+#[test]
+fn fields_that_copy_the_table_again_and_again_end() {
+    let name = [b'a'; 3900];
+    let once = [&[0x40, 0x7f, 0xbd, 0x1d][..], &name, &[0]].concat();
+    let block = |copies: usize| [&once[..], &[0x7e, 0].repeat(copies)].concat();
+    let mut end = End::server();
+    let head = |stream, copies| frame(kind::HEADERS, END | WHOLE, stream, &block(copies));
+    assert_eq!(end.until_failed(1, |_| head(1, 6_000)), 0);
+    // what is only looked up where there is no room is not copied
+    let mut end = End::server();
+    end.take(&get(1));
+    end.take(&rst(1, ErrorCode::CANCEL));
+    let looks = [&once[..], &[0x0f, 0x2f, 0].repeat(4_000)].concat();
+    end.take(&frame(kind::HEADERS, END | WHOLE, 1, &looks));
+    assert!(end.connection.fault().is_none());
+}
+
 #[test]
 fn tiny_windows_end() {
     let mut end = End::server_with(Http2Limits::default(), &[(4, 1)]);
