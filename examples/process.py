@@ -44,7 +44,7 @@ class Stage(BaseHTTPRequestHandler):
         if status not in (204, 304):
             length = dict((k.lower(), v) for k, v in fields).get("content-length", len(body))
             self.send_header("Content-Length", length if self.command == "HEAD" else len(body))
+        if self.close_connection: self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
-
 ThreadingHTTPServer((own.split(":")[0], int(own.split(":")[1])), Stage).serve_forever()

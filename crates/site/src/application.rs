@@ -412,8 +412,14 @@ impl Site {
             return Destination { site: u32::MAX, ..Destination::default() };
         };
         let settings = &self.vhost(site).settings;
+        // one that runs files is that of the path, whichever script answers for it
+        let of_path = |path: &[u8]| {
+            let rewritten = route::rewrite(settings, path);
+            let found = scripts_of(settings, rewritten.as_deref().unwrap_or(path));
+            found.map(|(route, _)| route)
+        };
         let route = match &before.script {
-            Some(script) => scripts_of(settings, &script.name).map(|(route, _)| route),
+            Some(_) => request.path().ok().and_then(|path| of_path(&path)),
             None => settings.destination(site, request).map(|now| now.route),
         };
         Destination { site, route: route.unwrap_or(u32::MAX), ..Destination::default() }

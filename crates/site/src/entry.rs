@@ -2,12 +2,11 @@
 
 use crate::compress::OnDemand;
 use crate::entry_key::{AliasKey, EntryKey};
-use crate::graph::Registration;
 use crate::guard::Guard;
 use crate::pages::Page;
 use crate::redirection::Redirection;
 use crate::variant::Variant;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// What an entry costs besides its bytes: itself, its key, its place in the cache, and the names
@@ -30,8 +29,8 @@ pub(crate) struct Entry {
     fresh_until_ms: AtomicU64,
     /// What was made of it since it was put into the store. Changed by the store only.
     pub(crate) made_bytes: AtomicU64,
-    /// By which changes find it.
-    registration: Mutex<Weak<Registration>>,
+    /// The mark by which the registration is void that changes find it by.
+    registration: Mutex<Weak<AtomicBool>>,
 }
 
 /// Its files changed, or it was evicted.
@@ -138,13 +137,13 @@ impl Entry {
         Entry { guard, ..self }
     }
 
-    /// This registration stands for it from now on. The one before is not needed any more: it would stay as long as
+    /// The registration with this mark stands for it from now on. The one before is void: it would stay as long as
     /// the entry does, however often that is looked at again.
-    pub(crate) fn is_registered_by(&self, registration: &Arc<Registration>) {
+    pub(crate) fn is_registered_by(&self, mark: &Arc<AtomicBool>) {
         let mut last = self.registration.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *last, Arc::downgrade(registration));
-        if let Some(before) = before.upgrade().filter(|before| !Arc::ptr_eq(before, registration)) {
-            before.give_up();
+        let before = std::mem::replace(&mut *last, Arc::downgrade(mark));
+        if let Some(before) = before.upgrade() {
+            before.store(true, Relaxed);
         }
     }
 

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, Weak};
 /// Both fields are written under the lock of the [`Graph`] only.
 #[derive(Debug, Default)]
 pub(crate) struct Registration {
-    is_void: AtomicBool,
+    is_void: Arc<AtomicBool>,
     entry: OnceLock<Weak<Entry>>,
 }
 
@@ -40,7 +40,9 @@ impl Registration {
     /// From now on a change concerns `entry`.
     pub(crate) fn stand_for(&self, entry: &Arc<Entry>) {
         // Set once: a ticket is used for one answer.
-        let _ = self.entry.set(Arc::downgrade(entry));
+        if self.entry.set(Arc::downgrade(entry)).is_ok() {
+            entry.is_registered_by(&self.is_void);
+        }
     }
 
     /// Whether it may go: it is void, or its answer is gone.

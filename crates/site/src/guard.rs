@@ -56,12 +56,12 @@ impl Guard {
         let mut is_internal = false;
         for name in paths.iter().flat_map(|path| names(site, directories, path)) {
             let rules = (0..=u16::MAX).zip(&site.access);
-            let fitting = rules.filter(|(_, rule)| name.may_be_in(&rule.path));
+            let fitting = rules.filter(|(_, rule)| name.is_in(&rule.path));
             access.extend(fitting.map(|(number, _)| number));
             let scopes = site.auth.iter().map(|rule| &rule.path);
             add_first(&mut realms, (first_realm..).zip(scopes), &name);
             add_first(&mut asks, (0..=u16::MAX).zip(&site.asks), &name);
-            is_internal |= site.internal.iter().any(|scope| name.may_be_in(scope));
+            is_internal |= site.internal.iter().any(|scope| name.is_in(scope));
         }
         access.sort_unstable();
         access.dedup();
@@ -140,21 +140,14 @@ impl Guard {
     }
 }
 
-/// Adds the number of the first rule for a name. Of many paths each has its own: then those up to the first
-/// that is for all of them.
+/// Adds the number of the first rule for a name.
 fn add_first<'s, N: PartialEq>(
     numbers: &mut Vec<N>,
-    scopes: impl Iterator<Item = (N, &'s Scope)>,
+    mut scopes: impl Iterator<Item = (N, &'s Scope)>,
     name: &PathName,
 ) {
-    for (number, scope) in scopes.filter(|(_, scope)| name.may_be_in(scope)) {
-        if !numbers.contains(&number) {
-            numbers.push(number);
-        }
-        if name.is_in(scope) {
-            break;
-        }
-    }
+    let first = scopes.find(|(_, scope)| name.is_in(scope)).map(|(number, _)| number);
+    numbers.extend(first.filter(|number| !numbers.contains(number)));
 }
 
 /// What is answered instead, if anything.
@@ -256,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_path_is_not_known_all_rules_hold_that_may_be_for_it() {
+    fn where_a_path_is_not_known_rules_hold_that_are_for_all_it_may_be() {
         let pattern = Pattern::parse("/n/*/*").unwrap();
         let rewrite = Rewrite::new(pattern, Template::parse("/store/$2").unwrap()).unwrap();
         let site = SiteSettings {
@@ -266,9 +259,9 @@ mod tests {
             ..SiteSettings::default()
         };
         let guard = *Guard::of(&site, &[], 10, &[b"/store/file"]).unwrap();
-        assert_eq!((&*guard.access, &*guard.realms), (&[0][..], &[10, 12][..]));
+        assert_eq!((&*guard.access, &*guard.realms), (&[][..], &[12][..]));
         let guard = *Guard::of(&site, &[], 10, &[b"/store/file.x"]).unwrap();
-        assert_eq!((&*guard.access, &*guard.realms), (&[0, 2][..], &[10, 12][..]));
+        assert_eq!((&*guard.access, &*guard.realms), (&[2][..], &[12][..]));
         assert_eq!(Guard::of(&site, &[], 10, &[b"/stores/file"]), None);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A capture may have been cut in several ways, and a slash at its edge may have been merged with one of
 //! the template. Each way is found, up to a bound. What a star stood for that the template does not name
-//! nothing tells: then it is known how the path begins and ends, and a rule that may be for it holds.
+//! nothing tells: then it is known how the path begins and ends, and a rule holds that is for all such paths.
 
 use crate::rules::{MOST_CAPTURES, Scope, Template, TemplatePart};
 
@@ -10,8 +10,8 @@ use crate::rules::{MOST_CAPTURES, Scope, Template, TemplatePart};
 const MOST_PATHS: usize = 32;
 
 /// So many ends of captures are tried for one rule, besides one for each byte of the path, which is enough
-/// for a single capture. After that, too, all that fit its pattern are meant.
-const MOST_STEPS: usize = 1 << 13;
+/// for a single capture; and comparing 64 bytes is a step. After that, too, all that fit its pattern are meant.
+const MOST_STEPS: usize = 512;
 
 /// A path under which a file can be asked for, or many that nothing tells apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,15 +31,8 @@ impl PathName {
         }
     }
 
-    /// Whether a rule may be for it: for one of the paths, if there are many.
-    pub(crate) fn may_be_in(&self, scope: &Scope) -> bool {
-        match self {
-            PathName::Exact(path) => scope.contains(path),
-            PathName::Between { start, end } => scope.may_contain(start, end),
-        }
-    }
-
-    /// Whether a rule is surely for it: for all of the paths, if there are many.
+    /// Whether a rule is for it: for all of the paths, if there are many. One that is for some of them would close
+    /// what others lead to.
     pub(crate) fn is_in(&self, scope: &Scope) -> bool {
         match self {
             PathName::Exact(path) => scope.contains(path),
@@ -141,6 +134,7 @@ impl InverseSearch<'_> {
             TemplateStep::Text(text) => self.end_of(text, at),
             TemplateStep::Star(star) => match self.captured[star] {
                 Some(KnownCapture { has_merged, text }) => {
+                    self.steps_left = self.steps_left.checked_sub(text.len() / 64)?;
                     let slash: &[u8] = if has_merged { b"/" } else { b"" };
                     self.end_of(slash, at).and_then(|at| self.end_of(text, at))
                 }
@@ -204,6 +198,7 @@ impl InverseSearch<'_> {
 
     /// Adds the path that the stars make with what they stood for. `None` if there are too many.
     fn add(&mut self) -> Option<()> {
+        self.steps_left = self.steps_left.checked_sub(self.to.len() / 64)?;
         let name = self.name();
         let (start, end) = match &name {
             PathName::Exact(path) => (path.as_slice(), b"".as_slice()),

@@ -51,7 +51,7 @@ impl<H: HandlerRoles> Http1<H> {
             _ if !cx.out.is_empty() => return Some(Step::Send),
             KeptFor::Whole => match cx.handler.enqueue(&mut kept.grant.ticket) {
                 Ok(()) => kept.stage = KeptFor::Ready,
-                Err(refusal) => self.turn_away_kept(cx, refusal),
+                Err(refusal) => self.turn_away_kept(cx, input, refusal),
             },
             KeptFor::Deciding(job) | KeptFor::Job(job) => return Some(Step::Job(id, job.take()?)),
             KeptFor::Ready if is_answered => {
@@ -200,7 +200,7 @@ impl<H: HandlerRoles> Http1<H> {
 }
 
 /// How many bytes of the input are this body, if all of it is there.
-fn whole_body(body: &BodyDecoder, input: &Input) -> Option<usize> {
+pub(super) fn whole_body(body: &BodyDecoder, input: &Input) -> Option<usize> {
     let mut body = body.clone();
     body.skip(input.bytes()).ok().filter(|_| body.is_done())
 }

@@ -1,8 +1,10 @@
 //! Refusals: requests that policy does not admit, and what cannot be served.
 
+use super::answer::whole_body;
 use super::{Http1, KeptFor, Owned, RequestState, Unserved};
 use crate::context::Context;
 use crate::handler::{HandlerRoles, Refusal};
+use crate::input::Input;
 use crate::reply::Reply;
 use crate::request::{ArrivalTimes, KeptRequest, Request};
 use crate::step::Closing;
@@ -35,11 +37,14 @@ impl<H: HandlerRoles> Http1<H> {
     pub(super) fn turn_away_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
+        input: &mut Input,
         refusal: Refusal,
     ) {
         let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
-        // one that was to be passed on is still to come: it is no request
-        let (stages, is_whole) = (kept.stages, kept.body.is_none());
+        // one that was to be passed on may be still to come: it is no request
+        let rest = kept.body.as_ref().map_or(Some(0), |body| whole_body(body, input));
+        input.consume(rest.unwrap_or_default());
+        let (stages, is_whole) = (kept.stages, rest.is_some());
         kept.with(cx.peer, cx.path, |request, grant, _| {
             let ticket = std::mem::take(&mut grant.ticket);
             self.refuse_request(cx, request, refusal, ticket, stages, is_whole);

@@ -573,14 +573,24 @@ fn the_body_of_a_request_that_is_turned_away_is_no_request() {
         ("Content-Length: 31", "GET /body HTTP/1.1\r\nHost: a\r\n\r\n"),
         ("Transfer-Encoding: chunked", "1f\r\nGET /body HTTP/1.1\r\nHost: a\r\n\r\n\r\n0\r\n\r\n"),
     ] {
-        let mut bench = Bench::new(&[]);
-        bench.handler.is_full = true;
-        bench.receive(&format!("POST /u HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n{body}"));
-        let sent = bench.sent();
-        assert!(sent.starts_with("HTTP/1.1 503 No\r\n"), "{sent}");
-        assert_eq!((sent.matches("HTTP/1.1 ").count(), bench.handler.judged), (1, 1), "{sent}");
-        assert_eq!(bench.closed, Some(Closing::Linger));
-        bench.end();
+        let head = format!("POST /u HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
+        for (body, next, closed) in [
+            (body, "", None),
+            (body, &*get("/v"), None),
+            (&body[..body.len() - 2], "", Some(Closing::Linger)),
+        ] {
+            let mut bench = Bench::new(&[]);
+            bench.handler.is_full = true;
+            bench.receive(&format!("{head}{body}{next}"));
+            let (sent, requests) = (bench.sent(), 1 + u32::from(!next.is_empty()));
+            assert!(sent.starts_with("HTTP/1.1 503 No\r\n"), "{sent}");
+            assert_eq!(
+                (sent.matches("503 No").count() as u32, bench.handler.judged),
+                (requests, requests)
+            );
+            assert_eq!(bench.closed, closed, "{sent}");
+            bench.end();
+        }
     }
     // one that has none is kept
     let mut bench = Bench::new(&[]);

@@ -87,17 +87,19 @@ pub enum WindowPoint {
 pub struct Pass {
     window: Arc<Window>,
     since_ns: u64,
-    /// Processor time of the thread when work began or went on, which is never 0; [`PAUSED`] while it does not.
+    /// Processor time of the thread when work began or went on, which is never 0; [`PAUSED`] while it does not, and
+    /// [`HANDED_ON`] while it waits for another thread.
     began_cpu_ns: Option<NonZeroU64>,
 }
 
 /// More than any processor time.
 const PAUSED: NonZeroU64 = NonZeroU64::MAX;
+const HANDED_ON: NonZeroU64 = NonZeroU64::MIN.saturating_add(u64::MAX - 2);
 
 impl Drop for Pass {
     fn drop(&mut self) {
         self.window.unfinished.fetch_sub(1, Relaxed);
-        if self.began_cpu_ns.is_some() {
+        if self.runs() {
             self.window.running.fetch_sub(1, Relaxed);
         }
     }
@@ -119,14 +121,17 @@ impl Pass {
     /// Its work begins on this thread, or goes on there. Returns the time.
     pub fn begin(&mut self) -> u64 {
         let now_ns = clock::monotonic_ns();
-        if matches!(self.began_cpu_ns, None | Some(PAUSED)) {
-            let is_new = self.began_cpu_ns.is_none();
-            self.began_cpu_ns = NonZeroU64::new(clock::thread_cpu_ns().max(1));
-            if !is_new {
-                return now_ns;
-            }
+        let before = self.began_cpu_ns;
+        if !matches!(before, None | Some(PAUSED | HANDED_ON)) {
+            return now_ns;
+        }
+        self.began_cpu_ns = NonZeroU64::new(clock::thread_cpu_ns().max(1));
+        if before != Some(PAUSED) {
             self.window.running.fetch_add(1, Relaxed);
             self.window.waited_ns.fetch_add(now_ns.saturating_sub(self.since_ns), Relaxed);
+        }
+        // it is one job, however many threads it waits for
+        if before.is_none() {
             self.window.began.fetch_add(1, Relaxed);
         }
         now_ns
@@ -134,20 +139,27 @@ impl Pass {
 
     /// Its work goes on later, perhaps on another thread, whose processor time is another.
     pub fn pause(&mut self) {
-        if self.began_cpu_ns.is_some() {
+        if self.runs() {
             self.window.cpu_ns.fetch_add(self.cpu_ns(), Relaxed);
             self.began_cpu_ns = Some(PAUSED);
         }
     }
 
-    /// Its work is to begin anew on another thread, for which it waits from now on.
+    /// Its work goes on, on another thread, for which it waits from now on. What follows there is counted, and what
+    /// follows that is not.
     pub fn hand_on(mut self) -> Pass {
         self.pause();
-        if self.began_cpu_ns.take().is_some() {
+        if self.runs() {
             self.window.running.fetch_sub(1, Relaxed);
+            self.began_cpu_ns = Some(HANDED_ON);
+            self.since_ns = clock::monotonic_ns();
         }
-        self.since_ns = clock::monotonic_ns();
         self
+    }
+
+    /// Whether it is at work, or paused: it has a thread, or waits for no thread.
+    fn runs(&self) -> bool {
+        !matches!(self.began_cpu_ns, None | Some(HANDED_ON))
     }
 
     /// Its work has ended, on the thread on which it began or went on.
@@ -310,7 +322,7 @@ mod tests {
         let cpu_ns = window.counts().cpu_ns;
         assert!((2_000_000..1_000_000_000).contains(&cpu_ns), "{cpu_ns}");
         std::thread::spawn(move || pass.run(burn)).join().unwrap();
-        assert_eq!(counts(), (2, 1, 0));
+        assert_eq!(counts(), (1, 1, 0));
         assert!(window.counts().cpu_ns >= cpu_ns + 2_000_000);
     }
 

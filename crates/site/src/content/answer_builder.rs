@@ -82,7 +82,6 @@ impl AnswerBuilder<'_> {
             return;
         }
         self.ticket.stand_for(entry);
-        entry.is_registered_by(&self.ticket);
         entry.freshen(until_ms);
         if is_new {
             self.content.store.insert(Arc::clone(entry));
