@@ -228,7 +228,22 @@ pub(crate) fn bulk_has_its_share(
     assert!(bulk_meanwhile >= 1, "{engine}: {came:?}");
 }
 
+/// Clients are spread over queues at random, and two share one by chance once in a thousand times: so
+/// three servers in a row must fail.
 fn clients_of_a_class_take_turns(engine: &str) {
+    let mut orders = Vec::new();
+    let are_in_turn = (0..3).any(|_| {
+        let came = order_of_two_clients(engine);
+        let place = |path: &str| came.iter().position(|came| came == path).unwrap();
+        let is_in_turn = place("/b/1") < place("/a/2");
+        orders.push(came);
+        is_in_turn
+    });
+    assert!(are_in_turn, "{engine}: {orders:?}");
+}
+
+/// What came to the gate of a new server, in this order.
+fn order_of_two_clients(engine: &str) -> Vec<String> {
     let gate = Gate::start();
     let folder = Folder::new();
     let lines = proxied(&gate, "in_flight = 1", CLASSES);
@@ -256,9 +271,7 @@ fn clients_of_a_class_take_turns(engine: &str) {
     }
     gate.answer(5);
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200));
-    let came = gate.came();
-    let place = |path: &str| came.iter().position(|came| came == path).unwrap();
-    assert!(place("/b/1") < place("/a/2"), "{engine}: {came:?}");
+    gate.came()
 }
 
 fn a_full_queue_refuses_and_lower_classes_give_way(engine: &str) {
