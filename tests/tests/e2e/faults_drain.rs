@@ -126,6 +126,9 @@ fn a_second_signal_is_immediate(engine: &str) {
         let _active = downloading(&served);
         served.signal(first);
         assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");
+        // who tried whether it listens was let in meanwhile, and has left
+        let is_alone = || served.is_http2() || served.metric("forebay_connections") == 1;
+        assert!(soon(PATIENCE, is_alone), "{}", served.metrics());
         // Two signals within a quarter of a second are one (some shells send it twice).
         assert!(served.wait(Duration::from_millis(400)).is_none(), "it does not drain");
         served.signal(second);
