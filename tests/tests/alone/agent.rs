@@ -8,7 +8,7 @@ use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::server::binary;
-use forebay_tests::{ENGINES, Options};
+use forebay_tests::{ENGINES, Options, has_thread_each};
 use std::io::Write;
 use std::num::NonZero;
 use std::process::Command;
@@ -49,9 +49,17 @@ fn site() -> Folder {
 
 fn options(folder: &Folder, engine: &str, lines: &str) -> Options {
     // A flood that lasts comes to the last request of a connection. And helpers that give way to others
-    // get next to nothing on a machine where others compute all the time.
-    let lines = format!("limits.requests_per_connection = 0\nhelpers.niceness = 0\n{lines}");
-    Options::new(folder.join("site")).engine(engine).config(&lines)
+    // get next to nothing on a machine where others compute all the time. All clients have one address, which
+    // otherwise has half of the threads, and many cores have many clients.
+    let lines = format!(
+        "limits.requests_per_connection = 0\nlimits.connections_per_client = 100000\n\
+         helpers.niceness = 0\n{lines}"
+    );
+    let mut options = Options::new(folder.join("site")).engine(engine).config(&lines);
+    if has_thread_each(engine) {
+        options.workers = options.workers.max(2 * clients());
+    }
+    options
 }
 
 /// What the clients of a flood were told.
