@@ -79,6 +79,14 @@ fn without_time_wait(net: &Net) {
     net.server(|| fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0").unwrap());
 }
 
+/// How many connections had an unknown class where all that clients began have one. Without TIME_WAIT the FIN
+/// of a client that is slow to close is for nobody, and one of 2^18 is taken for the first segment of a connection.
+fn of_nobody(net: &Net) -> u64 {
+    let count = metric(net, UNJUDGED);
+    assert!(count <= 1, "{count} connections are of no class");
+    count
+}
+
 /// The engines that are tried: all of them in the full matrix.
 fn engines() -> Vec<&'static str> {
     let all = ENGINES.iter().copied();
@@ -105,7 +113,7 @@ fn connections_are_queued_by_the_class_of_their_first_request() {
             });
         }
         assert_eq!(metric(&net, OF_CLASS), 6000, "{engine}");
-        assert_eq!(metric(&net, ACCEPTED), 6000, "{engine}");
+        wait_for(&net, ACCEPTED, 6000 + of_nobody(&net));
         for rank in [
             "forebay_gate_first_requests_total{rank=\"0\"}",
             "forebay_gate_first_requests_total{rank=\"1\"}",
@@ -665,5 +673,6 @@ fn the_agent_refuses_connections_of_the_class_that_waits() {
     assert!(is_policed, "after {golds} of gold: {}", server.command(&["policy history"]));
     assert_eq!(metric(&net, &refused.replace("bulk", "gold")), 0);
     assert_eq!(metric(&net, "forebay_gate_first_requests_total{rank=\"0\"}"), golds);
-    assert_eq!((metric(&net, UNJUDGED), metric(&net, TIME_WAIT)), (0, 0));
+    of_nobody(&net);
+    assert_eq!(metric(&net, TIME_WAIT), 0);
 }
