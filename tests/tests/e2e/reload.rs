@@ -203,6 +203,8 @@ fn what_was_replaced_is_let_go_without_a_request(engine: &str) {
     let mut clients: Vec<_> = (0..20).map(|_| connect(server.addr()).unwrap()).collect();
     assert!(clients.iter_mut().all(|client| ask(client, "").unwrap() == 0));
     // where TLS is spoken the files of certificates are watched, too, soon after the start
+    let is_complete = || !server.is_sealed() || watching() > 1;
+    assert!(soon(PATIENCE, is_complete), "{engine}: {}", watching());
     let before = watching();
     drop(clients);
     for version in 1..=3 {
