@@ -25,15 +25,16 @@ fn ask(server: &Running, path: &str) -> TcpStream {
 /// Takes all that there is, while the server sends no more.
 fn take(client: &mut TcpStream, buffer: &mut [u8]) {
     client.set_nonblocking(true).unwrap();
-    let mut last = Instant::now();
-    // what is under way in the kernel comes in some steps
-    while last.elapsed() < Duration::from_millis(50) {
+    // what is under way in the kernel comes in some steps; a busy machine makes a pause longer
+    let mut in_vain = 0;
+    while in_vain < 50 {
         match client.read(buffer) {
             Ok(count) => {
                 assert!(count > 0);
-                last = Instant::now();
+                in_vain = 0;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                in_vain += 1;
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(error) => panic!("{error}"),
