@@ -3,6 +3,7 @@
 
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
+use forebay_tests::server::copy_program;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server};
 use std::fs;
@@ -151,12 +152,12 @@ fn a_machine_without_a_browser_is_told_in_one_line() {
 fn the_site_is_opened_in_a_browser() {
     let folder = Folder::new();
     folder.write("site/index.html", "hello");
-    let browser = folder.join("browser");
+    let (script, browser) = (folder.join("script"), folder.join("browser"));
     let opened = folder.join("opened");
-    let script = format!("#!/bin/sh\necho \"$1\" > {}\n", opened.display());
-    fs::write(&browser, script).unwrap();
+    fs::write(&script, format!("#!/bin/sh\necho \"$1\" > {}\n", opened.display())).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(&browser, mode).unwrap();
+    fs::set_permissions(&script, mode).unwrap();
+    copy_program(&script, &browser);
     let mut options = Options::new(folder.join("site"));
     options.args = vec!["--open".to_owned()];
     options.wrapper = vec!["env".to_owned(), format!("BROWSER={}", browser.display())];
