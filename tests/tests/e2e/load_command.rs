@@ -276,8 +276,8 @@ fn an_interrupt_ends_the_run_with_its_report() {
     command.args(["load", &url, "-d", "60s"]);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let child = command.spawn().unwrap();
-    // its connections follow those of the start
-    assert!(soon(PATIENCE, || server.metric("forebay_responses_total{class=\"2xx\"}") > 0));
+    // an answer is counted before it is sent: so many that most have come
+    assert!(soon(PATIENCE, || server.metric("forebay_responses_total{class=\"2xx\"}") > 100));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
