@@ -124,7 +124,7 @@ fn a_full_backlog() {
     // Nobody accepts: the kernel takes a few connections, then drops SYNs in silence.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let plan = group(address, "connections=400,connect_timeout=1300ms");
+    let plan = group(address, "connections=400,connect_timeout=2500ms");
     let is_full = |report: &Report| report.groups[0].failures.contains_key("connect_timeout");
     let report = run_until(100, &plan, is_full);
     let group = &report.groups[0];
