@@ -100,7 +100,7 @@ fn missing() -> Option<String> {
 }
 
 /// Whether a process is no more, or nobody has asked yet how it has ended.
-fn has_ended(pid: u32) -> bool {
+pub(crate) fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }

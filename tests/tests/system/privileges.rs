@@ -2,7 +2,7 @@
 //! Most of it needs tests that run as root, and a kernel with Landlock.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use crate::cgroups::stages;
+use crate::cgroups::{has_ended, stages};
 use forebay_tests::acme::Acme;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
@@ -177,7 +177,7 @@ fn stages_that_root_starts_become_the_user() {
     assert_eq!(all.len(), 5, "{all:?}");
     server.signal(Signal::KILL);
     server.wait(PATIENCE).unwrap();
-    let is_left = |(_, pid): &(String, u32)| fs::exists(format!("/proc/{pid}")).unwrap();
+    let is_left = |(_, pid): &(String, u32)| !has_ended(*pid);
     assert!(soon(PATIENCE, || !all.iter().any(is_left)), "{all:?}");
     let said = refused(&folder, "engine = \"isolated\"\nuser = \"root\"", Some(NOBODY));
     assert!(said.contains("user: only root can become root"), "{said}");
