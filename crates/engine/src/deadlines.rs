@@ -18,6 +18,8 @@ pub(crate) struct ConnectionTimer {
     more: Vec<Deadline>,
     /// When the wheel will present it; 0 for never.
     shown_ms: u64,
+    /// The time for a request is over. Others that began with it may be late, too, and are told one by one.
+    has_expired: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +157,12 @@ impl ConnectionTimer {
         None
     }
 
+    /// The time for a request was over, and the connection goes on: where another is over as well, the wheel
+    /// presents it soon.
+    pub(crate) fn expired(&mut self) {
+        self.has_expired = true;
+    }
+
     /// Sees to it that the wheel presents the connection in time. A deadline that has moved later is met
     /// by the entry that is there. Says when it will be presented, if that is new.
     #[inline]
@@ -162,7 +170,8 @@ impl ConnectionTimer {
         if self.is_scheduled() {
             return None;
         }
-        self.shown_ms = match self.is_exact() {
+        let is_late = std::mem::take(&mut self.has_expired) && wheel.has_passed(self.at_ms());
+        self.shown_ms = match is_late || self.is_exact() {
             true => wheel.insert_exactly(self.at_ms(), token),
             false => wheel.insert(self.at_ms(), token),
         };
@@ -240,6 +249,24 @@ fn seldom_at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_that_are_late_together_are_told_soon_after_one_another() {
+        let mut wheel = Wheel::new(0);
+        wheel.advance(10_000, &mut Vec::new());
+        let late = Deadline { awaited: None, at_ms: 9_000 };
+        let mut timer = ConnectionTimer { first: late, ..ConnectionTimer::default() };
+        assert_eq!(timer.schedule(&mut wheel, 1), Some(79 * SLOT_MS));
+        assert!(timer.presented(79 * SLOT_MS));
+        wheel.advance(79 * SLOT_MS, &mut Vec::new());
+        timer.expired();
+        assert_eq!(timer.schedule(&mut wheel, 1), Some(79 * SLOT_MS + NEAR_SLOT_MS));
+        // one that is not late is not hurried
+        let mut timer = ConnectionTimer::default();
+        timer.first.at_ms = 80 * SLOT_MS;
+        timer.expired();
+        assert_eq!(timer.schedule(&mut wheel, 2), Some(81 * SLOT_MS));
+    }
 
     #[test]
     fn a_request_keeps_its_deadline_while_its_connection_waits_for_something_else() {

@@ -61,6 +61,11 @@ impl Wheel {
         slot * NEAR_SLOT_MS
     }
 
+    /// Whether this time is over, as far as was looked.
+    pub(crate) fn has_passed(&self, at_ms: u64) -> bool {
+        at_ms <= self.passed_ms
+    }
+
     /// Moves the tokens whose time has come to `due`.
     pub(crate) fn advance(&mut self, now_ms: u64, due: &mut Vec<u64>) {
         let before_ms = self.passed_ms;

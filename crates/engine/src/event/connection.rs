@@ -291,7 +291,10 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             Some(TimedOut::Linger) => self.end_linger(key),
             Some(TimedOut::Wait(awaited)) => match self.worker.expire(served, awaited) {
                 Some(closing) => self.end(token, closing),
-                None => self.take_turn(token, None),
+                None => {
+                    connection.timer.expired();
+                    self.take_turn(token, None);
+                }
             },
         }
     }

@@ -225,7 +225,10 @@ impl<H: Handler> Shared<H> {
             }
             Some(TimedOut::Wait(awaited)) => match worker.expire(&mut connection.served, awaited) {
                 Some(closing) => self.end(slot, closing, worker),
-                None => self.go_on_after_expiry(slot),
+                None => {
+                    connection.timer.expired();
+                    self.go_on_after_expiry(slot);
+                }
             },
         }
     }
