@@ -79,6 +79,9 @@ pub struct Head<'h> {
     /// Host and port asked for: from the target if it is absolute, else from `Host`
     /// (RFC 9112 §3.2.2). Empty if neither names one.
     pub authority: &'h [u8],
+    /// Whether the target is absolute and says https: it is for connections with TLS alone
+    /// (RFC 9110 §7.4).
+    pub is_https: bool,
     /// The version.
     pub version: Version,
     /// How the body is framed.
@@ -225,6 +228,7 @@ impl<'h> Head<'h> {
             path: target.as_bytes(),
             query: None,
             authority: b"",
+            is_https: false,
             version: if minor == 0 { Version::Http10 } else { Version::Http11 },
             framing: Framing::None,
             keep_alive: false,
@@ -260,6 +264,7 @@ impl<'h> Head<'h> {
             path: target,
             query: None,
             authority,
+            is_https: false,
             version: Version::Http2,
             framing,
             keep_alive: true,
@@ -385,28 +390,35 @@ impl<'h> Head<'h> {
         Ok(())
     }
 
-    /// `http://authority/path?query` (RFC 9112 §3.2.2); returns what follows the authority.
+    /// `http://authority/path?query`, or with https (RFC 9112 §3.2.2); returns what follows the
+    /// authority.
     fn read_absolute(&mut self, target: &'h [u8]) -> Result<&'h [u8], HeadError> {
-        let scheme = b"http://";
-        let Some((start, rest)) = target.split_at_checked(scheme.len()) else {
-            return Err(HeadError::Malformed("the target is neither a path nor an http URL"));
+        let (is_https, rest) = match (behind(target, b"http://"), behind(target, b"https://")) {
+            (Some(rest), _) => (false, rest),
+            (None, Some(rest)) => (true, rest),
+            (None, None) => {
+                return Err(HeadError::Malformed("the target is neither a path nor an http URL"));
+            }
         };
-        if !start.eq_ignore_ascii_case(scheme) {
-            return Err(HeadError::Malformed("the target is neither a path nor an http URL"));
-        }
         let end = rest.iter().position(|&b| b == b'/' || b == b'?').unwrap_or(rest.len());
         let (authority, origin) = rest.split_at(end);
         if authority.is_empty() {
             return Err(HeadError::Malformed("the target's host is empty"));
         }
         check_authority(authority)?;
-        self.authority = authority;
+        (self.authority, self.is_https) = (authority, is_https);
         Ok(match origin {
             [] if self.method == Method::Options => b"*",
             [] => b"/",
             origin => origin,
         })
     }
+}
+
+/// What follows a scheme, if the target begins with it. Capitals make no difference (RFC 3986 §3.1).
+fn behind<'h>(target: &'h [u8], scheme: &[u8]) -> Option<&'h [u8]> {
+    let (start, rest) = target.split_at_checked(scheme.len())?;
+    start.eq_ignore_ascii_case(scheme).then_some(rest)
 }
 
 /// What all `Connection` lines of a head say.

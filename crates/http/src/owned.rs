@@ -32,6 +32,7 @@ struct RequestLineSpans {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Flags {
     method: Method,
+    is_https: bool,
     version: Version,
     framing: Framing,
     keep_alive: bool,
@@ -62,6 +63,7 @@ impl OwnedHead {
             places: RequestLineSpans { method, target, path, query, authority },
             flags: Flags {
                 method: head.method,
+                is_https: head.is_https,
                 version: head.version,
                 framing: head.framing,
                 keep_alive: head.keep_alive,
@@ -86,6 +88,7 @@ impl OwnedHead {
             path: part(places.path),
             query: places.query.map(part),
             authority: part(places.authority),
+            is_https: flags.is_https,
             version: flags.version,
             framing: flags.framing,
             keep_alive: flags.keep_alive,
@@ -160,14 +163,16 @@ mod tests {
     fn parts<'h>(head: &Head<'h>) -> impl std::fmt::Debug + use<'h> {
         let line = (head.method, head.method_text, head.target, head.path, head.query);
         let rest = (head.authority, head.version, head.framing, head.keep_alive, head.len);
-        (line, rest, head.expects_continue, head.fields().collect::<Vec<_>>())
+        let flags = (head.is_https, head.expects_continue);
+        (line, rest, flags, head.fields().collect::<Vec<_>>())
     }
 
-    const HEADS: [&str; 5] = [
+    const HEADS: [&str; 6] = [
         "GET /a?b HTTP/1.1\r\nHost: h\r\nAccept: a\r\naccept:  b \r\n\r\nmore",
         "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 70000\r\nExpect: 100-continue\r\n\r\n",
         "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n",
         "PUT http://a:80?q HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "GET https://a/b HTTP/1.1\r\nHost: h\r\n\r\n",
         "BREW / HTTP/1.0\r\n\r\n",
     ];
 

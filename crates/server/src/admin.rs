@@ -268,6 +268,9 @@ impl Process for AdminService {
             let body =
                 "Ask for this by an address, as localhost, or by a name of the certificate.\n";
             answer(reply, head_only, 421, &plain, body);
+        } else if head.is_https && request.peer.secured.is_none() {
+            let body = "Ask for an address with https through TLS.\n";
+            answer(reply, head_only, 421, &plain, body);
         } else if !self.is_authorised(head) {
             let fields = format!("{plain}WWW-Authenticate: Bearer\r\n");
             let body = "Bring a token of admin.token_file: Authorization: Bearer TOKEN\n";
@@ -421,6 +424,10 @@ mod tests {
         }
         let absolute = "GET http://example.org/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
         assert!(ask(absolute).starts_with("HTTP/1.1 421 "));
+        let own =
+            |scheme: &str| format!("GET {scheme}://localhost/metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(ask(&own("http")).starts_with("HTTP/1.1 200 "));
+        assert!(ask(&own("https")).starts_with("HTTP/1.1 421 "), "without TLS");
     }
 
     /// A page can have no certificate of the server's.
@@ -448,6 +455,9 @@ mod tests {
         for host in ["whatever.example", "web1.example.org", "a.b.web1.example", ""] {
             assert_eq!(status(host), "421", "{host}");
         }
+        let absolute = "GET https://web1.example/ HTTP/1.1\r\nHost: web1.example\r\n\r\n";
+        let answer = ask_by(&peer, &mut admin(true, EVERYBODY), absolute);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 
     #[test]

@@ -211,6 +211,44 @@ fn a_site_sends_its_clients_to_tls() {
     }
 }
 
+/// A target may be a whole address. One with https is for TLS, to this server or to a proxy that is trusted.
+#[test]
+fn an_address_with_https_is_for_tls() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        for (proxies, by_proxy) in [("\"127.0.0.0/8\"", 200), ("", 421)] {
+            let lines = format!("trusted_proxies = [{proxies}]\n{}", pair(folder.path(), "a"));
+            let (server, addr) = start(&folder, engine, &lines);
+            let says = "X-Forwarded-Proto: https\r\n";
+            for (is_sealed, target, fields, status) in [
+                (true, "https://a.example/small.txt", "", 200),
+                (true, "HTTPS://A.example:443/small.txt", "", 200),
+                (true, "http://a.example/small.txt", "", 200),
+                (true, "ftp://a.example/small.txt", "", 400),
+                (false, "http://a.example/small.txt", "", 200),
+                (false, "https://a.example/small.txt", "", 421),
+                (false, "https://a.example/small.txt", says, by_proxy),
+            ] {
+                let fields = format!("{fields}Connection: close\r\n");
+                let answer = if is_sealed {
+                    let mut sealed = authority.connect(addr, "a.example");
+                    ask(&mut sealed, target, &fields);
+                    everything(sealed)
+                } else {
+                    let mut plain = server.connect();
+                    ask(&mut plain, target, &fields);
+                    everything(plain)
+                };
+                let answer = String::from_utf8(answer).unwrap();
+                let case = format!("{engine}: [{proxies}] {is_sealed} {target}: {answer}");
+                assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{case}");
+                assert_eq!(answer.ends_with("\r\n\r\nsmall"), status == 200, "{case}");
+            }
+        }
+    }
+}
+
 #[test]
 fn who_speaks_http_where_tls_is_spoken_is_told_so() {
     for engine in ENGINES {

@@ -99,16 +99,22 @@ fn targets() {
         ("GET HTTP://B:81/x?y HTTP/1.1", "B:81", "/x", Some("y")),
         ("GET http://b?y/z HTTP/1.1", "b", "/", Some("y/z")),
         ("GET http://[::1]:80/ HTTP/1.1", "[::1]:80", "/", None),
+        ("GET https://b HTTP/1.1", "b", "/", None),
+        ("GET HTTPS://B:444/x?y HTTP/1.1", "B:444", "/x", Some("y")),
         ("GET /http://b/ HTTP/1.1", "a", "/http://b/", None),
+        ("GET /https://b/ HTTP/1.1", "a", "/https://b/", None),
         ("OPTIONS * HTTP/1.1", "a", "*", None),
         ("OPTIONS http://b HTTP/1.1", "b", "*", None),
         ("OPTIONS http://b/ HTTP/1.1", "b", "/", None),
+        ("OPTIONS https://b HTTP/1.1", "b", "*", None),
         ("CONNECT b:443 HTTP/1.1", "b:443", "b:443", None),
     ] {
         complete(format!("{line}\r\nHost: a\r\n\r\n").as_bytes(), |head| {
             assert_eq!(head.authority, authority.as_bytes(), "{line}");
             assert_eq!(head.path, path.as_bytes(), "{line}");
             assert_eq!(head.query, query.map(str::as_bytes), "{line}");
+            let is_https = line.to_ascii_lowercase().contains(" https://");
+            assert_eq!(head.is_https, is_https, "{line}");
         });
     }
     assert_status(
@@ -123,7 +129,11 @@ fn targets() {
             b"GET http:///x HTTP/1.1\r\nHost: a\r\n\r\n",
             b"GET http://user@b/ HTTP/1.1\r\nHost: a\r\n\r\n",
             b"GET http:/b/ HTTP/1.1\r\nHost: a\r\n\r\n",
-            b"GET https://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET https:// HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET https:///x HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET https://user@b/ HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET https:/b/ HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET httpss://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
             b"GET ftp://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
             b"CONNECT /x HTTP/1.1\r\nHost: a\r\n\r\n",
         ],

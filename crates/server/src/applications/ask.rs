@@ -67,7 +67,7 @@ pub fn ask_stage(
     let given = request::valid_id(head).filter(|_| is_believed);
     let origin = Origin {
         client: client_of(peer, head, standpoint.trusted),
-        is_secure: peer.secured.is_some() || (is_believed && stage::is_secure(head)),
+        is_secure: standpoint.is_secure(peer, head),
         local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
         tunnel: standpoint.tunnel_of(head),
         may_change: applications.take_tunnels,
@@ -327,6 +327,11 @@ impl Standpoint<'_> {
     pub fn tunnel_of(self, head: &Head<'_>) -> Option<Tunnel> {
         let told = if self.is_behind() { stage::tunnel(head) } else { None };
         told.or(head.tunnel)
+    }
+
+    /// Whether the client came through TLS: to this process, or to one that is believed.
+    pub fn is_secure(self, peer: &Peer, head: &Head<'_>) -> bool {
+        peer.secured.is_some() || (self.trusted.are_believed(peer) && stage::is_secure(head))
     }
 
     fn is_behind(self) -> bool {

@@ -25,6 +25,9 @@ use forebay_upstream::response::{self, Moved};
 use forebay_upstream::settings::Errors;
 use forebay_upstream::stage;
 
+/// Why a request for an address with https is answered with 421 where there is no TLS (RFC 9110 §7.4).
+const WITHOUT_TLS: &str = "This connection is without TLS; open one with it for this address";
+
 impl Process for FastLane {
     fn decide(
         &mut self,
@@ -357,16 +360,20 @@ impl FastLane {
         true
     }
 
-    /// Why a request cannot be answered on its connection: that is of another host, or shows less of the
-    /// client than the site asks for.
+    /// Why a request cannot be answered on its connection: that is of another host or without the TLS that
+    /// the target names, or shows less of the client than the site asks for.
     #[inline]
     pub(super) fn wrong_way(&mut self, request: &Request<'_>) -> Option<(u16, &'static str)> {
-        let secured = request.peer.secured.as_deref();
+        let Request { head, peer, .. } = *request;
+        if head.is_https && !self.standpoint().is_secure(peer, head) {
+            return Some((421, WITHOUT_TLS));
+        }
+        let secured = peer.secured.as_deref();
         let asks = self.certificates.ask_clients();
         if secured.is_none() && !asks {
             return None;
         }
-        let host = host_of(request.head.authority);
+        let host = host_of(head.authority);
         let identities = &self.certificates.identities;
         if secured.is_some_and(|secured| identities.is_misdirected(secured, host)) {
             return Some((421, OTHER_CONNECTION));
