@@ -24,12 +24,13 @@ use crate::run::RunError;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use deadline_stream::{DeadlineStream, is_late};
 use forebay_sys::process;
+use forebay_sys::unix::{self, SocketFile};
 use session::Owners;
 use socket_path::{link, path, remove_dead, remove_stale, unlink};
 use std::fmt::{self, Display};
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,6 +65,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_WORK: Duration = Duration::from_secs(60);
 /// Requests at the same time; more are told to come back.
 const MOST_AT_ONCE: usize = 16;
+/// Connections that wait to be accepted.
+const MOST_WAITING: i32 = 128;
 /// How long one that is told to come back may take to say what it wanted: the next ones wait.
 const PATIENCE_WHEN_BUSY: Duration = Duration::from_millis(250);
 /// What was asked, and where the answer goes.
@@ -104,8 +107,7 @@ pub struct ControlSocket {
     path: PathBuf,
     /// Leads to it, where its file was named by another path.
     link: Option<PathBuf>,
-    /// Device and inode of its file.
-    identity: (u64, u64),
+    file: SocketFile,
     listener: Option<UnixListener>,
 }
 
@@ -125,12 +127,11 @@ impl ControlSocket {
             }
         }
         remove_stale(path)?;
-        let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        let made = fs::symlink_metadata(path)?;
-        let identity = (made.dev(), made.ino());
+        let (socket, file) = unix::listen_private(path, MOST_WAITING)?;
+        let listener = UnixListener::from(socket);
+        listener.set_nonblocking(false)?;
         let (path, listener) = (path.to_owned(), Some(listener));
-        Ok(ControlSocket { path, link: None, identity, listener })
+        Ok(ControlSocket { path, link: None, file, listener })
     }
 
     /// Where it is.
@@ -156,12 +157,8 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // after a drop of privileges the directory may not be ours any more; a later server
-        // removes a file that no process listens at
-        let is_ours = |found: fs::Metadata| (found.dev(), found.ino()) == self.identity;
-        if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
-            let _ = fs::remove_file(&self.path);
-        }
+        // before the link that leads to it
+        self.file.remove();
         if let Some(link) = &self.link {
             unlink(link, &self.path);
         }
@@ -301,6 +298,7 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::net::Shutdown;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_question_is_answered_and_a_stale_socket_replaced() {

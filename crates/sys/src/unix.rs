@@ -12,6 +12,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+/// For the owner alone.
+const PRIVATE: Mode = Mode::from_raw_mode(0o600);
+
+/// For everybody.
+const OPEN: Mode = Mode::from_raw_mode(0o666);
+
 /// The file of a listening socket. It is removed when this is dropped, unless another has taken its
 /// place.
 #[derive(Debug)]
@@ -31,6 +37,16 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
     listen_for(path, backlog, None)
 }
 
+/// As [`listen`], for the user of this process: nobody else may connect but root (mode 0600).
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_private(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
+    let bound = bind(path, PRIVATE, None)?;
+    net::listen(&bound.0, backlog)?;
+    Ok(bound)
+}
+
 /// As [`listen`]; with an owner, by numbers of user and group, nobody else may connect but root.
 ///
 /// # Errors
@@ -40,18 +56,24 @@ pub fn listen_for(
     backlog: i32,
     owner: Option<(u32, u32)>,
 ) -> io::Result<(OwnedFd, SocketFile)> {
+    let bound = bind(path, if owner.is_some() { PRIVATE } else { OPEN }, owner)?;
+    net::listen(&bound.0, backlog)?;
+    Ok(bound)
+}
+
+/// A socket that has its path, and its file the mode and the owner that it is to have. It does not listen yet,
+/// so that no client gets in before.
+fn bind(path: &Path, mode: Mode, owner: Option<(u32, u32)>) -> io::Result<(OwnedFd, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
     remove_stale(path, &address)?;
     let socket = stream()?;
     net::bind(&socket, &address)?;
     let found = fs::symlink_metadata(path)?;
     let file = SocketFile { path: path.to_owned(), identity: Some((found.dev(), found.ino())) };
-    // no client gets in before it listens
-    chmod(path, Mode::from_raw_mode(if owner.is_some() { 0o600 } else { 0o666 }))?;
+    chmod(path, mode)?;
     if let Some((user, group)) = owner {
         std::os::unix::fs::lchown(path, Some(user), Some(group))?;
     }
-    net::listen(&socket, backlog)?;
     Ok((socket, file))
 }
 
@@ -140,6 +162,22 @@ mod tests {
         }
         drop(file);
         assert!(!path.exists());
+    }
+
+    /// A moment in which others could connect would be enough for one that waits for it.
+    #[test]
+    fn a_socket_has_its_mode_before_it_listens() {
+        let path = path();
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        let (socket, file) = bind(&path, PRIVATE, None).unwrap();
+        assert_eq!(mode(), 0o600);
+        let refused = UnixStream::connect(&path).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        drop((socket, file));
+        assert!(!path.exists());
+        let (_socket, _file) = listen_private(&path, 1).unwrap();
+        assert_eq!(mode(), 0o600);
+        assert!(UnixStream::connect(&path).is_ok());
     }
 
     #[test]
