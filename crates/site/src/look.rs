@@ -342,8 +342,7 @@ impl Look<'_, '_> {
     /// The script that answers instead of what was seen, because that is the script itself, or nothing.
     fn instead_of(&mut self, seen: &PathContents, path: &[u8]) -> Option<PathContents> {
         if let (Resolution::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
-            let scripts = scripts_of(&self.vhost.settings, file);
-            if let Some((route, _)) = scripts.filter(|(_, scripts)| scripts.ending.is_of(file)) {
+            if let Some(route) = self.runner(file) {
                 return Some(PathContents::script(self.vhost, route, file, b""));
             }
             // no application runs it here, and no client is to read it
@@ -356,6 +355,12 @@ impl Look<'_, '_> {
         let index = path.ends_with(b"/").then(|| [path, scripts.index.as_bytes()].concat());
         let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
         index.into_iter().chain(fallback).find_map(|name| self.run(route, &name))
+    }
+
+    /// The application that runs the file at a path there.
+    fn runner(&self, file: &[u8]) -> Option<u32> {
+        let (route, scripts) = scripts_of(&self.vhost.settings, file)?;
+        scripts.ending.is_of(file).then_some(route)
     }
 
     /// A script that is run if it is there.
@@ -416,6 +421,10 @@ impl Look<'_, '_> {
             let file = [path, index.as_bytes()].concat();
             match self.look_at(&file, vhost.settings.precompressed) {
                 Ok(StampAt { stamp, forms }) if stamp.kind == FileKind::Regular => {
+                    // a script that is not run here is as good as not there
+                    if self.runner(&file).is_none() && vhost.is_source(&file) {
+                        continue;
+                    }
                     return self.with_forms(&file, stamp, forms);
                 }
                 Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {}

@@ -1,7 +1,7 @@
 //! Other directories beneath paths of the site.
 
 use crate::rules::{Alias, Auth, ErrorPage, MountPath, Realm, Rewrite, Scope, User};
-use crate::rules::{Pattern, Template};
+use crate::rules::{Pattern, Route, ScriptSuffix, Scripts, Template, TryFiles};
 use crate::testing::{Client, Folder};
 use crate::{ContentSettings, SiteSettings};
 use std::fs;
@@ -86,6 +86,52 @@ fn the_longest_path_says_which_directory() {
         assert_eq!(client.get("/docs/..%2foutside.txt").status, 404);
     }
     assert!(!client.get("/docs/a.txt").is_miss);
+}
+
+/// As an index file it is passed over: the next one answers, as soon as it is there.
+#[test]
+fn a_script_that_is_not_run_is_no_index() {
+    let folder = Folder::new();
+    for name in ["root/in/index.php", "docs/index.php", "docs/alone/index.php"] {
+        folder.write(name, "<?php secret");
+    }
+    for name in ["root/in/index.html", "docs/index.html"] {
+        folder.write(name, "a page");
+    }
+    let none: &[&str] = &[];
+    for candidates in [none, &["$path", "$path/"]] {
+        let mut client = with(&folder, |site| {
+            let scripts = Scripts {
+                ending: ScriptSuffix::parse(".php").unwrap(),
+                index: "index.php".into(),
+                fallback: None,
+            };
+            let all = Route::all(Scope::parse("/").unwrap());
+            site.routes = vec![Route { scripts: Some(scripts), ..all }];
+            site.index = vec!["index.php".to_owned(), "index.html".to_owned()];
+            site.try_files = TryFiles::parse(candidates).unwrap();
+            site.aliases = vec![alias("/docs", folder.path().join("docs"))];
+        });
+        for (target, status, script) in [
+            ("/docs/", 200, None),
+            ("/docs", 301, None),
+            ("/docs/index.html", 200, None),
+            ("/docs/index.php", 404, None),
+            ("/docs/alone/", 404, None),
+            ("/in/", 200, Some("/in/index.php")),
+        ] {
+            for method in ["GET", "HEAD", "GET"] {
+                let answered = client.ask(method, target, "");
+                let found = (answered.status, answered.field("X-Script"));
+                assert_eq!(found, (status, script), "{method} {target}");
+                assert!(!answered.text().contains("secret"), "{method} {target}");
+            }
+        }
+        assert_eq!(client.get("/docs/").text(), "a page");
+        folder.write("docs/alone/index.html", "a page");
+        client.until("/docs/alone/", |answered| answered.text() == "a page");
+        fs::remove_file(folder.path().join("docs/alone/index.html")).unwrap();
+    }
 }
 
 #[test]
