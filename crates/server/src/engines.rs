@@ -14,6 +14,7 @@ use crate::listen::AcceptSocket;
 use crate::live::LiveSnapshot;
 use crate::plan::{GroupPlan, Plan};
 use crate::policy::WindowPoint;
+use crate::upstream_sockets::UpstreamSockets;
 use crate::upstream_threads::{ThreadShare, UpstreamThreads};
 use forebay_conn::Handler;
 use forebay_engine::Engine;
@@ -56,6 +57,8 @@ pub struct Common {
     /// Connections to applications that wait for their next request, of threads that serve one client
     /// each.
     pub idle: Arc<Mutex<ConnectionPool>>,
+    /// How many requests there may be for applications, and connections that wait for their next one.
+    pub sockets: UpstreamSockets,
     /// What the agent does.
     pub agent_loop: Arc<AgentLoop>,
 }
@@ -282,10 +285,11 @@ impl Common {
     fn handler(&self, metrics: Arc<Local>, paths: usize, window_point: WindowPoint) -> FastLane {
         // sockets of a loop are reported to it, and to no other
         let pools = match paths {
-            PATHS_OF_A_LOOP => Pools::Own(ConnectionPool::default()),
+            PATHS_OF_A_LOOP => Pools::Own(self.sockets.pool()),
             _ => Pools::Shared(Arc::clone(&self.idle)),
         };
-        FastLane::new(&self.live, metrics, paths, window_point, pools, worker::read_clocks())
+        let (sockets, now) = (self.sockets.clone(), worker::read_clocks());
+        FastLane::new(&self.live, metrics, paths, window_point, pools, sockets, now)
     }
 }
 

@@ -27,6 +27,7 @@ use crate::live::{LiveSnapshot, ServingSnapshot};
 use crate::log::request_id::RequestIds;
 use crate::log::{Logger, PendingLine};
 use crate::policy::{ConnectionRecord, Judge, Ticket, WindowPoint};
+use crate::upstream_sockets::UpstreamSockets;
 use crate::upstream_threads::ThreadShare;
 use forebay_conn::{ConnectionLimits, Handler, HandlerTypes, Hooks, Http, Listening, TurnTime};
 use forebay_control::versioned::Reader;
@@ -47,6 +48,8 @@ pub struct FastLane {
     applications: Arc<Applications>,
     /// Connections to applications that wait for their next request.
     pools: Pools,
+    /// How many requests there may be for them.
+    sockets: UpstreamSockets,
     /// What requests for applications keep, where each connection keeps a thread.
     thread: Option<ThreadShare>,
     ids: RequestIds,
@@ -70,6 +73,7 @@ impl FastLane {
         paths: usize,
         window_point: WindowPoint,
         pools: Pools,
+        sockets: UpstreamSockets,
         now: TurnTime,
     ) -> FastLane {
         let (live, snapshot) = live.reader();
@@ -87,6 +91,7 @@ impl FastLane {
             certificates,
             applications,
             pools,
+            sockets,
             thread: None,
             ids: RequestIds::default(),
             head: Vec::new(),

@@ -81,6 +81,7 @@ pub mod status;
 mod stderr;
 mod upkeep;
 pub mod upstream_command;
+mod upstream_sockets;
 mod upstream_threads;
 mod websocket;
 

@@ -6,6 +6,7 @@ use crate::applications::ExchangeTag;
 use crate::upstream_threads::HeldThread;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
+use forebay_engine::admission::ConnectionPlace;
 use forebay_http::coding::Coding;
 use forebay_site::Recoder;
 use forebay_upstream::exchange::Exchange;
@@ -20,6 +21,8 @@ pub struct PassingExchange {
     pub exchange: Box<Exchange<ExchangeTag>>,
     buffer: Buffer,
     coder: Option<Box<Coder>>,
+    /// It may keep a descriptor.
+    place: Option<ConnectionPlace>,
     /// It may keep its thread, where each connection keeps one.
     _thread: Option<HeldThread>,
 }
@@ -48,14 +51,22 @@ struct Coder {
 }
 
 impl PassingExchange {
-    /// Of an exchange whose answer is passed on as it comes.
-    pub fn new(exchange: Box<Exchange<ExchangeTag>>) -> PassingExchange {
-        PassingExchange { exchange, buffer: Buffer::default(), coder: None, _thread: None }
+    /// Of an exchange whose answer is passed on as it comes. Without a place it has failed.
+    pub fn new(
+        exchange: Box<Exchange<ExchangeTag>>,
+        place: Option<ConnectionPlace>,
+    ) -> PassingExchange {
+        PassingExchange { exchange, buffer: Buffer::default(), coder: None, place, _thread: None }
     }
 
     /// With what lets it keep its thread.
     pub fn keeping(self, thread: Option<HeldThread>) -> PassingExchange {
         PassingExchange { _thread: thread, ..self }
+    }
+
+    /// It is over, and its place is free before the exchange is dropped.
+    pub fn give_place_back(&mut self) {
+        drop(self.place.take());
     }
 
     /// The answer is there: so much of it may be received before the client takes it, and it goes on in this

@@ -8,6 +8,7 @@ use crate::config::{
     self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
 };
 use crate::isolated;
+use crate::upstream_sockets::SocketLimits;
 use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
@@ -23,6 +24,10 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+
+mod descriptors;
+
+use descriptors::DescriptorShares;
 
 /// Descriptors that are neither clients' nor files': listeners, epoll, bells, log, libraries.
 const OWN_DESCRIPTORS: u64 = 64;
@@ -150,6 +155,8 @@ pub struct Plan {
     pub connections: usize,
     /// Connections at once from one client.
     pub connections_per_client: usize,
+    /// Requests at once for applications and the next stage, and what is kept of their connections.
+    pub sockets: SocketLimits,
     /// Helper threads at most.
     pub helpers: HelperThreads,
     /// The order of service.
@@ -205,8 +212,13 @@ impl Plan {
         let of_admin = admin.as_ref().map_or(0, AdminPlan::descriptors);
         let of_sites = directories(config);
         let taken = OWN_DESCRIPTORS + open_files + 2 * pipes + lingering + of_admin + of_sites;
-        let spare = descriptors.saturating_sub(taken);
-        let connections = config.limits.connections.or(spare.max(descriptors / 2));
+        let spare = descriptors.saturating_sub(taken).max(descriptors / 2);
+        let loops =
+            with_workers().map(|(listener, workers)| listener_sets(config, listener, *workers));
+        let loops = loops.sum::<usize>().max(1);
+        let applications = applications(config);
+        let shares = DescriptorShares::new(config, &applications, loops, spare);
+        let connections = shares.connections;
         // half of what there is: no client alone can take everything
         let places =
             with_workers().map(|(listener, workers)| match listener.engine.has_thread_each() {
@@ -215,9 +227,7 @@ impl Plan {
             });
         let places = places.fold(0, u64::saturating_add).min(connections);
         let per_client = config.limits.connections_per_client.or((places / 2).max(1));
-        let loops =
-            with_workers().map(|(listener, workers)| listener_sets(config, listener, *workers));
-        let lingering = as_usize(lingering) / loops.sum::<usize>().max(1);
+        let lingering = as_usize(lingering) / loops;
         let groups = with_workers().map(|(listener, workers)| {
             let pipeline = pipeline::PipelineSettings {
                 fuse: config.pipeline.fuse,
@@ -234,12 +244,13 @@ impl Plan {
             ranks: ranks(config, &policy),
             groups: groups.collect(),
             site: site(config, open_files, pipes, memory_bytes),
-            applications: applications(config),
+            applications,
             policy: Arc::new(policy),
             agent: config.agent == Switch::On,
             admin,
             connections: as_usize(connections),
             connections_per_client: as_usize(per_client),
+            sockets: shares.sockets(per_client),
             helpers: HelperThreads { blocking: as_usize(config.helpers.threads), computing: cores },
             drain: config.timeouts.drain,
         })

@@ -38,6 +38,8 @@ pub enum Unavailable {
     Down,
     /// As many threads of the server are kept by requests for applications as may be.
     Threads,
+    /// As many descriptors of the server are kept by them as may be, in all or for one client.
+    Descriptors,
     /// It has waited for as long as it may.
     Late,
     /// As much of its class is unfinished as an agent lets be.

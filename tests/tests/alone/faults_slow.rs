@@ -98,7 +98,9 @@ fn slow_heads_do_not_stop_a_normal_client(engine: &str) {
     let Some(()) = has(enough, "slow_heads_do_not_stop_a_normal_client") else { return };
     let count = requests();
     let folder = site();
-    let settings = "timeouts.head = \"1h\"\nlimits.requests_per_connection = 0";
+    // whatever else descriptors are for
+    let settings = "timeouts.head = \"1h\"\nlimits.requests_per_connection = 0\n\
+                    limits.connections = 15000";
     let mut options = Options::new(folder.path()).engine(engine).config(settings);
     if has_thread_each(engine) {
         options.workers = SLOW_THREADS + 100;

@@ -2,12 +2,14 @@
 //! operator reads of it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use crate::queue::Gate;
 use forebay_tests::faults::client::Client;
+use forebay_tests::faults::crowd::{client_address, connect_from};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::free_addr;
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{Options, Server};
+use forebay_tests::{Options, Server, http2};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -360,6 +362,49 @@ fn the_lack_of_descriptors_is_not_held_against_applications() {
     limit("1000");
     assert_eq!(client.get("/app/some").unwrap().status, 200);
     assert!(!server.stderr().contains("forebay: upstream"), "{}", server.stderr());
+}
+
+/// A client whose requests an application does not answer keeps some of the descriptors, and leaves the others to
+/// everybody else.
+#[test]
+fn one_client_does_not_take_all_descriptors() {
+    const STREAMS: usize = 80;
+    let (gate, folder) = (Gate::start(), Folder::new());
+    folder.write("root/index.html", "own");
+    let wrapper = ["prlimit", "--nofile=512:512"].map(str::to_owned).to_vec();
+    let options = Options { log: true, wrapper, ..Options::new(folder.join("root")) };
+    let route = format!("[[proxy]]\npath = \"/app\"\nto = \"http://{}\"\n", gate.addr);
+    let server = Server::start(&options.config(&format!("log.format = \"json\"\n{route}")));
+    let mut client = http2::Client::connect(server.listens_at());
+    let path = |number: usize| format!("/app/{number}");
+    let streams: Vec<u32> = (0..STREAMS).map(|number| client.ask(&path(number))).collect();
+    let count = |client: &http2::Client, status: u16| {
+        streams.iter().filter(|stream| client.so_far(**stream).status == status).count()
+    };
+    let are_settled = || {
+        let is_served = client.get("/index.html").status == 200;
+        is_served && count(&client, 503) + gate.came().len() == STREAMS
+    };
+    assert!(soon(PATIENCE, are_settled), "{:?}", gate.came());
+    let begun = gate.came().len();
+    assert!((1..STREAMS).contains(&begun), "{begun} are asked");
+    let refused = streams.iter().position(|stream| client.so_far(*stream).status == 503).unwrap();
+    let line = line_of(&server, &path(refused));
+    assert!(line.contains("\"upstream_error\":\"descriptors\""), "{line}");
+    // others have theirs
+    let mut other = Client::over(connect_from(client_address(0), server.listens_at()).unwrap());
+    assert!(other.ask("/app/other"));
+    gate.has(begun + 1);
+    gate.answer(1_000_000);
+    assert_eq!(other.answer().unwrap().status, 200);
+    client.until(|client| count(client, 200) == begun);
+    // each is given back
+    let are_answered = || {
+        let again: Vec<u32> = (0..begun).map(|_| client.ask("/app/again")).collect();
+        let answers = again.into_iter().map(|stream| client.answer(stream).status);
+        answers.filter(|status| *status == 200).count() == begun
+    };
+    assert!(soon(PATIENCE, are_answered), "descriptors are kept");
 }
 
 /// Why there is no connection is told apart for the operator.

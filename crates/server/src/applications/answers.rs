@@ -44,7 +44,9 @@ fn unasked(unavailable: Unavailable) -> &'static str {
         }
         Unavailable::Late => "The application had no room for the request in time",
         Unavailable::Down => "The application is out of service",
-        Unavailable::Threads => "As many requests for applications are under way as may be",
+        Unavailable::Threads | Unavailable::Descriptors => {
+            "As many requests for applications are under way as may be"
+        }
     }
 }
 
@@ -99,7 +101,9 @@ pub fn before(answerer: &Answerer) -> log::line::LoggedUpstream<'_> {
 /// seconds.
 pub fn refused(unavailable: Unavailable) -> (Option<RefusalReason>, u32) {
     match unavailable {
-        Unavailable::Full | Unavailable::Threads => (Some(RefusalReason::Queue), 1),
+        Unavailable::Full | Unavailable::Threads | Unavailable::Descriptors => {
+            (Some(RefusalReason::Queue), 1)
+        }
         Unavailable::Late => (Some(RefusalReason::Expired), 1),
         Unavailable::Limited { retry_after_s } => (Some(RefusalReason::Agent), retry_after_s),
         Unavailable::Down => (None, 1),

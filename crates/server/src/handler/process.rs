@@ -146,7 +146,12 @@ impl Process for FastLane {
         let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
         if let Some(rule) = relay.tag.rule {
             match status {
-                200..300 => return self.allowed(rule, request, relay),
+                200..300 => {
+                    let again = self.allowed(rule, request, relay);
+                    // the request may be for an application, too
+                    passing.give_place_back();
+                    return again;
+                }
                 401 | 403 => {}
                 _ => return self.refuse_for(&relay.tag, request, 502, NO_DECISION, reply),
             }

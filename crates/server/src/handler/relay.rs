@@ -4,15 +4,19 @@ use super::{FastLane, end_work};
 use crate::applications::{
     ExchangeTag, Hidden, Standpoint, ask, ask_authority, ask_stage, failed, refused, summary,
 };
+use crate::client::client_of;
 use crate::detour::Detour;
 use crate::job::ServerJob;
 use crate::passing::PassingExchange;
 use crate::policy::Ticket;
+use crate::upstream_threads::HeldThread;
 use crate::websocket;
 use forebay_conn::handler::relay::RelayRead;
 use forebay_conn::{
     InternalRedirect, Passed, Process, ProcessOutcome, Rank, Relay, Relayed, Reply, Request,
 };
+use forebay_engine::admission::ConnectionPlace;
+use forebay_http::client::ClientKey;
 use forebay_http::head::{Method, RequestTarget};
 use forebay_http::path::NormalPath;
 use forebay_http::response::Response;
@@ -94,8 +98,12 @@ impl FastLane {
         let (content, user) = (self.site.content_number(), self.site.user(request));
         let asked = ExchangeTag { destination, content, id, user, rule: None };
         let now_ms = self.now.monotonic_ms;
-        match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
-            Ok(exchange) => ProcessOutcome::Relay(applied(exchange)),
+        let passing = self.place_for(request).and_then(|place| {
+            let begin = |pool: &mut _| Exchange::begin(&next, ask, asked, pool, now_ms);
+            Ok(PassingExchange::new(self.pools.with(begin)?, Some(place)))
+        });
+        match passing {
+            Ok(passing) => ProcessOutcome::Relay(Box::new(Detour::Application(passing))),
             Err(unavailable) => {
                 self.metrics.add(Counter::UpstreamUnavailable, 1);
                 let (status, text) = failed(Failed::Unasked(unavailable));
@@ -103,6 +111,24 @@ impl FastLane {
                 ProcessOutcome::Replied
             }
         }
+    }
+
+    /// One more exchange for this request, if there may be one.
+    fn place_for(&self, request: &Request<'_>) -> Result<ConnectionPlace, Unavailable> {
+        let client = client_of(request.peer, request.head, &self.trusted);
+        // a proxy that is trusted, and names nobody, speaks for many
+        let is_proxy = self.trusted.contain(client);
+        self.sockets.enter((!is_proxy).then(|| ClientKey::of(client)))
+    }
+
+    /// What an exchange for this request keeps of what there is little of.
+    fn room_for(
+        &mut self,
+        request: &Request<'_>,
+        is_tunnel: bool,
+    ) -> Result<(ConnectionPlace, Option<HeldThread>), Unavailable> {
+        let thread = self.thread.as_mut().map(|thread| thread.take(is_tunnel)).transpose()?;
+        Ok((self.place_for(request)?, thread))
     }
 
     /// An application or the next stage is about to answer, or to fail: the answer is that of the site which the
@@ -216,19 +242,18 @@ impl FastLane {
             Err(unasked) => unasked.told(),
             Ok(mut ask) => {
                 let is_tunnel = ask.written.asked.upgrade;
-                let held = match self.thread.as_mut().map(|thread| thread.take(is_tunnel)) {
-                    Some(Err(unavailable)) => {
+                let (place, thread) = match self.room_for(request, is_tunnel) {
+                    Ok((place, thread)) => (Some(place), thread),
+                    Err(unavailable) => {
                         ask.may_ask = Err(unavailable);
-                        None
+                        (None, None)
                     }
-                    Some(Ok(held)) => Some(held),
-                    None => None,
                 };
                 let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);
                 match self.pools.with(begin) {
                     // one that cannot be asked is an exchange, too, so that the log has its line
                     Ok(exchange) => {
-                        let passing = PassingExchange::new(exchange).keeping(held);
+                        let passing = PassingExchange::new(exchange, place).keeping(thread);
                         return ProcessOutcome::Relay(Box::new(Detour::Application(passing)));
                     }
                     Err(unavailable) => failed(Failed::Unasked(unavailable)),
@@ -377,11 +402,6 @@ impl FastLane {
             _ => Relayed::Own,
         }
     }
-}
-
-/// An exchange has begun for this request.
-fn applied(exchange: Box<Exchange<ExchangeTag>>) -> Box<Detour> {
-    Box::new(Detour::Application(PassingExchange::new(exchange)))
 }
 
 /// Writes the first line of a head over what is there.

@@ -27,6 +27,7 @@ use crate::sandbox::{self, Sandbox, SandboxNeeds};
 use crate::status::Status;
 use crate::stderr::say;
 use crate::upkeep;
+use crate::upstream_sockets::UpstreamSockets;
 use crossbeam_channel::{Receiver, Sender};
 use forebay_engine::admission::ConnectionAdmission;
 use forebay_engine::helpers::Helpers;
@@ -97,6 +98,7 @@ impl Server {
             .map_err(RunError::Content)?;
         let logs = reload::open_logs(&config, None).map_err(RunError::Log)?;
         let ranks = Ranks::new(&plan.ranks);
+        let sockets = UpstreamSockets::new(plan.sockets);
         let common = Common {
             live: Arc::new(LiveSnapshot::new(Arc::new(ServingSnapshot {
                 content,
@@ -117,7 +119,8 @@ impl Server {
             ranks,
             register,
             pipeline_gauges_pool: Arc::default(),
-            idle: Arc::default(),
+            idle: Arc::new(Mutex::new(sockets.pool())),
+            sockets,
             agent_loop: Arc::default(),
         };
         let status = Status::new(&common, &plan, listeners.times());

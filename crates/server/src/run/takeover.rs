@@ -241,6 +241,7 @@ impl Server {
             before.content.retire();
         }
         self.common.admission.limit(plan.connections, plan.connections_per_client);
+        self.common.sockets.set(plan.sockets);
         for (number, plan) in &kept {
             let group = self.groups.iter_mut().find(|(known, ..)| known == number);
             group.into_iter().for_each(|(_, _, group)| group.set(plan.settings.clone()));

@@ -55,6 +55,7 @@ impl Failed {
             Failed::Unasked(Unavailable::Limited { .. }) => "agent",
             Failed::Unasked(Unavailable::Down) => "drained",
             Failed::Unasked(Unavailable::Threads) => "threads",
+            Failed::Unasked(Unavailable::Descriptors) => "descriptors",
             Failed::TooLarge => "too_large",
         }
     }
