@@ -389,7 +389,7 @@ const SETTINGS: &[Setting<SiteConfig>] = &[
     Setting {
         key: "root",
         preset: Preset::Unset(
-            "none; a site needs one unless it has a redirect, a proxy or a work rule",
+            "none; a site needs one unless it has a redirect, an alias, a proxy or a work rule",
         ),
         range: None,
         meaning: "The directory that is served; relative to the configuration file.",

@@ -132,11 +132,11 @@ The reasons of refusals:
 | `action` | accept, request | whom a rule rejects, resets or drops |
 | `connections` | accept | who is over a limit on connections |
 | `requests` | request | who is over a limit on requests |
-| `queue` | request | who would wait too long for a turn under a limit on requests or on requests at once, or behind too many |
+| `queue` | request | who would wait too long for a turn under a limit on requests or on requests at once, or behind too many; or finds no room in the queue of an [application](applications.md#when-an-application-has-as-much-to-do-as-it-may) |
 | `in_flight` | request | who is over a limit on requests at once |
 | `ignored` | accept | whose client was refused a moment ago |
 | `agent` | accept, request | who does not fit beside the others of the class |
-| `expired` | request | who was not done with after [`timeouts.job`](configuration.md#timeoutsjob), or found too many waiting for a worker |
+| `expired` | request | who was not done with after [`timeouts.job`](configuration.md#timeoutsjob), or found too many waiting for a worker; or has waited for an application for `queue.time` |
 
 ## What the pipeline decides
 
