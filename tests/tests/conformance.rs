@@ -28,7 +28,8 @@ fn main() -> ExitCode {
         Some(folder) => (PathBuf::from(folder), false),
         None => (env::temp_dir().join(format!("forebay-conformance-{}", process::id())), true),
     };
-    let fleet = Arc::new(Fleet { root: folder.join("root"), servers: Mutex::default() });
+    let root = folder.join("root");
+    let fleet = Arc::new(Fleet { root, servers: Mutex::default(), panics: Mutex::default() });
     if !arguments.list {
         fixture::build(&folder);
     }
@@ -160,10 +161,16 @@ fn lanes(is_peer: bool) -> Vec<Lane> {
     engines.flat_map(chosen).chain(isolated).collect()
 }
 
+/// When so many servers run, those of lanes before are ended. Each watches files, and a user may do that 128
+/// times at once where nobody has raised `fs.inotify.max_user_instances`: there are other tests, too.
+const MOST: usize = 24;
+
 /// The running servers: one for each engine and configuration, shared by the cases.
 struct Fleet {
     root: PathBuf,
     servers: Mutex<HashMap<(&'static str, String), Arc<Running>>>,
+    /// What those that were ended said of panics.
+    panics: Mutex<String>,
 }
 
 /// A server, and where cases are played.
@@ -184,6 +191,16 @@ impl Fleet {
     fn server(&self, lane: Lane, config: &str) -> Arc<Running> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let config = format!("{}{config}", lane.config);
+        if servers.len() >= MOST && !servers.contains_key(&(lane.engine, config.clone())) {
+            servers.retain(|(engine, config), running| {
+                let is_of_lane = *engine == lane.engine && config.starts_with(lane.config);
+                let stays = is_of_lane || Arc::strong_count(running) > 1;
+                if !stays {
+                    self.note(running);
+                }
+                stays
+            });
+        }
         Arc::clone(servers.entry((lane.engine, config.clone())).or_insert_with(|| {
             let mut options = Options::new(&self.root).engine(lane.engine);
             options.config = config;
@@ -221,7 +238,14 @@ impl Fleet {
     /// What the servers said of panics: a case may have its right answer all the same.
     fn panics(&self) -> String {
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = servers.values().map(|running| running.server.stderr());
-        said.filter(|said| said.contains("panicked")).collect()
+        servers.values().for_each(|running| self.note(running));
+        self.panics.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, running: &Running) {
+        let said = running.server.stderr();
+        if said.contains("panicked") {
+            self.panics.lock().unwrap_or_else(PoisonError::into_inner).push_str(&said);
+        }
     }
 }
