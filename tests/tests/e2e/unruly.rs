@@ -368,7 +368,7 @@ fn the_lack_of_descriptors_is_not_held_against_applications() {
 /// everybody else.
 #[test]
 fn one_client_does_not_take_all_descriptors() {
-    const STREAMS: usize = 80;
+    const STREAMS: usize = 120;
     let (gate, folder) = (Gate::start(), Folder::new());
     folder.write("root/index.html", "own");
     let wrapper = ["prlimit", "--nofile=512:512"].map(str::to_owned).to_vec();

@@ -163,6 +163,8 @@ impl Process for FastLane {
                     self.give_back(relay);
                     let (id, given) = (Some(relay.tag.id), request.passed.cloned());
                     let given = given.unwrap_or_default();
+                    // what is sent instead may be another application's answer
+                    passing.give_place_back();
                     Relayed::Again(Box::new(Passed { id, sent: Some(sent), ..given }))
                 }
                 Err(text) => self.refuse_for(&relay.tag, request, 502, text, reply),

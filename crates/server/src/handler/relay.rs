@@ -106,6 +106,7 @@ impl FastLane {
             Ok(passing) => ProcessOutcome::Relay(Box::new(Detour::Application(passing))),
             Err(unavailable) => {
                 self.metrics.add(Counter::UpstreamUnavailable, 1);
+                (_, reply.retry_after_s) = refused(unavailable);
                 let (status, text) = failed(Failed::Unasked(unavailable));
                 self.refuse(status, text, reply);
                 ProcessOutcome::Replied

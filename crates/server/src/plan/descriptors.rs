@@ -17,6 +17,8 @@ pub(super) struct DescriptorShares {
     exchanges: u64,
     /// Connections that wait for the next of these.
     idle: u64,
+    /// Streams that a connection of HTTP/2 may have open.
+    streams: u64,
 }
 
 impl DescriptorShares {
@@ -41,15 +43,18 @@ impl DescriptorShares {
         let connections = config.limits.connections.or(if asks { room / 2 } else { spare });
         // each connection may have a request that is passed on
         let exchanges = room.saturating_sub(connections).max(connections.min(room));
-        DescriptorShares { connections, exchanges, idle }
+        DescriptorShares { connections, exchanges, idle, streams: config.limits.streams }
     }
 
-    /// The same for requests that are passed on, where a client may have so many connections.
+    /// The same for requests that are passed on, where a client may have so many connections. It has half of them,
+    /// or as many as it has connections, or as one of these has streams if that leaves others a quarter.
     pub(super) fn sockets(&self, per_client: u64) -> SocketLimits {
-        let &DescriptorShares { exchanges, idle, .. } = self;
+        let &DescriptorShares { exchanges, idle, streams, .. } = self;
+        let of_streams = streams.min(exchanges - exchanges / 4);
+        let of_client = (exchanges / 2).max(per_client).max(of_streams).min(exchanges);
         SocketLimits {
             exchanges: as_usize(exchanges),
-            exchanges_per_client: as_usize((exchanges / 2).max(per_client).min(exchanges)),
+            exchanges_per_client: as_usize(of_client),
             idle: as_usize(idle),
         }
     }
@@ -80,7 +85,7 @@ mod tests {
             (of_clients, (exchanges, exchanges_per_client), idle)
         };
         // of 512; each of two loops keeps four connections to both
-        assert_eq!(shares(""), ((248, 124), (248, 124), 16));
+        assert_eq!(shares(""), ((248, 124), (248, 128), 16));
         assert_eq!(shares("limits.connections = 96"), ((96, 48), (400, 200), 16));
         // as many as are wanted
         assert_eq!(shares("limits.connections = 300"), ((300, 150), (300, 150), 16));
