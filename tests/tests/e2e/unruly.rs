@@ -376,6 +376,8 @@ fn one_client_does_not_take_all_descriptors() {
     let route = format!("[[proxy]]\npath = \"/app\"\nto = \"http://{}\"\n", gate.addr);
     let server = Server::start(&options.config(&format!("log.format = \"json\"\n{route}")));
     let mut client = http2::Client::connect(server.listens_at());
+    // with the answer comes how many streams there may be
+    assert_eq!(client.get("/index.html").status, 200);
     let path = |number: usize| format!("/app/{number}");
     let streams: Vec<u32> = (0..STREAMS).map(|number| client.ask(&path(number))).collect();
     let count = |client: &http2::Client, status: u16| {
