@@ -13,6 +13,8 @@
 //! While all upstreams have as much under way as they may it waits, with those of all other loops and
 //! threads, and nothing is received of its request's body.
 //!
+//! A body that comes too slowly gives its place up while another request lacks one.
+//!
 //! What is sent is kept as long as it fits, so that it can be sent again.
 //!
 //! | file | what it holds |
@@ -23,7 +25,7 @@
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
 //! | `exchange/linked.rs`, `exchange/scripted.rs` | what differs for the next stage, and for FastCGI |
 //! | `exchange/state.rs` | what is known of an exchange: beneath all others |
-//! | `exchange/outcome.rs`, `exchange/link_state.rs`, `exchange/script.rs` | parts of that |
+//! | `exchange/outcome.rs`, `exchange/link_state.rs`, `exchange/script.rs`, `exchange/pace.rs` | parts of that |
 
 use crate::application::Application;
 use crate::connection::UpstreamConnection;
@@ -50,6 +52,7 @@ mod head;
 mod link_state;
 mod linked;
 mod outcome;
+mod pace;
 mod script;
 mod scripted;
 mod sending;
@@ -58,6 +61,7 @@ mod state;
 use link_state::Linked;
 pub use link_state::{ATTEMPT, Copy, DELAY};
 pub use outcome::{ExchangeTimes, Failed, Lateness};
+use pace::UploadPace;
 pub use script::ScriptLog;
 use script::{ScriptAnswer, UploadEncoding};
 pub use state::Exchange;
@@ -197,6 +201,7 @@ impl<T> Exchange<T> {
             is_chunked: written.framing == Framing::Chunked,
             is_too_large: false,
             expects_continue: script.is_some() && written.expects_continue,
+            pace: UploadPace::new(script.is_none() && written.expects_continue),
             asked: written.asked,
             reader: ResponseReader::new(written.asked, limits),
             script,
@@ -508,7 +513,9 @@ impl<T: Send> Relay for Exchange<T> {
 
     fn deadline_ms(&self) -> u64 {
         let acknowledge_ms = self.acknowledge_ms.unwrap_or(u64::MAX);
-        self.own_deadline_ms().min(self.link_deadline_ms()).min(acknowledge_ms)
+        let upload_ms = self.upload_deadline_ms(clock::coarse_ms());
+        let own_ms = self.own_deadline_ms().min(upload_ms);
+        own_ms.min(self.link_deadline_ms()).min(acknowledge_ms)
     }
 
     fn looks(&mut self, now_ms: u64) -> bool {

@@ -267,7 +267,12 @@ pub(crate) mod tests {
             in_flight,
             queue: QueueSettings { requests: 0, time: second },
             keep_alive: KeepAliveSettings { connections: 1, idle: second },
-            timeouts: UpstreamTimeouts { connect: second, head: second, silence: second },
+            timeouts: UpstreamTimeouts {
+                connect: second,
+                head: second,
+                body: second,
+                silence: second,
+            },
             retries: 1,
             retry_permille: 200,
             max_fails: 1,

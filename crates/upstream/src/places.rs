@@ -28,7 +28,13 @@ pub struct Places<T> {
     /// For as long may a request wait.
     most_wait_ns: u64,
     displaced: VecDeque<T>,
+    /// When a request has found no place, the last time, if none was given back since.
+    lacked_ns: Option<u64>,
 }
+
+/// For so long it counts that a request has found no place: longer than from one look at a body that is late to
+/// the next.
+const LACKED_NS: u64 = 2_000_000_000;
 
 /// A request that was begun; it must be [ended](Places::end).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +85,7 @@ impl<T> Places<T> {
             is_bounded: settings.in_flight.is_some(),
             most_wait_ns: most_wait_ns(settings),
             displaced: VecDeque::new(),
+            lacked_ns: None,
         }
     }
 
@@ -129,6 +136,7 @@ impl<T> Places<T> {
             }
             Err(Unavailable::Down) => Err(Unavailable::Down),
             _ => {
+                self.lacked_ns = Some(now.ns);
                 let (id, displaced) = self.queue.push(asking, now.ns, item)?;
                 self.displaced.extend(displaced.map(|waiting| waiting.item));
                 Ok(Placement::Waits(id))
@@ -153,6 +161,7 @@ impl<T> Places<T> {
     /// A request that was begun is over.
     pub fn end(&mut self, begun: Begun, told: HealthSign, now: Clocks) {
         self.group.end(begun.member, told, now.ms);
+        self.lacked_ns = None;
         let Some(turn) = begun.turn else { return };
         let ns = now.ns.saturating_sub(begun.since_ns);
         match begun.is_tunnel {
@@ -187,6 +196,13 @@ impl<T> Places<T> {
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Whether a request lacks a place: one waits, or one has found none a moment ago, and none was given back
+    /// since.
+    pub fn is_short(&self, now: Clocks) -> bool {
+        let is_of_now = |ns: u64| now.ns.saturating_sub(ns) < LACKED_NS;
+        !self.queue.is_empty() || self.lacked_ns.is_some_and(is_of_now)
     }
 
     /// So much of a rank may be unfinished; `None` for no limit. A request that is refused is told
@@ -308,6 +324,28 @@ mod tests {
         places.end(begun, HealthSign::Well, at(103));
         assert_eq!((places.waiting(), places.group().in_flight(0)), (0, 0));
         assert_eq!(places.counts(0).unfinished, 0);
+    }
+
+    #[test]
+    fn a_place_is_lacked_by_who_waits_and_by_who_was_refused_a_moment_ago() {
+        let at = |ms: u64| Clocks { ms, ns: ms * 1_000_000 };
+        let mut places = Places::new(&settings(1, Some(1), 0), 1, 0);
+        let Ok(Placement::Begun(begun)) = places.ask(asking(0), at(0), || Some(0)) else {
+            panic!("there is room")
+        };
+        assert!(!places.is_short(at(0)));
+        assert_eq!(places.ask(asking(0), at(1000), || Some(1)), Err(Unavailable::Full));
+        assert!(places.is_short(at(2900)) && !places.is_short(at(3000)));
+        assert_eq!(places.ask(asking(0), at(4000), || Some(2)), Err(Unavailable::Full));
+        places.end(begun, HealthSign::Well, at(4001));
+        assert!(!places.is_short(at(4001)), "there is a place");
+        places.set(&settings(1, Some(1), 1), &[], 4002);
+        assert!(matches!(places.ask(asking(0), at(5000), || Some(3)), Ok(Placement::Begun(_))));
+        let Ok(Placement::Waits(id)) = places.ask(asking(0), at(5000), || Some(4)) else {
+            panic!("there is none")
+        };
+        assert!(places.is_short(at(60_000)));
+        assert!(places.leave(id) && !places.is_short(at(60_000)));
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct UpstreamTimeouts {
     pub connect: Duration,
     /// From the last byte of the request to the last byte of the answer's head.
     pub head: Duration,
+    /// For the body of a request whose place others want, and a second more for each 500 bytes of it.
+    pub body: Duration,
     /// Between two bytes of a body, in either direction.
     pub silence: Duration,
 }

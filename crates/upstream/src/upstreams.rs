@@ -402,6 +402,11 @@ impl Upstreams {
         self.places().waiting()
     }
 
+    /// Whether a request lacks a place that another has.
+    pub(crate) fn is_short(&self) -> bool {
+        self.places().is_short(now())
+    }
+
     /// How many may be under way to each; `None` for no limit.
     pub fn most_in_flight(&self) -> Option<u32> {
         self.places().group().most_in_flight()

@@ -28,6 +28,7 @@ on_each_engine!(
     an_application_that_ends_keeps_nobody_waiting,
     sites_that_share_an_application_count_together,
     bodies_wait_with_their_client,
+    a_body_that_drips_gives_its_place_up,
 );
 
 /// An application that writes down what it is asked, and answers when it is told to.
@@ -83,7 +84,9 @@ impl Gate {
             }
             let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
             let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
-            std::io::Read::read_exact(&mut reader, &mut body).unwrap();
+            if std::io::Read::read_exact(&mut reader, &mut body).is_err() {
+                return;
+            }
             let path = head.split(' ').nth(1).unwrap().to_owned();
             let (state, changed) = &*self.state;
             let mut state = state.lock().unwrap();
@@ -613,6 +616,41 @@ fn bodies_wait_with_their_client(engine: &str) {
     second.stream().write_all(&vec![b'x'; 200_000]).unwrap();
     let answer = second.answer().unwrap();
     assert_eq!((answer.status, answer.body.len()), (200, 200_000), "{engine}");
+}
+
+/// A body that comes too slowly has its place for as long as nobody else wants it.
+fn a_body_that_drips_gives_its_place_up(engine: &str) {
+    let gate = Gate::start();
+    let route = "in_flight = 1\ntimeouts.body = \"100ms\"";
+    let (served, _folder) = serve(engine, &gate, route, CLASSES);
+    let in_flight = || served.metric("forebay_upstream_requests_in_flight");
+    let mut drips = served.client();
+    let head = "POST /bulk/0 HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
+    drips.stream().write_all(head.as_bytes()).unwrap();
+    assert!(soon(PATIENCE, || in_flight() == 1), "{engine}");
+    for _ in 0..10 {
+        thread::sleep(Duration::from_millis(60));
+        drips.stream().write_all(b"x").unwrap();
+    }
+    assert_eq!(in_flight(), 1, "{engine}");
+    gate.answer(1);
+    assert_eq!(status(&mut ask(&served, "/bulk/1")), 200, "{engine}");
+    assert_eq!(status(&mut drips), 408, "{engine}");
+    assert!(soon(PATIENCE, || in_flight() == 0), "{engine}");
+    // and so has a stream of HTTP/2
+    let mut client = http2::Client::of(&served);
+    let length = [("content-length", "100000")];
+    let drips = client.begin("POST", "/bulk/2", &length, false);
+    client.send(drips, b"x", false);
+    assert!(soon(PATIENCE, || in_flight() == 1), "{engine}");
+    gate.answer(1);
+    assert_eq!(status(&mut ask(&served, "/bulk/3")), 200, "{engine}");
+    assert_eq!(client.answer(drips).status, 408, "{engine}");
+    assert_eq!(gate.came(), ["/bulk/1", "/bulk/3"], "{engine}");
+    // to have looked is no timeout, and the application is not blamed
+    let late = || served.metric("forebay_timeouts_total{kind=\"upstream_flow\"}");
+    assert!(soon(PATIENCE, || late() == 2), "{engine}: {}", late());
+    assert_eq!(served.metric("forebay_upstream_requests_total{result=\"failed\"}"), 0);
 }
 
 /// 502, 503 and 504 in the place of an application are told apart for each class.

@@ -83,7 +83,8 @@ pub trait Relay: Send {
     /// them, and `Rest` if no upstream has it.
     fn awaits(&self) -> Await;
 
-    /// Until when, on the clock of [`advance`](Relay::advance). It moves later when something moves.
+    /// Until when, on the clock of [`advance`](Relay::advance). It moves later when something moves, and may when it
+    /// has come and is asked for again.
     fn deadline_ms(&self) -> u64;
 
     /// The [deadline](Relay::deadline_ms) has come. Whether that was only the time to look whether the

@@ -97,6 +97,8 @@ pub struct UpstreamsConfig {
     pub head: Duration,
     /// `timeouts.silence`
     pub silence: Duration,
+    /// `timeouts.body`
+    pub body: Optional<Duration>,
 }
 
 impl UpstreamsConfig {
@@ -107,12 +109,14 @@ impl UpstreamsConfig {
             ("hash", self.hash.0.is_some() && self.balance != Balance::Hash, "balance = \"hash\""),
             ("queue.requests", self.queue_requests.0.is_some() && is_unbounded, "in_flight"),
             ("queue.time", self.queue_time.0.is_some() && is_unbounded, "in_flight"),
+            ("timeouts.body", self.body.0.is_some() && is_unbounded, "in_flight"),
         ];
         keys.iter().find(|(_, is_idle, _)| *is_idle).map(|(key, _, needs)| (*key, *needs))
     }
 
     const QUEUE_REQUESTS: u32 = 1000;
     const QUEUE_TIME: Duration = Duration::from_secs(10);
+    const BODY_TIME: Duration = Duration::from_secs(20);
 
     /// What becomes of bodies, of which those up to `spool_bytes` may be collected.
     pub(super) fn bodies(&self, spool_bytes: u64) -> BodySettings {
@@ -140,6 +144,7 @@ impl UpstreamsConfig {
             timeouts: UpstreamTimeouts {
                 connect: self.connect,
                 head: self.head,
+                body: self.body.0.unwrap_or(UpstreamsConfig::BODY_TIME),
                 silence: self.silence,
             },
             retries: small(self.retries),
@@ -357,6 +362,17 @@ macro_rules! rows_with_upstreams {
             meaning: "Time without a byte in a body, in either direction, and in a WebSocket.",
             example: "\"1h\"",
             at: |s| &mut s.upstreams.silence,
+        },
+        Setting {
+            key: "timeouts.body",
+            preset: Preset::Unset("20s"),
+            range: Some(("100ms", "1d")),
+            meaning: "Time for the body of a request whose place others want (in_flight), from when it has \
+                      the place, and one second more for each 500 bytes that have come; then its client \
+                      gets 408. Time in which the application takes nothing is not counted. While nobody \
+                      wants the place, a body may come as slowly as silence lets it.",
+            example: "\"10s\"",
+            at: |s| &mut s.upstreams.body,
         },
         $($below,)*
     ] };

@@ -134,7 +134,7 @@ fn most_body_bytes(config: &Config) -> u64 {
 fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
     let slowest = applications(config).map(|one| {
         let GroupSettings { timeouts, queue, .. } = one.group();
-        let UpstreamTimeouts { connect, head, silence } = *timeouts;
+        let UpstreamTimeouts { connect, head, silence, .. } = *timeouts;
         (queue.time + connect + head).max(silence).saturating_add(MARGIN)
     });
     let patience = slowest.fold(PATIENCE, Duration::max);
@@ -145,7 +145,12 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
         in_flight: None,
         queue: QueueSettings { requests: 0, time: PATIENCE },
         keep_alive: KeepAliveSettings { connections: MOST_KEPT, idle: KEPT },
-        timeouts: UpstreamTimeouts { connect: PATIENCE, head: patience, silence: patience },
+        timeouts: UpstreamTimeouts {
+            connect: PATIENCE,
+            head: patience,
+            body: patience,
+            silence: patience,
+        },
         retries: 0,
         retry_permille: 0,
         max_fails: 0,

@@ -46,6 +46,7 @@ impl<T> Exchange<T> {
     ) -> Result<(), AttemptFailure> {
         self.tried.push(member);
         self.moved_ms = self.now_ms;
+        self.pace.begin(self.now_ms);
         self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
         self.name_host(member);
         let Some(connection) = connection else { return self.open(member) };

@@ -67,6 +67,9 @@ impl<T> Exchange<T> {
             Ok(HeadRead::Interim(head)) => {
                 self.interim.clear();
                 let (status, len) = (head.status, head.len);
+                if status == 100 {
+                    self.pace.asked(self.now_ms);
+                }
                 let line =
                     format!("HTTP/1.1 {status} {}\r\n", forebay_http::status::reason(status));
                 self.interim.extend_from_slice(line.as_bytes());

@@ -6,7 +6,7 @@ use crate::exchange::state::UP_BYTES;
 use crate::exchange::{ApplicationRequest, Exchange, Failed};
 use crate::fastcgi;
 use crate::pool::ConnectionPool;
-use crate::queue::RequestOwner;
+use crate::queue::{Asking, RequestOwner};
 use crate::request::WrittenHead;
 use crate::retry::AttemptFailure;
 use crate::settings::{
@@ -41,15 +41,25 @@ impl Table {
 
     /// The same, where bodies of up to so many bytes are collected.
     fn with(keep: bool, spool_bytes: u64) -> Table {
+        Table::bounded(keep, spool_bytes, None)
+    }
+
+    /// The same, where so many requests may be under way, and one may wait.
+    fn bounded(keep: bool, spool_bytes: u64, in_flight: Option<u32>) -> Table {
         let second = Duration::from_secs(1);
         let group = GroupSettings {
             to: vec![UpstreamAddress::Unix("/nonexistent/php.sock".into())],
             balance: Balance::Least,
             key: BalanceKey::Client,
-            in_flight: None,
-            queue: QueueSettings { requests: 0, time: second },
+            in_flight,
+            queue: QueueSettings { requests: 1, time: second },
             keep_alive: KeepAliveSettings { connections: 1, idle: second },
-            timeouts: UpstreamTimeouts { connect: second, head: second, silence: second },
+            timeouts: UpstreamTimeouts {
+                connect: second,
+                head: second,
+                body: second,
+                silence: second,
+            },
             retries: 1,
             retry_permille: 1000,
             max_fails: 0,
@@ -241,6 +251,28 @@ fn a_body_is_collected_however_much_the_script_is_told_first() {
     assert_eq!((exchange.advance(0), exchange.capacity()), (RelayNext::Wait, UP_BYTES));
     exchange.give(b"hello");
     assert_eq!((&*exchange.spool, exchange.capacity()), (b"hello".as_slice(), UP_BYTES));
+}
+
+#[test]
+fn a_body_that_drips_is_late_while_another_request_lacks_its_place() {
+    let mut table = Table::bounded(true, 0, Some(1));
+    let mut exchange = table.begin(Method::Post, Framing::Sized(900), false);
+    assert_eq!(exchange.advance(0), RelayNext::Wait);
+    exchange.give(&[b'a'; 250]);
+    assert_eq!(exchange.advance(400), RelayNext::Wait);
+    // its second, and half of one for what has come
+    assert_eq!(exchange.upload_deadline_ms(400), 1500);
+    assert_eq!(exchange.upload_deadline_ms(1500), 2500, "nobody wants the place");
+    let waits = table.application.upstreams().ask(Asking::default()).unwrap();
+    assert_eq!(exchange.upload_deadline_ms(1500), 1500);
+    exchange.give(b"b");
+    assert_eq!(exchange.upload_deadline_ms(1600), 2600, "it is not sent yet");
+    assert_eq!(exchange.advance(1600), RelayNext::Wait);
+    assert_eq!(exchange.upload_deadline_ms(1600), 1502);
+    exchange.give(&[b'c'; 649]);
+    exchange.finish(&mut std::iter::empty());
+    assert_eq!(exchange.upload_deadline_ms(9000), u64::MAX, "it is whole");
+    drop(waits);
 }
 
 #[test]

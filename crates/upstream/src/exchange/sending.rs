@@ -27,6 +27,7 @@ impl<T> Exchange<T> {
         if self.phase == ExchangePhase::Spooling {
             return self.spool.extend_from_slice(bytes);
         }
+        self.pace.came(bytes.len() as u64);
         let bytes = &bytes[self.send_at_once(bytes)..];
         match &mut self.upload {
             // no more comes than was announced: its framing was looked at where it came from
@@ -51,9 +52,13 @@ impl<T> Exchange<T> {
         let mut sent = 0;
         while sent < bytes.len() {
             match socket::send(connection.as_fd(), &bytes[sent..], false) {
-                Sent::Bytes(count) => (sent, self.moved_ms) = (sent + count, self.now_ms),
+                Sent::Bytes(count) => {
+                    (sent, self.moved_ms) = (sent + count, self.now_ms);
+                    self.pace.taken(self.now_ms);
+                }
                 Sent::Blocked => {
                     self.can_write = false;
+                    self.pace.blocked();
                     break;
                 }
                 // it may have answered before
@@ -110,8 +115,12 @@ impl<T> Exchange<T> {
                 Sent::Bytes(count) => {
                     self.sent += count;
                     self.moved_ms = self.now_ms;
+                    self.pace.taken(self.now_ms);
                 }
-                Sent::Blocked => self.can_write = false,
+                Sent::Blocked => {
+                    self.can_write = false;
+                    self.pace.blocked();
+                }
                 // it may have answered before
                 Sent::Broken => (self.is_cut, self.can_read) = (true, true),
             }
@@ -210,6 +219,7 @@ impl<T> Exchange<T> {
                 self.sent += count;
                 self.times.connected_ns = clock::monotonic_ns();
                 (self.phase, self.moved_ms) = (ExchangePhase::Asking, self.now_ms);
+                self.pace.taken(self.now_ms);
                 self.note_written();
                 Ok(None)
             }

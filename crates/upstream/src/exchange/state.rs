@@ -3,6 +3,7 @@
 
 use super::link_state::Linked;
 use super::outcome::{ExchangeTimes, Failed};
+use super::pace::UploadPace;
 use super::script::{ScriptAnswer, UploadEncoding};
 use crate::application::Application;
 use crate::connection::UpstreamConnection;
@@ -24,6 +25,9 @@ pub(super) const UP_BYTES: usize = 64 * 1024;
 
 /// An answer has ended before it was whole, in a word.
 pub(super) const BROKEN_OFF: &str = "broken_off";
+
+/// A body that is late is looked at so often: whether others want the place of its request.
+const LOOK_MS: u64 = 1000;
 
 /// So much of an answer is received at a time, where it cannot go to the client at once.
 pub(super) const RECEIVE_BYTES: usize = 16 * 1024;
@@ -85,6 +89,8 @@ pub struct Exchange<T> {
     pub(super) is_too_large: bool,
     /// The client waits to be asked for the body.
     pub(super) expects_continue: bool,
+    /// How fast the body comes.
+    pub(super) pace: UploadPace,
     pub(super) asked: ResponseContext,
     pub(super) reader: ResponseReader,
     /// The answer of an application that speaks FastCGI.
@@ -263,6 +269,25 @@ impl<T> Exchange<T> {
             _ => self.moved_ms,
         };
         since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Until when the body of the request may come as slowly as it does. One that is late gives way where another
+    /// request lacks a place; while none does, it is looked at again and again.
+    pub(super) fn upload_deadline_ms(&self, now_ms: u64) -> u64 {
+        let is_asked = matches!(self.phase, ExchangePhase::Asking | ExchangePhase::Answered);
+        if !is_asked || self.upload.is_none() || self.slot.is_none() {
+            return u64::MAX;
+        }
+        let until_ms = self.pace.until_ms(self.application.settings().group().timeouts.body);
+        if now_ms < until_ms {
+            return until_ms;
+        }
+        // all that has come is sent, and more would be
+        let is_late = self.pace.is_up_to_client() && self.sent == self.to.len() && !self.is_cut;
+        match is_late && self.application.upstreams().is_short() {
+            true => until_ms,
+            false => now_ms.saturating_add(LOOK_MS),
+        }
     }
 
     /// The head of an answer is there.
