@@ -538,7 +538,8 @@ impl<H: HandlerRoles> Http2<H> {
             return self.pump(cx, stream);
         }
         if relaying.told != Told::Nothing {
-            if relaying.told == Told::Head {
+            // it may be its client that is late with the body
+            if relaying.told == Told::Head && !relaying.wants_body() {
                 relaying.relay.expire();
             }
             let code = relaying.broken();
