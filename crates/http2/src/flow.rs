@@ -5,6 +5,9 @@ use crate::error::{ErrorCode, Fault};
 /// The largest window, in bytes.
 pub(crate) const MOST_WINDOW: u32 = 0x7fff_ffff;
 
+/// A peer that may send less than this, in bytes, may wait until it can send more.
+const NEXT_TO_NOTHING: u32 = 4096;
+
 /// How much may be sent. Below zero after the peer has made its initial window smaller (§6.9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendWindow(i64);
@@ -78,6 +81,12 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn held(self) -> u32 {
         self.held
+    }
+
+    /// Whether the peer may send next to nothing.
+    #[inline]
+    pub(crate) fn is_shut(self) -> bool {
+        self.open < NEXT_TO_NOTHING
     }
 
     /// What the peer is to be allowed now: nothing until it is worth a frame, which is half of the

@@ -68,6 +68,12 @@ impl Relay for Detour {
         }
     }
 
+    fn held_back(&mut self) {
+        if let Detour::Application(passing) = self {
+            passing.held_back();
+        }
+    }
+
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
         if let Detour::Application(passing) = self {
             passing.finish(trailers);

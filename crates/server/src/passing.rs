@@ -141,6 +141,10 @@ impl Relay for PassingExchange {
         self.exchange.give(bytes);
     }
 
+    fn held_back(&mut self) {
+        self.exchange.held_back();
+    }
+
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
         self.exchange.finish(trailers);
     }

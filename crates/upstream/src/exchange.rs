@@ -202,6 +202,7 @@ impl<T> Exchange<T> {
             is_too_large: false,
             expects_continue: script.is_some() && written.expects_continue,
             pace: UploadPace::new(script.is_none() && written.expects_continue),
+            has_moved: false,
             asked: written.asked,
             reader: ResponseReader::new(written.asked, limits),
             script,
@@ -401,6 +402,10 @@ impl<T: Send> Relay for Exchange<T> {
 
     fn advance(&mut self, now_ms: u64) -> RelayNext {
         self.now_ms = now_ms;
+        if std::mem::take(&mut self.has_moved) {
+            self.moved_ms = now_ms;
+            self.pace.taken(now_ms);
+        }
         if std::mem::take(&mut self.has_expired) {
             match self.phase {
                 ExchangePhase::Waiting => {
@@ -449,6 +454,10 @@ impl<T: Send> Relay for Exchange<T> {
                 Err(failure) => self.fail(failure, Lateness::InTime),
             }
         }
+    }
+
+    fn held_back(&mut self) {
+        self.pace.blocked();
     }
 
     fn cut(&mut self) {

@@ -28,8 +28,9 @@ pub struct Places<T> {
     /// For as long may a request wait.
     most_wait_ns: u64,
     displaced: VecDeque<T>,
-    /// When a request has found no place, the last time, if none was given back since.
-    lacked_ns: Option<u64>,
+    /// The rank of a request that has found no place, and when, if none was given back since: of the highest rank
+    /// among the last.
+    lacked: Option<(u8, u64)>,
 }
 
 /// For so long it counts that a request has found no place: longer than from one look at a body that is late to
@@ -85,7 +86,7 @@ impl<T> Places<T> {
             is_bounded: settings.in_flight.is_some(),
             most_wait_ns: most_wait_ns(settings),
             displaced: VecDeque::new(),
-            lacked_ns: None,
+            lacked: None,
         }
     }
 
@@ -136,11 +137,24 @@ impl<T> Places<T> {
             }
             Err(Unavailable::Down) => Err(Unavailable::Down),
             _ => {
-                self.lacked_ns = Some(now.ns);
-                let (id, displaced) = self.queue.push(asking, now.ns, item)?;
+                let rank = asking.owner.rank;
+                let pushed = self.queue.push(asking, now.ns, item);
+                // who is over the bound of an agent would not be helped by a place
+                if !matches!(pushed, Err(QueueRefusal::Limited { .. })) {
+                    self.lacks(rank, now.ns);
+                }
+                let (id, displaced) = pushed?;
                 self.displaced.extend(displaced.map(|waiting| waiting.item));
                 Ok(Placement::Waits(id))
             }
+        }
+    }
+
+    /// A request of this rank has found no place.
+    fn lacks(&mut self, rank: u8, now_ns: u64) {
+        let is_higher = |(of, ns): (u8, u64)| of < rank && now_ns.saturating_sub(ns) < LACKED_NS;
+        if !self.lacked.is_some_and(is_higher) {
+            self.lacked = Some((rank, now_ns));
         }
     }
 
@@ -161,7 +175,7 @@ impl<T> Places<T> {
     /// A request that was begun is over.
     pub fn end(&mut self, begun: Begun, told: HealthSign, now: Clocks) {
         self.group.end(begun.member, told, now.ms);
-        self.lacked_ns = None;
+        self.lacked = None;
         let Some(turn) = begun.turn else { return };
         let ns = now.ns.saturating_sub(begun.since_ns);
         match begun.is_tunnel {
@@ -198,11 +212,11 @@ impl<T> Places<T> {
         self.queue.len()
     }
 
-    /// Whether a request lacks a place: one waits, or one has found none a moment ago, and none was given back
-    /// since.
-    pub fn is_short(&self, now: Clocks) -> bool {
-        let is_of_now = |ns: u64| now.ns.saturating_sub(ns) < LACKED_NS;
-        !self.queue.is_empty() || self.lacked_ns.is_some_and(is_of_now)
+    /// Whether a request lacks a place that one of this rank has: one that comes no later in the order of ranks
+    /// waits, or has found none a moment ago, and none was given back since.
+    pub fn is_short(&self, rank: u8, now: Clocks) -> bool {
+        let is_of_now = |(of, ns)| of <= rank && now.ns.saturating_sub(ns) < LACKED_NS;
+        (0..=rank).any(|of| self.waits_since(of).is_some()) || self.lacked.is_some_and(is_of_now)
     }
 
     /// So much of a rank may be unfinished; `None` for no limit. A request that is refused is told
@@ -333,19 +347,38 @@ mod tests {
         let Ok(Placement::Begun(begun)) = places.ask(asking(0), at(0), || Some(0)) else {
             panic!("there is room")
         };
-        assert!(!places.is_short(at(0)));
+        assert!(!places.is_short(0, at(0)));
         assert_eq!(places.ask(asking(0), at(1000), || Some(1)), Err(Unavailable::Full));
-        assert!(places.is_short(at(2900)) && !places.is_short(at(3000)));
+        assert!(places.is_short(0, at(2900)) && !places.is_short(0, at(3000)));
         assert_eq!(places.ask(asking(0), at(4000), || Some(2)), Err(Unavailable::Full));
         places.end(begun, HealthSign::Well, at(4001));
-        assert!(!places.is_short(at(4001)), "there is a place");
+        assert!(!places.is_short(0, at(4001)), "there is a place");
         places.set(&settings(1, Some(1), 1), &[], 4002);
         assert!(matches!(places.ask(asking(0), at(5000), || Some(3)), Ok(Placement::Begun(_))));
         let Ok(Placement::Waits(id)) = places.ask(asking(0), at(5000), || Some(4)) else {
             panic!("there is none")
         };
-        assert!(places.is_short(at(60_000)));
-        assert!(places.leave(id) && !places.is_short(at(60_000)));
+        assert!(places.is_short(0, at(60_000)));
+        assert!(places.leave(id) && !places.is_short(0, at(60_000)));
+    }
+
+    #[test]
+    fn a_place_is_not_lacked_by_lower_ranks_or_by_who_may_not_have_it() {
+        let at = |ms: u64| Clocks { ms, ns: ms * 1_000_000 };
+        let mut places = Places::new(&settings(1, Some(1), 1), 1, 0);
+        assert!(matches!(places.ask(asking(1), at(0), || Some(0)), Ok(Placement::Begun(_))));
+        assert!(matches!(places.ask(asking(2), at(0), || Some(1)), Ok(Placement::Waits(_))));
+        assert!(places.is_short(2, at(0)) && !places.is_short(1, at(0)));
+        // the one of rank 2 gives way, and is not what is remembered
+        assert!(matches!(places.ask(asking(1), at(10), || Some(2)), Ok(Placement::Waits(_))));
+        assert_eq!(places.ask(asking(2), at(20), || Some(3)), Err(Unavailable::Full));
+        assert!(places.is_short(1, at(20)) && !places.is_short(0, at(20)));
+        let mut places = Places::new(&settings(1, Some(1), 1), 1, 0);
+        assert!(matches!(places.ask(asking(0), at(0), || Some(0)), Ok(Placement::Begun(_))));
+        places.limit(0, Some(1), 1);
+        let limited = Err(Unavailable::Limited { retry_after_s: 1 });
+        assert_eq!(places.ask(asking(0), at(1), || Some(1)), limited);
+        assert!(!places.is_short(0, at(1)));
     }
 
     #[test]

@@ -402,9 +402,9 @@ impl Upstreams {
         self.places().waiting()
     }
 
-    /// Whether a request lacks a place that another has.
-    pub(crate) fn is_short(&self) -> bool {
-        self.places().is_short(now())
+    /// Whether a request lacks a place that one of this rank has.
+    pub(crate) fn is_short(&self, rank: u8) -> bool {
+        self.places().is_short(rank, now())
     }
 
     /// How many may be under way to each; `None` for no limit.

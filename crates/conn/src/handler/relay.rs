@@ -37,6 +37,10 @@ pub trait Relay: Send {
     /// The next bytes of the request's body: at most as many as there is [capacity](Relay::capacity) for.
     fn give(&mut self, bytes: &[u8]);
 
+    /// What has come of other requests waits, and until it goes on the client may send nothing of this one: it is
+    /// not to blame for that.
+    fn held_back(&mut self) {}
+
     /// The request's body is whole, and these were its trailers; or the client's end of a tunnel has come. Not
     /// told of a request without a body.
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>);

@@ -93,6 +93,7 @@ impl<H: HandlerRoles> Http2<H> {
             Came::Upload(stream, true) => {
                 self.begin_body(stream);
                 self.pump(cx, stream);
+                self.hold_back();
             }
             Came::Upload(stream, false) => self.refuse_upload(cx, stream),
             Came::Body(stream, count, ends) => self.discard(cx, stream, count, ends),

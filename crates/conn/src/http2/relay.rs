@@ -259,6 +259,18 @@ impl<H: HandlerRoles> Http2<H> {
         live.upload().map(|upload| upload.receive(bytes, ends))
     }
 
+    /// While what has come of some requests is not used, their client may send nothing of the others.
+    pub(super) fn hold_back(&mut self) {
+        if !self.machine.is_shut() {
+            return;
+        }
+        for (_, _, live) in self.live.iter_mut() {
+            if let LiveState::Relaying(relaying) = &mut live.phase {
+                relaying.relay.held_back();
+            }
+        }
+    }
+
     /// What follows the body of a request.
     pub(super) fn receive_trailers(&mut self, stream: u32, fields: &DecodedFields) -> Trailing {
         let Some(live) = self.live.get_mut(stream) else { return Trailing::Dropped };

@@ -5,6 +5,7 @@
 use crate::worker::Worker;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::*;
+use forebay_http2::frame::{self, kind};
 use forebay_http2::hpack::encode;
 use forebay_http2::{Connection, DecodedFields, Http2Event, Http2Limits};
 use forebay_metrics::Counter;
@@ -29,6 +30,8 @@ struct Wire {
     end: Option<RelayRead>,
     /// How often it has expired.
     expired: u32,
+    /// Its client can send nothing for it, because of others.
+    is_held_back: bool,
     /// There is no connection yet.
     is_connecting: bool,
     is_dropped: bool,
@@ -105,6 +108,10 @@ impl Relay for Exchange {
         assert!(bytes.len() <= wire.capacity, "more than there is room for");
         wire.capacity -= bytes.len();
         wire.got.push_str(std::str::from_utf8(bytes).unwrap());
+    }
+
+    fn held_back(&mut self) {
+        self.0.wire().is_held_back = true;
     }
 
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
@@ -212,7 +219,11 @@ impl Process for Front {
         _: &mut Ticket,
         _: Option<NoJob>,
     ) -> BodyDecision<NoJob> {
-        if request.head.path == b"/late" { BodyDecision::Here } else { BodyDecision::Stream(100) }
+        match request.head.path {
+            b"/late" => BodyDecision::Here,
+            b"/large" => BodyDecision::Stream(1 << 20),
+            _ => BodyDecision::Stream(100),
+        }
     }
 
     fn process(
@@ -681,6 +692,63 @@ fn over_http2_a_request_whose_body_is_gone_is_not_passed_on_any_more() {
         assert_eq!(status_over_http2(&wire, path, body.as_bytes()), 200);
         assert_eq!(wire.got(), body);
     }
+}
+
+/// The window of a connection is that of all its streams.
+#[test]
+fn who_can_send_nothing_because_of_other_requests_is_not_to_blame() {
+    let mut client = Connection::client(Http2Limits::default());
+    let mut request = Vec::new();
+    let fields =
+        [(":method", "POST"), (":scheme", "http"), (":path", "/large"), (":authority", "a")];
+    let mut begin = |request: &mut Vec<u8>| {
+        let head = |block: &mut Vec<u8>| {
+            for (name, value) in fields {
+                encode::field(block, name.as_bytes(), value.as_bytes());
+            }
+        };
+        client.open(request, false, false, head).unwrap()
+    };
+    let streams = [(); 5].map(|()| begin(&mut request));
+    let exchanges = [(); 5].map(|()| Shared::new(0));
+    let limits = ConnectionLimits::default();
+    let mut conn = Http2::new(&limits, Rank::FIRST);
+    let own = exchanges.iter().cloned().collect();
+    let mut handler = Front { exchanges: own, ..Front::default() };
+    let mut worker = Worker::new();
+    let mut feed = |bytes: &[u8]| {
+        let mut rest = bytes;
+        loop {
+            let (mut cx, input) = worker.lend(&mut handler, &limits, 100);
+            match conn.advance(&mut cx, input) {
+                Step::Receive | Step::Wait if rest.is_empty() => break,
+                Step::Receive => {
+                    let count = rest.len().min(input.spare().len());
+                    input.spare()[..count].copy_from_slice(&rest[..count]);
+                    input.received(count);
+                    rest = &rest[count..];
+                }
+                Step::Send => {
+                    cx.out.clear();
+                    conn.sent(cx.handler);
+                }
+                Step::Yield => {}
+                step => panic!("{step:?}"),
+            }
+        }
+    };
+    feed(&request);
+    // what four exchanges do not take fills it
+    for (number, stream) in streams[..4].iter().enumerate() {
+        let mut data = Vec::new();
+        for _ in 0..16 {
+            frame::write(&mut data, kind::DATA, 0, *stream, &[b'x'; 16 * 1024]);
+        }
+        feed(&data);
+        let held: Vec<_> = exchanges.iter().map(|one| one.wire().is_held_back).collect();
+        assert_eq!(held, [number == 3; 5], "{number}");
+    }
+    conn.abandon(&mut handler, &worker.peer);
 }
 
 #[test]

@@ -392,6 +392,11 @@ impl Connection {
         self.release(bytes);
     }
 
+    /// Whether the peer may send next to nothing of any stream, until more of what has come is used.
+    pub fn is_shut(&self) -> bool {
+        self.receive_window.is_shut()
+    }
+
     /// Bytes that the connection's window counts are used.
     fn release(&mut self, bytes: u32) {
         self.receive_window.release(bytes);

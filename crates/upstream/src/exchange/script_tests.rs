@@ -276,6 +276,21 @@ fn a_body_that_drips_is_late_while_another_request_lacks_its_place() {
 }
 
 #[test]
+fn a_body_that_is_held_back_is_not_late() {
+    let mut table = Table::bounded(true, 0, Some(1));
+    let mut exchange = table.begin(Method::Post, Framing::Sized(900), false);
+    assert_eq!(exchange.advance(0), RelayNext::Wait);
+    let waits = table.application.upstreams().ask(Asking::default()).unwrap();
+    exchange.held_back();
+    assert_eq!(exchange.upload_deadline_ms(1500), 2500);
+    exchange.give(&[b'a'; 250]);
+    assert_eq!(exchange.advance(1600), RelayNext::Wait);
+    // from when it goes on, its second, and half of one for what has come
+    assert_eq!(exchange.upload_deadline_ms(1600), 3100);
+    drop(waits);
+}
+
+#[test]
 fn a_connection_is_kept_when_all_is_over() {
     let head = "Content-Length: 2\n\nok";
     let sized = [stdout(head), end(0)].concat();

@@ -52,10 +52,7 @@ impl<T> Exchange<T> {
         let mut sent = 0;
         while sent < bytes.len() {
             match socket::send(connection.as_fd(), &bytes[sent..], false) {
-                Sent::Bytes(count) => {
-                    (sent, self.moved_ms) = (sent + count, self.now_ms);
-                    self.pace.taken(self.now_ms);
-                }
+                Sent::Bytes(count) => (sent, self.has_moved) = (sent + count, true),
                 Sent::Blocked => {
                     self.can_write = false;
                     self.pace.blocked();

@@ -91,6 +91,8 @@ pub struct Exchange<T> {
     pub(super) expects_continue: bool,
     /// How fast the body comes.
     pub(super) pace: UploadPace,
+    /// Some of it was sent since the time was known last.
+    pub(super) has_moved: bool,
     pub(super) asked: ResponseContext,
     pub(super) reader: ResponseReader,
     /// The answer of an application that speaks FastCGI.
@@ -271,10 +273,11 @@ impl<T> Exchange<T> {
         since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Until when the body of the request may come as slowly as it does. One that is late gives way where another
-    /// request lacks a place; while none does, it is looked at again and again.
+    /// Until when the body of the request may come as slowly as it does, before it is answered: afterwards its client
+    /// may wait for the answer. One that is late gives way where another request lacks a place; while none does, it
+    /// is looked at again and again.
     pub(super) fn upload_deadline_ms(&self, now_ms: u64) -> u64 {
-        let is_asked = matches!(self.phase, ExchangePhase::Asking | ExchangePhase::Answered);
+        let is_asked = self.phase == ExchangePhase::Asking;
         if !is_asked || self.upload.is_none() || self.slot.is_none() {
             return u64::MAX;
         }
@@ -284,7 +287,7 @@ impl<T> Exchange<T> {
         }
         // all that has come is sent, and more would be
         let is_late = self.pace.is_up_to_client() && self.sent == self.to.len() && !self.is_cut;
-        match is_late && self.application.upstreams().is_short() {
+        match is_late && self.application.upstreams().is_short(self.owner.rank) {
             true => until_ms,
             false => now_ms.saturating_add(LOOK_MS),
         }
