@@ -405,6 +405,9 @@ impl<T: Send> Relay for Exchange<T> {
         if std::mem::take(&mut self.has_moved) {
             self.moved_ms = now_ms;
             self.pace.taken(now_ms);
+            if !self.can_write {
+                self.pace.blocked();
+            }
         }
         if std::mem::take(&mut self.has_expired) {
             match self.phase {

@@ -325,6 +325,9 @@ impl<H: HandlerRoles> Http2<H> {
                     if has_more && passes_on && relay.capacity() > 0 {
                         continue;
                     }
+                    if self.machine.is_shut() {
+                        relay.held_back();
+                    }
                     if relaying.is_over() {
                         self.end_relay(cx.handler, stream);
                     }

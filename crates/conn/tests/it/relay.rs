@@ -710,7 +710,7 @@ fn who_can_send_nothing_because_of_other_requests_is_not_to_blame() {
         client.open(request, false, false, head).unwrap()
     };
     let streams = [(); 5].map(|()| begin(&mut request));
-    let exchanges = [(); 5].map(|()| Shared::new(0));
+    let exchanges = [(); 6].map(|()| Shared::new(0));
     let limits = ConnectionLimits::default();
     let mut conn = Http2::new(&limits, Rank::FIRST);
     let own = exchanges.iter().cloned().collect();
@@ -745,9 +745,14 @@ fn who_can_send_nothing_because_of_other_requests_is_not_to_blame() {
             frame::write(&mut data, kind::DATA, 0, *stream, &[b'x'; 16 * 1024]);
         }
         feed(&data);
-        let held: Vec<_> = exchanges.iter().map(|one| one.wire().is_held_back).collect();
+        let held: Vec<_> = exchanges[..5].iter().map(|one| one.wire().is_held_back).collect();
         assert_eq!(held, [number == 3; 5], "{number}");
     }
+    // and a request that comes then
+    let mut late = Vec::new();
+    begin(&mut late);
+    feed(&late);
+    assert!(exchanges[5].wire().is_held_back);
     conn.abandon(&mut handler, &worker.peer);
 }
 

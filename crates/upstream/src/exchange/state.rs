@@ -277,11 +277,12 @@ impl<T> Exchange<T> {
     /// may wait for the answer. One that is late gives way where another request lacks a place; while none does, it
     /// is looked at again and again.
     pub(super) fn upload_deadline_ms(&self, now_ms: u64) -> u64 {
-        let is_asked = self.phase == ExchangePhase::Asking;
-        if !is_asked || self.upload.is_none() || self.slot.is_none() {
+        let group = self.application.settings().group();
+        let has_place = self.slot.is_some() && group.in_flight.is_some();
+        if self.phase != ExchangePhase::Asking || self.upload.is_none() || !has_place {
             return u64::MAX;
         }
-        let until_ms = self.pace.until_ms(self.application.settings().group().timeouts.body);
+        let until_ms = self.pace.until_ms(group.timeouts.body);
         if now_ms < until_ms {
             return until_ms;
         }
