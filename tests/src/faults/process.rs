@@ -3,8 +3,9 @@
 use crate::faults::soon;
 use crate::wire::PATIENCE;
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::SocketAddrV4;
 use std::process::Command;
 use std::time::Duration;
 
@@ -76,6 +77,43 @@ pub fn freeze(pid: u32) {
     let are_still =
         || fs::read_dir(format!("/proc/{pid}/task")).expect("a living process").all(is_still);
     assert!(soon(PATIENCE, are_still), "{pid} goes on");
+}
+
+/// Waits until all that clients have sent to a TCP address lies at its end, the word that they have left too
+/// (proc_net_tcp(5)): no client has bytes or an end that are not acknowledged, and no connection there lacks its
+/// client. A kernel that is busy hands packets over after the call that sent them has returned.
+///
+/// # Panics
+/// If that does not come.
+pub fn wait_for_delivery(to: SocketAddrV4) {
+    let address = u32::from_le_bytes(to.ip().octets());
+    let address = format!("{address:08X}:{:04X}", to.port());
+    let is_delivered = || {
+        let table = fs::read_to_string("/proc/net/tcp").expect("the kernel's table of connections");
+        is_all_delivered(&table, &address)
+    };
+    assert!(soon(PATIENCE, is_delivered), "what clients sent to {to} is still under way");
+}
+
+fn is_all_delivered(table: &str, address: &str) -> bool {
+    /// States of a connection: see `tcp_states.h`.
+    const ESTABLISHED: &str = "01";
+    const UNDER_WAY: [&str; 4] = ["02", "04", "09", "0B"];
+    let (mut clients, mut served) = (BTreeSet::new(), Vec::new());
+    for line in table.lines().filter(|line| line.contains(address)) {
+        let mut fields = line.split_whitespace().skip(1);
+        let mut next = || fields.next().unwrap_or_default();
+        let (local, remote, state, queues) = (next(), next(), next(), next());
+        if remote == address {
+            if UNDER_WAY.contains(&state) || !queues.starts_with("00000000:") {
+                return false;
+            }
+            clients.insert(local);
+        } else if state == ESTABLISHED {
+            served.push(remote);
+        }
+    }
+    served.iter().all(|client| clients.contains(client))
 }
 
 /// More threads are not told of.

@@ -1,10 +1,12 @@
 //! A server with an admin listener, and its counters.
 
 use crate::faults::client::Client;
+use crate::faults::process::wait_for_delivery;
 use crate::faults::soon;
 use crate::server::free_addr;
 use crate::wire::PATIENCE;
 use crate::{Options, Server};
+use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -72,6 +74,16 @@ impl WatchedServer {
     /// A new connection to it.
     pub fn client(&self) -> Client {
         Client::connect(self.server.target())
+    }
+
+    /// Lets it go on after it was frozen, when all that clients have sent meanwhile lies at its end.
+    ///
+    /// # Panics
+    /// If that does not come, or it listens elsewhere than at an address of IPv4.
+    pub fn thaw(&self) {
+        let SocketAddr::V4(addr) = self.addr() else { panic!("no address of IPv4") };
+        wait_for_delivery(addr);
+        self.signal(Signal::CONT);
     }
 
     /// The value of one line of `/metrics`; `series` is its name, with labels as they are written

@@ -13,7 +13,6 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, has_thread_each, is_full_matrix};
-use rustix::process::Signal;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -221,7 +220,7 @@ fn every_wait_for_a_client_has_an_end(engine: &str) {
         crowd.send(first.as_bytes());
         crowd
     });
-    served.signal(Signal::CONT);
+    served.thaw();
     for ((kind, first, then), crowd) in cases.iter().zip(&mut crowds) {
         let deadline = Instant::now() + PATIENCE;
         while crowd.open() > 0 {

@@ -162,7 +162,7 @@ fn no_queued_connection_and_no_received_request_is_lost(engine: &str) {
         queued.send(GET.as_bytes());
         kept.send(GET.as_bytes());
         served.signal(Signal::TERM);
-        served.signal(Signal::CONT);
+        served.thaw();
 
         let all = queued.read_until(PATIENCE, |crowd| crowd.open() == 0);
         let answered = queued.answered(200);

@@ -144,7 +144,7 @@ fn what_the_kernel_did_not_take_is_not_logged_as_sent() {
         client.stream().write_all(request).unwrap();
         set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
         drop(client);
-        served.signal(Signal::CONT);
+        served.thaw();
         // two loops may log them in any order
         let seen = objects(&access, 2);
         let mut bytes: Vec<_> = seen.iter().map(|one| one["bytes"].as_u64().unwrap_or(0)).collect();
