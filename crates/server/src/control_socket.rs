@@ -26,7 +26,7 @@ use deadline_stream::{DeadlineStream, is_late};
 use forebay_sys::process;
 use forebay_sys::unix::{self, SocketFile};
 use session::Owners;
-use socket_path::{link, path, remove_dead, remove_stale, unlink};
+use socket_path::{link, path, remove_dead, unlink};
 use std::fmt::{self, Display};
 use std::fs;
 use std::io::{self, Read};
@@ -126,7 +126,6 @@ impl ControlSocket {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
         }
-        remove_stale(path)?;
         let (socket, file) = unix::listen_private(path, MOST_WAITING)?;
         let listener = UnixListener::from(socket);
         listener.set_nonblocking(false)?;

@@ -2,21 +2,37 @@
 //!
 //! The path of a listening socket outlives the process that made it. So a file that is in the way is
 //! removed if no process listens there, and the file is removed at the end, if it is still the same one.
+//!
+//! A socket that is bound and does not listen yet looks like one that is left over. So a process has the directory
+//! locked from its look at what is in the way until it listens. The kernel takes the lock from one that is killed. A
+//! lock file beside the socket would be one more to remove, and a right to write files there that a confined server
+//! does not have. A socket that listens under another name first, and is renamed, has that name for good in what the
+//! kernel says of it (`getsockname`), by which a process finds sockets that are passed to it.
 
+use crate::file::try_lock;
 use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// For the owner alone.
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 
 /// For everybody.
 const OPEN: Mode = Mode::from_raw_mode(0o666);
+
+/// How long a directory may be locked by another process. A server needs microseconds for it. Whoever may read a
+/// directory may lock it, and is not to keep a server from starting: after this it goes on without the lock.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between two tries to lock a directory.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The file of a listening socket. It is removed when this is dropped, unless another has taken its
 /// place.
@@ -31,8 +47,8 @@ pub struct SocketFile {
 /// 0666). Who may connect is decided by the directory it lies in.
 ///
 /// # Errors
-/// `AddrInUse` if a process listens there, `AlreadyExists` if there is a file that is no socket; or
-/// what the kernel says.
+/// `AddrInUse` if a process listens there, `AlreadyExists` if there is a file that is no socket, or a socket
+/// of another kind; or what the kernel says.
 pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
     listen_for(path, backlog, None)
 }
@@ -42,9 +58,7 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
 /// # Errors
 /// As [`listen`].
 pub fn listen_private(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
-    let bound = bind(path, PRIVATE, None)?;
-    net::listen(&bound.0, backlog)?;
-    Ok(bound)
+    listen_within(PATIENCE, path, backlog, PRIVATE, None)
 }
 
 /// As [`listen`]; with an owner, by numbers of user and group, nobody else may connect but root.
@@ -56,13 +70,56 @@ pub fn listen_for(
     backlog: i32,
     owner: Option<(u32, u32)>,
 ) -> io::Result<(OwnedFd, SocketFile)> {
-    let bound = bind(path, if owner.is_some() { PRIVATE } else { OPEN }, owner)?;
+    let mode = if owner.is_some() { PRIVATE } else { OPEN };
+    listen_within(PATIENCE, path, backlog, mode, owner)
+}
+
+/// Removes the file of a socket that no process listens at.
+///
+/// # Errors
+/// `WouldBlock` if the directory cannot be locked; else as [`listen`].
+pub fn remove_dead(path: &Path) -> io::Result<()> {
+    let Some(_lock) = lock_directory(path, PATIENCE) else {
+        return Err(io::ErrorKind::WouldBlock.into());
+    };
+    remove_stale(path, &SocketAddrUnix::new(path)?)
+}
+
+/// Listens at a path where no process does, and waits for so long while another begins to.
+fn listen_within(
+    patience: Duration,
+    path: &Path,
+    backlog: i32,
+    mode: Mode,
+    owner: Option<(u32, u32)>,
+) -> io::Result<(OwnedFd, SocketFile)> {
+    // where there are no locks, of two that start in the same moment both may
+    let _lock = lock_directory(path, patience);
+    let bound = bind(path, mode, owner)?;
     net::listen(&bound.0, backlog)?;
     Ok(bound)
 }
 
+/// Locks the directory of a path, until what this returns is closed, which the kernel does for a process that is
+/// killed. `None` if another process has it for all that time, or it has no locks, or may not be read.
+fn lock_directory(path: &Path, patience: Duration) -> Option<File> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let lock = File::open(directory).ok()?;
+    let deadline = Instant::now() + patience;
+    loop {
+        match try_lock(&lock) {
+            Ok(true) => return Some(lock),
+            Ok(false) if Instant::now() < deadline => thread::sleep(PAUSE),
+            _ => return None,
+        }
+    }
+}
+
 /// A socket that has its path, and its file the mode and the owner that it is to have. It does not listen yet,
-/// so that no client gets in before.
+/// so that no client gets in before. The directory is to be locked until it does.
 fn bind(path: &Path, mode: Mode, owner: Option<(u32, u32)>) -> io::Result<(OwnedFd, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
     remove_stale(path, &address)?;
@@ -82,7 +139,7 @@ fn stream() -> io::Result<OwnedFd> {
     Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Removes what a server left behind that did not end well.
+/// Removes what a server left behind that did not end well. The directory is to be locked.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
@@ -93,6 +150,8 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
         Err(Errno::NOENT) => Ok(()),
         // one whose queue is full listens, too
         Ok(()) | Err(Errno::AGAIN) => Err(io::ErrorKind::AddrInUse.into()),
+        // one of datagrams is another program's
+        Err(Errno::PROTOTYPE) => Err(io::ErrorKind::AlreadyExists.into()),
         Err(error) => Err(error.into()),
     }
 }
@@ -137,14 +196,25 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::os::fd::AsFd;
     use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// For what surely comes.
+    const LONG: Duration = Duration::from_secs(60);
 
     /// Where nothing is yet.
     fn path() -> PathBuf {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         std::env::temp_dir().join(format!("forebay-unix-{}-{number}", std::process::id()))
+    }
+
+    /// A directory that no other test locks.
+    fn folder() -> PathBuf {
+        let folder = path();
+        fs::create_dir(&folder).unwrap();
+        folder
     }
 
     #[test]
@@ -194,6 +264,84 @@ mod tests {
         assert_eq!(refused(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&path).unwrap(), b"precious");
         fs::remove_file(&path).unwrap();
+        let _other = UnixDatagram::bind(&path).unwrap();
+        assert_eq!(refused(), io::ErrorKind::AlreadyExists);
+        fs::remove_file(&path).unwrap();
+    }
+
+    /// Between the two steps it refuses connections, as one does that is left over.
+    #[test]
+    fn a_socket_that_does_not_listen_yet_is_not_taken_for_a_dead_one() {
+        let folder = folder();
+        let path = folder.join("socket");
+        let lock = lock_directory(&path, Duration::ZERO).unwrap();
+        let (socket, file) = bind(&path, PRIVATE, None).unwrap();
+        let refused = UnixStream::connect(&path).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(lock_directory(&path, Duration::ZERO).is_none(), "another may look at it");
+        let begin = || listen_within(LONG, &path, 16, PRIVATE, None).map(drop);
+        thread::scope(|scope| {
+            let other = scope.spawn(begin);
+            net::listen(&socket, 16).unwrap();
+            drop(lock);
+            let refused = other.join().unwrap().unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        });
+        assert!(UnixStream::connect(&path).is_ok());
+        drop((socket, file));
+        fs::remove_dir(folder).unwrap();
+    }
+
+    #[test]
+    fn of_servers_that_start_at_once_one_listens() {
+        const SERVERS: usize = 8;
+        let folder = folder();
+        let path = folder.join("socket");
+        let start = Barrier::new(SERVERS);
+        let begin = || {
+            start.wait();
+            listen_within(LONG, &path, 16, PRIVATE, None)
+        };
+        for _ in 0..20 {
+            // of one that was killed
+            drop(UnixListener::bind(&path).unwrap());
+            let begun: Vec<_> = thread::scope(|scope| {
+                let threads: Vec<_> = (0..SERVERS).map(|_| scope.spawn(begin)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let refused = begun.iter().filter_map(|outcome| outcome.as_ref().err());
+            let refused: Vec<_> = refused.map(io::Error::kind).collect();
+            assert_eq!(refused, [io::ErrorKind::AddrInUse; SERVERS - 1]);
+            assert!(UnixStream::connect(&path).is_ok(), "the one that listens is found");
+        }
+        fs::remove_dir(folder).unwrap();
+    }
+
+    /// Any user may lock a directory who may read it.
+    #[test]
+    fn a_lock_that_stays_keeps_no_server_from_starting() {
+        let folder = folder();
+        let path = folder.join("socket");
+        drop(UnixListener::bind(&path).unwrap());
+        let _lock = lock_directory(&path, Duration::ZERO).unwrap();
+        let (_socket, file) = listen_within(Duration::ZERO, &path, 16, OPEN, None).unwrap();
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(file);
+        fs::remove_dir(folder).unwrap();
+    }
+
+    #[test]
+    fn a_dead_socket_is_removed_and_one_that_listens_stays() {
+        let (first, second) = (folder(), folder());
+        let [dead, alive] = [&first, &second].map(|folder| folder.join("socket"));
+        drop(UnixListener::bind(&dead).unwrap());
+        remove_dead(&dead).unwrap();
+        assert!(!dead.exists());
+        let _alive = UnixListener::bind(&alive).unwrap();
+        assert_eq!(remove_dead(&alive).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(UnixStream::connect(&alive).is_ok());
+        fs::remove_dir(first).unwrap();
+        fs::remove_dir_all(second).unwrap();
     }
 
     #[test]

@@ -2,13 +2,12 @@
 
 use crate::config;
 use foldhash::fast::FixedState;
-use forebay_sys::process;
+use forebay_sys::{process, unix};
 use std::ffi::OsStr;
 use std::fs;
 use std::hash::BuildHasher;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, symlink};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -86,23 +85,9 @@ fn named(file: &Path) -> PathBuf {
     resolved().unwrap_or_else(|| absolute.clone())
 }
 
-/// A socket file that no process listens at is left over from a server that was killed.
-pub(super) fn remove_stale(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => match UnixStream::connect(path) {
-            Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-            // a socket of another kind is another program's
-            Err(_) => Err(io::ErrorKind::AlreadyExists.into()),
-        },
-        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-        Err(_) => Ok(()),
-    }
-}
-
 /// Removes sockets that no process listens at from the directory of [`path`]'s own choice: servers that
 /// were killed have left them, and each configuration file has a name of its own there. One that was
-/// made just now may belong to a server that does not listen yet.
+/// made just now may belong to a server that does not listen yet, and could not lock the directory.
 pub(super) fn remove_dead(beside: &Path) {
     remove_dead_since(beside, OLD);
 }
@@ -125,11 +110,15 @@ fn remove_dead_since(beside: &Path, least_age: Duration) {
             continue;
         }
         // one that is listened at stays, and what cannot be removed does no harm
-        let _ = match path.is_symlink() {
+        let removed = match path.is_symlink() {
             true if path.exists() => continue,
             true => fs::remove_file(&path),
-            false => remove_stale(&path),
+            false => unix::remove_dead(&path),
         };
+        // the directory cannot be locked: a process that has it is waited for once, not for each socket
+        if removed.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            return;
+        }
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) enum PathUse {
     Read,
     /// Log files: made, appended to, found again after a rotation.
     Log,
-    /// Sockets: made and removed.
+    /// Sockets: made and removed, with the directory locked, which must be opened for it.
     Socket,
     /// Files that are made, replaced by a rename, and removed.
     Store,
@@ -40,7 +40,7 @@ impl PathUse {
         match self {
             PathUse::Read => AccessFs::ReadFile | AccessFs::ReadDir,
             PathUse::Log => AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::ReadDir,
-            PathUse::Socket => AccessFs::MakeSock | AccessFs::RemoveFile,
+            PathUse::Socket => AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::ReadDir,
             PathUse::Store => {
                 let read = AccessFs::ReadFile | AccessFs::ReadDir;
                 let write = AccessFs::WriteFile | AccessFs::Truncate;
