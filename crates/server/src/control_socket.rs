@@ -156,11 +156,11 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // before the link that leads to it
-        self.file.remove();
+        // while the socket is there, the link is not that of another server which has the same path
         if let Some(link) = &self.link {
             unlink(link, &self.path);
         }
+        self.file.remove();
     }
 }
 
