@@ -13,13 +13,14 @@
 //! What the kernel does not let the supervisor do is told once for each limit, and the stage goes on without it.
 //!
 //! A generation's group goes with its processes. What a supervisor leaves that is killed, the next one removes:
-//! who uses a group holds a lock on its directory.
+//! who uses a group holds a lock on its directory ([`directories`]). A group that cannot be removed is told.
 
-use super::links::is_name;
+mod directories;
+
 use super::role::Role;
 use crate::config::Isolated;
 use crate::stderr::say;
-use forebay_sys::file::{lock_shared, try_lock};
+use directories::{PROCESSES, make, make_locked, remove_abandoned, remove_and_tell};
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -206,7 +207,7 @@ impl Cgroups {
 }
 
 impl Drop for Cgroups {
-    /// As it was found.
+    /// As it was found. A group that another supervisor is in stays, and is found as it is by the next.
     fn drop(&mut self) {
         let Some(base) = &self.left else { return };
         for controller in CgroupController::ALL {
@@ -224,9 +225,7 @@ impl Groups {
         let at = match self.roots.iter().position(|root| root.path == path) {
             Some(at) => at,
             None => {
-                make(&path)?;
-                let lock = File::open(&path).and_then(|lock| lock_shared(&lock).map(|()| lock));
-                let lock = lock.map_err(refused(&path))?;
+                let lock = make_locked(&path)?;
                 self.roots.push(CgroupRoot { path, _lock: lock, stages: Vec::new() });
                 self.roots.len() - 1
             }
@@ -257,19 +256,12 @@ impl CgroupRoot {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        self.roots.iter().for_each(|root| remove(&root.path));
+        self.roots.iter().for_each(|root| remove_and_tell(&root.path));
     }
 }
 
 /// The file that says which controllers the groups in a group have.
 const CONTROLS: &str = "cgroup.subtree_control";
-
-fn make(path: &Path) -> Result<(), Missing> {
-    match fs::create_dir(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(refused(path)(error)),
-        _ => Ok(()),
-    }
-}
 
 fn enable(group: &Path, controller: CgroupController) -> Result<(), Missing> {
     let path = group.join(CONTROLS);
@@ -281,28 +273,8 @@ fn enable(group: &Path, controller: CgroupController) -> Result<(), Missing> {
 }
 
 fn enter(group: &Path, process: u32) -> Result<(), Missing> {
-    let path = group.join("cgroup.procs");
+    let path = group.join(PROCESSES);
     fs::write(&path, process.to_string()).map_err(refused(&path))
-}
-
-/// Removes a group with those in it, if no process is in them.
-fn remove(path: &Path) {
-    for role in Role::ALL {
-        let _ = fs::remove_dir(path.join(role.name()));
-    }
-    let _ = fs::remove_dir(path);
-}
-
-/// Removes groups of generations that nobody uses any more.
-fn remove_abandoned(base: &Path) {
-    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().is_some_and(is_name)
-            && let Ok(lock) = File::open(entry.path())
-            && try_lock(&lock).is_ok_and(|is_mine| is_mine)
-        {
-            remove(&entry.path());
-        }
-    }
 }
 
 /// Where each controller is.
