@@ -171,13 +171,19 @@ mod tests {
     #[test]
     fn nothing_else_can_be_reached() {
         let base = std::env::temp_dir().join(format!("forebay-sandbox-{}", std::process::id()));
-        for directory in ["root", "logs", "else"] {
+        for directory in ["root", "logs", "sockets", "else"] {
             fs::create_dir_all(base.join(directory)).unwrap();
             fs::write(base.join(directory).join("file"), "x").unwrap();
         }
-        let [root, logs, other] = ["root", "logs", "else"].map(|name| base.join(name));
+        let [root, logs, sockets, other] =
+            ["root", "logs", "sockets", "else"].map(|name| base.join(name));
         let later = base.join("later");
-        let list = needs(&[(&root, PathUse::Read), (&logs, PathUse::Log), (&later, PathUse::Read)]);
+        let list = needs(&[
+            (&root, PathUse::Read),
+            (&logs, PathUse::Log),
+            (&sockets, PathUse::Socket),
+            (&later, PathUse::Read),
+        ]);
         let again = needs(&[(&root.join("."), PathUse::Read)]);
         let more = needs(&[(&root, PathUse::Read), (&other, PathUse::Read)]);
         let new = needs(&[(&later, PathUse::Read)]);
@@ -193,6 +199,9 @@ mod tests {
             assert_eq!(kind(fs::write(root.join("new"), "")), ErrorKind::PermissionDenied);
             assert_eq!(kind(fs::read(other.join("file")).map(drop)), ErrorKind::PermissionDenied);
             assert_eq!(kind(fs::read("/etc/passwd").map(drop)), ErrorKind::PermissionDenied);
+            // it is opened to be locked, and no file is read in it
+            drop(fs::File::open(&sockets).unwrap());
+            assert_eq!(kind(fs::read(sockets.join("file")).map(drop)), ErrorKind::PermissionDenied);
             assert_eq!(sandbox.allows(&again), Ok(()));
             let outside = sandbox.allows(&more).unwrap_err();
             assert!(outside.path.ends_with("else"), "{outside}");

@@ -10,10 +10,10 @@
 //! kernel says of it (`getsockname`), by which a process finds sockets that are passed to it.
 
 use crate::file::try_lock;
-use rustix::fs::{Mode, chmod};
+use rustix::fs::{Mode, OFlags, chmod};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -50,7 +50,7 @@ pub struct SocketFile {
 /// `AddrInUse` if a process listens there, `AlreadyExists` if there is a file that is no socket, or a socket
 /// of another kind; or what the kernel says.
 pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
-    listen_for(path, backlog, None)
+    listen_within(PATIENCE, path, backlog, OPEN, None)
 }
 
 /// As [`listen`], for the user of this process: nobody else may connect but root (mode 0600).
@@ -61,7 +61,8 @@ pub fn listen_private(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketF
     listen_within(PATIENCE, path, backlog, PRIVATE, None)
 }
 
-/// As [`listen`]; with an owner, by numbers of user and group, nobody else may connect but root.
+/// As [`listen`], in a directory where no other process makes sockets: nobody is waited for. With an owner, by
+/// numbers of user and group, nobody else may connect but root.
 ///
 /// # Errors
 /// As [`listen`].
@@ -71,7 +72,8 @@ pub fn listen_for(
     owner: Option<(u32, u32)>,
 ) -> io::Result<(OwnedFd, SocketFile)> {
     let mode = if owner.is_some() { PRIVATE } else { OPEN };
-    listen_within(PATIENCE, path, backlog, mode, owner)
+    // who has it locked is one of our own that was taken over
+    listen_within(Duration::ZERO, path, backlog, mode, owner)
 }
 
 /// Removes the file of a socket that no process listens at.
@@ -102,12 +104,14 @@ fn listen_within(
 
 /// Locks the directory of a path, until what this returns is closed, which the kernel does for a process that is
 /// killed. `None` if another process has it for all that time, or it has no locks, or may not be read.
-fn lock_directory(path: &Path, patience: Duration) -> Option<File> {
+fn lock_directory(path: &Path, patience: Duration) -> Option<OwnedFd> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let lock = File::open(directory).ok()?;
+    // a FIFO in its place would be waited at
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let lock = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
     let deadline = Instant::now() + patience;
     loop {
         match try_lock(&lock) {

@@ -153,8 +153,13 @@ impl Cgroups {
         }
         if self.hierarchies.is_none() {
             self.hierarchies = Some(find());
-            for hierarchy in self.hierarchies.iter().flatten().flatten() {
-                remove_abandoned(&hierarchy.base);
+            // with version 2 all are in the same
+            let found = self.hierarchies.iter().flatten().flatten();
+            let mut bases: Vec<_> = found.map(|hierarchy| &hierarchy.base).collect();
+            bases.sort_unstable();
+            bases.dedup();
+            for base in bases {
+                remove_abandoned(base);
             }
         }
         for role in Role::ALL {
