@@ -5,7 +5,7 @@ use forebay_http::head::{Head, HeadLimits, Lines, Method, Name, ParsedHead, Vers
 
 const SMALL: HeadLimits = HeadLimits { head_bytes: 200, head_lines: 5, target_bytes: 60 };
 
-const NAMES: [Name; 19] = [
+const NAMES: [Name; 21] = [
     Name::Host,
     Name::Connection,
     Name::KeepAlive,
@@ -25,6 +25,8 @@ const NAMES: [Name; 19] = [
     Name::Referer,
     Name::Cookie,
     Name::Authorization,
+    Name::XForwardedFor,
+    Name::XForwardedProto,
 ];
 
 /// Panics if something does not hold for `bytes`.

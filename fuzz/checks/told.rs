@@ -21,8 +21,14 @@ pub(crate) fn check(bytes: &[u8]) {
     }
     let is = |bit: u8| choice & 1 << bit != 0;
     let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
-    let from =
-        From { nearest: address, client: address, is_trusted: is(0), is_secure: is(1), port: 8080 };
+    let from = From {
+        nearest: address,
+        client: address,
+        is_trusted: is(0),
+        is_secure: is(1),
+        nearest_is_secure: is(1),
+        port: 8080,
+    };
     let base = |text| Base::parse(text).unwrap_or_default();
     let field = |name, value| Some((FieldName::parse(name).ok()?, FieldValue::parse(value).ok()?));
     let settings = RequestSettings {
@@ -75,7 +81,7 @@ pub(crate) fn check(bytes: &[u8]) {
             .filter(|(other, _)| other.replace('_', "-").eq_ignore_ascii_case(name))
             .count()
     };
-    for name in ["host", "x-forwarded-for", "x-real-ip", "x-request-id"] {
+    for name in ["host", "x-forwarded-for", "x-forwarded-proto", "x-real-ip", "x-request-id"] {
         assert_eq!(count(name), 1, "{name}");
     }
     for name in ["keep-alive", "proxy", "proxy-connection", "http2-settings"] {

@@ -1,9 +1,13 @@
 //! Which client a request comes from, when proxies stand between: the rightmost address that no trusted
-//! proxy has.
+//! proxy has. And whether it was asked by https.
 //!
 //! Each proxy adds to X-Forwarded-For, on the right, the address that its connection came from. So
 //! what a trusted proxy has added is believed, and what stands left of the first address that is not
 //! trusted was brought along by a stranger and may say anything.
+//!
+//! X-Forwarded-Proto has no addresses to walk over, and most proxies set it or pass it on as it is. So only
+//! its last value is believed: what the nearest proxy has written, or vouches for. Whatever is left of that may
+//! be the client's own, as where a proxy adds a line (`http-request add-header` of HAProxy) and removes none.
 
 use forebay_conn::Peer;
 use forebay_http::head::{Head, Name};
@@ -73,23 +77,53 @@ pub fn client_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> IpAd
     if !head.has(Name::XForwardedFor) || !trusted.are_believed(peer) {
         return nearest;
     }
-    let values = head.values(Name::XForwardedFor).rev();
-    behind(nearest, values, trusted)
+    behind(nearest, elements(head, Name::XForwardedFor), trusted)
 }
 
-/// Walks from `nearest`, a trusted proxy, over what the proxies have added, the last value first.
+/// Whether the client of a request came through TLS: to a proxy that is trusted, as that says, or else to this
+/// process.
+///
+/// A proxy that is trusted has the last word in both directions: what its client has sent in clear is not made
+/// secure by TLS from the proxy to here.
+#[inline]
+pub fn is_secure(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> bool {
+    let is_secured = peer.secured.is_some();
+    if !head.has(Name::XForwardedProto) || !trusted.are_believed(peer) {
+        return is_secured;
+    }
+    let last = head.values(Name::XForwardedProto).next_back();
+    let last = last.and_then(|value| value.rsplit(|&byte| byte == b',').next());
+    // what is no scheme says nothing, and what is left of it may be the client's
+    last.map(<[u8]>::trim_ascii).and_then(has_tls).unwrap_or(is_secured)
+}
+
+/// Whether a scheme is with TLS, if it is one that clients ask by. Traefik names that of a WebSocket.
+fn has_tls(scheme: &[u8]) -> Option<bool> {
+    let is = |name: &[u8]| scheme.eq_ignore_ascii_case(name);
+    if is(b"https") || is(b"wss") {
+        Some(true)
+    } else if is(b"http") || is(b"ws") {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// What proxies have written into a list, the last first. An empty element says nothing (RFC 9110 §5.6.1).
+fn elements<'h>(head: &Head<'h>, name: Name) -> impl Iterator<Item = &'h [u8]> + use<'h> {
+    let values = head.values(name).rev();
+    let elements = values.flat_map(|value| value.rsplit(|&byte| byte == b','));
+    elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+}
+
+/// Walks from `nearest`, a trusted proxy, over what the proxies have added, the last first.
 fn behind<'h>(
     nearest: IpAddr,
-    values: impl Iterator<Item = &'h [u8]>,
+    elements: impl Iterator<Item = &'h [u8]>,
     trusted: &TrustedProxies,
 ) -> IpAddr {
     let mut client = nearest;
-    for element in values.flat_map(|value| value.rsplit(|&byte| byte == b',')) {
-        let element = element.trim_ascii();
-        if element.is_empty() {
-            // an empty element of a list says nothing (RFC 9110 §5.6.1)
-            continue;
-        }
+    for element in elements {
         // what cannot be read ends the walk at the proxy that wrote it
         let Some(address) = read(element) else { break };
         client = address;
@@ -114,6 +148,7 @@ fn read(element: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_conn::Secured;
     use forebay_http::head::{HeadLimits, Lines, ParsedHead};
     use proptest::prelude::*;
 
@@ -129,15 +164,39 @@ mod tests {
         }
     }
 
-    fn client(peer: &Peer, values: &[&str], trusted: &TrustedProxies) -> String {
+    /// What is said of a head with lines of this name.
+    fn said<T>(name: &str, values: &[&str], say: impl FnOnce(&Head<'_>) -> T) -> T {
         let mut text = "GET / HTTP/1.1\r\nHost: a\r\n".to_owned();
-        values.iter().for_each(|value| text += &format!("x-forwarded-FOR: {value}\r\n"));
+        values.iter().for_each(|value| text += &format!("{name}: {value}\r\n"));
         text += "\r\n";
         let mut lines = Lines::new();
         match Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default()) {
-            Ok(ParsedHead::Complete(head)) => client_of(peer, &head, trusted).to_string(),
+            Ok(ParsedHead::Complete(head)) => say(&head),
             other => panic!("{other:?} of {text}"),
         }
+    }
+
+    fn client(peer: &Peer, values: &[&str], trusted: &TrustedProxies) -> String {
+        said("x-forwarded-FOR", values, |head| client_of(peer, head, trusted).to_string())
+    }
+
+    fn is_https(peer: &Peer, values: &[&str], trusted: &TrustedProxies) -> bool {
+        said("x-forwarded-PROTO", values, |head| is_secure(peer, head, trusted))
+    }
+
+    /// The same, with TLS.
+    fn secured(peer: Peer) -> Peer {
+        let secured = Secured {
+            name: None,
+            version: "1.3",
+            cipher: "TLS13_AES_128_GCM_SHA256",
+            alpn: None,
+            resumed: false,
+            hosts: [].into(),
+            policy: None,
+            client: None,
+        };
+        Peer { secured: Some(Box::new(secured)), ..peer }
     }
 
     #[test]
@@ -176,6 +235,81 @@ mod tests {
         assert_eq!(client(&through, &["1.1.1.1"], &trusted), "192.0.2.7");
         through.stated = Some("10.0.0.2:4711".parse().unwrap());
         assert_eq!(client(&through, &["1.1.1.1"], &trusted), "1.1.1.1");
+    }
+
+    #[test]
+    fn the_last_scheme_that_a_trusted_proxy_says_counts() {
+        let trusted = proxies(&["10.0.0.0/8", "unix"]);
+        for (values, expected) in [
+            (&["https"][..], true),
+            (&["http"], false),
+            (&["HttpS"], true),
+            (&["HTTP"], false),
+            // on lines of their own, and in a list: those before the last may be the client's
+            (&["https", "http"], false),
+            (&["http", "https"], true),
+            (&["https, http"], false),
+            (&["http,https"], true),
+            (&["https", "https, http"], false),
+            (&["http, http", "http ,\tHTTPS"], true),
+            // of a WebSocket
+            (&["wss"], true),
+            (&["https, ws"], false),
+        ] {
+            for from in ["10.0.0.1", "unix", "::ffff:10.0.0.1"] {
+                assert_eq!(is_https(&peer(from), values, &trusted), expected, "{from} {values:?}");
+                let sealed = secured(peer(from));
+                assert_eq!(is_https(&sealed, values, &trusted), expected, "TLS {from} {values:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn where_a_proxy_says_no_scheme_the_connection_tells() {
+        let trusted = proxies(&["10.0.0.0/8"]);
+        let (plain, sealed) = (peer("10.0.0.1"), secured(peer("10.0.0.1")));
+        for values in [
+            &[""][..],
+            &[" , ,"],
+            &["https", ""],
+            &["https, ,"],
+            &["http", "on"],
+            &["https, httpss"],
+            &["\"https\""],
+            &[],
+        ] {
+            assert!(!is_https(&plain, values, &trusted), "{values:?}");
+            assert!(is_https(&sealed, values, &trusted), "{values:?}");
+        }
+        // what applications take for its name is another field
+        let read = said("X_Forwarded_Proto", &["https"], |head| is_secure(&plain, head, &trusted));
+        assert!(!read);
+    }
+
+    #[test]
+    fn what_others_say_of_their_scheme_does_not_count() {
+        let (trusted, nobody) = (proxies(&["10.0.0.0/8"]), proxies(&[]));
+        // bytes that a proxy passes on are its client's, whether it states that or not
+        let mut through = peer("10.0.0.1");
+        through.stated = Some("192.0.2.7:4711".parse().unwrap());
+        let mut unstated = peer("10.0.0.1");
+        unstated.stated = Some(unstated.remote);
+        for (from, trusted) in [
+            (peer("192.0.2.7"), &trusted),
+            (peer("unix"), &trusted),
+            (peer("10.0.0.1"), &nobody),
+            (through, &trusted),
+            (unstated, &trusted),
+        ] {
+            for values in [&["https"][..], &["http"], &["http", "https"], &["https, http"], &[]] {
+                assert!(!is_https(&from, values, trusted), "{from:?} {values:?}");
+                assert!(is_https(&secured(from.clone()), values, trusted), "{from:?} {values:?}");
+            }
+        }
+        // one that a trusted proxy states, and that is one itself, is believed
+        let mut behind = peer("10.0.0.1");
+        behind.stated = Some("10.0.0.2:4711".parse().unwrap());
+        assert!(is_https(&behind, &["https"], &trusted));
     }
 
     /// An element of the list: an address of a trusted proxy, of another client, or anything.

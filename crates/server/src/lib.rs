@@ -15,7 +15,7 @@
 //! | [`firewall`] | ignored clients and listed addresses in a table of nftables |
 //! | [`gate`] | rules in the kernel: whether this machine can, what is in force there |
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
-//! | [`client`] | which client a request comes from: trusted proxies and X-Forwarded-For |
+//! | [`client`] | which client a request comes from, and by which scheme: trusted proxies and what they say |
 //! | [`agent`] | the thread that adapts what the classes are let in |
 //! | [`handler`], [`job`] | the fast lane's handler: content, then the log line; its work for helper threads |
 //! | [`privileges`], [`sandbox`] | what is given up at the start: root, and the rest of the file system |

@@ -44,8 +44,14 @@
 //!     unreachable!()
 //! };
 //! let address = [192, 0, 2, 7].into();
-//! let from =
-//!     From { nearest: address, client: address, is_trusted: false, is_secure: false, port: 80 };
+//! let from = From {
+//!     nearest: address,
+//!     client: address,
+//!     is_trusted: false,
+//!     is_secure: false,
+//!     nearest_is_secure: false,
+//!     port: 80,
+//! };
 //! let asked = UpstreamRequest { head: &head, judged: b"/a", rewritten: None, from, id: 1, hidden: None, given: &[] };
 //! let mut out = Vec::new();
 //! let settings = RequestSettings { remove: Vec::new(), ..RequestSettings::default() };

@@ -89,10 +89,17 @@ pub struct From {
     pub client: IpAddr,
     /// Whether fields about the client come from a proxy that is trusted.
     pub is_trusted: bool,
-    /// Whether it came through TLS.
+    /// Whether the client came through TLS, as trusted proxies tell it: the scheme of the request.
     pub is_secure: bool,
+    /// Whether the connection has TLS.
+    pub nearest_is_secure: bool,
     /// The port it came to; 0 if it was a Unix socket.
     pub port: u16,
+}
+
+/// The scheme of what came through TLS, or did not.
+pub(crate) fn scheme(is_secure: bool) -> &'static str {
+    if is_secure { "https" } else { "http" }
 }
 
 /// A request that is to be passed on.
@@ -263,7 +270,8 @@ impl RequestWriter<'_> {
                 FieldKind::Forwarding(field) => match field {
                     // put together with what is known here
                     Forwarding::Forwarded | Forwarding::For => said.note(field),
-                    Forwarding::RealIp | Forwarding::RequestId => {}
+                    // told below: the client, the scheme and the id that hold here, too
+                    Forwarding::Proto | Forwarding::RealIp | Forwarding::RequestId => {}
                     _ => {
                         said.note(field);
                         line(self.out, name, value);
@@ -323,10 +331,9 @@ impl RequestWriter<'_> {
             }
             self.out.extend_from_slice(b"\r\n");
         }
-        let proto = if from.is_secure { "https" } else { "http" };
         let is_own = |field, name: &str| !said.has(field) && !settings.changes(name);
         if is_own(Forwarding::Proto, "X-Forwarded-Proto") {
-            line(self.out, "X-Forwarded-Proto", proto.as_bytes());
+            line(self.out, "X-Forwarded-Proto", scheme(from.is_secure).as_bytes());
         }
         if !head.authority.is_empty() && is_own(Forwarding::Host, "X-Forwarded-Host") {
             line(self.out, "X-Forwarded-Host", head.authority);
@@ -341,7 +348,7 @@ impl RequestWriter<'_> {
         if said.has(Forwarding::Forwarded) {
             self.list("Forwarded", true);
             self.more();
-            self.forwarded(proto);
+            self.forwarded();
         }
         if !settings.changes("Via") {
             let by: &[u8] = match head.version {
@@ -376,8 +383,8 @@ impl RequestWriter<'_> {
         }
     }
 
-    /// An element of `Forwarded` (RFC 7239 §4).
-    fn forwarded(&mut self, proto: &str) {
+    /// An element of `Forwarded` (RFC 7239 §4): of the connection, whoever is behind its other end.
+    fn forwarded(&mut self) {
         let UpstreamRequest { head, from, .. } = self.request;
         match from.nearest.to_canonical() {
             ip if ip.is_unspecified() => self.out.extend_from_slice(b"for=unknown"),
@@ -390,7 +397,7 @@ impl RequestWriter<'_> {
             self.out.extend_from_slice(head.authority);
             self.out.push(b'"');
         }
-        push(self.out, format_args!(";proto={proto}\r\n"));
+        push(self.out, format_args!(";proto={}\r\n", scheme(from.nearest_is_secure)));
     }
 
     /// The one that a trusted proxy has given, or a new one.

@@ -10,12 +10,15 @@ const STRANGER: From = From {
     client: IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)),
     is_trusted: false,
     is_secure: false,
+    nearest_is_secure: false,
     port: 8080,
 };
 
+/// One that is trusted, whose client has asked by https.
 fn proxy() -> From {
     let client = "192.0.2.7".parse().unwrap();
-    From { nearest: "10.0.0.1".parse().unwrap(), client, is_trusted: true, ..STRANGER }
+    let nearest = "10.0.0.1".parse().unwrap();
+    From { nearest, client, is_trusted: true, is_secure: true, ..STRANGER }
 }
 
 /// What comes of a head of HTTP/1.
@@ -177,18 +180,18 @@ fn trusted_proxies_are_believed_and_extended() {
         fields(CLAIMS, proxy(), &RequestSettings::default()),
         [
             "Host: shop.example",
-            "X-Forwarded-Proto: https",
             "X-Forwarded-Host: www.example",
             "X-Forwarded-Prefix: /a",
             "X-Original-URL: /admin",
             "X-Forwarded-For: 1.1.1.1, 192.0.2.7, 10.0.0.1",
+            "X-Forwarded-Proto: https",
             "X-Real-IP: 192.0.2.7",
             "Forwarded: for=1.1.1.1, for=10.0.0.1;host=\"shop.example\";proto=http",
             "X-Request-Id: given",
             "Content-Length: 0",
         ]
     );
-    let v6 = From { nearest: "2001:db8::1".parse().unwrap(), is_secure: true, ..proxy() };
+    let v6 = From { nearest: "2001:db8::1".parse().unwrap(), nearest_is_secure: true, ..proxy() };
     let lines =
         fields("Forwarded: for=_a\r\nX-Request-Id: a b\r\n", v6, &RequestSettings::default());
     assert!(lines.contains(
@@ -199,10 +202,29 @@ fn trusted_proxies_are_believed_and_extended() {
     assert!(!lines.iter().any(|line| line.starts_with("X-Request-Id")));
 }
 
+/// What proxies have put together is not passed on beside the answer.
+#[test]
+fn an_upstream_is_told_one_scheme() {
+    for lines in [
+        "",
+        "X-Forwarded-Proto: http, https\r\n",
+        "X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http\r\n",
+    ] {
+        for (is_secure, expected) in [(true, "https"), (false, "http")] {
+            let from = From { is_secure, ..proxy() };
+            let text = format!("GET / HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n");
+            let (text, _) = told(&text, from, &RequestSettings::default()).unwrap();
+            let told: Vec<_> =
+                text.lines().filter(|line| line.starts_with("X-Forwarded-Proto")).collect();
+            assert_eq!(told, [format!("X-Forwarded-Proto: {expected}")], "{lines}");
+        }
+    }
+}
+
 #[test]
 fn a_unix_socket_has_no_address() {
     let unix = "0.0.0.0".parse().unwrap();
-    let from = From { nearest: unix, client: unix, is_trusted: false, is_secure: false, port: 0 };
+    let from = From { nearest: unix, client: unix, port: 0, ..STRANGER };
     let (text, _) = told("GET / HTTP/1.0\r\n\r\n", from, &RequestSettings::default()).unwrap();
     assert_eq!(
         text,

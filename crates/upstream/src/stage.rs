@@ -28,7 +28,7 @@ use std::net::{IpAddr, SocketAddr};
 pub struct Origin<'o> {
     /// The client; unspecified if it is a Unix socket.
     pub client: IpAddr,
-    /// Whether it came through TLS.
+    /// Whether it came through TLS, as trusted proxies tell it.
     pub is_secure: bool,
     /// Where the client has come to, if an application may be told.
     pub local: Option<SocketAddr>,
@@ -99,8 +99,7 @@ pub fn write(
     if !origin.client.is_unspecified() {
         push(out, format_args!("X-Forwarded-For: {}\r\n", origin.client.to_canonical()));
     }
-    let proto = if origin.is_secure { "https" } else { "http" };
-    line(out, "X-Forwarded-Proto", proto.as_bytes());
+    line(out, "X-Forwarded-Proto", request::scheme(origin.is_secure).as_bytes());
     line(out, "X-Request-Id", origin.id);
     if let Some(local) = origin.local {
         push(out, format_args!("{LOCAL}: {local}\r\n"));
@@ -161,11 +160,6 @@ pub fn is_ping(head: &Head<'_>) -> bool {
 /// Whether the stage that has sent this wants to be told that it is here.
 pub fn asks_for_acknowledgement(head: &Head<'_>) -> bool {
     attempt(head).is_some()
-}
-
-/// Whether the client came through TLS, as a stage or proxy that is believed says.
-pub fn is_secure(head: &Head<'_>) -> bool {
-    field(head, "X-Forwarded-Proto").is_some_and(|proto| proto.eq_ignore_ascii_case(b"https"))
 }
 
 /// Where the client has come to, as the stage before says.

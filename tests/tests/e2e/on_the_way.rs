@@ -644,8 +644,9 @@ fn applications_are_told_of_clients_by_those_who_are_trusted(engine: &str) {
         "[[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\nset = {{ X-Environment = \"test\" }}\n\
          remove = [\"Authorization\"]\n"
     );
-    let says = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\n\
-                X-Forwarded-Port: 443\r\nForwarded: for=192.0.2.7;proto=https\r\nX-Real-IP: 192.0.2.66\r\n\
+    let says = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Proto: http, https\r\n\
+                X-Forwarded-Host: shop.example\r\nX-Forwarded-Port: 443\r\n\
+                Forwarded: for=192.0.2.7;proto=https\r\nX-Real-IP: 192.0.2.66\r\n\
                 X-Request-Id: its-name\r\nAuthorization: Basic eA==\r\nX-Environment: theirs\r\n\
                 X_Forwarded_For: 6.6.6.6\r\nKeep-Alive: 5\r\nProxy-Authorization: x\r\nTE: gzip\r\n";
     let told = |trusts: &str| {

@@ -217,10 +217,12 @@ fn an_address_with_https_is_for_tls() {
     for engine in ENGINES {
         let (folder, authority) = (site(), Authority::new());
         authority.write(folder.path(), "a", &["a.example"], &ECDSA);
-        for (proxies, by_proxy) in [("\"127.0.0.0/8\"", 200), ("", 421)] {
+        for (proxies, by_proxy, not_by_proxy) in [("\"127.0.0.0/8\"", 200, 421), ("", 421, 200)] {
             let lines = format!("trusted_proxies = [{proxies}]\n{}", pair(folder.path(), "a"));
             let (server, addr) = start(&folder, engine, &lines);
             let says = "X-Forwarded-Proto: https\r\n";
+            let says_no = "X-Forwarded-Proto: http\r\n";
+            let (yes_last, no_last) = (format!("{says_no}{says}"), format!("{says}{says_no}"));
             for (is_sealed, target, fields, status) in [
                 (true, "https://a.example/small.txt", "", 200),
                 (true, "HTTPS://A.example:443/small.txt", "", 200),
@@ -229,6 +231,11 @@ fn an_address_with_https_is_for_tls() {
                 (false, "http://a.example/small.txt", "", 200),
                 (false, "https://a.example/small.txt", "", 421),
                 (false, "https://a.example/small.txt", says, by_proxy),
+                // of several the last counts: those before it may be the client's
+                (false, "https://a.example/small.txt", &*yes_last, by_proxy),
+                (false, "https://a.example/small.txt", &*no_last, 421),
+                // how the proxy comes is not how its client came
+                (true, "https://a.example/small.txt", says_no, not_by_proxy),
             ] {
                 let fields = format!("{fields}Connection: close\r\n");
                 let answer = if is_sealed {

@@ -26,9 +26,10 @@ pub enum Name {
     Cookie,
     Authorization,
     XForwardedFor,
+    XForwardedProto,
 }
 
-pub(super) const NAMES: [(Name, &str); 20] = [
+pub(super) const NAMES: [(Name, &str); 21] = [
     (Name::Host, "host"),
     (Name::Connection, "connection"),
     (Name::KeepAlive, "keep-alive"),
@@ -49,6 +50,7 @@ pub(super) const NAMES: [(Name, &str); 20] = [
     (Name::Cookie, "cookie"),
     (Name::Authorization, "authorization"),
     (Name::XForwardedFor, "x-forwarded-for"),
+    (Name::XForwardedProto, "x-forwarded-proto"),
 ];
 
 impl Name {
@@ -80,7 +82,7 @@ impl Name {
             13 => &[Name::IfNoneMatch, Name::Authorization],
             14 => &[Name::ContentLength],
             15 => &[Name::AcceptEncoding, Name::XForwardedFor],
-            17 => &[Name::IfModifiedSince, Name::TransferEncoding],
+            17 => &[Name::IfModifiedSince, Name::TransferEncoding, Name::XForwardedProto],
             19 => &[Name::IfUnmodifiedSince],
             _ => &[],
         }

@@ -4,7 +4,7 @@ use super::Applications;
 use super::answers::TOO_LARGE;
 use super::proxy_header::{preface, source_of};
 use super::takes_tunnels;
-use crate::client::{TrustedProxies, client_of};
+use crate::client::{TrustedProxies, client_of, is_secure};
 use crate::isolated::Role;
 use crate::log;
 use crate::log::request_id;
@@ -67,7 +67,7 @@ pub fn ask_stage(
     let given = request::valid_id(head).filter(|_| is_believed);
     let origin = Origin {
         client: client_of(peer, head, standpoint.trusted),
-        is_secure: standpoint.is_secure(peer, head),
+        is_secure: is_secure(peer, head, standpoint.trusted),
         local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
         tunnel: standpoint.tunnel_of(head),
         may_change: applications.take_tunnels,
@@ -298,7 +298,8 @@ impl Asker {
             nearest: peer.address().ip().to_canonical(),
             client,
             is_trusted: standpoint.trusted.are_believed(peer),
-            is_secure: peer.secured.is_some(),
+            is_secure: is_secure(peer, head, standpoint.trusted),
+            nearest_is_secure: peer.secured.is_some(),
             port: local.port(),
         };
         let key = key(&application.settings().group().key, head, client);
@@ -327,11 +328,6 @@ impl Standpoint<'_> {
     pub fn tunnel_of(self, head: &Head<'_>) -> Option<Tunnel> {
         let told = if self.is_behind() { stage::tunnel(head) } else { None };
         told.or(head.tunnel)
-    }
-
-    /// Whether the client came through TLS: to this process, or to one that is believed.
-    pub fn is_secure(self, peer: &Peer, head: &Head<'_>) -> bool {
-        peer.secured.is_some() || (self.trusted.are_believed(peer) && stage::is_secure(head))
     }
 
     fn is_behind(self) -> bool {

@@ -6,7 +6,7 @@ use super::{FastLane, end_work};
 use crate::acme;
 use crate::applications::{NO_TUNNEL, failed};
 use crate::certificates::OTHER_CONNECTION;
-use crate::client::client_of;
+use crate::client::{client_of, is_secure};
 use crate::detour::Detour;
 use crate::isolated::Role;
 use crate::job::{ServerJob, ServerJobDone};
@@ -372,7 +372,7 @@ impl FastLane {
     #[inline]
     pub(super) fn wrong_way(&mut self, request: &Request<'_>) -> Option<(u16, &'static str)> {
         let Request { head, peer, .. } = *request;
-        if head.is_https && !self.standpoint().is_secure(peer, head) {
+        if head.is_https && !is_secure(peer, head, &self.trusted) {
             return Some((421, WITHOUT_TLS));
         }
         let secured = peer.secured.as_deref();

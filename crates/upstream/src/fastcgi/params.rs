@@ -3,7 +3,7 @@
 use super::record::{begin, end_of_params, pair, params};
 use crate::cookies;
 use crate::names::{self, FieldKind, Forwarding, kind};
-use crate::request::{UpstreamRequest, valid_id};
+use crate::request::{UpstreamRequest, scheme, valid_id};
 use crate::target::{self, Ambiguous, TargetRefusal};
 use crate::text;
 use forebay_http::head::{Method, Version};
@@ -169,15 +169,10 @@ impl Pairs<'_> {
 
     fn peer(&mut self, params: &Params<'_>) {
         let UpstreamRequest { head, from, .. } = params.request;
-        let says_https = |(name, value): (&str, &[u8])| {
-            kind(name) == FieldKind::Forwarding(Forwarding::Proto)
-                && value.eq_ignore_ascii_case(b"https")
-        };
-        let is_https = from.is_secure || (from.is_trusted && head.fields().any(says_https));
-        if is_https {
+        if from.is_secure {
             self.add("HTTPS", &[b"on"]);
         }
-        self.add("REQUEST_SCHEME", &[if is_https { b"https".as_slice() } else { b"http" }]);
+        self.add("REQUEST_SCHEME", &[scheme(from.is_secure).as_bytes()]);
         self.add("SERVER_NAME", &[host(head.authority)]);
         let local = params.local.ip().to_canonical();
         self.add_text("SERVER_PORT", |out| text::number(from.port.into(), out));
@@ -219,6 +214,11 @@ impl Pairs<'_> {
                 continue;
             }
             variable(field, &mut name);
+            // one scheme, whatever proxies have put together
+            if kind(field) == FieldKind::Forwarding(Forwarding::Proto) {
+                self.add(&name, &[scheme(from.is_secure).as_bytes()]);
+                continue;
+            }
             let others = head.fields().skip(at + 1).filter(is_same);
             if kind(field) == FieldKind::Cookie {
                 let all = std::iter::once(value).chain(others.map(|(_, value)| value));
@@ -279,6 +279,7 @@ mod tests {
         client: std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)),
         is_trusted: false,
         is_secure: false,
+        nearest_is_secure: false,
         port: 8080,
     };
 
@@ -383,13 +384,32 @@ mod tests {
         assert_eq!(told_stranger["HTTP_HTTPS"], "on");
         assert!(!told_stranger.contains_key("HTTPS"));
         assert_eq!(told_stranger["CONTENT_LENGTH"], "");
-        let proxy = From { is_trusted: true, ..STRANGER };
+        let proxy = From { is_trusted: true, is_secure: true, ..STRANGER };
         let told_proxy = told(text, proxy, 0).unwrap();
         assert_eq!(told_proxy["HTTPS"], "on");
+        assert_eq!(told_proxy["HTTP_X_FORWARDED_PROTO"], "https");
         assert_eq!(told_proxy["HTTP_X_FORWARDED_FOR"], "1.1.1.1");
         assert_eq!(told_proxy["HTTP_X_REQUEST_ID"], "mine");
         assert!(!told_proxy.contains_key("HTTP_X_REAL_IP"));
         assert!(!told_proxy.contains_key("HTTP_PROXY"));
+    }
+
+    /// What proxies have put together is not another answer.
+    #[test]
+    fn a_script_is_told_one_scheme() {
+        for lines in [
+            "X-Forwarded-Proto: http, https\r\n",
+            "X-Forwarded-Proto: https\r\nx-forwarded-proto: http\r\n",
+        ] {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+            for (is_secure, expected) in [(true, "https"), (false, "http")] {
+                let proxy = From { is_trusted: true, is_secure, ..STRANGER };
+                let told = told(&text, proxy, 0).unwrap();
+                assert_eq!(told["REQUEST_SCHEME"], expected, "{lines}");
+                assert_eq!(told["HTTP_X_FORWARDED_PROTO"], expected, "{lines}");
+                assert_eq!(told.contains_key("HTTPS"), is_secure, "{lines}");
+            }
+        }
     }
 
     #[test]
