@@ -10,7 +10,9 @@ mod proxy_header;
 
 use crate::isolated::{NextStage, Role};
 pub use answers::{before, failed, refused, said_of, summary};
-pub use ask::{ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_stage};
+pub use ask::{
+    Asker, ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_stage,
+};
 use forebay_http::field::FieldName;
 use forebay_site::Destination;
 use forebay_upstream::application::Application;

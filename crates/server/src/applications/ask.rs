@@ -49,13 +49,14 @@ impl Hidden<'_> {
     }
 }
 
-/// What is asked of the next stage, which asks these applications. Of one that `knows_no_rules` nothing is asked
-/// but what was judged.
+/// What is asked of the next stage, which asks these applications, for this client. Of one that `knows_no_rules`
+/// nothing is asked but what was judged.
 ///
 /// # Errors
 /// The path is read in more than one way.
 pub fn ask_stage(
     request: &Request<'_>,
+    client: IpAddr,
     id: u128,
     standpoint: Standpoint<'_>,
     applications: &Applications,
@@ -66,7 +67,7 @@ pub fn ask_stage(
     let made = request_id::text(id);
     let given = request::valid_id(head).filter(|_| is_believed);
     let origin = Origin {
-        client: client_of(peer, head, standpoint.trusted),
+        client,
         is_secure: is_secure(peer, head, standpoint.trusted),
         local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
         tunnel: standpoint.tunnel_of(head),
@@ -131,12 +132,11 @@ pub fn ask(
     application: &Application,
     request: &Request<'_>,
     asked: &ExchangeTag,
-    rank: Rank,
-    standpoint: Standpoint<'_>,
+    asker: Asker,
     hidden: Hidden<'_>,
 ) -> Result<ApplicationRequest, Unasked> {
     let Request { head, peer, .. } = *request;
-    let Asker { local, from, key, owner } = Asker::of(request, application, rank, standpoint);
+    let Asker { local, from, tunnel, key, owner } = asker;
     let Ok(judged) = request.path() else {
         return Err(Unasked::Refused(TargetRefusal::Ambiguous("The path cannot be read")));
     };
@@ -147,7 +147,7 @@ pub fn ask(
     }
     let ExchangeTag { destination, id, .. } = asked;
     let mut given = Cow::Borrowed(request.passed.map_or(&[][..], |passed| &passed.given[..]));
-    match standpoint.tunnel_of(head) {
+    match tunnel {
         None => {}
         Some(Tunnel::WebSocket) if takes_tunnels(application.settings()) => {
             let key = websocket::key(*id).into_bytes().into_boxed_slice();
@@ -219,8 +219,7 @@ pub fn ask_authority(
     request: &Request<'_>,
     bare: Option<&[u8]>,
     id: u128,
-    rank: Rank,
-    standpoint: Standpoint<'_>,
+    asker: Asker,
     hidden: Hidden<'_>,
 ) -> Result<ApplicationRequest, Unasked> {
     let head = request.head;
@@ -229,7 +228,7 @@ pub fn ask_authority(
     else {
         return Err(Unasked::NoScript);
     };
-    let Asker { from, key, owner, .. } = Asker::of(request, application, rank, standpoint);
+    let Asker { from, key, owner, .. } = asker;
     let field =
         |name: &str, value: &[u8]| -> request::FieldOverride { (name.into(), Some(value.into())) };
     let mut given = Cow::Owned(vec![
@@ -276,16 +275,20 @@ fn log_of(script: &[u8], request: u128) -> ScriptLog {
     Box::new(move |said| log::scripts::log(&script, request, said))
 }
 
-/// Who asks an application, and what decides which upstream is asked and when.
-struct Asker {
+/// Who asks an application, and what decides which upstream is asked and when. What proxies say of the client is read
+/// for this, and not again for the place of the exchange.
+#[derive(Clone, Copy)]
+pub struct Asker {
     local: SocketAddr,
     from: From,
+    tunnel: Option<Tunnel>,
     key: u64,
     owner: RequestOwner,
 }
 
 impl Asker {
-    fn of(
+    /// Who asks this application by this request.
+    pub fn of(
         request: &Request<'_>,
         application: &Application,
         rank: Rank,
@@ -304,7 +307,12 @@ impl Asker {
         };
         let key = key(&application.settings().group().key, head, client);
         let owner = RequestOwner { rank: rank.0, client: ClientKey::of(client).as_u64() };
-        Asker { local, from, key, owner }
+        Asker { local, from, tunnel: standpoint.tunnel_of(head), key, owner }
+    }
+
+    /// The client, as trusted proxies tell it.
+    pub fn client(&self) -> IpAddr {
+        self.from.client
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{FastLane, end_work};
 use crate::applications::{
-    ExchangeTag, Hidden, Standpoint, ask, ask_authority, ask_stage, failed, refused, summary,
+    Asker, ExchangeTag, Hidden, Standpoint, ask, ask_authority, ask_stage, failed, refused, summary,
 };
 use crate::client::client_of;
 use crate::detour::Detour;
@@ -29,6 +29,7 @@ use forebay_upstream::group::Unavailable;
 use forebay_upstream::link::LinkFailure;
 use forebay_upstream::response;
 use std::io::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Fields of an application that stand for those of what it has sent, as with nginx.
@@ -84,7 +85,9 @@ impl FastLane {
         if knows_no_rules && self.site.refuses_no_path(request, reply) {
             return ProcessOutcome::Replied;
         }
-        let ask = ask_stage(request, id, self.standpoint(), &self.applications, knows_no_rules);
+        let client = client_of(request.peer, request.head, &self.trusted);
+        let (standpoint, applications) = (self.standpoint(), &self.applications);
+        let ask = ask_stage(request, client, id, standpoint, applications, knows_no_rules);
         let mut ask = match ask {
             Ok(ask) => ask,
             Err(refused) => {
@@ -98,7 +101,7 @@ impl FastLane {
         let (content, user) = (self.site.content_number(), self.site.user(request));
         let asked = ExchangeTag { destination, content, id, user, rule: None };
         let now_ms = self.now.monotonic_ms;
-        let passing = self.place_for(request).and_then(|place| {
+        let passing = self.place_for(client).and_then(|place| {
             let begin = |pool: &mut _| Exchange::begin(&next, ask, asked, pool, now_ms);
             Ok(PassingExchange::new(self.pools.with(begin)?, Some(place)))
         });
@@ -114,22 +117,21 @@ impl FastLane {
         }
     }
 
-    /// One more exchange for this request, if there may be one.
-    fn place_for(&self, request: &Request<'_>) -> Result<ConnectionPlace, Unavailable> {
-        let client = client_of(request.peer, request.head, &self.trusted);
+    /// One more exchange for this client, if there may be one.
+    fn place_for(&self, client: IpAddr) -> Result<ConnectionPlace, Unavailable> {
         // a proxy that is trusted, and names nobody, speaks for many
         let is_proxy = self.trusted.contain(client);
         self.sockets.enter((!is_proxy).then(|| ClientKey::of(client)))
     }
 
-    /// What an exchange for this request keeps of what there is little of.
+    /// What an exchange for this client keeps of what there is little of.
     fn room_for(
         &mut self,
-        request: &Request<'_>,
+        client: IpAddr,
         is_tunnel: bool,
     ) -> Result<(ConnectionPlace, Option<HeldThread>), Unavailable> {
         let thread = self.thread.as_mut().map(|thread| thread.take(is_tunnel)).transpose()?;
-        Ok((self.place_for(request)?, thread))
+        Ok((self.place_for(client)?, thread))
     }
 
     /// An application or the next stage is about to answer, or to fail: the answer is that of the site which the
@@ -232,18 +234,16 @@ impl FastLane {
             cookie: self.certificates.hidden_cookie.as_deref(),
             fields: self.applications.given(destination.site),
         };
-        let standpoint = self.standpoint();
+        let asker = Asker::of(request, &application, rank, self.standpoint());
         let ask = match is_authority {
-            true => {
-                ask_authority(&application, request, bare.as_deref(), id, rank, standpoint, hidden)
-            }
-            false => ask(&application, request, &asked, rank, standpoint, hidden),
+            true => ask_authority(&application, request, bare.as_deref(), id, asker, hidden),
+            false => ask(&application, request, &asked, asker, hidden),
         };
         let (status, text) = match ask {
             Err(unasked) => unasked.told(),
             Ok(mut ask) => {
                 let is_tunnel = ask.written.asked.upgrade;
-                let (place, thread) = match self.room_for(request, is_tunnel) {
+                let (place, thread) = match self.room_for(asker.client(), is_tunnel) {
                     Ok((place, thread)) => (Some(place), thread),
                     Err(unavailable) => {
                         ask.may_ask = Err(unavailable);
