@@ -39,7 +39,7 @@ impl UpstreamSockets {
         }
     }
 
-    /// So many from now on. What is above that stays.
+    /// So many from now on. Exchanges above that stay; connections that wait are given up within moments.
     pub fn set(&self, limits: SocketLimits) {
         self.exchanges.limit(limits.exchanges, limits.exchanges_per_client);
         self.idle.set(limits.idle);

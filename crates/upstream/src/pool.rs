@@ -4,22 +4,40 @@
 //! connection each share one. A request that takes a connection looks first whether it has ended
 //! meanwhile; and all are looked at once in a while, so that none is kept that its upstream has closed. Each takes a
 //! descriptor: all pools together have a bound.
+//!
+//! Where that is reached, the connection of the pool that has waited for longest makes room, whichever application it
+//! leads to: one that was busy once keeps no places from one that is busy now. No pool closes what another has. It may
+//! have all places that there are; but while a pool with less than its part (the bound, divided by the pools that want
+//! places) lacks one, those with more take no further ones, and give up half of what is beyond theirs each time they
+//! look.
+//!
+//! A pool holds its places from one look to the next, also while a request is under way on the connection. So a request
+//! takes no lock here and changes nothing that pools share, unless more connections of its pool wait at a time than did
+//! since that look.
 
 use crate::application::Application;
 use crate::connection::UpstreamConnection;
 use crate::group::MemberIndex;
 use std::collections::HashMap;
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// How often all are looked at, in milliseconds.
 const LOOK_MS: u64 = 1_000;
 
+/// How long after a pool has lacked a place the others take none beyond their part, in milliseconds: it may have a
+/// request once in a while only.
+const SHORT_MS: u64 = 10 * LOOK_MS;
+
 /// Idle connections, by application and upstream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ConnectionPool {
+    /// Of each upstream the one that was used last is the last.
     idle: HashMap<(u64, MemberIndex), Vec<IdleUpstream>>,
-    bound: Arc<IdleBound>,
+    places: IdlePlaces,
+    /// How many were kept so far.
+    number: u64,
     looked_ms: u64,
 }
 
@@ -27,36 +45,86 @@ pub struct ConnectionPool {
 struct IdleUpstream {
     connection: UpstreamConnection,
     until_ms: u64,
-    _place: IdlePlace,
+    /// The greater, the later it was used.
+    number: u64,
 }
 
 /// How many connections pools may keep together.
 #[derive(Debug)]
 pub struct IdleBound {
     most: AtomicUsize,
-    kept: AtomicUsize,
+    /// Places that pools have.
+    taken: AtomicUsize,
+    /// Pools that have places, or want some.
+    pools: AtomicUsize,
+    /// One with less than its part has lacked a place: until then the others take none beyond theirs.
+    short_until_ms: AtomicU64,
 }
 
-/// One that is kept. It is given back when it is dropped.
+/// The places of one pool. They are given back when it is dropped.
 #[derive(Debug)]
-struct IdlePlace(Arc<IdleBound>);
+struct IdlePlaces {
+    bound: Arc<IdleBound>,
+    held: usize,
+    /// So many of these have a connection that waits.
+    used: usize,
+    /// Whether the pool is one of those that share the bound.
+    is_counted: bool,
+    /// When it wanted one more.
+    wanted_ms: u64,
+}
 
 impl IdleBound {
     /// At most so many.
     pub fn new(most: usize) -> IdleBound {
-        IdleBound { most: AtomicUsize::new(most), kept: AtomicUsize::new(0) }
+        IdleBound {
+            most: AtomicUsize::new(most),
+            taken: AtomicUsize::new(0),
+            pools: AtomicUsize::new(0),
+            short_until_ms: AtomicU64::new(0),
+        }
     }
 
-    /// At most so many from now on. Those above it stay until they are used, or their time is over.
+    /// At most so many from now on. Pools give up those above it when they look.
     pub fn set(&self, most: usize) {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    fn take(self: &Arc<Self>) -> Option<IdlePlace> {
+    /// Whether there was one more place, which is taken now.
+    fn take(&self) -> bool {
         let most = self.most.load(Ordering::Relaxed);
-        let more = |kept: usize| (kept < most).then_some(kept + 1);
-        let kept = self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        kept.ok().map(|_| IdlePlace(Arc::clone(self)))
+        let more = |taken: usize| (taken < most).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// What each pool is sure to have: none, if there are more pools than places.
+    fn part(&self) -> usize {
+        self.most.load(Ordering::Relaxed) / self.pools.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Places that were taken before there were so few.
+    fn excess(&self) -> usize {
+        self.taken.load(Ordering::Relaxed).saturating_sub(self.most.load(Ordering::Relaxed))
+    }
+
+    /// Whether a pool with less than its part has lacked a place within the last [`SHORT_MS`].
+    fn is_short(&self, now_ms: u64) -> bool {
+        now_ms < self.short_until_ms.load(Ordering::Relaxed)
+    }
+
+    fn is_full(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) >= self.most.load(Ordering::Relaxed)
+    }
+
+    /// A pool with so many places has lacked one more.
+    fn lacked(&self, held: usize, now_ms: u64) {
+        // where there are more pools than places, those go round
+        let is_due = held < self.part().max(1);
+        let until_ms = now_ms.saturating_add(SHORT_MS);
+        // not with each request
+        if is_due && self.short_until_ms.load(Ordering::Relaxed) + LOOK_MS < until_ms {
+            self.short_until_ms.store(until_ms, Ordering::Relaxed);
+        }
     }
 }
 
@@ -67,16 +135,78 @@ impl Default for IdleBound {
     }
 }
 
-impl Drop for IdlePlace {
+impl IdlePlaces {
+    fn new(bound: &Arc<IdleBound>) -> IdlePlaces {
+        IdlePlaces { bound: Arc::clone(bound), held: 0, used: 0, is_counted: false, wanted_ms: 0 }
+    }
+
+    /// One more connection is to wait: whether there is a place for it.
+    fn enter(&mut self, now_ms: u64) -> bool {
+        if self.used == self.held && !self.grow(now_ms) {
+            return false;
+        }
+        self.used += 1;
+        true
+    }
+
+    /// Takes one more from the bound, if there is one that is not for a pool with less.
+    fn grow(&mut self, now_ms: u64) -> bool {
+        self.wanted_ms = now_ms;
+        if !mem::replace(&mut self.is_counted, true) {
+            self.bound.pools.fetch_add(1, Ordering::Relaxed);
+        }
+        let may_take = self.held < self.bound.part().max(1) || !self.bound.is_short(now_ms);
+        let is_there = may_take && self.bound.take();
+        match is_there {
+            true => self.held += 1,
+            false => self.bound.lacked(self.held, now_ms),
+        }
+        is_there
+    }
+
+    /// A connection waits no longer.
+    fn leave(&mut self) {
+        self.used -= 1;
+    }
+
+    /// How many connections are to be closed, so that others have their part.
+    fn owed(&self, now_ms: u64) -> usize {
+        let beyond = self.used.saturating_sub(self.bound.part());
+        if beyond == 0 {
+            return 0;
+        }
+        let is_lacked = self.bound.is_short(now_ms) && self.bound.is_full();
+        let wanted = if is_lacked { beyond.div_ceil(2) } else { 0 };
+        wanted.max(self.bound.excess()).min(beyond)
+    }
+
+    /// Gives back those that no connection waits in.
+    fn give_back(&mut self, now_ms: u64) {
+        let unused = self.held - self.used;
+        if unused > 0 {
+            self.held = self.used;
+            self.bound.taken.fetch_sub(unused, Ordering::Relaxed);
+        }
+        // one that has none yet has its part all the same
+        let is_done = self.held == 0 && now_ms >= self.wanted_ms.saturating_add(SHORT_MS);
+        if is_done && mem::take(&mut self.is_counted) {
+            self.bound.pools.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for IdlePlaces {
     fn drop(&mut self) {
-        self.0.kept.fetch_sub(1, Ordering::Relaxed);
+        self.used = 0;
+        self.give_back(u64::MAX);
     }
 }
 
 impl ConnectionPool {
     /// One of those that have this bound together.
     pub fn new(bound: &Arc<IdleBound>) -> ConnectionPool {
-        ConnectionPool { bound: Arc::clone(bound), ..ConnectionPool::default() }
+        let places = IdlePlaces::new(bound);
+        ConnectionPool { idle: HashMap::new(), places, number: 0, looked_ms: 0 }
     }
 
     /// The connection to this upstream that was used last, if there is one that has not ended and
@@ -90,6 +220,7 @@ impl ConnectionPool {
         let upstreams = application.upstreams();
         let idle = self.idle.get_mut(&(upstreams.number(), member))?;
         while let Some(mut last) = idle.pop() {
+            self.places.leave();
             let is_current = || upstreams.is_current(member, &last.connection);
             // what is sent to a Unix socket whose other end is gone fails, and has not run
             let is_fit = |connection: &mut UpstreamConnection| {
@@ -102,8 +233,8 @@ impl ConnectionPool {
         None
     }
 
-    /// Keeps a connection on which a request is over. The one that has waited for longest makes room; where all pools
-    /// have as many as they may, this one is closed.
+    /// Keeps a connection on which a request is over. Where there are as many as may be to its upstream, the one of
+    /// these that has waited for longest makes room; where the pool gets no more places, the one of all its.
     pub(crate) fn keep(
         &mut self,
         application: &Application,
@@ -116,17 +247,34 @@ impl ConnectionPool {
         if most == 0 {
             return;
         }
-        let idle = self.idle.entry((application.upstreams().number(), member)).or_default();
-        if idle.len() >= most {
-            idle.remove(0);
-        }
-        let Some(place) = self.bound.take() else { return };
         let idle_ms = u64::try_from(settings.idle.as_millis()).unwrap_or(u64::MAX);
         let until_ms = now_ms.saturating_add(idle_ms);
-        idle.push(IdleUpstream { connection, until_ms, _place: place });
+        self.number += 1;
+        let one = IdleUpstream { connection, until_ms, number: self.number };
+        let upstream = (application.upstreams().number(), member);
+        let idle = self.idle.entry(upstream).or_default();
+        if idle.len() >= most {
+            idle.remove(0);
+            self.places.leave();
+        }
+        if self.places.enter(now_ms) {
+            idle.push(one);
+        } else if self.close_oldest() && self.places.enter(now_ms) {
+            self.idle.entry(upstream).or_default().push(one);
+        }
     }
 
-    /// Closes those that have ended or waited for long enough, if it is time to look.
+    /// Closes the one that has waited for longest: a step for each upstream that has some. Says whether there was one.
+    fn close_oldest(&mut self) -> bool {
+        let with_some = self.idle.values_mut().filter(|idle| !idle.is_empty());
+        let Some(idle) = with_some.min_by_key(|idle| idle[0].number) else { return false };
+        idle.remove(0);
+        self.places.leave();
+        true
+    }
+
+    /// Closes those that have ended or waited for long enough, if it is time to look, and gives up places that other
+    /// pools are to have.
     pub fn look(&mut self, now_ms: u64) {
         if now_ms < self.looked_ms + LOOK_MS {
             return;
@@ -136,6 +284,13 @@ impl ConnectionPool {
             idle.retain_mut(|one| one.until_ms > now_ms && one.connection.is_fit(now_ms));
             !idle.is_empty()
         });
+        self.places.used = self.len();
+        // before what others lack is asked
+        self.places.give_back(now_ms);
+        for _ in 0..self.places.owed(now_ms) {
+            self.close_oldest();
+        }
+        self.places.give_back(now_ms);
     }
 
     /// How many there are.
@@ -149,6 +304,13 @@ impl ConnectionPool {
     }
 }
 
+/// One that has as many as its settings say.
+impl Default for ConnectionPool {
+    fn default() -> ConnectionPool {
+        ConnectionPool::new(&Arc::default())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,13 +320,14 @@ mod tests {
         KeepAliveSettings,
     };
     use crate::upstreams::Upstreams;
-    use std::os::fd::OwnedFd;
+    use forebay_sys::client;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
-    /// One that keeps three connections.
-    fn application() -> Arc<Application> {
-        let keep_alive = KeepAliveSettings { connections: 3, idle: Duration::from_secs(1) };
+    /// One that keeps so many connections, for a minute.
+    fn application(connections: u32) -> Arc<Application> {
+        let keep_alive = KeepAliveSettings { connections, idle: Duration::from_secs(60) };
         let group = GroupSettings { keep_alive, ..group_of(1, Balance::Least, None) };
         let upstreams = Upstreams::new(&group, true, 0);
         let settings = FastCgiSettings {
@@ -178,30 +341,159 @@ mod tests {
         Application::new(ApplicationSettings::FastCgi(settings), upstreams)
     }
 
-    #[test]
-    fn pools_have_a_bound_together() {
-        let (bound, application) = (Arc::new(IdleBound::new(4)), application());
-        let mut pools = [ConnectionPool::new(&bound), ConnectionPool::new(&bound)];
-        let mut ends = Vec::new();
-        for pool in &mut pools {
-            for _ in 0..5 {
+    /// Two pools with a bound, and the other ends of what they were given, in that order.
+    struct Bench {
+        bound: Arc<IdleBound>,
+        pools: [ConnectionPool; 2],
+        ends: Vec<UnixStream>,
+    }
+
+    impl Bench {
+        fn new(most: usize) -> Bench {
+            let bound = Arc::new(IdleBound::new(most));
+            let pools = [(); 2].map(|()| ConnectionPool::new(&bound));
+            Bench { bound, pools, ends: Vec::new() }
+        }
+
+        /// So many requests are over, each on a connection of its own.
+        fn keep(&mut self, pool: usize, application: &Application, count: usize) {
+            for _ in 0..count {
                 let (ours, theirs) = UnixStream::pair().unwrap();
-                ends.push(theirs);
+                self.ends.push(theirs);
                 let connection = UpstreamConnection::from(OwnedFd::from(ours));
-                pool.keep(&application, 0, connection, 0);
+                self.pools[pool].keep(application, 0, connection, 0);
             }
         }
-        let kept = |pools: &[ConnectionPool; 2]| pools.each_ref().map(ConnectionPool::len);
-        assert_eq!(kept(&pools), [3, 1]);
-        let used = pools[0].take(&application, 0, 1).unwrap();
-        pools[1].keep(&application, 0, used, 1);
-        assert_eq!(kept(&pools), [2, 2]);
-        bound.set(1);
-        let used = pools[1].take(&application, 0, 1).unwrap();
-        pools[1].keep(&application, 0, used, 1);
-        assert_eq!(kept(&pools), [2, 1], "there are more than may be");
-        pools[0].look(2_000);
-        pools[1].look(2_000);
-        assert_eq!((kept(&pools), bound.kept.load(Ordering::Relaxed)), ([0, 0], 0));
+
+        fn kept(&self) -> [usize; 2] {
+            self.pools.each_ref().map(ConnectionPool::len)
+        }
+
+        fn taken(&self) -> usize {
+            self.bound.taken.load(Ordering::Relaxed)
+        }
+
+        /// Those that are open, by when they were given.
+        fn open(&self) -> Vec<usize> {
+            let is_open = |end: &UnixStream| client::is_quiet(end.as_fd());
+            (0..self.ends.len()).filter(|&number| is_open(&self.ends[number])).collect()
+        }
+    }
+
+    #[test]
+    fn pools_have_a_bound_together_and_places_from_look_to_look() {
+        let (mut bench, application) = (Bench::new(4), application(3));
+        bench.keep(0, &application, 5);
+        assert_eq!((bench.kept(), bench.taken()), ([3, 0], 3));
+        // one is under way, and its place is not for others
+        let used = bench.pools[0].take(&application, 0, 1).unwrap();
+        bench.keep(1, &application, 5);
+        assert_eq!((bench.kept(), bench.taken()), ([2, 1], 4));
+        bench.pools[0].keep(&application, 0, used, 1);
+        assert_eq!(bench.kept(), [3, 1]);
+        // if it is so when the pool looks, it is
+        let used = bench.pools[0].take(&application, 0, 1).unwrap();
+        bench.pools[0].look(1_000);
+        assert_eq!(bench.taken(), 3);
+        bench.keep(1, &application, 1);
+        assert_eq!(bench.kept(), [2, 2]);
+        bench.pools[0].keep(&application, 0, used, 1_000);
+        assert_eq!((bench.kept(), bench.taken()), ([2, 2], 4));
+        // their time is over
+        for pool in &mut bench.pools {
+            pool.look(70_000);
+        }
+        assert_eq!((bench.kept(), bench.taken()), ([0, 0], 0));
+        assert_eq!(bench.bound.pools.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_oldest_of_all_applications_makes_room() {
+        let (mut bench, once, now) = (Bench::new(3), application(3), application(3));
+        bench.keep(0, &once, 3);
+        bench.keep(0, &now, 2);
+        assert_eq!(bench.open(), [2, 3, 4]);
+        // what is used is not old
+        let used = bench.pools[0].take(&once, 0, 1).unwrap();
+        bench.pools[0].keep(&once, 0, used, 1);
+        bench.keep(0, &now, 1);
+        assert_eq!(bench.open(), [2, 4, 5]);
+        assert!(bench.pools[0].take(&now, 0, 1).is_some());
+        assert!(bench.pools[0].take(&once, 0, 1).is_some());
+    }
+
+    #[test]
+    fn a_pool_that_lacks_places_gets_its_part() {
+        let (mut bench, application) = (Bench::new(8), application(8));
+        bench.keep(0, &application, 8);
+        bench.keep(1, &application, 1);
+        assert_eq!(bench.kept(), [8, 0]);
+        // of four beyond its part half, and those that have waited for longest
+        bench.pools[0].look(1_000);
+        assert_eq!((bench.kept(), bench.open()), ([6, 0], vec![2, 3, 4, 5, 6, 7]));
+        // and these are not taken back before the other has come
+        bench.keep(0, &application, 2);
+        assert_eq!(bench.kept(), [6, 0]);
+        bench.keep(1, &application, 3);
+        assert_eq!(bench.kept(), [6, 2]);
+        bench.pools[0].look(2_000);
+        bench.keep(1, &application, 2);
+        assert_eq!(bench.kept(), [5, 3]);
+        bench.pools[0].look(3_000);
+        bench.keep(1, &application, 2);
+        assert_eq!(bench.kept(), [4, 4]);
+        // that is all it is sure to have
+        bench.pools[0].look(4_000);
+        bench.keep(1, &application, 1);
+        assert_eq!(bench.kept(), [4, 4]);
+        // what nobody wants is the other's
+        bench.pools[1] = ConnectionPool::new(&bench.bound);
+        bench.keep(0, &application, 8);
+        assert_eq!((bench.kept(), bench.taken()), ([8, 0], 8));
+        bench.pools[0].look(5_000);
+        assert_eq!(bench.kept(), [8, 0]);
+    }
+
+    #[test]
+    fn one_place_goes_round_and_none_is_none() {
+        let (mut bench, application) = (Bench::new(0), application(3));
+        bench.keep(0, &application, 1);
+        assert_eq!((bench.kept(), bench.taken()), ([0, 0], 0));
+        bench.bound.set(1);
+        bench.keep(0, &application, 2);
+        bench.keep(1, &application, 1);
+        assert_eq!((bench.kept(), bench.open()), ([1, 0], vec![2]));
+        bench.pools[0].look(1_000);
+        bench.keep(1, &application, 1);
+        bench.keep(0, &application, 1);
+        assert_eq!((bench.kept(), bench.open()), ([0, 1], vec![4]));
+    }
+
+    #[test]
+    fn a_bound_that_is_lowered_holds_for_what_waits() {
+        let (mut bench, application) = (Bench::new(6), application(3));
+        bench.keep(0, &application, 3);
+        bench.keep(1, &application, 3);
+        bench.bound.set(3);
+        bench.pools[0].look(1_000);
+        bench.pools[1].look(1_000);
+        assert_eq!((bench.kept(), bench.taken()), ([1, 2], 3));
+        bench.bound.set(0);
+        bench.pools[0].look(2_000);
+        bench.pools[1].look(2_000);
+        assert_eq!((bench.kept(), bench.taken()), ([0, 0], 0));
+    }
+
+    #[test]
+    fn one_that_its_upstream_has_closed_leaves_its_place() {
+        let (mut bench, application) = (Bench::new(1), application(3));
+        bench.keep(0, &application, 1);
+        bench.ends.clear();
+        assert!(bench.pools[0].take(&application, 0, 1).is_none());
+        bench.keep(0, &application, 1);
+        assert_eq!((bench.kept(), bench.taken()), ([1, 0], 1));
+        bench.ends.clear();
+        bench.pools[0].look(1_000);
+        assert_eq!((bench.kept(), bench.taken()), ([0, 0], 0));
     }
 }
