@@ -1,6 +1,7 @@
 //! Connections without sockets, and the inputs that fuzzers left.
 
 mod conn;
+mod front;
 mod relay;
 mod seeds;
 mod withdrawn;

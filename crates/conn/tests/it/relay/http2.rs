@@ -1,6 +1,6 @@
 //! The same over HTTP/2.
 
-use super::{Front, Shared};
+use crate::front::{Front, Shared};
 use crate::worker::Worker;
 use forebay_conn::*;
 use forebay_http2::frame::{self, kind};
