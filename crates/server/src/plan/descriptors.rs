@@ -1,6 +1,6 @@
 //! How clients, and requests for applications and between stages, share the descriptors that are left to both.
 
-use super::as_usize;
+use super::{Plan, as_usize};
 use crate::config::Config;
 use crate::isolated::Role;
 use crate::upstream_sockets::SocketLimits;
@@ -8,6 +8,11 @@ use forebay_upstream::settings::ApplicationSettings;
 
 /// Idle connections take at most one part in so many.
 const IDLE_SHARE: u64 = 8;
+
+/// Connections over which the processes of a stage ask one of the next whether it lives: as many as there may be
+/// processes, but no more than one part in so many.
+const MOST_PINGS: u64 = 32;
+const PINGS_SHARE: u64 = 16;
 
 /// Who may have how many.
 pub(super) struct DescriptorShares {
@@ -29,20 +34,37 @@ impl DescriptorShares {
         loops: usize,
         spare: u64,
     ) -> DescriptorShares {
-        // one that asks another stage does so with every request
-        let is_passing = config.place.as_ref().is_some_and(|place| place.role != Role::Respond);
+        let role = config.place.as_ref().map(|place| place.role);
         let kept = applications.iter().flatten().map(|application| {
             let group = application.group();
             group.to.len() as u64 * u64::from(group.keep_alive.connections)
         });
         let kept = kept.fold(0, u64::saturating_add).saturating_mul(loops as u64);
-        let wanted = if is_passing { spare } else { kept };
-        let idle = wanted.min(spare / IDLE_SHARE);
-        let room = spare - idle;
-        let asks = is_passing || applications.iter().any(|routes| !routes.is_empty());
-        let connections = config.limits.connections.or(if asks { room / 2 } else { spare });
+        let most_idle = spare / IDLE_SHARE;
+        let idle = match role {
+            // it asks the next stage with every request
+            Some(Role::Receive) => most_idle,
+            // and so does each process, but all of them may keep theirs to the same one
+            Some(Role::Process) => most_idle / config.isolated.process.max(1),
+            Some(Role::Respond) | None => kept.min(most_idle),
+        };
+        let (room, through) = (spare - idle, through_stages(spare));
         // each connection may have a request that is passed on
-        let exchanges = room.saturating_sub(connections).max(connections.min(room));
+        let beside = |connections: u64| room.saturating_sub(connections).max(connections.min(room));
+        let clients = config.limits.connections;
+        let asks = role.is_some() || applications.iter().any(|routes| !routes.is_empty());
+        let (connections, exchanges) = match role {
+            // receive has counted what comes
+            Some(Role::Process | Role::Respond) => (room - through, through),
+            Some(Role::Receive) if config.isolated.process_at.is_empty() => {
+                let connections = clients.or(through);
+                (connections, beside(connections).min(through))
+            }
+            Some(Role::Receive) | None => {
+                let connections = clients.or(if asks { room / 2 } else { spare });
+                (connections, beside(connections))
+            }
+        };
         DescriptorShares { connections, exchanges, idle, streams: config.limits.streams }
     }
 
@@ -60,12 +82,37 @@ impl DescriptorShares {
     }
 }
 
+/// How many requests there may be at once in stages of which each process has as many as are `spare`: what one process
+/// of each can take, if it has all of them. A request has two there, towards who asks and towards who is asked. Both
+/// sides keep idle connections, and one is asked whether it lives.
+fn through_stages(spare: u64) -> u64 {
+    let idle = 2 * (spare / IDLE_SHARE);
+    let pings = MOST_PINGS.min(spare / PINGS_SHARE);
+    (spare - idle - pings) / 2
+}
+
+impl Plan {
+    /// What receive says where it may have more connections than requests can go on to the stages behind it, of which
+    /// each process may open so many descriptors.
+    pub fn lack(&self, config: &Config, descriptors: u64) -> Option<String> {
+        let is_receive = config.place.as_ref().is_some_and(|place| place.role == Role::Receive);
+        let (connections, requests) = (self.connections, self.sockets.exchanges);
+        (is_receive && connections > requests).then(|| {
+            format!(
+                "limits.connections is {connections}, but only {requests} requests may be under \
+                 way at once, and more get 503: each stage may open {descriptors} descriptors, and \
+                 a request takes two; raise the limit of open files, or say less"
+            )
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config;
     use crate::isolated::StageProcess;
-    use crate::plan::{MachineResources, Plan};
+    use crate::plan::MachineResources;
 
     fn machine(descriptors: u64) -> MachineResources {
         MachineResources { cores: 2, memory_bytes: 8 << 30, descriptors }
@@ -108,5 +155,61 @@ mod tests {
         assert_eq!(process.sockets.exchanges_per_client, process.sockets.exchanges);
         assert!(process.connections >= receive.connections);
         assert!(respond.connections >= process.sockets.exchanges + process.sockets.idle);
+    }
+
+    /// A configuration of stages, and what each of them makes of it.
+    fn stages(lines: &str, descriptors: u64) -> (Config, [Plan; 3]) {
+        let text = format!("root = \"/site\"\nengine = \"isolated\"\n{lines}");
+        let config = config::parse(&text, "/etc/forebay.toml").unwrap();
+        let plans = Role::ALL.map(|role| {
+            let place = StageProcess { role, instance: 1, links: "/run/links".into() };
+            Plan::new(&config.clone().at(place), &machine(descriptors)).unwrap()
+        });
+        (config, plans)
+    }
+
+    #[test]
+    fn one_process_of_each_stage_can_take_all_that_receive_passes_on() {
+        for lines in [
+            "",
+            "isolated.process = 1\n",
+            "isolated.process = 32\n",
+            "limits.connections = 100\n",
+            "limits.connections = 5000\n",
+            "[[proxy]]\npath = \"/\"\nto = \"http://10.0.0.1:80\"\nkeep_alive.connections = 400\n",
+        ] {
+            for descriptors in [100, 1024, 20_000] {
+                let (config, [receive, process, respond]) = stages(lines, descriptors);
+                let at_once = receive.sockets.exchanges;
+                assert!(at_once > 0);
+                assert!(process.connections >= at_once + receive.sockets.idle);
+                let idle = as_usize(config.isolated.process) * process.sockets.idle;
+                assert!(respond.connections >= at_once + idle);
+                assert!([process, respond].iter().all(|plan| plan.sockets.exchanges >= at_once));
+            }
+        }
+    }
+
+    #[test]
+    fn stages_have_no_descriptor_twice_unless_that_is_said() {
+        let shares = |lines: &str| {
+            let (config, plans) = stages(lines, 1024);
+            let place = StageProcess { role: Role::Receive, instance: 1, links: "/run".into() };
+            let lack = plans[0].lack(&config.at(place), 1024);
+            let shares = plans.map(|plan| {
+                let SocketLimits { exchanges, idle, .. } = plan.sockets;
+                (plan.connections, exchanges, idle)
+            });
+            (shares, lack.is_some())
+        };
+        // of 512, of which pings have 32
+        let behind = [(304, 176, 32), (336, 176, 0)];
+        let with = |receive| [receive, behind[0], behind[1]];
+        assert_eq!(shares(""), (with((176, 176, 64)), false));
+        assert_eq!(shares("limits.connections = 100"), (with((100, 176, 64)), false));
+        assert_eq!(shares("limits.connections = 5000"), (with((5000, 176, 64)), true));
+        // what other software can take is not known
+        let other = "isolated.process_at = [\"http://10.0.0.1:80\"]";
+        assert_eq!(shares(other).0[0], (224, 224, 64));
     }
 }

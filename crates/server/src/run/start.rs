@@ -140,6 +140,7 @@ impl Server {
                 .map_err(resources("a thread for commands"))?;
         }
         let start_line = start_line(&plan, &config, &listeners);
+        let lack = plan.lack(&config, machine.descriptors);
         let mut server = Server {
             config,
             file,
@@ -196,7 +197,8 @@ impl Server {
         server.watch_later();
         server.watch_gate();
         server.warn_of_certificates();
-        server.uncovered().iter().for_each(|warning| say(format_args!("{warning}")));
+        let warnings = server.uncovered().into_iter().chain(lack);
+        warnings.for_each(|warning| say(format_args!("{warning}")));
         server.watch_certificates();
         server.keep_acme(false);
         server.keep_up_applications();
