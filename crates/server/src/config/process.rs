@@ -263,9 +263,10 @@ const SETTINGS: &[Setting<Config>] = &[
         preset: Preset::Value("auto"),
         range: Some(("1", "10000000")),
         meaning: "Connections open at once; auto is what the descriptor limit allows, or half of it where there \
-                  are applications, or stages of the engine isolated: each request for one takes a descriptor, \
-                  too. Of these there may be as many at once, or what a smaller number leaves; of one client \
-                  half of them, or as many as its connections or streams. More get 503.",
+                  are applications, or three eighths with the engine isolated: each request for one takes a \
+                  descriptor, too. Of these there may be as many at once, or what a smaller number leaves, or \
+                  what the stages of isolated can take; of one client half of them, or as many as its \
+                  connections or streams. More get 503.",
         example: "10000",
         at: |c| &mut c.limits.connections,
     },
