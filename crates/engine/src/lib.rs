@@ -29,7 +29,7 @@
 //! | `watched_listeners` | the listening sockets of a loop: rest, and turns with other loops |
 //! | [`admission`] | how many connections there are, in all and per client |
 //! | [`helpers`] | threads for work that may block |
-//! | [`lanes`] | jobs of one file one after another |
+//! | [`lanes`] | jobs of one file one after another, the highest rank first |
 //! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
 //! | `early` | requests that may not be answered yet, each with its time |
 //! | `idle` | which idle connection makes room when all places are taken |

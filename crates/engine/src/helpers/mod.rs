@@ -1,9 +1,9 @@
 //! Threads for work that may block or takes CPU time.
 //!
 //! Threads are made on demand and end when there has been nothing to do for a while. Jobs of one
-//! lane run one after another, so that a file whose read hangs holds one thread. Jobs that wait for
-//! devices and jobs that compute have threads of their own (`pool.rs`): of the first there may be
-//! many, of the second there are as many as cores.
+//! lane run one after another, the highest rank first, so that a file whose read hangs holds one thread.
+//! Jobs that wait for devices and jobs that compute have threads of their own (`pool.rs`): of the first
+//! there may be many, of the second there are as many as cores.
 //!
 //! A job whose connection has ended is not begun (`shared_job.rs`). The result of one comes to the mailbox
 //! of its loop (`mailbox.rs`).
@@ -140,6 +140,7 @@ mod tests {
     use crate::control::EngineControl;
     use crate::ranks::OrderSettings;
     use forebay_metrics::Stopwatch;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     pub(super) struct Call {
@@ -256,6 +257,78 @@ mod tests {
         open.send(()).unwrap();
         assert_eq!((0..3).map(|_| starts.recv().unwrap()).collect::<Vec<_>>(), [2, 101, 102]);
         open_high.send(()).unwrap();
+    }
+
+    /// Its claim waits at its own rank, not behind the low ones that came to the lane before.
+    #[test]
+    fn a_high_rank_waits_for_no_lower_one_of_its_lane() {
+        let ranks = Arc::new([0.0; 3]);
+        let ranks = OrderSettings { shares: ranks, reserve: 0, ..OrderSettings::default() };
+        let (helpers, mailbox) = ranked_helpers(1, &Ranks::new(&ranks));
+        let (started, starts) = channel();
+        let (open, gate) = channel();
+        let held = Call { lane: 9, gate: Some(gate), started: started.clone() };
+        give_as(0, &helpers, held, 0, &mailbox);
+        assert_eq!(starts.recv().unwrap(), 9);
+        for (token, rank, lane) in [(1, 2, 1), (2, 2, 1), (3, 1, 2), (4, 0, 1), (5, 2, 1)] {
+            let call = Call { lane, gate: None, started: started.clone() };
+            give_as(rank, &helpers, call, token, &mailbox);
+        }
+        open.send(()).unwrap();
+        let mut order = Vec::new();
+        while order.len() < 6 {
+            order.extend(taken(&mailbox).into_iter().map(|(token, _)| token));
+        }
+        assert_eq!(order, [0, 4, 3, 1, 2, 5]);
+    }
+
+    /// Finds out whether another of its lane runs beside it.
+    struct Alone {
+        lane: u64,
+        are_busy: Arc<[AtomicBool]>,
+    }
+
+    impl Job for Alone {
+        type Done = u64;
+
+        fn run(self, _: &Local, _: &mut dyn Stopwatch) -> u64 {
+            let is_busy = &self.are_busy[self.lane as usize];
+            assert!(!is_busy.swap(true, Ordering::SeqCst), "two of one lane at once");
+            std::thread::yield_now();
+            is_busy.store(false, Ordering::SeqCst);
+            self.lane
+        }
+
+        fn lane(&self) -> u64 {
+            self.lane
+        }
+    }
+
+    #[test]
+    fn each_job_is_done_once_and_alone_in_its_lane() {
+        const JOBS: u64 = 3_000;
+        let shares = Arc::new([0.0, 0.2, 0.1]);
+        let ranks = Ranks::new(&OrderSettings { shares, ..OrderSettings::default() });
+        let threads = HelperThreads { blocking: 4, computing: 0 };
+        let metrics: Arc<[Local]> = (0..threads.most(&ranks)).map(|_| Local::default()).collect();
+        let helpers = Helpers::new(metrics, threads, &ranks, 0).unwrap();
+        let mailbox = Mailbox::new(Arc::new(EngineControl::new(1).unwrap()), 0);
+        let are_busy: Arc<[AtomicBool]> = (0..5).map(|_| AtomicBool::new(false)).collect();
+        let mut done = Vec::new();
+        for token in 0..JOBS {
+            let job = Alone { lane: token % 5, are_busy: Arc::clone(&are_busy) };
+            let ranked_client = RankedClient { rank: (token % 3) as u8, client: token % 2 };
+            let request = RequestKey { connection: token, ..RequestKey::default() };
+            let ask = JobContext { phase: Phase::Process, ranked_client, request };
+            let results = Arc::clone(&mailbox) as Arc<dyn Results<_>>;
+            assert!(helpers.submit(SharedJob::new(job), ask, results));
+            done.append(&mut taken(&mailbox));
+        }
+        while done.len() < JOBS as usize {
+            done.append(&mut taken(&mailbox));
+        }
+        done.sort_unstable();
+        assert!(done.into_iter().eq((0..JOBS).map(|token| (token, Some(token % 5)))));
     }
 
     #[test]

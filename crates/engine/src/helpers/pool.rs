@@ -5,9 +5,12 @@
 //! need not wait for those of lower ranks to end. The lower a thread's level, the less of the CPU the
 //! kernel gives it beside others: a job of the reserve interrupts the ones it did not wait for.
 //! A reserve does not eat up floors: while a lower rank is due, it takes nothing.
+//!
+//! What is in order are claims of lanes, in which the jobs are ([`lanes`](crate::lanes)). Which of its jobs a
+//! claim begins, the lane says: now and then it is one of a lower rank than the claim.
 
 use super::{JobContext, Results, SharedJob};
-use crate::lanes::{LaneEntry, Lanes};
+use crate::lanes::{LaneClaim, LaneEntry, Lanes};
 use crate::ranks::{RankedClient, Ranks, Shares};
 use crate::watch::TurnStopwatch;
 use forebay_conn::{Job, JobKind};
@@ -61,7 +64,8 @@ impl Starter {
 }
 
 struct PoolState<J: Job> {
-    ready: Ranked<QueuedJob<J>>,
+    /// Claims of the lanes that may go on.
+    ready: Ranked<LaneClaim>,
     shares: Shares,
     lanes: Lanes<QueuedJob<J>>,
     levels: Box<[LevelThreads]>,
@@ -142,16 +146,14 @@ impl<J: Job> HelperPool<J> {
 
     /// Has a job done. `false` if too many are waiting.
     pub(super) fn submit(self: &Arc<Self>, task: QueuedJob<J>) -> bool {
-        let mut state = self.lock();
         let lane = task.job.lane();
-        match state.lanes.enter(lane, task) {
+        let JobContext { phase, ranked_client, .. } = task.ask;
+        let mut state = self.lock();
+        match state.lanes.enter(lane, phase, ranked_client, task) {
             LaneEntry::Full => return false,
             LaneEntry::Waits => {}
-            LaneEntry::Free(task) => {
-                if push(&mut state.ready, task).is_err() {
-                    state.lanes.leave(lane);
-                    return false;
-                }
+            LaneEntry::Claims(claim) => {
+                push(&mut state.ready, claim);
                 self.wake(&mut state);
             }
         }
@@ -258,17 +260,19 @@ impl<J: Job> HelperPool<J> {
         let mut state = self.lock();
         if let Some((lane, turn, ns)) = ended {
             state.ready.ran(turn, ns);
-            if let Some(task) = state.lanes.leave(lane) {
-                // those that were taken on before are not turned away now
-                let _ = push(&mut state.ready, task);
-            }
+            let claims = state.lanes.leave(lane);
+            claims.into_iter().flatten().for_each(|claim| push(&mut state.ready, claim));
         }
         loop {
-            let PoolState { ready, shares, .. } = &mut *state;
+            let PoolState { ready, shares, lanes, .. } = &mut *state;
             shares.keep_up(ready);
-            if let Some(next) = state.ready.pop_down_to(level as u8) {
+            if let Some((claim, turn)) = ready.pop_down_to(level as u8) {
+                let Some(task) = lanes.begin(claim) else {
+                    ready.ran(turn, 0);
+                    continue;
+                };
                 self.wake(&mut state);
-                return Some(next);
+                return Some((task, turn));
             }
             // what is left, if anything is, waits for a thread of a lower level
             self.wake(&mut state);
@@ -295,7 +299,8 @@ impl<J: Job> PoolState<J> {
     }
 }
 
-fn push<J: Job>(ready: &mut Ranked<QueuedJob<J>>, task: QueuedJob<J>) -> Result<(), QueuedJob<J>> {
-    let RankedClient { rank, client } = task.ask.ranked_client;
-    ready.push(rank, client, 1, task).map(drop)
+fn push(ready: &mut Ranked<LaneClaim>, claim: LaneClaim) {
+    let RankedClient { rank, client } = claim.ranked_client;
+    // there is always room, for as many as come
+    let _ = ready.push(rank, client, 1, claim);
 }

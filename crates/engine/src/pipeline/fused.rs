@@ -118,12 +118,16 @@ impl<J: Job> FusedThreads<J> {
         let mut thread = PhaseThread::new(&self.lists, phase, worker_slot);
         let mut jobs = 0u32;
         let mut ended = None;
-        while let Some((task, task_run)) = thread.next(ended.take(), || ()) {
-            if let Task::Run(job_task) = task {
+        while let Some((task, mut task_run)) = thread.next(ended.take(), || ()) {
+            task_run.in_vain = true;
+            if let Task::Run(claim) = task
+                && let Some(job_task) = self.lists.begin(claim)
+            {
                 if let Some(job) = job_task.job.take() {
+                    task_run.in_vain = false;
                     jobs = jobs.wrapping_add(1);
                     let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
-                    let slot = ranks.slot(task_run.rank());
+                    let slot = ranks.slot(job_task.ask.ranked_client.rank);
                     metrics.waited(slot, task_run.waited_ns);
                     let done = self.lists.run(job, &metrics, sampled);
                     metrics.worked(slot, task_run.ns());
@@ -131,7 +135,7 @@ impl<J: Job> FusedThreads<J> {
                         results.post(&job_task.ask, done);
                     }
                 }
-                self.lists.leave(job_task.job.lane());
+                self.lists.leave(claim.lane);
             }
             ended = Some(task_run);
         }

@@ -99,6 +99,8 @@ pub(super) struct TaskRun {
     in_job: bool,
     /// It is held now, and not finished.
     is_put_back: bool,
+    /// Nothing was done: in the order it counts for nothing.
+    pub(super) in_vain: bool,
 }
 
 /// What a list has counted since it was made.
@@ -466,6 +468,7 @@ impl<T> ListState<T> {
             was_held,
             in_job,
             is_put_back: false,
+            in_vain: false,
         };
         Some((task, task_run))
     }
@@ -476,7 +479,8 @@ impl<T> ListState<T> {
         self.figures.completions += u64::from(!task_run.is_put_back);
         self.in_job -= u32::from(task_run.in_job);
         let queue = if task_run.was_held { &mut self.held } else { &mut self.tasks };
-        queue.ran(task_run.turn, now_ns.saturating_sub(task_run.began_ns));
+        let ns = if task_run.in_vain { 0 } else { now_ns.saturating_sub(task_run.began_ns) };
+        queue.ran(task_run.turn, ns);
     }
 
     /// One thread more or less has a task. Returns the time.

@@ -1,4 +1,5 @@
-//! The four lists, and the jobs in them: one after another in their lanes.
+//! The four lists, and the jobs that their threads do: one after another in their lanes. What waits in a list
+//! is a claim of a lane ([`lanes`](crate::lanes)).
 //!
 //! Jobs that compute are in none of them: they leave the pipeline for the helper threads, of which
 //! there are as many as cores, and come back to process (ADR 0023).
@@ -6,7 +7,7 @@
 use super::list::{TaskList, WorkerSlot};
 use super::resting::Resting;
 use crate::helpers::{Helpers, JobContext, JobRunner, Results, SharedJob};
-use crate::lanes::{LaneEntry, Lanes};
+use crate::lanes::{LaneClaim, LaneEntry, Lanes};
 use crate::ranks::{RankedClient, Ranks, RequestKey};
 use crate::watch::TurnStopwatch;
 use forebay_conn::{Job, JobKind, Rank};
@@ -26,8 +27,8 @@ pub(super) enum Task<J: Job> {
     Answer(RequestKey),
     /// The time has come from which this request may be answered.
     Due(RequestKey),
-    /// A job whose lane is free.
-    Run(JobTask<J>),
+    /// This lane goes on with its first job.
+    Run(LaneClaim),
     /// What this request has left the pipeline for is done, or has panicked.
     Done(RequestKey, Option<Box<J::Done>>),
 }
@@ -35,7 +36,7 @@ pub(super) enum Task<J: Job> {
 /// A job on its way.
 pub(super) struct JobTask<J: Job> {
     pub(super) job: SharedJob<J>,
-    /// What for: its phase is the one whose threads do it.
+    /// What for: its phase is the one in whose list it waits for a thread.
     pub(super) ask: JobContext,
     /// Where the result goes, if the connection belongs to a loop.
     pub(super) results: Option<Arc<dyn Results<J::Done>>>,
@@ -132,23 +133,28 @@ impl<J: Job> PhaseLists<J> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A job comes to its lane. If that is free, the caller has the job done, or does it.
-    pub(super) fn enter(&self, job_task: JobTask<J>) -> LaneEntry<JobTask<J>> {
-        self.lanes().enter(job_task.job.lane(), job_task)
-    }
-
-    /// A job of this lane has ended: the next one goes to its list.
-    pub(super) fn leave(&self, lane: u64) {
-        let next = self.lanes().leave(lane);
-        if let Some(job_task) = next {
-            self.push_job(job_task);
-        }
-    }
-
-    /// A job whose lane is free goes to the list of its phase.
-    pub(super) fn push_job(&self, job_task: JobTask<J>) {
+    /// A job comes to its lane. If there is to be a claim, the caller puts it into its list, or is its thread.
+    pub(super) fn enter(&self, job_task: JobTask<J>) -> LaneEntry {
+        let lane = job_task.job.lane();
         let JobContext { phase, ranked_client, .. } = job_task.ask;
-        self.of(phase).push(Task::Run(job_task), ranked_client);
+        self.lanes().enter(lane, phase, ranked_client, job_task)
+    }
+
+    /// The calling thread is there for this claim: the job that it is to do, of whatever phase, before it
+    /// [leaves](PhaseLists::leave); `None` if the lane has none for it now.
+    pub(super) fn begin(&self, claim: LaneClaim) -> Option<JobTask<J>> {
+        self.lanes().begin(claim)
+    }
+
+    /// A job of this lane has ended: the lane goes on.
+    pub(super) fn leave(&self, lane: u64) {
+        let claims = self.lanes().leave(lane);
+        claims.into_iter().flatten().for_each(|claim| self.push_claim(claim));
+    }
+
+    /// A claim goes to the list of its phase.
+    pub(super) fn push_claim(&self, claim: LaneClaim) {
+        self.of(claim.phase).push(Task::Run(claim), claim.ranked_client);
     }
 
     fn count_threads(&self, change: impl FnOnce(&mut PhaseThreads)) {
@@ -205,7 +211,7 @@ impl<J: Job> JobRunner<J> for Arc<PhaseLists<J>> {
             return self.helpers.submit(job, ask, results);
         }
         match self.enter(JobTask { job, ask, results: Some(results) }) {
-            LaneEntry::Free(job_task) => self.push_job(job_task),
+            LaneEntry::Claims(claim) => self.push_claim(claim),
             LaneEntry::Waits => {}
             LaneEntry::Full => return false,
         }

@@ -43,7 +43,7 @@ impl<T> TaskQueue<T> {
         match self {
             TaskQueue::Plain(tasks) => tasks.push_back((task, since_ns)),
             TaskQueue::Ranked(tasks, _) => {
-                // there is always room: connections and listeners have one entry each
+                // there is always room: connections and listeners have one entry each, lanes some for each rank
                 let _ = tasks.push(ranked_client.rank, ranked_client.client, 1, (task, since_ns));
             }
         }

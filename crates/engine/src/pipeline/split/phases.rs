@@ -7,7 +7,7 @@ use super::slab::Locked;
 use crate::accept::{AcceptOutcome, BATCH, PAUSE_MS};
 use crate::control::LoopOrder;
 use crate::helpers::{JobContext, JobRunner, Results, SharedJob};
-use crate::lanes::LaneEntry;
+use crate::lanes::{LaneClaim, LaneEntry};
 use crate::pipeline::list::{TaskRun, WorkerSlot};
 use crate::pipeline::lists::{JobTask, Task};
 use crate::pipeline::thread::PhaseThread;
@@ -74,7 +74,9 @@ impl<H: Handler> Shared<H> {
             match task {
                 Task::Accept(index) => self.accept(phase, index, &mut worker),
                 Task::Turn(token) => self.turn(phase, token, &mut worker, &mut task_run),
-                Task::Run(job_task) => self.run(job_task, &mut worker, &mut task_run),
+                Task::Run(claim) => {
+                    task_run.in_vain = !self.run(phase, claim, &mut worker, &mut task_run);
+                }
                 Task::Answer(key) => self.answer(key, &mut worker, &mut task_run),
                 Task::Due(key) => self.not_before_has_come(key, &mut worker, &mut task_run),
                 Task::Done(key, done) => {
@@ -330,7 +332,7 @@ impl<H: Handler> Shared<H> {
     }
 
     /// Has jobs done: those that compute by helper threads, one that blocks and is of this phase by this
-    /// thread, if its lane is free, and others by other threads.
+    /// thread, if it is the first of a free lane, and others by other threads.
     fn have_done(
         &self,
         jobs: Vec<(SharedJob<H::Job>, JobContext)>,
@@ -346,12 +348,12 @@ impl<H: Handler> Shared<H> {
                     self.lists.submit(job, ask, results)
                 }
                 JobKind::Blocks => match self.lists.enter(JobTask { job, ask, results: None }) {
-                    LaneEntry::Free(job_task) if own.is_none() && ask.phase == phase => {
-                        own = Some(job_task);
+                    LaneEntry::Claims(claim) if own.is_none() && ask.phase == phase => {
+                        own = Some(claim);
                         true
                     }
-                    LaneEntry::Free(job_task) => {
-                        self.lists.push_job(job_task);
+                    LaneEntry::Claims(claim) => {
+                        self.lists.push_claim(claim);
                         true
                     }
                     LaneEntry::Waits => true,
@@ -362,30 +364,43 @@ impl<H: Handler> Shared<H> {
                 self.give_up(ask.request, worker);
             }
         }
-        if let Some(job_task) = own {
-            self.run(job_task, worker, task_run);
+        if let Some(claim) = own {
+            self.run(phase, claim, worker, task_run);
         }
     }
 
-    /// Does a job whose lane is free, unless its client has left meanwhile, and goes on with the
-    /// connection if the request is still waiting.
-    fn run(&self, job_task: JobTask<H::Job>, worker: &mut Worker<H>, task_run: &mut TaskRun) {
-        let JobContext { phase, ranked_client, request } = job_task.ask;
+    /// Does the first job of a lane, unless its client has left meanwhile, and goes on with the connection if
+    /// the request is still waiting; if it is of another phase, a thread of that does. `false` if there was no job
+    /// to do, and there is no claim any more.
+    fn run(
+        &self,
+        phase: Phase,
+        claim: LaneClaim,
+        worker: &mut Worker<H>,
+        task_run: &mut TaskRun,
+    ) -> bool {
         let list = self.lists.of(phase);
-        let Some(Task::Run(job_task)) =
-            list.begin_job(Task::Run(job_task), ranked_client, task_run)
-        else {
-            return;
-        };
-        self.close_if_gone(request, worker);
-        let sampled = worker.is_sampled();
-        let done = job_task.job.take().map(|job| self.lists.run(job, &worker.metrics, sampled));
-        list.end_job(task_run);
-        self.lists.leave(job_task.job.lane());
-        worker.read_clocks();
-        if let Some(done) = done {
-            self.job_done(request, done, worker, task_run);
+        if list.begin_job(Task::Run(claim), claim.ranked_client, task_run).is_none() {
+            return true;
         }
+        let Some(JobTask { job, ask, .. }) = self.lists.begin(claim) else {
+            list.end_job(task_run);
+            return false;
+        };
+        self.close_if_gone(ask.request, worker);
+        let sampled = worker.is_sampled();
+        let done = job.take().map(|job| self.lists.run(job, &worker.metrics, sampled));
+        list.end_job(task_run);
+        self.lists.leave(claim.lane);
+        worker.read_clocks();
+        let has_job = done.is_some();
+        if let Some(done) = done {
+            match ask.phase == phase {
+                true => self.job_done(ask.request, done, worker, task_run),
+                false => self.lists.post(&ask, done),
+            }
+        }
+        has_job
     }
 
     /// A job has ended, or has panicked: the connection goes on, if the request is still waiting.
