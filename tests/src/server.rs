@@ -1,6 +1,6 @@
 //! The real binary, running on an address of its own.
 
-use crate::faults::process::{connections, doings};
+use crate::faults::process::{connections, doings, wait_for_delivery};
 use crate::faults::soon;
 use crate::socket::Target;
 use crate::tls::{Authority, TlsRelay};
@@ -192,6 +192,24 @@ impl Server {
     /// Where it listens itself, whatever is [before](Server::addr) it.
     pub fn listens_at(&self) -> SocketAddr {
         self.lane.addr().unwrap_or(self.addr)
+    }
+
+    /// Waits until all that has been sent to where it [listens](Server::listens_at) lies at its end, as
+    /// [`wait_for_delivery`] says. What a relay before it holds is not known.
+    ///
+    /// # Panics
+    /// If that does not come, or it listens elsewhere than at an address of IPv4.
+    pub fn wait_for_delivery(&self) {
+        self.wait_for_clients(0);
+    }
+
+    /// The same, and until so many connections or more are open there, whether it has accepted them or not.
+    ///
+    /// # Panics
+    /// If that does not come, or it listens elsewhere than at an address of IPv4.
+    pub fn wait_for_clients(&self, count: usize) {
+        let SocketAddr::V4(at) = self.listens_at() else { panic!("no address of IPv4") };
+        wait_for_delivery(at, count);
     }
 
     /// Its process id.

@@ -83,19 +83,26 @@ pub fn freeze(pid: u32) {
 /// (proc_net_tcp(5)): no client has bytes or an end that are not acknowledged, and no connection there lacks its
 /// client. A kernel that is busy hands packets over after the call that sent them has returned.
 ///
+/// Besides, so many connections or more are to be open there, whether the server has accepted them or not. Where a
+/// listener waits for a client's first bytes, one that has sent none is not open.
+///
 /// # Panics
 /// If that does not come.
-pub fn wait_for_delivery(to: SocketAddrV4) {
+pub fn wait_for_delivery(to: SocketAddrV4, clients: usize) {
     let address = u32::from_le_bytes(to.ip().octets());
     let address = format!("{address:08X}:{:04X}", to.port());
     let is_delivered = || {
         let table = fs::read_to_string("/proc/net/tcp").expect("the kernel's table of connections");
-        is_all_delivered(&table, &address)
+        delivered_connections(&table, &address).is_some_and(|open| open >= clients)
     };
-    assert!(soon(PATIENCE, is_delivered), "what clients sent to {to} is still under way");
+    assert!(
+        soon(PATIENCE, is_delivered),
+        "what clients sent to {to}, or some of {clients} clients, are still under way"
+    );
 }
 
-fn is_all_delivered(table: &str, address: &str) -> bool {
+/// How many are open, unless something is under way.
+fn delivered_connections(table: &str, address: &str) -> Option<usize> {
     /// States of a connection: see `tcp_states.h`.
     const ESTABLISHED: &str = "01";
     const UNDER_WAY: [&str; 4] = ["02", "04", "09", "0B"];
@@ -106,14 +113,14 @@ fn is_all_delivered(table: &str, address: &str) -> bool {
         let (local, remote, state, queues) = (next(), next(), next(), next());
         if remote == address {
             if UNDER_WAY.contains(&state) || !queues.starts_with("00000000:") {
-                return false;
+                return None;
             }
             clients.insert(local);
         } else if state == ESTABLISHED {
             served.push(remote);
         }
     }
-    served.iter().all(|client| clients.contains(client))
+    served.iter().all(|client| clients.contains(client)).then_some(served.len())
 }
 
 /// More threads are not told of.

@@ -1,7 +1,6 @@
 //! A server with an admin listener, and its counters.
 
 use crate::faults::client::Client;
-use crate::faults::process::wait_for_delivery;
 use crate::faults::soon;
 use crate::server::free_addr;
 use crate::wire::PATIENCE;
@@ -81,8 +80,7 @@ impl WatchedServer {
     /// # Panics
     /// If that does not come, or it listens elsewhere than at an address of IPv4.
     pub fn thaw(&self) {
-        let SocketAddr::V4(addr) = self.addr() else { panic!("no address of IPv4") };
-        wait_for_delivery(addr);
+        self.wait_for_delivery();
         self.signal(Signal::CONT);
     }
 
