@@ -83,6 +83,8 @@ fn a_drain_finishes_what_is_under_way(engine: &str) {
         assert_eq!(served.client().get("/").expect("an answer").status, 200);
 
         assert_eq!([health(&served, "/healthz"), health(&served, "/readyz")], [200, 200]);
+        // that of the slow one, too: what comes when nobody listens any more is refused
+        served.wait_for_delivery();
         served.signal(signal);
         assert!(idle.read_until(PATIENCE, |crowd| crowd.open() == 0), "{} idle left", idle.open());
         assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");
@@ -186,6 +188,7 @@ fn what_is_queued_is_served_by_busy_threads(engine: &str) {
     let (mut second, second_head) = downloading(&served);
     let mut queued = Crowd::connect(served.target(), QUEUED, QUEUED).unwrap();
     queued.send(GET.as_bytes());
+    served.wait_for_clients(2 + QUEUED);
     served.signal(Signal::TERM);
     if engine == "threads" {
         assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");
