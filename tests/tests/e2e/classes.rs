@@ -270,6 +270,7 @@ fn gold_connections_come_before_those_that_wait_for_a_thread_longer() {
         let bulk = (1..=12).map(|client| ask(&format!("127.0.3.{client}"), "bulk"));
         let mut waiting: Vec<_> = bulk.collect();
         waiting.extend((0..3).map(|_| ask("127.0.2.1", "gold")));
+        server.wait_for_delivery();
         drop(held);
         for mut stream in waiting {
             let mut answer = Vec::new();
