@@ -142,6 +142,8 @@ fn what_the_kernel_did_not_take_is_not_logged_as_sent() {
         let mut client = served.client();
         freeze(served.pid());
         client.stream().write_all(request).unwrap();
+        // a reset that overtakes it leaves nothing to be accepted
+        served.wait_for_delivery();
         set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
         drop(client);
         served.thaw();
