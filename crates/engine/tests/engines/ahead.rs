@@ -1,7 +1,8 @@
 //! Connections that wait for a thread: in which order they get one, and what becomes of them in the end.
 
 use crate::harness::{
-    NEVER_FUSED, PATIENCE, Running, Setup, calm, get, listener, on, ran_apart, start_with,
+    NEVER_FUSED, PATIENCE, Running, Setup, calm, delivered, get, listener, on, ran_apart,
+    start_with,
 };
 use crate::ranks::{LOOPS, THREADS};
 use forebay_conn::Rank;
@@ -81,7 +82,13 @@ fn order(engine: &str, shares: [f64; 3], ahead: usize, ranks: &[u8]) -> Vec<usiz
     let server = start(engine, shares, ahead);
     let held = hold(&server);
     expect(&server, ranks.iter().copied());
-    let clients: Vec<_> = ranks.iter().map(|rank| ask(&server, 10 + usize::from(*rank))).collect();
+    let come = |rank: &u8| {
+        let client = ask(&server, 10 + usize::from(*rank));
+        // the next one comes after it
+        server.delivered();
+        client
+    };
+    let clients: Vec<_> = ranks.iter().map(come).collect();
     let lengths = answered(engine, server, held, clients);
     lengths.into_iter().map(|length| length - 10).collect()
 }
@@ -198,6 +205,8 @@ fn listeners_of_ranks_are_left_empty() {
                     stream
                 })
                 .collect();
+            // what comes to a listener that is left is refused
+            addresses.iter().for_each(|address| delivered(address.port()));
             server.control.give(order);
             server.gate.open();
             read(held);
@@ -243,6 +252,8 @@ fn a_pipeline_receives_by_class_what_its_connections_are_known_to_be() {
         server.gate.wait_for(threads);
         expect(&server, [[2; 12].as_slice(), &[0; 3]].concat());
         open.extend((0..12).map(|_| ask(&server, 12)));
+        // the first class comes last
+        server.calm();
         open.extend((0..3).map(|_| ask(&server, 10)));
         server.calm();
         server.gate.let_one_pass();
@@ -288,7 +299,11 @@ fn accepted_ahead(engine: &str) -> (Running, Vec<TcpStream>) {
     let second = server.connect();
     let request = "GET /hang0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     (&second).write_all(request.as_bytes()).unwrap();
+    // it is the first to come
+    server.delivered();
     let waiting: Vec<_> = (0..4).map(|_| ask(&server, 12)).collect();
+    // the thread accepts what is there when it is free
+    server.delivered();
     server.gate.let_one_pass();
     assert!(read(first).starts_with("HTTP/1.1 200 OK"));
     server.gate.wait_for(2);

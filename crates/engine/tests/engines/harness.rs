@@ -479,12 +479,19 @@ impl Core {
         assert_eq!(self.get(counter), value, "{counter:?}");
     }
 
-    /// Waits until whatever can go on has done so: all that clients have sent, or that they have left,
-    /// is known to the kernel at the server's end, and every thread of the server sleeps. For a test that
-    /// [ran apart](ran_apart).
+    /// Waits until whatever can go on has done so: what clients have sent is [delivered](Core::delivered), and
+    /// every thread of the server sleeps. For a test that [ran apart](ran_apart).
     #[track_caller]
     pub(crate) fn calm(&self) {
         calm(self.address.port());
+    }
+
+    /// Waits until all that clients have sent, or that they have left, is known to the kernel at the server's
+    /// end: a kernel that is busy hands packets over after the call that sent them has returned, and not in the
+    /// order of the calls.
+    #[track_caller]
+    pub(crate) fn delivered(&self) {
+        delivered(self.address.port());
     }
 
     /// What the controller shows.
@@ -516,17 +523,25 @@ pub(crate) fn calm(port: u16) {
     assert!(is_apart(), "threads of others may run");
     // more than any request has
     const HANDS: u32 = 6;
-    let until = |is_so: &mut dyn FnMut() -> bool, what: &str| {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_so() {
-            assert!(Instant::now() < deadline, "{what}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
-    until(&mut || is_delivered(port), "what was sent does not arrive");
+    delivered(port);
     for _ in 0..HANDS {
         let mut slept = BTreeSet::new();
         until(&mut || have_slept(&mut slept), "a thread of the server never sleeps");
+    }
+}
+
+/// See [`Core::delivered`]; `port` is the server's.
+#[track_caller]
+pub(crate) fn delivered(port: u16) {
+    until(&mut || is_delivered(port), "what was sent does not arrive");
+}
+
+#[track_caller]
+fn until(is_so: &mut dyn FnMut() -> bool, what: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
