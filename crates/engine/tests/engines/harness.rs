@@ -494,6 +494,17 @@ impl Core {
         delivered(self.address.port());
     }
 
+    /// Whether all that was written for the client at this address lies at its end (proc_net_tcp(5)).
+    pub(crate) fn has_sent_all_to(&self, client: SocketAddr) -> bool {
+        let table = fs::read_to_string("/proc/net/tcp").unwrap();
+        let port = |address: SocketAddr| format!(":{:04X}", address.port());
+        let (own, other) = (port(self.address), port(client));
+        table.lines().filter(|line| line.contains(&own)).any(|line| {
+            let row: Vec<&str> = line.split_whitespace().collect();
+            row[1].ends_with(&own) && row[2].ends_with(&other) && row[4].starts_with("00000000:")
+        })
+    }
+
     /// What the controller shows.
     pub(crate) fn gauge(&self, wanted: Gauge) -> u64 {
         let gauges = self.pipeline_gauges.gauges();

@@ -22,20 +22,23 @@ fn ask(server: &Running, path: &str) -> TcpStream {
     client
 }
 
-/// Takes all that there is, while the server sends no more.
-fn take(client: &mut TcpStream, buffer: &mut [u8]) {
+/// Takes all that the server has written, while it writes no more.
+fn take(server: &Running, client: &mut TcpStream, buffer: &mut [u8]) {
     client.set_nonblocking(true).unwrap();
-    // what is under way in the kernel comes in some steps; a busy machine makes a pause longer
-    let mut in_vain = 0;
-    while in_vain < 50 {
+    let address = client.local_addr().unwrap();
+    let began = Instant::now();
+    let mut is_here = false;
+    loop {
         match client.read(buffer) {
-            Ok(count) => {
-                assert!(count > 0);
-                in_vain = 0;
-            }
+            Ok(count) => assert!(count > 0),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                in_vain += 1;
+                if is_here {
+                    break;
+                }
+                assert!(began.elapsed() < PATIENCE, "what was written does not come");
                 std::thread::sleep(Duration::from_millis(1));
+                // if it is, it can be read
+                is_here = server.has_sent_all_to(address);
             }
             Err(error) => panic!("{error}"),
         }
@@ -54,7 +57,7 @@ fn order(engine: &str, ranks: Ranks, send_order: SendOrder, paths: &[&str]) -> V
     held.write_all(get("/hang").as_bytes()).unwrap();
     server.gate.wait_for(1);
     let mut buffer = vec![0; 1 << 20];
-    clients.iter_mut().for_each(|client| take(client, &mut buffer));
+    clients.iter_mut().for_each(|client| take(&server, client, &mut buffer));
     server.calm();
     server.books.sent.lock().unwrap().clear();
     server.gate.open();
