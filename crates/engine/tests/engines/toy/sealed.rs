@@ -141,7 +141,8 @@ fn a_connection_that_is_refused_before_the_handshake_is_told_nothing() {
         first.send(get("/x").as_bytes());
         first.receive();
         let mut second = server.connect();
-        second.write_all(get("/x").as_bytes()).unwrap();
+        // one that is late with it may have been refused by then
+        let _ = second.write_all(get("/x").as_bytes());
         let mut answer = Vec::new();
         let _ = second.read_to_end(&mut answer);
         assert_eq!(answer, b"", "{engine}");
