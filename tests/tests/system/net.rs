@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 pub(super) const SERVER4: &str = "10.99.0.1";
 pub(super) const SERVER6: &str = "fd99::1";
+pub(super) const CLIENT4: &str = "10.99.0.2";
+pub(super) const CLIENT6: &str = "fd99::2";
 
 pub(super) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
