@@ -128,6 +128,14 @@ impl<T> Lanes<T> {
         task
     }
 
+    /// The task under way was over before it began, as that of a client who has gone: it takes nobody's turn. Gives
+    /// the one that is to be done in its place; with it, or if none waits, the lane is busy until [`Lanes::leave`].
+    pub fn instead(&mut self, lane: u64) -> Option<T> {
+        let tasks = self.0.get_mut(&lane)?;
+        tasks.begun = tasks.begun.checked_sub(1).unwrap_or(FAIR_EVERY - 1);
+        tasks.take()
+    }
+
     /// The task under way has ended: there are to be these claims.
     pub fn leave(&mut self, lane: u64) -> [Option<LaneClaim>; 2] {
         let Entry::Occupied(mut occupied) = self.0.entry(lane) else { return [None; 2] };
@@ -322,6 +330,27 @@ mod tests {
         let every = FAIR_EVERY as usize;
         assert_eq!((order.len(), order[every - 1], order[2 * every - 1]), (33, 100, 101));
         assert!(order.into_iter().filter(|task| *task < 100).eq(0..=30));
+    }
+
+    /// Those of clients who have gone would take all turns of the low rank, and it would have none.
+    #[test]
+    fn what_is_over_takes_nobodys_turn() {
+        let mut lanes = busy('h');
+        (0..20).for_each(|_| assert_eq!(enter(&mut lanes, 1, 1, 'x'), None));
+        assert_eq!(enter(&mut lanes, 1, 1, 'a'), None);
+        (0..16).for_each(|_| assert_eq!(enter(&mut lanes, 1, 0, 'h'), None));
+        let (mut claims, mut order) = (leave(&mut lanes, 1), Vec::new());
+        while !claims.is_empty() {
+            let mut task = lanes.begin(claims.remove(0));
+            while task == Some('x') {
+                task = lanes.instead(1);
+            }
+            order.extend(task);
+            claims.extend(leave(&mut lanes, 1));
+        }
+        // one of the eight has begun before
+        assert_eq!(order.iter().position(|task| *task == 'a'), Some(FAIR_EVERY as usize - 2));
+        assert_eq!(order.len(), 17);
     }
 
     #[test]

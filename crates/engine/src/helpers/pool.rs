@@ -217,13 +217,22 @@ impl<J: Job> HelperPool<J> {
         let metrics = &self.metrics[index];
         let mut jobs = 0u32;
         let mut ended = None;
-        while let Some((task, turn)) = self.next(level, index, ended.take()) {
-            let QueuedJob { job: shared_job, ask, results, since_ns } = task;
-            let lane = shared_job.lane();
-            let Some(job) = shared_job.take() else {
+        while let Some((mut task, turn)) = self.next(level, index, ended.take()) {
+            let lane = task.job.lane();
+            let job = loop {
+                let job = task.job.take();
+                if job.is_some() {
+                    break job;
+                }
+                // its client has gone
+                let Some(next) = self.lock().lanes.instead(lane) else { break None };
+                task = next;
+            };
+            let Some(job) = job else {
                 ended = Some((lane, turn, 0));
                 continue;
             };
+            let QueuedJob { ask, results, since_ns, .. } = task;
             jobs = jobs.wrapping_add(1);
             let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
             let began_ns = clock::monotonic_ns();

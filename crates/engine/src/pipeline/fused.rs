@@ -15,6 +15,7 @@ use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::event::{self, EventLoop};
 use forebay_conn::{Handler, Job};
 use forebay_control::allocation::Phase;
+use forebay_sys::clock;
 use std::io;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
@@ -121,14 +122,24 @@ impl<J: Job> FusedThreads<J> {
         while let Some((task, mut task_run)) = thread.next(ended.take(), || ()) {
             task_run.in_vain = true;
             if let Task::Run(claim) = task
-                && let Some(job_task) = self.lists.begin(claim)
+                && let Some(mut job_task) = self.lists.begin(claim)
             {
-                if let Some(job) = job_task.job.take() {
+                let job = loop {
+                    let job = job_task.job.take();
+                    if job.is_some() {
+                        break job;
+                    }
+                    // its client has gone
+                    let Some(next) = self.lists.instead(claim.lane) else { break None };
+                    job_task = next;
+                };
+                if let Some(job) = job {
                     task_run.in_vain = false;
                     jobs = jobs.wrapping_add(1);
                     let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
                     let slot = ranks.slot(job_task.ask.ranked_client.rank);
-                    metrics.waited(slot, task_run.waited_ns);
+                    let waited_ns = clock::monotonic_ns().saturating_sub(job_task.since_ns);
+                    metrics.waited(slot, waited_ns);
                     let done = self.lists.run(job, &metrics, sampled);
                     metrics.worked(slot, task_run.ns());
                     if let Some(results) = job_task.results {

@@ -13,6 +13,7 @@ use crate::watch::TurnStopwatch;
 use forebay_conn::{Job, JobKind, Rank};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_metrics::Local;
+use forebay_sys::clock;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -38,6 +39,8 @@ pub(super) struct JobTask<J: Job> {
     pub(super) job: SharedJob<J>,
     /// What for: its phase is the one in whose list it waits for a thread.
     pub(super) ask: JobContext,
+    /// When it came.
+    pub(super) since_ns: u64,
     /// Where the result goes, if the connection belongs to a loop.
     pub(super) results: Option<Arc<dyn Results<J::Done>>>,
 }
@@ -146,6 +149,11 @@ impl<J: Job> PhaseLists<J> {
         self.lanes().begin(claim)
     }
 
+    /// The job that the calling thread has begun with is over: the next of its lane, if one waits.
+    pub(super) fn instead(&self, lane: u64) -> Option<JobTask<J>> {
+        self.lanes().instead(lane)
+    }
+
     /// A job of this lane has ended: the lane goes on.
     pub(super) fn leave(&self, lane: u64) {
         let claims = self.lanes().leave(lane);
@@ -188,6 +196,9 @@ impl<J: Job> PhaseLists<J> {
     pub(super) fn close(&self) {
         self.lists.iter().for_each(TaskList::close);
         self.resting.close();
+        // no thread comes for them any more
+        let jobs = std::mem::take(&mut *self.lanes());
+        drop(jobs);
     }
 
     /// Until all threads have ended, but for those in jobs.
@@ -210,7 +221,8 @@ impl<J: Job> JobRunner<J> for Arc<PhaseLists<J>> {
         if job.kind() == JobKind::Computes {
             return self.helpers.submit(job, ask, results);
         }
-        match self.enter(JobTask { job, ask, results: Some(results) }) {
+        let since_ns = clock::monotonic_ns();
+        match self.enter(JobTask { job, ask, since_ns, results: Some(results) }) {
             LaneEntry::Claims(claim) => self.push_claim(claim),
             LaneEntry::Waits => {}
             LaneEntry::Full => return false,

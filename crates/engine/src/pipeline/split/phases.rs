@@ -19,6 +19,7 @@ use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, JobKind, Protocol, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
+use forebay_sys::clock;
 use forebay_sys::epoll::Once;
 use std::sync::{Arc, PoisonError};
 
@@ -60,8 +61,7 @@ impl<H: Handler> Shared<H> {
             let is_counted = phase == Phase::Process && ranks.is_ordered();
             let of_class = is_counted.then(|| {
                 let slot = ranks.slot(task_run.rank());
-                worker.metrics.waited(slot, task_run.waited_ns);
-                worker.metrics.begin_turn(slot)
+                (slot, worker.metrics.begin_turn(slot))
             });
             worker.draining = self.control.order() >= LoopOrder::Drain;
             worker.read_clocks();
@@ -84,7 +84,10 @@ impl<H: Handler> Shared<H> {
                     self.job_done(key, done, &mut worker, &mut task_run);
                 }
             }
-            if let Some(of_class) = of_class {
+            if let Some((slot, of_class)) = of_class {
+                if !task_run.in_vain {
+                    worker.metrics.waited(slot, task_run.waited_ns);
+                }
                 worker.metrics.end_turn(of_class, task_run.ns());
             }
             ended = Some(task_run);
@@ -347,18 +350,21 @@ impl<H: Handler> Shared<H> {
                     let results: Arc<dyn Results<_>> = Arc::clone(&self.lists) as _;
                     self.lists.submit(job, ask, results)
                 }
-                JobKind::Blocks => match self.lists.enter(JobTask { job, ask, results: None }) {
-                    LaneEntry::Claims(claim) if own.is_none() && ask.phase == phase => {
-                        own = Some(claim);
-                        true
+                JobKind::Blocks => {
+                    let since_ns = clock::monotonic_ns();
+                    match self.lists.enter(JobTask { job, ask, since_ns, results: None }) {
+                        LaneEntry::Claims(claim) if own.is_none() && ask.phase == phase => {
+                            own = Some(claim);
+                            true
+                        }
+                        LaneEntry::Claims(claim) => {
+                            self.lists.push_claim(claim);
+                            true
+                        }
+                        LaneEntry::Waits => true,
+                        LaneEntry::Full => false,
                     }
-                    LaneEntry::Claims(claim) => {
-                        self.lists.push_claim(claim);
-                        true
-                    }
-                    LaneEntry::Waits => true,
-                    LaneEntry::Full => false,
-                },
+                }
             };
             if !taken {
                 self.give_up(ask.request, worker);
@@ -370,8 +376,7 @@ impl<H: Handler> Shared<H> {
     }
 
     /// Does the first job of a lane, unless its client has left meanwhile, and goes on with the connection if
-    /// the request is still waiting; if it is of another phase, a thread of that does. `false` if there was no job
-    /// to do, and there is no claim any more.
+    /// the request is still waiting; if it is of another phase, a thread of that does. `false` if no job was done.
     fn run(
         &self,
         phase: Phase,
@@ -381,15 +386,24 @@ impl<H: Handler> Shared<H> {
     ) -> bool {
         let list = self.lists.of(phase);
         if list.begin_job(Task::Run(claim), claim.ranked_client, task_run).is_none() {
-            return true;
+            return false;
         }
-        let Some(JobTask { job, ask, .. }) = self.lists.begin(claim) else {
+        let Some(mut job_task) = self.lists.begin(claim) else {
             list.end_job(task_run);
             return false;
         };
-        self.close_if_gone(ask.request, worker);
+        let job = loop {
+            self.close_if_gone(job_task.ask.request, worker);
+            let job = job_task.job.take();
+            if job.is_some() {
+                break job;
+            }
+            let Some(next) = self.lists.instead(claim.lane) else { break None };
+            job_task = next;
+        };
+        let ask = job_task.ask;
         let sampled = worker.is_sampled();
-        let done = job.take().map(|job| self.lists.run(job, &worker.metrics, sampled));
+        let done = job.map(|job| self.lists.run(job, &worker.metrics, sampled));
         list.end_job(task_run);
         self.lists.leave(claim.lane);
         worker.read_clocks();
