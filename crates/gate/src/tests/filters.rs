@@ -99,7 +99,7 @@ impl Killable {
     }
 }
 
-fn soon(is_so: impl Fn() -> bool) -> bool {
+pub(super) fn soon(is_so: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         if Instant::now() > deadline {

@@ -1,5 +1,6 @@
 //! Where handshakes without state meet the stack: its own cookies, and queues that are full.
 
+use super::filters::soon;
 use super::in_namespace;
 use super::steer::{PATIENCE, PUBLIC, Steered, gold_and_silver, head, policy, rule};
 use crate::Count;
@@ -58,6 +59,11 @@ fn a_full_queue_of_a_class_refuses_as_its_rule_says() {
             client.write_all(&head(path)).unwrap();
             client
         };
+        // what has become of first segments
+        let judged = || -> u64 {
+            let outcomes = [Count::Made, Count::FullReset, Count::FullDropped];
+            outcomes.into_iter().map(|outcome| steered.counted(outcome)).sum()
+        };
         for (path, outcome) in [
             ("/gold", Count::FullReset),
             ("/silver", Count::FullDropped),
@@ -68,7 +74,10 @@ fn a_full_queue_of_a_class_refuses_as_its_rule_says() {
             // two sockets, two places each
             while steered.counted(outcome) == before {
                 assert!(clients.len() < 200, "{path}");
+                let others = judged();
                 clients.push(connect(path));
+                // what it has sent may be under way
+                assert!(soon(|| judged() > others), "{path}: {:?}", steered.gate.counts());
             }
             let mut last = clients.pop().unwrap();
             assert!(clients.len() >= 2, "{path}: {}", clients.len());
