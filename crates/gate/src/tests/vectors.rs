@@ -1,5 +1,6 @@
 //! Packets of every kind, and what becomes of them.
 
+use super::filters::soon;
 use super::packets::{ACK, FIN, Packet, RST, SYN, assert_reset};
 use super::{in_namespace, listen, load};
 use crate::{Charge, Count, Gate, Tally};
@@ -8,6 +9,7 @@ use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Limit, Over, Rule};
+use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -64,6 +66,18 @@ impl Set {
 
 const PASSED: &[Count] = &[Count::Syns, Count::Passed];
 
+/// Whether a connection of port 8080 that has ended is remembered.
+fn has_time_wait() -> bool {
+    let tables = ["tcp", "tcp6"].map(|name| format!("/proc/thread-self/net/{name}"));
+    tables.iter().any(|table| {
+        fs::read_to_string(table).unwrap().lines().any(|line| {
+            // number, local end, remote end, state (proc_net_tcp(5))
+            let mut words = line.split_whitespace().skip(1);
+            words.next().is_some_and(|local| local.ends_with(":1F90")) && words.nth(1) == Some("06")
+        })
+    })
+}
+
 /// The server closes first, and has TIME_WAIT: a rule holds there, too.
 #[test]
 fn a_syn_in_the_place_of_an_ended_connection_is_judged() {
@@ -73,6 +87,8 @@ fn a_syn_in_the_place_of_an_ended_connection_is_judged() {
         let from = client.local_addr().unwrap().to_string();
         drop(set.sockets[0].accept().unwrap());
         drop(client);
+        // the segments that end it may be under way
+        assert!(soon(has_time_wait));
         let syn = Packet::syn(&from, "127.0.0.1:8080");
         set.expect(&syn, UNTOUCHED, PASSED);
         let drops = vec![Rule { action: Some(Action::Drop), ..rule("foes", "127.0.0.0/8") }];
