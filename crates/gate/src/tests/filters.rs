@@ -233,14 +233,14 @@ fn links_and_filters_have_the_same_verdicts() {
                         continue;
                     }
                     assert_eq!(gate.has_filters(), !by_link);
-                    judged_by(&gate, address, &format!("{charge:?} {by_link} {family}"));
+                    judged_by(&gate, charge, address, &format!("{charge:?} {by_link} {family}"));
                 }
             }
         }
     });
 }
 
-fn judged_by(gate: &Gate, address: &str, context: &str) {
+fn judged_by(gate: &Gate, charge: Charge, address: &str, context: &str) {
     let limit = Limit { over: Over::Reset, ..Limit::new(Rate::parse("1/h").unwrap(), 3) };
     let connections = Some(limit);
     let rule = Rule { name: "few".to_owned(), connections, ..Rule::default() };
@@ -248,9 +248,18 @@ fn judged_by(gate: &Gate, address: &str, context: &str) {
     gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
     let listeners: [SocketAddr; 2] = LISTENERS.map(|address| address.parse().unwrap());
     gate.attach(&listeners).unwrap();
-    let connected: Vec<bool> = (0..7).map(|_| TcpStream::connect(address).is_ok()).collect();
+    let counted = |count: Count| gate.counts()[count as usize];
+    let mut completed = 0_u64;
+    let connected: Vec<bool> = (0..7)
+        .map(|_| {
+            let is_connected = TcpStream::connect(address).is_ok();
+            completed += u64::from(is_connected && charge == Charge::AtHandshake);
+            // the segment that completes it, with which it is charged, may be under way
+            assert!(soon(|| counted(Count::Completed) >= completed), "{context}");
+            is_connected
+        })
+        .collect();
     assert_eq!(connected, [true, true, true, false, false, false, false], "{context}");
-    let counts = gate.counts();
-    let counted = [Count::Syns, Count::Passed, Count::Reset].map(|count| counts[count as usize]);
+    let counted = [Count::Syns, Count::Passed, Count::Reset].map(counted);
     assert_eq!(counted, [7, 3, 4], "{context}");
 }
