@@ -8,6 +8,7 @@ use forebay_policy::class::Class;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Limit, Over, Rule};
 use libbpf_rs::libbpf_sys as sys;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -110,6 +111,12 @@ pub(super) fn soon(is_so: impl Fn() -> bool) -> bool {
     true
 }
 
+/// Whether a process is no more, or nobody has asked yet how it has ended.
+fn has_ended(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
 fn is_loaded(program: u32) -> bool {
     // SAFETY: it has no conditions; a descriptor that it gives is closed.
     unsafe {
@@ -151,10 +158,13 @@ fn a_filter_that_nobody_takes_away_judges_nothing_and_is_removed_by_the_next() {
     in_namespace(|| {
         let _listeners = listen();
         let server = Killable::start();
-        let (judge, filter) = (server.judge, program_of(LOOPBACK, 0).unwrap());
+        let (judge, guard) = (server.judge, server.guard);
+        let filter = program_of(LOOPBACK, 0).unwrap();
         // SAFETY: it has no conditions; the process is one of this test.
-        assert_eq!(unsafe { libc::kill(server.guard.cast_signed(), libc::SIGKILL) }, 0);
+        assert_eq!(unsafe { libc::kill(guard.cast_signed(), libc::SIGKILL) }, 0);
         server.kill();
+        // until then it has the number
+        assert!(soon(|| has_ended(guard)));
         assert!(soon(|| !is_loaded(judge)), "it could still judge");
         assert_eq!(connects(), [true; 2]);
         assert_eq!(program_of(LOOPBACK, 0), Some(filter));
