@@ -274,7 +274,9 @@ fn limits_are_charged_once_whoever_makes_the_connection() {
             (served, limited, refused)
         });
         assert_eq!((served, limited, refused), (5, 2, 5), "{charge}");
-        assert_eq!((metric(&net, OF_CLASS), metric(&net, ACCEPTED)), (7, 7), "{charge}");
+        // the stack makes one in the place of another, if a port comes again
+        let made = metric(&net, OF_CLASS) + metric(&net, TIME_WAIT);
+        assert_eq!((made, metric(&net, ACCEPTED)), (7, 7), "{charge}");
         drop(server);
     }
 }
