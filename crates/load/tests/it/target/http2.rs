@@ -16,6 +16,8 @@ pub(crate) struct Peer {
     pub(crate) is_stingy: bool,
     /// Streams that the client has given up, by code.
     pub(crate) resets: Vec<ErrorCode>,
+    /// It says nothing more.
+    has_closed: bool,
     out: Vec<u8>,
 }
 
@@ -70,10 +72,12 @@ impl Peer {
         self.stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     }
 
-    /// Closes the connection in both directions, once all was sent.
+    /// Closes its direction, once all was sent. What the client still says is taken until it closes, too: the
+    /// kernel would answer that with a reset, which may overtake what was sent.
     pub(crate) fn close(&mut self) {
         self.send();
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        self.has_closed = true;
     }
 }
 
@@ -85,8 +89,14 @@ pub(crate) fn http2(
     serve(move |stream| {
         stream.set_nodelay(true).unwrap();
         let machine = Connection::server(limits);
-        let mut peer =
-            Peer { stream, machine, is_stingy: false, resets: Vec::new(), out: Vec::new() };
+        let mut peer = Peer {
+            stream,
+            machine,
+            is_stingy: false,
+            resets: Vec::new(),
+            has_closed: false,
+            out: Vec::new(),
+        };
         let (mut fields, mut received, mut buffer) =
             (DecodedFields::default(), Vec::new(), vec![0; 65_536]);
         let mut requests: Vec<Request> = Vec::new();
@@ -130,6 +140,10 @@ pub(crate) fn http2(
                 if ends {
                     let place = requests.iter().position(|one| one.stream == stream).unwrap();
                     answer(&mut peer, &requests.swap_remove(place));
+                }
+                if peer.has_closed {
+                    while let Ok(1..) = peer.stream.read(&mut buffer) {}
+                    return;
                 }
             }
             received.drain(..used);
