@@ -2,15 +2,16 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-use crate::target::{always, group, run_for};
+use crate::target::{always, group, run_for, run_until};
 use forebay_load::Report;
 use forebay_load::report::expect::Expectation;
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
+/// Of a run in whose time there were answers.
 fn report() -> Report {
     let server = always(OK);
-    run_for(300, group(server.address, "rate=100"))
+    run_until(300, &group(server.address, "rate=100"), |report| report.groups[0].rate > 0.0)
 }
 
 #[test]
@@ -27,11 +28,12 @@ fn json_holds_everything() {
 #[test]
 fn rates_tell_good_late_and_refused_apart() {
     let server = always(OK);
-    let late = run_for(300, group(server.address, "rate=100,within=1us"));
+    let is_answered = |report: &Report| report.groups[0].rate > 0.0;
+    let late = run_until(300, &group(server.address, "rate=100,within=1us"), is_answered);
     let late = &late.groups[0];
     assert!(late.good_rate > 0.0 && late.goodput < f64::EPSILON);
     let server = always("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
-    let refused = run_for(300, group(server.address, "rate=100"));
+    let refused = run_until(300, &group(server.address, "rate=100"), is_answered);
     let refused = &refused.groups[0];
     assert!(refused.rate > 0.0 && refused.good_rate < f64::EPSILON);
 }
