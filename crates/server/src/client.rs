@@ -77,7 +77,7 @@ pub fn client_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> IpAd
     if !head.has(Name::XForwardedFor) || !trusted.are_believed(peer) {
         return nearest;
     }
-    behind(nearest, elements(head, Name::XForwardedFor), trusted)
+    behind(nearest, forwarders(head), trusted)
 }
 
 /// Whether the client of a request came through TLS: to a proxy that is trusted, as that says, or else to this
@@ -109,9 +109,9 @@ fn has_tls(scheme: &[u8]) -> Option<bool> {
     }
 }
 
-/// What proxies have written into a list, the last first. An empty element says nothing (RFC 9110 §5.6.1).
-fn elements<'h>(head: &Head<'h>, name: Name) -> impl Iterator<Item = &'h [u8]> + use<'h> {
-    let values = head.values(name).rev();
+/// What proxies have written into X-Forwarded-For, the last first. An empty element says nothing (RFC 9110 §5.6.1).
+fn forwarders<'h>(head: &Head<'h>) -> impl Iterator<Item = &'h [u8]> + use<'h> {
+    let values = head.values(Name::XForwardedFor).rev();
     let elements = values.flat_map(|value| value.rsplit(|&byte| byte == b','));
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }

@@ -331,10 +331,10 @@ impl RequestWriter<'_> {
             }
             self.out.extend_from_slice(b"\r\n");
         }
-        let is_own = |field, name: &str| !said.has(field) && !settings.changes(name);
-        if is_own(Forwarding::Proto, "X-Forwarded-Proto") {
+        if !settings.changes("X-Forwarded-Proto") {
             line(self.out, "X-Forwarded-Proto", scheme(from.is_secure).as_bytes());
         }
+        let is_own = |field, name: &str| !said.has(field) && !settings.changes(name);
         if !head.authority.is_empty() && is_own(Forwarding::Host, "X-Forwarded-Host") {
             line(self.out, "X-Forwarded-Host", head.authority);
         }
