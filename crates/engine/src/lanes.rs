@@ -202,6 +202,22 @@ impl<T> LaneTasks<T> {
     }
 }
 
+/// What is to be done of a task that has begun, or of the first after it that is not over: `take` says what, and
+/// `instead` gives the next of its lane, as [`Lanes::instead`] does. The task is the last that was looked at.
+pub fn first_left<T, W>(
+    mut task: T,
+    mut take: impl FnMut(&T) -> Option<W>,
+    mut instead: impl FnMut() -> Option<T>,
+) -> (T, Option<W>) {
+    loop {
+        if let Some(work) = take(&task) {
+            return (task, Some(work));
+        }
+        let Some(next) = instead() else { return (task, None) };
+        task = next;
+    }
+}
+
 /// The bit of a rank, of which there are at most as many.
 fn bit(rank: u8) -> u64 {
     1 << (usize::from(rank) % MOST_RANKS)

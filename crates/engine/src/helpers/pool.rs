@@ -10,7 +10,7 @@
 //! claim begins, the lane says: now and then it is one of a lower rank than the claim.
 
 use super::{JobContext, Results, SharedJob};
-use crate::lanes::{LaneClaim, LaneEntry, Lanes};
+use crate::lanes::{LaneClaim, LaneEntry, Lanes, first_left};
 use crate::ranks::{RankedClient, Ranks, Shares};
 use crate::watch::TurnStopwatch;
 use forebay_conn::{Job, JobKind};
@@ -217,17 +217,10 @@ impl<J: Job> HelperPool<J> {
         let metrics = &self.metrics[index];
         let mut jobs = 0u32;
         let mut ended = None;
-        while let Some((mut task, turn)) = self.next(level, index, ended.take()) {
+        while let Some((task, turn)) = self.next(level, index, ended.take()) {
             let lane = task.job.lane();
-            let job = loop {
-                let job = task.job.take();
-                if job.is_some() {
-                    break job;
-                }
-                // its client has gone
-                let Some(next) = self.lock().lanes.instead(lane) else { break None };
-                task = next;
-            };
+            let instead = || self.lock().lanes.instead(lane);
+            let (task, job) = first_left(task, |task| task.job.take(), instead);
             let Some(job) = job else {
                 ended = Some((lane, turn, 0));
                 continue;

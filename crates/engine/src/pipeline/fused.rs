@@ -13,6 +13,7 @@ use super::{Counters, PipelineCore, PipelineSettings, Spawn, begin};
 use crate::accept::Listener;
 use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::event::{self, EventLoop};
+use crate::lanes::first_left;
 use forebay_conn::{Handler, Job};
 use forebay_control::allocation::Phase;
 use forebay_sys::clock;
@@ -122,17 +123,10 @@ impl<J: Job> FusedThreads<J> {
         while let Some((task, mut task_run)) = thread.next(ended.take(), || ()) {
             task_run.in_vain = true;
             if let Task::Run(claim) = task
-                && let Some(mut job_task) = self.lists.begin(claim)
+                && let Some(begun) = self.lists.begin(claim)
             {
-                let job = loop {
-                    let job = job_task.job.take();
-                    if job.is_some() {
-                        break job;
-                    }
-                    // its client has gone
-                    let Some(next) = self.lists.instead(claim.lane) else { break None };
-                    job_task = next;
-                };
+                let instead = || self.lists.instead(claim.lane);
+                let (job_task, job) = first_left(begun, |begun| begun.job.take(), instead);
                 if let Some(job) = job {
                     task_run.in_vain = false;
                     jobs = jobs.wrapping_add(1);

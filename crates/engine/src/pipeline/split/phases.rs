@@ -7,7 +7,7 @@ use super::slab::Locked;
 use crate::accept::{AcceptOutcome, BATCH, PAUSE_MS};
 use crate::control::LoopOrder;
 use crate::helpers::{JobContext, JobRunner, Results, SharedJob};
-use crate::lanes::{LaneClaim, LaneEntry};
+use crate::lanes::{LaneClaim, LaneEntry, first_left};
 use crate::pipeline::list::{TaskRun, WorkerSlot};
 use crate::pipeline::lists::{JobTask, Task};
 use crate::pipeline::thread::PhaseThread;
@@ -388,20 +388,16 @@ impl<H: Handler> Shared<H> {
         if list.begin_job(Task::Run(claim), claim.ranked_client, task_run).is_none() {
             return false;
         }
-        let Some(mut job_task) = self.lists.begin(claim) else {
+        let Some(begun) = self.lists.begin(claim) else {
             list.end_job(task_run);
             return false;
         };
-        let job = loop {
-            self.close_if_gone(job_task.ask.request, worker);
-            let job = job_task.job.take();
-            if job.is_some() {
-                break job;
-            }
-            let Some(next) = self.lists.instead(claim.lane) else { break None };
-            job_task = next;
+        let take = |begun: &JobTask<H::Job>| {
+            self.close_if_gone(begun.ask.request, worker);
+            begun.job.take()
         };
-        let ask = job_task.ask;
+        let instead = || self.lists.instead(claim.lane);
+        let (JobTask { ask, .. }, job) = first_left(begun, take, instead);
         let sampled = worker.is_sampled();
         let done = job.map(|job| self.lists.run(job, &worker.metrics, sampled));
         list.end_job(task_run);
