@@ -52,7 +52,7 @@ pub(crate) fn open(
         remove_dead(&path);
     }
     let opened = ControlSocket::open(&path);
-    let mut socket = opened.map_err(|error| RunError::ControlSocket { path, error })?;
+    let mut socket = opened.map_err(|error| RunError::ControlSocket { path, is_auto, error })?;
     socket.link = is_auto.then(|| link(&socket.path, file)).flatten();
     Ok(Some(socket))
 }
@@ -319,6 +319,28 @@ mod tests {
         assert!(!path.exists());
         drop(UnixListener::bind(&path).unwrap());
         drop(ControlSocket::open(&path).unwrap());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// A socket that the configuration names may be that of a server with any other file.
+    #[test]
+    fn whose_socket_is_taken_is_told_which_by_whom_and_what_helps() {
+        let process = std::process::id();
+        let directory = std::env::temp_dir().join(format!("forebay-control-taken-{process}"));
+        let path = directory.join("control.sock");
+        let mut config = Config::default();
+        config.control.socket = config::ControlSocketChoice::At(path.clone());
+        let start = |file: &str| open(&config, Some(Path::new(file)));
+        let _first = start("/etc/a.toml").unwrap();
+        let told = start("/etc/b.toml").unwrap_err().to_string();
+        let is_taken = format!("cannot listen for commands at {}: address in use", path.display());
+        let helps = "stop it, or give this one a control.socket of its own";
+        assert_eq!(told, format!("{is_taken}; another server listens there: {helps}"));
+        let error = io::ErrorKind::AddrInUse.into();
+        let told = RunError::ControlSocket { path, is_auto: true, error }.to_string();
+        let whose = format!("{is_taken}; a server that runs this configuration file listens there");
+        let helps = "stop it, or have it take over what the file says (forebay reload)";
+        assert_eq!(told, format!("{whose}: {helps}"));
         fs::remove_dir_all(directory).unwrap();
     }
 

@@ -37,6 +37,8 @@ pub enum RunError {
     ControlSocket {
         /// Where it should be.
         path: PathBuf,
+        /// That path comes from the path of the configuration file (`control.socket = "auto"`).
+        is_auto: bool,
         /// What the kernel said.
         error: io::Error,
     },
@@ -76,15 +78,13 @@ impl fmt::Display for RunError {
             RunError::Privileges(error) => error.fmt(f),
             RunError::Sandbox(error) => error.fmt(f),
             RunError::Seal(error) => error.fmt(f),
-            RunError::ControlSocket { path, error } => {
+            RunError::ControlSocket { path, is_auto, error } => {
                 write!(f, "cannot listen for commands at {}: {error}", path.display())?;
-                match error.kind() {
-                    io::ErrorKind::AddrInUse => {
-                        write!(f, "; a server that runs this configuration file is there already")
-                    }
-                    io::ErrorKind::AlreadyExists => write!(f, "; there is a file with this name"),
-                    _ => Ok(()),
-                }
+                f.write_str(match error.kind() {
+                    io::ErrorKind::AddrInUse => taken(*is_auto),
+                    io::ErrorKind::AlreadyExists => "; there is a file with this name",
+                    _ => "",
+                })
             }
             RunError::Resources { what, error } => write!(f, "cannot get {what}: {error}"),
             RunError::NoFile => f.write_str(
@@ -101,6 +101,16 @@ impl fmt::Display for RunError {
 }
 
 impl std::error::Error for RunError {}
+
+/// Who has a control socket that is taken, and what helps.
+fn taken(is_auto: bool) -> &'static str {
+    if is_auto {
+        "; a server that runs this configuration file listens there: stop it, or have it take over \
+         what the file says (forebay reload)"
+    } else {
+        "; another server listens there: stop it, or give this one a control.socket of its own"
+    }
+}
 
 /// What the machine lacks.
 pub(crate) fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
