@@ -25,6 +25,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use deadline_stream::{DeadlineStream, is_late};
 use forebay_sys::process;
 use forebay_sys::unix::{self, SocketFile};
+use forebay_sys::wait_budget::WaitBudget;
 use session::Owners;
 use socket_path::{link, path, remove_dead, unlink};
 use std::fmt::{self, Display};
@@ -37,21 +38,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The open socket of the server that runs `file` with this configuration, if it has one.
+/// The open socket of the server that runs `file` with this configuration, if it has one. While another process has
+/// its directory locked, it is waited for within the budget of the start.
 ///
 /// # Errors
 /// When it cannot be used.
 pub(crate) fn open(
     config: &Config,
     file: Option<&Path>,
+    wait: &mut WaitBudget,
 ) -> Result<Option<ControlSocket>, RunError> {
     let Some(file) = file else { return Ok(None) };
     let Some(path) = path(&config.control.socket, file) else { return Ok(None) };
     let is_auto = config.control.socket == config::ControlSocketChoice::Auto;
     if is_auto {
-        remove_dead(&path);
+        remove_dead(&path, wait);
     }
-    let opened = ControlSocket::open(&path);
+    let opened = ControlSocket::open(&path, wait);
     let mut socket = opened.map_err(|error| RunError::ControlSocket { path, is_auto, error })?;
     socket.link = is_auto.then(|| link(&socket.path, file)).flatten();
     Ok(Some(socket))
@@ -117,7 +120,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// When the path cannot be used, or another server listens there.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path, wait: &mut WaitBudget) -> io::Result<Self> {
         if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::create_dir_all(directory)?;
             // in /tmp another user may have made it before us, and could put a socket of his own there
@@ -126,7 +129,7 @@ impl ControlSocket {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
         }
-        let (socket, file) = unix::listen_private(path, MOST_WAITING)?;
+        let (socket, file) = unix::listen_private(path, MOST_WAITING, wait)?;
         let listener = UnixListener::from(socket);
         listener.set_nonblocking(false)?;
         let (path, listener) = (path.to_owned(), Some(listener));
@@ -308,17 +311,18 @@ mod tests {
             let text = format!("you said {}\n", asked.command);
             asked.reply.send(CommandAnswer { code: 7, text }).unwrap();
         };
-        let mut socket = ControlSocket::open(&path).unwrap();
+        let open = || ControlSocket::open(&path, &mut WaitBudget::default());
+        let mut socket = open().unwrap();
         socket.serve(echo).unwrap();
         let answer = ask(&path, "reload now").unwrap();
         assert_eq!(answer, CommandAnswer { code: 7, text: "you said reload now\n".to_owned() });
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let taken = ControlSocket::open(&path).unwrap_err();
+        let taken = open().unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         drop(socket);
         assert!(!path.exists());
         drop(UnixListener::bind(&path).unwrap());
-        drop(ControlSocket::open(&path).unwrap());
+        drop(open().unwrap());
         fs::remove_dir_all(directory).unwrap();
     }
 
@@ -330,7 +334,7 @@ mod tests {
         let path = directory.join("control.sock");
         let mut config = Config::default();
         config.control.socket = config::ControlSocketChoice::At(path.clone());
-        let start = |file: &str| open(&config, Some(Path::new(file)));
+        let start = |file: &str| open(&config, Some(Path::new(file)), &mut WaitBudget::default());
         let _first = start("/etc/a.toml").unwrap();
         let told = start("/etc/b.toml").unwrap_err().to_string();
         let is_taken = format!("cannot listen for commands at {}: address in use", path.display());
@@ -352,7 +356,7 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("control.sock");
         let (asked, questions) = crossbeam_channel::unbounded::<CommandRequest>();
-        let mut socket = ControlSocket::open(&path).unwrap();
+        let mut socket = ControlSocket::open(&path, &mut WaitBudget::default()).unwrap();
         socket.serve(move |question| asked.send(question).unwrap()).unwrap();
         let ask_aside = || {
             let path = path.clone();

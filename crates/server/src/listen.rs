@@ -18,6 +18,7 @@ use forebay_conn::{Listening, Rank};
 use forebay_sys::inherited::{self, Inherited, InheritedAddress};
 use forebay_sys::socket::{self, ListenOptions, OpenSteps};
 use forebay_sys::unix::{self, SocketFile};
+use forebay_sys::wait_budget::WaitBudget;
 use of_class::SocketsOfClasses;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -83,6 +84,8 @@ pub struct Listeners {
     owner: Option<(u32, u32)>,
     /// What opening them has taken so far.
     times: Arc<OpenTimes>,
+    /// How long directories of Unix sockets are waited for that other processes have locked.
+    lock_wait: WaitBudget,
 }
 
 /// What opening listening sockets has taken so far, for metrics.
@@ -111,6 +114,12 @@ impl Listeners {
     pub fn inherit() -> Result<Listeners, ListenError> {
         let inherited = inherited::take().map_err(|error| ListenError::Inherited { error })?;
         Ok(Listeners { inherited, ..Listeners::default() })
+    }
+
+    /// How long directories of sockets are waited for, all together, while other processes have them locked. For what
+    /// else waits so at a start; a reload begins with a new one.
+    pub fn lock_wait(&mut self) -> &mut WaitBudget {
+        &mut self.lock_wait
     }
 
     /// What opening them has taken so far.
@@ -276,10 +285,10 @@ impl Listeners {
         })
     }
 
-    fn bind(&self, wanted: &ListenAddress) -> io::Result<AddressSockets> {
+    fn bind(&mut self, wanted: &ListenAddress) -> io::Result<AddressSockets> {
         let (address, origin, sockets) = match wanted {
             ListenAddress::Unix(path) => {
-                let (socket, file) = unix::listen(path, BACKLOG)?;
+                let (socket, file) = unix::listen(path, BACKLOG, &mut self.lock_wait)?;
                 (wanted.clone(), SocketOrigin::File(file), vec![socket])
             }
             ListenAddress::Tcp(address) => {

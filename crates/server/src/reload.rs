@@ -23,6 +23,7 @@ use forebay_engine::worker;
 use forebay_metrics::Totals;
 use forebay_policy::PolicyError;
 use forebay_site::{Content, OpenError};
+use forebay_sys::wait_budget::WaitBudget;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, io};
@@ -373,6 +374,7 @@ fn begin(
     current: &Current,
 ) -> Result<Vec<Prepared>, ReloadError> {
     let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+    *listeners.lock_wait() = WaitBudget::default();
     let gate = current.common.live.get().policy.gate.as_ref().map(Enforced::gate);
     let begun = groups.into_iter().map(|group| {
         let classes = gate::classes(gate.as_deref(), plan, &group);

@@ -12,6 +12,7 @@
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`], `eventfd` | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, stamps |
+//! | [`wait_budget`] | what is tried again until it is so, for a bounded time in all |
 //! | [`folder`] | folders of one process, which another removes if that is killed |
 //! | [`pages`] | the page cache: what is in memory, reading through it and around it |
 //! | [`pipe`] | bytes of a file that wait in the kernel to be sent |
@@ -48,4 +49,5 @@ pub mod schedule;
 pub mod seal;
 pub mod socket;
 pub mod unix;
+pub mod wait_budget;
 pub mod watch;

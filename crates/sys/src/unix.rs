@@ -10,6 +10,7 @@
 //! kernel says of it (`getsockname`), by which a process finds sockets that are passed to it.
 
 use crate::file::try_lock;
+use crate::wait_budget::WaitBudget;
 use rustix::fs::{Mode, OFlags, chmod};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -18,21 +19,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// For the owner alone.
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 
 /// For everybody.
 const OPEN: Mode = Mode::from_raw_mode(0o666);
-
-/// How long a directory may be locked by another process. A server needs microseconds for it. Whoever may read a
-/// directory may lock it, and is not to keep a server from starting: after this it goes on without the lock.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Between two tries to lock a directory.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// The file of a listening socket. It is removed when this is dropped, unless another has taken its
 /// place.
@@ -46,19 +39,30 @@ pub struct SocketFile {
 /// Opens a listening socket at `path`: non-blocking, and open to every user of the machine (mode
 /// 0666). Who may connect is decided by the directory it lies in.
 ///
+/// A directory that another process has locked is waited for within the budget. Then it is gone on without the lock:
+/// whoever may read a directory may lock it, and is not to keep a server from starting.
+///
 /// # Errors
 /// `AddrInUse` if a process listens there, `AlreadyExists` if there is a file that is no socket, or a socket
 /// of another kind; or what the kernel says.
-pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
-    listen_within(PATIENCE, path, backlog, OPEN, None)
+pub fn listen(
+    path: &Path,
+    backlog: i32,
+    wait: &mut WaitBudget,
+) -> io::Result<(OwnedFd, SocketFile)> {
+    listen_within(wait, path, backlog, OPEN, None)
 }
 
 /// As [`listen`], for the user of this process: nobody else may connect but root (mode 0600).
 ///
 /// # Errors
 /// As [`listen`].
-pub fn listen_private(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
-    listen_within(PATIENCE, path, backlog, PRIVATE, None)
+pub fn listen_private(
+    path: &Path,
+    backlog: i32,
+    wait: &mut WaitBudget,
+) -> io::Result<(OwnedFd, SocketFile)> {
+    listen_within(wait, path, backlog, PRIVATE, None)
 }
 
 /// As [`listen`], in a directory where no other process makes sockets: nobody is waited for. With an owner, by
@@ -73,38 +77,38 @@ pub fn listen_for(
 ) -> io::Result<(OwnedFd, SocketFile)> {
     let mode = if owner.is_some() { PRIVATE } else { OPEN };
     // who has it locked is one of our own that was taken over
-    listen_within(Duration::ZERO, path, backlog, mode, owner)
+    listen_within(&mut WaitBudget::new(Duration::ZERO), path, backlog, mode, owner)
 }
 
 /// Removes the file of a socket that no process listens at.
 ///
 /// # Errors
-/// `WouldBlock` if the directory cannot be locked; else as [`listen`].
-pub fn remove_dead(path: &Path) -> io::Result<()> {
-    let Some(_lock) = lock_directory(path, PATIENCE) else {
+/// `WouldBlock` if the directory cannot be locked within the budget; else as [`listen`].
+pub fn remove_dead(path: &Path, wait: &mut WaitBudget) -> io::Result<()> {
+    let Some(_lock) = lock_directory(path, wait) else {
         return Err(io::ErrorKind::WouldBlock.into());
     };
     remove_stale(path, &SocketAddrUnix::new(path)?)
 }
 
-/// Listens at a path where no process does, and waits for so long while another begins to.
+/// Listens at a path where no process does, and waits within the budget while another begins to.
 fn listen_within(
-    patience: Duration,
+    wait: &mut WaitBudget,
     path: &Path,
     backlog: i32,
     mode: Mode,
     owner: Option<(u32, u32)>,
 ) -> io::Result<(OwnedFd, SocketFile)> {
     // where there are no locks, of two that start in the same moment both may
-    let _lock = lock_directory(path, patience);
+    let _lock = lock_directory(path, wait);
     let bound = bind(path, mode, owner)?;
     net::listen(&bound.0, backlog)?;
     Ok(bound)
 }
 
 /// Locks the directory of a path, until what this returns is closed, which the kernel does for a process that is
-/// killed. `None` if another process has it for all that time, or it has no locks, or may not be read.
-fn lock_directory(path: &Path, patience: Duration) -> Option<OwnedFd> {
+/// killed. `None` if another process has it for all the time that is left, or it has no locks, or may not be read.
+fn lock_directory(path: &Path, wait: &mut WaitBudget) -> Option<OwnedFd> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -112,14 +116,8 @@ fn lock_directory(path: &Path, patience: Duration) -> Option<OwnedFd> {
     // a FIFO in its place would be waited at
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let lock = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
-    let deadline = Instant::now() + patience;
-    loop {
-        match try_lock(&lock) {
-            Ok(true) => return Some(lock),
-            Ok(false) if Instant::now() < deadline => thread::sleep(PAUSE),
-            _ => return None,
-        }
-    }
+    let is_locked = wait.until_locked(|| try_lock(&lock));
+    is_locked.is_ok_and(|is_mine| is_mine).then_some(lock)
 }
 
 /// A socket that has its path, and its file the mode and the owner that it is to have. It does not listen yet,
@@ -203,9 +201,17 @@ mod tests {
     use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
 
     /// For what surely comes.
-    const LONG: Duration = Duration::from_secs(60);
+    fn long() -> WaitBudget {
+        WaitBudget::new(Duration::from_secs(60))
+    }
+
+    /// Nothing is waited for.
+    fn none() -> WaitBudget {
+        WaitBudget::new(Duration::ZERO)
+    }
 
     /// Where nothing is yet.
     fn path() -> PathBuf {
@@ -224,7 +230,7 @@ mod tests {
     #[test]
     fn everybody_may_connect_and_has_no_address() {
         let path = path();
-        let (socket, file) = listen(&path, 16).unwrap();
+        let (socket, file) = listen(&path, 16, &mut long()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
         assert!(matches!(accept(socket.as_fd()).unwrap(), Accepted::None));
         let _client = UnixStream::connect(&path).unwrap();
@@ -249,7 +255,7 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         drop((socket, file));
         assert!(!path.exists());
-        let (_socket, _file) = listen_private(&path, 1).unwrap();
+        let (_socket, _file) = listen_private(&path, 1, &mut long()).unwrap();
         assert_eq!(mode(), 0o600);
         assert!(UnixStream::connect(&path).is_ok());
     }
@@ -258,8 +264,8 @@ mod tests {
     fn only_what_nobody_listens_at_is_removed() {
         let path = path();
         drop(UnixListener::bind(&path).unwrap());
-        let (_socket, file) = listen(&path, 0).unwrap();
-        let refused = || listen(&path, 1).unwrap_err().kind();
+        let (_socket, file) = listen(&path, 0, &mut long()).unwrap();
+        let refused = || listen(&path, 1, &mut long()).unwrap_err().kind();
         assert_eq!(refused(), io::ErrorKind::AddrInUse);
         // its queue is full now, with the connection that asked
         assert_eq!(refused(), io::ErrorKind::AddrInUse);
@@ -278,12 +284,12 @@ mod tests {
     fn a_socket_that_does_not_listen_yet_is_not_taken_for_a_dead_one() {
         let folder = folder();
         let path = folder.join("socket");
-        let lock = lock_directory(&path, Duration::ZERO).unwrap();
+        let lock = lock_directory(&path, &mut none()).unwrap();
         let (socket, file) = bind(&path, PRIVATE, None).unwrap();
         let refused = UnixStream::connect(&path).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        assert!(lock_directory(&path, Duration::ZERO).is_none(), "another may look at it");
-        let begin = || listen_within(LONG, &path, 16, PRIVATE, None).map(drop);
+        assert!(lock_directory(&path, &mut none()).is_none(), "another may look at it");
+        let begin = || listen_private(&path, 16, &mut long()).map(drop);
         thread::scope(|scope| {
             let other = scope.spawn(begin);
             net::listen(&socket, 16).unwrap();
@@ -304,7 +310,7 @@ mod tests {
         let start = Barrier::new(SERVERS);
         let begin = || {
             start.wait();
-            listen_within(LONG, &path, 16, PRIVATE, None)
+            listen_private(&path, 16, &mut long())
         };
         for _ in 0..20 {
             // of one that was killed
@@ -323,14 +329,24 @@ mod tests {
 
     /// Any user may lock a directory who may read it.
     #[test]
-    fn a_lock_that_stays_keeps_no_server_from_starting() {
+    fn a_lock_that_stays_keeps_no_server_from_starting_and_is_waited_for_once() {
         let folder = folder();
-        let path = folder.join("socket");
-        drop(UnixListener::bind(&path).unwrap());
-        let _lock = lock_directory(&path, Duration::ZERO).unwrap();
-        let (_socket, file) = listen_within(Duration::ZERO, &path, 16, OPEN, None).unwrap();
-        assert!(UnixStream::connect(&path).is_ok());
-        drop(file);
+        let [path, private, dead] = ["path", "private", "dead"].map(|name| folder.join(name));
+        for path in [&path, &dead] {
+            drop(UnixListener::bind(path).unwrap());
+        }
+        let lock = lock_directory(&path, &mut none()).unwrap();
+        let mut wait = WaitBudget::new(Duration::from_millis(50));
+        let (_socket, file) = listen(&path, 16, &mut wait).unwrap();
+        assert_eq!(wait, none(), "nothing is left for the others");
+        let (_private_socket, private_file) = listen_private(&private, 16, &mut wait).unwrap();
+        assert!(UnixStream::connect(&path).is_ok() && UnixStream::connect(&private).is_ok());
+        let refused = remove_dead(&dead, &mut wait).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        drop(lock);
+        // for a moment a process that another test starts may have it
+        remove_dead(&dead, &mut long()).unwrap();
+        drop((file, private_file));
         fs::remove_dir(folder).unwrap();
     }
 
@@ -339,10 +355,11 @@ mod tests {
         let (first, second) = (folder(), folder());
         let [dead, alive] = [&first, &second].map(|folder| folder.join("socket"));
         drop(UnixListener::bind(&dead).unwrap());
-        remove_dead(&dead).unwrap();
+        remove_dead(&dead, &mut long()).unwrap();
         assert!(!dead.exists());
         let _alive = UnixListener::bind(&alive).unwrap();
-        assert_eq!(remove_dead(&alive).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let refused = remove_dead(&alive, &mut long()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         assert!(UnixStream::connect(&alive).is_ok());
         fs::remove_dir(first).unwrap();
         fs::remove_dir_all(second).unwrap();
@@ -351,7 +368,7 @@ mod tests {
     #[test]
     fn the_file_of_another_server_stays() {
         let path = path();
-        let (_socket, file) = listen(&path, 16).unwrap();
+        let (_socket, file) = listen(&path, 16, &mut long()).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = UnixListener::bind(&path).unwrap();
         drop(file);

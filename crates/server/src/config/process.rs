@@ -489,7 +489,9 @@ const SETTINGS: &[Setting<Config>] = &[
         meaning: "The Unix socket that forebay reload speaks to: \"auto\", \"off\", or a path. auto is \
                   one for each configuration file, in /run/forebay for root and in \
                   $XDG_RUNTIME_DIR/forebay for others. Commands find it by the path that the server was \
-                  started with, too, wherever links in that lead by then.",
+                  started with, too, wherever links in that lead by then. If another process has its \
+                  directory locked (flock), the start waits for that, for all sockets together 5 s at \
+                  most.",
         example: "\"/run/forebay/control.sock\"",
         at: |c| &mut c.control.socket,
     },

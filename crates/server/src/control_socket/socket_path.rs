@@ -2,6 +2,7 @@
 
 use crate::config;
 use foldhash::fast::FixedState;
+use forebay_sys::wait_budget::WaitBudget;
 use forebay_sys::{process, unix};
 use std::ffi::OsStr;
 use std::fs;
@@ -88,8 +89,8 @@ fn named(file: &Path) -> PathBuf {
 /// Removes sockets that no process listens at from the directory of [`path`]'s own choice: servers that
 /// were killed have left them, and each configuration file has a name of its own there. One that was
 /// made just now may belong to a server that does not listen yet, and could not lock the directory.
-pub(super) fn remove_dead(beside: &Path) {
-    remove_dead_since(beside, OLD);
+pub(super) fn remove_dead(beside: &Path, wait: &mut WaitBudget) {
+    remove_dead_since(beside, OLD, wait);
 }
 
 /// The other sockets in the directory of [`find`]'s own choice: those of servers with other files.
@@ -102,7 +103,7 @@ pub fn beside(path: &Path) -> Vec<PathBuf> {
     others
 }
 
-fn remove_dead_since(beside: &Path, least_age: Duration) {
+fn remove_dead_since(beside: &Path, least_age: Duration, wait: &mut WaitBudget) {
     let entries = beside.parent().and_then(|directory| fs::read_dir(directory).ok());
     for entry in entries.into_iter().flatten().flatten() {
         let path = entry.path();
@@ -113,9 +114,9 @@ fn remove_dead_since(beside: &Path, least_age: Duration) {
         let removed = match path.is_symlink() {
             true if path.exists() => continue,
             true => fs::remove_file(&path),
-            false => unix::remove_dead(&path),
+            false => unix::remove_dead(&path, wait),
         };
-        // the directory cannot be locked: a process that has it is waited for once, not for each socket
+        // the directory cannot be locked, for none of them
         if removed.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             return;
         }
@@ -174,14 +175,15 @@ mod tests {
         unlink(&of_first, &at(&first));
         assert_eq!((led_to(&current), &of_first), (Some(at(&second)), &of_second));
         assert_eq!(beside(&at(&first)), [at(&second)], "links are no servers");
-        remove_dead_since(&at(&first), Duration::ZERO);
+        let mut wait = WaitBudget::default();
+        remove_dead_since(&at(&first), Duration::ZERO, &mut wait);
         assert!(of_second.is_symlink());
         unlink(&of_second, &at(&second));
         assert!(!of_second.is_symlink());
         // one of a server that was killed
         fs::remove_file(at(&first)).unwrap();
         symlink(at(&first), &of_first).unwrap();
-        remove_dead_since(&at(&second), Duration::ZERO);
+        remove_dead_since(&at(&second), Duration::ZERO, &mut wait);
         assert!(!of_first.is_symlink() && at(&second).exists());
         fs::remove_dir_all(directory).unwrap();
     }
@@ -200,9 +202,10 @@ mod tests {
         let file = directory.join("00000000000000aa.sock");
         fs::write(&file, "").unwrap();
         let own = directory.join("ffffffffffffffff.sock");
-        remove_dead(&own);
+        let mut wait = WaitBudget::default();
+        remove_dead(&own, &mut wait);
         assert!(dead.exists(), "it may be about to be listened at");
-        remove_dead_since(&own, Duration::ZERO);
+        remove_dead_since(&own, Duration::ZERO, &mut wait);
         assert!(!dead.exists());
         assert!(alive.exists() && other.exists() && file.exists());
         fs::remove_dir_all(directory).unwrap();

@@ -81,7 +81,7 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
     let program = std::env::current_exe().map_err(resources("the path of the program"))?;
     let (tell, events) = mpsc::channel();
     listen(signals, tell.clone()).map_err(resources("a thread for signals"))?;
-    let mut control = control_socket::open(&config, Some(&file))?;
+    let mut control = control_socket::open(&config, Some(&file), listeners.lock_wait())?;
     let mut supervisor = Supervisor {
         common: Arc::new(SupervisorShared { file, program, sockets }),
         cgroups: Cgroups::default(),

@@ -1,6 +1,8 @@
 //! The book of listening sockets.
 
 use super::*;
+use forebay_sys::file::try_lock;
+use std::fs::File;
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -235,6 +237,25 @@ fn the_end_of_others_leaves_a_unix_socket_its_file() {
     assert!(!file(&admin).exists());
 }
 
+/// Whoever may read a directory may lock it.
+#[test]
+fn a_directory_that_stays_locked_is_waited_for_once_by_all_sockets_in_it() {
+    let folder = file(&path()).to_owned();
+    std::fs::create_dir(&folder).unwrap();
+    let lock = File::open(&folder).unwrap();
+    assert!(try_lock(&lock).unwrap());
+    let wanted = ["first", "second", "third"].map(|name| Listen::Unix(folder.join(name)));
+    let mut listeners = Listeners::default();
+    *listeners.lock_wait() = WaitBudget::new(Duration::from_millis(50));
+    listeners.take(&wanted, 1).unwrap();
+    assert_eq!(*listeners.lock_wait(), WaitBudget::new(Duration::ZERO));
+    for socket in &wanted {
+        drop(UnixStream::connect(file(socket)).expect("it is there all the same"));
+    }
+    drop(listeners);
+    std::fs::remove_dir(folder).unwrap();
+}
+
 impl Listeners {
     /// It will not be long ago before the end of the test.
     fn left_just_now(&mut self) {
@@ -260,7 +281,7 @@ impl Listeners {
                 (socket, InheritedAddress::Internet { address, with_ipv4: false })
             }
             ListenAddress::Unix(path) => {
-                let (socket, file) = unix::listen(path, 16).unwrap();
+                let (socket, file) = unix::listen(path, 16, &mut self.lock_wait).unwrap();
                 std::mem::forget(file);
                 (socket, InheritedAddress::Path(path.clone()))
             }

@@ -54,10 +54,11 @@ impl Server {
         let plan = Plan::new(&config, &machine);
         let mut plan = plan.map_err(RunError::Policy)?;
         plan.ranks.slots = register.ledgers(&plan.policy);
-        // a process that can connect can also send commands
-        let mut control_socket = control_socket::open(&config, file.as_deref())?;
         // before the gate starts a process, which is to inherit none of them
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
+        // a process that can connect can also send commands
+        let lock_wait = listeners.lock_wait();
+        let mut control_socket = control_socket::open(&config, file.as_deref(), lock_wait)?;
         // only root can load a program into the kernel
         let gate = gate::open(config.gate, config.gate_charge).map_err(RunError::Gate)?;
         let listener_sets = plan.groups.iter().map(|group| {
