@@ -85,19 +85,31 @@ pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// What the kernel says; some file systems have no locks.
 pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+    try_flock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// Locks a file together with others, until each of them has closed it: no process has it [alone](try_lock)
+/// before. Says whether it could: another process may have it alone.
+///
+/// # Errors
+/// As [`try_lock`].
+pub fn try_lock_shared(file: impl AsFd) -> io::Result<bool> {
+    try_flock(file, FlockOperation::NonBlockingLockShared)
+}
+
+fn try_flock(file: impl AsFd, operation: FlockOperation) -> io::Result<bool> {
+    match rustix::fs::flock(file, operation) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Locks a file together with others, until each of them has closed it: no process has it [alone](try_lock)
-/// before.
+/// As [`try_lock_shared`], for a file that nobody but this user may open: one who has it alone is waited for.
 ///
 /// # Errors
-/// What the kernel says; some file systems have no locks.
-pub fn lock_shared(file: impl AsFd) -> io::Result<()> {
+/// As [`try_lock`].
+pub(crate) fn lock_shared(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::LockShared)?)
 }
 

@@ -20,11 +20,15 @@ mod directories;
 use super::role::Role;
 use crate::config::Isolated;
 use crate::stderr::say;
-use directories::{PROCESSES, make, make_locked, remove_abandoned, remove_and_tell};
+use directories::{
+    BUSY, PROCESSES, make, make_locked, remove_abandoned, remove_and_tell, remove_directory,
+};
+use forebay_sys::wait_budget::WaitBudget;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The group of the supervisor itself, where it needs one.
 const OWN: &str = "forebay-supervisor";
@@ -134,13 +138,15 @@ fn refused(path: &Path) -> impl FnOnce(io::Error) -> Missing {
 pub(super) struct Groups {
     /// By hierarchy, locked.
     roots: Vec<CgroupRoot>,
+    /// How long those are waited for that other processes have locked.
+    lock_wait: WaitBudget,
 }
 
 #[derive(Debug)]
 struct CgroupRoot {
     path: PathBuf,
-    /// For as long as it is open, no other supervisor removes the group.
-    _lock: File,
+    /// For as long as it is open, no other supervisor removes the group; `None` if another process has it locked.
+    _lock: Option<File>,
     stages: Vec<Role>,
 }
 
@@ -218,8 +224,10 @@ impl Drop for Cgroups {
         for controller in CgroupController::ALL {
             let _ = fs::write(base.join(CONTROLS), format!("-{}", controller.name()));
         }
-        let _ = enter(base, std::process::id());
-        let _ = fs::remove_dir(base.join(OWN));
+        // where groups of another supervisor keep a controller, this one stays in its own until it has ended
+        let has_left = enter(base, std::process::id()).is_ok();
+        let busy = if has_left { BUSY } else { Duration::ZERO };
+        let _ = remove_directory(&base.join(OWN), &mut WaitBudget::new(busy));
     }
 }
 
@@ -230,7 +238,7 @@ impl Groups {
         let at = match self.roots.iter().position(|root| root.path == path) {
             Some(at) => at,
             None => {
-                let lock = make_locked(&path)?;
+                let lock = make_locked(&path, &mut self.lock_wait)?;
                 self.roots.push(CgroupRoot { path, _lock: lock, stages: Vec::new() });
                 self.roots.len() - 1
             }
@@ -261,7 +269,8 @@ impl CgroupRoot {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        self.roots.iter().for_each(|root| remove_and_tell(&root.path));
+        let mut wait = WaitBudget::new(BUSY);
+        self.roots.iter().for_each(|root| remove_and_tell(&root.path, &mut wait));
     }
 }
 
@@ -339,6 +348,7 @@ fn base(mounts: &str, own: &str, kind: &str, controller: Option<&str>) -> Option
 mod tests {
     use super::*;
     use crate::config::value::Value;
+    use forebay_sys::file::try_lock;
 
     const TWO: &str =
         "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
@@ -403,6 +413,30 @@ mod tests {
         // there is no controller for it, and so nothing to enter
         groups.enter(Role::Process, 8);
         assert!(!base.join(name).join("process").exists());
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    /// Any user could take limits away who may read the directory of a group.
+    #[test]
+    fn a_group_that_another_process_has_locked_has_its_limits() {
+        let name = format!("forebay-cgroups-locked-{}", std::process::id());
+        let base = std::env::temp_dir().join(name);
+        let path = base.join("forebay-1-0");
+        fs::create_dir_all(&path).unwrap();
+        let other = File::open(&path).unwrap();
+        assert!(try_lock(&other).unwrap());
+        let mut config = Isolated::default();
+        config.memory_max.put("respond", "1MiB").unwrap();
+        let hierarchy = Hierarchy { base: base.clone(), is_two: false };
+        let mut cgroups = Cgroups { hierarchies: Some([None, Some(hierarchy), None]), left: None };
+        let lock_wait = WaitBudget::new(Duration::ZERO);
+        let mut groups = Groups { roots: Vec::new(), lock_wait };
+        let limit = &limits(&config, Role::Respond)[0];
+        cgroups.limit(&mut groups, "forebay-1-0", Role::Respond, limit).unwrap();
+        groups.enter(Role::Respond, 7);
+        let read = |file: &str| fs::read_to_string(path.join("respond").join(file)).unwrap();
+        assert_eq!(read("memory.limit_in_bytes"), "1048576");
+        assert_eq!(read(PROCESSES), "7");
         fs::remove_dir_all(&base).unwrap();
     }
 

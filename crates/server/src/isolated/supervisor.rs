@@ -2,7 +2,8 @@
 //! next.
 //!
 //! It is one loop over what happens: signals, commands, processes that serve or have ended, and time. It waits
-//! for nothing else, so that what serves is started again while a reload waits for its successors.
+//! for nothing else, so that what serves is started again while a reload waits for its successors; but for control
+//! groups, within bounds: 5 s for those that another process has locked, half a second for those that are busy.
 
 use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;

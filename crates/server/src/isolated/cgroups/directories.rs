@@ -3,17 +3,22 @@
 //! Who uses a group holds a lock on its directory. Between its making and its lock another supervisor may find it,
 //! and remove it as one that is left over. So whoever has locked a directory looks whether it is still the one at
 //! its path.
+//!
+//! Whoever may read a directory may lock it. A lock that another process has is waited for within a bound; then the
+//! group is used without one, and that is told.
 
 use super::{Missing, refused};
 use crate::isolated::links::is_name;
 use crate::isolated::role::Role;
 use crate::stderr::say;
-use forebay_sys::file::{lock_shared, try_lock};
+use forebay_sys::file::{try_lock, try_lock_shared};
+use forebay_sys::wait_budget::WaitBudget;
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The file that says which processes are in a group.
 pub(super) const PROCESSES: &str = "cgroup.procs";
@@ -21,6 +26,9 @@ pub(super) const PROCESSES: &str = "cgroup.procs";
 /// So often a group is made anew that others remove before it is locked. Each supervisor looks once for groups to
 /// remove.
 const MOST_TRIES: usize = 100;
+
+/// How long groups that are busy are waited for, all that go at once together. The supervisor does nothing else then.
+pub(super) const BUSY: Duration = Duration::from_millis(500);
 
 /// Makes a group, or takes that which is there.
 pub(super) fn make(path: &Path) -> Result<(), Missing> {
@@ -31,25 +39,55 @@ pub(super) fn make(path: &Path) -> Result<(), Missing> {
 }
 
 /// Makes a group, or takes that which is there, and keeps other supervisors from removing it for as long as what
-/// this returns is open.
-pub(super) fn make_locked(path: &Path) -> Result<File, Missing> {
+/// this returns is open. `None` if another process has it locked, which is told: limits that whoever locks a directory
+/// could take away would be none.
+pub(super) fn make_locked(path: &Path, wait: &mut WaitBudget) -> Result<Option<File>, Missing> {
     for _ in 0..MOST_TRIES {
         make(path)?;
         let locked = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            opened => opened.and_then(|opened| lock(path, opened)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(GroupLock::Gone),
+            opened => opened.and_then(|opened| lock(path, opened, wait)),
         };
-        if let Some(lock) = locked.map_err(refused(path))? {
-            return Ok(lock);
+        match locked.map_err(refused(path))? {
+            GroupLock::Mine(lock) => return Ok(Some(lock)),
+            GroupLock::Gone => {}
+            GroupLock::Taken => {
+                say(format_args!("{}", taken(path)));
+                return Ok(None);
+            }
         }
     }
     Err(refused(path)(io::Error::other("it is removed as often as it is made")))
 }
 
-/// Locks a group that was opened; `None` if another supervisor has removed it before.
-fn lock(path: &Path, opened: File) -> io::Result<Option<File>> {
-    lock_shared(&opened)?;
-    Ok(is_at(path, &opened)?.then_some(opened))
+/// What has come of the lock on a group.
+#[derive(Debug)]
+enum GroupLock {
+    /// It is locked for as long as this is open.
+    Mine(File),
+    /// Another supervisor has removed it before.
+    Gone,
+    /// Another process had it locked for as long as was waited.
+    Taken,
+}
+
+/// Locks a group that was opened.
+fn lock(path: &Path, opened: File, wait: &mut WaitBudget) -> io::Result<GroupLock> {
+    let is_mine = wait.until_locked(|| try_lock_shared(&opened))?;
+    Ok(match is_at(path, &opened)? {
+        false => GroupLock::Gone,
+        true if is_mine => GroupLock::Mine(opened),
+        true => GroupLock::Taken,
+    })
+}
+
+/// What is told of a group that another process has locked.
+fn taken(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "another process has the control group {path} locked: its limits hold, but another server \
+         that starts may remove it while no process is in it; fuser -v {path} names who has it open"
+    )
 }
 
 /// Whether a directory that was opened is still the one at its path. For as long as it is open, no other has its
@@ -93,18 +131,18 @@ impl fmt::Display for LeftGroup {
 
 /// Removes a group with those of stages in it, if no process is in them, and returns those that stay. Where one of a
 /// stage stays, so does the group around it, which needs no word.
-fn remove(path: &Path) -> Vec<LeftGroup> {
+fn remove(path: &Path, wait: &mut WaitBudget) -> Vec<LeftGroup> {
     let stages = Role::ALL.into_iter().map(|role| path.join(role.name()));
-    let mut left: Vec<_> = stages.filter_map(remove_one).collect();
-    let around = remove_one(path.to_owned());
+    let mut left: Vec<_> = stages.filter_map(|stage| remove_one(stage, wait)).collect();
+    let around = remove_one(path.to_owned(), wait);
     if left.is_empty() {
         left.extend(around);
     }
     left
 }
 
-fn remove_one(path: PathBuf) -> Option<LeftGroup> {
-    match fs::remove_dir(&path) {
+fn remove_one(path: PathBuf, wait: &mut WaitBudget) -> Option<LeftGroup> {
+    match remove_directory(&path, wait) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             let processes = fs::read_to_string(path.join(PROCESSES)).unwrap_or_default();
             Some(LeftGroup { path, error, processes })
@@ -113,33 +151,58 @@ fn remove_one(path: PathBuf) -> Option<LeftGroup> {
     }
 }
 
+/// Removes the directory of a group, and waits for it while it is busy: from Linux 6.19 on, it is so for a moment after
+/// its last process was waited for (wait(2)).
+pub(super) fn remove_directory(path: &Path, wait: &mut WaitBudget) -> io::Result<()> {
+    unless_busy(|| fs::remove_dir(path), wait)
+}
+
+fn unless_busy(
+    mut remove: impl FnMut() -> io::Result<()>,
+    wait: &mut WaitBudget,
+) -> io::Result<()> {
+    let removed = wait.until(|| match remove() {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => None,
+        removed => Some(removed),
+    });
+    // what is said in the end
+    removed.unwrap_or_else(remove)
+}
+
 /// Removes a group with those of stages in it, and tells which stay.
-pub(super) fn remove_and_tell(path: &Path) {
-    remove(path).iter().for_each(|left| say(format_args!("{left}")));
+pub(super) fn remove_and_tell(path: &Path, wait: &mut WaitBudget) {
+    remove(path, wait).iter().for_each(|left| say(format_args!("{left}")));
 }
 
 /// Removes groups of generations that nobody uses any more.
 pub(super) fn remove_abandoned(base: &Path) {
+    let mut wait = WaitBudget::new(BUSY);
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(is_name)
             && let Ok(opened) = File::open(entry.path())
         {
-            remove_if_abandoned(&entry.path(), &opened);
+            remove_if_abandoned(&entry.path(), &opened, &mut wait);
         }
     }
 }
 
 /// Removes a group that was opened, if nobody uses it: not one that has been made at its path since.
-fn remove_if_abandoned(path: &Path, opened: &File) {
+fn remove_if_abandoned(path: &Path, opened: &File, wait: &mut WaitBudget) {
     let is_free = try_lock(opened).is_ok_and(|is_mine| is_mine);
     if is_free && is_at(path, opened).is_ok_and(|is_it| is_it) {
-        remove_and_tell(path);
+        remove_and_tell(path, wait);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    /// Nothing is waited for.
+    fn none() -> WaitBudget {
+        WaitBudget::new(Duration::ZERO)
+    }
 
     /// A directory in which others stand for groups.
     fn folder(test: &str) -> PathBuf {
@@ -157,14 +220,18 @@ mod tests {
         let open = || File::open(&path).unwrap();
         make(&path).unwrap();
         let (early, late) = (open(), open());
-        remove_if_abandoned(&path, &open());
+        let is_gone = |opened: File| {
+            let locked = lock(&path, opened, &mut WaitBudget::default());
+            matches!(locked.unwrap(), GroupLock::Gone)
+        };
+        remove_if_abandoned(&path, &open(), &mut none());
         assert!(!path.exists());
-        assert!(lock(&path, early).unwrap().is_none(), "nothing is at its path");
+        assert!(is_gone(early), "nothing is at its path");
         make(&path).unwrap();
-        assert!(lock(&path, late).unwrap().is_none(), "another is at its path");
-        let locked = make_locked(&path).unwrap();
+        assert!(is_gone(late), "another is at its path");
+        let locked = make_locked(&path, &mut WaitBudget::default()).unwrap().unwrap();
         assert!(is_at(&path, &locked).unwrap());
-        remove_if_abandoned(&path, &open());
+        remove_if_abandoned(&path, &open(), &mut none());
         assert!(path.exists(), "it is locked");
         drop(locked);
         fs::remove_dir_all(folder).unwrap();
@@ -177,11 +244,52 @@ mod tests {
         make(&path).unwrap();
         let abandoned = File::open(&path).unwrap();
         fs::remove_dir(&path).unwrap();
-        let _locked = make_locked(&path).unwrap();
+        let _locked = make_locked(&path, &mut WaitBudget::default()).unwrap().unwrap();
         make(&path.join("respond")).unwrap();
-        remove_if_abandoned(&path, &abandoned);
+        remove_if_abandoned(&path, &abandoned, &mut none());
         assert!(path.join("respond").exists());
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Any user may lock a directory who may read it.
+    #[test]
+    fn a_lock_that_stays_keeps_no_group_from_being_used() {
+        let folder = folder("taken");
+        let path = folder.join("forebay-1-0");
+        make(&path).unwrap();
+        let other = File::open(&path).unwrap();
+        assert!(try_lock(&other).unwrap());
+        let mut wait = WaitBudget::new(Duration::from_millis(50));
+        assert!(make_locked(&path, &mut wait).unwrap().is_none());
+        assert_eq!(wait, none());
+        let told = taken(&path);
+        let names = format!("another process has the control group {} locked: ", path.display());
+        assert!(told.starts_with(&names), "{told}");
+        // meanwhile it may have been removed
+        let opened = File::open(&path).unwrap();
+        fs::remove_dir(&path).unwrap();
+        let locked = lock(&path, opened, &mut none()).unwrap();
+        assert!(matches!(locked, GroupLock::Gone), "{locked:?}");
+        assert!(make_locked(&path, &mut none()).unwrap().is_some(), "the new one is free");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// As after the end of its last process.
+    #[test]
+    fn a_group_that_is_busy_for_a_moment_is_removed() {
+        let tries = Cell::new(0);
+        let removed = |busy: u32, mut wait: WaitBudget| {
+            tries.set(0);
+            let attempt = || -> io::Result<()> {
+                tries.set(tries.get() + 1);
+                if tries.get() > busy { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
+            };
+            unless_busy(attempt, &mut wait).map_err(|error| error.kind())
+        };
+        assert_eq!(removed(3, WaitBudget::new(Duration::from_secs(60))), Ok(()));
+        assert_eq!(tries.get(), 4);
+        assert_eq!(removed(u32::MAX, none()), Err(io::ErrorKind::ResourceBusy));
+        assert_eq!(tries.get(), 2, "the last try says why");
     }
 
     #[test]
@@ -195,7 +303,8 @@ mod tests {
         let told = |processes: &str| {
             // what is in the way in a directory is a file
             fs::write(stage.join(PROCESSES), processes).unwrap();
-            let told: Vec<_> = remove(&path).iter().map(ToString::to_string).collect();
+            let left = remove(&path, &mut none());
+            let told: Vec<_> = left.iter().map(ToString::to_string).collect();
             told.join("\n").replace(stage.to_str().unwrap(), "PATH")
         };
         let stays = "the control group PATH stays: Directory not empty (os error 39)";
@@ -207,8 +316,8 @@ mod tests {
         assert_eq!(told(""), format!("{stays}; the next start tries again to remove it"));
         assert!(!path.join("receive").exists(), "others go");
         fs::remove_file(stage.join(PROCESSES)).unwrap();
-        assert!(remove(&path).is_empty() && !path.exists());
-        assert!(remove(&path).is_empty(), "it is gone");
+        assert!(remove(&path, &mut none()).is_empty() && !path.exists());
+        assert!(remove(&path, &mut none()).is_empty(), "it is gone");
         fs::remove_dir(folder).unwrap();
     }
 }
