@@ -91,7 +91,7 @@ pub struct Reply<'o, B> {
     pub keep_alive: bool,
     /// Seconds after which the client may try again (`Retry-After`); 0 says nothing about it.
     pub retry_after_s: u32,
-    /// What clients are told about TLS; only on connections that are secured.
+    /// What clients are told about TLS; only those that have come through it.
     pub hsts: Option<Hsts>,
     /// How long the request has waited here, for a stage of this server that asks.
     pub waited_ms: Option<u32>,

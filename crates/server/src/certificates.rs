@@ -217,16 +217,18 @@ impl Certificates {
 
     /// Whether `site`, by its place in the configuration, may be asked for `host` in this way: its clients
     /// may be unknown only where it does not ask for their certificates. If it may not: with what status
-    /// that is answered, and why.
+    /// that is answered, and why. `is_https` says whether the client has come through TLS, be it to a proxy.
     pub fn refusal(
         &self,
         secured: Option<&Secured>,
+        is_https: impl FnOnce() -> bool,
         site: usize,
         host: &[u8],
     ) -> Option<(u16, &'static str)> {
         let demand = self.demands.get(site)?;
         let Some(secured) = secured else {
-            return demand.only_tls.then_some((403, "This site is for clients with a certificate"));
+            let is_refused = demand.is_required && (!demand.is_redirected || is_https());
+            return is_refused.then_some((403, "This site is for clients with a certificate"));
         };
         // a site without a certificate is asked through a connection of another one
         let wanted = demand.policy.unwrap_or_else(|| {

@@ -1,5 +1,5 @@
 //! Which client a request comes from, when proxies stand between: the rightmost address that no trusted
-//! proxy has. And whether it was asked by https.
+//! proxy has. And by which scheme it was asked.
 //!
 //! Each proxy adds to X-Forwarded-For, on the right, the address that its connection came from. So
 //! what a trusted proxy has added is believed, and what stands left of the first address that is not
@@ -11,6 +11,7 @@
 
 use forebay_conn::Peer;
 use forebay_http::head::{Head, Name};
+use forebay_site::RequestScheme;
 use forebay_site::rules::Network;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -80,30 +81,39 @@ pub fn client_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> IpAd
     behind(nearest, forwarders(head), trusted)
 }
 
-/// Whether the client of a request came through TLS: to a proxy that is trusted, as that says, or else to this
-/// process.
+/// By which scheme the client of a request has asked: as a proxy that is trusted says, or else as the request has
+/// come to this process.
 ///
 /// A proxy that is trusted has the last word in both directions: what its client has sent in clear is not made
 /// secure by TLS from the proxy to here.
 #[inline]
-pub fn is_secure(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> bool {
-    let is_secured = peer.secured.is_some();
+pub fn scheme_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> RequestScheme {
+    let of_connection = match peer.secured {
+        Some(_) => RequestScheme::Https,
+        None => RequestScheme::Http,
+    };
     if !head.has(Name::XForwardedProto) || !trusted.are_believed(peer) {
-        return is_secured;
+        return of_connection;
     }
     let last = head.values(Name::XForwardedProto).next_back();
     let last = last.and_then(|value| value.rsplit(|&byte| byte == b',').next());
     // what is no scheme says nothing, and what is left of it may be the client's
-    last.map(<[u8]>::trim_ascii).and_then(has_tls).unwrap_or(is_secured)
+    last.map(<[u8]>::trim_ascii).and_then(named).unwrap_or(of_connection)
 }
 
-/// Whether a scheme is with TLS, if it is one that clients ask by. Traefik names that of a WebSocket.
-fn has_tls(scheme: &[u8]) -> Option<bool> {
+/// Whether the client of a request came through TLS.
+#[inline]
+pub fn is_secure(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> bool {
+    scheme_of(peer, head, trusted) == RequestScheme::Https
+}
+
+/// What a proxy says by this word, if it is a scheme that clients ask by. Traefik names that of a WebSocket.
+fn named(scheme: &[u8]) -> Option<RequestScheme> {
     let is = |name: &[u8]| scheme.eq_ignore_ascii_case(name);
     if is(b"https") || is(b"wss") {
-        Some(true)
+        Some(RequestScheme::Https)
     } else if is(b"http") || is(b"ws") {
-        Some(false)
+        Some(RequestScheme::ProxiedHttp)
     } else {
         None
     }
@@ -310,6 +320,26 @@ mod tests {
         let mut behind = peer("10.0.0.1");
         behind.stated = Some("10.0.0.2:4711".parse().unwrap());
         assert!(is_https(&behind, &["https"], &trusted));
+    }
+
+    #[test]
+    fn what_a_proxy_says_of_http_is_told_from_a_connection_without_tls() {
+        let trusted = proxies(&["10.0.0.0/8"]);
+        let (proxy, stranger) = (peer("10.0.0.1"), peer("192.0.2.7"));
+        let sealed = secured(proxy.clone());
+        for (from, values, expected) in [
+            (&proxy, &["http"][..], RequestScheme::ProxiedHttp),
+            (&proxy, &["https, ws"], RequestScheme::ProxiedHttp),
+            (&sealed, &["http"], RequestScheme::ProxiedHttp),
+            (&proxy, &["https"], RequestScheme::Https),
+            (&proxy, &["https", "on"], RequestScheme::Http),
+            (&proxy, &[], RequestScheme::Http),
+            (&sealed, &[], RequestScheme::Https),
+            (&stranger, &["http"], RequestScheme::Http),
+        ] {
+            let scheme = said("X-Forwarded-Proto", values, |head| scheme_of(from, head, &trusted));
+            assert_eq!(scheme, expected, "{from:?} {values:?}");
+        }
     }
 
     /// An element of the list: an address of a trusted proxy, of another client, or anything.

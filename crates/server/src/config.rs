@@ -31,7 +31,7 @@
 //! | `relative_paths` | paths that are relative to the directory of the file |
 //! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
-//! | `secured` | TLS without effect, certificates that clients will refuse, secrets that many may read |
+//! | `secured` | where clients are led for TLS, TLS without effect, certificates that clients will refuse, secrets that many may read |
 //! | `unused` | settings that another one leaves without effect |
 //! | `firewall`, `firewalled` | the settings of the firewall, and what keeps clients out of it |
 //! | `exposed` | files that are not for clients, in directories that are served |

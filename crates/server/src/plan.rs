@@ -428,15 +428,6 @@ fn keep_alive_by_rank(config: &Config) -> Arc<[KeepAlive]> {
     classes.into_iter().filter_map(|class| keep_alive(config, Some(class))).collect()
 }
 
-/// The port to which clients come for TLS: the usual one if it is among them.
-fn tls_port(listeners: &[ListenerConfig]) -> Option<u16> {
-    let endpoints = listeners.iter().flat_map(|listener| &listener.listen);
-    let ports = endpoints.filter(|endpoint| endpoint.tls);
-    let mut ports = ports.filter_map(|endpoint| endpoint.listen.port()).peekable();
-    let first = ports.peek().copied();
-    ports.find(|port| *port == 443).or(first)
-}
-
 fn site(
     config: &Config,
     open_files: u64,
@@ -445,7 +436,7 @@ fn site(
 ) -> forebay_site::ContentSettings {
     let of_cache = MOST_CACHE_BYTES.min(memory_bytes / CACHE_SHARE);
     let in_flight = memory_bytes / IN_FLIGHT_SHARE;
-    let port = tls_port(&config.listeners);
+    let port = config.https_port();
     let sites = config.sites.iter().map(|site| site.settings(port)).collect();
     let mut settings =
         forebay_site::ContentSettings { sites, ..forebay_site::ContentSettings::new("") };

@@ -147,5 +147,5 @@ fn turn_away(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
     let date = [b'x'; 29];
     let mut reply = Reply::new(out, &date, true);
     let refusal = Refusal { status: 503, retry_after_s: 1 };
-    site.turn_away(refusal, Some(&Request::new(head, &peer, &path)), &mut reply);
+    site.turn_away(refusal, Some(&Request::new(head, &peer, &path)), |_| false, &mut reply);
 }

@@ -1,9 +1,8 @@
 //! Requests that applications answer: which one, and what comes before it.
 //!
 //! Here it is known that a path is an application's, by its number among the routes of the site; what
-//! stands behind the number is not. All rules hold as for files, in the same order: to https, access and
-//! passwords, redirects, rewrites. Then the longest path has it, be it a route or an alias; the root has
-//! what is left.
+//! stands behind the number is not. All rules hold as for files, in the same order: access and passwords,
+//! redirects, rewrites. Then the longest path has it, be it a route or an alias; the root has what is left.
 
 use crate::answer;
 use crate::body::Body;
@@ -154,8 +153,8 @@ impl Site {
         may_be.then_some(bare)
     }
 
-    /// Lets a request through to the application it is for, if rules allow it. To be asked before
-    /// [`process`](Site::process), with what a job has brought.
+    /// Lets a request through to the application it is for, if rules allow it. To be asked behind
+    /// [`secures`](Site::secures) and before [`process`](Site::process), with what a job has brought.
     #[inline]
     pub fn route(
         &mut self,
@@ -195,9 +194,6 @@ impl Site {
             return Routed::Here(done);
         }
         let asked = &mut SiteRequest { site, request, reply };
-        if self.content.is_about_tls && self.goes_to_https(asked) {
-            return Routed::Replied;
-        }
         let number = self.content.number;
         let mut loaded = None;
         match done.filter(|done| done.0.content == number) {
@@ -320,13 +316,6 @@ impl Site {
         };
         answer::redirect(&to, vhost, request, head_scratch, asked.reply);
         true
-    }
-
-    /// What is decided where TLS ends: whether a request that has not come through it is sent there. Says
-    /// whether that is its answer.
-    pub fn secures(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
-        let Some(site) = self.site_of(request) else { return false };
-        self.content.is_about_tls && self.goes_to_https(&mut SiteRequest { site, request, reply })
     }
 
     /// Whether this loop knows a path, and that no application has it: so a hit costs no look at routes.

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | [`settings`], [`rules`] | what a person may decide, and what the operator should know |
 //! | `hosts`, `vhost` | which site a host belongs to, and what a site is while it is served |
+//! | `https` | by which scheme clients have come: who is sent to https, and who is told to stay there |
 //! | `site`, `answer`, `refuse`, `pages`, `redirection`, `head_lines` | from a request to what is written: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `front`, `store`, `entry`, `variant` | a loop's own table, the shared cache, and what both hold |
@@ -68,6 +69,7 @@ mod graph;
 mod guard;
 mod head_lines;
 mod hosts;
+mod https;
 mod inverse;
 mod job;
 mod listing;
@@ -108,6 +110,7 @@ pub use body::Body;
 pub use content::{CacheFigures, Content};
 pub use entry::Script;
 pub use hosts::host_of;
+pub use https::RequestScheme;
 pub use job::{SiteJob, SiteJobDone};
 pub use notice::{Notice, OpenError};
 pub use recode::Recoder;

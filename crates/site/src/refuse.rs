@@ -40,12 +40,14 @@ impl Site {
         reply.copy(text.as_bytes());
     }
 
-    /// See [`Process::turn_away`](forebay_conn::Process::turn_away).
+    /// See [`Process::turn_away`](forebay_conn::Process::turn_away). `is_secure` says whether the client of a request
+    /// has come through TLS; it is asked only where such clients are told so.
     #[inline]
     pub fn turn_away(
         &mut self,
         refusal: forebay_conn::Refusal,
         request: Option<&Request<'_>>,
+        is_secure: impl FnOnce(&Request<'_>) -> bool,
         reply: &mut Reply<'_, Body>,
     ) {
         self.credentials.has_passed = false;
@@ -55,10 +57,9 @@ impl Site {
             .and_then(|(request, site)| Some((request, site, self.turned.get(site as usize)?)))
         {
             Some((request, site, turned)) => {
-                if request.peer.secured.is_some() {
-                    reply.hsts = self.vhost(site).settings.hsts;
-                }
-                turned.write(self.vhost(site), refusal.status, request, reply);
+                let vhost = self.vhost(site);
+                reply.hsts = vhost.settings.hsts.filter(|_| is_secure(request));
+                turned.write(vhost, refusal.status, request, reply);
             }
             None => self.content.pages.turn_away(refusal.status, reply),
         }

@@ -57,7 +57,7 @@ pub(crate) fn add_slash(
 /// The redirect of clients that do not come through TLS to their own addresses, with https.
 pub(crate) fn to_https(pages: &Pages, header_rules: HeaderRuleSet<'_>, to: ToHttps) -> Redirection {
     let mut pieces = vec![LocationPart::Text(b"https://".as_slice().into()), LocationPart::Host];
-    if to.port != 443 {
+    if to.port != ToHttps::USUAL_PORT {
         pieces.push(LocationPart::Text(format!(":{}", to.port).into_bytes().into()));
     }
     pieces.extend([LocationPart::Path, LocationPart::Query]);

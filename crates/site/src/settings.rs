@@ -191,8 +191,13 @@ impl Default for SiteSettings {
 pub struct ToHttps {
     /// 301 or 308.
     pub status: u16,
-    /// Where TLS is spoken.
+    /// Where TLS is spoken. Clients that a proxy says have come to it go to the [usual port](ToHttps::USUAL_PORT).
     pub port: u16,
+}
+
+impl ToHttps {
+    /// The port that `https` means unless it is said (RFC 9110 §4.2.2).
+    pub const USUAL_PORT: u16 = 443;
 }
 
 /// What is kept between requests.

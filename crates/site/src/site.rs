@@ -3,7 +3,7 @@
 mod brought;
 mod worked;
 
-use crate::answer::{self, AnswerParts, Boundaries, Instead};
+use crate::answer::{AnswerParts, Boundaries, Instead};
 use crate::auth::{self, Own, VerifiedPassword};
 use crate::body::{Body, BodySource};
 use crate::content::Content;
@@ -16,7 +16,6 @@ use crate::job::{SiteJob, SiteJobDone, SiteWork};
 use crate::listing::{ListingFormat, SortOrder};
 use crate::load::{Loaded, Want};
 use crate::pages::RefusalPage;
-use crate::route;
 use crate::site_request::SiteRequest;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
@@ -27,9 +26,6 @@ use forebay_http::head::{Head, Method, Name};
 use forebay_metrics::{Counter, Local};
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// Where authorities look for what shows that a host is ours (RFC 8555 §8.3). They come without TLS.
-const ACME_CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 /// Between two sweeps of the loop's own table, at most.
 const SWEEP_MS: u64 = 1000;
@@ -122,8 +118,9 @@ impl Site {
         Some(SiteJob(SiteWork::Roots { content, awaited }))
     }
 
-    /// See [`Process::process`](forebay_conn::Process::process). A `done` that comes from other
-    /// content is not looked at. `client` says which address asks; only rules about clients go by it.
+    /// See [`Process::process`](forebay_conn::Process::process), once [`secures`](Site::secures) has let the
+    /// request by. A `done` that comes from other content is not looked at. `client` says which address asks; only
+    /// rules about clients go by it.
     #[inline]
     pub fn process(
         &mut self,
@@ -135,40 +132,10 @@ impl Site {
         self.credentials.has_passed = false;
         let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
         let asked = &mut SiteRequest { site, request, reply };
-        if self.content.is_about_tls && self.goes_to_https(asked) {
-            return ProcessOutcome::Replied;
-        }
         match request.head.method {
             Method::Get | Method::Head if done.is_none() => self.get(client, asked),
             _ => self.other(client, done, asked),
         }
-    }
-
-    /// What a site says about TLS to clients that come through it, and whether that is where others are sent,
-    /// which is their answer.
-    #[cold]
-    pub(crate) fn goes_to_https(&mut self, asked: &mut SiteRequest<'_, '_>) -> bool {
-        let SiteRequest { site, request, .. } = *asked;
-        let vhost = &self.content.vhosts[site as usize];
-        if request.peer.secured.is_some() {
-            asked.reply.hsts = vhost.settings.hsts;
-            return false;
-        }
-        let (Some(to), Some(redirection)) = (vhost.settings.to_https, &vhost.to_https) else {
-            return false;
-        };
-        // what has no path is refused, and what is no path of this site is not its to send
-        if !request.path().is_ok_and(|path| !path.starts_with(ACME_CHALLENGES)) {
-            return false;
-        }
-        let header_rules = self.header_rules_of(asked.site, asked.request);
-        let with_fields = (!header_rules.is_empty()).then(|| {
-            let header_rules = vhost.header_rules(&header_rules);
-            route::to_https(&vhost.pages, header_rules, to)
-        });
-        let redirection = with_fields.as_ref().unwrap_or(redirection);
-        answer::redirect(redirection, vhost, request, &mut self.head_scratch, asked.reply);
-        true
     }
 
     /// A request that was processed before, or does not read a file.

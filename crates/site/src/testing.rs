@@ -4,11 +4,10 @@ use crate::entry_key::EntryKey;
 use crate::job::SiteWork;
 use crate::load::Want;
 use crate::{
-    Body, Content, ContentSettings, Destination, Notice, Routed, Script, Site, SiteJob, SiteJobDone,
+    Body, Content, ContentSettings, Destination, Notice, RequestScheme, Routed, Script, Site,
+    SiteJob, SiteJobDone,
 };
-use forebay_conn::{
-    Job as _, Out, Peer, Piece, ProcessOutcome, Refusal, Reply, Request, Secured, TurnTime,
-};
+use forebay_conn::{Job as _, Out, Peer, Piece, ProcessOutcome, Refusal, Reply, Request, TurnTime};
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
@@ -106,8 +105,8 @@ pub(crate) struct Client {
     pub(crate) host: &'static str,
     /// Who asks.
     pub(crate) client: IpAddr,
-    /// Through TLS.
-    pub(crate) is_secured: bool,
+    /// By which scheme.
+    pub(crate) scheme: RequestScheme,
     /// What a job has brought for the next request.
     done: Option<SiteJobDone>,
     metrics: Arc<Local>,
@@ -136,7 +135,7 @@ impl Client {
             now_ms,
             host: "a",
             client: LOCAL,
-            is_secured: false,
+            scheme: RequestScheme::Http,
             done: None,
             metrics,
             jobs: 0,
@@ -157,7 +156,7 @@ impl Client {
             now_ms: self.now_ms,
             host,
             client: LOCAL,
-            is_secured: false,
+            scheme: RequestScheme::Http,
             done: None,
             metrics,
             jobs: 0,
@@ -216,20 +215,7 @@ impl Client {
             panic!("not a whole head: {text}")
         };
         let address = "127.0.0.1:80".parse().unwrap();
-        let mut peer = Peer::new(address, address);
-        peer.secured = self.is_secured.then(|| {
-            Box::new(Secured {
-                name: None,
-                version: "1.3",
-                cipher: "TLS13_AES_128_GCM_SHA256",
-                alpn: None,
-                resumed: false,
-                hosts: [].into(),
-                policy: None,
-                client: None,
-            })
-        });
-        let path = NormalPath::default();
+        let (peer, path) = (Peer::new(address, address), NormalPath::default());
         let request = Request::new(&head, &peer, &path);
         let mut out = Out::default();
         let date: [u8; IMF_LEN] = date::format(784_111_777);
@@ -237,6 +223,9 @@ impl Client {
         for turn in 0.. {
             assert!(turn < 8, "the same jobs again and again");
             let mut reply = Reply::new(&mut out, &date, true);
+            if self.site.secures(&request, || self.scheme, &mut reply) {
+                break;
+            }
             let outcome = match self.site.route(&request, || self.client, done.take(), &mut reply) {
                 Routed::Replied => break,
                 Routed::Job(job) => ProcessOutcome::Job(job),
@@ -320,7 +309,9 @@ impl Client {
             let mut out = Out::default();
             let date: [u8; IMF_LEN] = date::format(784_111_777);
             let mut reply = Reply::new(&mut out, &date, true);
-            self.site.turn_away(Refusal::status(status), Some(&request), &mut reply);
+            let is_secure = self.scheme == RequestScheme::Https;
+            let refusal = Refusal::status(status);
+            self.site.turn_away(refusal, Some(&request), |_| is_secure, &mut reply);
             String::from_utf8(out.bytes).unwrap()
         })
     }

@@ -185,6 +185,34 @@ fn a_connection_is_for_sites_that_ask_the_same() {
     }
 }
 
+/// What a proxy says of its client shows no certificate: whom `tls.redirect` does not send to TLS is refused.
+#[test]
+fn a_proxy_that_says_https_shows_no_certificate() {
+    for engine in ENGINES {
+        let edge = Edge::start(engine, "trusted_proxies = [\"127.0.0.0/8\"]\ntls.redirect = 308");
+        for (host, says, expected) in [
+            ("must", "", "308"),
+            ("must", "X-Forwarded-Proto: http\r\n", "308"),
+            ("must", "X-Forwarded-Proto: https\r\n", "403"),
+            ("may", "X-Forwarded-Proto: https\r\n", "200"),
+            ("open", "X-Forwarded-Proto: https\r\n", "200"),
+        ] {
+            let request = format!("GET /file HTTP/1.0\r\nHost: {host}.example\r\n{says}\r\n");
+            let answer = edge.served.exchange(request.as_bytes());
+            let answer = String::from_utf8(answer).unwrap();
+            assert_eq!(&answer[9..12], expected, "{engine}: {host} {says}");
+        }
+        // a certificate that is shown does not make up for what the client has sent in clear
+        let mut stream = connect(&edge.known("worker", 7), edge.addr, "must.example");
+        let request = "GET /file HTTP/1.1\r\nHost: must.example\r\nX-Forwarded-Proto: http\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.flush().unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status[9..], b"308", "{engine}");
+    }
+}
+
 /// CVE-2025-23419: whoever has a session with a site that asks for nothing does not resume it with one that
 /// does, under whatever name.
 #[test]

@@ -3,13 +3,15 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use crate::isolated::UNHURRIED;
 use forebay_tests::faults::crowd::connect_from;
 use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::{WatchedServer, soon};
+use forebay_tests::http2::Client;
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::{Authority, TlsStream, connect, hello, over};
-use forebay_tests::wire::PATIENCE;
-use forebay_tests::{ENGINES, Options, Server};
+use forebay_tests::wire::{self, PATIENCE};
+use forebay_tests::{ENGINES, ISOLATED, Options, Server};
 use rcgen::{PKCS_ECDSA_P256_SHA256 as ECDSA, PKCS_RSA_SHA256 as RSA};
 use rustls::client::Resumption;
 use std::collections::VecDeque;
@@ -206,6 +208,132 @@ fn a_site_sends_its_clients_to_tls() {
                 let head = String::from_utf8_lossy(&answered[..400.min(answered.len())]);
                 let said = "\r\nStrict-Transport-Security: max-age=3600\r\n";
                 assert!(!head.contains(" 308 ") && head.contains(said), "{engine}: {head}");
+            }
+        }
+    }
+}
+
+/// What a client is told: the status, where it is sent, and what is said about TLS.
+type Told = (u16, Option<String>, Option<String>);
+
+/// What a request with these values of X-Forwarded-Proto is told, by HTTP/1 and by HTTP/2; through TLS if there is an
+/// authority to trust.
+fn told(addr: SocketAddr, tls: Option<&Authority>, path: &str, says: &[&str]) -> Told {
+    let lines: String =
+        says.iter().map(|value| format!("X-Forwarded-Proto: {value}\r\n")).collect();
+    let lines = format!("{lines}Connection: close\r\n");
+    let answered = match tls {
+        Some(authority) => {
+            let mut sealed = authority.connect(addr, "a.example");
+            ask(&mut sealed, path, &lines);
+            everything(sealed)
+        }
+        None => {
+            let mut plain = wire::connect(addr);
+            ask(&mut plain, path, &lines);
+            everything(plain)
+        }
+    };
+    let answered = String::from_utf8(answered).unwrap();
+    let (head, _) = answered.split_once("\r\n\r\n").unwrap();
+    let field = |name: &str| {
+        let mut fields = head.lines().filter_map(|line| line.split_once(": "));
+        fields.find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
+    };
+    let by_http1 =
+        (head[9..12].parse().unwrap(), field("Location"), field("Strict-Transport-Security"));
+    let mut client = match tls {
+        Some(authority) => Client::sealed(authority, addr, "a.example"),
+        None => Client::connect(addr),
+    };
+    let fields: Vec<_> = says.iter().map(|value| ("x-forwarded-proto", *value)).collect();
+    let stream = client.begin("GET", path, &fields, true);
+    let answer = client.answer(stream);
+    let field = |name: &str| answer.field(name).map(str::to_owned);
+    let by_http2 = (answer.status, field("location"), field("strict-transport-security"));
+    assert_eq!(by_http1, by_http2, "{path} {says:?}");
+    by_http1
+}
+
+/// What a proxy that is trusted says of its client decides, however it comes itself, and nobody else's word does.
+#[test]
+fn clients_of_a_proxy_are_sent_to_tls_by_how_they_came_to_it() {
+    for engine in ENGINES.into_iter().chain([ISOLATED]) {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        folder.write("site/.well-known/acme-challenge/token", "token");
+        let unhurried = if engine == ISOLATED { UNHURRIED } else { "" };
+        // nobody is at the address of the application
+        let rest = format!(
+            "redirect = 308\nhsts = \"1h\"\n[[rule]]\npath = \"/refused\"\naction = \"reject\"\n\
+             [[proxy]]\npath = \"/app\"\nto = \"http://{}\"\nmax_fails = 0\n",
+            free_addr()
+        );
+        for is_trusted in [true, false] {
+            let proxies = if is_trusted { "\"127.0.0.0/8\"" } else { "" };
+            let lines = format!(
+                "{unhurried}trusted_proxies = [{proxies}]\n{}{rest}",
+                pair(folder.path(), "a")
+            );
+            let (server, addr) = start(&folder, engine, &lines);
+            let here = format!("https://a.example:{}", addr.port());
+            let (here, there) = (Some(&*here), Some("https://a.example"));
+            for (is_sealed, says, by_proxy, by_others) in [
+                (false, &[][..], here, here),
+                (false, &["https"], None, here),
+                (false, &["http"], there, here),
+                // of several the last counts: those before it may be the client's
+                (false, &["http", "https"], None, here),
+                (false, &["https, http"], there, here),
+                (true, &[], None, None),
+                (true, &["https"], None, None),
+                // how the proxy comes is not how its client came
+                (true, &["http"], there, None),
+            ] {
+                let to = if is_trusted { by_proxy } else { by_others };
+                let hsts = || to.is_none().then(|| "max-age=3600".to_owned());
+                let told = |path: &str| match is_sealed {
+                    true => told(addr, Some(&authority), path, says),
+                    false => told(server.addr(), None, path, says),
+                };
+                let case = format!("{engine}: {is_trusted} {is_sealed} {says:?}");
+                for (path, status) in [("/small.txt?a=b", 200), ("/none", 404), ("/app", 502)] {
+                    let expected = match to {
+                        Some(to) => (308, Some(format!("{to}{path}")), None),
+                        None => (status, None, hsts()),
+                    };
+                    assert_eq!(told(path), expected, "{case} {path}");
+                }
+                // rules come before all that, and what authorities ask for is there for all
+                assert_eq!(told("/refused"), (403, None, hsts()), "{case}");
+                let challenge = "/.well-known/acme-challenge/token";
+                assert_eq!(told(challenge), (200, None, hsts()), "{case}");
+            }
+        }
+    }
+}
+
+/// Where only a proxy speaks TLS, its clients are sent to the usual port; where nobody does, nobody is sent there.
+#[test]
+fn a_proxy_may_be_all_that_speaks_tls() {
+    for engine in ENGINES {
+        let folder = site();
+        for is_trusted in [true, false] {
+            let proxies = if is_trusted { "\"127.0.0.0/8\"" } else { "" };
+            let lines =
+                format!("trusted_proxies = [{proxies}]\ntls.redirect = 301\ntls.hsts = \"1h\"\n");
+            let options = Options::new(folder.join("site")).engine(engine).config(&lines);
+            let server = Server::start(&options);
+            for (says, is_https) in
+                [(&[][..], false), (&["http"], false), (&["https"], true), (&["on"], false)]
+            {
+                let expected = match (is_trusted, is_https) {
+                    (false, _) => (200, None, None),
+                    (true, true) => (200, None, Some("max-age=3600".to_owned())),
+                    (true, false) => (301, Some("https://a.example/small.txt".to_owned()), None),
+                };
+                let told = told(server.addr(), None, "/small.txt", says);
+                assert_eq!(told, expected, "{engine}: {is_trusted} {says:?}");
             }
         }
     }

@@ -343,8 +343,8 @@ pub enum Wrong {
         /// Where that would be.
         list: &'static str,
     },
-    /// A redirect to https, where trusted proxies come without it.
-    ProxiedRedirect,
+    /// It is about https, which neither is spoken nor can be a proxy's.
+    NoHttps,
     /// A header rule decides about what `tls.hsts` would say.
     HstsByRule,
     /// It says more about `tls.hsts`, which is not set.

@@ -90,8 +90,9 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "trusted_proxies",
         preset: Preset::Items(&[]),
         range: None,
-        meaning: "Proxies whose word about their clients counts (PROXY protocol, X-Forwarded-For): \
-                  addresses, networks, and \"unix\" for those that connect to a Unix socket.",
+        meaning: "Proxies whose word about their clients counts (PROXY protocol, X-Forwarded-For, \
+                  X-Forwarded-Proto): addresses, networks, and \"unix\" for those that connect to a \
+                  Unix socket.",
         example: "[\"10.0.0.0/8\", \"::1\", \"unix\"]",
         at: |c| &mut c.trusted_proxies,
     },

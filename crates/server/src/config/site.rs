@@ -587,7 +587,8 @@ const SETTINGS: &[Setting<SiteConfig>] = &[
         meaning: "Sends clients that come without TLS to the same address with https, with this status: \
                   308, or 301, after which some clients turn a POST into a GET. What is beneath \
                   /.well-known/acme-challenge/ is served as it is, for authorities that make \
-                  certificates. Behind a proxy that speaks TLS itself, leave it off.",
+                  certificates. X-Forwarded-Proto of trusted_proxies says how their clients have come; \
+                  those of a proxy that speaks TLS and does not say so are sent round for ever.",
         example: "308",
         at: |s| &mut s.tls.redirect,
     },
@@ -595,7 +596,8 @@ const SETTINGS: &[Setting<SiteConfig>] = &[
         key: "tls.hsts",
         preset: Preset::Unset("off"),
         range: Some(("0s", "3650d")),
-        meaning: "Tells clients that come through TLS not to come without it for this long \
+        meaning: "Tells clients that come through TLS, to this server or as X-Forwarded-Proto of \
+                  trusted_proxies says, not to come without it for this long \
                   (Strict-Transport-Security): nobody can lead them to plain HTTP, and no warning about \
                   a certificate can be clicked away. Begin with \"1h\"; \"0s\" takes it back. A header \
                   rule about this field stands for it.",

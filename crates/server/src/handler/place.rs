@@ -5,7 +5,7 @@ use crate::detour::{Detour, WaitsForPlace};
 use crate::job::ServerJob;
 use crate::policy::Ticket;
 use crate::policy::at_once;
-use forebay_conn::{ProcessOutcome, Refusal, Relayed, Reply, Request};
+use forebay_conn::{Process, ProcessOutcome, Refusal, Relayed, Reply, Request};
 use forebay_site::Body;
 
 /// What a client is told that has waited for a place among the requests at once of its rule: nobody knows
@@ -71,6 +71,6 @@ impl FastLane {
         if let Some(judge) = &mut self.judge {
             judge.refused_queued(ticket);
         }
-        self.site.turn_away(NO_PLACE, Some(request), reply);
+        self.turn_away(NO_PLACE, Some(request), reply);
     }
 }

@@ -6,7 +6,7 @@ use super::{FastLane, end_work};
 use crate::acme;
 use crate::applications::{NO_TUNNEL, failed};
 use crate::certificates::OTHER_CONNECTION;
-use crate::client::{client_of, is_secure};
+use crate::client::{client_of, is_secure, scheme_of};
 use crate::detour::Detour;
 use crate::isolated::Role;
 use crate::job::{ServerJob, ServerJobDone};
@@ -231,7 +231,13 @@ impl Process for FastLane {
         request: Option<&Request<'_>>,
         reply: &mut Reply<'_, Body>,
     ) {
-        self.site.turn_away(refusal, request, reply);
+        let FastLane { site, trusted, .. } = self;
+        site.turn_away(
+            refusal,
+            request,
+            |request| is_secure(request.peer, request.head, trusted),
+            reply,
+        );
     }
 }
 
@@ -245,6 +251,10 @@ impl FastLane {
         done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
+        if self.secures(request, reply) {
+            end_work(ticket);
+            return ProcessOutcome::Replied;
+        }
         if let Some(sent) = request.passed.and_then(|passed| passed.sent.as_ref()) {
             return self.send_instead(sent, request, ticket, done, reply);
         }
@@ -278,6 +288,13 @@ impl FastLane {
             }
         };
         self.find(request, ticket, done, reply)
+    }
+
+    /// Has the site do what goes by the scheme of a request. Says whether that is the answer.
+    #[inline]
+    fn secures(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
+        let FastLane { site, trusted, .. } = self;
+        site.secures(request, || scheme_of(request.peer, request.head, trusted), reply)
     }
 
     /// Answers with what the site has for a request that is let through.
@@ -314,7 +331,7 @@ impl FastLane {
     ) -> ProcessOutcome<ServerJob, Detour> {
         let is_replied = match role {
             _ if !is_passed_on(request) => return self.process_here(request, ticket, done, reply),
-            Role::Receive => self.site.secures(request, reply),
+            Role::Receive => self.secures(request, reply),
             Role::Process | Role::Respond if stage::is_ping(request.head) => {
                 reply.head(204, b"HTTP/1.1 204 No Content\r\n");
                 true
@@ -372,7 +389,8 @@ impl FastLane {
     #[inline]
     pub(super) fn wrong_way(&mut self, request: &Request<'_>) -> Option<(u16, &'static str)> {
         let Request { head, peer, .. } = *request;
-        if head.is_https && !is_secure(peer, head, &self.trusted) {
+        let is_https = || is_secure(peer, head, &self.trusted);
+        if head.is_https && !is_https() {
             return Some((421, WITHOUT_TLS));
         }
         let secured = peer.secured.as_deref();
@@ -386,7 +404,7 @@ impl FastLane {
             return Some((421, OTHER_CONNECTION));
         }
         let site = if asks { self.site.site_of(request) } else { None };
-        self.certificates.refusal(secured, site? as usize, host)
+        self.certificates.refusal(secured, is_https, site? as usize, host)
     }
 
     /// A request cannot be answered without a worker: it gets one, unless its class has had enough.
@@ -411,7 +429,7 @@ impl FastLane {
         match judge.needs_worker(ticket) {
             Ok(pass) => ProcessOutcome::Job(ServerJob::counted(work, pass)),
             Err(refusal) => {
-                self.site.turn_away(refusal, Some(request), reply);
+                self.turn_away(refusal, Some(request), reply);
                 ProcessOutcome::Replied
             }
         }

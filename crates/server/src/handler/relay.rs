@@ -4,7 +4,7 @@ use super::{FastLane, end_work};
 use crate::applications::{
     Asker, ExchangeTag, Hidden, Standpoint, ask, ask_authority, ask_stage, failed, refused, summary,
 };
-use crate::client::client_of;
+use crate::client::{client_of, is_secure};
 use crate::detour::Detour;
 use crate::job::ServerJob;
 use crate::passing::PassingExchange;
@@ -145,9 +145,8 @@ impl FastLane {
         if tag.content != self.site.content_number() {
             tag.destination = self.site.destination_now(request, &tag.destination);
         }
-        if request.peer.secured.is_some() {
-            reply.hsts = self.site.hsts_of(&tag.destination);
-        }
+        let hsts = self.site.hsts_of(&tag.destination);
+        reply.hsts = hsts.filter(|_| is_secure(request.peer, request.head, &self.trusted));
     }
 
     /// The next stage has answered, or none of its instances has. Its answer is passed on as it is.

@@ -6,7 +6,7 @@ use crate::rules::{
     User, WorkHandler,
 };
 use crate::testing::{Answered, Client, Folder, with_request};
-use crate::{ContentSettings, FilesLocation, Routed, SiteSettings, ToHttps};
+use crate::{ContentSettings, FilesLocation, RequestScheme, Routed, SiteSettings, ToHttps};
 use std::os::unix::fs::symlink;
 
 /// "password", as cheap as bcrypt gets.
@@ -126,7 +126,7 @@ fn tls_comes_before_applications() {
         site.to_https = Some(ToHttps { status: 308, port: 443 });
     });
     assert_eq!(client.ask("POST", "/api", "").status, 308);
-    client.is_secured = true;
+    client.scheme = RequestScheme::Https;
     assert_eq!(route(&client.ask("POST", "/api", "")), "to 0");
 }
 

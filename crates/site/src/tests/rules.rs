@@ -5,7 +5,7 @@ use crate::rules::{
     Template, TryFiles,
 };
 use crate::testing::{Client, Folder};
-use crate::{ContentSettings, SiteSettings, ToHttps, settings};
+use crate::{ContentSettings, RequestScheme, SiteSettings, ToHttps, settings};
 use forebay_conn::Hsts;
 use std::fs;
 
@@ -101,10 +101,32 @@ fn clients_without_tls_are_sent_to_it_but_for_challenges() {
         assert_eq!(client.get("/.well-known/acme-challenge/token").text(), "token");
         assert_eq!(client.get("/.well-known/acme-challenge/../../a").status, 308);
         assert_eq!(client.get("/%zz").status, 400);
-        client.is_secured = true;
+        client.scheme = RequestScheme::Https;
         assert_eq!(client.get("/a").text(), "a");
-        client.is_secured = false;
+        client.scheme = RequestScheme::Http;
         assert_eq!(client.get("/a").status, 308, "though it is in the cache");
+    }
+}
+
+#[test]
+fn clients_of_a_proxy_go_to_the_usual_port() {
+    let folder = Folder::new();
+    for (port, own) in [(443, "https://a"), (8443, "https://a:8443")] {
+        let mut client = client(&folder, |site| {
+            site.to_https = Some(ToHttps { status: 301, port });
+            site.headers = vec![header("/b", "", &[("X-B", "1")], &[])];
+        });
+        for (scheme, start) in
+            [(RequestScheme::ProxiedHttp, "https://a"), (RequestScheme::Http, own)]
+        {
+            client.scheme = scheme;
+            for (target, field) in [("/a?q", None), ("/b", Some("1"))] {
+                let moved = client.get(target);
+                let to = format!("{start}{target}");
+                assert_eq!((moved.status, moved.field("Location")), (301, Some(&*to)));
+                assert_eq!(moved.field("X-B"), field, "{target}");
+            }
+        }
     }
 }
 
@@ -116,9 +138,13 @@ fn what_is_said_about_tls_is_said_through_it_alone() {
         site.hsts = Some(Hsts { max_age_s: 60, subdomains: true, preload: false });
         site.redirects = vec![redirect("/old", "/a", 301)];
     });
-    for is_secured in [false, true, false] {
-        client.is_secured = is_secured;
-        let expected = is_secured.then_some("max-age=60; includeSubDomains");
+    let schemes = [
+        (RequestScheme::Http, None),
+        (RequestScheme::Https, Some("max-age=60; includeSubDomains")),
+        (RequestScheme::ProxiedHttp, None),
+    ];
+    for (scheme, expected) in schemes {
+        client.scheme = scheme;
         for (target, fields, status) in [
             ("/a", "", 200),
             ("/a", "Range: bytes=1-2\r\n", 206),
@@ -131,11 +157,13 @@ fn what_is_said_about_tls_is_said_through_it_alone() {
             assert_eq!(answered.status, status);
             assert_eq!(answered.field("Strict-Transport-Security"), expected, "{answered:?}");
         }
+        let refused = client.turned_away(503);
+        assert_eq!(refused.contains("\r\nStrict-"), expected.is_some(), "{refused}");
     }
     let text = |subdomains, preload| {
         let hsts = Some(Hsts { max_age_s: 0, subdomains, preload });
         let mut client = self::client(&folder, |site| site.hsts = hsts);
-        client.is_secured = true;
+        client.scheme = RequestScheme::Https;
         client.get("/a").field("Strict-Transport-Security").unwrap().to_owned()
     };
     assert_eq!(text(false, false), "max-age=0");

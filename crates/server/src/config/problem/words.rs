@@ -219,9 +219,9 @@ impl fmt::Display for Wrong {
                 f,
                 "it has no effect, because no address of {list} begins with \"https://\""
             ),
-            Wrong::ProxiedRedirect => f.write_str(
-                "requests that trusted proxies pass on without TLS are redirected, too, for ever if the \
-                 proxy spoke TLS to the client",
+            Wrong::NoHttps => f.write_str(
+                "it has no effect, because no address of listen begins with \"https://\", and \
+                 trusted_proxies names no proxy that could speak TLS",
             ),
             Wrong::HstsByRule => f.write_str(
                 "it has no effect, because a header rule of this site is about \

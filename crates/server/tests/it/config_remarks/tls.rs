@@ -109,9 +109,16 @@ fn what_is_said_about_tls_without_effect_is_remarked() {
     let both = "\":80\", \"https://:443\"";
     let good = "redirect = 308\nhsts = \"365d\"\nhsts_subdomains = true\nhsts_preload = true\n";
     assert!(folder.remarks(&text(both, good)).is_empty());
-    let in_vain = "it has no effect, because no address of listen begins with \"https://\"";
-    let expected = ["4:15: tls.certificate", "6:12: tls.redirect", "7:8: tls.hsts"]
-        .map(|place| format!("DIR/forebay.toml:{place}: {in_vain}"));
+    let in_vain = |place: &str, more: &str| {
+        let why = "because no address of listen begins with \"https://\"";
+        format!("DIR/forebay.toml:{place}: it has no effect, {why}{more}")
+    };
+    let no_proxy = ", and trusted_proxies names no proxy that could speak TLS";
+    let expected = [
+        in_vain("4:15: tls.certificate", ""),
+        in_vain("6:12: tls.redirect", no_proxy),
+        in_vain("7:8: tls.hsts", no_proxy),
+    ];
     assert_eq!(folder.remarks(&text("\":80\"", good)), expected);
     let without = "hsts_subdomains = true\n";
     assert_eq!(
@@ -124,9 +131,15 @@ fn what_is_said_about_tls_without_effect_is_remarked() {
     let rule = "hsts = \"30d\"\n[[header]]\nremove = [\"strict-transport-security\"]\n";
     let said = folder.remarks(&text(both, rule));
     assert!(said.len() == 1 && said[0].contains(":6:8: tls.hsts: it has no effect"), "{said:?}");
-    let proxied = format!("trusted_proxies = [\"127.0.0.1\"]\n{}", text(both, "redirect = 301\n"));
-    let said = folder.remarks(&proxied);
-    assert!(said.len() == 1 && said[0].contains("tls.redirect: requests that trusted"), "{said:?}");
+    // a proxy that is trusted may say that its clients have come through TLS
+    let proxied = |listen, lines| {
+        folder.remarks(&format!("trusted_proxies = [\"127.0.0.1\"]\n{}", text(listen, lines)))
+    };
+    assert_eq!(proxied(both, good), [""; 0]);
+    let said = proxied("\":80\"", good);
+    assert!(said.len() == 1 && said[0].contains(":5:15: tls.certificate: it has"), "{said:?}");
+    let said = proxied("\":80\"", without);
+    assert!(said.len() == 2 && said[1].contains("it has no effect without tls.hsts"), "{said:?}");
 }
 
 /// Writes the certificate of an authority to NAME.pem, and a list of nothing it has revoked, to be renewed in
