@@ -360,20 +360,22 @@ fn a_server_that_takes_too_long_is_not_waited_for() {
     });
 }
 
+/// A machine that stands still may make a pause too long. Then it is tried again.
 #[test]
 fn a_server_that_takes_its_time_but_not_too_much_at_once_is_waited_for() {
     // less than the answer takes, and far more than a pause in it
     let limits = Limits { head_ms: 60_000, silence_ms: 10_000 };
-    let test = |engine: &str| {
+    let is_waited_for = |engine: &str| {
         let running = start(engine, limits);
         let mut client = Client::new(&running.core);
-        assert!(client.get("/slower").is_whole, "{engine}");
+        let got = client.get("/slower");
         running.stop();
+        got.is_whole && got.body == b"xxxxx"
     };
     // all it does is wait: all engines at once
     std::thread::scope(|scope| {
         for engine in variants() {
-            scope.spawn(move || test(&engine));
+            scope.spawn(move || assert!((0..3).any(|_| is_waited_for(&engine)), "{engine}"));
         }
     });
 }

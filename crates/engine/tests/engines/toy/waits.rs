@@ -120,51 +120,62 @@ fn what_goes_wrong_ends_one_request() {
     });
 }
 
+/// A machine that stands still may let the time of what is answered at once pass, too. Then it is tried again.
 #[test]
 fn a_deadline_ends_its_request_only() {
-    // far enough away for what is answered at once
     at_once_on_each(|engine, veiled| {
-        let server = start(engine, veiled, |setup| setup.pool = 8);
-        let mut client = server.client(veiled);
-        let mut others = Vec::new();
-        // a handshake is a job, too, and is to be in time
-        client.ask(1000, "/x");
-        client.answer(&mut others);
-        let mut settings = server.settings.get();
-        settings.timeouts.job_ms = 8_000;
-        server.settings.replace(settings);
-        client.ask(1, "/wait/for-ever");
-        if has_helpers(engine) {
-            // its time also passes while no helper thread is free for it
-            client.ask(2, "/x");
-            // it waits for an upstream
-            client.ask(3, "/up/silent");
-            let mut over = [(); 3].map(|()| client.answer(&mut others));
-            over.sort_by_key(|answer| answer.id);
-            let expired =
-                |id, status| Answer { id, status, body: Vec::new(), reset: Some(EXPIRED) };
-            let [first, second, third] = over;
-            assert_eq!(second.text(), (2, "/x".to_owned()));
-            assert_eq!([first, third], [expired(1, 0), expired(3, 200)], "{engine}");
+        assert!((0..3).any(|_| ends_its_request_only(engine, veiled)), "{engine}, {veiled}");
+    });
+}
+
+/// Whether one did. Whatever it has ended, the connection goes on.
+fn ends_its_request_only(engine: &str, veiled: bool) -> bool {
+    let server = start(engine, veiled, |setup| setup.pool = 8);
+    let mut client = server.client(veiled);
+    let mut others = Vec::new();
+    // a handshake is a job, too, and is to be in time
+    client.ask(1000, "/x");
+    client.answer(&mut others);
+    let mut settings = server.settings.get();
+    // far enough away for what is answered at once
+    settings.timeouts.job_ms = 8_000;
+    server.settings.replace(settings);
+    client.ask(1, "/wait/for-ever");
+    let expired = |id, status| Answer { id, status, body: Vec::new(), reset: Some(EXPIRED) };
+    let is_so = if has_helpers(engine) {
+        // its time also passes while no helper thread is free for it
+        client.ask(2, "/x");
+        // it waits for an upstream
+        client.ask(3, "/up/silent");
+        let mut over = [(); 3].map(|()| client.answer(&mut others));
+        over.sort_by_key(|answer| answer.id);
+        let [first, second, third] = over;
+        assert_eq!((first.id, second.id, third.id), (1, 2, 3), "{engine}");
+        let is_so = second.text() == (2, "/x".to_owned())
+            && [&first, &third] == [&expired(1, 0), &expired(3, 200)];
+        if is_so {
             server.expect(Counter::TimeoutJob, 2);
             server.kit.wait_settled(Settled::Expired, 2);
-            // the connection goes on, and what comes too late finds nothing
-            server.kit.open_all();
-            client.ask(1, "/after");
-            assert_eq!(client.answer(&mut others).text(), (1, "/after".to_owned()));
         } else {
-            // nothing is seen of a deadline while the thread does the job; the answer comes, or a reset
-            server.kit.wait_came(1);
-            server.kit.open_all();
-            assert_eq!(client.answer(&mut others).id, 1);
-            client.ask(3, "/up/silent");
-            assert_eq!(client.answer(&mut others).reset, Some(EXPIRED));
-            client.ask(4, "/x");
-            assert_eq!(client.answer(&mut others).text(), (4, "/x".to_owned()));
+            println!("{engine}, {veiled}: {first:?} {second:?} {third:?}");
         }
-        drop(client);
-        server.stop();
-    });
+        // what comes too late finds nothing
+        server.kit.open_all();
+        client.ask(1, "/after");
+        is_so && client.answer(&mut others).text() == (1, "/after".to_owned())
+    } else {
+        // nothing is seen of a deadline while the thread does the job; the answer comes, or a reset
+        server.kit.wait_came(1);
+        server.kit.open_all();
+        assert_eq!(client.answer(&mut others).id, 1);
+        client.ask(3, "/up/silent");
+        assert_eq!(client.answer(&mut others).reset, Some(EXPIRED));
+        client.ask(4, "/x");
+        client.answer(&mut others).text() == (4, "/x".to_owned())
+    };
+    drop(client);
+    server.stop();
+    is_so
 }
 
 #[test]
@@ -244,26 +255,37 @@ fn a_drain_finishes_what_is_under_way_and_begins_nothing() {
     });
 }
 
+/// The moment is so far away that others are answered before. On a machine that stands still until then it is
+/// tried again.
 #[test]
 fn a_request_that_may_not_be_answered_yet_keeps_no_other() {
-    // the moment is so far away that others are answered before, however late a thread is
     at_once_on_each(|engine, veiled| {
-        let server = start(engine, veiled, |setup| setup.pool = 8);
-        let mut client = server.client(veiled);
-        let began = std::time::Instant::now();
-        for (id, path) in [(1, "/premature"), (2, "/x"), (3, "/premature"), (4, "/job")] {
-            client.ask(id, path);
-        }
-        let mut first = answers(&mut client, 2);
-        first.sort();
-        assert_eq!(first, [(2, "/x".to_owned()), done(4, "/job")], "{engine}");
-        let mut last = answers(&mut client, 2);
-        last.sort();
-        assert_eq!(last, [(1, "/premature".to_owned()), (3, "/premature".to_owned())]);
-        assert!(began.elapsed() >= std::time::Duration::from_secs(8), "too early");
-        drop(client);
-        server.stop();
+        assert!((0..3).any(|_| keeps_no_other(engine, veiled)), "{engine}, {veiled}");
     });
+}
+
+/// Whether those were answered that may be. The others are not before their time in any case.
+fn keeps_no_other(engine: &str, veiled: bool) -> bool {
+    let server = start(engine, veiled, |setup| setup.pool = 8);
+    let mut client = server.client(veiled);
+    let began = std::time::Instant::now();
+    for (id, path) in [(1, "/premature"), (2, "/x"), (3, "/premature"), (4, "/job")] {
+        client.ask(id, path);
+    }
+    let all = answers(&mut client, 4);
+    assert!(began.elapsed() >= std::time::Duration::from_secs(8), "too early");
+    let (mut first, mut last) = (all[..2].to_vec(), all[2..].to_vec());
+    first.sort();
+    last.sort();
+    let is_so = first == [(2, "/x".to_owned()), done(4, "/job")];
+    if is_so {
+        assert_eq!(last, [(1, "/premature".to_owned()), (3, "/premature".to_owned())], "{engine}");
+    } else {
+        println!("{engine}, {veiled}: {all:?}");
+    }
+    drop(client);
+    server.stop();
+    is_so
 }
 
 /// All that answers is held by one request, while those of two connections come.
