@@ -62,8 +62,13 @@ impl Connector {
     /// # Errors
     /// What the kernel says of the descriptor.
     pub fn new(socket: OwnedFd) -> io::Result<Connector> {
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        Connector::with_patience(socket, PATIENCE)
+    }
+
+    /// The same, which waits for so long.
+    fn with_patience(socket: OwnedFd, patience: Duration) -> io::Result<Connector> {
+        set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
         Ok(Connector { socket, asked: 0 })
     }
 
@@ -176,7 +181,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (asks, broker) = pair().unwrap();
-        let mut connector = Connector::new(asks).unwrap();
+        // whoever answers may be kept from its core
+        let mut connector = Connector::with_patience(asks, Duration::from_secs(60)).unwrap();
         let answers = thread::spawn(move || {
             while broker.answer(|number| match number {
                 7 => client::connect(address, client::ConnectOptions::default()),
