@@ -72,6 +72,16 @@ const MOST_AT_ONCE: usize = 16;
 const MOST_WAITING: i32 = 128;
 /// How long one that is told to come back may take to say what it wanted: the next ones wait.
 const PATIENCE_WHEN_BUSY: Duration = Duration::from_millis(250);
+
+/// How long clients are waited for.
+#[derive(Clone, Copy, Debug)]
+struct ClientPatience {
+    /// Commands: [`PATIENCE`].
+    command: Duration,
+    /// Those that are told to come back: [`PATIENCE_WHEN_BUSY`].
+    when_busy: Duration,
+}
+
 /// What was asked, and where the answer goes.
 #[derive(Debug)]
 pub struct CommandRequest {
@@ -112,6 +122,7 @@ pub struct ControlSocket {
     link: Option<PathBuf>,
     file: SocketFile,
     listener: Option<UnixListener>,
+    patience: ClientPatience,
 }
 
 impl ControlSocket {
@@ -133,7 +144,8 @@ impl ControlSocket {
         let listener = UnixListener::from(socket);
         listener.set_nonblocking(false)?;
         let (path, listener) = (path.to_owned(), Some(listener));
-        Ok(ControlSocket { path, link: None, file, listener })
+        let patience = ClientPatience { command: PATIENCE, when_busy: PATIENCE_WHEN_BUSY };
+        Ok(ControlSocket { path, link: None, file, listener, patience })
     }
 
     /// Where it is.
@@ -151,7 +163,8 @@ impl ControlSocket {
     ) -> io::Result<()> {
         if let Some(listener) = self.listener.take() {
             let thread = std::thread::Builder::new().name("control".to_owned());
-            thread.spawn(move || listen(&listener, &tell))?;
+            let patience = self.patience;
+            thread.spawn(move || listen(&listener, patience, &tell))?;
         }
         Ok(())
     }
@@ -167,7 +180,11 @@ impl Drop for ControlSocket {
     }
 }
 
-fn listen(listener: &UnixListener, tell: &(impl Fn(CommandRequest) + Clone + Send + 'static)) {
+fn listen(
+    listener: &UnixListener,
+    patience: ClientPatience,
+    tell: &(impl Fn(CommandRequest) + Clone + Send + 'static),
+) {
     let busy = Arc::new(AtomicUsize::new(0));
     let owners = Owners::default();
     for stream in listener.incoming() {
@@ -179,13 +196,13 @@ fn listen(listener: &UnixListener, tell: &(impl Fn(CommandRequest) + Clone + Sen
         busy.fetch_add(1, Ordering::Relaxed);
         let session_slot = SessionSlot(Arc::clone(&busy));
         if busy.load(Ordering::Relaxed) > MOST_AT_ONCE {
-            turn_away(stream);
+            turn_away(stream, patience.when_busy);
             continue;
         }
         let (tell, owners) = (tell.clone(), Arc::clone(&owners));
         let serve = move || {
             // a command that went away needs no answer
-            let _ = serve(stream, session_slot, &owners, &tell);
+            let _ = serve(stream, patience.command, session_slot, &owners, &tell);
         };
         let _ = std::thread::Builder::new().name("control".to_owned()).spawn(serve);
     }
@@ -202,10 +219,10 @@ impl Drop for SessionSlot {
 
 /// Tells a client that too many are asking. What it asks is taken first: closed with bytes that nobody
 /// has read, the socket would be reset, and the answer lost.
-fn turn_away(stream: UnixStream) {
-    let mut line = DeadlineStream::new(stream, PATIENCE_WHEN_BUSY);
+fn turn_away(stream: UnixStream, patience: Duration) {
+    let mut line = DeadlineStream::new(stream, patience);
     if receive(&mut line).is_ok() {
-        line.extend(PATIENCE_WHEN_BUSY);
+        line.extend(patience);
         // a command that went away needs no answer
         let _ = line.answer(&CommandAnswer::failed("the server has too many commands to answer"));
     }
@@ -213,11 +230,12 @@ fn turn_away(stream: UnixStream) {
 
 fn serve(
     stream: UnixStream,
+    patience: Duration,
     session_slot: SessionSlot,
     owners: &Owners,
     tell: &impl Fn(CommandRequest),
 ) -> io::Result<()> {
-    let mut line = DeadlineStream::new(stream, PATIENCE);
+    let mut line = DeadlineStream::new(stream, patience);
     let command = match receive(&mut line) {
         Ok(command) => command,
         Err(Unheard::Session(received)) => {
@@ -227,7 +245,7 @@ fn serve(
         }
         Err(Unheard::Gone) => return Ok(()),
         Err(unheard) => {
-            line.extend(PATIENCE);
+            line.extend(patience);
             return line.answer(&CommandAnswer::failed(unheard));
         }
     };
@@ -240,7 +258,7 @@ fn serve(
             LONGEST_WORK.as_secs()
         )),
     });
-    line.extend(PATIENCE);
+    line.extend(patience);
     line.answer(&answer)
 }
 
@@ -302,6 +320,9 @@ mod tests {
     use std::net::Shutdown;
     use std::os::unix::fs::PermissionsExt;
 
+    /// A client of a test may be kept from its core.
+    const LONG: Duration = Duration::from_secs(60);
+
     #[test]
     fn a_question_is_answered_and_a_stale_socket_replaced() {
         let directory =
@@ -357,6 +378,7 @@ mod tests {
         let path = directory.join("control.sock");
         let (asked, questions) = crossbeam_channel::unbounded::<CommandRequest>();
         let mut socket = ControlSocket::open(&path, &mut WaitBudget::default()).unwrap();
+        socket.patience = ClientPatience { command: LONG, when_busy: LONG };
         socket.serve(move |question| asked.send(question).unwrap()).unwrap();
         let ask_aside = || {
             let path = path.clone();
@@ -381,9 +403,10 @@ mod tests {
         let (client, server) = UnixStream::pair().unwrap();
         let session_slot = SessionSlot(Arc::new(AtomicUsize::new(1)));
         let tell = |asked| panic!("{asked:?}");
-        let told =
-            std::thread::spawn(move || serve(server, session_slot, &Owners::default(), &tell));
-        let mut line = DeadlineStream::new(client, PATIENCE);
+        let told = std::thread::spawn(move || {
+            serve(server, LONG, session_slot, &Owners::default(), &tell)
+        });
+        let mut line = DeadlineStream::new(client, LONG);
         line.write_all(&vec![b'x'; MOST_REQUEST_BYTES + 1]).unwrap();
         line.stream.shutdown(Shutdown::Write).unwrap();
         let mut answer = String::new();
