@@ -7,7 +7,7 @@ use forebay_tests::{Options, Server};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -36,16 +36,26 @@ fn status(server: &Server, path: &str) -> u16 {
 struct Agent(BufReader<UnixStream>);
 
 impl Agent {
-    fn connect(socket: &PathBuf, mut hello: Value) -> Agent {
+    fn connect(socket: &Path, mut hello: Value) -> Agent {
         // who says nothing of a lease has ten seconds, in which a busy machine may do little
         if hello["lease_ms"].is_null() {
             hello["lease_ms"] = json!(600_000);
         }
-        let stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut agent = Agent(BufReader::new(stream));
+        let mut agent = Agent::begin(socket);
         assert_eq!(agent.ask(hello)["ok"], json!(true));
         agent
+    }
+
+    /// One that has said nothing yet.
+    fn begin(socket: &Path) -> Agent {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Agent(BufReader::new(stream))
+    }
+
+    /// Sends all of this at once.
+    fn say(&mut self, lines: &str) {
+        self.0.get_mut().write_all(lines.as_bytes()).unwrap();
     }
 
     fn next(&mut self) -> Value {
@@ -56,7 +66,7 @@ impl Agent {
     }
 
     fn ask(&mut self, wish: Value) -> Value {
-        writeln!(self.0.get_mut(), "{wish}").unwrap();
+        self.say(&format!("{wish}\n"));
         loop {
             let answer = self.next();
             if answer["event"].is_null() {
@@ -212,17 +222,27 @@ fn odd_lines_are_answered() {
 #[test]
 fn a_lease_ends() {
     let (server, socket) = start("event");
-    let hello = json!({ "id": 0, "do": "hello", "owner": "silent", "lease_ms": 3_000 });
-    let mut silent = Agent::connect(&socket, hello);
-    silent.granted(json!({ "id": 1, "do": "put", "rules": [closed("/", 410)] }));
+    let hello = json!({ "id": 0, "do": "hello", "owner": "silent", "lease_ms": 500 });
+    let put = json!({ "id": 1, "do": "put", "rules": [closed("/", 410)] });
+    let mut silent = Agent::begin(&socket);
+    // both come at once: the lease does not end between them
+    silent.say(&format!("{hello}\n{put}\n"));
+    for id in [0, 1] {
+        let answer = silent.next();
+        assert_eq!((&answer["id"], &answer["ok"]), (&json!(id), &json!(true)), "{answer}");
+    }
     assert_eq!(silent.next(), json!({ "event": "lease_ended" }));
     assert!(soon(PATIENCE, || status(&server, "/") == 200));
     assert!(soon(PATIENCE, || server.stderr().contains("silent: its lease has ended")));
     // who says no hello, or nonsense, changes nothing
-    let stream = UnixStream::connect(&socket).unwrap();
-    let mut nobody = Agent(BufReader::new(stream));
-    nobody.denied(json!({ "id": 1, "do": "put", "rules": [] }), "say hello first");
-    writeln!(nobody.0.get_mut(), "{{nonsense").unwrap();
+    let mut nobody = Agent::begin(&socket);
+    let put = json!({ "id": 1, "do": "put", "rules": [] });
+    // at once, too: a hello is waited for for 5 s
+    nobody.say(&format!("{put}\n{{nonsense\n"));
+    let answer = nobody.next();
+    let said = answer["error"].as_str().unwrap_or_default();
+    assert!(answer["ok"] == json!(false) && said.contains("say hello first"), "{answer}");
+    assert_eq!(answer["id"], json!(1));
     assert_eq!(nobody.next()["ok"], json!(false));
 }
 
@@ -255,21 +275,28 @@ fn the_example_slows_a_class_down() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/agent.py");
     let text = std::fs::read_to_string(script).unwrap();
     assert!(text.lines().count() <= 60, "it is to be read at a glance");
-    let mut example = Command::new("python3")
-        .arg(script)
-        .arg(&socket)
-        .args(["default", "5"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let is_slowed = soon(PATIENCE, || {
-        (0..20).any(|_| status(&server, "/") == 503) || example.try_wait().unwrap().is_some()
-    });
-    let _ = example.kill();
-    let output = example.wait_with_output().unwrap();
-    assert!(is_slowed, "{output:?}\n{}", server.stderr());
-    let put = "example: put rule \"too much of default\"";
-    assert!(soon(PATIENCE, || server.stderr().contains(put)), "{output:?}");
+    let said = |text: &str| server.stderr().matches(text).count();
+    let has_put = || said("example: put rule \"too much of default\"") > 0;
+    let mut attempts = 0;
+    while !has_put() {
+        let mut example = Command::new("python3")
+            .arg(script)
+            .arg(&socket)
+            .args(["default", "5"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let is_slowed = soon(PATIENCE, || {
+            (0..20).any(|_| status(&server, "/") == 503) || example.try_wait().unwrap().is_some()
+        });
+        let _ = example.kill();
+        let output = example.wait_with_output().unwrap();
+        assert!(is_slowed, "{output:?}\n{}", server.stderr());
+        attempts += 1;
+        // it ends with its lease of 5 s on a machine that does something else for so long
+        let is_lost = || attempts < 3 && said("example: its lease has ended") == attempts;
+        assert!(soon(PATIENCE, || has_put() || is_lost()), "{output:?}\n{}", server.stderr());
+    }
     // with it, or before: it takes its rule back when few ask, as here while the machine is busy
     assert!(soon(PATIENCE, || (0..40).all(|_| status(&server, "/") == 200)));
 }
