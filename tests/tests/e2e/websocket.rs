@@ -289,19 +289,34 @@ fn a_side_that_takes_nothing_holds_up_only_itself(engine: &str) {
 
 fn a_drain_ends_tunnels_at_its_deadline(engine: &str) {
     let application = WebSocketServer::start();
-    let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"8s\"");
+    let ends = || application.told().ends.len();
+    // what is there goes on until then: no client is so slow that it comes after an hour
+    let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"1h\"");
     let [mut one, mut two] = both(&server, "/ws/raw");
     server.signal(Signal::TERM);
+    server.says(": draining, ");
     for tunnel in [&mut one, &mut two] {
-        // what is there goes on until then
         tunnel.send(b"on");
         assert_eq!(tunnel.take(2), b"on", "{engine}");
     }
-    let status = server.wait(PATIENCE).expect("it ends");
-    assert!(status.code().is_some(), "{engine}: {status}: {}", server.stderr());
+    // a second signal ends it, unless it is taken for the first one
+    let is_over = || {
+        server.signal(Signal::TERM);
+        server.wait(Duration::from_millis(300)).is_some()
+    };
+    assert!(soon(PATIENCE, is_over), "{engine}");
     drop((one, two));
-    let ends = || application.told().ends.len();
     assert!(soon(PATIENCE, || ends() == 2), "{engine}: {:?}", application.told().ends);
+    // and ends then
+    let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"1s\"");
+    let tunnels = both(&server, "/ws/raw");
+    server.signal(Signal::TERM);
+    let status = server.wait(PATIENCE).expect("it ends");
+    let said = server.stderr();
+    assert!(status.code().is_some(), "{engine}: {status}: {said}");
+    assert!(said.contains("1s of draining are over"), "{engine}: {said}");
+    drop(tunnels);
+    assert!(soon(PATIENCE, || ends() == 4), "{engine}: {:?}", application.told().ends);
 }
 
 /// There may be as many as there may be requests under way; a further one waits, and is told 503 when that
@@ -415,14 +430,30 @@ fn nothing_changes_on_the_way_of_a_websocket() {
 #[test]
 fn a_tunnel_without_a_word_ends_in_time() {
     let application = WebSocketServer::start();
-    let (server, _folder) = start("event", &application, "timeouts.silence = \"8s\"", "");
-    let [mut one, two] = both(&server, "/ws/raw");
-    one.send(b"some");
-    assert_eq!(one.take(4), b"some");
-    let TunnelEnd::Http2 { mut client, stream, .. } = two else { panic!("it is by HTTP/2") };
-    assert_eq!(client.answer(stream).reset, Some(ErrorCode::CANCEL.0));
-    assert_eq!(one.rest(), b"");
-    assert!(soon(Duration::from_secs(30), || application.told().ends.len() == 2));
+    let (server, _folder) = start("event", &application, "timeouts.silence = \"2s\"", "");
+    let mut client = connect(&server);
+    let stream = begin(&mut client, "/ws/raw");
+    let mut count = 0;
+    let rest = loop {
+        let tunnel = TcpStream::connect(server.addr()).unwrap();
+        let TunnelEnd::Http1(mut reader) = TunnelEnd::by_http1(tunnel, "/ws/raw") else {
+            panic!("it is by HTTP/1.1")
+        };
+        count += 1;
+        // one that is kept from its core for so long finds the tunnel at its end
+        let is_sent = reader.get_mut().write_all(b"some").is_ok();
+        let mut back = [0; 4];
+        if is_sent && reader.read_exact(&mut back).is_ok() {
+            assert_eq!(&back, b"some");
+            break TunnelEnd::Http1(reader).rest();
+        }
+        assert!(count < 5, "each ends before a word has come back");
+    };
+    assert_eq!(rest, b"");
+    let answer = client.answer(stream);
+    assert_eq!((answer.status, answer.reset), (200, Some(ErrorCode::CANCEL.0)));
+    let have_ended = || application.told().ends.len() == count + 1;
+    assert!(soon(PATIENCE, have_ended), "{count}: {:?}", application.told().ends);
 }
 
 /// What clients that stay for the time of many reloads share.
