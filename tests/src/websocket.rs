@@ -336,6 +336,17 @@ impl TunnelEnd {
     /// # Panics
     /// If there is none.
     pub fn by_http1(stream: TcpStream, path: &str) -> TunnelEnd {
+        TunnelEnd::try_http1(stream, path).unwrap_or_else(|(_, head)| panic!("{head}"))
+    }
+
+    /// The same, where another status is an answer, too.
+    ///
+    /// # Errors
+    /// That status, and all that is known of the answer.
+    ///
+    /// # Panics
+    /// If there is no answer, or the key is answered by another.
+    pub fn try_http1(stream: TcpStream, path: &str) -> Result<TunnelEnd, (u16, String)> {
         let key = "dGhlIHNhbXBsZSBub25jZQ==";
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -348,20 +359,37 @@ impl TunnelEnd {
         while !head.ends_with("\r\n\r\n") {
             assert!(reader.read_line(&mut head).unwrap() > 0, "{head:?}");
         }
+        let status = head.get(9..12).and_then(|text| text.parse::<u16>().ok()).unwrap_or_default();
+        if status != 101 {
+            return Err((status, head));
+        }
         assert!(head.starts_with("HTTP/1.1 101 ") && head.contains(&accept(key)), "{head}");
-        TunnelEnd::Http1(reader)
+        Ok(TunnelEnd::Http1(reader))
     }
 
     /// By HTTP/2.
     ///
     /// # Panics
     /// If there is none.
-    pub fn by_http2(mut client: http2::Client, path: &str) -> TunnelEnd {
+    pub fn by_http2(client: http2::Client, path: &str) -> TunnelEnd {
+        TunnelEnd::try_http2(client, path).unwrap_or_else(|(_, answer)| panic!("{answer}"))
+    }
+
+    /// The same, where another status is an answer, too.
+    ///
+    /// # Errors
+    /// That status, and all that is known of the answer.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    pub fn try_http2(mut client: http2::Client, path: &str) -> Result<TunnelEnd, (u16, String)> {
         let stream = begin(&mut client, path);
         client.until(|client| client.so_far(stream).status != 0);
         let answer = client.so_far(stream);
-        assert!(answer.status == 200 && answer.reset.is_none(), "{answer:?}");
-        TunnelEnd::Http2 { client: Box::new(client), stream, taken: 0 }
+        if answer.status != 200 || answer.reset.is_some() {
+            return Err((answer.status, format!("{answer:?}")));
+        }
+        Ok(TunnelEnd::Http2 { client: Box::new(client), stream, taken: 0 })
     }
 
     /// Sends all of this.

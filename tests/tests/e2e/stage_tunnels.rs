@@ -13,6 +13,10 @@ use forebay_tests::{Options, Server};
 use rustix::process::Signal;
 use std::net::TcpStream;
 
+/// For tests in which none hangs: one that comes late to a tunnel that is opened is waited for. Others may not
+/// open it.
+const UNHURRIED: &str = "isolated.acknowledge_ceiling = \"1m\"\n";
+
 /// One process of each stage, and the application at `/ws`.
 fn start(folder: &Folder, application: &WebSocketServer, more: &str) -> Server {
     folder.write("root/index.html", "own");
@@ -29,6 +33,17 @@ fn both(server: &Server, path: &str) -> [TunnelEnd; 2] {
     [TunnelEnd::by_http1(stream, path), TunnelEnd::by_http2(Client::connect(server.addr()), path)]
 }
 
+/// A tunnel where one that comes a second late to a request is given up: then another is opened.
+fn at_last(open: impl Fn() -> Result<TunnelEnd, (u16, String)>) -> TunnelEnd {
+    for _ in 0..5 {
+        match open() {
+            Ok(tunnel) => return tunnel,
+            Err((status, answer)) => assert!(matches!(status, 502 | 503), "{answer}"),
+        }
+    }
+    panic!("each is late")
+}
+
 fn echoes(tunnel: &mut TunnelEnd, word: &[u8]) {
     tunnel.send(word);
     assert_eq!(tunnel.take(word.len()), word);
@@ -43,7 +58,8 @@ fn has_ended(application: &WebSocketServer, path: &str) -> bool {
 fn the_end_of_a_process_is_an_end_in_disorder_on_both_sides() {
     let (folder, application) = (Folder::new(), WebSocketServer::start());
     for http2 in ["off", "on"] {
-        let server = start(&folder, &application, &format!("isolated.http2 = \"{http2}\""));
+        let more = format!("{UNHURRIED}isolated.http2 = \"{http2}\"");
+        let server = start(&folder, &application, &more);
         for (name, version) in [
             ("respond 1", 1),
             ("respond 1", 2),
@@ -82,7 +98,11 @@ fn a_tunnel_outlives_a_process_that_hangs_for_a_while() {
     // soon enough for the test, and late enough for a busy machine
     let more = "isolated.acknowledge_ceiling = \"1s\"\n";
     let server = start(&folder, &application, more);
-    let mut tunnels = both(&server, "/ws/raw");
+    let connect = || TcpStream::connect(server.addr()).unwrap();
+    let mut tunnels = [
+        at_last(|| TunnelEnd::try_http1(connect(), "/ws/raw")),
+        at_last(|| TunnelEnd::try_http2(Client::connect(server.addr()), "/ws/raw")),
+    ];
     tunnels.iter_mut().for_each(|tunnel| echoes(tunnel, b"before"));
     for name in ["process 1", "respond 1"] {
         let pid = stage(&server, name, 0);
@@ -105,7 +125,8 @@ fn a_tunnel_outlives_a_process_that_hangs_for_a_while() {
 #[test]
 fn a_tunnel_outlives_a_reload_for_as_long_as_a_drain_may_take() {
     let (folder, application) = (Folder::new(), WebSocketServer::start());
-    let server = start(&folder, &application, "timeouts.drain = \"10m\"");
+    let more = format!("{UNHURRIED}timeouts.drain = \"10m\"");
+    let server = start(&folder, &application, &more);
     let mut tunnels = both(&server, "/ws/raw");
     let before = stages(&server);
     let (code, said) = server.reload();

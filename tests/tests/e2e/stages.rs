@@ -12,7 +12,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::{binary, copy_program, free_addr};
 use forebay_tests::wire::{self, PATIENCE};
-use forebay_tests::{Options, Server, is_full_matrix};
+use forebay_tests::{ISOLATED, Options, Server, is_full_matrix};
 use rustix::process::{Signal, geteuid};
 use std::fs;
 use std::io::{Read, Write};
@@ -75,8 +75,9 @@ fn what_hangs_on_a_file_is_answered_as_by_one_process() {
     let users =
         folder.write("users", "bob:$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u\n");
     let more = |engine: &str| {
+        let unhurried = if engine == ISOLATED { UNHURRIED } else { "" };
         let config = format!(
-            "[[site]]\nhosts = [\"b.example\"]\nroot = {root:?}\n\
+            "{unhurried}[[site]]\nhosts = [\"b.example\"]\nroot = {root:?}\n\
              [site.errors]\n403 = \"/sorry.html\"\n\
              [[site.access]]\npath = \"/closed\"\ndeny = [\"all\"]\n\
              [[site.auth]]\npath = \"/secret\"\nfile = {users:?}\n\
@@ -85,7 +86,7 @@ fn what_hangs_on_a_file_is_answered_as_by_one_process() {
         );
         start(&folder, engine, &config)
     };
-    let (one, many) = (more("event"), more("isolated"));
+    let (one, many) = (more("event"), more(ISOLATED));
     let bob = "Authorization: Basic Ym9iOnNlY3JldA==\r\n";
     for (path, field) in [
         ("/closed/a.txt", ""),
@@ -384,9 +385,9 @@ fn a_newer_program_takes_its_place_under_load() {
     let folder = site();
     let program = folder.join("forebay");
     copy_program(&binary(), &program);
-    let mut options = forebay_tests::Options::new(folder.join("."))
-        .engine("isolated")
-        .config(&format!("[[site]]\nhosts = [\"*.example\"]\nroot = {:?}\n", folder.join(".")));
+    let root = folder.join(".");
+    let config = format!("{UNHURRIED}[[site]]\nhosts = [\"*.example\"]\nroot = {root:?}\n");
+    let mut options = Options::new(root).engine("isolated").config(&config);
     let instead = format!("shift; exec {program:?} \"$@\"");
     options.wrapper = ["sh", "-c", &instead, "sh"].map(str::to_owned).to_vec();
     let server = Server::start(&options);
@@ -500,7 +501,7 @@ fn what_a_trusted_proxy_says_of_a_request_comes_to_its_application() {
     let (addr, asked) = application();
     let proxy = format!("[[proxy]]\npath = \"/api\"\nto = \"http://{addr}\"\n");
     for (trusted, proto) in [("127.0.0.0/8", "https"), ("192.0.2.0/24", "http")] {
-        let more = format!("trusted_proxies = [\"{trusted}\"]\n{proxy}");
+        let more = format!("{UNHURRIED}trusted_proxies = [\"{trusted}\"]\n{proxy}");
         let server =
             Server::start(&Options::new(folder.join(".")).engine("isolated").config(&more));
         let request = b"GET /api HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\
