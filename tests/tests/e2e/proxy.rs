@@ -561,6 +561,16 @@ fn what_is_safe_is_asked_elsewhere(engine: &str) {
 }
 
 fn one_that_hangs_is_not_waited_for_twice(engine: &str) {
+    let mut told = Vec::new();
+    // the other one has no more than 3 s, either, in which the machine may do something else
+    while !told.contains(&[200, 200, 200, 504]) {
+        assert!(told.len() < 3, "{engine}: {told:?}");
+        told.push(statuses_beside_one_that_hangs(engine));
+    }
+}
+
+/// Of two requests that may be repeated, and of two that may not, the smaller status first.
+fn statuses_beside_one_that_hangs(engine: &str) -> [u16; 4] {
     // it takes connections, and nobody reads from them
     let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
     let (well, hung) = (Application::start(), hangs.local_addr().unwrap());
@@ -568,17 +578,16 @@ fn one_that_hangs_is_not_waited_for_twice(engine: &str) {
                 timeouts.head = \"3s\"";
     let (server, _folder) = start(engine, &format!("{}, \"http://{hung}\"", at(&well)), more);
     let mut client = Client::new(&server);
-    for _ in 0..2 {
-        assert_eq!(client.get("/app/sized").status, 200, "{engine}");
-    }
+    let mut get = || client.get("/app/sized").status;
+    let gets = [get(), get()];
     // it may have taken an order
     let post = |client: &mut Client| {
         client.send("POST /app/sum HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
         client.answer("POST").status
     };
-    let mut told = [post(&mut Client::new(&server)), post(&mut Client::new(&server))];
-    told.sort_unstable();
-    assert_eq!(told, [200, 504], "{engine}");
+    let mut posts = [post(&mut Client::new(&server)), post(&mut Client::new(&server))];
+    posts.sort_unstable();
+    [gets[0], gets[1], posts[0], posts[1]]
 }
 
 fn hasty_applications_get_new_connections(engine: &str) {
