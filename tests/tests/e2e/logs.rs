@@ -98,31 +98,39 @@ fn json_lines_say_what_was_asked_and_how_long_it_took() {
 
         assert!(seen.get("class").is_none(), "nothing was to be judged: {seen}");
 
-        // a head that takes its time, and a body that the client takes late
-        let mut client = served.client();
-        rustix::net::sockopt::set_socket_recv_buffer_size(client.stream(), 64 << 10).unwrap();
-        client.stream().write_all(b"GET /large.bin HTTP/1.1\r\nHo").unwrap();
-        std::thread::sleep(PAUSE);
-        client.stream().write_all(b"st: a\r\n\r\n").unwrap();
-        let head = client.head().unwrap();
-        std::thread::sleep(PAUSE);
-        client.body(&head, LARGE).unwrap();
-        let seen = &objects(&access, 2)[1];
-        assert_eq!(seen["bytes"], LARGE, "{engine}");
-        for stage in ["receive_us", "send_us"] {
-            assert!(seen[stage].as_u64().unwrap() >= PAUSE_US, "{engine}: {seen}");
+        // a head that takes its time, and a body that the client takes late. A server that is kept from its
+        // core for all of a pause does not see it, and is asked again
+        let mut count = 1;
+        loop {
+            let mut client = served.client();
+            rustix::net::sockopt::set_socket_recv_buffer_size(client.stream(), 64 << 10).unwrap();
+            client.stream().write_all(b"GET /large.bin HTTP/1.1\r\nHo").unwrap();
+            std::thread::sleep(PAUSE);
+            client.stream().write_all(b"st: a\r\n\r\n").unwrap();
+            let head = client.head().unwrap();
+            std::thread::sleep(PAUSE);
+            client.body(&head, LARGE).unwrap();
+            count += 1;
+            let seen = objects(&access, count).pop().unwrap();
+            assert_eq!(seen["bytes"], LARGE, "{engine}");
+            let us = |stage: &str| seen[stage].as_u64().unwrap();
+            assert!(us("process_us") < 60_000_000, "{engine}: {seen}");
+            if us("receive_us") >= PAUSE_US && us("send_us") >= PAUSE_US {
+                break;
+            }
+            assert!(count < 6, "{engine}: {seen}");
         }
-        assert!(seen["process_us"].as_u64().unwrap() < 10_000_000, "{engine}: {seen}");
 
         assert_eq!(send(&served, b"rub\x01bish\r\n\r\n"), 400);
-        let seen = &objects(&access, 3)[2];
+        count += 1;
+        let seen = objects(&access, count).pop().unwrap();
         assert_eq!((&seen["status"], &seen["method"]), (&400.into(), &Value::Null), "{engine}");
 
         // its body turns out to be no body when the request is long judged
         let chunked =
             b"POST /a.txt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nrubbish";
         assert_eq!(send(&served, chunked), 400);
-        let seen = &objects(&access, 4)[3];
+        let seen = objects(&access, count + 1).pop().unwrap();
         let said = ["method", "target"].map(|member| seen[member].as_str().unwrap());
         assert_eq!(said, ["POST", "/a.txt"], "{engine}");
         assert!(!text(&access).contains("geheim") && !served.stderr().contains("geheim"));

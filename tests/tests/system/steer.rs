@@ -546,11 +546,12 @@ fn handshakes_without_data_cost_no_sockets() {
     // of the clients that were served some are there
     let of_clients = u64::from(count / 10_000);
     assert_eq!(metric(&net, "forebay_gate_answered_syns_total"), u64::from(count) + of_clients);
-    wait_for(
-        &net,
-        "forebay_gate_held_segments_total{reason=\"bare\"}",
-        u64::from(completed) + of_clients,
-    );
+    // another processor may look at what such a client says before its acknowledgement is looked at, which is not
+    // held then
+    let bare = || metric(&net, "forebay_gate_held_segments_total{reason=\"bare\"}");
+    let least = u64::from(completed);
+    assert!(soon(PATIENCE, || bare() >= least), "{} of {least}", bare());
+    assert!(bare() <= least + of_clients, "{} of {least}", bare());
     assert_eq!((metric(&net, OF_CLASS), metric(&net, ACCEPTED)), (of_clients, of_clients));
     assert_eq!(metric(&net, "forebay_gate_held_segments_total{reason=\"early\"}"), 0);
 }
