@@ -8,8 +8,9 @@
 //! threads serve is looked at when the first of them is free. What finds no room, or for which there is no place among
 //! all connections, waits in the kernel's queue, in the order of its coming.
 //!
-//! A listener whose connections all have one rank is not accepted from ahead: it stands in the list itself,
-//! and when its turn comes the thread accepts one connection. The others cost nothing meanwhile.
+//! A listener whose connections all have one rank is not accepted from ahead: each connection that the kernel has
+//! queued there stands in the list by the listener's number, and when its turn comes the thread accepts one. So such
+//! connections are counted, and put in order, as if they had been accepted.
 //!
 //! A connection through a proxy that states its client is of the first rank until that was read.
 //!
@@ -18,7 +19,7 @@
 //!
 //! With one rank nothing is accepted for which there is no thread.
 
-use crate::accept::{self, AcceptOutcome, BATCH, DRAIN_BATCHES, ListenerSet};
+use crate::accept::{self, AcceptOutcome, BATCH, DRAIN_BATCHES, Listener, ListenerSet};
 use crate::control::Ended;
 use crate::ranks::{RankedClient, Ranks};
 use crate::served::Served;
@@ -27,16 +28,18 @@ use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Rank};
 use forebay_control::ranked::Turn;
 use forebay_sys::clock;
+use forebay_sys::socket::accept_queue;
+use std::os::fd::AsFd;
 
 /// A client that has waited for longer may have left meanwhile.
 const LOOK_NS: u64 = 1_000_000;
 
-/// Accepted connections without a thread, and listeners of one rank.
+/// Connections without a thread: those that were accepted, and those in the queues of listeners of one rank.
 pub(crate) struct Ahead<H: Handler> {
     /// With the time since when each waits.
     waiting: ThreadQueue<(Waiting<H>, u64)>,
-    /// The listeners among them.
-    listeners: Vec<usize>,
+    /// How many of them are in the queue of each listener, by its number.
+    queued: Vec<usize>,
     /// The listeners are being closed, or are.
     leaves: bool,
     /// So many more are accepted from listeners that are being closed: clients that come back at once would keep
@@ -49,8 +52,8 @@ pub(crate) struct Ahead<H: Handler> {
 /// What waits for a thread.
 enum Waiting<H: Handler> {
     Accepted(Box<Served<H>>),
-    /// The listener with this number, which has queued connections of this rank.
-    Queued(Rank, usize),
+    /// The next of the kernel's queue at the listener with this number.
+    Queued(usize),
 }
 
 /// What is to be done next.
@@ -80,9 +83,9 @@ impl<H: Handler> Ahead<H> {
     pub(crate) fn new(ranks: &Ranks, most: usize) -> Ahead<H> {
         let waiting = ThreadQueue::new(ranks);
         let most = if ranks.is_ordered() { most } else { 0 };
-        let (ranks, listeners) = (ranks.clone(), Vec::new());
+        let (ranks, queued) = (ranks.clone(), Vec::new());
         let (leaves, last) = (false, DRAIN_BATCHES * BATCH);
-        Ahead { waiting, listeners, leaves, last, ranks, most }
+        Ahead { waiting, queued, leaves, last, ranks, most }
     }
 
     /// Whether none waits.
@@ -124,12 +127,10 @@ impl<H: Handler> Ahead<H> {
         free: usize,
         worker: &mut Worker<H>,
     ) -> AcceptStop<H> {
-        let rank = listener_set.listener(index).and_then(|listener| listener.rank);
-        if let Some(rank) = rank {
-            if !self.listeners.contains(&index) {
-                self.listeners.push(index);
-                self.push_listener(rank, index);
-            }
+        if let Some(listener) = listener_set.listener(index)
+            && let Some(rank) = listener.rank
+        {
+            self.look_at(index, rank, listener);
             return AcceptStop::Nobody;
         }
         while self.may_take(listener_set, free) {
@@ -152,7 +153,7 @@ impl<H: Handler> Ahead<H> {
 
     /// What would be refused for want of a place among all connections waits in the kernel's queue.
     fn may_take(&self, listener_set: &ListenerSet, free: usize) -> bool {
-        let count = self.waiting.len() - self.listeners.len();
+        let count = self.waiting.len() - self.queued.iter().sum::<usize>();
         count < free || (count < self.most && listener_set.has_room())
     }
 
@@ -162,11 +163,20 @@ impl<H: Handler> Ahead<H> {
             .push(ranked_client, (Waiting::Accepted(Box::new(served)), clock::monotonic_ns()));
     }
 
-    fn push_listener(&mut self, rank: Rank, index: usize) {
+    /// Puts what the kernel has queued at this listener into the list, as far as it is not there. It is ready, so one
+    /// connection is there at least.
+    fn look_at(&mut self, index: usize, rank: Rank, listener: &Listener) {
+        if self.queued.len() <= index {
+            self.queued.resize(index + 1, 0);
+        }
+        let length = accept_queue(listener.socket.as_fd()).map_or(1, |length| length as usize);
         // no client has such a number
-        let client = u64::MAX - index as u64;
-        let ranked_client = RankedClient { rank: rank.0, client };
-        self.waiting.push(ranked_client, (Waiting::Queued(rank, index), clock::monotonic_ns()));
+        let ranked_client = RankedClient { rank: rank.0, client: u64::MAX - index as u64 };
+        let now_ns = clock::monotonic_ns();
+        for _ in self.queued[index]..length.max(1) {
+            self.waiting.push(ranked_client, (Waiting::Queued(index), now_ns));
+            self.queued[index] += 1;
+        }
     }
 
     /// The connection that is next while so many threads are `free`. Those whose clients have left meanwhile are
@@ -181,8 +191,9 @@ impl<H: Handler> Ahead<H> {
             let ((waiting, since_ns), turn) = self.waiting.pop(free)?;
             let mut served = match waiting {
                 Waiting::Accepted(served) => served,
-                Waiting::Queued(rank, index) => {
-                    match self.accept(listener_set, rank, index, turn, since_ns, worker) {
+                Waiting::Queued(index) => {
+                    self.queued[index] -= 1;
+                    match self.accept(listener_set, index, turn, since_ns, worker) {
                         Some(next) => return Some(next),
                         None => continue,
                     }
@@ -206,26 +217,16 @@ impl<H: Handler> Ahead<H> {
         }
     }
 
-    /// It is the turn of a listener of one rank. Until none is queued there, it waits for its next turn.
+    /// It is the turn of the first connection at a listener of one rank. Its client may have left meanwhile.
     fn accept(
         &mut self,
         listener_set: &ListenerSet,
-        rank: Rank,
         index: usize,
         turn: Turn,
         since_ns: u64,
         worker: &mut Worker<H>,
     ) -> Option<NextAccepted<H>> {
-        let arrival = listener_set.next(index, worker);
-        match arrival {
-            AcceptOutcome::Nobody | AcceptOutcome::Exhausted => {
-                self.listeners.retain(|one| *one != index)
-            }
-            AcceptOutcome::Served(_) | AcceptOutcome::Refused(..) | AcceptOutcome::Gone => {
-                self.push_listener(rank, index);
-            }
-        }
-        let next = match arrival {
+        let next = match listener_set.next(index, worker) {
             AcceptOutcome::Served(served) => {
                 let waited_ns = clock::monotonic_ns().saturating_sub(since_ns);
                 worker.metrics.waited(self.ranks.slot(turn.rank()), waited_ns);

@@ -127,9 +127,9 @@ fn what_waits_for_a_thread_makes_nobody_be_refused() {
     }
 }
 
-/// An engine that does one thing at a time, with a listener for all and one for each of three ranks, which are
-/// told by the path: its length is 12, 13 or 14.
-fn start_ranked(engine: &str, shares: [f64; 3]) -> (Running, [SocketAddr; 3]) {
+/// An engine with so many threads, or that does one thing at a time, with a listener for all and one for each of
+/// three ranks, which are told by the path: its length is 12, 13 or 14.
+fn start_ranked(engine: &str, shares: [f64; 3], threads: usize) -> (Running, [SocketAddr; 3]) {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
     let shares = Arc::new(shares);
     let ranks =
@@ -137,9 +137,9 @@ fn start_ranked(engine: &str, shares: [f64; 3]) -> (Running, [SocketAddr; 3]) {
     let more = [0, 1, 2].map(|rank| Listener { rank: Some(Rank(rank)), ..listener() });
     let addresses = [&more[0], &more[1], &more[2]].map(|listener| listener.local);
     let setup = Setup {
-        pool: 1,
-        threads: 1,
-        answering: 1,
+        pool: threads,
+        threads,
+        answering: threads,
         fixed: true,
         ranks: Some(ranks),
         more: more.into(),
@@ -150,9 +150,22 @@ fn start_ranked(engine: &str, shares: [f64; 3]) -> (Running, [SocketAddr; 3]) {
 
 /// Connections come to the listeners of these ranks while nothing is done. The ranks in which they are answered.
 fn order_of_ranks(engine: &str, shares: [f64; 3], ranks: &[usize]) -> Vec<usize> {
-    let (server, addresses) = start_ranked(engine, shares);
+    let (server, addresses) = start_ranked(engine, shares, 1);
     let held = hold(&server);
-    let clients: Vec<_> = ranks
+    let clients = come_to(&server, engine, &addresses, ranks, 1);
+    let lengths = answered(engine, server, held, clients);
+    lengths.into_iter().map(|length| length - 12).collect()
+}
+
+/// Connections come to the listeners of these ranks while so many others have all threads, and wait in the kernel.
+fn come_to(
+    server: &Running,
+    engine: &str,
+    addresses: &[SocketAddr; 3],
+    ranks: &[usize],
+    held: u64,
+) -> Vec<TcpStream> {
+    let clients = ranks
         .iter()
         .map(|&rank| {
             let mut stream = TcpStream::connect(addresses[rank]).unwrap();
@@ -166,10 +179,9 @@ fn order_of_ranks(engine: &str, shares: [f64; 3], ranks: &[usize]) -> Vec<usize>
     addresses.iter().for_each(|address| calm(address.port()));
     if engine != NEVER_FUSED {
         // the kernel has them
-        assert_eq!(server.get(Counter::Accepted), 1, "{engine}");
+        assert_eq!(server.get(Counter::Accepted), held, "{engine}");
     }
-    let lengths = answered(engine, server, held, clients);
-    lengths.into_iter().map(|length| length - 12).collect()
+    clients
 }
 
 #[test]
@@ -189,12 +201,42 @@ fn listeners_of_ranks_are_accepted_from_in_their_order() {
     }
 }
 
+/// While more wait than threads are free, a class's queue is not touched before those of the classes above are empty:
+/// every connection in them counts, not every queue.
+#[test]
+fn many_free_threads_do_not_serve_a_lower_rank_while_a_higher_one_waits() {
+    const HELD: usize = 6;
+    if ran_apart() {
+        return;
+    }
+    for engine in on(THREADS) {
+        let (server, addresses) = start_ranked(engine, [0.0; 3], HELD);
+        let held: Vec<_> = (0..HELD).map(|_| hold(&server)).collect();
+        server.gate.wait_for(HELD);
+        let ranks = [[2; 30].as_slice(), &[1; 30], &[0; 30]].concat();
+        let clients = come_to(&server, engine, &addresses, &ranks, HELD as u64);
+        server.gate.open();
+        for client in held.into_iter().chain(clients) {
+            assert!(read(client).starts_with("HTTP/1.1 200 OK"), "{engine}");
+        }
+        let answered = server.books.answered.lock().unwrap().clone();
+        server.stop();
+        let ranks: Vec<_> = answered.iter().filter_map(|length| length.checked_sub(12)).collect();
+        for rank in [1, 2] {
+            let first = ranks.iter().position(|other| *other == rank).unwrap();
+            // when it was accepted, those above it had threads, which may have been kept from answering
+            let above = ranks[first..].iter().filter(|other| **other < rank).count();
+            assert!(above < HELD, "{engine}: {above} in {ranks:?}");
+        }
+    }
+}
+
 /// What listeners of ranks have queued when an engine leaves them is served.
 #[test]
 fn listeners_of_ranks_are_left_empty() {
     for engine in on(LOOPS.into_iter().chain(THREADS).chain([NEVER_FUSED])) {
         for order in [LoopOrder::Retire, LoopOrder::Drain] {
-            let (server, addresses) = start_ranked(engine, [0.0; 3]);
+            let (server, addresses) = start_ranked(engine, [0.0; 3], 1);
             let held = hold(&server);
             let clients: Vec<_> = (0..20)
                 .map(|number| {
