@@ -7,7 +7,8 @@ use forebay_http::body::{
 use forebay_http::framing::Framing;
 use forebay_http::head::HeadLimits;
 
-const SMALL: HeadLimits = HeadLimits { head_bytes: 40, head_lines: 2, target_bytes: 0 };
+const SMALL: HeadLimits =
+    HeadLimits { head_bytes: 40, head_lines: 2, target_bytes: 0, empty_host: false };
 
 /// Panics if something does not hold for `bytes`.
 pub(crate) fn check(bytes: &[u8]) {

@@ -4,7 +4,8 @@ use forebay_http::head::Lines;
 use forebay_http::response::{ParsedResponse, Response, ResponseContext, ResponseHeadLimits};
 use forebay_upstream::fastcgi::{FastCgiPiece, FastCgiReader, RecordsRead};
 
-const LIMITS: ResponseHeadLimits = ResponseHeadLimits { head_bytes: 300, head_lines: 8 };
+const LIMITS: ResponseHeadLimits =
+    ResponseHeadLimits { head_bytes: 300, head_lines: 8, bare_lf: false };
 
 /// Panics if something does not hold for `bytes`.
 pub(crate) fn check(bytes: &[u8]) {

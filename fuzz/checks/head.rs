@@ -3,7 +3,8 @@
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, HeadLimits, Lines, Method, Name, ParsedHead, Version};
 
-const SMALL: HeadLimits = HeadLimits { head_bytes: 200, head_lines: 5, target_bytes: 60 };
+const SMALL: HeadLimits =
+    HeadLimits { head_bytes: 200, head_lines: 5, target_bytes: 60, empty_host: false };
 
 const NAMES: [Name; 21] = [
     Name::Host,

@@ -41,7 +41,7 @@ mod decode;
 mod encode;
 mod trailers;
 
-pub use chunk_line::{CHUNK_LINE_BYTES, EXTENSION_BYTES};
+pub use chunk_line::{CHUNK_LINE_BYTES, ChunkTolerance, EXTENSION_BYTES};
 pub use decode::{BodyDecoder, DecodedPiece};
 pub use encode::{EncodeError, Encoder};
 pub use trailers::Trailers;

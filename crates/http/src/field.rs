@@ -3,6 +3,13 @@
 use crate::octet::is_token;
 use std::fmt;
 
+/// The members of a field that is a list (RFC 9110 §5.6.1), without the white space around them. Empty ones are left
+/// out (§5.6.1.2). Quoted strings are not looked into.
+pub fn members(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    let members = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    members.filter(|member| !member.is_empty())
+}
+
 /// The name of a field, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldName(Box<str>);

@@ -7,6 +7,7 @@ mod method;
 mod name;
 mod span;
 
+use crate::field::members;
 use crate::framing::Framing;
 use authority::check_authority;
 pub use error::HeadError;
@@ -18,8 +19,9 @@ pub use span::FieldSpan;
 pub(crate) use span::OwnedSpan;
 use std::mem::MaybeUninit;
 
-/// Most field lines a head may have, whatever the configuration says.
-pub const MOST_LINES: usize = 128;
+/// Most field lines a head may have, whatever the configuration says: what a client or an application may send, and
+/// what stages add to that.
+pub const MOST_LINES: usize = 160;
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,21 +32,32 @@ pub struct HeadLimits {
     pub head_lines: usize,
     /// Bytes of the request target.
     pub target_bytes: usize,
+    /// `Host` may be empty: a stage tells another of a client of HTTP/1.0 that has named none.
+    pub empty_host: bool,
 }
 
 impl Default for HeadLimits {
     fn default() -> HeadLimits {
-        HeadLimits { head_bytes: 16 * 1024, head_lines: 100, target_bytes: 8 * 1024 }
+        HeadLimits {
+            head_bytes: 16 * 1024,
+            head_lines: 100,
+            target_bytes: 8 * 1024,
+            empty_host: false,
+        }
     }
 }
 
 /// A buffer for the lines of one head while it is looked at.
-pub struct Lines<'h>(pub(crate) [MaybeUninit<httparse::Header<'h>>; MOST_LINES]);
+pub struct Lines<'h> {
+    pub(crate) fixed: [MaybeUninit<httparse::Header<'h>>; MOST_LINES],
+    /// For heads of minor versions that httparse does not know.
+    pub(crate) other: Vec<httparse::Header<'h>>,
+}
 
 impl Lines<'_> {
     /// An empty buffer; costs nothing.
     pub fn new() -> Self {
-        Lines([const { MaybeUninit::uninit() }; MOST_LINES])
+        Lines { fixed: [const { MaybeUninit::uninit() }; MOST_LINES], other: Vec::new() }
     }
 }
 
@@ -207,16 +220,24 @@ impl<'h> Head<'h> {
         let status = httparse::ParserConfig::default().parse_request_with_uninit_headers(
             &mut request,
             window,
-            &mut lines.0[..most_lines],
+            &mut lines.fixed[..most_lines],
         );
-        let len = match status {
-            Ok(httparse::Status::Complete(len)) => len,
+        let (len, minor, fields) = match status {
+            Ok(httparse::Status::Complete(len)) => (len, request.version, &*request.headers),
             Ok(httparse::Status::Partial) => return partial(window, bytes, limits),
-            Err(httparse::Error::Version) => return other_version(window, bytes, limits),
+            Err(httparse::Error::Version) => {
+                let Some(line) = other_version(window)? else {
+                    return partial(window, bytes, limits);
+                };
+                match other_fields(&window[line..], &mut lines.other, most_lines) {
+                    Ok(Some((len, fields))) => (line + len, Some(1), fields),
+                    Ok(None) => return partial(window, bytes, limits),
+                    Err(error) => return Err(refused(error)),
+                }
+            }
             Err(error) => return Err(refused(error)),
         };
-        let (Some(method_text), Some(target), Some(minor)) =
-            (request.method, request.path, request.version)
+        let (Some(method_text), Some(target), Some(minor)) = (request.method, request.path, minor)
         else {
             return Err(HeadError::Malformed("the request line is incomplete"));
         };
@@ -235,10 +256,10 @@ impl<'h> Head<'h> {
             expects_continue: false,
             tunnel: None,
             len,
-            lines: FieldLines::Received(request.headers),
+            lines: FieldLines::Received(fields),
             present: 0,
         };
-        head.read_fields()?;
+        head.read_fields(limits)?;
         head.read_target(limits)?;
         Ok(ParsedHead::Complete(head))
     }
@@ -277,14 +298,11 @@ impl<'h> Head<'h> {
         for (text, value) in head.lines.iter() {
             let Some(name) = Name::known_lower(text) else { continue };
             head.present |= 1 << name as u32;
-            if name == Name::Expect {
-                if !value.eq_ignore_ascii_case(b"100-continue") {
-                    return Err(HeadError::Expectation);
-                }
+            if name == Name::Expect && expects_continue(value)? {
                 head.expects_continue = tunnel.is_none();
             }
         }
-        if authority.is_empty() {
+        if authority.is_empty() && !limits.empty_host {
             return Err(HeadError::Malformed("Host is missing"));
         }
         check_authority(authority)?;
@@ -328,7 +346,7 @@ impl<'h> Head<'h> {
         self.lines.iter()
     }
 
-    fn read_fields(&mut self) -> Result<(), HeadError> {
+    fn read_fields(&mut self, limits: &HeadLimits) -> Result<(), HeadError> {
         let mut length = Lengths::default();
         let mut connection = ConnectionField::default();
         let FieldLines::Received(lines) = self.lines else { return Ok(()) };
@@ -338,6 +356,7 @@ impl<'h> Head<'h> {
             self.present |= 1 << name as u32;
             match name {
                 Name::Host if again => return Err(HeadError::Malformed("Host is repeated")),
+                // no http URL is without a host (RFC 9110 §4.2.1), so no client has a reason to send this
                 Name::Host => {
                     check_authority(line.value)?;
                     self.authority = line.value;
@@ -345,18 +364,19 @@ impl<'h> Head<'h> {
                 Name::Connection => connection.read(line.value),
                 Name::ContentLength => length.content_length(line.value)?,
                 Name::TransferEncoding => length.transfer_encoding(line.value)?,
-                Name::Expect if line.value.eq_ignore_ascii_case(b"100-continue") => {
-                    self.expects_continue = self.version == Version::Http11;
-                }
                 // An HTTP/1.0 client cannot expect anything (RFC 9110 §10.1.1).
                 Name::Expect if self.version == Version::Http11 => {
-                    return Err(HeadError::Expectation);
+                    self.expects_continue |= expects_continue(line.value)?;
                 }
                 _ => {}
             }
         }
         if self.version == Version::Http11 && !self.has(Name::Host) {
             return Err(HeadError::Malformed("Host is missing"));
+        }
+        // no http URL is without a host (RFC 9110 §4.2.1), so no client has a reason to send an empty one
+        if self.version == Version::Http11 && self.authority.is_empty() && !limits.empty_host {
+            return Err(HeadError::Malformed("Host is empty"));
         }
         self.framing = length.framing(self.version)?;
         // RFC 9112 §9.3
@@ -430,11 +450,23 @@ pub(crate) struct ConnectionField {
 
 impl ConnectionField {
     pub(crate) fn read(&mut self, value: &[u8]) {
-        for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+        for option in members(value) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
         }
     }
+}
+
+/// Whether `Expect` says `100-continue`. Anything else is refused (RFC 9110 §10.1.1).
+fn expects_continue(value: &[u8]) -> Result<bool, HeadError> {
+    let mut is_said = false;
+    for expectation in members(value) {
+        if !expectation.eq_ignore_ascii_case(b"100-continue") {
+            return Err(HeadError::Expectation);
+        }
+        is_said = true;
+    }
+    Ok(is_said)
 }
 
 /// Every line must end in CR LF. httparse also takes a bare LF, which other parsers on the way may
@@ -467,27 +499,43 @@ fn partial<'h>(
     Ok(ParsedHead::Partial)
 }
 
-/// `HTTP/` digit `.` digit of another version is 505, all else 400; undecided while it may become
-/// either, so that the answer does not depend on how the bytes arrive.
-fn other_version<'h>(
-    window: &[u8],
-    bytes: &[u8],
-    limits: &HeadLimits,
-) -> Result<ParsedHead<'h>, HeadError> {
+/// Where the field lines begin of a head whose request line has a version that httparse does not know, if that is a
+/// later one of HTTP/1: it is served as HTTP/1.1 (RFC 9110 §2.5). `HTTP/` digit `.` digit of another major version is
+/// 505, all else 400; undecided while it may become any of them, so that the answer does not depend on how the bytes
+/// arrive.
+fn other_version(window: &[u8]) -> Result<Option<usize>, HeadError> {
     const SHAPE: &[u8; 8] = b"HTTP/0.0";
     let text = window.trim_ascii_start();
     let line_end = text.iter().position(|b| matches!(b, b'\r' | b'\n'));
     let line = &text[..line_end.unwrap_or(text.len())];
     let version = line.splitn(3, |&b| b == b' ').nth(2).unwrap_or(b"");
-    let version = &version[..version.len().min(SHAPE.len())];
     let fits = version.iter().zip(SHAPE).all(|(byte, shape)| match shape {
         b'0' => byte.is_ascii_digit(),
         shape => byte == shape,
     });
-    match version.len() {
-        8 if fits => Err(HeadError::Version),
-        0..8 if fits && line_end.is_none() => partial(window, bytes, limits),
+    let is_of_http1 = version.starts_with(b"HTTP/1.") && version.len() <= SHAPE.len();
+    match (version.len(), line_end) {
+        (len, _) if fits && len >= SHAPE.len() && !is_of_http1 => Err(HeadError::Version),
+        (_, None) if fits => Ok(None),
+        (8, Some(end)) if fits => match text[end..] {
+            [b'\r', b'\n', ..] => Ok(Some(window.len() - text.len() + end + 2)),
+            [b'\r'] => Ok(None),
+            _ => Err(HeadError::Malformed("a line does not end in CR LF")),
+        },
         _ => Err(HeadError::Malformed("the version is malformed")),
+    }
+}
+
+/// The field lines at the start of `bytes`, at most so many, and how many bytes they have, the empty line included.
+pub(crate) fn other_fields<'h>(
+    bytes: &'h [u8],
+    lines: &'h mut Vec<httparse::Header<'h>>,
+    most_lines: usize,
+) -> Result<Option<(usize, &'h [httparse::Header<'h>])>, httparse::Error> {
+    lines.resize(most_lines, httparse::EMPTY_HEADER);
+    match httparse::parse_headers(bytes, lines)? {
+        httparse::Status::Complete(found) => Ok(Some(found)),
+        httparse::Status::Partial => Ok(None),
     }
 }
 

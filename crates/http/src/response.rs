@@ -5,19 +5,22 @@
 
 use crate::framing::number;
 use crate::head::{self, ConnectionField, FieldSpan, Lines, MOST_LINES, Version};
+use crate::octet::is_text;
 
-/// How large the head of an answer may be.
+/// How large the head of an answer may be, and how its lines may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHeadLimits {
     /// Bytes of the whole head, the empty line included.
     pub head_bytes: usize,
     /// Field lines, at most [`MOST_LINES`].
     pub head_lines: usize,
+    /// Lines of head, chunks and trailers may end in LF without CR.
+    pub bare_lf: bool,
 }
 
 impl Default for ResponseHeadLimits {
     fn default() -> ResponseHeadLimits {
-        ResponseHeadLimits { head_bytes: 64 * 1024, head_lines: MOST_LINES }
+        ResponseHeadLimits { head_bytes: 64 * 1024, head_lines: 128, bare_lf: false }
     }
 }
 
@@ -76,7 +79,7 @@ pub enum ParsedResponse<'h> {
 /// The complete head of an answer. It borrows the received bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Response<'h> {
-    /// The status, 100 to 599.
+    /// The status, 100 to 999. One from 600 on is in no class, and taken for one of 5xx (RFC 9110 §15).
     pub status: u16,
     /// What the status means in the words of the server that has answered; mostly for people, and often
     /// empty.
@@ -170,40 +173,55 @@ impl<'h> Response<'h> {
         }
         let window = &bytes[..bytes.len().min(limits.head_bytes)];
         let mut response = httparse::Response::new(&mut []);
+        let most_lines = limits.head_lines.min(MOST_LINES);
         let status = httparse::ParserConfig::default().parse_response_with_uninit_headers(
             &mut response,
             window,
-            &mut lines.0[..limits.head_lines.min(MOST_LINES)],
+            &mut lines.fixed[..most_lines],
         );
-        let len = match status {
-            Ok(httparse::Status::Complete(len)) => len,
-            Ok(httparse::Status::Partial) => {
-                check_line_ends(window)?;
-                return match bytes.len() >= limits.head_bytes {
-                    true => Err(ResponseError::TooLarge),
-                    false => Ok(ParsedResponse::Partial),
+        let check = |head| if limits.bare_lf { Ok(()) } else { check_line_ends(head) };
+        let partial = || match check(window) {
+            Err(error) => Err(error),
+            Ok(()) if bytes.len() >= limits.head_bytes => Err(ResponseError::TooLarge),
+            Ok(()) => Ok(ParsedResponse::Partial),
+        };
+        let (len, minor, code, reason, fields) = match status {
+            Ok(httparse::Status::Complete(len)) => {
+                (len, response.version, response.code, response.reason, &*response.headers)
+            }
+            Ok(httparse::Status::Partial) => return partial(),
+            Err(httparse::Error::Version) => {
+                let Some(StatusLine { len, code, reason }) = later_version(window)? else {
+                    return partial();
                 };
+                match head::other_fields(&window[len..], &mut lines.other, most_lines) {
+                    Ok(Some((rest, fields))) => {
+                        (len + rest, Some(1), Some(code), Some(reason), fields)
+                    }
+                    Ok(None) => return partial(),
+                    Err(error) => return Err(refused(error)),
+                }
             }
             Err(error) => return Err(refused(error)),
         };
-        check_line_ends(&window[..len])?;
-        let (Some(code), Some(minor)) = (response.code, response.version) else {
+        check(&window[..len])?;
+        let (Some(code), Some(minor)) = (code, minor) else {
             return Err(ResponseError::Malformed("the status line is incomplete"));
         };
-        if !(100..600).contains(&code) {
+        if code < 100 {
             return Err(ResponseError::Malformed("there is no such status"));
         }
         let mut head = Response {
             status: code,
-            reason: response.reason.unwrap_or_default(),
+            reason: reason.unwrap_or_default(),
             version: if minor == 0 { Version::Http10 } else { Version::Http11 },
             body: BodyFraming::None,
             content_length: None,
             keep_alive: false,
             len,
-            lines: FieldLines::Received(response.headers),
+            lines: FieldLines::Received(fields),
         };
-        head.read_fields(response.headers, asked)?;
+        head.read_fields(fields, asked)?;
         Ok(ParsedResponse::Complete(head))
     }
 
@@ -312,6 +330,42 @@ impl<'h> Response<'h> {
             && !is_contrary;
         Ok(())
     }
+}
+
+/// A status line that httparse does not read, because its minor version is later than 1: it is taken for one of
+/// HTTP/1.1 (RFC 9110 §2.5).
+struct StatusLine<'h> {
+    /// Bytes, the line end included.
+    len: usize,
+    code: u16,
+    reason: &'h str,
+}
+
+/// `HTTP/1.` digit SP 3digit [ SP reason ] and a line end (RFC 9112 §4); `None` if more is to come.
+fn later_version(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, ResponseError> {
+    let wrong = Err(ResponseError::Malformed("the status line is malformed"));
+    if bytes.get(b"HTTP/1.".len()).is_some_and(|minor| !minor.is_ascii_digit()) {
+        return wrong;
+    }
+    let Some(end) = memchr::memchr(b'\n', bytes) else { return Ok(None) };
+    let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
+    let Some((&[b' ', hundreds, tens, ones], reason)) =
+        line.get(b"HTTP/1.0".len()..).and_then(|rest| rest.split_first_chunk())
+    else {
+        return wrong;
+    };
+    let is_reason = match reason {
+        [] => true,
+        [b' ', text @ ..] => text.iter().all(|&byte| is_text(byte)),
+        _ => false,
+    };
+    let digits = [hundreds, tens, ones];
+    if !is_reason || !digits.iter().all(u8::is_ascii_digit) {
+        return wrong;
+    }
+    let code = digits.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
+    let reason = std::str::from_utf8(reason.get(1..).unwrap_or_default()).unwrap_or_default();
+    Ok(Some(StatusLine { len: end + 1, code, reason }))
 }
 
 fn check_line_ends(head: &[u8]) -> Result<(), ResponseError> {
@@ -443,7 +497,11 @@ mod tests {
             ("HTTP/2.0 200 OK\r\n\r\n".to_owned(), "it is no answer of HTTP/1"),
             ("HTTP/1.1 20 OK\r\n\r\n".to_owned(), "the status line is malformed"),
             ("HTTP/1.1 099 x\r\n\r\n".to_owned(), "there is no such status"),
-            ("HTTP/1.1 600 x\r\n\r\n".to_owned(), "there is no such status"),
+            ("HTTP/1.x 200 x\r\n\r\n".to_owned(), "the status line is malformed"),
+            ("HTTP/1.2 20 x\r\n\r\n".to_owned(), "the status line is malformed"),
+            ("HTTP/1.2 099 x\r\n\r\n".to_owned(), "there is no such status"),
+            ("HTTP/1.2 200 x\nA: b\r\n\r\n".to_owned(), "a line ends in a bare LF"),
+            ("HTTP/1.2 200 x\r\nA : b\r\n\r\n".to_owned(), "a field name is malformed"),
             (
                 format!("{ok}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
                 "both Content-Length and Transfer-Encoding are given",
@@ -496,7 +554,7 @@ mod tests {
 
     #[test]
     fn heads_are_bounded() {
-        let limits = ResponseHeadLimits { head_bytes: 100, head_lines: 3 };
+        let limits = ResponseHeadLimits { head_bytes: 100, head_lines: 3, bare_lf: false };
         let parse = |text: &str| {
             let mut lines = Lines::new();
             Response::parse(text.as_bytes(), &mut lines, GET, &limits).map(|_| ())
@@ -514,11 +572,11 @@ mod tests {
         /// or refused.
         #[test]
         fn every_beginning_is_partial(
-            values in prop::collection::vec("[ -~]{0,12}", 0..6), status in 200u16..600,
+            values in prop::collection::vec("[ -~]{0,12}", 0..6), status in 200u16..1000, minor in 1u8..=9,
         ) {
             let lines: String =
                 values.iter().enumerate().map(|(at, value)| format!("X-{at}: {value}\r\n")).collect();
-            let text = format!("HTTP/1.1 {status} some reason\r\n{lines}\r\n");
+            let text = format!("HTTP/1.{minor} {status} some reason\r\n{lines}\r\n");
             for end in 0..text.len() {
                 prop_assert_eq!(read(&text[..end], GET), Ok(None), "{}", end);
             }

@@ -412,10 +412,25 @@ impl DecodedFields {
         }
         let authority = self.pseudo[Pseudo::Authority as usize];
         if let (Some(authority), Some(host)) = (authority, self.host)
-            && !self.values[authority.range()].eq_ignore_ascii_case(&self.values[host.range()])
+            && !self.is_same_authority(&self.values[authority.range()], &self.values[host.range()])
         {
             self.blame("host and :authority differ");
         }
+    }
+
+    /// Whether two authorities are equal once they are normalised: without the port that the scheme has anyway, in any
+    /// case (RFC 9113 §8.3.1, RFC 9110 §4.2.3).
+    fn is_same_authority(&self, one: &[u8], other: &[u8]) -> bool {
+        let usual: &[u8] = match self.scheme() {
+            b"http" => b":80",
+            b"https" => b":443",
+            _ => b":",
+        };
+        let bare = |authority: &'_ [u8]| {
+            let bare = authority.strip_suffix(usual).or_else(|| authority.strip_suffix(b":"));
+            bare.unwrap_or(authority).to_ascii_lowercase()
+        };
+        one.eq_ignore_ascii_case(other) || bare(one) == bare(other)
     }
 
     fn target_fault(&self) -> Option<&'static str> {

@@ -259,6 +259,7 @@ impl LimitsConfig {
             head_bytes: as_usize(self.head_bytes.0),
             head_lines: as_usize(self.head_lines),
             target_bytes: as_usize(self.target_bytes.0),
+            empty_host: false,
         }
     }
 }

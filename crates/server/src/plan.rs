@@ -7,7 +7,7 @@ use crate::config::proxy::ProxyConfig;
 use crate::config::{
     self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
 };
-use crate::isolated;
+use crate::isolated::{self, Role};
 use crate::upstream_sockets::SocketLimits;
 use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
@@ -17,6 +17,7 @@ use forebay_engine::helpers::HelperThreads;
 use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::ranks;
 use forebay_engine::settings::{EngineSettings, Timeouts};
+use forebay_http::head::HeadLimits;
 use forebay_policy::{Policy, PolicyError};
 use forebay_sys::{memory, process};
 use forebay_upstream::settings::ApplicationSettings;
@@ -375,8 +376,10 @@ fn limits(config: &Config) -> ConnectionLimits {
         0 => u32::MAX,
         most => most.try_into().unwrap_or(u32::MAX),
     };
+    // the stage before has judged it already
+    let empty_host = config.place.as_ref().is_some_and(|place| place.role != Role::Receive);
     ConnectionLimits {
-        head: limits.head(),
+        head: HeadLimits { empty_host, ..limits.head() },
         body_bytes: limits.body_bytes.0,
         requests,
         streams: limits.streams as u32,

@@ -36,6 +36,7 @@ mod log_choice;
 mod logs;
 mod metrics;
 mod names;
+mod odd_answers;
 mod on_the_way;
 mod pipeline;
 mod policy;

@@ -17,6 +17,16 @@ pub const EXTENSION_BYTES: u16 = 16 * 1024;
 /// Digits of a size that do not count as extension.
 const SIZE_DIGITS: u16 = 16;
 
+/// What a sender may do that RFC 9112 does not allow. Clients may do none of it: what two recipients read differently
+/// is how requests are smuggled. An application's body is framed anew for the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkTolerance {
+    /// White space between the size of a chunk, or its extensions, and the end of the line.
+    pub blanks: bool,
+    /// Lines that end in LF without CR.
+    pub bare_lf: bool,
+}
+
 /// The beginning of a chunk line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkLine {
@@ -49,6 +59,17 @@ enum LinePart {
     Cr,
 }
 
+impl LinePart {
+    /// Whether the line may end behind it.
+    fn may_end(self, tolerance: ChunkTolerance) -> bool {
+        match self {
+            LinePart::Size | LinePart::Name | LinePart::Value | LinePart::QuoteEnd => true,
+            LinePart::Gap | LinePart::NameEnd => tolerance.blanks,
+            _ => false,
+        }
+    }
+}
+
 impl ChunkLine {
     pub(super) const EMPTY: ChunkLine = ChunkLine { size: 0, len: 0, at: LinePart::Start };
 
@@ -59,9 +80,10 @@ impl ChunkLine {
         &mut self,
         bytes: &[u8],
         extension_bytes: &mut u16,
+        tolerance: ChunkTolerance,
     ) -> Result<(usize, Option<u64>), BodyError> {
         for (at, &byte) in bytes.iter().enumerate() {
-            if let Some(size) = self.push(byte, extension_bytes)? {
+            if let Some(size) = self.push(byte, extension_bytes, tolerance)? {
                 return Ok((at + 1, Some(size)));
             }
         }
@@ -70,15 +92,24 @@ impl ChunkLine {
 
     /// The same for one byte.
     #[inline]
-    fn push(&mut self, byte: u8, extension_bytes: &mut u16) -> Result<Option<u64>, BodyError> {
+    fn push(
+        &mut self,
+        byte: u8,
+        extension_bytes: &mut u16,
+        tolerance: ChunkTolerance,
+    ) -> Result<Option<u64>, BodyError> {
         if self.len == CHUNK_LINE_BYTES {
             return Err(BodyError::ExtensionsTooLarge);
         }
         self.len += 1;
-        if (self.at, byte) == (LinePart::Cr, b'\n') {
+        let is_over = match self.at {
+            LinePart::Cr => true,
+            at => tolerance.bare_lf && at.may_end(tolerance),
+        };
+        if is_over && byte == b'\n' {
             return Ok(Some(self.size));
         }
-        self.at = self.after(byte)?;
+        self.at = self.after(byte, tolerance)?;
         let is_free = match self.at {
             LinePart::Size => self.len <= SIZE_DIGITS,
             at => at == LinePart::Cr,
@@ -92,12 +123,12 @@ impl ChunkLine {
 
     /// `chunk-size *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) CR`. White space
     /// before the CR is in no rule of it.
-    fn after(&mut self, byte: u8) -> Result<LinePart, BodyError> {
+    fn after(&mut self, byte: u8, tolerance: ChunkTolerance) -> Result<LinePart, BodyError> {
         use LinePart::*;
         let wrong = |what| Err(BodyError::Malformed(what));
         Ok(match (self.at, byte) {
             (Start | Size, digit) if digit.is_ascii_hexdigit() => self.digit(digit)?,
-            (Size | Name | Value | QuoteEnd, b'\r') => Cr,
+            (at, b'\r') if at.may_end(tolerance) => Cr,
             (Size | Gap | Name | NameEnd | Value | QuoteEnd, b';') => NameStart,
             (Size | Gap | Value | QuoteEnd, b' ' | b'\t') => Gap,
             (Start | Size, _) => return wrong("a chunk size is not a number"),

@@ -1,7 +1,7 @@
 //! A body as it arrives: where its data begins and ends, and how much may come (RFC 9112 §6.3, §7.1).
 
 use super::BodyError;
-use super::chunk_line::{ChunkLine, EXTENSION_BYTES};
+use super::chunk_line::{ChunkLine, ChunkTolerance, EXTENSION_BYTES};
 use super::trailers::{TrailerSection, Trailers};
 use crate::framing::Framing;
 use crate::head::HeadLimits;
@@ -18,6 +18,7 @@ pub struct BodyDecoder {
     /// Bytes of chunk extensions that may still come.
     extension_bytes: u16,
     trailers: TrailerSection,
+    tolerance: ChunkTolerance,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,14 @@ impl BodyDecoder {
             Framing::Chunked => DecodeState::ChunkLine(ChunkLine::EMPTY),
         };
         let trailers = TrailerSection::new(trailers, limits);
-        Ok(BodyDecoder { state, allowance, extension_bytes: EXTENSION_BYTES, trailers })
+        let tolerance = ChunkTolerance::default();
+        Ok(BodyDecoder { state, allowance, extension_bytes: EXTENSION_BYTES, trailers, tolerance })
+    }
+
+    /// Of a sender who may do this besides.
+    #[must_use]
+    pub fn tolerating(self, tolerance: ChunkTolerance) -> BodyDecoder {
+        BodyDecoder { tolerance, trailers: self.trailers.tolerating(tolerance), ..self }
     }
 
     /// Whether the body's last byte was used.
@@ -144,6 +152,9 @@ impl BodyDecoder {
         let (used, state) = match (self.state, first) {
             (DecodeState::ChunkLine(line), _) => self.chunk_line(line, bytes)?,
             (DecodeState::ChunkCr, b'\r') => (1, DecodeState::ChunkLf),
+            (DecodeState::ChunkCr, b'\n') if self.tolerance.bare_lf => {
+                (1, DecodeState::ChunkLine(ChunkLine::EMPTY))
+            }
             (DecodeState::ChunkLf, b'\n') => (1, DecodeState::ChunkLine(ChunkLine::EMPTY)),
             (DecodeState::Trailers, _) => match self.trailers.take(bytes)? {
                 (used, true) => (used, DecodeState::Done),
@@ -162,7 +173,7 @@ impl BodyDecoder {
         mut line: ChunkLine,
         bytes: &[u8],
     ) -> Result<(usize, DecodeState), BodyError> {
-        let (used, size) = line.take(bytes, &mut self.extension_bytes)?;
+        let (used, size) = line.take(bytes, &mut self.extension_bytes, self.tolerance)?;
         let state = match size {
             None => DecodeState::ChunkLine(line),
             Some(0) => DecodeState::Trailers,

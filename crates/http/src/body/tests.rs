@@ -5,7 +5,8 @@ use super::*;
 use crate::framing::Framing;
 use crate::head::HeadLimits;
 
-const LIMITS: HeadLimits = HeadLimits { head_bytes: 100, head_lines: 3, target_bytes: 0 };
+const LIMITS: HeadLimits =
+    HeadLimits { head_bytes: 100, head_lines: 3, target_bytes: 0, empty_host: false };
 
 /// What a body was found to hold.
 #[derive(Debug, PartialEq)]
@@ -354,4 +355,42 @@ fn an_error_stays() {
     assert_eq!(decoder.next(b"0\r\n\r\n"), Err(error));
     assert_eq!(decoder.skip(b"0\r\n\r\n"), Err(error));
     assert!(!decoder.is_done());
+}
+
+/// What an application may do besides, and a client may not.
+#[test]
+fn an_application_may_have_blanks_behind_sizes_and_bare_lf_where_that_is_said() {
+    let take = |text: &str, tolerance| {
+        let decoder = BodyDecoder::new(Framing::Chunked, 1000, Trailers::Keep, &LIMITS);
+        let mut decoder = decoder.unwrap().tolerating(tolerance);
+        let mut data = Vec::new();
+        // a byte at a time, so that no state is skipped
+        for byte in text.as_bytes().chunks(1) {
+            data.extend_from_slice(decoder.next(byte)?.data);
+        }
+        let trailers: Vec<_> = decoder.trailers().map(|(name, _)| name.to_owned()).collect();
+        Ok::<_, BodyError>((decoder.is_done(), String::from_utf8(data).unwrap(), trailers))
+    };
+    let none = ChunkTolerance::default();
+    let blanks = ChunkTolerance { blanks: true, bare_lf: false };
+    let both = ChunkTolerance { blanks: true, bare_lf: true };
+    let whole = |data: &str, trailers: &[&str]| {
+        Ok((true, data.to_owned(), trailers.iter().map(|name| (*name).to_owned()).collect()))
+    };
+    let blank = "3  \r\nabc\r\n2;a=b \t\r\nde\r\n0 \r\n\r\n";
+    assert!(take(blank, none).is_err());
+    assert_eq!(take(blank, blanks), whole("abcde", &[]));
+    for text in ["3\nabc\n0\n\n", "3 \nabc\n0;a\nX-A: b\nX-B: c\n\n", "3\r\nabc\n0\nX-A: b\r\n\n"] {
+        assert!(take(text, blanks).is_err(), "{text:?}");
+        let trailers: &[&str] = match text.contains("X-B") {
+            true => &["X-A", "X-B"],
+            false if text.contains("X-A") => &["X-A"],
+            false => &[],
+        };
+        assert_eq!(take(text, both), whole("abc", trailers), "{text:?}");
+    }
+    for wrong in [" 3\r\n", "3 4\r\n", "3 \r\r\n", "3\rabc", "\n3\n", "3;\n", "3;a=\n", "3;a=\"b\n"]
+    {
+        assert!(take(wrong, both).is_err(), "{wrong:?}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The fields after the last chunk (RFC 9112 §7.1.2): checked like those of a head, kept or not.
 
 use super::BodyError;
+use super::chunk_line::ChunkTolerance;
 use crate::head::{HeadLimits, MOST_LINES};
 use crate::octet::{is_text, is_token};
 
@@ -22,6 +23,8 @@ pub(super) struct TrailerSection {
     bytes_left: u32,
     /// Lines that may still come, without the empty one.
     lines_left: u8,
+    /// Lines may end in LF without CR.
+    bare_lf: bool,
     kept: Option<Box<KeptLines>>,
 }
 
@@ -42,8 +45,17 @@ impl TrailerSection {
             at: TrailerState::LineStart,
             bytes_left: u32::try_from(limits.head_bytes).unwrap_or(u32::MAX),
             lines_left: limits.head_lines.min(MOST_LINES) as u8,
+            bare_lf: false,
             kept: (trailers == Trailers::Keep).then(Box::default),
         }
+    }
+
+    /// Of a sender who may do this besides.
+    pub(super) fn tolerating(
+        self,
+        ChunkTolerance { bare_lf, .. }: ChunkTolerance,
+    ) -> TrailerSection {
+        TrailerSection { bare_lf, ..self }
     }
 
     /// Takes the section's next bytes from the start of `bytes`; returns how many that were, and
@@ -60,11 +72,17 @@ impl TrailerSection {
     /// The same for one byte.
     fn push(&mut self, byte: u8) -> Result<bool, BodyError> {
         self.bytes_left = self.bytes_left.checked_sub(1).ok_or(BodyError::TrailersTooLarge)?;
+        let is_last = byte == b'\n'
+            && match self.at {
+                TrailerState::LastCr => true,
+                TrailerState::LineStart => self.bare_lf,
+                _ => false,
+            };
+        if is_last {
+            return Ok(true);
+        }
         if self.at == TrailerState::LineStart && byte != b'\r' {
             self.lines_left = self.lines_left.checked_sub(1).ok_or(BodyError::TrailersTooLarge)?;
-        }
-        if (self.at, byte) == (TrailerState::LastCr, b'\n') {
-            return Ok(true);
         }
         self.at = self.after(byte)?;
         if let Some(kept) = &mut self.kept {
@@ -90,6 +108,7 @@ impl TrailerSection {
             (Value, b'\r') => Cr,
             (Value, text) if is_text(text) => Value,
             (Cr, b'\n') => LineStart,
+            (Value, b'\n') if self.bare_lf => LineStart,
             (Cr | LastCr, _) => return wrong("a trailer line does not end in CR LF"),
             (_, 0 | b'\n') | (Value, _) => return wrong("a trailer has a forbidden byte"),
             (LineStart | Name, _) => return wrong("a trailer name is malformed"),

@@ -143,18 +143,20 @@ fn targets() {
 /// RFC 9112 §3.2: exactly one valid Host in HTTP/1.1, at most one in HTTP/1.0.
 #[test]
 fn host() {
-    for host in
-        ["", "a", "a.b-c_d", "a:80", "a:", "127.0.0.1:1", "[::1]", "[::ffff:1.2.3.4]:8", "%41"]
+    for host in ["a", "a.b-c_d", "a:80", "a:", "127.0.0.1:1", "[::1]", "[::ffff:1.2.3.4]:8", "%41"]
     {
         complete(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes(), |head| {
             assert_eq!(head.authority, host.as_bytes());
         });
     }
     complete(b"GET / HTTP/1.0\r\n\r\n", |head| assert_eq!(head.authority, b""));
+    complete(b"GET / HTTP/1.0\r\nHost:\r\n\r\n", |head| assert_eq!(head.authority, b""));
     assert_status(
         400,
         &[
             b"GET / HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost:\r\n\r\n",
+            b"GET http://a/ HTTP/1.1\r\nHost: \r\n\r\n",
             b"GET http://a/ HTTP/1.1\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nhOST: b\r\n\r\n",
@@ -184,7 +186,6 @@ fn versions() {
         505,
         &[
             b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
-            b"GET / HTTP/1.2\r\nHost: a\r\n\r\n",
             b"GET / HTTP/0.9\r\nHost: a\r\n\r\n",
             b"\r\nGET / HTTP/3.0\r\nHost: a\r\n\r\n",
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -214,10 +215,34 @@ fn a_version_in_pieces() {
     for start in ["GET / H", "GET / HTTP/2", "GET / HTTP/9.", "\r\nGET / HTTP/1."] {
         assert!(is_partial(start.as_bytes()), "{start:?}");
     }
-    assert_status(505, &[b"GET / HTTP/2.0", b"GET / HTTP/1.2"]);
+    assert_status(505, &[b"GET / HTTP/2.0"]);
+    let later = "\r\nGET /a?b HTTP/1.2\r\nHost: a\r\nX: y\r\n\r\n";
+    for end in 0..later.len() {
+        assert!(is_partial(&later.as_bytes()[..end]), "{:?}", &later[..end]);
+    }
+    for minor in 2..=9 {
+        let text = later.replace("1.2", &format!("1.{minor}"));
+        complete(text.as_bytes(), |head| {
+            assert_eq!(
+                (head.version, head.len, head.path),
+                (Version::Http11, text.len(), &b"/a"[..])
+            );
+            assert_eq!((head.authority, head.fields().count()), (&b"a"[..], 2));
+        });
+    }
     assert_status(
         400,
-        &[b"GET / X", b"GET / HTTP/x", b"GET / HTTP/2\r", b"GET / HTTP/2\r\nX: HTTP/2"],
+        &[
+            b"GET / X",
+            b"GET / HTTP/x",
+            b"GET / HTTP/2\r",
+            b"GET / HTTP/2\r\nX: HTTP/2",
+            b"GET / HTTP/1.2\n",
+            b"GET / HTTP/1.2\rX",
+            b"GET / HTTP/1.2\r\nHost: a\nX: y\r\n\r\n",
+            b"GET / HTTP/1.2\r\nHost : a\r\n\r\n",
+            b"GET / HTTP/1.2\r\n\r\n",
+        ],
     );
 }
 
@@ -371,6 +396,8 @@ fn persistence() {
         ("1.1", "Connection: upgrade , close\r\n", false),
         ("1.1", "Connection: upgrade\r\nConnection: close\r\n", false),
         ("1.1", "Connection: closed\r\n", true),
+        ("1.1", "Connection: ,, close ,\r\n", false),
+        ("1.0", "Connection: , keep-alive\r\n", true),
         ("1.1", "Connection: \r\n", true),
         ("1.0", "", false),
         ("1.0", "Connection: Keep-Alive\r\n", true),
@@ -388,7 +415,10 @@ fn persistence() {
 /// RFC 9110 §10.1.1.
 #[test]
 fn expectations() {
-    with_fields("POST", "Expect: 100-Continue\r\n", |head| assert!(head.expects_continue));
+    for fields in ["Expect: 100-Continue\r\n", "Expect: ,, 100-continue ,\r\nExpect:\r\n"] {
+        with_fields("POST", fields, |head| assert!(head.expects_continue));
+    }
+    with_fields("POST", "Expect: ,\r\n", |head| assert!(!head.expects_continue));
     assert_status(
         417,
         &[
@@ -406,7 +436,8 @@ fn expectations() {
 /// RFC 9112 §3, RFC 6585 §5.
 #[test]
 fn limits() {
-    let limits = HeadLimits { head_bytes: 100, head_lines: 3, target_bytes: 40 };
+    let limits =
+        HeadLimits { head_bytes: 100, head_lines: 3, target_bytes: 40, ..HeadLimits::default() };
     let status = |text: &str| {
         let mut lines = Lines::new();
         match Head::parse(text.as_bytes(), &mut lines, &limits) {

@@ -127,6 +127,13 @@ fn names_are_in_lower_case_and_values_are_clean() {
 fn host_agrees_with_the_authority() {
     assert!(get_with(&[("host", "A")]));
     assert!(!get_with(&[("host", "b")]));
+    // GET is by https
+    for same in ["a:443", "A:443", "a:"] {
+        assert!(get_with(&[("host", same)]), "{same}");
+    }
+    for other in ["a:80", "a:4430", "a:443:443", "443", ":443"] {
+        assert!(!get_with(&[("host", other)]), "{other}");
+    }
     assert!(!get_with(&[("host", "a"), ("host", "a")]));
     let fields = decoded(MessageKind::Request, &[&GET[..3], &[("host", "h")]].concat());
     assert_eq!((fields.fault(), fields.authority()), (None, &b"h"[..]));

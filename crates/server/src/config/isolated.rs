@@ -16,16 +16,13 @@ use crate::log::members::Member;
 use forebay_engine::Engine;
 use forebay_upstream::link::{InstanceChoice, LinkSettings};
 use forebay_upstream::settings::UpstreamAddress;
-use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES};
+use forebay_upstream::stage::ADDED_BYTES;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Most bytes of a head that a loop has room for.
 const MOST_HEAD_BYTES: u64 = 64 * 1024;
-
-/// Most field lines that a parser holds.
-const MOST_LINES: u64 = 128;
 
 /// Other software in the place of a stage: an address like that of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -276,11 +273,6 @@ impl ConfigDraft {
                 process.limits.head_bytes.0 + ADDED_BYTES as u64 > MOST_HEAD_BYTES,
                 "limits.head_bytes",
                 "at most 63KiB, because stages add fields of their own",
-            ),
-            (
-                process.limits.head_lines + ADDED_LINES as u64 > MOST_LINES,
-                "limits.head_lines",
-                "at most 118, because stages add lines of their own",
             ),
         ];
         for (_, key, what) in refused.into_iter().filter(|(is_refused, ..)| *is_refused) {

@@ -9,6 +9,7 @@ use super::upstreams::{
 };
 use super::written::HeaderFields;
 use forebay_http::field::FieldName;
+use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::{Route, Scope};
 use forebay_upstream::target::{Ambiguous, Base};
 use forebay_upstream::{is_own, request, settings};
@@ -36,6 +37,8 @@ pub struct ProxySection {
     pub redirects: Redirects,
     /// `upgrade`
     pub upgrade: bool,
+    /// `bare_lf`
+    pub bare_lf: bool,
     /// `proxy_protocol`
     pub proxy_protocol: Optional<ProxyProtocolVersion>,
     /// What all routes have.
@@ -103,7 +106,7 @@ impl ProxyConfig {
             bodies: upstreams.bodies(0),
             rewrites: self.0.redirects == Redirects::Rewrite,
             group,
-            limits: Default::default(),
+            limits: ResponseHeadLimits { bare_lf: self.0.bare_lf, ..Default::default() },
             errors: upstreams.errors,
             proxy_protocol: self.0.proxy_protocol.0.map(Into::into),
             buffer_bytes: upstreams.buffer_bytes.0,
@@ -169,6 +172,7 @@ impl Section for ProxySection {
             remove: Vec::new(),
             redirects: Redirects::default(),
             upgrade: false,
+            bare_lf: false,
             proxy_protocol: Optional::default(),
             upstreams: UpstreamsConfig::default(),
             check: Checks::default(),
@@ -270,6 +274,15 @@ impl Section for ProxySection {
                           without TLS is never passed on.",
                 example: "false",
                 at: |p| &mut p.upgrade,
+            },
+            Setting {
+                key: "bare_lf",
+                preset: Preset::Value("false"),
+                range: None,
+                meaning: "Lines of an answer's head, of its chunks and of its trailers may end in LF without \
+                          CR; else such an answer is a 502. The client is told in lines that end in CR LF.",
+                example: "true",
+                at: |p| &mut p.bare_lf,
             },
             Setting {
                 key: "proxy_protocol",

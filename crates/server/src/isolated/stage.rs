@@ -8,6 +8,7 @@ use crate::config::{
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
+use forebay_http::head::MOST_LINES;
 use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::Network;
 use forebay_sys::broker::Connector;
@@ -103,7 +104,8 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
             request: request::RequestSettings::default(),
             bodies: BodySettings { most_bytes: most_body_bytes(config), spool_bytes: 0 },
             rewrites: false,
-            limits: ResponseHeadLimits::default(),
+            // an application may send as many as it may, and the stages before have added theirs
+            limits: ResponseHeadLimits { head_lines: MOST_LINES, ..ResponseHeadLimits::default() },
             errors: Errors::Theirs,
             proxy_protocol: None,
             buffer_bytes: 0,

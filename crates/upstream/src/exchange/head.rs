@@ -7,7 +7,7 @@ use crate::link::LinkEvent;
 use crate::response::HeadRead;
 use crate::retry::AttemptFailure;
 use forebay_conn::handler::relay::RelayNext;
-use forebay_http::body::{BodyDecoder, Trailers};
+use forebay_http::body::{BodyDecoder, ChunkTolerance, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines};
 use forebay_http::response::BodyFraming;
@@ -98,7 +98,11 @@ impl<T> Exchange<T> {
                         // without a length none is too large
                         let decoder =
                             BodyDecoder::new(Framing::Chunked, u64::MAX, Trailers::Keep, &limits);
-                        decoder.map_or(Coming::All, |decoder| Coming::Chunked(Box::new(decoder)))
+                        let bare_lf = self.application.settings().limits().bare_lf;
+                        let tolerance = ChunkTolerance { blanks: true, bare_lf };
+                        decoder.map_or(Coming::All, |decoder| {
+                            Coming::Chunked(Box::new(decoder.tolerating(tolerance)))
+                        })
                     }
                 };
                 let (start, end) = (self.at, self.at + head.len);

@@ -391,8 +391,10 @@ mod tests {
         cuts: &[usize],
         asked: ResponseContext,
     ) -> Result<Found, FastCgiError> {
-        let mut reader =
-            FastCgiReader::new(asked, ResponseHeadLimits { head_bytes: 1000, head_lines: 20 });
+        let mut reader = FastCgiReader::new(
+            asked,
+            ResponseHeadLimits { head_bytes: 1000, head_lines: 20, bare_lf: false },
+        );
         let (mut body, mut ended, mut at) = (Vec::new(), None, 0);
         let mut cuts = cuts.iter().copied().cycle();
         while at < bytes.len() {
