@@ -163,7 +163,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let asks = usize::from(*kind >= b'a');
     let (kind, ends) = (kind & 3, ends());
     let mut server = Server {
-        channel: Channel::sealed(&ends.servers[asks]),
+        channel: Channel::sealed(&ends.servers[asks], [127, 0, 0, 1].into()),
         step: usize::from(*step).max(1),
         is_open: false,
         is_over: false,

@@ -24,6 +24,8 @@ pub struct Behaviour {
     pub refuses: Option<(u16, &'static str, Option<u64>)>,
     /// So many requests are answered with a nonce that is no longer known.
     pub stale_nonces: u32,
+    /// The first account that is opened is not known afterwards.
+    pub forgets_first: bool,
     /// Certificates are made, and nothing is said of it.
     pub holds_certificates: bool,
     /// The window in which each certificate is to be replaced, if it says any (RFC 9773).
@@ -173,6 +175,14 @@ impl Talk {
                 *stale -= 1;
                 return (400, String::new(), problem("badNonce", "it was good once").to_string());
             }
+        }
+        let is_forgotten = {
+            let state = self.lock();
+            state.behaviour.forgets_first && state.seen.accounts == 1
+        };
+        if is_forgotten && method == "POST" && what != "account" {
+            let said = problem("accountDoesNotExist", "it did once");
+            return (400, String::new(), said.to_string());
         }
         match (method, what) {
             ("GET", "directory") => {

@@ -327,6 +327,15 @@ impl Round<'_> {
         let places = kinds.len().max(1);
         kinds.rotate_left(found.failed.unproven as usize % places);
         let mut got = self.certificate(wanted, &found, &lock, &kinds);
+        if matches!(&got, Err(OrderFailure { why: Why::AccountUnknown, .. })) {
+            // the authority has forgotten it, and with it its orders: another one is opened (RFC 8555 §7.3.1)
+            self.account = None;
+            let of_old =
+                [self.authority.storage.account(), self.authority.storage.order(&wanted.names)];
+            // what cannot be removed is written over
+            of_old.iter().for_each(|path| drop(storage::remove(path)));
+            got = self.certificate(wanted, &found, &lock, &kinds);
+        }
         for _ in 1..NONCE_ATTEMPTS {
             match &got {
                 Err(OrderFailure { why: Why::StaleNonce, after: None, .. }) => {
@@ -389,11 +398,6 @@ impl Round<'_> {
             true => schedule::limited_pause(times, fastrand::f64(), failure.after),
             false => schedule::pause(times, fastrand::f64()).max(failure.after.unwrap_or_default()),
         };
-        if failure.why == Why::AccountUnknown {
-            // another one is opened
-            self.account = None;
-            let _ = storage::remove(&self.authority.storage.account());
-        }
         if lock.is_some() {
             let until_s = now_s() + again.as_secs() as i64;
             let reason = failure.reason.clone();

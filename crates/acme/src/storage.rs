@@ -12,7 +12,7 @@
 
 use forebay_sys::file::try_lock;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -116,14 +116,27 @@ impl Storage {
     pub(crate) fn lock(&self) -> io::Result<Option<Lock>> {
         let path = self.0.join("lock");
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(NO_WAIT).open(path)?;
         Ok(try_lock(&file)?.then_some(Lock(file)))
     }
 }
 
+/// Neither a FIFO nor a device that somebody has put there keeps who opens it waiting (`O_NONBLOCK`).
+const NO_WAIT: i32 = 0o4000;
+
 /// What a file holds; `None` if there is none.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(path) {
+    let read = || {
+        let mut file = OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match read() {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

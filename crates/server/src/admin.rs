@@ -230,9 +230,9 @@ impl Handler for AdminService {
     type Protocol = Http1<AdminService>;
     type Transport = Channel;
 
-    fn transport(&mut self, listening: Listening) -> Channel {
+    fn transport(&mut self, listening: Listening, local: IpAddr) -> Channel {
         match listening {
-            TLS => Channel::sealed(&(self.in_force)().identities),
+            TLS => Channel::sealed(&(self.in_force)().identities, local),
             _ => Channel::Plain,
         }
     }

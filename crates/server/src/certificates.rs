@@ -167,7 +167,7 @@ impl Certificates {
             identities = identities.with_proofs(&acme.answers.proofs);
         }
         for (site, HeldCertificate { identity, .. }) in all() {
-            site.hosts.iter().for_each(|host| identities.add(&host.to_string(), identity));
+            site.hosts.iter().for_each(|host| identities.add_site(&host.to_string(), identity));
         }
         // a name that no site has for itself: any site that has a certificate for it
         for HeldCertificate { identity, .. } in &sites {

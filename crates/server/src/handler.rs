@@ -34,6 +34,7 @@ use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
 use forebay_site::{Body, Site};
 use forebay_tls::Channel;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,10 +149,10 @@ impl Handler for FastLane {
     type Protocol = Http<FastLane>;
     type Transport = Channel;
 
-    fn transport(&mut self, listening: Listening) -> Channel {
+    fn transport(&mut self, listening: Listening, local: IpAddr) -> Channel {
         self.keep_up();
         match listening {
-            TLS => Channel::sealed(&self.certificates.identities),
+            TLS => Channel::sealed(&self.certificates.identities, local),
             _ => Channel::Plain,
         }
     }

@@ -9,12 +9,16 @@ use forebay_conn::{Job, Opening, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
 use std::io::{IoSlice, Read, Write};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What a client hears that speaks HTTP where TLS is spoken.
 const WRONG_PORT: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
     Content-Length: 54\r\nConnection: close\r\n\r\n\
     This port speaks HTTPS: begin the address with https.\n";
+
+/// The alert that is fatal and says `decode_error` (RFC 8446 §6.2), before anything is encrypted.
+const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 
 /// One connection's.
 #[derive(Default)]
@@ -68,6 +72,8 @@ pub struct Session {
     identity: Option<Arc<Identity>>,
     /// Why it has failed, if it has.
     failure: Option<TransportFailure>,
+    /// The address that the client has reached; unspecified if that is not known.
+    reached: IpAddr,
 }
 
 enum ChannelState {
@@ -75,6 +81,8 @@ enum ChannelState {
     New(Arc<Identities>),
     /// The client's hello is received.
     Hello(Box<Acceptor>, Arc<Identities>),
+    /// It is whole.
+    Heard(Box<Accepted>, Arc<Identities>),
     /// A job does the handshake.
     Working,
     /// The handshake goes on, or is done.
@@ -84,14 +92,15 @@ enum ChannelState {
 }
 
 impl Channel {
-    /// A new connection to a server with these identities.
-    pub fn sealed(identities: &Arc<Identities>) -> Channel {
+    /// A new connection to a server with these identities, whose client has reached this address.
+    pub fn sealed(identities: &Arc<Identities>, reached: IpAddr) -> Channel {
         Channel::Sealed(Box::new(Session {
             state: ChannelState::New(Arc::clone(identities)),
             wire: Vec::new(),
             words: Vec::new(),
             identity: None,
             failure: None,
+            reached,
         }))
     }
 
@@ -132,20 +141,16 @@ impl Session {
 
     /// The client's hello: which identity answers it, and whether that is a job.
     fn greet<J: Shakes>(&mut self) -> Opening<J> {
-        let ChannelState::Hello(acceptor, identities) = &mut self.state else {
-            return Opening::Failed;
-        };
-        let accepted = match acceptor.accept() {
-            Ok(None) => return Opening::Receive,
-            Ok(Some(accepted)) => accepted,
-            Err((_, mut alert)) => {
-                let _ = alert.write_all(&mut self.words);
-                return self.fail();
+        let (accepted, identities) = match std::mem::replace(&mut self.state, ChannelState::Over) {
+            ChannelState::Heard(accepted, identities) => (*accepted, identities),
+            state => {
+                self.state = state;
+                return Opening::Receive;
             }
         };
         let hello = accepted.client_hello();
         let name = hello.server_name().map(str::to_ascii_lowercase);
-        let Some(identity) = identities.of_hello(&hello, name.as_deref()) else {
+        let Some(identity) = identities.of_hello(&hello, name.as_deref(), self.reached) else {
             // fatal, unrecognized_name (RFC 6066 §3)
             self.words.extend_from_slice(&[21, 3, 3, 0, 2, 2, 112]);
             self.failure = Some(TransportFailure::Name);
@@ -197,6 +202,7 @@ impl Session {
             }
             ChannelState::New(_)
             | ChannelState::Hello(..)
+            | ChannelState::Heard(..)
             | ChannelState::Working
             | ChannelState::Up(_) => Opening::Receive,
             ChannelState::Over => Opening::Failed,
@@ -233,18 +239,41 @@ impl Session {
             self.state = ChannelState::Hello(Box::default(), Arc::clone(identities));
         }
         match &mut self.state {
-            ChannelState::Hello(acceptor, _) => {
+            ChannelState::Hello(acceptor, identities) => {
+                // it holds a record, or a message that it knows to be longer: it looks at each piece before the next
                 while !rest.is_empty() {
-                    match acceptor.read_tls(&mut rest) {
-                        Ok(0) => break,
-                        Ok(_) => {}
-                        Err(_) => return Err(Broken),
+                    if !matches!(acceptor.read_tls(&mut rest), Ok(1..)) {
+                        self.words.extend_from_slice(&DECODE_ERROR);
+                        return Err(Broken);
+                    }
+                    match acceptor.accept() {
+                        Ok(None) => {}
+                        Ok(Some(accepted)) => {
+                            let identities = Arc::clone(identities);
+                            self.state = ChannelState::Heard(Box::new(accepted), identities);
+                            self.wire = rest.to_vec();
+                            break;
+                        }
+                        Err((_, mut alert)) => {
+                            // writing to memory does not fail
+                            let _ = alert.write_all(&mut self.words);
+                            // of a message that is too long it says nothing
+                            if self.words.is_empty() {
+                                self.words.extend_from_slice(&DECODE_ERROR);
+                            }
+                            return Err(Broken);
+                        }
                     }
                 }
             }
             ChannelState::Up(connection) => {
                 while !rest.is_empty() {
                     match connection.read_tls(&mut rest) {
+                        // a message that is longer than the library takes
+                        Err(_) if connection.is_handshaking() => {
+                            connection.send_close_notify();
+                            return Err(Broken);
+                        }
                         // the client has ended its direction; or what came before is to be read first
                         Ok(0) | Err(_) => break,
                         Ok(_) => {}
@@ -265,7 +294,7 @@ impl Session {
                 }
                 self.wire = rest.to_vec();
             }
-            ChannelState::Working => self.wire = rest.to_vec(),
+            ChannelState::Heard(..) | ChannelState::Working => self.wire = rest.to_vec(),
             ChannelState::New(_) | ChannelState::Over => return Err(Broken),
         }
         Ok(())
@@ -294,7 +323,7 @@ impl<J: Shakes> Transport<J> for Channel {
         let Channel::Sealed(session) = self else { return Opening::Open };
         match (&session.state, done.and_then(J::handshaken)) {
             (ChannelState::Working, Some(handshaken)) => session.go_on(handshaken),
-            (ChannelState::Hello(..), None) => session.greet(),
+            (ChannelState::Hello(..) | ChannelState::Heard(..), None) => session.greet(),
             (ChannelState::Working, None) => session.fail(),
             _ => session.progress(),
         }

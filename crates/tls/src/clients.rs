@@ -1,6 +1,7 @@
 //! Certificates of clients: whose are taken, which were revoked, and whether a client must show one.
 
 use crate::distinguished_name::distinguished;
+use crate::pair::without_bom;
 use crate::provider::provider;
 use forebay_conn::peer::{ClientCertificate, ClientPolicy};
 use forebay_conn::transport::Unproven;
@@ -70,7 +71,7 @@ impl Authorities {
     /// # Errors
     /// See [`ClientsError`].
     pub fn read(text: &[u8]) -> Result<Authorities, ClientsError> {
-        let all = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+        let all = CertificateDer::pem_slice_iter(without_bom(text)).collect::<Result<Vec<_>, _>>();
         let all = all.map_err(ClientsError::Text)?;
         if all.is_empty() {
             return Err(ClientsError::NoCertificate);
@@ -92,7 +93,8 @@ impl Revoked {
     /// # Errors
     /// See [`ClientsError`].
     pub fn read(text: &[u8]) -> Result<Revoked, ClientsError> {
-        let all = CertificateRevocationListDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+        let all = CertificateRevocationListDer::pem_slice_iter(without_bom(text))
+            .collect::<Result<Vec<_>, _>>();
         let all = all.map_err(ClientsError::Text)?;
         if all.is_empty() {
             return Err(ClientsError::NoList);

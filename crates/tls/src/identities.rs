@@ -6,14 +6,19 @@ use crate::proofs::Proofs;
 use forebay_conn::Secured;
 use rustls::server::ClientHello;
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// All identities of a server: the exact name before the wildcard, and one for all other names.
 #[derive(Debug, Default)]
 pub struct Identities {
     by_host: HashMap<String, Arc<Identity>>,
-    /// For the hosts right below a domain.
+    /// For the hosts right below a domain: what certificates are for.
     by_domain: HashMap<String, Arc<Identity>>,
+    /// For all hosts below a domain: what sites are for.
+    below: HashMap<String, Arc<Identity>>,
+    /// Some are for addresses.
+    has_addresses: bool,
     default: Option<Arc<Identity>>,
     /// What authorities are shown that look whether a name is ours.
     proofs: Option<Arc<Proofs>>,
@@ -33,6 +38,21 @@ impl Identities {
             None => (&mut self.by_host, name),
         };
         by.entry(name.to_owned()).or_insert_with(|| Arc::clone(identity));
+        self.has_addresses |= is_address(name);
+    }
+
+    /// As [`add`](Identities::add) for the host of a site, whose wildcards stand for hosts however far below.
+    pub fn add_site(&mut self, host: &str, identity: &Arc<Identity>) {
+        if let Some(domain) = host.strip_prefix("*.") {
+            self.below.entry(domain.to_owned()).or_insert_with(|| Arc::clone(identity));
+        } else {
+            self.add(host, identity);
+        }
+    }
+
+    /// Whether a client that asks for no name may be answered by the address that it has reached.
+    pub fn has_addresses(&self) -> bool {
+        self.has_addresses
     }
 
     /// Authorities that look whether a name is ours are shown these.
@@ -42,11 +62,13 @@ impl Identities {
         self
     }
 
-    /// Which identity answers this hello, which asks for `name`.
+    /// Which identity answers this hello, which asks for `name`. One that asks for none may mean the address that it
+    /// has reached: addresses are no names that a client may ask for (RFC 6066 §3).
     pub(crate) fn of_hello(
         &self,
         hello: &ClientHello<'_>,
         name: Option<&str>,
+        reached: IpAddr,
     ) -> Option<Arc<Identity>> {
         if let (Some(proofs), Some(name)) = (&self.proofs, name)
             && hello.alpn().is_some_and(|mut spoken| spoken.any(|one| one == ACME_TLS_1))
@@ -54,14 +76,22 @@ impl Identities {
         {
             return Some(proof);
         }
-        self.find(name).cloned()
+        let address = match (name, reached.to_canonical()) {
+            (None, IpAddr::V4(address)) if self.has_addresses => Some(address.to_string()),
+            (None, IpAddr::V6(address)) if self.has_addresses => Some(format!("[{address}]")),
+            _ => None,
+        };
+        self.find(name.or(address.as_deref())).cloned()
     }
 
     /// Which identity answers a client that asks for this name.
     pub fn find(&self, name: Option<&str>) -> Option<&Arc<Identity>> {
         let named = name.and_then(|name| {
-            let wildcard = || self.by_domain.get(name.split_once('.')?.1);
-            self.by_host.get(name).or_else(wildcard)
+            let dots = name.bytes().enumerate().filter(|(_, byte)| *byte == b'.');
+            let mut domains = dots.map(|(dot, _)| &name[dot + 1..]);
+            let below = domains.clone().find_map(|domain| self.below.get(domain));
+            let right_below = || self.by_domain.get(domains.next()?);
+            self.by_host.get(name).or(below).or_else(right_below)
         });
         named.or(self.default.as_ref())
     }
@@ -84,4 +114,9 @@ impl Identities {
         !covers(&secured.hosts, &host)
             && self.find(Some(&host)).is_some_and(|identity| identity.names != secured.hosts)
     }
+}
+
+/// Whether this is how an address stands among names: IPv6 has brackets.
+fn is_address(name: &str) -> bool {
+    name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok()
 }

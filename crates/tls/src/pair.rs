@@ -51,6 +51,7 @@ impl Pair {
     /// # Errors
     /// See [`PairError`].
     pub fn read(certificates: &[u8], key: &[u8]) -> Result<Pair, PairError> {
+        let (certificates, key) = (without_bom(certificates), without_bom(key));
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificates)
             .collect::<Result<_, _>>()
             .map_err(PairError::Certificates)?;
@@ -92,6 +93,11 @@ impl Pair {
     pub fn covers(&self, host: &str) -> bool {
         covers(&self.names, host)
     }
+}
+
+/// The text without the mark that some editors put before UTF-8.
+pub(crate) fn without_bom(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
 /// Whether one of these names is, or stands for, this host.

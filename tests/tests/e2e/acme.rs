@@ -328,6 +328,20 @@ fn nonces_that_are_forgotten_cost_no_certificate() {
     assert_eq!((seen.orders.len(), seen.accounts), (1, 1), "{seen:?}");
 }
 
+/// Another account is opened at once (RFC 8555 §7.3.1).
+#[test]
+fn an_account_that_is_forgotten_is_replaced_at_once() {
+    let folder = site();
+    let acme = Acme::start(folder.path());
+    acme.behave(|how| how.forgets_first = true);
+    let lines = acme.lines(folder.path(), &folder.join("storage"));
+    let (served, _) = start(&folder, "event", &["a.example"], &lines);
+    assert!(soon(4 * PATIENCE, || attempts(&served, "issued") == 1), "{}", served.stderr());
+    let seen = acme.seen();
+    assert_eq!((seen.orders.len(), seen.accounts), (1, 2), "{seen:?}");
+    assert!(!served.stderr().contains("did once"), "{}", served.stderr());
+}
+
 /// As the authority suggests (RFC 9773): at once, if the window is past.
 #[test]
 fn a_certificate_is_replaced_when_the_authority_says() {

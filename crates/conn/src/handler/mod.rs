@@ -34,6 +34,7 @@ pub use roles::HandlerRoles;
 use crate::limits::ConnectionLimits;
 use crate::protocol::Protocol;
 use crate::transport::Transport;
+use std::net::IpAddr;
 
 /// What an engine is given: the roles, and what is spoken on its connections.
 ///
@@ -46,8 +47,8 @@ pub trait Handler: HandlerRoles {
     type Transport: Transport<Self::Job>;
 
     /// The transport of a connection that came through a listener with this
-    /// [kind](Listening), before anything was received.
-    fn transport(&mut self, _listening: Listening) -> Self::Transport {
+    /// [kind](Listening) to this address, before anything was received.
+    fn transport(&mut self, _listening: Listening, _local: IpAddr) -> Self::Transport {
         Self::Transport::default()
     }
 

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// How often is looked without being told.
 const INTERVAL_MS: u64 = 60_000;
 
+/// How often is looked whether other files are named: by a reload.
+const STEP_MS: u64 = 1000;
+
 /// A certificate is not looked at before nothing has changed for this long: its key may follow.
 const QUIET_MS: u64 = 500;
 
@@ -41,7 +44,7 @@ pub fn start(live: Arc<LiveSnapshot>, tell: impl Fn() -> bool + Send + 'static) 
         let mut told: Option<Stamps> = None;
         let mut missing = BTreeSet::new();
         loop {
-            wait(watch.as_ref(), &certificates(), told.as_ref(), &missing);
+            wait(watch.as_ref(), &certificates, told.as_ref(), &missing);
             let certificates = certificates();
             missing = say_missing(&certificates, &missing);
             let (read, now) = (certificates.stamps(), certificates.stamps_now());
@@ -92,15 +95,16 @@ fn say_missing(certificates: &Certificates, before: &BTreeSet<PathBuf>) -> BTree
 /// Not at all, if something that was not told has changed before they were watched.
 fn wait(
     watch: Option<&Watch>,
-    certificates: &Certificates,
+    in_force: &impl Fn() -> Arc<Certificates>,
     told: Option<&Stamps>,
     missing: &BTreeSet<PathBuf>,
 ) {
     let Some(watch) = watch else {
         return std::thread::sleep(Duration::from_millis(INTERVAL_MS));
     };
+    let certificates = in_force();
     // directories are replaced, and links lead elsewhere
-    for directory in directories(certificates) {
+    for directory in directories(&certificates) {
         let opened = file::open_directory(&directory);
         let _ = opened.and_then(|directory| watch.add(directory.as_fd(), WatchInterest::Content));
     }
@@ -111,10 +115,18 @@ fn wait(
         return std::thread::sleep(Duration::from_millis(QUIET_MS));
     }
     let forget = || watch.read(usize::MAX, |_| {}).is_ok();
-    match watch.wait(INTERVAL_MS) {
-        Ok(false) => return,
-        Ok(true) => {}
-        Err(_) => return std::thread::sleep(Duration::from_millis(INTERVAL_MS)),
+    let mut left_ms = INTERVAL_MS;
+    while left_ms > 0 {
+        match watch.wait(STEP_MS) {
+            Ok(true) => break,
+            // a reload has named others, whose directories are to be watched
+            Ok(false) if !Arc::ptr_eq(&certificates, &in_force()) => return,
+            Ok(false) => left_ms -= STEP_MS,
+            Err(_) => return std::thread::sleep(Duration::from_millis(INTERVAL_MS)),
+        }
+    }
+    if left_ms == 0 {
+        return;
     }
     let began = Instant::now();
     while forget() && began.elapsed() < MOST_NOISE && matches!(watch.wait(QUIET_MS), Ok(true)) {}

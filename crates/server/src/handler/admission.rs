@@ -12,7 +12,9 @@ impl Admission for FastLane {
     }
 
     fn asks_local(&self) -> bool {
-        self.judge.as_ref().is_some_and(Judge::asks_local) || self.applications.tell_local()
+        self.judge.as_ref().is_some_and(Judge::asks_local)
+            || self.applications.tell_local()
+            || self.certificates.identities.has_addresses()
     }
 
     fn admit(&mut self, peer: &Peer) -> Verdict<()> {

@@ -209,6 +209,8 @@ impl Users {
         (&file).take(MOST_FILE_BYTES).read_to_end(&mut text)?;
         let mut table = UserTable::default();
         let mut errors = Vec::new();
+        // some editors put a mark before UTF-8
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() || line.starts_with(b"#") {
@@ -251,10 +253,13 @@ impl PartialEq for UserTable {
     }
 }
 
-/// `NAME:HASH`; what htpasswd and `forebay hash-password` write behind the colon.
+/// `NAME:HASH`, and perhaps `:` and a comment, as nginx has it; htpasswd and `forebay hash-password` write the first
+/// two.
 fn read_line(line: &[u8]) -> Result<User, String> {
     let line = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
     let (name, hash) = line.split_once(':').ok_or("it is not NAME:HASH")?;
+    // no hash has a colon
+    let hash = hash.split_once(':').map_or(hash, |(hash, _)| hash);
     User::parse(name, hash).map_err(|error| error.to_string())
 }
 
@@ -282,6 +287,20 @@ mod tests {
         assert_eq!(users.verify(b"Alice", b"password"), Some(false));
         assert_eq!(users.verify(b"", b"password"), Some(false));
         assert!(users.look().is_empty() && !users.is_unreadable());
+    }
+
+    #[test]
+    fn a_file_may_have_a_byte_order_mark_and_comments() {
+        let read = |line: &str| read_line(line.as_bytes()).map(|user| user.name().to_owned());
+        assert_eq!(read(&format!("bob:{HASH}:came in 2024: from sales")), Ok("bob".to_owned()));
+        assert!(read("bob:nothing:comment").is_err());
+        let folder = Folder::new();
+        folder.write("users", &format!("\u{feff}bob:{HASH}\r\neve:{HASH}:x\r\n"));
+        let users = of(&folder);
+        assert!(users.look().is_empty());
+        for name in ["bob", "eve"] {
+            assert_eq!(users.verify(name.as_bytes(), b"password"), Some(true), "{name}");
+        }
     }
 
     #[test]

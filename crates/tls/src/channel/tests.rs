@@ -103,7 +103,7 @@ impl Both {
     fn new(config: &Arc<ClientConfig>, name: &str, identities: &Arc<Identities>) -> Both {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let client = ClientConnection::new(Arc::clone(config), name).unwrap();
-        let server = Channel::sealed(identities);
+        let server = Channel::sealed(identities, [127, 0, 0, 1].into());
         Both { client, server, is_open: false, jobs: 0, step: usize::MAX }
     }
 
@@ -337,9 +337,9 @@ fn who_speaks_http_is_told_so_and_rubbish_ends() {
     for (wire, words) in [
         (&b"GET / HTTP/1.1\r\n"[..], &b"HTTP/1.1 400"[..]),
         (b"\x16\x03\x01\x00\x04\x02\x00\x00\x00", b"\x15\x03"),
-        (b"\x00\x00\x00\x00\x00\x00\x00\x00", b""),
+        (b"\x00\x00\x00\x00\x00\x00\x00\x00", b"\x15\x03"),
     ] {
-        let mut server = Channel::sealed(&identities);
+        let mut server = Channel::sealed(&identities, [127, 0, 0, 1].into());
         let received = Transport::<Work>::receive(&mut server, wire).is_ok();
         let failed =
             !received || matches!(Transport::<Work>::open(&mut server, None), Opening::Failed);
@@ -459,5 +459,82 @@ fn who_looks_whether_a_name_is_ours_is_shown_a_proof() {
         assert!(is_refused("b.example"));
         proofs.hide("a.example");
         assert!(is_refused("a.example"));
+    }
+}
+
+/// A hello may be longer than a record, whatever the pieces in which it comes (RFC 8446 §5.1); one that is longer than
+/// the library takes is refused with an alert.
+#[test]
+fn hellos_of_any_length_are_heard_or_refused_with_an_alert() {
+    let ca = Ca::new();
+    let identities = Arc::new(Identities::new(Some(ca.identity(&["a.example"], ECDSA))));
+    for bytes in [1, 15_000, 40_000, 60_000] {
+        for step in [usize::MAX, 65_536, 16_384, 5_000, 77] {
+            let mut config = ClientConfig::clone(&ca.client());
+            config.alpn_protocols = vec![vec![b'a'; 250]; bytes / 251];
+            config.alpn_protocols.push(b"http/1.1".to_vec());
+            let mut both = Both::new(&Arc::new(config), "a.example", &identities);
+            both.step = step;
+            both.talk().unwrap();
+            assert!(both.is_open, "{bytes} bytes, {step} at a time");
+        }
+    }
+    let begin = [&b"\x16\x03\x01\x40\x00\x01\x01\x11\x70"[..], &[0; 0x3ffc]].concat();
+    let more = [&b"\x16\x03\x01\x40\x00"[..], &[0; 0x4000]].concat();
+    let wire = [&begin[..], &more, &more, &more, &more].concat();
+    for step in [wire.len(), 16_384, 77] {
+        let mut server = Channel::sealed(&identities, [127, 0, 0, 1].into());
+        let failed = wire.chunks(step).any(|part| {
+            Transport::<Work>::receive(&mut server, part).is_err()
+                || matches!(Transport::<Work>::open(&mut server, None), Opening::Failed)
+        });
+        let mut said = Vec::new();
+        Transport::<Work>::flush(&mut server, &mut said);
+        assert!(failed && said.starts_with(b"\x15\x03"), "{step} at a time: {said:?}");
+    }
+}
+
+/// A client asks for no address by name, so the address that it has reached decides (RFC 6066 §3).
+#[test]
+fn who_asks_for_no_name_is_answered_by_the_address_reached() {
+    let ca = Ca::new();
+    let mut identities = Identities::new(None);
+    identities.add("127.0.0.1", &ca.identity(&["127.0.0.1"], ECDSA));
+    identities.add("[::1]", &ca.identity(&["::1"], ECDSA));
+    assert!(identities.has_addresses());
+    let identities = Arc::new(identities);
+    for (name, reached, is_served) in [
+        ("127.0.0.1", "127.0.0.1", true),
+        ("127.0.0.1", "::ffff:127.0.0.1", true),
+        ("::1", "::1", true),
+        ("127.0.0.1", "127.0.0.2", false),
+        ("127.0.0.1", "0.0.0.0", false),
+    ] {
+        let mut both = Both::new(&ca.client(), name, &identities);
+        both.server = Channel::sealed(&identities, reached.parse().unwrap());
+        assert_eq!(both.talk().is_ok() && both.is_open, is_served, "{name} at {reached}");
+    }
+}
+
+/// Wildcards of sites stand for hosts however far below, those of certificates for one level.
+#[test]
+fn a_wildcard_of_a_site_is_for_all_levels() {
+    let ca = Ca::new();
+    let (site, other) =
+        (ca.identity(&["*.w.example"], ECDSA), ca.identity(&["*.c.example"], ECDSA));
+    let mut identities = Identities::new(None);
+    identities.add_site("*.w.example", &site);
+    identities.add_site("*.deep.w.example", &other);
+    identities.add("*.c.example", &other);
+    for (name, expected) in [
+        ("a.w.example", Some(&site)),
+        ("b.a.w.example", Some(&site)),
+        ("b.deep.w.example", Some(&other)),
+        ("a.c.example", Some(&other)),
+        ("b.a.c.example", None),
+        ("w.example", None),
+    ] {
+        let found = identities.find(Some(name));
+        assert_eq!(found.map(Arc::as_ptr), expected.map(Arc::as_ptr), "{name}");
     }
 }
