@@ -104,7 +104,7 @@ impl AnswerParts<'_> {
             self.send(variant, index, Range { start: 0, len: variant.size }, reply);
             return Ok(());
         }
-        match condition::evaluate(head, &variant.etag, variant.last_modified) {
+        match condition::evaluate(head, &variant.tag.text, variant.last_modified) {
             Evaluation::Proceed => {}
             Evaluation::NotModified => {
                 reply.head(304, &variant.not_modified);
@@ -116,7 +116,7 @@ impl AnswerParts<'_> {
             }
         }
         if head.has(Name::Range)
-            && condition::range_applies(head, &variant.etag, variant.last_modified)
+            && condition::range_applies(head, &variant.tag.text, variant.last_modified)
         {
             match range::parse(head, variant.size) {
                 Ranges::All => {}

@@ -224,7 +224,7 @@ impl PathContents {
             (EntryKind::Found(found), Resolution::Found) => {
                 let made = found.variants().map(|variant| (variant.coding, variant.stamp));
                 made.eq(self.files.iter().map(|(coding, _, stamp)| (*coding, *stamp)))
-                    && !found.variants().any(Variant::is_weak)
+                    && !found.variants().any(Variant::is_young)
             }
             (EntryKind::Alias(alias), Resolution::Alias(seen)) => alias == seen,
             (EntryKind::Redirect(redirect), Resolution::Slash(_)) => redirect.is_for_slash,
