@@ -38,18 +38,25 @@ pub(crate) const LEAST_BYTES: u64 = 1024;
 const LEAST_SAVED_BYTES: usize = 64;
 
 /// Types besides `text/…`, `…+json` and `…+xml` whose bytes are not compressed already.
-const TYPES: [&str; 17] = [
+const TYPES: [&str; 24] = [
     "application/javascript",
     "application/json",
     "application/json5",
+    "application/jsonl",
     "application/ndjson",
     "application/rtf",
+    "application/sql",
+    "application/toml",
+    "application/vnd.apple.mpegurl",
     "application/vnd.ms-fontobject",
     "application/wasm",
     "application/x-javascript",
     "application/x-ndjson",
     "application/x-sh",
+    "application/x-shellscript",
+    "application/x-sql",
     "application/xml",
+    "application/xml-dtd",
     "application/yaml",
     "font/otf",
     "font/ttf",

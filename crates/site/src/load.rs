@@ -177,12 +177,16 @@ impl EntryReader<'_> {
     }
 
     fn found(&mut self, files: &[(Coding, Vec<u8>, Stamp)]) -> Result<FoundFile, Trouble> {
-        let Some(((_, path, stamp), siblings)) = files.split_first() else {
+        let Some(((coding, path, stamp), siblings)) = files.split_first() else {
             return Err(Trouble::Gone);
         };
         let content_type = content_type(&self.vhost.settings.types, path);
         let present: Vec<Coding> = files.iter().map(|(coding, ..)| *coding).collect();
-        let on_demand = self.on_demand(&present, &content_type, stamp.size);
+        let on_demand = match coding {
+            Coding::Identity => self.on_demand(&present, &content_type, stamp.size),
+            // never compressed twice
+            _ => None,
+        };
         let common = CommonHead {
             status: self.order.status,
             is_server_named: self.vhost.pages.is_server_named,
@@ -192,7 +196,7 @@ impl EntryReader<'_> {
             header_rules: self.header_rules,
             now_ns: now_ns(),
         };
-        let identity = self.variant(&common, Coding::Identity, path, stamp)?;
+        let identity = self.variant(&common, *coding, path, stamp)?;
         let mut encoded = Vec::with_capacity(siblings.len());
         for (coding, path, stamp) in siblings {
             match self.variant(&common, *coding, path, stamp) {
