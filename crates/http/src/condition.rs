@@ -20,11 +20,12 @@ pub enum Evaluation {
 /// Evaluates all conditions but `If-Range` in the order of RFC 9110 §13.2.2.
 ///
 /// To be asked only where the answer would otherwise be a 2xx (§13.2.1): the resource exists.
-/// `last_modified` is in whole seconds since 1970, as the answer's `Last-Modified` says.
+/// `last_modified` is in whole seconds since 1970, as the answer's `Last-Modified` says; conditions by date
+/// are none for an answer without one (§13.1.3, §13.1.4).
 /// Methods that select no representation (CONNECT, OPTIONS, TRACE) have no conditions. A date that
 /// cannot be read, or that is given more than once, is no condition.
 #[inline]
-pub fn evaluate(head: &Head<'_>, etag: &[u8], last_modified: u64) -> Evaluation {
+pub fn evaluate(head: &Head<'_>, etag: &[u8], last_modified: Option<u64>) -> Evaluation {
     let is_conditional = head.has(Name::IfMatch)
         || head.has(Name::IfNoneMatch)
         || head.has(Name::IfModifiedSince)
@@ -32,7 +33,7 @@ pub fn evaluate(head: &Head<'_>, etag: &[u8], last_modified: u64) -> Evaluation 
     if is_conditional { in_order(head, etag, last_modified) } else { Evaluation::Proceed }
 }
 
-fn in_order(head: &Head<'_>, etag: &[u8], last_modified: u64) -> Evaluation {
+fn in_order(head: &Head<'_>, etag: &[u8], last_modified: Option<u64>) -> Evaluation {
     if matches!(head.method, Method::Connect | Method::Options | Method::Trace) {
         return Evaluation::Proceed;
     }
@@ -40,7 +41,9 @@ fn in_order(head: &Head<'_>, etag: &[u8], last_modified: u64) -> Evaluation {
         if !lists(head, Name::IfMatch, |tag| is_same_strongly(tag, etag)) {
             return Evaluation::Failed;
         }
-    } else if only_date(head, Name::IfUnmodifiedSince).is_some_and(|date| last_modified > date) {
+    } else if dates(head, Name::IfUnmodifiedSince, last_modified)
+        .is_some_and(|(date, last)| last > date)
+    {
         return Evaluation::Failed;
     }
     let is_read = matches!(head.method, Method::Get | Method::Head);
@@ -51,8 +54,8 @@ fn in_order(head: &Head<'_>, etag: &[u8], last_modified: u64) -> Evaluation {
             true => Evaluation::Failed,
         };
     }
-    match only_date(head, Name::IfModifiedSince) {
-        Some(date) if is_read && last_modified <= date => Evaluation::NotModified,
+    match dates(head, Name::IfModifiedSince, last_modified) {
+        Some((date, last)) if is_read && last <= date => Evaluation::NotModified,
         _ => Evaluation::Proceed,
     }
 }
@@ -63,11 +66,11 @@ fn in_order(head: &Head<'_>, etag: &[u8], last_modified: u64) -> Evaluation {
 /// since 1970). While the tag is weak, the file may still change within the second that its date
 /// names, so the date is a weak validator too (§8.8.2.2) and nothing matches.
 #[inline]
-pub fn range_applies(head: &Head<'_>, etag: &[u8], last_modified: u64) -> bool {
+pub fn range_applies(head: &Head<'_>, etag: &[u8], last_modified: Option<u64>) -> bool {
     !head.has(Name::IfRange) || if_range_holds(head, etag, last_modified)
 }
 
-fn if_range_holds(head: &Head<'_>, etag: &[u8], last_modified: u64) -> bool {
+fn if_range_holds(head: &Head<'_>, etag: &[u8], last_modified: Option<u64>) -> bool {
     let Some(validator) = head.only(Name::IfRange) else { return false };
     if etag.starts_with(b"W/") {
         return false;
@@ -76,12 +79,15 @@ fn if_range_holds(head: &Head<'_>, etag: &[u8], last_modified: u64) -> bool {
     if validator.iter().take(3).any(|&b| b == b'"') {
         return is_same_strongly(validator, etag);
     }
-    date::parse(validator) == Some(last_modified)
+    last_modified.is_some() && date::parse(validator) == last_modified
 }
 
-/// The field's date, if it is there once and readable.
-fn only_date(head: &Head<'_>, name: Name) -> Option<u64> {
-    if head.has(name) { date::parse(head.only(name)?) } else { None }
+/// The field's date, if it is there once and readable, and that of the answer, if it has one.
+fn dates(head: &Head<'_>, name: Name, last_modified: Option<u64>) -> Option<(u64, u64)> {
+    if !head.has(name) {
+        return None;
+    }
+    Some((date::parse(head.only(name)?)?, last_modified?))
 }
 
 /// Whether the field is `*` or lists a tag that `is_same`.
@@ -144,7 +150,7 @@ mod tests {
     const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
     fn asked(method: &str, fields: &str, etag: &[u8]) -> Evaluation {
-        with_fields(method, fields, |head| evaluate(head, etag, DATE))
+        with_fields(method, fields, |head| evaluate(head, etag, Some(DATE)))
     }
 
     fn assert_outcomes(cases: &[(&str, &str, Evaluation)]) {
@@ -236,6 +242,27 @@ mod tests {
         ]);
     }
 
+    /// RFC 9110 §13.1.3 to §13.1.5: without a date there is nothing to compare with.
+    #[test]
+    fn an_answer_without_a_date() {
+        for (method, field) in [
+            ("GET", "If-Modified-Since: "),
+            ("GET", "If-Unmodified-Since: "),
+            ("PUT", "If-Unmodified-Since: "),
+        ] {
+            for date in [BEFORE, AFTER, "Thu, 01 Jan 1970 00:00:00 GMT"] {
+                let fields = format!("{field}{date}\r\n");
+                let outcome = with_fields(method, &fields, |head| evaluate(head, ETAG, None));
+                assert_eq!(outcome, Proceed, "{method} {fields}");
+            }
+        }
+        for (value, applies) in [(SAME, false), ("yesterday", false), ("\"tag\"", true)] {
+            let fields = format!("If-Range: {value}\r\n");
+            let outcome = with_fields("GET", &fields, |head| range_applies(head, ETAG, None));
+            assert_eq!(outcome, applies, "{value}");
+        }
+    }
+
     /// RFC 9110 §13.2.2.
     #[test]
     fn precedence() {
@@ -280,7 +307,7 @@ mod tests {
         ] {
             let fields = fields.replace("BEFORE", BEFORE).replace("SAME", SAME);
             let fields = fields.replace("AFTER", AFTER);
-            let outcome = with_fields("GET", &fields, |head| range_applies(head, etag, DATE));
+            let outcome = with_fields("GET", &fields, |head| range_applies(head, etag, Some(DATE)));
             assert_eq!(outcome, applies, "{fields:?} for {:?}", String::from_utf8_lossy(etag));
         }
     }

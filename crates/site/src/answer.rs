@@ -12,7 +12,7 @@ use crate::variant::Variant;
 use crate::vhost::VirtualHost;
 use foldhash::fast::RandomState;
 use forebay_conn::{Reply, Request};
-use forebay_http::coding::Preference;
+use forebay_http::coding::{Coding, Preference};
 use forebay_http::condition::{self, Evaluation};
 use forebay_http::head::{Head, Name};
 use forebay_http::range::{self, Range, Ranges};
@@ -104,7 +104,7 @@ impl AnswerParts<'_> {
             self.send(variant, index, Range { start: 0, len: variant.size }, reply);
             return Ok(());
         }
-        match condition::evaluate(head, &variant.etag, variant.last_modified) {
+        match condition::evaluate(head, &variant.tag.text, variant.last_modified) {
             Evaluation::Proceed => {}
             Evaluation::NotModified => {
                 reply.head(304, &variant.not_modified);
@@ -116,7 +116,7 @@ impl AnswerParts<'_> {
             }
         }
         if head.has(Name::Range)
-            && condition::range_applies(head, &variant.etag, variant.last_modified)
+            && condition::range_applies(head, &variant.tag.text, variant.last_modified)
         {
             match range::parse(head, variant.size) {
                 Ranges::All => {}
@@ -267,6 +267,10 @@ fn choose(found: &FoundFile, head: &Head<'_>) -> ChosenVariant {
     let gives_weights = || head.values(Name::AcceptEncoding).any(|value| value.contains(&b';'));
     let is_alone = found.encoded.is_empty() && found.on_demand.is_none();
     if !has_field && found.encoded.is_empty() || is_alone && !gives_weights() {
+        return ChosenVariant::Variant(0);
+    }
+    // a file that is in a coding by its name is nothing else, whatever the client accepts
+    if found.identity.coding != Coding::Identity {
         return ChosenVariant::Variant(0);
     }
     let preference = Preference::of(head);

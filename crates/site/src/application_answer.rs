@@ -36,8 +36,8 @@ impl Site {
         vhost.settings.routes.get(destination.route as usize)
     }
 
-    /// In which coding the body of an application's answer is to go on, by the rules for files of the
-    /// site; then `said` speaks of that. `length` is that of the body, if it is known.
+    /// In which coding the body of an application's answer is to go on, by what its route says and
+    /// the rules for files of the site; then `said` speaks of that. `length` is that of the body, if it is known.
     pub fn recode<'f>(
         &self,
         destination: &Destination,
@@ -48,7 +48,13 @@ impl Site {
     ) -> Option<Coding> {
         let vhost = self.content.vhosts.get(destination.site as usize)?;
         let SiteSettings { compress, compress_bytes, .. } = &vhost.settings;
-        recode::choose(compress, *compress_bytes, request.head, status, length, said)
+        let of_route = self.route_at(destination).and_then(|route| route.compress.as_deref());
+        let rules = recode::CodingRules {
+            codings: of_route.unwrap_or(compress),
+            most_bytes: *compress_bytes,
+            keeps_strong_tags: of_route.is_none(),
+        };
+        rules.choose(request.head, status, length, said)
     }
 
     /// Appends the fields of an application's answer, as header rules change them; but not those that

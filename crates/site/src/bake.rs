@@ -1,6 +1,7 @@
 //! Heads that are written once, when a file is loaded: all fields but Date and Connection.
 
 use crate::disk::DiskFile;
+use crate::entity_tag::EntityTag;
 use crate::entry::FoundFile;
 use crate::fields::{AnswerFields, HeaderRuleSet, line};
 use crate::head_lines::{length_line, server, status_line};
@@ -11,10 +12,11 @@ use forebay_http::coding::Coding;
 use forebay_http::date;
 use forebay_sys::file::{FileKind, Stamp};
 
-/// How long after a change a file may still change without its time stamp moving.
-pub(crate) const WEAK_NS: i64 = 2_000_000_000;
-
 const SECOND_NS: i64 = 1_000_000_000;
+
+/// Tools that make images alike give all files one time, whatever is in them: ostree 0, the store of Nix and
+/// jib 1, which [`last_modified`] knows; buildpacks the first seconds of 1980, where ZIP begins.
+const NO_TIMES: [u64; 2] = [315_532_800, 315_532_801];
 
 /// Of what is no file.
 const NO_STAMP: Stamp = Stamp {
@@ -42,8 +44,8 @@ pub(crate) struct CommonHead<'c> {
 
 /// The heads of one variant.
 pub(crate) struct Heads {
-    pub(crate) etag: Box<[u8]>,
-    pub(crate) last_modified: u64,
+    pub(crate) tag: EntityTag,
+    pub(crate) last_modified: Option<u64>,
     pub(crate) ok: Vec<u8>,
     pub(crate) layout: Layout,
     pub(crate) not_modified: Box<[u8]>,
@@ -60,6 +62,14 @@ pub(crate) enum BodyAt {
 }
 
 impl Heads {
+    /// The same with its 200 head in the room before a body, which begins at `start`; `None` if there is too
+    /// little.
+    pub(crate) fn before(self, mut ready: Vec<u8>, start: usize) -> Option<Heads> {
+        let room = ready.get_mut(..start)?.get_mut(..self.ok.len())?;
+        room.copy_from_slice(&self.ok);
+        Some(Heads { ok: ready, layout: Layout { body_start: start, ..self.layout }, ..self })
+    }
+
     /// The variant whose 200 head is in `ok`.
     pub(crate) fn variant(self, coding: Coding, stamp: &Stamp, body: BodyAt) -> Variant {
         let (reservation, file) = match body {
@@ -72,7 +82,7 @@ impl Heads {
             stamp: *stamp,
             size: stamp.size,
             last_modified: self.last_modified,
-            etag: self.etag,
+            tag: self.tag,
             not_modified: self.not_modified,
             layout: self.layout,
             ready: self.ok.into_boxed_slice(),
@@ -84,17 +94,33 @@ impl Heads {
 
 impl<'c> CommonHead<'c> {
     /// Writes the heads of a variant whose file has this stamp.
-    pub(crate) fn heads(&self, coding: Coding, stamp: &Stamp) -> Heads {
-        let etag = entity_tag(stamp, self.now_ns);
-        // Never later than Date (RFC 9110 §8.8.2.1), which a loop may have read a moment ago.
-        let modified_ns = stamp.mtime_ns.min(self.now_ns - SECOND_NS).max(0);
-        let last_modified = u64::try_from(modified_ns / 1_000_000_000).unwrap_or(0);
-        let date = date::format(last_modified);
+    pub(crate) fn heads(&self, coding: Coding, stamp: &Stamp, tag: EntityTag) -> Heads {
+        let last_modified = last_modified(stamp, self.now_ns);
+        let (ok, layout) = self.ok(coding, stamp.size, last_modified, &tag);
+        Heads { not_modified: self.not_modified(&tag), tag, last_modified, ok, layout }
+    }
+
+    /// How much room the head of a variant takes at most that gets a tag of its content.
+    pub(crate) fn room(&self, coding: Coding, stamp: &Stamp) -> usize {
+        let last_modified = last_modified(stamp, self.now_ns);
+        self.ok(coding, stamp.size, last_modified, &EntityTag::widest(coding)).0.len()
+    }
+
+    fn ok(
+        &self,
+        coding: Coding,
+        size: u64,
+        last_modified: Option<u64>,
+        tag: &EntityTag,
+    ) -> (Vec<u8>, Layout) {
+        let date = last_modified.map(date::format);
         let mut fields = self.begin();
         if self.status == 200 {
             self.cache_control(&mut fields);
-            fields.push("Last-Modified", date.as_slice());
-            fields.push("ETag", etag.as_ref());
+            if let Some(date) = &date {
+                fields.push("Last-Modified", date.as_slice());
+            }
+            fields.push("ETag", tag.text.as_ref());
         }
         self.vary(&mut fields);
         if coding != Coding::Identity {
@@ -103,8 +129,7 @@ impl<'c> CommonHead<'c> {
         if self.status == 200 {
             fields.push("Accept-Ranges", b"bytes".as_slice());
         }
-        let (ok, layout) = self.end(fields, stamp.size);
-        Heads { not_modified: self.not_modified(&etag), etag, last_modified, ok, layout }
+        self.end(fields, size)
     }
 
     /// An answer with a body that was made and is no file.
@@ -119,8 +144,8 @@ impl<'c> CommonHead<'c> {
             coding: Coding::Identity,
             stamp: NO_STAMP,
             size,
-            last_modified: 0,
-            etag: Box::default(),
+            last_modified: None,
+            tag: EntityTag::none(),
             not_modified: Box::default(),
             layout,
             ready: ready.into_boxed_slice(),
@@ -174,14 +199,14 @@ impl<'c> CommonHead<'c> {
     }
 
     /// RFC 9110 §15.4.5: of the 200's fields those that tell caches which answer is meant.
-    fn not_modified(&self, etag: &[u8]) -> Box<[u8]> {
+    fn not_modified(&self, tag: &EntityTag) -> Box<[u8]> {
         let mut head = status_line(304);
         let mut fields = AnswerFields::default();
         server(self.is_server_named, &mut fields);
         if let Some(value) = self.cache_control {
             fields.push("Cache-Control", value.as_bytes());
         }
-        fields.push("ETag", etag);
+        fields.push("ETag", tag.text.as_ref());
         if let Some(name) = self.vary {
             fields.push("Vary", name.as_bytes());
         }
@@ -192,15 +217,12 @@ impl<'c> CommonHead<'c> {
     }
 }
 
-/// From inode, size and time of change; weak while the file could still change unnoticed.
-fn entity_tag(stamp: &Stamp, now_ns: i64) -> Box<[u8]> {
-    let weak = if is_young(stamp, now_ns) { "W/" } else { "" };
-    let Stamp { inode, size, mtime_ns, .. } = stamp;
-    format!("{weak}\"{inode:x}-{size:x}-{mtime_ns:x}\"").into_bytes().into_boxed_slice()
-}
-
-fn is_young(stamp: &Stamp, now_ns: i64) -> bool {
-    now_ns.saturating_sub(stamp.mtime_ns).unsigned_abs() < WEAK_NS.unsigned_abs()
+/// When the file was changed, in seconds since 1970; `None` if its time says nothing.
+fn last_modified(stamp: &Stamp, now_ns: i64) -> Option<u64> {
+    // Never later than Date (RFC 9110 §8.8.2.1), which a loop may have read a moment ago.
+    let modified_ns = stamp.mtime_ns.min(now_ns - SECOND_NS);
+    let seconds = u64::try_from(modified_ns.div_euclid(SECOND_NS)).ok()?;
+    (seconds > 1 && !NO_TIMES.contains(&seconds)).then_some(seconds)
 }
 
 #[cfg(test)]
@@ -234,32 +256,35 @@ mod tests {
 
     #[test]
     fn a_head_is_whole_but_for_date_and_connection() {
-        let heads = common(true, 9_000_000_000).heads(Coding::Br, &stamp(1_000_000_001));
+        let tag = EntityTag { text: b"\"abc-br\""[..].into(), young_until_ns: None };
+        let common = common(true, 9_000_000_000);
+        let heads = common.heads(Coding::Br, &stamp(7_000_000_001), tag);
         let expected = "HTTP/1.1 200 OK\r\nContent-Type: text/css; charset=utf-8\r\n\
-            Server: Forebay\r\nCache-Control: no-cache\r\nLast-Modified: Thu, 01 Jan 1970 00:00:01 GMT\r\n\
-            ETag: \"abc-400-3b9aca01\"\r\nVary: Accept-Encoding\r\nContent-Encoding: br\r\n\
+            Server: Forebay\r\nCache-Control: no-cache\r\nLast-Modified: Thu, 01 Jan 1970 00:00:07 GMT\r\n\
+            ETag: \"abc-br\"\r\nVary: Accept-Encoding\r\nContent-Encoding: br\r\n\
             Accept-Ranges: bytes\r\nContent-Length: 1024\r\n";
         let (head, block) = heads.ok.split_at(heads.layout.head_end);
         assert_eq!(std::str::from_utf8(head).unwrap(), expected);
         assert_eq!(block, &*forebay_conn::http2::bake(expected.as_bytes()));
         assert_eq!(heads.layout.block_end, heads.layout.body_start);
         let expected = "HTTP/1.1 304 Not Modified\r\nServer: Forebay\r\n\
-            Cache-Control: no-cache\r\nETag: \"abc-400-3b9aca01\"\r\nVary: Accept-Encoding\r\n";
+            Cache-Control: no-cache\r\nETag: \"abc-br\"\r\nVary: Accept-Encoding\r\n";
         assert_eq!(String::from_utf8(heads.not_modified.into_vec()).unwrap(), expected);
     }
 
     #[test]
-    fn a_tag_is_weak_for_two_seconds() {
-        let tag = |age_ns| entity_tag(&stamp(10 * WEAK_NS), 10 * WEAK_NS + age_ns);
-        assert!(tag(0).starts_with(b"W/\""));
-        assert!(tag(WEAK_NS - 1).starts_with(b"W/\""));
-        assert!(tag(WEAK_NS).starts_with(b"\""));
-        assert!(tag(-WEAK_NS).starts_with(b"\""), "a date in the future was set on purpose");
+    fn a_date_in_the_future_is_not_sent() {
+        assert_eq!(last_modified(&stamp(i64::MAX), 5_000_000_000), Some(4));
     }
 
     #[test]
-    fn a_date_in_the_future_is_not_sent() {
-        let heads = common(false, 5_000_000_000).heads(Coding::Identity, &stamp(i64::MAX));
-        assert_eq!(heads.last_modified, 4);
+    fn a_time_that_all_files_of_an_image_have_is_no_date() {
+        let at = |seconds: i64| last_modified(&stamp(seconds * SECOND_NS), i64::MAX);
+        for seconds in [i64::MIN / SECOND_NS, -1, 0, 1, 315_532_800, 315_532_801] {
+            assert_eq!(at(seconds), None, "{seconds}");
+        }
+        assert_eq!((at(2), at(315_532_799)), (Some(2), Some(315_532_799)));
+        let heads = common(false, i64::MAX).heads(Coding::Identity, &stamp(1), EntityTag::none());
+        assert!(!String::from_utf8_lossy(&heads.ok).contains("Last-Modified"));
     }
 }

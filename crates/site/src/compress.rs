@@ -22,7 +22,6 @@ use crate::memory_budget::{MemoryBudget, MemoryReservation};
 use crate::variant::{Layout, Variant};
 use forebay_conn::http2;
 use forebay_http::coding::{Coding, Preference};
-use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -39,18 +38,25 @@ pub(crate) const LEAST_BYTES: u64 = 1024;
 const LEAST_SAVED_BYTES: usize = 64;
 
 /// Types besides `text/…`, `…+json` and `…+xml` whose bytes are not compressed already.
-const TYPES: [&str; 17] = [
+const TYPES: [&str; 24] = [
     "application/javascript",
     "application/json",
     "application/json5",
+    "application/jsonl",
     "application/ndjson",
     "application/rtf",
+    "application/sql",
+    "application/toml",
+    "application/vnd.apple.mpegurl",
     "application/vnd.ms-fontobject",
     "application/wasm",
     "application/x-javascript",
     "application/x-ndjson",
     "application/x-sh",
+    "application/x-shellscript",
+    "application/x-sql",
     "application/xml",
+    "application/xml-dtd",
     "application/yaml",
     "font/otf",
     "font/ttf",
@@ -274,9 +280,9 @@ fn compress(coding: Coding, body: &[u8]) -> Option<Vec<u8>> {
 
 /// The variant that says the same as the identity but for the coding, the length and the tag.
 fn recode(identity: &Variant, coding: Coding, body: &[u8]) -> Variant {
-    let etag = recoded_tag(&identity.etag, body);
+    let tag = identity.tag.recoded(coding, body);
     let mut ready = identity.ready[..identity.layout.type_end].to_vec();
-    copy_fields(identity.fields(), &etag, &mut ready);
+    copy_fields(identity.fields(), &tag.text, &mut ready);
     line(&mut ready, "Content-Encoding", coding.as_str().as_bytes());
     let fields_end = ready.len();
     length_line(&mut ready, body.len() as u64);
@@ -286,13 +292,13 @@ fn recode(identity: &Variant, coding: Coding, body: &[u8]) -> Variant {
     let layout = Layout { fields_end, head_end, block_end, body_start, ..identity.layout };
     ready.extend_from_slice(body);
     let mut not_modified = Vec::with_capacity(identity.not_modified.len() + 24);
-    copy_fields(&identity.not_modified, &etag, &mut not_modified);
+    copy_fields(&identity.not_modified, &tag.text, &mut not_modified);
     Variant {
         coding,
         stamp: identity.stamp,
         size: body.len() as u64,
         last_modified: identity.last_modified,
-        etag,
+        tag,
         not_modified: not_modified.into_boxed_slice(),
         layout,
         ready: ready.into_boxed_slice(),
@@ -309,16 +315,6 @@ fn copy_fields(lines: &[u8], etag: &[u8], to: &mut Vec<u8>) {
             _ => to.extend_from_slice(text),
         }
     }
-}
-
-/// The identity's tag and a hash of the coded bytes: another release of a codec may write others.
-fn recoded_tag(identity: &[u8], body: &[u8]) -> Box<[u8]> {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(body);
-    let mut tag = identity.strip_suffix(b"\"").unwrap_or(identity).to_vec();
-    // Writing to a vector cannot fail.
-    let _ = write!(tag, "-{:08x}\"", hasher.finish() as u32);
-    tag.into_boxed_slice()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::entry_key::KeyRef;
 use crate::graph::Struck;
 use crate::guard::{Guard, Stop};
 use crate::hosts::Hosts;
+use crate::known_hashes::KnownHashes;
 use crate::memory_budget::MemoryBudget;
 use crate::notice::{Notice, OpenError};
 use crate::pages::Pages;
@@ -45,6 +46,7 @@ pub struct Content {
     pub(crate) hosts: Hosts,
     pub(crate) store: Store,
     pub(crate) page_cache: PageCache,
+    pub(crate) known_hashes: KnownHashes,
     pub(crate) memory_budget: MemoryBudget,
     pub(crate) pipes: Pipes,
     pub(crate) realms: Arc<Realms>,
@@ -136,6 +138,7 @@ impl Content {
             is_retired: AtomicBool::new(false),
             store,
             page_cache: PageCache::default(),
+            known_hashes: KnownHashes::default(),
             memory_budget,
             pipes: Pipes::new(settings.cache.pipes as usize),
             watcher: watcher.clone(),

@@ -83,6 +83,7 @@ pub(crate) struct FoundFile {
     pub(crate) status: u16,
     /// Whether it is one file, which can be asked for in part or only if it changed.
     pub(crate) is_file: bool,
+    /// The file itself; in a coding only if its name says so.
     pub(crate) identity: Variant,
     pub(crate) encoded: Vec<Variant>,
     /// What can be made of it besides.

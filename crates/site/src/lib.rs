@@ -23,6 +23,7 @@
 //! | `site`, `answer`, `refuse`, `pages`, `redirection`, `head_lines` | from a request to what is written: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `front`, `store`, `entry`, `variant` | a loop's own table, the shared cache, and what both hold |
+//! | `entity_tag`, `known_hashes` | what tells one content of a file from another |
 //! | `memory_budget`, `spare` | how much memory bodies may take, and memory that is used again |
 //! | `piped` | bodies that are read for one answer, and wait in the kernel |
 //! | `guard`, `names`, `inverse`, `auth` | who may ask for a path, and for the file that answers: addresses and passwords |
@@ -60,6 +61,7 @@ mod body;
 mod compress;
 mod content;
 mod disk;
+mod entity_tag;
 mod entry;
 mod entry_key;
 mod fields;
@@ -72,6 +74,7 @@ mod hosts;
 mod https;
 mod inverse;
 mod job;
+mod known_hashes;
 mod listing;
 mod load;
 mod location;
@@ -116,5 +119,5 @@ pub use notice::{Notice, OpenError};
 pub use recode::Recoder;
 pub use root::root_directories;
 pub use route::route_of;
-pub use settings::{ContentSettings, FilesLocation, SiteSettings, ToHttps};
+pub use settings::{ContentSettings, EtagMode, FilesLocation, SiteSettings, ToHttps};
 pub use site::Site;

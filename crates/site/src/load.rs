@@ -1,15 +1,17 @@
 //! Making one answer from the file system: what is at the path, how it is read, how long it holds.
 
-use crate::bake::{BodyAt, CommonHead, WEAK_NS};
+use crate::bake::{BodyAt, CommonHead, Heads};
 use crate::compress::OnDemand;
 use crate::content::{AnswerBuilder, Content};
 use crate::disk::DiskFile;
+use crate::entity_tag::{ContentHash, EntityTag, Validator};
 use crate::entry::{DEAD, Entry, EntryKind, FoundFile};
 use crate::entry_key::EntryKey;
 use crate::fields::HeaderRuleSet;
 use crate::listing::{Listing, ListingFormat};
 use crate::look::{Look, Lookup, PathContents, Resolution, Trouble};
 use crate::media_types::content_type;
+use crate::memory_budget::MemoryReservation;
 use crate::piped::Piped;
 use crate::read::FileAt;
 use crate::variant::{Variant, is_unchanged};
@@ -175,12 +177,16 @@ impl EntryReader<'_> {
     }
 
     fn found(&mut self, files: &[(Coding, Vec<u8>, Stamp)]) -> Result<FoundFile, Trouble> {
-        let Some(((_, path, stamp), siblings)) = files.split_first() else {
+        let Some(((coding, path, stamp), siblings)) = files.split_first() else {
             return Err(Trouble::Gone);
         };
         let content_type = content_type(&self.vhost.settings.types, path);
         let present: Vec<Coding> = files.iter().map(|(coding, ..)| *coding).collect();
-        let on_demand = self.on_demand(&present, &content_type, stamp.size);
+        let on_demand = match coding {
+            Coding::Identity => self.on_demand(&present, &content_type, stamp.size),
+            // never compressed twice
+            _ => None,
+        };
         let common = CommonHead {
             status: self.order.status,
             is_server_named: self.vhost.pages.is_server_named,
@@ -190,7 +196,7 @@ impl EntryReader<'_> {
             header_rules: self.header_rules,
             now_ns: now_ns(),
         };
-        let identity = self.variant(&common, Coding::Identity, path, stamp)?;
+        let identity = self.variant(&common, *coding, path, stamp)?;
         let mut encoded = Vec::with_capacity(siblings.len());
         for (coding, path, stamp) in siblings {
             match self.variant(&common, *coding, path, stamp) {
@@ -265,15 +271,31 @@ impl EntryReader<'_> {
         if self.is_last || seen.size > self.most_in_memory() {
             return self.on_disk(common, coding, file);
         }
-        let Content { page_cache, memory_budget, .. } = self.content;
-        let Some(reservation) = memory_budget.take(seen.size) else {
+        let Some(reservation) = self.content.memory_budget.take(seen.size) else {
             self.is_crowded = true;
             return self.on_disk(common, coding, file);
         };
-        let mut heads = common.heads(coding, seen);
+        self.in_memory(common, coding, &file, seen, reservation)
+    }
+
+    /// A file that is read for the cache, or for one answer.
+    fn in_memory(
+        &mut self,
+        common: &CommonHead<'_>,
+        coding: Coding,
+        file: &OwnedFd,
+        seen: &Stamp,
+        reservation: MemoryReservation,
+    ) -> Result<Variant, Trouble> {
+        let Content { page_cache, memory_budget, known_hashes, pipes, .. } = self.content;
+        let hashes = self.hashes(common, seen);
+        let known = if hashes { known_hashes.get(seen) } else { None };
         let is_plain = coding == Coding::Identity && common.status == 200 && common.vary.is_none();
-        let pipes = (self.wants_all && is_plain).then_some(&self.content.pipes);
-        let read = page_cache.read(&file, seen, &heads.ok, memory_budget.spare(), pipes);
+        // nothing looks at the bytes in a pipe
+        let may_pipe = self.wants_all && is_plain && (known.is_some() || !hashes);
+        let pipes = may_pipe.then_some(pipes);
+        let room = common.room(coding, seen);
+        let read = page_cache.read(file, seen, room, memory_budget.spare(), pipes);
         // it tells, too, whether what was opened is what was seen
         let after = file::stamp(file.as_fd());
         self.watch.lap(Activity::Load);
@@ -284,11 +306,17 @@ impl EntryReader<'_> {
         let read = read.map_err(|error| Trouble::from(&error))?;
         match read.ok_or(Trouble::Changed)? {
             FileAt::Memory { ready, start } => {
-                (heads.ok, heads.layout.body_start) = (ready, start);
+                let body = ready.get(start..).and_then(|body| body.get(..seen.size as usize));
+                let hash = body.filter(|_| hashes).map(ContentHash::of);
+                self.watch.lap(Activity::Compute);
+                hash.inspect(|hash| known_hashes.learn(seen, *hash));
+                let heads = self.heads(common, coding, seen, hash).before(ready, start);
+                let heads = heads.ok_or(Trouble::Changed)?;
                 Ok(heads.variant(coding, seen, BodyAt::Memory(reservation)))
             }
             FileAt::Pipe(filled) => {
                 self.piped = Some(Box::new(Piped { filled, _reservation: reservation }));
+                let heads = self.heads(common, coding, seen, known);
                 Ok(heads.variant(coding, seen, BodyAt::Nowhere))
             }
         }
@@ -307,8 +335,55 @@ impl EntryReader<'_> {
         if stamp.kind != FileKind::Regular {
             return Err(Trouble::Gone);
         }
+        let heads = match self.hashes(common, &stamp) {
+            false => self.heads(common, coding, &stamp, None),
+            true => match self.hash(&file, &stamp)? {
+                Some(hash) => self.heads(common, coding, &stamp, Some(hash)),
+                None if !self.is_last => return Err(Trouble::Changed),
+                None => {
+                    let tag = EntityTag::of_moment(coding, &stamp, common.now_ns);
+                    common.heads(coding, &stamp, tag)
+                }
+            },
+        };
         let file = DiskFile::new(file, stamp.size);
-        Ok(common.heads(coding, &stamp).variant(coding, &stamp, BodyAt::Disk(file)))
+        Ok(heads.variant(coding, &stamp, BodyAt::Disk(file)))
+    }
+
+    /// Whether a file gets a tag of its bytes.
+    fn hashes(&self, common: &CommonHead<'_>, stamp: &Stamp) -> bool {
+        let file_bytes = self.content.settings.cache.file_bytes;
+        common.status == 200 && self.vhost.settings.etag.is_of_content(stamp.size, file_bytes)
+    }
+
+    /// The hash of a file that is not read otherwise; `None` if it changed meanwhile.
+    fn hash(&mut self, file: &OwnedFd, stamp: &Stamp) -> Result<Option<ContentHash>, Trouble> {
+        let known_hashes = &self.content.known_hashes;
+        if let Some(hash) = known_hashes.get(stamp) {
+            return Ok(Some(hash));
+        }
+        let hash = ContentHash::read(file, stamp.size);
+        let after = file::stamp(file.as_fd());
+        self.watch.lap(Activity::Load);
+        let after = after.map_err(|error| Trouble::from(&error))?;
+        let hash = hash.map_err(|error| Trouble::from(&error))?;
+        let hash = hash.filter(|_| is_unchanged(stamp, &after));
+        hash.inspect(|hash| known_hashes.learn(stamp, *hash));
+        Ok(hash)
+    }
+
+    /// The heads of a file with this stamp, and with this content if that has a part in its tag.
+    fn heads(
+        &self,
+        common: &CommonHead<'_>,
+        coding: Coding,
+        stamp: &Stamp,
+        hash: Option<ContentHash>,
+    ) -> Heads {
+        let validator = hash.map_or(Validator::Stat, Validator::Content);
+        let mode = self.vhost.settings.etag;
+        let tag = EntityTag::of_file(validator, coding, stamp, mode, common.now_ns);
+        common.heads(coding, stamp, tag)
     }
 
     fn most_in_memory(&self) -> u64 {
@@ -341,11 +416,9 @@ fn until(content: &Content, builder: &AnswerBuilder<'_>, entry: &Entry, asked_ms
 /// When all tags can be strong.
 fn strong_at_ms(what: &EntryKind, asked_ms: u64) -> u64 {
     let EntryKind::Found(found) = what else { return u64::MAX };
-    let weak = found.variants().filter(|variant| variant.is_weak());
-    let Some(youngest_ns) = weak.map(|variant| variant.stamp.mtime_ns).max() else {
-        return u64::MAX;
-    };
-    let left_ns = youngest_ns.saturating_add(WEAK_NS).saturating_sub(now_ns()).max(0);
+    let young_until = found.variants().filter_map(|variant| variant.tag.young_until_ns);
+    let Some(last_ns) = young_until.max() else { return u64::MAX };
+    let left_ns = last_ns.saturating_sub(now_ns()).max(0);
     asked_ms.saturating_add(u64::try_from(left_ns / 1_000_000).unwrap_or(0) + 1)
 }
 

@@ -6,6 +6,7 @@ use crate::entry_key::{AliasKey, Inner, InnerKind};
 use crate::forms::{CODINGS, ExpectedForms};
 use crate::guard::Guard;
 use crate::listing::ListingFormat;
+use crate::media_types::coding_of;
 use crate::pages::RefusalPage;
 use crate::route;
 use crate::rules::{Captures, Scripts, TryFile};
@@ -224,7 +225,7 @@ impl PathContents {
             (EntryKind::Found(found), Resolution::Found) => {
                 let made = found.variants().map(|variant| (variant.coding, variant.stamp));
                 made.eq(self.files.iter().map(|(coding, _, stamp)| (*coding, *stamp)))
-                    && !found.variants().any(Variant::is_weak)
+                    && !found.variants().any(Variant::is_young)
             }
             (EntryKind::Alias(alias), Resolution::Alias(seen)) => alias == seen,
             (EntryKind::Redirect(redirect), Resolution::Slash(_)) => redirect.is_for_slash,
@@ -462,8 +463,10 @@ impl Look<'_, '_> {
     /// A file was found; looks for its precompressed forms where they are to be expected. A form that
     /// is protected better than its file does not stand for it.
     fn with_forms(&mut self, path: &[u8], stamp: Stamp, forms: ExpectedForms) -> PathContents {
-        let mut files = vec![(Coding::Identity, path.to_vec(), stamp)];
-        if self.vhost.settings.precompressed {
+        let SiteSettings { types, precompressed, .. } = &self.vhost.settings;
+        let coding = coding_of(types, path);
+        let mut files = vec![(coding, path.to_vec(), stamp)];
+        if *precompressed && coding == Coding::Identity {
             for coding in CODINGS.into_iter().filter(|coding| forms.is(*coding)) {
                 let form = [path, coding.suffix().as_bytes()].concat();
                 let guard = |path: &[u8]| self.vhost.guard_of(&[path]);

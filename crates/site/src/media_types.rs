@@ -1,6 +1,53 @@
 //! Which media type a file has, by the ending of its name.
 
+//!
+//! The table is that of a crate, which follows those of mime-db and of freedesktop.org. [`OURS`] goes before
+//! it where an RFC or a registration at IANA says otherwise, or where it has nothing.
+
 use crate::rules::FileMediaType;
+use forebay_http::coding::Coding;
+
+/// Endings, in small letters, and their types.
+const OURS: [(&[&str], &str); 15] = [
+    // RFC 9239
+    (&["js", "mjs", "cjs"], "text/javascript"),
+    // the crate has films for what are programs nearly everywhere, and no type is registered for these
+    (&["ts", "mts", "cts", "tsx"], "text/plain"),
+    // RFC 8216 §4
+    (&["m3u8"], "application/vnd.apple.mpegurl"),
+    // RFC 9512, RFC 6922, RFC 6350
+    (&["yaml", "yml"], "application/yaml"),
+    (&["sql"], "application/sql"),
+    (&["vcf", "vcard"], "text/vcard"),
+    // registered by the W3C with the language
+    (&["wgsl"], "text/wgsl"),
+    // registered
+    (&["dll"], "application/vnd.microsoft.portable-executable"),
+    (&["arrow"], "application/vnd.apache.arrow.file"),
+    (&["sqlite", "sqlite3"], "application/vnd.sqlite3"),
+    // text/rtf is registered, too, but has no charset that could be told
+    (&["rtf"], "application/rtf"),
+    // RFC 6713; what is inside has its own
+    (&["tgz"], "application/gzip"),
+    // no type is registered; these are what their specifications ask for
+    (&["ndjson"], "application/x-ndjson"),
+    (&["jsonl"], "application/jsonl"),
+    // a part of a film, as .mpd and .m3u8 name them; RFC 8216 §4 has none, and IANA this one
+    (&["m4s"], "video/iso.segment"),
+];
+
+/// The coding a file is in by its name alone, whatever a client accepts: `.svgz` is a picture that was
+/// compressed (SVG §1.1), and nothing else has it as it was before.
+pub(crate) fn coding_of(types: &[FileMediaType], path: &[u8]) -> Coding {
+    const END: &[u8] = b".svgz";
+    let at = path.len().checked_sub(END.len());
+    let is_svgz = at.and_then(|at| path.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(END));
+    // a site whose files are something else says so in its types
+    match is_svgz && content_type(types, path).starts_with("image/svg+xml") {
+        true => Coding::Gzip,
+        false => Coding::Identity,
+    }
+}
 
 /// The media type of a file by the end of its name, with the charset where it is text: what `types`
 /// says of it, else what is known.
@@ -24,13 +71,10 @@ pub(crate) fn content_type(types: &[FileMediaType], path: &[u8]) -> Box<str> {
 }
 
 fn known_type(extension: &str) -> Option<&'static str> {
-    match extension.to_ascii_lowercase().as_str() {
-        // RFC 9239; the table behind mime_guess is older
-        "mjs" => Some("text/javascript"),
-        // it has films for what are programs nearly everywhere, and no type is registered for these
-        "ts" | "mts" | "cts" | "tsx" => Some("text/plain"),
-        _ => mime_guess::from_ext(extension).first_raw(),
-    }
+    let is_it = |ending: &&str| extension.eq_ignore_ascii_case(ending);
+    let ours = OURS.iter().find(|(endings, _)| endings.iter().any(|ending| is_it(&ending)));
+    ours.map(|(_, media_type)| *media_type)
+        .or_else(|| new_mime_guess::from_ext(extension).first_raw())
 }
 
 #[cfg(test)]
@@ -45,7 +89,24 @@ mod tests {
             ("/a.mjs", "text/javascript; charset=utf-8"),
             ("/a.json", "application/json; charset=utf-8"),
             ("/a.svg", "image/svg+xml; charset=utf-8"),
+            ("/a.svgz", "image/svg+xml; charset=utf-8"),
             ("/a.png", "image/png"),
+            ("/a.rpm", "application/x-rpm"),
+            ("/a.woff", "font/woff"),
+            ("/a.m3u8", "application/vnd.apple.mpegurl"),
+            ("/a.m4a", "audio/mp4"),
+            ("/a.mid", "audio/midi"),
+            ("/a.usdz", "model/vnd.usdz+zip"),
+            ("/a.ktx2", "image/ktx2"),
+            ("/a.zst", "application/zstd"),
+            ("/a.ndjson", "application/x-ndjson"),
+            ("/a.jsonl", "application/jsonl"),
+            ("/a.psd", "image/vnd.adobe.photoshop"),
+            ("/a.cjs", "text/javascript; charset=utf-8"),
+            ("/a.wgsl", "text/wgsl; charset=utf-8"),
+            ("/a.otf", "font/otf"),
+            ("/a.yml", "application/yaml"),
+            ("/a.TGZ", "application/gzip"),
             ("/a.woff2", "font/woff2"),
             ("/a.d/file", "application/octet-stream"),
             ("/noext", "application/octet-stream"),
@@ -71,5 +132,20 @@ mod tests {
             assert_eq!(&*content_type(&types, name.as_bytes()), expected, "{name}");
         }
         assert_eq!(&*content_type(&[], b"/a.d.TS"), "text/plain; charset=utf-8");
+    }
+
+    #[test]
+    fn a_picture_that_was_compressed_is_in_a_coding() {
+        let other = [FileMediaType::parse("svgz", "application/gzip").unwrap()];
+        for (types, name, expected) in [
+            (&[][..], "/a.svgz", Coding::Gzip),
+            (&[], "/d/A.SVGZ", Coding::Gzip),
+            (&[], "/a.svg", Coding::Identity),
+            (&[], "/a.svg.gz", Coding::Identity),
+            (&[], "/svgz", Coding::Identity),
+            (&other, "/a.svgz", Coding::Identity),
+        ] {
+            assert_eq!(coding_of(types, name.as_bytes()), expected, "{name}");
+        }
     }
 }

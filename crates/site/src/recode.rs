@@ -25,57 +25,80 @@ type FieldPair<'f> = (&'f str, Cow<'f, [u8]>);
 /// What is said of the bytes as they are, and would not hold for others.
 const DIGESTS: [&str; 4] = ["Content-MD5", "Digest", "Content-Digest", "Repr-Digest"];
 
-/// The coding in which an answer with this status and these fields is to go on; then the fields speak of
-/// that. Where it only depends on the client that there is none, they say so.
-pub(crate) fn choose(
-    codings: &[Coding],
-    most_bytes: u64,
-    head: &Head<'_>,
-    status: u16,
-    length: Option<u64>,
-    said: &mut Vec<FieldPair<'_>>,
-) -> Option<Coding> {
-    // of a part of something nothing can be compressed, and what has no body is not changed
-    let may_be = !matches!(status, 100..=199 | 204..=206 | 304);
-    let fits = length.is_none_or(|length| (LEAST_BYTES..=most_bytes).contains(&length));
-    if codings.is_empty() || !may_be || !fits {
-        return None;
-    }
-    let media_type = said.iter().find(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
-    let is_text = |value: &[u8]| std::str::from_utf8(value).is_ok_and(is_compressible);
-    if !media_type.is_some_and(|(_, value)| is_text(value)) {
-        return None;
-    }
-    let has = |name: &str| said.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
-    let is_fixed = ["Content-Encoding", "Content-Range"].iter().any(|name| has(name))
-        || DIGESTS.iter().any(|name| has(name))
-        || lists(said, "Cache-Control", b"no-transform");
-    if is_fixed {
-        return None;
-    }
-    if !lists(said, "Vary", b"Accept-Encoding") && !lists(said, "Vary", b"*") {
-        said.push(("Vary", Cow::Borrowed(b"Accept-Encoding")));
-    }
-    let preference = Preference::of(head);
-    let of_identity = preference.weight(Coding::Identity);
-    let mut best = None;
-    for coding in codings.iter().filter(|coding| **coding != Coding::Identity) {
-        let Some(weight) = preference.weight(*coding) else { continue };
-        if best.is_none_or(|(most, _)| weight > most) {
-            best = Some((weight, *coding));
+/// Which answers go on in a coding.
+pub(crate) struct CodingRules<'r> {
+    /// The codings, the best first.
+    pub(crate) codings: &'r [Coding],
+    /// Larger ones stay as they are.
+    pub(crate) most_bytes: u64,
+    /// Whether those with a strong tag do, too.
+    pub(crate) keeps_strong_tags: bool,
+}
+
+impl CodingRules<'_> {
+    /// The coding in which an answer with this status and these fields is to go on; then the fields speak of
+    /// that. Where it only depends on the client that there is none, they say so.
+    pub(crate) fn choose(
+        &self,
+        head: &Head<'_>,
+        status: u16,
+        length: Option<u64>,
+        said: &mut Vec<FieldPair<'_>>,
+    ) -> Option<Coding> {
+        if !self.fit(status, length, said) {
+            return None;
         }
-    }
-    let (_, coding) =
-        best.filter(|(weight, _)| of_identity.is_none_or(|least| *weight >= least))?;
-    said.retain(|(name, _)| !name.eq_ignore_ascii_case("Accept-Ranges"));
-    for (name, value) in said.iter_mut() {
-        // the same content in other bytes (RFC 9110 §8.8.1)
-        if name.eq_ignore_ascii_case("ETag") && value.starts_with(b"\"") {
-            *value = Cow::Owned([b"W/", &**value].concat());
+        if !lists(said, "Vary", b"Accept-Encoding") && !lists(said, "Vary", b"*") {
+            said.push(("Vary", Cow::Borrowed(b"Accept-Encoding")));
         }
+        let coding = self.best(&Preference::of(head))?;
+        said.retain(|(name, _)| !name.eq_ignore_ascii_case("Accept-Ranges"));
+        for (name, value) in said.iter_mut() {
+            // the same content in other bytes (RFC 9110 §8.8.1)
+            if is_strong_tag(name, value) {
+                *value = Cow::Owned([b"W/", &**value].concat());
+            }
+        }
+        said.push(("Content-Encoding", Cow::Borrowed(coding.as_str().as_bytes())));
+        Some(coding)
     }
-    said.push(("Content-Encoding", Cow::Borrowed(coding.as_str().as_bytes())));
-    Some(coding)
+
+    /// Whether an answer may be compressed, for a client that takes it.
+    fn fit(&self, status: u16, length: Option<u64>, said: &[FieldPair<'_>]) -> bool {
+        // of a part of something nothing can be compressed, and what has no body is not changed
+        let may_be = !matches!(status, 100..=199 | 204..=206 | 304);
+        let fits = length.is_none_or(|length| (LEAST_BYTES..=self.most_bytes).contains(&length));
+        let media_type = said.iter().find(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
+        let is_text =
+            |(_, value): &FieldPair<'_>| std::str::from_utf8(value).is_ok_and(is_compressible);
+        let has = |name: &str| said.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
+        let is_fixed = || {
+            ["Content-Encoding", "Content-Range"].iter().chain(&DIGESTS).any(|name| has(name))
+                || lists(said, "Cache-Control", b"no-transform")
+                || self.keeps_strong_tags
+                    && said.iter().any(|(name, value)| is_strong_tag(name, value))
+        };
+        !self.codings.is_empty() && may_be && fits && media_type.is_some_and(is_text) && !is_fixed()
+    }
+
+    /// What the client likes best, if that is not the body as it is.
+    fn best(&self, preference: &Preference) -> Option<Coding> {
+        let of_identity = preference.weight(Coding::Identity);
+        let mut best = None;
+        for coding in self.codings.iter().filter(|coding| **coding != Coding::Identity) {
+            let Some(weight) = preference.weight(*coding) else { continue };
+            if best.is_none_or(|(most, _)| weight > most) {
+                best = Some((weight, *coding));
+            }
+        }
+        let best = best.filter(|(weight, _)| of_identity.is_none_or(|least| *weight >= least));
+        best.map(|(_, coding)| coding)
+    }
+}
+
+/// Whether a field is a tag that says that bytes are the same.
+fn is_strong_tag(name: &str, value: &[u8]) -> bool {
+    name.eq_ignore_ascii_case("ETag") && value.starts_with(b"\"")
 }
 
 /// Whether a field that is a list names this.
@@ -196,8 +219,18 @@ mod tests {
 
     const ALL: [Coding; 3] = [Coding::Br, Coding::Zstd, Coding::Gzip];
 
-    /// The coding, and the fields afterwards.
+    /// The coding, and the fields afterwards, where the route says which codings.
     fn chosen(
+        accept: &str,
+        status: u16,
+        length: Option<u64>,
+        fields: &[(&'static str, &'static str)],
+    ) -> (Option<Coding>, String) {
+        chosen_by(false, accept, status, length, fields)
+    }
+
+    fn chosen_by(
+        keeps_strong_tags: bool,
         accept: &str,
         status: u16,
         length: Option<u64>,
@@ -212,7 +245,8 @@ mod tests {
         };
         let mut said: Vec<FieldPair<'_>> =
             fields.iter().map(|(name, value)| (*name, Cow::Borrowed(value.as_bytes()))).collect();
-        let coding = choose(&ALL, 1 << 20, &head, status, length, &mut said);
+        let rules = CodingRules { codings: &ALL, most_bytes: 1 << 20, keeps_strong_tags };
+        let coding = rules.choose(&head, status, length, &mut said);
         let line =
             |(name, value): &FieldPair<'_>| format!("{name}: {}", String::from_utf8_lossy(value));
         (coding, said.iter().map(line).collect::<Vec<_>>().join("; "))
@@ -256,6 +290,18 @@ mod tests {
         );
         let (_, said) = chosen(ANY, 200, None, &[TEXT, ("Vary", "Cookie, accept-encoding")]);
         assert_eq!(said.matches("ccept-").count(), 1, "{said}");
+    }
+
+    #[test]
+    fn a_strong_tag_stays_unless_the_route_says_otherwise() {
+        const TEXT: (&str, &str) = ("Content-Type", "text/html");
+        const ANY: &str = "Accept-Encoding: gzip, br\r\n";
+        for (tag, is_coded) in [("\"a\"", false), ("W/\"a\"", true), ("a", true)] {
+            let (coding, said) = chosen_by(true, ANY, 200, None, &[TEXT, ("etag", tag)]);
+            assert_eq!((coding.is_some(), said.contains("Vary")), (is_coded, is_coded), "{tag}");
+            assert!(said.contains(&format!("etag: {tag}")), "{said}");
+        }
+        assert!(chosen_by(true, ANY, 200, None, &[TEXT]).0.is_some());
     }
 
     fn plain(coding: Coding, bytes: &[u8]) -> Vec<u8> {

@@ -83,6 +83,9 @@ pub struct SiteSettings {
     /// The largest file or list that is compressed, in bytes. At most a sixteenth of
     /// [`CacheSettings::bytes`] counts, as what comes of it is kept there. Default: 4 MiB.
     pub compress_bytes: u64,
+    /// What the tags of files are made of. Default: of their bytes up to [`CacheSettings::file_bytes`], of what
+    /// the file system says of them above.
+    pub etag: EtagMode,
     /// The types of files by their endings, before those that are known anyway.
     pub types: Vec<FileMediaType>,
     /// Directories that are answered with a list of their files if they have no index. Default: none.
@@ -164,6 +167,7 @@ impl Default for SiteSettings {
             precompressed: true,
             compress: vec![Coding::Br, Coding::Zstd, Coding::Gzip],
             compress_bytes: 4 << 20,
+            etag: EtagMode::default(),
             types: Vec::new(),
             listing: Vec::new(),
             cache_control: Some("no-cache".to_owned()),
@@ -181,6 +185,33 @@ impl Default for SiteSettings {
             internal: Vec::new(),
             work: Vec::new(),
             routes: Vec::new(),
+        }
+    }
+}
+
+/// What the entity tags of files are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EtagMode {
+    /// Of the bytes of files up to [`CacheSettings::file_bytes`]; of size, time of modification and time of
+    /// change of larger ones.
+    #[default]
+    Auto,
+    /// Of the bytes, however many: a larger file is read when it is first asked for.
+    Content,
+    /// Of size and times, so that no file is read for it.
+    Stat,
+    /// Of size and times, and weak: good for 304, but no part of a file is sent by it (`If-Range`), and
+    /// nothing is continued.
+    Weak,
+}
+
+impl EtagMode {
+    /// Whether a file of so many bytes has a tag of them.
+    pub(crate) fn is_of_content(self, bytes: u64, file_bytes: u64) -> bool {
+        match self {
+            EtagMode::Auto => bytes <= file_bytes,
+            EtagMode::Content => true,
+            EtagMode::Stat | EtagMode::Weak => false,
         }
     }
 }

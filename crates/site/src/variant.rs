@@ -1,6 +1,7 @@
 //! One form of a cached answer: as it is, or in a content coding.
 
 use crate::disk::DiskFile;
+use crate::entity_tag::EntityTag;
 use crate::memory_budget::MemoryReservation;
 use forebay_http::coding::Coding;
 use forebay_sys::file::{self, Stamp};
@@ -14,9 +15,9 @@ pub(crate) struct Variant {
     pub(crate) stamp: Stamp,
     /// Bytes of the body.
     pub(crate) size: u64,
-    /// Seconds since 1970, as the head says.
-    pub(crate) last_modified: u64,
-    pub(crate) etag: Box<[u8]>,
+    /// Seconds since 1970, as the head says; `None` if it says nothing.
+    pub(crate) last_modified: Option<u64>,
+    pub(crate) tag: EntityTag,
     /// The head of a 304.
     pub(crate) not_modified: Box<[u8]>,
     /// Where the parts of the 200 head end.
@@ -113,8 +114,9 @@ impl Variant {
         (self.ready.len() + self.not_modified.len()) as u64
     }
 
-    pub(crate) fn is_weak(&self) -> bool {
-        self.etag.starts_with(b"W/")
+    /// Whether its tag is weak for now.
+    pub(crate) fn is_young(&self) -> bool {
+        self.tag.young_until_ns.is_some()
     }
 }
 

@@ -6,6 +6,7 @@ use super::value::{Form, Value, quote, wrong};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
+use forebay_site::EtagMode;
 use std::path::PathBuf;
 
 /// A type that is one of a few words.
@@ -49,6 +50,13 @@ impl Keyword for SendOrder {
     const WORDS: &'static [&'static str] = &["arrival", "fastest", "shortest"];
     const MEANINGS: &'static [SendOrder] =
         &[SendOrder::Arrival, SendOrder::Fastest, SendOrder::Shortest];
+}
+
+impl Keyword for EtagMode {
+    const EXPECTED: &'static str = "\"auto\", \"content\", \"stat\" or \"weak\"";
+    const WORDS: &'static [&'static str] = &["auto", "content", "stat", "weak"];
+    const MEANINGS: &'static [EtagMode] =
+        &[EtagMode::Auto, EtagMode::Content, EtagMode::Stat, EtagMode::Weak];
 }
 
 /// By what the threads of a pipeline are allocated to its phases.

@@ -60,13 +60,14 @@ impl FastCgiConfig {
 
     /// What the site is told of it.
     pub fn route(&self) -> Route {
-        let FastCgiSection { extension, index, fallback, .. } = &self.0;
+        let FastCgiSection { extension, index, fallback, upstreams, .. } = &self.0;
         let scripts = extension.clone().map(|ending| Scripts {
             ending,
             index: index.as_deref().unwrap_or_default().into(),
             fallback: fallback.clone(),
         });
-        Route { path: self.path(), scripts, sends: self.0.upstreams.sends.clone() }
+        let UpstreamsConfig { sends, compress, .. } = upstreams;
+        Route { path: self.path(), scripts, sends: sends.clone(), compress: compress.0.clone() }
     }
 
     /// What the proxy is told of it. `root` is that of the site.

@@ -92,7 +92,7 @@ const OF_RESPOND: [&str; 4] =
     ["cache.bytes", "cache.file_bytes", "cache.open_files", "cache.check_interval"];
 
 /// What respond does by settings of a site.
-const OF_SITE: [&str; 12] = [
+const OF_SITE: [&str; 13] = [
     "links",
     "index",
     "try_files",
@@ -102,6 +102,7 @@ const OF_SITE: [&str; 12] = [
     "precompressed",
     "compress",
     "compress_bytes",
+    "etag",
     "types",
     "cache_control",
     "errors",

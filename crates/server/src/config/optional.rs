@@ -41,6 +41,44 @@ impl<V: Value + Default> Value for Optional<V> {
     }
 }
 
+/// A list that may be left unsaid, which is not the same as an empty one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionalList<W>(pub Option<Vec<W>>);
+
+impl<W> Default for OptionalList<W> {
+    fn default() -> OptionalList<W> {
+        OptionalList(None)
+    }
+}
+
+impl<W: Written> Value for OptionalList<W> {
+    fn form(&self) -> Form {
+        Form::List
+    }
+    fn expected(&self) -> &'static str {
+        W::EXPECTED
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        self.0.get_or_insert_default().set(text)
+    }
+    fn show(&self) -> String {
+        show_list(self.0.iter().flatten().map(W::text))
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        W::guess(text)
+    }
+    /// A list follows.
+    fn clear(&mut self) {
+        self.0 = Some(Vec::new());
+    }
+    fn may_be_empty(&self) -> bool {
+        W::MAY_BE_EMPTY
+    }
+    fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
 /// A setting that is one text or a list of them, and may have no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OneOrMore<W>(pub Vec<W>);

@@ -59,7 +59,8 @@ impl ProxyConfig {
 
     /// What the site is told of it.
     pub fn route(&self) -> Route {
-        Route { sends: self.0.upstreams.sends.clone(), ..Route::all(self.path()) }
+        let UpstreamsConfig { sends, compress, .. } = &self.0.upstreams;
+        Route { sends: sends.clone(), compress: compress.0.clone(), ..Route::all(self.path()) }
     }
 
     /// Where they are.

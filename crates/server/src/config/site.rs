@@ -14,7 +14,7 @@ use forebay_site::rules::{
     AccessRule, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route,
     Scope, SiteName, TryFiles, WorkHandler,
 };
-use forebay_site::{SiteSettings, ToHttps};
+use forebay_site::{EtagMode, SiteSettings, ToHttps};
 use forebay_upstream::settings::{ApplicationSettings, UpstreamAddress};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -78,6 +78,8 @@ pub struct SiteConfig {
     pub compress: Vec<Coding>,
     /// `compress_bytes`
     pub compress_bytes: Size,
+    /// `etag`
+    pub etag: EtagMode,
     /// `types`
     pub types: MediaTypes,
     /// `cache_control`
@@ -228,6 +230,7 @@ impl SiteConfig {
             precompressed: self.precompressed,
             compress: self.compress.clone(),
             compress_bytes: self.compress_bytes.0,
+            etag: self.etag,
             types: self.types.0.clone(),
             listing: self.listing.0.clone(),
             hsts,
@@ -282,6 +285,7 @@ impl Section for SiteConfig {
             precompressed: false,
             compress: Vec::new(),
             compress_bytes: Size(0),
+            etag: EtagMode::default(),
             types: MediaTypes::default(),
             cache_control: OptionalFieldValue::default(),
             errors: ErrorPages::default(),
@@ -475,7 +479,8 @@ const SETTINGS: &[Setting<SiteConfig>] = &[
         preset: Preset::Items(&["br", "zstd", "gzip"]),
         range: None,
         meaning: "Codings that text and other compressible files are sent in to clients that take \
-                  them, compressed when first asked for. Empty: none.",
+                  them, compressed when first asked for; and answers of applications, unless their route says \
+                  otherwise. Empty: none.",
         example: "[\"gzip\"]",
         at: |s| &mut s.compress,
     },
@@ -489,6 +494,19 @@ const SETTINGS: &[Setting<SiteConfig>] = &[
                   not matter. 4 MiB of text take a helper about 0.2 s, once.",
         example: "\"16MiB\"",
         at: |s| &mut s.compress_bytes,
+    },
+    Setting {
+        key: "etag",
+        preset: Preset::Value("auto"),
+        range: None,
+        meaning: "What the tags of files (ETag) are made of. \"auto\": of their bytes up to cache.file_bytes, \
+                  and of size, time of modification and time of change above. \"content\": of their bytes, \
+                  however many; a larger file is read once, when it is first asked for, and its client waits \
+                  for that. Several machines with the same files have the same tags then. \"stat\": of size \
+                  and times, so that no file is read for it. \"weak\": the same as weak tags, which are good \
+                  for 304 and for no part of a file.",
+        example: "\"content\"",
+        at: |s| &mut s.etag,
     },
     Setting {
         key: "types",

@@ -3,8 +3,9 @@
 
 mod values;
 
-use super::optional::{OneOrMore, Optional};
+use super::optional::{OneOrMore, Optional, OptionalList};
 use super::units::{Percent, Size};
+use forebay_http::coding::Coding;
 use forebay_site::rules::Scope;
 use forebay_upstream::settings::{
     Balance, BodySettings, Errors, GroupSettings, HealthCheckSettings, KeepAliveSettings,
@@ -57,6 +58,8 @@ impl Checks {
 /// What all routes to applications have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UpstreamsConfig {
+    /// `compress`
+    pub compress: OptionalList<Coding>,
     /// `balance`
     pub balance: Balance,
     /// `hash`
@@ -278,6 +281,17 @@ macro_rules! rows_with_upstreams {
                       more: theirs, or ours, which is that of errors.",
             example: "\"ours\"",
             at: |s| &mut s.upstreams.errors,
+        },
+        Setting {
+            key: "compress",
+            preset: Preset::Unset("the site's compress, but no answer that has a strong tag (ETag)"),
+            range: None,
+            meaning: "Codings that compressible answers are sent in to clients that take them. A strong tag \
+                      becomes a weak one then, because the bytes are others: and no If-Match holds by it, as \
+                      WebDAV and CouchDB ask for. Therefore answers that have one are compressed only where \
+                      this key is. Empty: none.",
+            example: "[\"gzip\"]",
+            at: |s| &mut s.upstreams.compress,
         },
         Setting {
             key: "abort_on_close",

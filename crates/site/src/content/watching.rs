@@ -189,6 +189,7 @@ impl Content {
                 false
             }
             RootLook::Changed(before) => {
+                self.known_hashes.forget();
                 self.flush(site, &before);
                 (self.notice)(Notice::RootChanged { root });
                 true

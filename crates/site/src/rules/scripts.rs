@@ -1,6 +1,7 @@
 //! Routes to applications: which paths they answer, and which files are scripts.
 
 use super::{MountPath, Scope};
+use forebay_http::coding::Coding;
 use std::fmt;
 
 /// The paths of an application.
@@ -12,12 +13,15 @@ pub struct Route {
     pub scripts: Option<Scripts>,
     /// Paths of the site whose files it may have sent instead of its answers, and no other application may.
     pub sends: Vec<Scope>,
+    /// Codings into which its answers are turned; `None` for those of the site, and then none that has a strong
+    /// tag, which would be lost.
+    pub compress: Option<Vec<Coding>>,
 }
 
 impl Route {
     /// All of these paths, whatever files there are.
     pub fn all(path: Scope) -> Route {
-        Route { path, scripts: None, sends: Vec::new() }
+        Route { path, scripts: None, sends: Vec::new(), compress: None }
     }
 }
 
