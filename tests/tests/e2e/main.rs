@@ -37,6 +37,7 @@ mod logs;
 mod metrics;
 mod names;
 mod on_the_way;
+mod paths;
 mod pipeline;
 mod policy;
 mod proxy;

@@ -66,7 +66,8 @@ impl FastCgiConfig {
             index: index.as_deref().unwrap_or_default().into(),
             fallback: fallback.clone(),
         });
-        Route { path: self.path(), scripts, sends: self.0.upstreams.sends.clone() }
+        let passes = self.0.ambiguous == Ambiguous::Pass;
+        Route { path: self.path(), scripts, sends: self.0.upstreams.sends.clone(), passes }
     }
 
     /// What the proxy is told of it. `root` is that of the site.

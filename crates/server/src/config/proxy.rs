@@ -56,7 +56,8 @@ impl ProxyConfig {
 
     /// What the site is told of it.
     pub fn route(&self) -> Route {
-        Route { sends: self.0.upstreams.sends.clone(), ..Route::all(self.path()) }
+        let passes = self.0.ambiguous == Ambiguous::Pass;
+        Route { sends: self.0.upstreams.sends.clone(), passes, ..Route::all(self.path()) }
     }
 
     /// Where they are.

@@ -12,12 +12,14 @@ pub struct Route {
     pub scripts: Option<Scripts>,
     /// Paths of the site whose files it may have sent instead of its answers, and no other application may.
     pub sends: Vec<Scope>,
+    /// Whether the application is told paths with several readings as they were sent. Default: no.
+    pub passes: bool,
 }
 
 impl Route {
     /// All of these paths, whatever files there are.
     pub fn all(path: Scope) -> Route {
-        Route { path, scripts: None, sends: Vec::new() }
+        Route { path, scripts: None, sends: Vec::new(), passes: false }
     }
 }
 

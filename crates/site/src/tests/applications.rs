@@ -164,7 +164,7 @@ fn php(path: &str, fallback: Option<&str>) -> Route {
         index: "index.php".into(),
         fallback: fallback.map(|path| MountPath::parse(path).unwrap()),
     };
-    Route { path: Scope::parse(path).unwrap(), scripts: Some(scripts), sends: Vec::new() }
+    Route { path: Scope::parse(path).unwrap(), scripts: Some(scripts), sends: Vec::new(), passes: false }
 }
 
 /// The script and what follows it, or the status.
