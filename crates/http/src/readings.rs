@@ -9,7 +9,8 @@ const MOST: usize = 6;
 const DOTS: &str = "The path has . or .. in one of its readings, which `ambiguous` never passes";
 const MANY: &str = "The path has more readings than `ambiguous` passes";
 const SPELLINGS: &str = "The path spells one separator in two ways, which `ambiguous` never passes";
-const BACKSLASH: &str = "A backslash that is not encoded is no part of a path, whatever `ambiguous` says";
+const BACKSLASH: &str =
+    "A backslash that is not encoded is no part of a path, whatever `ambiguous` says";
 
 /// What a path with `//`, `%2F` or `%5C` may be taken for: each reading decoded once, a plain `%2F` or `%5C` left as
 /// these three characters. There are at least one and at most seven, all different.

@@ -8,9 +8,12 @@ use forebay_http::head::Method;
 use forebay_http::readings::PathReadings;
 use std::cell::Ref;
 
-const NOT_PASSED: &str = "The path has an encoded slash or backslash, or //, and `ambiguous` is not \"pass\" here";
-const DIVIDED: &str = "Readings of the path are for different applications or files, which `ambiguous` never passes";
-const CHANGED: &str = "A rule redirects or rewrites a reading of the path, which `ambiguous` does not pass then";
+const NOT_PASSED: &str =
+    "The path has an encoded slash or backslash, or //, and `ambiguous` is not \"pass\" here";
+const DIVIDED: &str =
+    "Readings of the path are for different applications or files, which `ambiguous` never passes";
+const CHANGED: &str =
+    "A rule redirects or rewrites a reading of the path, which `ambiguous` does not pass then";
 
 /// Whether an application may have a request, wherever it leads.
 pub(crate) fn is_for_applications(request: &Request<'_>) -> bool {

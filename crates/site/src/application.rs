@@ -227,7 +227,10 @@ impl Site {
             return match done {
                 // the page of the error
                 Some(done) => Routed::Here(Some(done)),
-                None => self.refuses(RefusalPage::new(400, reason), &mut SiteRequest { site, request, reply }),
+                None => self.refuses(
+                    RefusalPage::new(400, reason),
+                    &mut SiteRequest { site, request, reply },
+                ),
             };
         }
         let readings = match &ambiguity {
@@ -280,7 +283,9 @@ impl Site {
         if runs_scripts {
             return match self.script_at(path, loaded, client, asked) {
                 // no file has an encoded slash or backslash in its path
-                Routed::Here(_) if request.path().is_err() => self.refuses(RefusalPage::of(404), asked),
+                Routed::Here(_) if request.path().is_err() => {
+                    self.refuses(RefusalPage::of(404), asked)
+                }
                 routed => routed,
             };
         }

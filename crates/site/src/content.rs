@@ -229,7 +229,8 @@ impl Content {
         guard.check(settings, &self.realms, request, client, own, now_ms)?;
         guard.check_asked(|rule| {
             // after a reload the same number may be that of another rule
-            let allowed = request.passed.map_or(0, |passed| passed.times_allowed(self.number, rule));
+            let allowed =
+                request.passed.map_or(0, |passed| passed.times_allowed(self.number, rule));
             allowed > 0 && allowed >= settings.ambiguity(request).readings()
         })
     }

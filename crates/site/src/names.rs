@@ -154,7 +154,8 @@ mod tests {
             fallback: None,
         };
         let path = Scope::parse("/app").unwrap();
-        site.routes = vec![Route { path, scripts: Some(scripts), sends: Vec::new(), passes: false }];
+        site.routes =
+            vec![Route { path, scripts: Some(scripts), sends: Vec::new(), passes: false }];
         check(&site, "/app/in/index.php", &["/app/in/"]);
         check(&site, "/in/index.php", &[]);
     }

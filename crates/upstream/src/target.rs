@@ -143,15 +143,17 @@ impl TargetRefusal {
     }
 }
 
-const DETOUR: TargetRefusal = TargetRefusal::Ambiguous("The path has a detour: //, /./ or /../; see `ambiguous`");
+const DETOUR: TargetRefusal =
+    TargetRefusal::Ambiguous("The path has a detour: //, /./ or /../; see `ambiguous`");
 const PARAMETER: TargetRefusal = TargetRefusal::Ambiguous("The path has a parameter behind dots");
 const NOT_JUDGED: TargetRefusal =
     TargetRefusal::Ambiguous("The path can be read in more than one way; see `ambiguous`");
 const NOT_STRIPPED: TargetRefusal = TargetRefusal::Ambiguous(
     "Not all readings of the path begin with what `strip` takes away; see `ambiguous`",
 );
-const HOST: TargetRefusal =
-    TargetRefusal::Ambiguous("Without what `strip` takes away the path could name a host; see `ambiguous`");
+const HOST: TargetRefusal = TargetRefusal::Ambiguous(
+    "Without what `strip` takes away the path could name a host; see `ambiguous`",
+);
 
 /// Appends the path `raw`, as it came, which was judged so.
 pub(crate) fn push(
@@ -188,7 +190,8 @@ pub(crate) fn push(
         let end = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
         let (segment, is_last) = (&rest[..end], end == rest.len());
         let dots = dots(segment);
-        if ambiguous != Ambiguous::Normalise && (dots.is_some() || (segment.is_empty() && !is_last)) {
+        if ambiguous != Ambiguous::Normalise && (dots.is_some() || (segment.is_empty() && !is_last))
+        {
             return Err(DETOUR);
         }
         match dots {
@@ -327,7 +330,8 @@ mod tests {
         let mut normal = Vec::new();
         path::normalise(raw.as_bytes(), &mut normal).map_err(|error| error.status())?;
         let mut out = b"GET ".to_vec();
-        push(raw.as_bytes(), JudgedPath::Normal(&normal), ambiguous, &mut out).map_err(TargetRefusal::status)?;
+        push(raw.as_bytes(), JudgedPath::Normal(&normal), ambiguous, &mut out)
+            .map_err(TargetRefusal::status)?;
         Ok(String::from_utf8(out[4..].to_vec()).unwrap())
     }
 

@@ -5,7 +5,7 @@ use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::{ENGINES, Options, Server, http2, is_full_matrix, on_each_engine};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
@@ -32,7 +32,7 @@ fn application() -> SocketAddr {
 fn echo(mut stream: TcpStream) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
-        let (mut target, mut asked_about) = (String::new(), None);
+        let (mut target, mut asked_about, mut length) = (String::new(), None, 0);
         for number in 0.. {
             let mut line = String::new();
             match reader.read_line(&mut line) {
@@ -41,11 +41,17 @@ fn echo(mut stream: TcpStream) {
                 Ok(_) if number == 0 => target = line.split(' ').nth(1).unwrap().to_owned(),
                 Ok(_) => {
                     let (name, value) = line.split_once(':').unwrap();
-                    if name.eq_ignore_ascii_case("x-forwarded-uri") {
-                        asked_about = Some(value.trim().to_owned());
+                    match name.to_ascii_lowercase().as_str() {
+                        "x-forwarded-uri" => asked_about = Some(value.trim().to_owned()),
+                        "content-length" => length = value.trim().parse().unwrap(),
+                        _ => {}
                     }
                 }
             }
+        }
+        if length > 0 {
+            reader.read_exact(&mut vec![0; length]).unwrap();
+            target.push_str(&format!(" {length}"));
         }
         let is_closed = asked_about.is_some_and(|uri| is_admin(uri.as_bytes()));
         let status = if is_closed { "403 Forbidden" } else { "200 OK" };
@@ -62,7 +68,7 @@ fn start(engine: &str, ambiguous: &str, more: &str) -> (Server, Folder) {
     let folder = Folder::new();
     folder.write("root/files/a.txt", "own");
     let lines = format!(
-        "access_log.to = \"none\"\n[[proxy]]\npath = \"/\"\nto = [\"http://{}\"]\nambiguous = \"{ambiguous}\"\n{more}",
+        "[[proxy]]\npath = \"/\"\nto = [\"http://{}\"]\nambiguous = \"{ambiguous}\"\n{more}",
         application()
     );
     let options = Options::new(folder.join("root")).engine(engine).config(&lines);
@@ -110,11 +116,10 @@ fn paths_are_passed_as_they_were_sent(engine: &str) {
     }
     assert_eq!(get(&server, "/strip/a%2Fb//c%5cd"), (200, "/a%2Fb//c%5cd".to_owned()), "{engine}");
     // a body goes with such a path
-    let (path, body) = ("/@acme%2ftool", "x".repeat(100_000));
     let mut client = http2::Client::connect(server.addr());
-    let stream = client.begin("PUT", path, &[("content-length", "0")], true);
-    assert_eq!(client.answer(stream).body, path.as_bytes(), "{engine}");
-    drop(body);
+    let stream = client.begin("PUT", "/@acme%2ftool", &[("content-length", "100000")], false);
+    client.send_all(stream, &[b'x'; 100_000]);
+    assert_eq!(client.answer(stream).body, b"/@acme%2ftool 100000", "{engine}");
     for path in ["/strip%2Fa", "//strip/a", "/refuse/a%2Fb", "/refuse//a", "/strip//h/a"] {
         let (status, text) = get(&server, path);
         assert!(status == 400 && text.contains("ambiguous"), "{engine} {path}: {status} {text}");
@@ -144,24 +149,34 @@ fn what_is_not_passed_is_400(engine: &str) {
         for path in ["/a/..%2Fadmin", "/a%2F..%2F..%2Fb", "/a/.%5c", "/a%2F..;x/b", "/a%2Fb%2fc"] {
             assert_eq!(get(&server, path).0, 400, "{engine} {ambiguous} {path}");
         }
-        for (path, status) in [("/%2F%00", 404), ("/%2F%zz", 400), ("/%2F/../..", 400)] {
+        for (path, status) in [("/%2F%00", 404), ("/%2F%zz", 404), ("/%2F/../..", 400)] {
             assert_eq!(get(&server, path).0, status, "{engine} {ambiguous} {path}");
         }
     }
 }
 
+const HASH: &str = "$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u";
+
+/// Rules that protect `/admin`, and the status of what they refuse.
 const RULES: [(&str, u16); 4] = [
-    ("[[access]]\npath = [\"/admin\", \"/admin/*\"]\nallow = [\"192.0.2.1\"]\n", 403),
-    ("[[auth]]\npath = [\"/admin\", \"/admin/*\"]\nusers = { a = \"$2b$04$abcdefghijklmnopqrstuuVY5iMFYdVvBbbvmRFoNI3hVrTrQVpIS\" }\n", 401),
-    ("[[forward_auth]]\npath = [\"/x/*\", \"/admin\", \"/admin/*\", \"//*\"]\nto = [\"http://APP\"]\nuri = \"/decide\"\n", 403),
+    ("[[access]]\npath = \"/admin\"\nallow = [\"192.0.2.1\"]\n", 403),
+    ("[[auth]]\npath = \"/admin\"\nusers = { alice = \"HASH\" }\n", 401),
+    ("[[forward_auth]]\npath = \"/\"\nto = \"http://APP\"\nuri = \"/decide\"\n", 403),
     ("[[rule]]\nname = \"admin\"\npath = [\"/admin\", \"/admin/*\"]\naction = \"reject\"\n", 400),
 ];
 
+/// One of these rules, with a server that decides.
+fn made(rule: &str) -> String {
+    rule.replace("APP", &application().to_string()).replace("HASH", HASH)
+}
+
 fn every_reading_must_be_allowed(engine: &str) {
     for (rule, refused) in RULES {
-        let rule = rule.replace("APP", &application().to_string());
+        let rule = made(rule);
         let (server, _folder) = start(engine, "pass", &rule);
-        for path in ["/admin%2Fusers", "/admin%5Cusers", "//admin/users", "//x/admin/users", "/%2Fadmin"] {
+        for path in
+            ["/admin%2Fusers", "/admin%5Cusers", "//admin/users", "//x/admin/users", "/%2Fadmin"]
+        {
             assert_eq!(get(&server, path).0, refused, "{engine} {path}\n{rule}");
         }
         for path in ["/x%2Fadmin", "/x//admin", "/administration%2Fa"] {
@@ -260,9 +275,36 @@ fn is_admin(path: &[u8]) -> bool {
 fn corpus() -> Vec<String> {
     const BEGINNINGS: [&str; 6] = ["", "/x", "/pub/y", "/x;p", "/web/http:", "/admin"];
     const SEPARATORS: [&str; 30] = [
-        "/", "//", "///", "%2F", "%2f", "%2F%2f", "/%2F", "%2F/", "%5C", "%5c", "/%5C", "%5C%5C",
-        "/./", "/../", "/%2e%2e/", "%2F..%2F", "/..%2F", "%2f../", "/.%2e%2f", "%5C..%5C", "/..%5c",
-        "/..;/", ";/", "/;/", ";%2F", "%3b%2F", "%252F", "%2F.%2F", "/;x%2F..%2F", "\\",
+        "/",
+        "//",
+        "///",
+        "%2F",
+        "%2f",
+        "%2F%2f",
+        "/%2F",
+        "%2F/",
+        "%5C",
+        "%5c",
+        "/%5C",
+        "%5C%5C",
+        "/./",
+        "/../",
+        "/%2e%2e/",
+        "%2F..%2F",
+        "/..%2F",
+        "%2f../",
+        "/.%2e%2f",
+        "%5C..%5C",
+        "/..%5c",
+        "/..;/",
+        ";/",
+        "/;/",
+        ";%2F",
+        "%3b%2F",
+        "%252F",
+        "%2F.%2F",
+        "/;x%2F..%2F",
+        "\\",
     ];
     const MIDDLES: [&str; 6] = ["", "a", "..", "h;q", "%61", "a%2Fb"];
     const NAMES: [&str; 7] =
@@ -280,7 +322,8 @@ fn corpus() -> Vec<String> {
     // of all pairs of separators some, by a sequence of numbers that looks like chance
     let mut number: u64 = 38;
     let mut one_of = |list: &[&'static str]| {
-        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        number =
+            number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         list[(number >> 33) as usize % list.len()]
     };
     while all.len() < 52_000 {
@@ -294,7 +337,9 @@ fn corpus() -> Vec<String> {
         ];
         all.insert(path.concat());
     }
-    all.into_iter().map(|path| if path.starts_with('/') { path } else { format!("/{path}") }).collect()
+    all.into_iter()
+        .map(|path| if path.starts_with('/') { path } else { format!("/{path}") })
+        .collect()
 }
 
 /// What a corpus has come to.
@@ -354,28 +399,26 @@ fn the_corpus_would_find_leaks() {
     }
 }
 
-/// Each engine has a part of the corpus, and all of it where everything is tried.
+/// Each engine has a part of the corpus, and each rule a part of that; all has all where everything is tried.
 fn no_spelling_gets_past_a_rule(engine: &str) {
     let corpus = corpus();
     let at = ENGINES.iter().position(|other| *other == engine).unwrap_or_default();
-    let parts = if is_full_matrix() { 1 } else { ENGINES.len() };
-    let mine = |offset: usize| -> Vec<&String> {
-        corpus.iter().skip((at + offset) % parts).step_by(parts).collect()
-    };
+    let parts = if is_full_matrix() { 1 } else { ENGINES.len() * RULES.len() };
     for (offset, (rule, _)) in RULES.iter().enumerate() {
-        let rule = rule.replace("APP", &application().to_string());
-        // every value meets every part on some engine
-        for (ambiguous, offset) in [("pass", 0), ("refuse", offset), ("normalise", offset + 1)] {
-            let mine = mine(offset);
-            let some = if ambiguous == "pass" { &mine[..] } else { &mine[..mine.len() / 4] };
+        let rule = made(rule);
+        let first = (at * RULES.len() + offset) % parts;
+        let mine: Vec<&String> = corpus.iter().skip(first).step_by(parts).collect();
+        for ambiguous in ["pass", "refuse", "normalise"] {
+            let step = if ambiguous == "pass" || is_full_matrix() { 1 } else { 4 };
+            let some: Vec<&String> = mine.iter().copied().step_by(step).collect();
             let (server, _folder) = start(engine, ambiguous, &rule);
             let mut outcome = Outcome::default();
             let (one, two) = some.split_at(some.len() / 4 * 3);
             outcome.by_http1(&server, one);
             outcome.by_http2(&server, two);
             assert_eq!(outcome.leaks, [""; 0], "{engine} {ambiguous}\n{rule}");
-            assert!(outcome.passed > some.len() / 50, "{engine} {ambiguous}: {}", outcome.passed);
-            assert!(ambiguous != "pass" || outcome.with_separators > 0, "{engine}");
+            assert!(outcome.passed > 0, "{engine} {ambiguous}\n{rule}");
+            assert!(ambiguous != "pass" || outcome.with_separators > 0, "{engine}\n{rule}");
         }
     }
 }

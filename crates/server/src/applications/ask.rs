@@ -163,8 +163,7 @@ pub fn ask(
     }
     hidden.drop_from(&mut given);
     let (given, hidden) = (&*given, hidden.cookie);
-    let asked =
-        request::UpstreamRequest { head, judged, rewritten, from, id: *id, hidden, given };
+    let asked = request::UpstreamRequest { head, judged, rewritten, from, id: *id, hidden, given };
     let mut text = Vec::with_capacity(1024);
     match application.settings() {
         settings::ApplicationSettings::Proxy(settings) => {
@@ -245,8 +244,7 @@ pub fn ask_authority(
     let hidden = hidden.cookie;
     let target = RequestTarget { path: &authority.path, query: authority.query.as_deref() };
     let head = head.redirected(Method::Get, target);
-    let (judged, rewritten) =
-        (JudgedPath::Normal(&authority.path), Some(&*authority.path));
+    let (judged, rewritten) = (JudgedPath::Normal(&authority.path), Some(&*authority.path));
     let asked = request::UpstreamRequest {
         head: &head,
         judged,

@@ -29,7 +29,8 @@ use forebay_upstream::stage;
 const WITHOUT_TLS: &str = "This connection is without TLS; open one with it for this address";
 
 /// Why a request is not answered about whose path rules of the policy do not agree.
-const DIVIDED: &str = "Rules decide differently about readings of the path, which `ambiguous` does not pass then";
+const DIVIDED: &str =
+    "Rules decide differently about readings of the path, which `ambiguous` does not pass then";
 
 impl Process for FastLane {
     fn decide(

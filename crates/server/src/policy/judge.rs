@@ -412,8 +412,7 @@ requests = { rate = "10/m", over = "queue", deadline = "60s", most = 3 }
             let normal_path = NormalPath::default();
             let request = Request::new(&head, &peer, &normal_path);
             let (trusted, mut record) = (TrustedProxies::default(), ConnectionRecord::default());
-            let known =
-                JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, paths: &[] };
+            let known = JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, paths: &[] };
             self.judge.request(&request, &mut record, known, self.now_ns)
         }
 
