@@ -6,6 +6,7 @@ use forebay_http::body::BodyDecoder;
 use forebay_http::head::Head;
 use forebay_http::owned::OwnedHead;
 use forebay_http::path::{NormalPath, PathError};
+use forebay_http::readings::PathReadings;
 use std::cell::Ref;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -48,6 +49,14 @@ pub struct Passed {
     pub sent: Option<InternalRedirect>,
     /// The status of the error that is answered in the place of an application: it is not asked again.
     pub refused: Option<u16>,
+}
+
+impl Passed {
+    /// How often the server that this rule of this content asks has let the request through: once for each reading of
+    /// its path.
+    pub fn times_allowed(&self, content: u64, rule: u16) -> usize {
+        self.allowed.iter().filter(|&&asked| asked == (content, rule)).count()
+    }
 }
 
 /// Something to be sent in the place of an application's answer.
@@ -110,6 +119,12 @@ impl<'r> Request<'r> {
     /// See [`PathError`].
     pub fn path(&self) -> Result<Ref<'r, [u8]>, PathError> {
         self.path.of(self.head.path)
+    }
+
+    /// What applications may take the path for, if they may read its separators in several ways. Made once, as well.
+    #[inline]
+    pub fn readings(&self) -> Option<Ref<'r, PathReadings>> {
+        self.path.readings(self.head.path)
     }
 }
 

@@ -13,6 +13,7 @@
 //! | [`framing`] | How many bytes of body follow? |
 //! | [`body`] | Which of the bytes that arrive are data, and where do they end? The same on the way out |
 //! | [`path`] | Which path below the root does the target name? |
+//! | [`readings`] | What may applications take a path for that has `//`, `%2F` or `%5C`? |
 //! | [`condition`] | Do `If-Match`, `If-None-Match`, … allow the answer (RFC 9110 §13.2.2)? |
 //! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
 //! | [`accept`] | Which media type does the client prefer (RFC 9110 §12.5.1)? |
@@ -54,5 +55,6 @@ mod octet;
 pub mod owned;
 pub mod path;
 pub mod range;
+pub mod readings;
 pub mod response;
 pub mod status;

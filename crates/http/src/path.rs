@@ -1,5 +1,6 @@
 //! The path a target names, decoded and free of detours; and back into a `Location`.
 
+use crate::readings::{PathReadings, is_ambiguous};
 use std::cell::{Cell, Ref, RefCell};
 
 /// Why a path names nothing here.
@@ -40,6 +41,7 @@ impl PathError {
 pub struct NormalPath {
     made: Cell<Option<Result<(), PathError>>>,
     bytes: RefCell<Vec<u8>>,
+    readings: RefCell<Option<PathReadings>>,
 }
 
 impl NormalPath {
@@ -56,6 +58,18 @@ impl NormalPath {
         made.map(|()| Ref::map(self.bytes.borrow(), Vec::as_slice))
     }
 
+    /// The [readings](PathReadings) of `raw`; `None` if it has one only, or is no path in any. They are made when they
+    /// are first asked for, too.
+    pub fn readings(&self, raw: &[u8]) -> Option<Ref<'_, PathReadings>> {
+        if !is_ambiguous(raw) {
+            return None;
+        }
+        if self.readings.borrow().is_none() {
+            *self.readings.borrow_mut() = PathReadings::of(raw);
+        }
+        Ref::filter_map(self.readings.borrow(), Option::as_ref).ok()
+    }
+
     /// The normal form, if it was made and there is one.
     pub fn made(&self) -> Option<Box<[u8]>> {
         self.made.get().filter(Result::is_ok).map(|_| self.bytes.borrow().as_slice().into())
@@ -65,10 +79,12 @@ impl NormalPath {
     #[inline]
     pub fn forget(&self) {
         self.made.set(None);
+        *self.readings.borrow_mut() = None;
     }
 
     /// Another path is next, whose normal form is known.
     pub fn remember(&self, normal: &[u8]) {
+        self.forget();
         let mut bytes = self.bytes.borrow_mut();
         bytes.clear();
         bytes.extend_from_slice(normal);

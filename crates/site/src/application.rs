@@ -4,6 +4,7 @@
 //! stands behind the number is not. All rules hold as for files, in the same order: access and passwords,
 //! redirects, rewrites. Then the longest path has it, be it a route or an alias; the root has what is left.
 
+use crate::ambiguity::{Ambiguity, is_for_applications};
 use crate::answer;
 use crate::body::Body;
 use crate::content::Content;
@@ -13,12 +14,14 @@ use crate::guard::Stop;
 use crate::hosts::{Hosts, Memo};
 use crate::job::{JobResult as Brought, SiteJob, SiteJobDone};
 use crate::look::scripts_of;
+use crate::pages::RefusalPage;
 use crate::route;
 use crate::settings::{FilesLocation, SiteSettings};
 use crate::site::Site;
 use crate::site_request::SiteRequest;
 use forebay_conn::{ProcessOutcome, Reply, Request};
 use forebay_http::head::Method;
+use forebay_http::readings::PathReadings;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -54,12 +57,6 @@ impl Content {
     }
 }
 
-/// Whether an application may have it, wherever it leads.
-fn is_for_applications(request: &Request<'_>) -> bool {
-    let is_for_one = !matches!(request.head.method, Method::Connect | Method::Trace);
-    is_for_one && request.head.path.starts_with(b"/")
-}
-
 /// The path as an application reads it that takes what follows a semicolon for no part of a name, as
 /// servlets do (RFC 3986 section 3.3); `None` if there is none.
 fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
@@ -72,21 +69,35 @@ fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     Some(bare)
 }
 
-/// The path that rules of the policy go by, as [`Site::bare_path`] has it, by the settings of sites alone, and
+/// The paths that rules of the policy go by, as [`Site::judged_paths`] has them, by the settings of sites alone, and
 /// whether they are [answered elsewhere](crate::ContentSettings::is_answered_elsewhere): a loop that has a file
 /// for the path in its own table knows better where scripts are run.
-pub fn bare_path(
+pub fn judged_paths(
     sites: &[SiteSettings],
     is_answered_elsewhere: bool,
     request: &Request<'_>,
-) -> Option<Vec<u8>> {
-    let bare = without_parameters(&request.path().ok()?)?;
-    if is_answered_elsewhere {
-        return is_for_applications(request).then_some(bare);
+) -> Vec<Vec<u8>> {
+    let site = || {
+        let number = Memo::default().site_of(&Hosts::new(sites), request.head.authority)?;
+        Some((number, sites.get(number as usize)?))
+    };
+    if !is_answered_elsewhere
+        && let Some((_, site)) = site()
+        && let Ambiguity::Passed { readings, .. } = site.ambiguity(request)
+    {
+        return readings.iter().map(judged_reading).collect();
     }
-    let number = Memo::default().site_of(&Hosts::new(sites), request.head.authority)?;
-    let site = sites.get(number as usize)?;
-    site.may_be_for_application(number, request).then_some(bare)
+    let bare = request.path().ok().and_then(|path| without_parameters(&path));
+    let may_be = match is_answered_elsewhere {
+        true => is_for_applications(request),
+        false => site().is_some_and(|(number, site)| site.may_be_for_application(number, request)),
+    };
+    bare.into_iter().filter(|_| may_be).collect()
+}
+
+/// A reading as rules of the policy go by it: without parameters.
+fn judged_reading(reading: &[u8]) -> Vec<u8> {
+    without_parameters(reading).unwrap_or_else(|| reading.to_vec())
 }
 
 impl SiteSettings {
@@ -94,6 +105,13 @@ impl SiteSettings {
     fn destination(&self, site: u32, request: &Request<'_>) -> Option<Destination> {
         if self.routes.is_empty() || !is_for_applications(request) {
             return None;
+        }
+        match self.ambiguity(request) {
+            Ambiguity::None => {}
+            Ambiguity::Refused(_) => return None,
+            Ambiguity::Passed { route, .. } => {
+                return Some(Destination { site, route, ..Destination::default() });
+            }
         }
         let path = request.path().ok()?;
         let rewritten = route::rewrite(self, &path);
@@ -136,21 +154,42 @@ impl Site {
         self.vhost(site).settings.may_be_for_application(site, request)
     }
 
-    /// The path that rules of the policy go by where an application may answer, or other software in the place of
-    /// a stage, that takes path parameters for no part of a name; `None` if it is the request's own.
+    /// The paths that rules of the policy go by where an application may answer, or other software in the place of
+    /// a stage, that takes path parameters for no part of a name: more than one if the application is told a path
+    /// with several readings. Empty if it is the request's own alone.
     #[inline]
-    pub fn bare_path(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
+    pub fn judged_paths(&mut self, request: &Request<'_>) -> Vec<Vec<u8>> {
         let is_elsewhere = self.content.settings.is_answered_elsewhere;
         if !self.content.has_routes && !is_elsewhere {
-            return None;
+            return Vec::new();
         }
-        let bare = without_parameters(&request.path().ok()?)?;
-        let may_be = match is_elsewhere {
-            // whichever site has it, and if none does
-            true => is_for_applications(request),
-            false => self.may_be_for_application(request),
-        };
-        may_be.then_some(bare)
+        if !is_elsewhere && let Ambiguity::Passed { readings, .. } = self.ambiguity(request) {
+            return readings.iter().map(judged_reading).collect();
+        }
+        let bare = request.path().ok().and_then(|path| without_parameters(&path));
+        let may_be = bare.is_some()
+            && match is_elsewhere {
+                // whichever site has it, and if none does
+                true => is_for_applications(request),
+                false => self.may_be_for_application(request),
+            };
+        bare.into_iter().filter(|_| may_be).collect()
+    }
+
+    /// Of these paths the one that a server which decides is asked about next by this rule; `None` if it is the
+    /// request's own.
+    pub fn path_to_ask(&mut self, request: &Request<'_>, rule: u16) -> Option<Vec<u8>> {
+        let number = self.content.number;
+        let asked = request.passed.map_or(0, |passed| passed.times_allowed(number, rule));
+        self.judged_paths(request).into_iter().nth(asked)
+    }
+
+    /// What becomes of a path that has several readings, by the site of the request.
+    fn ambiguity<'r>(&mut self, request: &Request<'r>) -> Ambiguity<'r> {
+        match self.site_of(request) {
+            Some(site) => self.vhost(site).settings.ambiguity(request),
+            None => Ambiguity::None,
+        }
     }
 
     /// Lets a request through to the application it is for, if rules allow it. To be asked behind
@@ -182,8 +221,26 @@ impl Site {
         else {
             return Routed::Here(done);
         };
-        let Ok(path) = request.path() else { return Routed::Here(done) };
         let settings = &self.vhost(site).settings;
+        let ambiguity = settings.ambiguity(request);
+        if let Ambiguity::Refused(reason) = ambiguity {
+            return match done {
+                // the page of the error
+                Some(done) => Routed::Here(Some(done)),
+                None => self.refuses(
+                    RefusalPage::new(400, reason),
+                    &mut SiteRequest { site, request, reply },
+                ),
+            };
+        }
+        let readings = match &ambiguity {
+            Ambiguity::Passed { readings, .. } => Some(&**readings),
+            _ => None,
+        };
+        let normal = if readings.is_some() { None } else { request.path().ok() };
+        let Some(path) = readings.map(PathReadings::main).or(normal.as_deref()) else {
+            return Routed::Here(done);
+        };
         let destination = settings.destination(site, request);
         let runs_scripts = match &destination {
             Some(to) => settings.scripts(to.route).is_some(),
@@ -211,7 +268,8 @@ impl Site {
                 _ => return Routed::Here(Some(done)),
             },
         }
-        let mut paths = vec![&*path];
+        let mut paths = vec![path];
+        paths.extend(readings.iter().flat_map(|readings| readings.iter().skip(1)));
         paths.extend(destination.as_ref().and_then(|to| to.rewritten.as_deref()));
         let bare: Vec<_> = match destination {
             Some(_) => paths.iter().filter_map(|path| without_parameters(path)).collect(),
@@ -223,10 +281,16 @@ impl Site {
             return self.stopped(stop, asked);
         }
         if runs_scripts {
-            return self.script_at(&path, loaded, client, asked);
+            return match self.script_at(path, loaded, client, asked) {
+                // no file has an encoded slash or backslash in its path
+                Routed::Here(_) if request.path().is_err() => {
+                    self.refuses(RefusalPage::of(404), asked)
+                }
+                routed => routed,
+            };
         }
         let Some(destination) = destination else { return Routed::Here(None) };
-        match self.sends_elsewhere(&path, asked) {
+        match self.sends_elsewhere(path, asked) {
             true => Routed::Replied,
             false => Routed::To(destination),
         }
@@ -258,6 +322,12 @@ impl Site {
             }
         }
         let vhost = self.vhost(site);
+        if self.content.settings().files == FilesLocation::Behind
+            && !matches!(vhost.settings.ambiguity(request), Ambiguity::None)
+        {
+            // where applications are asked, the same rules are asked about each of its readings
+            return Routed::Here(None);
+        }
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
         let is_sent = !matches!(
             request.head.method,
@@ -337,7 +407,7 @@ impl Site {
         let SiteRequest { site, request, .. } = *asked;
         let (entry, done) = match loaded {
             Some((entry, done)) => (entry, Some(done)),
-            None => match self.known(site, path, request.head.path) {
+            None => match self.known(site, path, request) {
                 Some(entry) => (entry, None),
                 None => {
                     let key = EntryKey { site, path: path.into() };
@@ -362,7 +432,12 @@ impl Site {
     }
 
     /// What is known of a path, from the loop's own table or the shared cache.
-    fn known(&mut self, site: u32, path: &[u8], raw: &[u8]) -> Option<Arc<Entry>> {
+    fn known(&mut self, site: u32, path: &[u8], request: &Request<'_>) -> Option<Arc<Entry>> {
+        let raw = request.head.path;
+        if request.path().is_err() {
+            // one of the readings of a path that is for an application; as a file it is missing
+            return self.cached(KeyRef { site, path });
+        }
         let front_key = self.front.front_key(site, raw);
         if let Some(hit) = self.front.find(front_key, site, raw, self.now_ms) {
             return Some(Arc::clone(hit.entry));
@@ -370,6 +445,13 @@ impl Site {
         let entry = self.cached(KeyRef { site, path })?;
         self.remember(site, raw, &entry);
         Some(entry)
+    }
+
+    fn refuses(&mut self, refusal: RefusalPage, asked: &mut SiteRequest<'_, '_>) -> Routed {
+        match self.refuse_path(refusal, asked) {
+            ProcessOutcome::Job(job) => Routed::Job(job),
+            _ => Routed::Replied,
+        }
     }
 
     /// The same, if no file is needed for it. Where files are, the same rules stop it again.

@@ -230,9 +230,12 @@ impl Content {
     ) -> Result<(), Stop> {
         let settings = &self.vhosts[site as usize].settings;
         guard.check(settings, &self.realms, request, client, own, now_ms)?;
-        // after a reload the same number may be that of another rule
-        let allowed = request.passed.map(|passed| &passed.allowed[..]).unwrap_or_default();
-        guard.check_asked(|rule| allowed.contains(&(self.number, rule)))
+        guard.check_asked(|rule| {
+            // after a reload the same number may be that of another rule
+            let allowed =
+                request.passed.map_or(0, |passed| passed.times_allowed(self.number, rule));
+            allowed > 0 && allowed >= settings.ambiguity(request).readings()
+        })
     }
 
     /// Keeps an answer that depends on no file.

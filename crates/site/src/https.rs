@@ -1,6 +1,7 @@
 //! What goes by the scheme of a request: clients that have come through TLS are told to come back so, and
 //! others are sent there.
 
+use crate::ambiguity::Ambiguity;
 use crate::answer;
 use crate::body::Body;
 use crate::route;
@@ -53,7 +54,8 @@ impl Site {
             return false;
         };
         // what has no path is refused, and what is no path of this site is not its to send
-        if !request.path().is_ok_and(|path| !path.starts_with(ACME_CHALLENGES)) {
+        let is_passed = matches!(vhost.settings.ambiguity(request), Ambiguity::Passed { .. });
+        if !is_passed && !request.path().is_ok_and(|path| !path.starts_with(ACME_CHALLENGES)) {
             return false;
         }
         let mut to = own;
@@ -62,9 +64,10 @@ impl Site {
             to.port = ToHttps::USUAL_PORT;
         }
         let header_rules = self.header_rules_of(site, request);
-        let made = (to != own || !header_rules.is_empty()).then(|| {
+        let sent = is_passed.then_some(request.head.path);
+        let made = (to != own || is_passed || !header_rules.is_empty()).then(|| {
             let header_rules = vhost.header_rules(&header_rules);
-            route::to_https(&vhost.pages, header_rules, to)
+            route::to_https(&vhost.pages, header_rules, to, sent)
         });
         let redirection = made.as_ref().unwrap_or(ready);
         self.credentials.has_passed = false;

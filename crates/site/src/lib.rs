@@ -52,6 +52,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ambiguity;
 mod answer;
 mod application;
 mod application_answer;
@@ -107,7 +108,7 @@ mod vhost;
 mod watch;
 mod work;
 
-pub use application::{Destination, Routed, bare_path};
+pub use application::{Destination, Routed, judged_paths};
 pub use auth::{UsersError, users_errors};
 pub use body::Body;
 pub use content::{CacheFigures, Content};

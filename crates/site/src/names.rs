@@ -154,8 +154,13 @@ mod tests {
             fallback: None,
         };
         let path = Scope::parse("/app").unwrap();
-        site.routes =
-            vec![Route { path, scripts: Some(scripts), sends: Vec::new(), compress: None }];
+        site.routes = vec![Route {
+            path,
+            scripts: Some(scripts),
+            sends: Vec::new(),
+            compress: None,
+            passes: false,
+        }];
         check(&site, "/app/in/index.php", &["/app/in/"]);
         check(&site, "/in/index.php", &[]);
     }

@@ -1,5 +1,6 @@
 //! The answers that are not what was asked for: errors, and what a site says of itself.
 
+use crate::ambiguity::Ambiguity;
 use crate::answer::AnswerParts;
 use crate::body::{Body, BodySource};
 use crate::entry::Entry;
@@ -134,6 +135,13 @@ impl Site {
         let vhost = self.vhost(site);
         if vhost.settings.headers.is_empty() {
             return Box::default();
+        }
+        if let Ambiguity::Passed { readings, .. } = vhost.settings.ambiguity(request) {
+            let mut numbers: Vec<_> =
+                readings.iter().flat_map(|path| vhost.header_rules_of(path)).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            return numbers.into();
         }
         request.path().map(|path| vhost.header_rules_of(&path)).unwrap_or_default()
     }

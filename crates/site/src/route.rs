@@ -54,13 +54,23 @@ pub(crate) fn add_slash(
     }
 }
 
-/// The redirect of clients that do not come through TLS to their own addresses, with https.
-pub(crate) fn to_https(pages: &Pages, header_rules: HeaderRuleSet<'_>, to: ToHttps) -> Redirection {
+/// The redirect of clients that do not come through TLS to their own addresses, with https: with the path in its normal
+/// form, or as it was `sent`.
+pub(crate) fn to_https(
+    pages: &Pages,
+    header_rules: HeaderRuleSet<'_>,
+    to: ToHttps,
+    sent: Option<&[u8]>,
+) -> Redirection {
     let mut pieces = vec![LocationPart::Text(b"https://".as_slice().into()), LocationPart::Host];
     if to.port != ToHttps::USUAL_PORT {
         pieces.push(LocationPart::Text(format!(":{}", to.port).into_bytes().into()));
     }
-    pieces.extend([LocationPart::Path, LocationPart::Query]);
+    pieces.push(match sent {
+        Some(raw) => LocationPart::Text(raw.into()),
+        None => LocationPart::Path,
+    });
+    pieces.push(LocationPart::Query);
     Redirection {
         status: to.status,
         is_for_slash: false,

@@ -97,7 +97,7 @@ impl VirtualHost {
         settings.headers.splice(..0, private);
         let pages = Pages::new(is_server_named);
         let to_https =
-            settings.to_https.map(|to| route::to_https(&pages, HeaderRuleSet::default(), to));
+            settings.to_https.map(|to| route::to_https(&pages, HeaderRuleSet::default(), to, None));
         Ok(VirtualHost { settings, mounts, first_realm, has_private_rule, pages, to_https })
     }
 

@@ -52,7 +52,7 @@
 //!     nearest_is_secure: false,
 //!     port: 80,
 //! };
-//! let asked = UpstreamRequest { head: &head, judged: b"/a", rewritten: None, from, id: 1, hidden: None, given: &[] };
+//! let asked = UpstreamRequest { head: &head, judged: JudgedPath::Normal(b"/a"), rewritten: None, from, id: 1, hidden: None, given: &[] };
 //! let mut out = Vec::new();
 //! let settings = RequestSettings { remove: Vec::new(), ..RequestSettings::default() };
 //! request::write(&asked, "10.0.0.1:9000", &settings, &mut out).unwrap();

@@ -6,7 +6,7 @@
 
 use crate::cookies;
 use crate::names::{FieldKind, Forwarding, is_same, kind};
-use crate::target::{self, Ambiguous, Base, TargetRefusal};
+use crate::target::{self, Ambiguous, Base, JudgedPath, TargetRefusal};
 use crate::text;
 use forebay_conn::GivenField;
 use forebay_http::field::{FieldName, FieldValue};
@@ -108,7 +108,7 @@ pub struct UpstreamRequest<'r> {
     /// What the client sent.
     pub head: &'r Head<'r>,
     /// The normal form of its path, which rules went by.
-    pub judged: &'r [u8],
+    pub judged: JudgedPath<'r>,
     /// The path that a rule has put in its place, decoded and free of detours.
     pub rewritten: Option<&'r [u8]>,
     /// The client, and how the request came.
@@ -219,9 +219,10 @@ impl RequestWriter<'_> {
         let begin = self.out.len();
         match rewritten {
             Some(made) => target::push_made(made, self.out)?,
-            None => target::push(head.path, judged, self.settings.ambiguous, self.out)?,
+            None => target::push(head.path, *judged, self.settings.ambiguous, self.out)?,
         }
-        target::rebase(begin, &self.settings.strip, &self.settings.prefix, self.out);
+        let bases = (&self.settings.strip, &self.settings.prefix);
+        target::rebase(begin, *judged, bases, self.out)?;
         if let Some(query) = head.query {
             self.out.push(b'?');
             self.out.extend_from_slice(query);

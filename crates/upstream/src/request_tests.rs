@@ -43,7 +43,7 @@ fn told_of(
         .map_err(|_| TargetRefusal::Ambiguous("no normal form"))?;
     let request = UpstreamRequest {
         head,
-        judged: &judged,
+        judged: JudgedPath::Normal(&judged),
         rewritten: None,
         from,
         id: 0xabc,
@@ -388,7 +388,7 @@ fn a_path_that_a_rule_has_made_is_sent() {
         let rewritten = Some(made);
         let request = UpstreamRequest {
             head: &head,
-            judged: b"/blog/1",
+            judged: JudgedPath::Normal(b"/blog/1"),
             rewritten,
             from: STRANGER,
             id: 1,

@@ -1,5 +1,6 @@
 //! What a person decides about applications behind.
 
+use crate::target::Ambiguous;
 use crate::{fastcgi, request};
 use forebay_http::field::FieldName;
 use forebay_http::response::ResponseHeadLimits;
@@ -235,6 +236,15 @@ impl ApplicationSettings {
             ApplicationSettings::Proxy(proxy) => proxy.bodies,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.bodies,
         }
+    }
+
+    /// Whether paths with several readings are passed as they were sent.
+    pub fn passes(&self) -> bool {
+        let ambiguous = match self {
+            ApplicationSettings::Proxy(proxy) => proxy.request.ambiguous,
+            ApplicationSettings::FastCgi(fastcgi) => fastcgi.request.ambiguous,
+        };
+        ambiguous == Ambiguous::Pass
     }
 
     /// Which error pages clients see.

@@ -71,7 +71,9 @@ pub fn write(
     out.extend_from_slice(head.method_text.as_bytes());
     out.push(b' ');
     match judged {
-        Some(judged) => target::push(head.path, judged, Ambiguous::Normalise, out)?,
+        Some(judged) => {
+            target::push(head.path, target::JudgedPath::Normal(judged), Ambiguous::Normalise, out)?
+        }
         None => out.extend_from_slice(head.path),
     }
     if let Some(query) = head.query {

@@ -3,21 +3,47 @@
 //! Rules go by the normal form of a path: decoded, without detours. An application that takes `//` or
 //! `%2e%2e` for something else would be asked for what was not judged. So a path whose form is
 //! ambiguous is refused, or the application is told its normal form; and whatever is sent, its normal
-//! form is the one that was judged.
+//! form is the one that was judged. Where paths are passed as they came, all their readings were.
 
 use forebay_http::path;
+use forebay_http::readings::{PathReadings, is_ambiguous};
 use std::fmt;
 
-/// What becomes of a path that can be read in more than one way: with `//`, or with segments `.` or
-/// `..`, encoded or not. An encoded slash, a backslash and control bytes are always refused, because no
-/// rule could judge them.
+/// What becomes of a path that can be read in more than one way: with `//`, with an encoded slash or backslash, or with
+/// segments `.` or `..`, encoded or not. Control bytes are always refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ambiguous {
     /// 400.
     #[default]
     Refuse,
-    /// The upstream is told the normal form.
+    /// The upstream is told the normal form. There is none with an encoded slash or backslash: 400.
     Normalise,
+    /// The upstream is told what was sent, if rules allow all [readings](PathReadings) of it. There are none with
+    /// segments `.` or `..`: 400.
+    Pass,
+}
+
+/// The path that rules have judged.
+#[derive(Clone, Copy, Debug)]
+pub enum JudgedPath<'j> {
+    /// By its normal form.
+    Normal(&'j [u8]),
+    /// By all its readings.
+    Readings(&'j PathReadings),
+}
+
+impl JudgedPath<'_> {
+    /// Whether all its readings begin in the same way: with this base, or none of them.
+    fn is_one_beneath(self, base: &Base) -> bool {
+        match self {
+            JudgedPath::Normal(_) => true,
+            JudgedPath::Readings(readings) => {
+                let mut are = readings.iter().map(|reading| base.has(reading));
+                let first = are.next();
+                are.all(|is| Some(is) == first)
+            }
+        }
+    }
 }
 
 /// The beginning of paths: empty, or one or more whole segments.
@@ -46,6 +72,12 @@ impl Base {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether a decoded path is this one or beneath it.
+    fn has(&self, path: &[u8]) -> bool {
+        let rest = path.strip_prefix(self.0.as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
     }
 
     /// How many bytes of `raw`, a path as it is sent, are this beginning of it.
@@ -111,18 +143,39 @@ impl TargetRefusal {
     }
 }
 
-const DETOUR: TargetRefusal = TargetRefusal::Ambiguous("The path has a detour: //, /./ or /../");
+const DETOUR: TargetRefusal =
+    TargetRefusal::Ambiguous("The path has a detour: //, /./ or /../; see `ambiguous`");
 const PARAMETER: TargetRefusal = TargetRefusal::Ambiguous("The path has a parameter behind dots");
 const NOT_JUDGED: TargetRefusal =
-    TargetRefusal::Ambiguous("The path can be read in more than one way");
+    TargetRefusal::Ambiguous("The path can be read in more than one way; see `ambiguous`");
+const NOT_STRIPPED: TargetRefusal = TargetRefusal::Ambiguous(
+    "Not all readings of the path begin with what `strip` takes away; see `ambiguous`",
+);
+const HOST: TargetRefusal = TargetRefusal::Ambiguous(
+    "Without what `strip` takes away the path could name a host; see `ambiguous`",
+);
 
-/// Appends the path `raw`, as it came, whose normal form `normal` was judged.
+/// Appends the path `raw`, as it came, which was judged so.
 pub(crate) fn push(
     raw: &[u8],
-    normal: &[u8],
+    judged: JudgedPath<'_>,
     ambiguous: Ambiguous,
     out: &mut Vec<u8>,
 ) -> Result<(), TargetRefusal> {
+    let normal = match judged {
+        JudgedPath::Normal(_) if ambiguous == Ambiguous::Pass && is_ambiguous(raw) => {
+            return Err(NOT_JUDGED);
+        }
+        JudgedPath::Normal(normal) => normal,
+        JudgedPath::Readings(readings) if ambiguous == Ambiguous::Pass => {
+            if let Some(problem) = readings.problem() {
+                return Err(TargetRefusal::Ambiguous(problem));
+            }
+            out.extend_from_slice(raw);
+            return Ok(());
+        }
+        JudgedPath::Readings(_) => return Err(NOT_JUDGED),
+    };
     if raw.split(|&b| b == b'/').any(has_dots_with_parameter) {
         return Err(PARAMETER);
     }
@@ -137,7 +190,8 @@ pub(crate) fn push(
         let end = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
         let (segment, is_last) = (&rest[..end], end == rest.len());
         let dots = dots(segment);
-        if ambiguous == Ambiguous::Refuse && (dots.is_some() || (segment.is_empty() && !is_last)) {
+        if ambiguous != Ambiguous::Normalise && (dots.is_some() || (segment.is_empty() && !is_last))
+        {
             return Err(DETOUR);
         }
         match dots {
@@ -146,8 +200,8 @@ pub(crate) fn push(
             None if segment.is_empty() => {}
             None => {
                 match ambiguous {
-                    Ambiguous::Refuse => out.extend_from_slice(segment),
                     Ambiguous::Normalise => push_segment(segment, out),
+                    Ambiguous::Refuse | Ambiguous::Pass => out.extend_from_slice(segment),
                 }
                 if !is_last {
                     out.push(b'/');
@@ -181,15 +235,29 @@ fn is_judged(sent: &[u8], normal: &[u8]) -> Result<(), TargetRefusal> {
     }
 }
 
-/// Replaces the beginning of the path that `out` ends with.
-pub(crate) fn rebase(begin: usize, strip: &Base, prefix: &Base, out: &mut Vec<u8>) {
-    let Some(len) = strip.len_in(&out[begin..]) else { return };
+/// Replaces the beginning of the path that `out` ends with, which was judged so.
+pub(crate) fn rebase(
+    begin: usize,
+    judged: JudgedPath<'_>,
+    (strip, prefix): (&Base, &Base),
+    out: &mut Vec<u8>,
+) -> Result<(), TargetRefusal> {
+    if !judged.is_one_beneath(strip) {
+        return Err(NOT_STRIPPED);
+    }
+    let Some(len) = strip.len_in(&out[begin..]) else { return Ok(()) };
+    let rest = &out[begin + len..];
+    let may_be_host = !strip.is_empty() && prefix.is_empty() && rest.starts_with(b"//");
+    if may_be_host && rest[2..].contains(&b'/') {
+        return Err(HOST);
+    }
     let mut base = Vec::with_capacity(prefix.as_str().len());
     path::encode(prefix.as_str().as_bytes(), &mut base);
     if base.is_empty() && begin + len == out.len() {
         base.push(b'/');
     }
     out.splice(begin..begin + len, base);
+    Ok(())
 }
 
 /// Takes the last segment out again.
@@ -262,7 +330,8 @@ mod tests {
         let mut normal = Vec::new();
         path::normalise(raw.as_bytes(), &mut normal).map_err(|error| error.status())?;
         let mut out = b"GET ".to_vec();
-        push(raw.as_bytes(), &normal, ambiguous, &mut out).map_err(TargetRefusal::status)?;
+        push(raw.as_bytes(), JudgedPath::Normal(&normal), ambiguous, &mut out)
+            .map_err(TargetRefusal::status)?;
         Ok(String::from_utf8(out[4..].to_vec()).unwrap())
     }
 
@@ -335,7 +404,8 @@ mod tests {
                 text => Base::parse(text).unwrap(),
             };
             let mut out = format!("GET {path}").into_bytes();
-            rebase(4, &base(strip), &base(prefix), &mut out);
+            let judged = JudgedPath::Normal(b"");
+            rebase(4, judged, (&base(strip), &base(prefix)), &mut out).unwrap();
             assert_eq!(
                 String::from_utf8(out).unwrap(),
                 format!("GET {expected}"),
@@ -345,6 +415,44 @@ mod tests {
         for text in ["", "/", "api", "/a//b", "/a/..", "/a*", "/a?b", "//"] {
             assert_eq!(Base::parse(text), Err(BaseError), "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_judged_in_all_readings_is_sent_as_it_came() {
+        let sent = |raw: &str, strip: &str| {
+            let readings = PathReadings::of(raw.as_bytes()).unwrap();
+            let judged = JudgedPath::Readings(&readings);
+            let mut out = Vec::new();
+            push(raw.as_bytes(), judged, Ambiguous::Pass, &mut out)?;
+            let strip = Base::parse(strip).unwrap_or_default();
+            rebase(0, judged, (&strip, &Base::default()), &mut out)?;
+            Ok::<_, TargetRefusal>(String::from_utf8(out).unwrap())
+        };
+        for (raw, strip, expected) in [
+            ("/@acme%2ftool", "", "/@acme%2ftool"),
+            ("/web/2020/http://example.com/", "", "/web/2020/http://example.com/"),
+            ("/a%5cb%20", "", "/a%5cb%20"),
+            ("/api/a%2Fb//c", "/api", "/a%2Fb//c"),
+            ("/x/a%2Fb", "/api", "/x/a%2Fb"),
+            ("/api//x", "/api", "//x"),
+        ] {
+            assert_eq!(sent(raw, strip).as_deref(), Ok(expected));
+        }
+        for (raw, strip) in [
+            ("/a/..%2Fb", ""),
+            ("/a//../b", ""),
+            ("/api%2Fx", "/api"),
+            ("//api/x", "/api"),
+            ("/a%2Fb/c", "/a/b"),
+            ("/api//host/admin", "/api"),
+        ] {
+            assert!(matches!(sent(raw, strip), Err(TargetRefusal::Ambiguous(_))), "{raw}");
+        }
+        let mut out = Vec::new();
+        let normal = JudgedPath::Normal(b"/a/b");
+        assert!(push(b"/a//b", normal, Ambiguous::Pass, &mut out).is_err(), "not in all");
+        assert_eq!(push(b"/a/%62", normal, Ambiguous::Pass, &mut out), Ok(()));
+        assert!(push(b"/a/./b", normal, Ambiguous::Pass, &mut out).is_err());
     }
 
     proptest! {
@@ -361,7 +469,7 @@ mod tests {
             prop_assume!(path::normalise(raw.as_bytes(), &mut normal).is_ok());
             let ambiguous = if normalise { Ambiguous::Normalise } else { Ambiguous::Refuse };
             let mut out = Vec::new();
-            if push(raw.as_bytes(), &normal, ambiguous, &mut out).is_ok() {
+            if push(raw.as_bytes(), JudgedPath::Normal(&normal), ambiguous, &mut out).is_ok() {
                 let mut again = Vec::new();
                 prop_assert_eq!(path::normalise(&out, &mut again), Ok(()));
                 prop_assert_eq!(&again, &normal, "{} became {}", raw, String::from_utf8_lossy(&out));

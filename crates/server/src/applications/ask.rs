@@ -25,7 +25,7 @@ use forebay_upstream::queue::RequestOwner;
 use forebay_upstream::request::{self, From, WrittenHead};
 use forebay_upstream::settings::{self, BalanceKey};
 use forebay_upstream::stage::{self, Origin};
-use forebay_upstream::target::TargetRefusal;
+use forebay_upstream::target::{JudgedPath, TargetRefusal};
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
@@ -137,8 +137,14 @@ pub fn ask(
 ) -> Result<ApplicationRequest, Unasked> {
     let Request { head, peer, .. } = *request;
     let Asker { local, from, tunnel, key, owner } = asker;
-    let Ok(judged) = request.path() else {
-        return Err(Unasked::Refused(TargetRefusal::Ambiguous("The path cannot be read")));
+    let readings = request.readings().filter(|_| application.settings().passes());
+    let normal = request.path();
+    let judged = match (&readings, &normal) {
+        (Some(readings), _) => JudgedPath::Readings(readings),
+        (None, Ok(normal)) => JudgedPath::Normal(normal),
+        (None, Err(_)) => {
+            return Err(Unasked::Refused(TargetRefusal::Ambiguous("The path cannot be read")));
+        }
     };
     let rewritten = asked.destination.rewritten.as_deref();
     let most_bytes = application.settings().bodies().most_bytes;
@@ -157,8 +163,7 @@ pub fn ask(
     }
     hidden.drop_from(&mut given);
     let (given, hidden) = (&*given, hidden.cookie);
-    let asked =
-        request::UpstreamRequest { head, judged: &judged, rewritten, from, id: *id, hidden, given };
+    let asked = request::UpstreamRequest { head, judged, rewritten, from, id: *id, hidden, given };
     let mut text = Vec::with_capacity(1024);
     match application.settings() {
         settings::ApplicationSettings::Proxy(settings) => {
@@ -209,15 +214,15 @@ pub fn ask(
     }
 }
 
-/// What is asked of a server that says whether a request may pass. `bare` is the path without parameters, where an
-/// application may answer.
+/// What is asked of a server that says whether a request may pass. `judged` is the path it is asked about, where that
+/// is not the request's own.
 ///
 /// # Errors
 /// Why it is not asked.
 pub fn ask_authority(
     application: &Application,
     request: &Request<'_>,
-    bare: Option<&[u8]>,
+    judged: Option<&[u8]>,
     id: u128,
     asker: Asker,
     hidden: Hidden<'_>,
@@ -233,13 +238,13 @@ pub fn ask_authority(
         |name: &str, value: &[u8]| -> request::FieldOverride { (name.into(), Some(value.into())) };
     let mut given = Cow::Owned(vec![
         field("X-Forwarded-Method", head.method_text.as_bytes()),
-        field("X-Forwarded-Uri", &judged_target(request, bare)),
+        field("X-Forwarded-Uri", &judged_target(request, judged)),
     ]);
     hidden.drop_from(&mut given);
     let hidden = hidden.cookie;
     let target = RequestTarget { path: &authority.path, query: authority.query.as_deref() };
     let head = head.redirected(Method::Get, target);
-    let (judged, rewritten) = (&*authority.path, Some(&*authority.path));
+    let (judged, rewritten) = (JudgedPath::Normal(&authority.path), Some(&*authority.path));
     let asked = request::UpstreamRequest {
         head: &head,
         judged,
@@ -257,11 +262,11 @@ pub fn ask_authority(
 
 /// What a request is for, in the form in which rules judge it and files are found: another form of it, such as
 /// `//`, could be judged as something else.
-fn judged_target(request: &Request<'_>, bare: Option<&[u8]>) -> Vec<u8> {
-    let head = request.head;
-    let Ok(path) = request.path() else { return head.target.to_vec() };
+fn judged_target(request: &Request<'_>, judged: Option<&[u8]>) -> Vec<u8> {
+    let (head, normal) = (request.head, request.path());
+    let Some(path) = judged.or(normal.as_deref().ok()) else { return head.target.to_vec() };
     let mut target = Vec::with_capacity(head.target.len());
-    path::encode(bare.unwrap_or(&path), &mut target);
+    path::encode(path, &mut target);
     if let Some(query) = head.query {
         target.push(b'?');
         target.extend_from_slice(query);

@@ -67,7 +67,13 @@ impl FastCgiConfig {
             fallback: fallback.clone(),
         });
         let UpstreamsConfig { sends, compress, .. } = upstreams;
-        Route { path: self.path(), scripts, sends: sends.clone(), compress: compress.0.clone() }
+        Route {
+            path: self.path(),
+            scripts,
+            sends: sends.clone(),
+            compress: compress.0.clone(),
+            passes: self.0.ambiguous == Ambiguous::Pass,
+        }
     }
 
     /// What the proxy is told of it. `root` is that of the site.
@@ -194,9 +200,12 @@ impl Section for FastCgiSection {
                 key: "ambiguous",
                 preset: Preset::Value("refuse"),
                 range: None,
-                meaning: "What becomes of paths with //, /./ or /../, encoded or not: 400, or REQUEST_URI \
-                          is what the rules have seen.",
-                example: "\"normalise\"",
+                meaning: "What becomes of paths with //, /./ or /../, encoded or not, or with an encoded slash \
+                          or backslash. \"refuse\": 400. \"normalise\": REQUEST_URI is what the rules have \
+                          seen; an encoded slash or backslash is 400. \"pass\": REQUEST_URI is what was sent, \
+                          if the rules allow every reading and choose the same for each; the script is that \
+                          of the reading with all separators.",
+                example: "\"pass\"",
                 at: |f| &mut f.ambiguous,
             },
             Setting {

@@ -60,7 +60,12 @@ impl ProxyConfig {
     /// What the site is told of it.
     pub fn route(&self) -> Route {
         let UpstreamsConfig { sends, compress, .. } = &self.0.upstreams;
-        Route { sends: sends.clone(), compress: compress.0.clone(), ..Route::all(self.path()) }
+        Route {
+            sends: sends.clone(),
+            compress: compress.0.clone(),
+            passes: self.0.ambiguous == Ambiguous::Pass,
+            ..Route::all(self.path())
+        }
     }
 
     /// Where they are.
@@ -234,10 +239,13 @@ impl Section for ProxySection {
                 key: "ambiguous",
                 preset: Preset::Value("refuse"),
                 range: None,
-                meaning: "What becomes of paths with //, /./ or /../, encoded or not, which others may \
-                          read in another way than the rules here: 400, or the application is told what \
-                          the rules have seen. An encoded slash or backslash is always refused.",
-                example: "\"normalise\"",
+                meaning: "What becomes of paths with //, /./ or /../, encoded or not, or with an encoded slash \
+                          or backslash, which others may read in another way than the rules here. \
+                          \"refuse\": 400. \"normalise\": the application is told what the rules have seen; \
+                          an encoded slash or backslash is 400. \"pass\": it is told what was sent, if the \
+                          rules allow every reading and choose the same for each; else, and with /./ or \
+                          /../ in any reading, 400.",
+                example: "\"pass\"",
                 at: |p| &mut p.ambiguous,
             },
             Setting {

@@ -37,8 +37,9 @@ impl Admission for FastLane {
             Some(judge) => {
                 let verifier = self.certificates.verifier.as_ref();
                 let (trusted, unix_ms) = (&*self.trusted, self.now.unix_ms);
-                let bare = if judge.asks_path() { self.site.bare_path(request) } else { None };
-                let known = JudgeContext { trusted, verifier, unix_ms, bare_path: bare.as_deref() };
+                let paths =
+                    if judge.asks_path() { self.site.judged_paths(request) } else { Vec::new() };
+                let known = JudgeContext { trusted, verifier, unix_ms, paths: &paths };
                 judge.request(request, record, known, clock::monotonic_ns())
             }
         }

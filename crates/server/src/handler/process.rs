@@ -28,6 +28,10 @@ use forebay_upstream::stage;
 /// Why a request for an address with https is answered with 421 where there is no TLS (RFC 9110 §7.4).
 const WITHOUT_TLS: &str = "This connection is without TLS; open one with it for this address";
 
+/// Why a request is not answered about whose path rules of the policy do not agree.
+const DIVIDED: &str =
+    "Rules decide differently about readings of the path, which `ambiguous` does not pass then";
+
 impl Process for FastLane {
     fn decide(
         &mut self,
@@ -64,6 +68,11 @@ impl Process for FastLane {
         }
         if self.answers_authority(request, reply) {
             end_work(ticket);
+            return ProcessOutcome::Replied;
+        }
+        if ticket.as_ref().is_some_and(Ticket::is_divided) {
+            end_work(ticket);
+            self.refuse(400, DIVIDED, reply);
             return ProcessOutcome::Replied;
         }
         if let Some((status, reason)) = self.wrong_way(request) {

@@ -228,14 +228,14 @@ impl FastLane {
         let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
         let is_authority =
             application.settings().proxy().is_some_and(|proxy| proxy.authority.is_some());
-        let bare = if is_authority { self.site.bare_path(request) } else { None };
+        let judged = rule.and_then(|rule| self.site.path_to_ask(request, rule));
         let hidden = Hidden {
             cookie: self.certificates.hidden_cookie.as_deref(),
             fields: self.applications.given(destination.site),
         };
         let asker = Asker::of(request, &application, rank, self.standpoint());
         let ask = match is_authority {
-            true => ask_authority(&application, request, bare.as_deref(), id, asker, hidden),
+            true => ask_authority(&application, request, judged.as_deref(), id, asker, hidden),
             false => ask(&application, request, &asked, asker, hidden),
         };
         let (status, text) = match ask {

@@ -39,8 +39,15 @@ pub struct JudgeContext<'k> {
     pub verifier: Option<&'k Verifier>,
     /// The time, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// The path that rules go by, if it is not the request's own.
-    pub bare_path: Option<&'k [u8]>,
+    /// The paths that rules go by, if it is not the request's own: several, if applications may take it for each.
+    pub paths: &'k [Vec<u8>],
+}
+
+/// What rules decide about a request.
+struct Judgement {
+    decisions: Decisions,
+    /// Whether they decide something else about another reading of its path. It is not answered then.
+    is_divided: bool,
 }
 
 /// What is kept with a connection from one request to the next.
@@ -117,7 +124,8 @@ impl Judge {
         now_ns: u64,
     ) -> Verdict<Option<Ticket>> {
         let ConnectionRecord { counts, identity } = record;
-        let (decisions, client, brought) = self.decide(request, known, identity);
+        let (judgement, client, brought) = self.decide(request, known, identity);
+        let Judgement { decisions, is_divided } = judgement;
         let InForce { state, slots, number, .. } = &*self.in_force;
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         let rule = decisions.class.and_then(RuleNumber::of);
@@ -134,6 +142,7 @@ impl Judge {
                     Some(rule) => self.in_force.queued(rule, client.ip(), ticket, &mut charged),
                 };
                 let mut ticket = Ticket::new(rank, trace, held, charged);
+                ticket.is_divided = is_divided;
                 if wait_ns > 0 {
                     ticket.wait_until(now_ns.saturating_add(wait_ns));
                 }
@@ -172,10 +181,14 @@ impl Judge {
         request: &Request<'_>,
         known: JudgeContext<'_>,
         remembered: &mut Remembered,
-    ) -> (Decisions, SocketAddr, PresentedToken) {
+    ) -> (Judgement, SocketAddr, PresentedToken) {
         let Judge { in_force, needs, facts, metrics, .. } = self;
         let normal = if needs.path { request.path().ok() } else { None };
-        let path = known.bare_path.or(normal.as_deref());
+        let (first, others) = match known.paths {
+            [] => (None, &[][..]),
+            [first, others @ ..] => (Some(first.as_slice()), others),
+        };
+        let path = first.or(normal.as_deref());
         let mut facts = facts.of(*needs, request, path, known.trusted);
         let (client, mut brought) = (facts.ends.client, PresentedToken::Nothing);
         if needs.identity
@@ -185,11 +198,20 @@ impl Judge {
             (facts.identity, brought) =
                 verifier.identify(request.head, client.ip(), now_s, remembered);
         }
-        let decisions = in_force.policy.request(&facts, in_force.degree());
+        let degree = in_force.degree();
+        let mut decisions = in_force.policy.request(&facts, degree);
+        let is_divided = others.iter().any(|other| {
+            facts.path = other;
+            in_force.policy.request(&facts, degree) != decisions
+        });
+        if is_divided {
+            // whatever rules do to one reading, its client is told why there are several
+            decisions.action = None;
+        }
         if let Some(counter) = brought.counter() {
             metrics.add(counter, 1);
         }
-        (decisions, client, brought)
+        (Judgement { decisions, is_divided }, client, brought)
     }
 
     /// A request is about to be queued, before anything is known of it. Its turn has come.
@@ -390,8 +412,7 @@ requests = { rate = "10/m", over = "queue", deadline = "60s", most = 3 }
             let normal_path = NormalPath::default();
             let request = Request::new(&head, &peer, &normal_path);
             let (trusted, mut record) = (TrustedProxies::default(), ConnectionRecord::default());
-            let known =
-                JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, bare_path: None };
+            let known = JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, paths: &[] };
             self.judge.request(&request, &mut record, known, self.now_ns)
         }
 

@@ -23,6 +23,8 @@ pub struct Ticket {
     has_entered: bool,
     /// It is over.
     is_settled: bool,
+    /// Rules decide differently about the readings of its path.
+    pub(super) is_divided: bool,
     /// Its place in the window, where requests are queued with it; until then, what it was charged.
     entry: WindowEntry,
     /// What its rules count it among.
@@ -127,7 +129,21 @@ impl Ticket {
         charged: Option<RequestCharge>,
     ) -> Ticket {
         let entry = WindowEntry::Outside(charged);
-        Ticket { trace, rank, has_entered: false, is_settled: false, entry, held }
+        Ticket {
+            trace,
+            rank,
+            has_entered: false,
+            is_settled: false,
+            is_divided: false,
+            entry,
+            held,
+        }
+    }
+
+    /// Whether rules decide differently about the readings of its path, so that it may not be answered.
+    #[inline]
+    pub fn is_divided(&self) -> bool {
+        self.is_divided
     }
 
     /// The order of its request.

@@ -154,8 +154,8 @@ impl Question {
         let all = FactsNeeded { host: true, path: true, fields: true, ..policy.needs() };
         let normal_path = NormalPath::default();
         let request = Request::new(head, &peer, &normal_path);
-        let (normal, bare) = (request.path(), bare_path(config, &request));
-        let path = bare.as_deref().or(normal.as_deref().ok());
+        let (normal, judged) = (request.path(), judged_paths(config, &request));
+        let path = judged.first().map(Vec::as_slice).or(normal.as_deref().ok());
         let (verifier, mut remembered) = (verifier(config, policy), Remembered::default());
         let mut facts = facts.of(all, &request, path, &trusted);
         let (by, mut brought) = (facts.ends.client.ip(), PresentedToken::Nothing);
@@ -180,10 +180,16 @@ impl Question {
         writeln!(f, "host         {shown}{}", NoSite { config, host: &host })?;
         write!(f, "path         {}", text(facts.path).escape_debug())?;
         match &normal {
+            _ if judged.len() > 1 => {
+                writeln!(f, " (and read in another way, as the application may:)")?;
+                for other in &judged[1..] {
+                    writeln!(f, "or           {}", text(other).escape_debug())?;
+                }
+            }
             Err(error) if head.path.starts_with(b"/") => {
                 writeln!(f, " (answered with {}: {})", error.status(), error.reason())?;
             }
-            _ if bare.is_some() => writeln!(f, " (without parameters, for applications)")?,
+            _ if !judged.is_empty() => writeln!(f, " (without parameters, for applications)")?,
             _ => writeln!(f)?,
         }
         match (verifier.as_ref(), facts.identity, brought) {
@@ -193,7 +199,17 @@ impl Question {
             (_, None, PresentedToken::Rejected(why)) => writeln!(f, "identity     none: {why}")?,
             (_, None, _) => writeln!(f, "identity     none: it sends no such cookie")?,
         }
-        write!(f, "{}", self.told(&policy.explain_request(&facts, self.overload)))
+        let explanation = policy.explain_request(&facts, self.overload);
+        write!(f, "{}", self.told(&explanation))?;
+        for other in judged.iter().skip(1) {
+            facts.path = other;
+            let others = policy.explain_request(&facts, self.overload);
+            if others.decisions != explanation.decisions {
+                writeln!(f, "answered with 400: rules decide differently about {}", text(other))?;
+                write!(f, "{}", self.told(&others))?;
+            }
+        }
+        Ok(())
     }
 
     fn told(&self, explanation: &Explanation<'_>) -> String {
@@ -208,10 +224,10 @@ fn verifier(config: &Config, policy: &Policy) -> Option<Result<Verifier, KeysErr
     Some(Keys::open(path).map(|keys| Verifier::new(cookie, &Arc::new(keys))))
 }
 
-/// The path that the server has rules go by, where that is not the request's own.
-fn bare_path(config: &Config, request: &Request<'_>) -> Option<Vec<u8>> {
+/// The paths that the server has rules go by, where that is not the request's own.
+fn judged_paths(config: &Config, request: &Request<'_>) -> Vec<Vec<u8>> {
     let sites: Vec<_> = config.sites.iter().map(|site| site.settings(None)).collect();
-    forebay_site::bare_path(&sites, config.is_answered_elsewhere(), request)
+    forebay_site::judged_paths(&sites, config.is_answered_elsewhere(), request)
 }
 
 fn unix_s() -> u64 {

@@ -16,12 +16,14 @@ pub struct Route {
     /// Codings into which its answers are turned; `None` for those of the site, and then none that has a strong
     /// tag, which would be lost.
     pub compress: Option<Vec<Coding>>,
+    /// Whether the application is told paths with several readings as they were sent. Default: no.
+    pub passes: bool,
 }
 
 impl Route {
     /// All of these paths, whatever files there are.
     pub fn all(path: Scope) -> Route {
-        Route { path, scripts: None, sends: Vec::new(), compress: None }
+        Route { path, scripts: None, sends: Vec::new(), compress: None, passes: false }
     }
 }
 

@@ -131,6 +131,55 @@ fn tls_comes_before_applications() {
 }
 
 #[test]
+fn paths_with_several_readings_are_passed_where_the_route_says_so() {
+    let folder = Folder::new();
+    folder.write("a.txt", "own");
+    let mut client = client(&folder, &["/api", "/told", "/api/other"], |site| {
+        site.routes[0].passes = true;
+        site.access = vec![AccessRule {
+            path: Scope::parse("/api/closed").unwrap(),
+            allow: Vec::new(),
+            deny: vec![Network::parse("all").unwrap()],
+        }];
+        let to = Template::parse("/elsewhere").unwrap();
+        let moved = Pattern::parse("/api/moved/*").unwrap();
+        site.redirects = vec![Redirect::new(moved, to, 301).unwrap()];
+    });
+    for (path, expected) in [("/api/a%2Fb", "to 0"), ("/api/a//b", "to 0"), ("/told//b", "to 1")] {
+        assert_eq!(route(&client.get(path)), expected, "{path}");
+    }
+    for (path, status) in [
+        // in one of its readings it is for files, or for another application
+        ("/api%2Fa", 400),
+        ("//api/a", 400),
+        ("/api/other%2Fa", 400),
+        ("/api/x/..%2Fa", 400),
+        ("/api/moved%2Fa", 400),
+        ("/api/closed%2Fa", 403),
+        ("/told/a%2Fb", 400),
+        ("/told/a%5cb", 400),
+        ("/a%2Ftxt", 404),
+        ("//a.txt", 200),
+    ] {
+        assert_eq!(client.get(path).status, status, "{path}");
+    }
+}
+
+#[test]
+fn clients_are_sent_to_https_with_the_path_that_they_sent() {
+    let folder = Folder::new();
+    let mut client = client(&folder, &["/"], |site| {
+        site.routes[0].passes = true;
+        site.to_https = Some(ToHttps { status: 308, port: 443 });
+    });
+    for path in ["/@acme%2ftool", "/web/http://h/"] {
+        let answer = client.get(path);
+        let to = answer.field("Location").map(|to| to.ends_with(path));
+        assert_eq!((answer.status, to), (308, Some(true)), "{path}");
+    }
+}
+
+#[test]
 fn header_rules_change_answers_of_applications() {
     let folder = Folder::new();
     let mut client = client(&folder, &["/api"], |site| {
@@ -169,6 +218,7 @@ fn php(path: &str, fallback: Option<&str>) -> Route {
         scripts: Some(scripts),
         sends: Vec::new(),
         compress: None,
+        passes: false,
     }
 }
 
@@ -504,8 +554,8 @@ fn rules_hold_for_paths_with_parameters_where_other_software_answers() {
 fn what_rules_judge_is_what_other_software_may_read() {
     let folder = Folder::new();
     let bare = |client: &mut Client, method: &str, target: &str| {
-        let bare = with_request(method, target, |request| client.site.bare_path(request));
-        bare.map(|bare| String::from_utf8(bare).unwrap())
+        let judged = with_request(method, target, |request| client.site.judged_paths(request));
+        judged.into_iter().next().map(|bare| String::from_utf8(bare).unwrap())
     };
     let mut client = Client::with(ContentSettings::new(folder.path()));
     assert_eq!(bare(&mut client, "GET", "/intern;/x"), None);

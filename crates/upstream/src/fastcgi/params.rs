@@ -299,7 +299,7 @@ mod tests {
         let script = ScriptPath { name, path_info, file: None };
         let request = UpstreamRequest {
             head: &head,
-            judged: &judged,
+            judged: target::JudgedPath::Normal(&judged),
             rewritten: None,
             from,
             id: 0xabc,

@@ -25,9 +25,10 @@ impl Keyword for Errors {
 }
 
 impl Keyword for Ambiguous {
-    const EXPECTED: &'static str = "\"refuse\" or \"normalise\"";
-    const WORDS: &'static [&'static str] = &["refuse", "normalise"];
-    const MEANINGS: &'static [Ambiguous] = &[Ambiguous::Refuse, Ambiguous::Normalise];
+    const EXPECTED: &'static str = "\"refuse\", \"normalise\" or \"pass\"";
+    const WORDS: &'static [&'static str] = &["refuse", "normalise", "pass"];
+    const MEANINGS: &'static [Ambiguous] =
+        &[Ambiguous::Refuse, Ambiguous::Normalise, Ambiguous::Pass];
 }
 
 /// Whether addresses in answers are rewritten.
