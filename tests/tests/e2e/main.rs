@@ -54,6 +54,7 @@ mod stages;
 mod tls;
 mod tls_changes;
 mod unruly;
+mod validators;
 mod warnings;
 mod websocket;
 mod wordpress;

@@ -22,6 +22,7 @@ on_each_engine!(
     addresses_of_applications_lead_back_here,
     applications_are_told_of_clients_by_those_who_are_trusted,
     answers_are_compressed_as_they_come,
+    strong_tags_of_applications_stay,
     a_slow_client_keeps_no_application_busy,
     a_request_has_one_name,
 );
@@ -30,6 +31,7 @@ on_isolated!(
     another_server_says_who_may_pass,
     files_are_sent_instead_of_answers,
     answers_are_compressed_as_they_come,
+    strong_tags_of_applications_stay,
     a_request_has_one_name,
 );
 
@@ -472,8 +474,13 @@ fn through(program: &str, bytes: &[u8]) -> Vec<u8> {
 fn answers_are_compressed_as_they_come(engine: &str) {
     let application = Application::start(page);
     let app = application.addr;
-    let (server, _folder) =
-        start(engine, &format!("[[proxy]]\npath = \"/app\"\nto = \"http://{app}\""));
+    let (server, _folder) = start(
+        engine,
+        &format!(
+            "[[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\n\
+             compress = [\"br\", \"zstd\", \"gzip\"]"
+        ),
+    );
     let whole = PAGE.repeat(1000);
     let get = |path: &str, fields: &str| ask(&server, "GET", path, fields, "");
     for (accept, program) in [("br", "brotli"), ("gzip", "gzip")] {
@@ -523,6 +530,47 @@ fn answers_are_compressed_as_they_come(engine: &str) {
         coded.extend_from_slice(&more);
     }
     assert_eq!(through("gzip", &coded), b"first, last", "{engine}");
+}
+
+/// One that holds what was put by its tag, as WebDAV and CouchDB ask for.
+fn guarded(head: &str, _: &[u8]) -> Vec<u8> {
+    let body = PAGE.repeat(100);
+    let tag =
+        if head.contains(" /weak/") || head.contains(" /never/") { "W/\"v1\"" } else { "\"v1\"" };
+    match head.lines().find_map(|line| line.strip_prefix("If-Match: ")) {
+        Some(known) if head.starts_with("PUT ") && known != "\"v1\"" => {
+            said("412 Precondition Failed", "", b"")
+        }
+        Some(_) => said("204 No Content", "", b""),
+        None => {
+            said("200 OK", &format!("Content-Type: text/html\r\nETag: {tag}\r\n"), body.as_bytes())
+        }
+    }
+}
+
+/// A tag is the application's to compare: it is lost only where the route says so.
+fn strong_tags_of_applications_stay(engine: &str) {
+    let application = Application::start(guarded);
+    let app = application.addr;
+    let route = |path: &str, more: &str| {
+        format!("[[proxy]]\npath = \"{path}\"\nto = \"http://{app}\"\n{more}\n")
+    };
+    let lines = route("/strong", "") + &route("/weak", "") + &route("/never", "compress = []");
+    let lines = lines + &route("/always", "compress = [\"gzip\"]");
+    let (server, _folder) = start(engine, &lines);
+    for (path, coding, tag, status) in [
+        ("/strong/a", None, "\"v1\"", 204),
+        ("/weak/a", Some("br"), "W/\"v1\"", 412),
+        ("/never/a", None, "W/\"v1\"", 412),
+        ("/always/a", Some("gzip"), "W/\"v1\"", 412),
+    ] {
+        let got = ask(&server, "GET", path, "Accept-Encoding: gzip, br\r\n", "");
+        let said = got.fields.get("content-encoding").map(String::as_str);
+        assert_eq!((said, &*got.fields["etag"]), (coding, tag), "{engine} {path}");
+        assert_eq!(got.fields.contains_key("vary"), coding.is_some(), "{engine} {path}");
+        let put = ask(&server, "PUT", path, &format!("If-Match: {tag}\r\n"), "new");
+        assert_eq!(put.status, status, "{engine} {path}");
+    }
 }
 
 /// More than sockets hold.

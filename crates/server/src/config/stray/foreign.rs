@@ -259,7 +259,6 @@ const ANSWERS: &[(&str, Suggestion)] = &[
     ("proxy_cache", Say("answers of applications are not kept")),
     ("sub_filter", Say("files are sent as they are")),
     ("ssi", Say("files are sent as they are")),
-    ("etag", Say("files always have an ETag; a [[header]] with remove leaves it out")),
     ("if_modified_since", Say("conditional requests are always answered")),
     ("open_file_cache", Key("cache.bytes")),
     ("disable_symlinks", Key("links")),
