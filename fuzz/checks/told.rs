@@ -4,7 +4,7 @@ use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead, Version};
 use forebay_http::path;
 use forebay_upstream::request::{self, From, HostSent, RequestSettings, UpstreamRequest};
-use forebay_upstream::target::{Ambiguous, Base};
+use forebay_upstream::target::{Ambiguous, Base, JudgedPath};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Panics if something does not hold. The first byte chooses settings, the others are a head.
@@ -43,7 +43,7 @@ pub(crate) fn check(bytes: &[u8]) {
     };
     let asked = UpstreamRequest {
         head: &head,
-        judged: &judged,
+        judged: JudgedPath::Normal(&judged),
         rewritten: None,
         from,
         id: 7,
