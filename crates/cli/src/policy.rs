@@ -9,6 +9,7 @@ use crate::{load, print_out, say};
 use clap::{Args, Subcommand};
 pub(crate) use error::PolicyCommandError;
 use error::TokenError;
+use forebay_http::cidr;
 use forebay_server::control_socket::{self, CommandAnswer};
 use forebay_server::identity::token;
 use forebay_server::identity::{Keys, Rejected, TokenNetwork};
@@ -297,8 +298,8 @@ fn end(text: &str) -> Result<SocketAddr, String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     match (text.parse(), bare.parse::<IpAddr>()) {
         _ if text == "unix" => Ok(unix),
-        (Ok(address), _) => Ok(address),
-        (_, Ok(ip)) => Ok(SocketAddr::new(ip, 0)),
+        (Ok(address), _) => Ok(cidr::canonical(address)),
+        (_, Ok(ip)) => Ok(SocketAddr::new(ip.to_canonical(), 0)),
         _ => {
             Err("an address is expected, such as 192.0.2.7, 192.0.2.7:4711, [::1]:80 or unix"
                 .into())

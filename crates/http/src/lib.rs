@@ -20,6 +20,7 @@
 //! | [`coding`] | Which content coding does the client prefer (RFC 9110 §12.5.3)? |
 //! | [`response`] | What does the head of an answer say, how long is it, and what follows? |
 //! | [`field`] | Is this a name or a value of a field? |
+//! | [`cidr`] | Which addresses are in a network? |
 //! | [`client`] | Which addresses are one client? |
 //! | [`date`] | An instant as HTTP writes it, and back |
 //! | [`status`] | Status codes and their reasons |
@@ -43,6 +44,7 @@
 
 pub mod accept;
 pub mod body;
+pub mod cidr;
 pub mod client;
 pub mod coding;
 pub mod condition;

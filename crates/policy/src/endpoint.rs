@@ -1,6 +1,6 @@
 //! Addresses and ports as conditions: voigt's four-tuple is two of them.
 
-use crate::networks::NetworkPrefix;
+use forebay_http::cidr::{CidrBlock, CidrError, bits_of};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -29,7 +29,7 @@ pub struct Endpoint {
 enum Who {
     Any,
     Unix,
-    Prefix(Prefix),
+    Block(CidrBlock),
     Range(AddressRange),
 }
 
@@ -68,42 +68,10 @@ pub enum Addresses {
     },
 }
 
-/// Addresses that begin with the same bits. IPv4 addresses are those of `::ffff:0:0/96`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Prefix {
-    pub(crate) network: NetworkPrefix,
-    is_v4: bool,
-}
-
-/// The bits of an IPv6 address that stand before an IPv4 address in it.
-const V4_LEN: u8 = 96;
-
-/// The address as [`Prefix`] knows it, and whether it is IPv4.
-#[inline]
-pub(crate) fn bits_of(address: IpAddr) -> (u128, bool) {
-    match address.to_canonical() {
-        IpAddr::V4(address) => (address.to_ipv6_mapped().to_bits(), true),
-        IpAddr::V6(address) => (address.to_bits(), false),
-    }
-}
-
 /// Whether this is what stands for either end of a Unix socket: no address and no port.
 #[inline]
 pub(crate) fn is_unix(address: SocketAddr) -> bool {
     address.port() == 0 && address.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-}
-
-impl Prefix {
-    #[inline]
-    pub(crate) fn holds(self, bits: u128, is_v4: bool) -> bool {
-        is_v4 == self.is_v4 && self.network.holds(bits)
-    }
-
-    /// Whether its bits alone say that an address is in it: only a part of IPv6 that holds the place
-    /// of IPv4 has strangers among its addresses.
-    pub(crate) fn is_pure(self) -> bool {
-        self.is_v4 || !self.network.holds(Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits())
-    }
 }
 
 impl AddressRange {
@@ -113,10 +81,8 @@ impl AddressRange {
     }
 
     /// The smallest network around it.
-    fn around(self) -> Prefix {
-        let len = (self.first ^ self.last).leading_zeros() as u8;
-        let bits = self.first & NetworkPrefix::mask(len);
-        Prefix { network: NetworkPrefix { bits, len }, is_v4: self.is_v4 }
+    fn around(self) -> CidrBlock {
+        CidrBlock::around(self.first, self.last, self.is_v4)
     }
 }
 
@@ -133,7 +99,7 @@ impl Endpoint {
             "unix" if ports.is_none() => Who::Unix,
             address => match address.split_once('-') {
                 Some((first, last)) => parse_range(first, last)?,
-                None => Who::Prefix(parse_prefix(address)?),
+                None => Who::Block(parse_block(address)?),
             },
         };
         Ok(Endpoint { text: text.into(), who, ports })
@@ -151,10 +117,7 @@ impl Endpoint {
         let holds_address = match self.who {
             Who::Any => true,
             Who::Unix => is_unix(address),
-            Who::Prefix(prefix) => {
-                let (bits, is_v4) = bits_of(address.ip());
-                prefix.holds(bits, is_v4) && !is_unix(address)
-            }
+            Who::Block(block) => block.holds(address.ip()) && !is_unix(address),
             Who::Range(range) => {
                 let (bits, is_v4) = bits_of(address.ip());
                 range.holds(bits, is_v4) && !is_unix(address)
@@ -173,9 +136,9 @@ impl Endpoint {
         match self.who {
             Who::Any => Addresses::Any,
             Who::Unix => Addresses::Unix,
-            Who::Prefix(Prefix { network, is_v4 }) => {
-                let first = Ipv6Addr::from_bits(network.bits);
-                Addresses::Network { first, len: network.len, is_v4 }
+            Who::Block(block) => {
+                let first = Ipv6Addr::from_bits(block.bits());
+                Addresses::Network { first, len: block.whole_len(), is_v4: block.is_ipv4() }
             }
             Who::Range(AddressRange { first, last, is_v4 }) => {
                 let (first, last) = (Ipv6Addr::from_bits(first), Ipv6Addr::from_bits(last));
@@ -190,9 +153,9 @@ impl Endpoint {
     }
 
     /// The network that all its addresses are in, if they are not all there are.
-    pub(crate) fn prefix(&self) -> Option<Prefix> {
+    pub(crate) fn block(&self) -> Option<CidrBlock> {
         match self.who {
-            Who::Prefix(prefix) => Some(prefix),
+            Who::Block(block) => Some(block),
             Who::Range(range) => Some(range.around()),
             Who::Any | Who::Unix => None,
         }
@@ -222,7 +185,7 @@ impl fmt::Display for Endpoint {
 /// Takes brackets off, and what follows the colon that separates a port.
 fn split_ports(text: &str) -> Result<(&str, Option<&str>), EndpointError> {
     if text.starts_with('[') {
-        // what stands in brackets is read again, without them, by `parse_prefix`
+        // what stands in brackets is read again, without them, by `parse_block`
         let Some((_, rest)) = text.split_once(']') else { return Err(EndpointError::Bracket) };
         return match rest.find(':') {
             _ if rest.starts_with('-') => Err(EndpointError::Bracket),
@@ -274,63 +237,23 @@ fn parse_port(text: &str) -> Result<u16, EndpointError> {
     port.ok_or(EndpointError::Port)
 }
 
-fn parse_prefix(text: &str) -> Result<Prefix, EndpointError> {
-    let (address, len) = match text.split_once('/') {
-        Some((address, len)) => (address, Some(len)),
-        None => (text, None),
-    };
-    let address = match address.strip_prefix('[') {
-        Some(address) => {
-            let address = address.strip_suffix(']').ok_or(EndpointError::Bracket)?;
-            IpAddr::V6(address.parse().map_err(|_| EndpointError::Bracket)?)
-        }
-        None => address.parse().map_err(|_| EndpointError::Address)?,
-    };
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    let len: u8 = match len {
-        None => most,
-        Some(digits) => {
-            let is_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
-            let len = digits.parse().ok().filter(|len| *len <= most && is_digits);
-            len.ok_or(EndpointError::Length { most })?
-        }
-    };
-    let (bits, is_v4) = match address {
-        IpAddr::V4(address) => (address.to_ipv6_mapped().to_bits(), true),
-        // written as IPv6, and IPv4 all the same
-        IpAddr::V6(address) => (address.to_bits(), len >= V4_LEN && bits_of(address.into()).1),
-    };
-    let whole_len = if address.is_ipv4() { len + V4_LEN } else { len };
-    let kept = bits & NetworkPrefix::mask(whole_len);
-    if kept != bits {
-        let meant = match address {
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(kept as u32)),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(kept)),
-        };
-        return Err(EndpointError::Bits { meant, len });
+/// Reads a network or an address, an IPv6 address perhaps in brackets.
+fn parse_block(text: &str) -> Result<CidrBlock, EndpointError> {
+    let Some(rest) = text.strip_prefix('[') else { return Ok(CidrBlock::parse(text)?) };
+    let (address, len) = rest.split_once(']').ok_or(EndpointError::Bracket)?;
+    if address.parse::<Ipv6Addr>().is_err() || !(len.is_empty() || len.starts_with('/')) {
+        return Err(EndpointError::Bracket);
     }
-    Ok(Prefix { network: NetworkPrefix { bits, len: whole_len }, is_v4 })
+    Ok(CidrBlock::parse(&format!("{address}{len}"))?)
 }
 
 /// Why a text is not a set of addresses and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointError {
-    /// Not an address.
-    Address,
+    /// Not an address or a network.
+    Block(CidrError),
     /// Not an IPv6 address between brackets.
     Bracket,
-    /// Not the length of a prefix.
-    Length {
-        /// The longest.
-        most: u8,
-    },
-    /// The address has bits behind the prefix.
-    Bits {
-        /// The address without them.
-        meant: IpAddr,
-        /// The length of the prefix.
-        len: u8,
-    },
     /// Not two addresses with a dash between them.
     Range,
     /// A range from IPv4 to IPv6, or back.
@@ -348,10 +271,16 @@ pub enum EndpointError {
     },
 }
 
+impl From<CidrError> for EndpointError {
+    fn from(error: CidrError) -> EndpointError {
+        EndpointError::Block(error)
+    }
+}
+
 impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EndpointError::Address => f.write_str(
+            EndpointError::Block(CidrError::Address) => f.write_str(
                 "an address, a network like 10.0.0.0/8 or fd00::/8, a range like 10.0.0.5-10.0.0.9, \"*\" or \
                  \"unix\" is expected, perhaps with ports as in 10.0.0.0/8:80 or [fd00::1]:1024-2047",
             ),
@@ -359,12 +288,7 @@ impl fmt::Display for EndpointError {
                 "between brackets stands an IPv6 address, as in [fd00::1]:80 or [fd00::]/8:80, or \
                  a range, as in [fd00::5-fd00::9]:80",
             ),
-            EndpointError::Length { most } => {
-                write!(f, "behind / stands how many bits count, from 0 to {most}")
-            }
-            EndpointError::Bits { meant, len } => {
-                write!(f, "the address has bits behind the first {len}; is {meant}/{len} meant?")
-            }
+            EndpointError::Block(error) => error.fmt(f),
             EndpointError::Range => f.write_str(
                 "a range is two addresses with a dash between them, as in 10.0.0.5-10.0.0.9",
             ),
@@ -389,6 +313,7 @@ impl std::error::Error for EndpointError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_http::cidr::mask;
     use proptest::prelude::*;
 
     #[test]
@@ -461,7 +386,11 @@ mod tests {
             assert_eq!(Endpoint::parse(text).unwrap_err().to_string(), expected, "{text}");
         }
         for text in ["", "localhost", "10.0.0", "a:80", "unix:80", "**"] {
-            assert_eq!(Endpoint::parse(text), Err(EndpointError::Address), "{text}");
+            assert_eq!(
+                Endpoint::parse(text),
+                Err(EndpointError::Block(CidrError::Address)),
+                "{text}"
+            );
         }
         for text in [
             "[",
@@ -477,31 +406,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_the_surroundings_of_ipv4_are_not_pure() {
-        for (text, expected) in [
-            ("0.0.0.0/0", true),
-            ("10.0.0.0/8", true),
-            ("::/0", false),
-            ("::/64", false),
-            ("::1", true),
-            ("fd00::/8", true),
-            ("::ffff:0:0/96", true),
-        ] {
-            assert_eq!(
-                Endpoint::parse(text).unwrap().prefix().unwrap().is_pure(),
-                expected,
-                "{text}"
-            );
-        }
-    }
-
     proptest! {
         #[test]
         fn a_network_holds_its_own_addresses(bits: u128, len in 0u8..=128, other: u128, port: u16) {
-            let meant = Ipv6Addr::from_bits(bits & NetworkPrefix::mask(len));
+            let meant = Ipv6Addr::from_bits(bits & mask(len));
             let endpoint = Endpoint::parse(&format!("[{meant}]/{len}")).unwrap();
-            let other = Ipv6Addr::from_bits(other & !NetworkPrefix::mask(len) | bits & NetworkPrefix::mask(len));
+            let other = Ipv6Addr::from_bits(other & !mask(len) | bits & mask(len));
             prop_assume!(other.to_ipv4_mapped().is_none());
             prop_assert!(endpoint.holds(SocketAddr::from((other, port))));
         }

@@ -11,7 +11,7 @@
 //! fewest others. What a place proves is not tried again.
 
 use crate::condition::{ConditionKind, ConditionSet};
-use crate::endpoint::{Endpoint, bits_of, is_unix};
+use crate::endpoint::{Endpoint, is_unix};
 use crate::facts::RequestFacts;
 use crate::glob::{BytePairs, Glob};
 use crate::networks::{NetworkPrefix, Networks};
@@ -20,6 +20,7 @@ use crate::rule::{Degree, JudgePhase, Rule};
 use crate::search::{FirstRules, IndexedRule, Marks, Slots};
 use crate::trie::Trie;
 use foldhash::quality::RandomState;
+use forebay_http::cidr::bits_of;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -310,10 +311,11 @@ fn by_network(
     let asked = ConditionSet::of(&rule.conditions);
     let proven = asked.without(condition);
     let file = |endpoint: &Endpoint| {
-        let prefix = endpoint.prefix()?;
-        let is_proven = prefix.is_pure() && !endpoint.asks_more();
+        let block = endpoint.block()?;
+        let is_proven = block.is_pure() && !endpoint.asks_more();
+        let prefix = NetworkPrefix { bits: block.bits(), len: block.whole_len() };
         Some(Filing {
-            filing_key: filing_key(prefix.network),
+            filing_key: filing_key(prefix),
             asked: if is_proven { proven } else { asked },
             is_exact: false,
         })

@@ -3,6 +3,8 @@
 //! Sorted, a network stands before those inside it. The last one that does not begin behind an
 //! address is then the innermost that can hold it, and all others that can are around that one.
 
+use forebay_http::cidr::mask;
+
 /// Addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NetworkPrefix {
@@ -11,15 +13,9 @@ pub(crate) struct NetworkPrefix {
 }
 
 impl NetworkPrefix {
-    /// The bits that count.
-    #[inline]
-    pub(crate) fn mask(len: u8) -> u128 {
-        u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
-    }
-
     #[inline]
     pub(crate) fn holds(self, address: u128) -> bool {
-        address & NetworkPrefix::mask(self.len) == self.bits
+        address & mask(self.len) == self.bits
     }
 
     fn surrounds(self, inner: NetworkPrefix) -> bool {
@@ -97,11 +93,11 @@ mod tests {
             others: Vec<u128>,
         ) {
             let network = |(bits, len): &(u128, u8)| {
-                NetworkPrefix { bits: bits & NetworkPrefix::mask(*len), len: *len }
+                NetworkPrefix { bits: bits & mask(*len), len: *len }
             };
             let sets: BTreeSet<NetworkPrefix> = sets.iter().map(network).collect();
             let networks = Networks::new(sets.iter().map(|set| (*set, *set)).collect());
-            let ends = sets.iter().flat_map(|set| [set.bits, set.bits | !NetworkPrefix::mask(set.len)]);
+            let ends = sets.iter().flat_map(|set| [set.bits, set.bits | !mask(set.len)]);
             for address in ends.chain(others) {
                 let mut found = Vec::new();
                 networks.holding(address, |set| found.push(*set));

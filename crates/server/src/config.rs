@@ -66,6 +66,7 @@ mod isolated;
 pub mod limit;
 mod linked;
 pub mod listener;
+mod literal;
 mod load;
 pub mod lower;
 mod nowhere;
@@ -146,6 +147,8 @@ pub struct Config {
     pub classes: Vec<ClassConfig>,
     /// `[[rule]]`, in the order of the file
     pub rules: Vec<RuleConfig>,
+    /// What `forebay policy set` has changed since the file was read, the last assignment of each target.
+    pub assigned: Vec<String>,
     /// `agent`
     pub agent: Switch,
     /// `gate`

@@ -18,6 +18,7 @@ use forebay_conn::{Listening, Rank};
 use forebay_sys::inherited::{self, Inherited, InheritedAddress};
 use forebay_sys::socket::{self, ListenOptions, OpenSteps};
 use forebay_sys::unix::{self, SocketFile};
+use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::wait_budget::WaitBudget;
 use of_class::SocketsOfClasses;
 use std::io::{self, ErrorKind};
@@ -287,7 +288,11 @@ impl Listeners {
 
     fn bind(&mut self, wanted: &ListenAddress) -> io::Result<AddressSockets> {
         let (address, origin, sockets) = match wanted {
-            ListenAddress::Unix(path) => {
+            ListenAddress::Unix(name @ UnixAddress::Abstract(_)) => {
+                let socket = unix::listen_abstract(name, BACKLOG)?;
+                (wanted.clone(), SocketOrigin::Bound, vec![socket])
+            }
+            ListenAddress::Unix(UnixAddress::Path(path)) => {
                 let (socket, file) = unix::listen(path, BACKLOG, &mut self.lock_wait)?;
                 (wanted.clone(), SocketOrigin::File(file), vec![socket])
             }
@@ -489,7 +494,7 @@ fn all_addresses(port: u16) -> [ListenAddress; 2] {
 fn address_of(bound: &InheritedAddress) -> Option<ListenAddress> {
     match bound {
         InheritedAddress::Internet { address, .. } => Some(ListenAddress::Tcp(*address)),
-        InheritedAddress::Path(path) => Some(ListenAddress::Unix(path.clone())),
+        InheritedAddress::Unix(address) => Some(ListenAddress::Unix(address.clone())),
         InheritedAddress::Otherwise => None,
     }
 }

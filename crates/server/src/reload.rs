@@ -98,6 +98,8 @@ pub enum ReloadError {
         /// Why.
         why: String,
     },
+    /// The file wants the engine `isolated`, and another one runs.
+    Isolated,
     /// The configuration is wrong, everything listed.
     Configuration(Vec<Problem>),
     /// An assignment is wrong.
@@ -152,6 +154,10 @@ impl fmt::Display for ReloadError {
             ReloadError::Restart { key } => {
                 write!(f, "{key} cannot change while the server runs: restart it")
             }
+            ReloadError::Isolated => f.write_str(
+                "engine = \"isolated\" holds from the start of the server, and this one runs with another engine: \
+                 restart it",
+            ),
             ReloadError::Listen(error) => error.fmt(f),
             ReloadError::Outside(error) => error.fmt(f),
             ReloadError::Policy(error) => error.fmt(f),
@@ -179,12 +185,13 @@ pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, Relo
     let read = config::load_and_warn(file, Depth::Text);
     let (config, warnings) = read.map_err(ReloadError::Configuration)?;
     if isolated::is_wanted(&config) {
-        return Err(ReloadError::Restart { key: "an engine for the engine isolated" });
+        return Err(ReloadError::Isolated);
     }
     let certificates = Certificates::open(&config, &current.certificates);
     let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
+    let taken_back = set::taken_back(&current.config, &config);
     let (config, said) = agents::carry(&current.config, config);
-    let said = said.map(|said| said + "\n").unwrap_or_default();
+    let said = said.map(|said| said + "\n").unwrap_or_default() + &taken_back;
     let next = prepare_config(config, certificates, said, file, current)?;
     Ok(NextConfiguration { warnings, ..next })
 }

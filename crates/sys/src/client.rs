@@ -5,15 +5,13 @@
 //! the kernel had to repeat until then, which for a fresh connection are its SYNs.
 
 use crate::socket::Sent;
+use crate::unix_address::UnixAddress;
 use rustix::io::Errno;
-use rustix::net::{
-    self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
-};
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
 /// Where a connection starts and how much it takes in.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,14 +52,14 @@ pub fn connect(target: SocketAddr, options: ConnectOptions) -> io::Result<OwnedF
     }
 }
 
-/// The same, to a Unix socket with this path.
+/// The same, to a Unix socket.
 ///
 /// # Errors
 /// As [`connect`]; also when there is no such socket, or too many wait there.
-pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
+pub fn connect_unix(address: &UnixAddress) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    net::connect(&socket, &address.to_kernel()?)?;
     Ok(socket)
 }
 

@@ -2,6 +2,7 @@
 //! has started this one ([`passing`](crate::passing)).
 
 use crate::socket;
+use crate::unix_address::UnixAddress;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, getsockname, sockopt};
 use std::env;
@@ -11,7 +12,6 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::parent_id;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The number of the first socket.
@@ -42,8 +42,8 @@ pub enum InheritedAddress {
         /// It is `::`, and IPv4 connections come to it as well.
         with_ipv4: bool,
     },
-    /// At a path.
-    Path(PathBuf),
+    /// At a Unix socket with a name.
+    Unix(UnixAddress),
     /// It does not listen for streams of either kind.
     Otherwise,
 }
@@ -121,8 +121,11 @@ fn bound(socket: &OwnedFd) -> io::Result<InheritedAddress> {
     let address: SocketAddrAny = getsockname(socket)?;
     if address.address_family() == AddressFamily::UNIX {
         let address = SocketAddrUnix::try_from(address)?;
-        let path = address.path_bytes().map(|path| PathBuf::from(OsStr::from_bytes(path)));
-        return Ok(path.map_or(InheritedAddress::Otherwise, InheritedAddress::Path));
+        let path =
+            address.path_bytes().map(|path| UnixAddress::Path(OsStr::from_bytes(path).into()));
+        let name = address.abstract_name().and_then(|name| std::str::from_utf8(name).ok());
+        let name = name.map(|name| UnixAddress::Abstract(name.into()));
+        return Ok(path.or(name).map_or(InheritedAddress::Otherwise, InheritedAddress::Unix));
     }
     let Ok(address) = SocketAddr::try_from(address) else { return Ok(InheritedAddress::Otherwise) };
     let with_ipv4 = address.is_ipv6()

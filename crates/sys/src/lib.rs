@@ -49,5 +49,6 @@ pub mod schedule;
 pub mod seal;
 pub mod socket;
 pub mod unix;
+pub mod unix_address;
 pub mod wait_budget;
 pub mod watch;

@@ -10,6 +10,7 @@
 //! kernel says of it (`getsockname`), by which a process finds sockets that are passed to it.
 
 use crate::file::try_lock;
+use crate::unix_address::UnixAddress;
 use crate::wait_budget::WaitBudget;
 use rustix::fs::{Mode, OFlags, chmod};
 use rustix::io::Errno;
@@ -78,6 +79,17 @@ pub fn listen_for(
     let mode = if owner.is_some() { PRIVATE } else { OPEN };
     // who has it locked is one of our own that was taken over
     listen_within(&mut WaitBudget::new(Duration::ZERO), path, backlog, mode, owner)
+}
+
+/// Opens a listening socket at an abstract name: non-blocking, and open to every process in the network namespace.
+///
+/// # Errors
+/// `AddrInUse` if a process has the name, or what the kernel says.
+pub fn listen_abstract(address: &UnixAddress, backlog: i32) -> io::Result<OwnedFd> {
+    let socket = stream()?;
+    net::bind(&socket, &address.to_kernel()?)?;
+    net::listen(&socket, backlog)?;
+    Ok(socket)
 }
 
 /// Removes the file of a socket that no process listens at.

@@ -88,7 +88,7 @@ impl UpstreamAddresses {
             UpstreamAddress::Socket(address) => {
                 client::connect(*address, ConnectOptions::default()).map(UpstreamConnection::from)
             }
-            UpstreamAddress::Unix(path) => client::connect_unix(path).map(UpstreamConnection::from),
+            UpstreamAddress::Unix(at) => client::connect_unix(at).map(UpstreamConnection::from),
             UpstreamAddress::Name { .. } => self.connect_by_name(refused, now_ms),
         }
     }

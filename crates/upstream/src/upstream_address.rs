@@ -1,13 +1,11 @@
 //! The address of an upstream: an IP address and a port, a name, or the path of a Unix socket.
 
+use forebay_http::cidr;
 use forebay_sys::client::{self, ConnectOptions};
+use forebay_sys::unix_address::{UnixAddress, UnixAddressError};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::{fmt, io};
-
-/// The longest path of a Unix socket, bytes (`sockaddr_un`, with a NUL at the end).
-const MOST_UNIX_BYTES: usize = 107;
 
 /// Where an upstream listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,8 +19,8 @@ pub enum UpstreamAddress {
         /// The port.
         port: u16,
     },
-    /// At a Unix socket with this path.
-    Unix(PathBuf),
+    /// At a Unix socket.
+    Unix(UnixAddress),
 }
 
 impl UpstreamAddress {
@@ -35,7 +33,7 @@ impl UpstreamAddress {
             UpstreamAddress::Socket(address) => {
                 client::connect(*address, ConnectOptions::default())
             }
-            UpstreamAddress::Unix(path) => client::connect_unix(path),
+            UpstreamAddress::Unix(address) => client::connect_unix(address),
             UpstreamAddress::Name { .. } => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }
@@ -76,25 +74,25 @@ impl UpstreamAddress {
     }
 
     fn unix(path: &str) -> Result<UpstreamAddress, AddressError> {
-        let is_good = !matches!(path, "" | "/" | "//")
-            && path.len() <= MOST_UNIX_BYTES
-            && !path.contains('\0')
-            && !path.starts_with("//");
-        is_good.then(|| UpstreamAddress::Unix(path.into())).ok_or(AddressError::Unix)
+        // unix://run/app.sock, as other servers write it, is not the path it looks like
+        match path.strip_prefix("//") {
+            Some(_) => Err(AddressError::UnixSlashes),
+            None => Ok(UpstreamAddress::Unix(UnixAddress::parse(path)?)),
+        }
     }
 
     fn of(authority: &str, port: Option<u16>) -> Result<UpstreamAddress, AddressError> {
         if let Ok(address) = authority.parse::<SocketAddr>() {
             return match address.port() {
                 0 => Err(AddressError::Port),
-                _ => Ok(UpstreamAddress::Socket(address)),
+                _ => Ok(UpstreamAddress::Socket(cidr::canonical(address))),
             };
         }
         let bare = authority.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Ok(ip) = bare.unwrap_or(authority).parse::<IpAddr>() {
             return match (ip, bare, port) {
                 (IpAddr::V6(_), None, _) => Err(AddressError::Form),
-                (_, _, Some(port)) => Ok(UpstreamAddress::Socket((ip, port).into())),
+                (_, _, Some(port)) => Ok(UpstreamAddress::Socket((ip.to_canonical(), port).into())),
                 (_, _, None) => Err(AddressError::Port),
             };
         }
@@ -132,7 +130,7 @@ impl fmt::Display for UpstreamAddress {
         match self {
             UpstreamAddress::Socket(address) => address.fmt(f),
             UpstreamAddress::Name { host, port } => write!(f, "{host}:{port}"),
-            UpstreamAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            UpstreamAddress::Unix(path) => write!(f, "unix:{path}"),
         }
     }
 }
@@ -148,15 +146,18 @@ pub enum AddressError {
     Path,
     /// There is no port where one is needed, or it is none.
     Port,
-    /// No path of a Unix socket.
-    Unix,
+    /// No name of a Unix socket.
+    Unix(UnixAddressError),
+    /// Two slashes behind `unix:`.
+    UnixSlashes,
     /// Neither a name nor an address.
     Form,
 }
 
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        let text = match self {
+            AddressError::Unix(error) => return error.fmt(f),
             AddressError::Tls => {
                 "TLS is not spoken to applications; write http:// and keep the way there private"
             }
@@ -165,9 +166,18 @@ impl fmt::Display for AddressError {
                 "no path belongs here, not even /; strip and prefix say how paths change"
             }
             AddressError::Port => "a port from 1 to 65535 is needed, as in app.internal:9000",
-            AddressError::Unix => "behind unix: stands the path of a socket, of at most 107 bytes",
+            AddressError::UnixSlashes => {
+                "behind unix: stands the path of a socket, with one slash before it"
+            }
             AddressError::Form => "it is neither a name nor an address",
-        })
+        };
+        f.write_str(text)
+    }
+}
+
+impl From<UnixAddressError> for AddressError {
+    fn from(error: UnixAddressError) -> AddressError {
+        AddressError::Unix(error)
     }
 }
 
@@ -188,6 +198,9 @@ mod tests {
             ("http://app_1:8080", "app_1:8080"),
             ("unix:/run/app.sock", "unix:/run/app.sock"),
             ("unix:app.sock", "unix:app.sock"),
+            ("unix:@app", "unix:@app"),
+            ("http://[::ffff:127.0.0.1]:9000", "127.0.0.1:9000"),
+            ("http://[::ffff:127.0.0.1]", "127.0.0.1:80"),
         ] {
             assert_eq!(
                 UpstreamAddress::http(text).map(|address| address.to_string()).as_deref(),
@@ -211,8 +224,10 @@ mod tests {
             ("http://a@b", Form),
             ("http://10.0.0.256", Form),
             ("http://a..b", Form),
-            ("unix:", Unix),
-            ("unix://run/app.sock", Unix),
+            ("unix:", Unix(UnixAddressError::Empty)),
+            ("unix:@", Unix(UnixAddressError::Empty)),
+            ("unix:/", Unix(UnixAddressError::Directory)),
+            ("unix://run/app.sock", UnixSlashes),
         ] {
             assert_eq!(UpstreamAddress::http(text), Err(expected), "{text}");
             assert!(!expected.to_string().is_empty());
@@ -220,6 +235,8 @@ mod tests {
         assert_eq!(UpstreamAddress::http("unix:/a").unwrap().authority(), "localhost");
         for (text, expected) in [
             ("127.0.0.1:9000", Ok("127.0.0.1:9000")),
+            ("[::ffff:127.0.0.1]:9000", Ok("127.0.0.1:9000")),
+            ("unix:@php", Ok("unix:@php")),
             ("php:9000", Ok("php:9000")),
             ("unix:/run/php/php-fpm.sock", Ok("unix:/run/php/php-fpm.sock")),
             ("127.0.0.1", Err(Port)),

@@ -2,9 +2,13 @@
 
 use super::problem::Wrong;
 use super::value::{Form, Value, Written, number, quote, show_list, wrong};
+use forebay_http::cidr;
+use forebay_sys::unix_address::{UnixAddress, UnixAddressError};
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+
+/// Why what only some may reach is not at an abstract name.
+pub(super) const HAS_NO_MODE: &str = "an abstract socket has no mode and no owner, so every process of this machine could connect; give a path";
 
 /// Where connections are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,8 +17,8 @@ pub enum Listen {
     At(SocketAddr),
     /// At this port of all addresses: IPv4, and IPv6 if the machine has it.
     All(u16),
-    /// At a Unix socket with this path.
-    Unix(PathBuf),
+    /// At a Unix socket.
+    Unix(UnixAddress),
 }
 
 /// An address, and what is spoken there.
@@ -57,17 +61,16 @@ impl Written for Listen {
 
     fn read(text: &str) -> Result<Listen, Wrong> {
         if let Some(path) = text.strip_prefix("unix:") {
-            // 108 bytes with a NUL at the end: unix(7)
-            return match path {
-                "" | "/" => Err(Listen::misread(text)),
-                _ if path.len() > 107 || path.contains('\0') => Err(Listen::misread(text)),
-                _ => Ok(Listen::Unix(PathBuf::from(path))),
+            return match UnixAddress::parse(path) {
+                Ok(address) => Ok(Listen::Unix(address)),
+                Err(UnixAddressError::Empty) => Err(Listen::misread(text)),
+                Err(error) => Err(Wrong::Unfit { found: quote(text), reason: error.to_string() }),
             };
         }
         let all = text.strip_prefix(':').and_then(number).and_then(|port| port.try_into().ok());
         match (all, text.parse()) {
             (Some(port), _) => Ok(Listen::All(port)),
-            (None, Ok(address)) => Ok(Listen::At(address)),
+            (None, Ok(address)) => Ok(Listen::At(cidr::canonical(address))),
             (None, Err(_)) => Err(Listen::misread(text)),
         }
     }
@@ -104,6 +107,7 @@ impl Written for ListenEndpoint {
         };
         match Listen::read(rest) {
             Ok(listen) => Ok(ListenEndpoint { listen, tls }),
+            Err(unfit @ Wrong::Unfit { .. }) => Err(unfit),
             Err(_) => Err(ListenEndpoint::misread(text)),
         }
     }
@@ -136,7 +140,7 @@ impl fmt::Display for Listen {
         match self {
             Listen::At(address) => write!(f, "{address}"),
             Listen::All(port) => write!(f, ":{port}"),
-            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+            Listen::Unix(path) => write!(f, "unix:{path}"),
         }
     }
 }
@@ -153,7 +157,13 @@ impl Value for AdminListen {
         if text == "off" && self.0.is_empty() {
             return Ok(());
         }
-        ListenEndpoint::read(text).map_err(|_| wrong(self, text))?;
+        match ListenEndpoint::read(text) {
+            Ok(ListenEndpoint { listen: Listen::Unix(UnixAddress::Abstract(_)), .. }) => {
+                return Err(Wrong::Unfit { found: quote(text), reason: HAS_NO_MODE.to_owned() });
+            }
+            Err(unfit @ Wrong::Unfit { .. }) => return Err(unfit),
+            read => read.map_err(|_| wrong(self, text))?,
+        };
         self.0.set(text)
     }
     fn show(&self) -> String {

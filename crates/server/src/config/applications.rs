@@ -9,6 +9,7 @@ use super::{Account, Listen, SiteConfig};
 use crate::regular_file;
 use forebay_engine::Engine;
 use forebay_site::rules::Alias;
+use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::{file, privileges};
 use forebay_upstream::settings::{GroupSettings, UpstreamAddress};
 use std::collections::HashSet;
@@ -40,7 +41,7 @@ impl ConfigDraft {
         let mut told: HashSet<&Path> = HashSet::new();
         for (at, site) in self.every_site() {
             for (place, address) in addresses(text, &at, site) {
-                if let UpstreamAddress::Unix(path) = address
+                if let UpstreamAddress::Unix(UnixAddress::Path(path)) = address
                     && !self.listens_at(address)
                     && told.insert(path)
                 {

@@ -13,6 +13,7 @@ use super::{
 };
 use forebay_policy::near::nearest;
 use forebay_site::rules::SiteName;
+use forebay_sys::unix_address::UnixAddress;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Component, Path};
@@ -124,7 +125,7 @@ impl ConfigDraft {
             }
         }
         let control = match &self.process.control.socket {
-            ControlSocketChoice::At(path) => Some(Listen::Unix(path.clone())),
+            ControlSocketChoice::At(path) => Some(Listen::Unix(UnixAddress::Path(path.clone()))),
             ControlSocketChoice::Auto | ControlSocketChoice::Off => None,
         };
         let admin = self.admin_endpoints(text).into_iter();

@@ -1,12 +1,14 @@
 //! Settings that are one of a few words, or a word or something else: the access log is off or a
 //! path, a field is off or a value.
 
+use super::address::HAS_NO_MODE;
 use super::problem::Wrong;
 use super::value::{Form, Value, quote, wrong};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
 use forebay_site::EtagMode;
+use forebay_sys::unix_address::{MOST_BYTES, UnixAddressError};
 use std::path::PathBuf;
 
 /// A type that is one of a few words.
@@ -417,8 +419,15 @@ impl Value for ControlSocketChoice {
         *self = match text {
             "auto" => ControlSocketChoice::Auto,
             "off" => ControlSocketChoice::Off,
-            // a bare word is a slip, and 108 bytes with a NUL at the end are the most: unix(7)
-            path if !path.contains('/') || path.len() > 107 || path.contains('\0') => {
+            // a bare word is a slip
+            name if name.starts_with('@') || name.starts_with("unix:@") => {
+                return Err(Wrong::Unfit { found: quote(text), reason: HAS_NO_MODE.to_owned() });
+            }
+            path if path.len() > MOST_BYTES => {
+                let error = UnixAddressError::TooLong { bytes: path.len() };
+                return Err(Wrong::Unfit { found: quote(text), reason: error.to_string() });
+            }
+            path if !path.contains('/') || path.contains('\0') => {
                 return Err(wrong(self, text));
             }
             path => ControlSocketChoice::At(PathBuf::from(path)),

@@ -8,6 +8,7 @@ use super::{AccessLog, AdminConfig, ClientCertificates, ControlSocketChoice, Key
 use crate::certificates::{self, CertificateError, Tokens};
 use crate::identity::Keys;
 use crate::regular_file;
+use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::{file, process};
 use std::collections::HashSet;
 use std::io;
@@ -20,13 +21,13 @@ impl ConfigDraft {
         let mut sockets = Vec::new();
         for (path, listener) in self.all_listeners() {
             for (index, endpoint) in listener.listen.iter().enumerate() {
-                if let Listen::Unix(socket) = &endpoint.listen {
+                if let Listen::Unix(UnixAddress::Path(socket)) = &endpoint.listen {
                     sockets.push((path.child("listen").item(index), socket.clone(), false));
                 }
             }
         }
         for (at, endpoint) in self.admin_endpoints(Some(text)) {
-            if let Listen::Unix(socket) = &endpoint.listen {
+            if let Listen::Unix(UnixAddress::Path(socket)) = &endpoint.listen {
                 sockets.push((at, socket.clone(), false));
             }
         }

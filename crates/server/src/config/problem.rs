@@ -527,6 +527,18 @@ pub enum Wrong {
     },
     /// A user that is a number without a name, and no group.
     NoGroup,
+    /// What another server would replace in the value of a field.
+    NoVariable {
+        /// How it is written.
+        found: String,
+    },
+    /// An admin listener that strangers may read.
+    AdminForAll {
+        /// Its address.
+        listen: String,
+    },
+    /// Stages with the rights of root.
+    RootStages,
     /// An engine whose threads slow clients hold, where any client may be slow.
     HeldBySlowClients,
     /// A thread of send stays with a client for so long.

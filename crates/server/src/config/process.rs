@@ -17,6 +17,7 @@ impl Section for Config {
             sites: Vec::new(),
             classes: Vec::new(),
             rules: Vec::new(),
+            assigned: Vec::new(),
             agent: Switch::default(),
             gate: GateMode::default(),
             gate_charge: GateCharge::default(),

@@ -8,7 +8,7 @@ use super::upstreams::{
     rows_with_upstreams,
 };
 use super::written::HeaderFields;
-use forebay_http::field::FieldName;
+use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::{Route, Scope};
 use forebay_upstream::target::{Ambiguous, Base};
@@ -86,6 +86,11 @@ impl ProxyConfig {
     /// Whether connections may become tunnels.
     pub fn upgrades(&self) -> bool {
         self.0.upgrade
+    }
+
+    /// Fields of requests to it.
+    pub fn set(&self) -> &[(FieldName, FieldValue)] {
+        &self.0.set.0
     }
 
     /// What the proxy is told of it.

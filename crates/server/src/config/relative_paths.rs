@@ -31,16 +31,16 @@ impl ConfigDraft {
         }
         for listener in std::iter::once(&mut self.listener).chain(&mut self.listeners) {
             for endpoint in &mut listener.listen {
-                if let Listen::Unix(path) = &mut endpoint.listen {
-                    join(path);
+                if let Listen::Unix(at) = &mut endpoint.listen {
+                    at.path_mut().into_iter().for_each(join);
                 }
             }
         }
         let AdminConfig { listen, token_file, pairs: KeyPairs { certificates, keys }, .. } =
             &mut self.process.admin;
         for endpoint in &mut listen.0 {
-            if let Listen::Unix(path) = &mut endpoint.listen {
-                join(path);
+            if let Listen::Unix(at) = &mut endpoint.listen {
+                at.path_mut().into_iter().for_each(join);
             }
         }
         let identity = &mut self.process.identity.keys;

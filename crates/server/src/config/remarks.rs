@@ -77,6 +77,7 @@ impl ConfigDraft {
         self.remark_gate(remarks);
         self.remark_firewall(remarks);
         self.remark_calibration(remarks);
+        self.remark_literals(remarks);
     }
 
     /// What accounts and files tell, besides the text.
@@ -93,6 +94,7 @@ impl ConfigDraft {
         self.remark_secrets(remarks);
         self.remark_storage(remarks);
         self.remark_exposed(text, remarks);
+        self.remark_root(remarks);
     }
 
     /// A user or group that is not known here. The server may run on another machine.
@@ -119,6 +121,13 @@ impl ConfigDraft {
         }
     }
 
+    /// Stages that would keep the rights of root. The server of a file that root checks is started by root.
+    fn remark_root(&self, remarks: &mut Remarks) {
+        if self.is_isolated() && self.process.user.is_none() && process::user() == 0 {
+            remarks.push((At::default().child("user"), Wrong::RootStages));
+        }
+    }
+
     /// Constants of another machine. The file was read with the text.
     fn remark_calibration(&self, remarks: &mut Remarks) {
         let Some(machine) = self.calibrated_on.clone() else { return };
@@ -130,7 +139,8 @@ impl ConfigDraft {
 
     /// An admin listener that no client can read, or fewer than its address invites.
     fn remark_admin(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
-        let AdminConfig { allow, pairs, .. } = &self.process.admin;
+        let AdminConfig { allow, pairs, token_file, .. } = &self.process.admin;
+        let is_open = token_file.is_none() && allow.iter().any(Network::has_everybody);
         let endpoints = self.admin_endpoints(Some(text));
         let admin = At::default().child("admin");
         if !pairs.is_empty() && !endpoints.iter().any(|(_, endpoint)| endpoint.tls) {
@@ -142,6 +152,9 @@ impl ConfigDraft {
                 _ if !may_anybody(allow, listen) => Wrong::Nobody { listen: listen.to_string() },
                 _ if is_for_all(listen) && !text.says(&admin.child("allow")) => {
                     Wrong::ThisMachineOnly { listen: listen.to_string() }
+                }
+                _ if is_open && !listen.is_of_this_machine() => {
+                    Wrong::AdminForAll { listen: listen.to_string() }
                 }
                 _ => continue,
             };

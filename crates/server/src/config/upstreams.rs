@@ -163,8 +163,8 @@ impl UpstreamsConfig {
 
 /// Makes the path of a Unix socket relative to `directory`.
 pub(super) fn rebase(address: &mut UpstreamAddress, join: &impl Fn(&mut PathBuf)) {
-    if let UpstreamAddress::Unix(path) = address {
-        join(path);
+    if let UpstreamAddress::Unix(at) = address {
+        at.path_mut().into_iter().for_each(join);
     }
 }
 

@@ -19,8 +19,8 @@
 use super::keys::Keys;
 use aws_lc_rs::hmac;
 use base64ct::{Base64UrlUnpadded, Encoding};
+use forebay_http::cidr::{CidrBlock, CidrError};
 use forebay_policy::identity::{MOST_NAME_BYTES, is_in_name};
-use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::{fmt, str};
 
@@ -73,35 +73,23 @@ impl fmt::Display for Rejected {
 
 /// The network of clients that a token is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenNetwork(IpNet);
+pub struct TokenNetwork(CidrBlock);
 
 impl TokenNetwork {
-    /// Reads `ADDRESS` or `ADDRESS/PREFIX`.
+    /// Reads `ADDRESS` or `ADDRESS/PREFIX`: the network around a client, given by the client's address.
     ///
     /// # Errors
-    /// What is expected.
-    pub fn parse(text: &str) -> Result<TokenNetwork, &'static str> {
-        const EXPECTED: &str =
-            "expected an address or a network such as 192.0.2.0/24 or 2001:db8::/64";
-        let (ip, prefix) = match text.split_once('/') {
-            Some((ip, prefix)) => (ip, Some(prefix)),
-            None => (text, None),
-        };
-        let ip: IpAddr = ip.parse().map_err(|_| EXPECTED)?;
-        let ip = ip.to_canonical();
-        let prefix = prefix.map(str::parse).transpose().map_err(|_| EXPECTED)?;
-        let prefix = prefix.unwrap_or(IpNet::from(ip).prefix_len());
-        TokenNetwork::new(ip, prefix).ok_or(EXPECTED)
-    }
-
-    /// `None` if the prefix is longer than the address.
-    fn new(ip: IpAddr, prefix: u8) -> Option<TokenNetwork> {
-        IpNet::new(ip, prefix).ok().map(|network| TokenNetwork(network.trunc()))
+    /// [`CidrError`] for anything else.
+    pub fn parse(text: &str) -> Result<TokenNetwork, CidrError> {
+        match CidrBlock::parse(text) {
+            Err(CidrError::Bits { meant, len }) => CidrBlock::new(meant, len).map(TokenNetwork),
+            read => read.map(TokenNetwork),
+        }
     }
 
     /// Whether a client is in it.
     fn holds(self, client: IpAddr) -> bool {
-        self.0.contains(&client.to_canonical())
+        self.0.holds(client)
     }
 
     /// Reads what [`TokenNetwork::in_token`] has written.
@@ -116,12 +104,12 @@ impl TokenNetwork {
             32 => Ipv6Addr::from(u128::from_str_radix(digits, 16).ok()?).into(),
             _ => return None,
         };
-        TokenNetwork::new(ip, prefix.parse().ok()?)
+        CidrBlock::new(ip, prefix.parse().ok()?).ok().map(TokenNetwork)
     }
 
     fn in_token(self) -> String {
         let prefix = self.0.prefix_len();
-        match self.0.addr() {
+        match self.0.first() {
             IpAddr::V4(ip) => format!("{:08x}-{prefix}", u32::from(ip)),
             IpAddr::V6(ip) => format!("{:032x}-{prefix}", u128::from(ip)),
         }
@@ -281,6 +269,9 @@ mod tests {
         for (network, inside, outside) in [
             (bound("192.0.2.0/24"), "192.0.2.255", "192.0.3.0"),
             (bound("192.0.2.7"), "::ffff:192.0.2.7", "192.0.2.6"),
+            (bound("192.0.2.7/24"), "192.0.2.255", "192.0.3.0"),
+            (bound("::ffff:192.0.2.7"), "192.0.2.7", "192.0.2.6"),
+            (bound("::ffff:192.0.2.7/120"), "192.0.2.255", "192.0.3.0"),
             (bound("2001:db8::/64"), "2001:db8::1:2:3:4", "2001:db8:0:1::"),
             (bound("0.0.0.0/0"), "8.8.8.8", "::1"),
         ] {
@@ -290,7 +281,9 @@ mod tests {
             assert_eq!(verified.holds(ip(outside), NOW_S - 1), Err(Rejected::Elsewhere), "{token}");
             assert_eq!(verified.holds(ip(inside), NOW_S), Err(Rejected::Expired), "{token}");
         }
-        for text in ["", "1.2.3", "1.2.3.4/33", "::/129", "1.2.3.4/x", "1.2.3.4/-1"] {
+        for text in
+            ["", "1.2.3", "1.2.3.4/33", "::/129", "1.2.3.4/x", "1.2.3.4/-1", "::ffff:1.2.3.4/24"]
+        {
             assert!(TokenNetwork::parse(text).is_err(), "{text}");
         }
     }

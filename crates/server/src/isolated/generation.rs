@@ -20,6 +20,7 @@ use crate::stderr::say;
 use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, PassedSockets, Program};
 use forebay_sys::unix;
+use forebay_sys::unix_address::UnixAddress;
 use forebay_upstream::settings::UpstreamAddress;
 use signal_hook::consts::{SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::fs;
@@ -408,7 +409,8 @@ impl Generation {
             };
             let is_asked = self.serves() && role != Role::Receive;
             let place = StageProcess { role, instance, links: self.links.path().to_owned() };
-            let address = is_asked.then(|| UpstreamAddress::Unix(place.socket(role, instance)));
+            let address = is_asked
+                .then(|| UpstreamAddress::Unix(UnixAddress::Path(place.socket(role, instance))));
             InstanceStatus { role, name: instance.to_string(), is, address, restarts }
         })
     }

@@ -12,6 +12,7 @@ use forebay_http::head::MOST_LINES;
 use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::Network;
 use forebay_sys::broker::Connector;
+use forebay_sys::unix_address::UnixAddress;
 use forebay_upstream::application::Application;
 use forebay_upstream::request;
 use forebay_upstream::settings::{
@@ -66,7 +67,7 @@ impl StageProcess {
     pub(super) fn addresses(&self, config: &Config, role: Role) -> Vec<UpstreamAddress> {
         let own = (1..=role.instances(config)).map(|number| self.socket(role, number));
         let others = role.others(config).iter().map(|other| other.0.clone());
-        own.map(UpstreamAddress::Unix).chain(others).collect()
+        own.map(UnixAddress::Path).map(UpstreamAddress::Unix).chain(others).collect()
     }
 }
 
@@ -177,7 +178,7 @@ impl Config {
 
     /// Clients are met by another stage: what is for them is done there.
     fn stands_behind(&mut self, place: &StageProcess) {
-        let listen = Listen::Unix(place.socket(place.role, place.instance));
+        let listen = Listen::Unix(UnixAddress::Path(place.socket(place.role, place.instance)));
         self.listeners = vec![ListenerConfig {
             listen: vec![ListenEndpoint { listen, tls: false }],
             engine: Engine::Isolated,

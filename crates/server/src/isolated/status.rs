@@ -100,6 +100,7 @@ fn row(one: &InstanceStatus, answers: Option<bool>) -> [String; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_sys::unix_address::UnixAddress;
 
     #[test]
     fn each_instance_has_a_line() {
@@ -115,7 +116,7 @@ mod tests {
             one(Role::Receive, "1", Is::Running { process: 12, since: now }, 0),
             one(Role::Process, "2", Is::Due(Duration::from_millis(50)), 3),
             InstanceStatus {
-                address: Some(UpstreamAddress::Unix("/nothing/there".into())),
+                address: Some(UpstreamAddress::Unix(UnixAddress::Path("/nothing/there".into()))),
                 ..one(Role::Respond, "unix:/nothing/there", Is::Other, 0)
             },
         ]);

@@ -2,18 +2,18 @@
 
 use crate::config::Listen;
 use forebay_conn::Peer;
+use forebay_sys::unix_address::UnixAddress;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 
 /// Where a socket is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// An internet address and port.
     Tcp(SocketAddr),
-    /// A path.
-    Unix(PathBuf),
+    /// A Unix socket.
+    Unix(UnixAddress),
 }
 
 impl ListenAddress {
@@ -59,7 +59,7 @@ impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ListenAddress::Tcp(address) => write!(f, "{address}"),
-            ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            ListenAddress::Unix(path) => write!(f, "unix:{path}"),
         }
     }
 }

@@ -15,7 +15,7 @@ const ANY: Listen = Listen::At(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 
 fn tcp(address: &ListenAddress) -> SocketAddr {
     match address {
         ListenAddress::Tcp(address) => *address,
-        ListenAddress::Unix(path) => panic!("{}", path.display()),
+        ListenAddress::Unix(path) => panic!("{path}"),
     }
 }
 
@@ -24,12 +24,12 @@ fn path() -> Listen {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("forebay-listen-{}-{number}", std::process::id());
-    Listen::Unix(std::env::temp_dir().join(name))
+    Listen::Unix(UnixAddress::Path(std::env::temp_dir().join(name)))
 }
 
 fn file(listen: &Listen) -> &std::path::Path {
     match listen {
-        Listen::Unix(path) => path,
+        Listen::Unix(at) => at.path().unwrap(),
         other => panic!("{other}"),
     }
 }
@@ -244,7 +244,8 @@ fn a_directory_that_stays_locked_is_waited_for_once_by_all_sockets_in_it() {
     std::fs::create_dir(&folder).unwrap();
     let lock = File::open(&folder).unwrap();
     assert!(try_lock(&lock).unwrap());
-    let wanted = ["first", "second", "third"].map(|name| Listen::Unix(folder.join(name)));
+    let wanted =
+        ["first", "second", "third"].map(|name| Listen::Unix(UnixAddress::Path(folder.join(name))));
     let mut listeners = Listeners::default();
     *listeners.lock_wait() = WaitBudget::new(Duration::from_millis(50));
     listeners.take(&wanted, 1).unwrap();
@@ -280,10 +281,11 @@ impl Listeners {
                 let address = socket::local_address(&socket).unwrap();
                 (socket, InheritedAddress::Internet { address, with_ipv4: false })
             }
-            ListenAddress::Unix(path) => {
+            ListenAddress::Unix(unix) => {
+                let path = unix.path().unwrap();
                 let (socket, file) = unix::listen(path, 16, &mut self.lock_wait).unwrap();
                 std::mem::forget(file);
-                (socket, InheritedAddress::Path(path.clone()))
+                (socket, InheritedAddress::Unix(unix.clone()))
             }
         };
         self.inherited.push(Inherited { socket, name: name.to_owned(), bound });

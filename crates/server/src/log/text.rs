@@ -48,10 +48,7 @@ pub fn push_address(out: &mut Vec<u8>, address: IpAddr) {
 /// ASCII, `"` and `\` become `\xHH`.
 #[inline]
 pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
-    push_escaped(out, text, |byte| {
-        let [high, low] = hex(byte);
-        [0, 0, b'\\', b'x', high, low]
-    });
+    if is_all_plain(text) { out.extend_from_slice(text) } else { push_not_plain(out, text) }
 }
 
 /// The same without quotes: a blank becomes `\x20`, so that it is one word.
@@ -64,14 +61,45 @@ pub fn push_word(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Appends `text` for a JSON string: bytes outside printable ASCII, `"` and `\` become `\u00HH`,
-/// each for itself, as they may be in any encoding.
+/// Appends `text` for a JSON string (RFC 8259). What is UTF-8 comes out as such, but for characters that control a
+/// terminal or the order of a text, which become `\uHHHH`. Of a byte that is no UTF-8 the string says `\xHH`, and
+/// so it does of a backslash before an `x`, so that neither is taken for the other.
 #[inline]
 pub fn push_json(out: &mut Vec<u8>, text: &[u8]) {
-    push_escaped(out, text, |byte| {
-        let [high, low] = hex(byte);
-        [b'\\', b'u', b'0', b'0', high, low]
-    });
+    if is_all_plain(text) { out.extend_from_slice(text) } else { push_unicode(out, text) }
+}
+
+#[cold]
+fn push_unicode(out: &mut Vec<u8>, mut text: &[u8]) {
+    loop {
+        let (valid, rest) = match std::str::from_utf8(text) {
+            Ok(valid) => (valid, &[][..]),
+            Err(error) => {
+                let (valid, rest) = text.split_at(error.valid_up_to());
+                (std::str::from_utf8(valid).unwrap_or_default(), rest)
+            }
+        };
+        let mut characters = valid.chars().peekable();
+        while let Some(character) = characters.next() {
+            match character {
+                '\\' if characters.peek() == Some(&'x') => out.extend_from_slice(b"\\\\x5c"),
+                '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
+                // they are below U+FFFF; writing into a Vec does not fail
+                _ if is_control(character) => drop(write!(out, "\\u{:04x}", u32::from(character))),
+                _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        let Some((byte, after)) = rest.split_first() else { return };
+        out.extend_from_slice(b"\\\\x");
+        out.extend_from_slice(&hex(*byte));
+        text = after;
+    }
+}
+
+/// Whether a character is not to reach a terminal: control characters, and what turns the order of a text around.
+fn is_control(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether a byte stands for itself in all formats.
@@ -81,22 +109,17 @@ fn is_plain(byte: u8) -> bool {
 }
 
 #[inline]
-fn push_escaped(out: &mut Vec<u8>, text: &[u8], escape: fn(u8) -> [u8; 6]) {
+fn is_all_plain(text: &[u8]) -> bool {
     // without an early exit the compiler looks at many bytes at once
-    if text.iter().fold(true, |plain, byte| plain & is_plain(*byte)) {
-        out.extend_from_slice(text);
-    } else {
-        push_not_plain(out, text, escape);
-    }
+    text.iter().fold(true, |plain, byte| plain & is_plain(*byte))
 }
 
 #[cold]
-fn push_not_plain(out: &mut Vec<u8>, mut text: &[u8], escape: fn(u8) -> [u8; 6]) {
+fn push_not_plain(out: &mut Vec<u8>, mut text: &[u8]) {
     while let Some(at) = text.iter().position(|byte| !is_plain(*byte)) {
         out.extend_from_slice(&text[..at]);
-        let escaped = escape(text[at]);
-        // the shorter form is padded in front
-        out.extend(escaped.into_iter().skip_while(|byte| *byte == 0));
+        out.extend_from_slice(b"\\x");
+        out.extend_from_slice(&hex(text[at]));
         text = &text[at + 1..];
     }
     out.extend_from_slice(text);
@@ -138,6 +161,25 @@ mod tests {
     }
 
     #[test]
+    fn json_is_utf8() {
+        for (text, expected) in [
+            (&b"/caf\xc3\xa9"[..], "/café"),
+            ("🙂 ü".as_bytes(), "🙂 ü"),
+            (b"caf\xe9", r"caf\\xe9"),
+            (br"caf\xe9", r"caf\\x5cxe9"),
+            (br#"a\b"c"#, r#"a\\b\"c"#),
+            (b"\x1b[1m\n\x7f", r"\u001b[1m\u000a\u007f"),
+            ("\u{9b}\u{202e}".as_bytes(), r"\u009b\u202e"),
+            (b"\xf0\x9f\x99", r"\\xf0\\x9f\\x99"),
+            (b"\xed\xa0\x80", r"\\xed\\xa0\\x80"),
+        ] {
+            let mut out = Vec::new();
+            push_json(&mut out, text);
+            assert_eq!(String::from_utf8(out).unwrap(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
     fn addresses_are_short() {
         assert_eq!(address("192.0.2.7"), "192.0.2.7");
         assert_eq!(address("::ffff:192.0.2.70"), "192.0.2.70");
@@ -148,12 +190,32 @@ mod tests {
     proptest! {
         #[test]
         fn escaped_text_is_plain_and_says_what_it_said(text: Vec<u8>) {
-            type Push = fn(&mut Vec<u8>, &[u8]);
-            for (push, prefix) in [(push_quoted as Push, &b"\\x"[..]), (push_json, b"\\u00")] {
-                let mut out = Vec::new();
-                push(&mut out, &text);
-                prop_assert!(out.iter().all(|b| (b' '..=b'~').contains(b) && *b != b'"'));
-                prop_assert_eq!(unescaped(&out, prefix), text.clone());
+            let mut out = Vec::new();
+            push_quoted(&mut out, &text);
+            prop_assert!(out.iter().all(|b| (b' '..=b'~').contains(b) && *b != b'"'));
+            prop_assert_eq!(unescaped(&out, b"\\x"), text);
+        }
+
+        /// Text, bytes of any kind, and what looks like an escape.
+        #[test]
+        fn a_string_of_json_says_what_it_said(
+            parts in prop::collection::vec(
+                prop_oneof![
+                    any::<Vec<u8>>(),
+                    any::<String>().prop_map(String::into_bytes),
+                    "[\\\\x5cf]{0,6}".prop_map(String::into_bytes),
+                ],
+                0..5,
+            ),
+        ) {
+            let (text, mut out) = (parts.concat(), vec![b'"']);
+            push_json(&mut out, &text);
+            out.push(b'"');
+            let said: String = serde_json::from_slice(&out).unwrap();
+            prop_assert_eq!(unescaped(said.as_bytes(), b"\\x"), text.clone());
+            prop_assert!(!std::str::from_utf8(&out).unwrap().contains(is_control));
+            if let Ok(valid) = std::str::from_utf8(&text) {
+                prop_assert_eq!(said, valid.replace("\\x", "\\x5cx"));
             }
         }
 

@@ -137,7 +137,39 @@ pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String)
         return Err(SetError::Form { found: String::new() });
     }
     check(&changed)?;
+    for assignment in assignments {
+        changed.assigned.retain(|known| target_of(known) != target_of(assignment));
+        changed.assigned.push(assignment.clone());
+    }
     Ok((changed, said))
+}
+
+/// A line for each setting that `policy set` gave `current` and `next`, which a file says, does not have.
+pub fn taken_back(current: &Config, next: &Config) -> String {
+    let mut said = String::new();
+    for assignment in &current.assigned {
+        let Some((target, value)) = assignment.split_once('=') else { continue };
+        let (target, value) = (target.trim(), value.trim());
+        // writing into a string does not fail
+        let _ = match one(&mut next.clone(), target, value) {
+            Ok((before, now)) => {
+                let is = before.unwrap_or_else(|| NOT_SET.to_owned());
+                match is == now {
+                    true => continue,
+                    false => writeln!(
+                        said,
+                        "{target} is {is} again, as the file says; policy set had made it {now}"
+                    ),
+                }
+            }
+            Err(_) => writeln!(said, "{target} is gone; policy set had made it {value}"),
+        };
+    }
+    said
+}
+
+fn target_of(assignment: &str) -> &str {
+    assignment.split_once('=').map_or(assignment, |(target, _)| target.trim())
 }
 
 /// What a setting was, if it was set, and what it is.
@@ -365,6 +397,18 @@ stop = true
         let config = parse(POLICY, "/etc/forebay.toml").unwrap();
         let assignments: Vec<String> = assignments.iter().map(|&text| text.to_owned()).collect();
         apply(&config, &assignments).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_the_file_takes_back_is_said() {
+        let file = parse(POLICY, "/etc/forebay.toml").unwrap();
+        let (config, _) = set(&["gold.delay=20ms", "bulk.share=90%"]).unwrap();
+        let (config, _) = apply(&config, &["gold.delay=30ms".to_owned()]).unwrap();
+        let said = taken_back(&config, &file);
+        // once, and not what the file says, too
+        assert!(said.starts_with("gold.delay is ") && said.contains("30ms"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert_eq!(taken_back(&file, &file), "");
     }
 
     #[test]

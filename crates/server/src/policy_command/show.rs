@@ -328,11 +328,11 @@ impl Display for ShownRule<'_> {
 fn most_refused(state: &State, rule: u32) -> String {
     let clients = state.most_refused(rule).into_iter().take(TOP_CLIENTS);
     let said = |MostRefused { client, least, most }: MostRefused| match least == most {
-        true => format!("{client} {least}"),
-        false => format!("{client} {least} to {most}"),
+        true => format!("{client} ({least} times)"),
+        false => format!("{client} (between {least} and {most} times)"),
     };
     let clients: Vec<_> = clients.map(said).collect();
-    if clients.is_empty() { String::new() } else { format!("most {}", clients.join(", ")) }
+    if clients.is_empty() { String::new() } else { format!("most often: {}", clients.join(", ")) }
 }
 
 fn alternatives<T: Display>(f: &mut fmt::Formatter<'_>, key: &str, items: &[T]) -> fmt::Result {

@@ -4,6 +4,7 @@ use crate::acme;
 use crate::config::{Config, Listen, SiteConfig};
 use crate::isolated;
 use crate::privileges;
+use forebay_sys::unix_address::UnixAddress;
 use landlock::{AccessFs, BitFlags};
 use std::path::{Path, PathBuf};
 
@@ -112,12 +113,12 @@ impl SandboxNeeds {
             needs.add_linked("log.access", path, PathUse::Log);
         }
         for endpoint in config.listeners.iter().flat_map(|listener| &listener.listen) {
-            if let Listen::Unix(path) = &endpoint.listen {
+            if let Listen::Unix(UnixAddress::Path(path)) = &endpoint.listen {
                 needs.add_directory_of("listen", path, PathUse::Socket);
             }
         }
         for endpoint in &config.admin.listen.0 {
-            if let Listen::Unix(path) = &endpoint.listen {
+            if let Listen::Unix(UnixAddress::Path(path)) = &endpoint.listen {
                 needs.add_directory_of("admin.listen", path, PathUse::Socket);
             }
         }

@@ -1,6 +1,6 @@
 //! Sets of addresses.
 
-use ipnet::IpNet;
+use forebay_http::cidr::{CidrBlock, CidrError};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,11 +15,12 @@ pub struct Network {
 enum NetworkKind {
     All,
     Unix,
-    Prefix(IpNet),
+    Block(CidrBlock),
 }
 
 impl Network {
-    /// Reads an address, an address with the length of its prefix, `all` or `unix`.
+    /// Reads an address, an address with the length of its prefix, `all` or `unix`. An IPv4 address in IPv6's
+    /// form is IPv4.
     ///
     /// # Errors
     /// [`NetworkError`] for anything else, and for bits behind the prefix.
@@ -27,7 +28,7 @@ impl Network {
         let kind = match text {
             "all" => NetworkKind::All,
             "unix" => NetworkKind::Unix,
-            text => parse_prefix(text)?,
+            text => NetworkKind::Block(CidrBlock::parse(text)?),
         };
         Ok(Network { text: text.into(), kind })
     }
@@ -42,9 +43,18 @@ impl Network {
         match self.kind {
             NetworkKind::All => true,
             NetworkKind::Unix => false,
-            NetworkKind::Prefix(prefix) => {
-                !prefix.addr().is_loopback() || !prefix.broadcast().is_loopback()
+            NetworkKind::Block(block) => {
+                !block.first().is_loopback() || !block.last().is_loopback()
             }
+        }
+    }
+
+    /// Whether it has all addresses of a family.
+    pub fn has_everybody(&self) -> bool {
+        match self.kind {
+            NetworkKind::All => true,
+            NetworkKind::Unix => false,
+            NetworkKind::Block(block) => block.prefix_len() == 0,
         }
     }
 
@@ -54,8 +64,8 @@ impl Network {
             (NetworkKind::All, _)
             | (_, NetworkKind::All)
             | (NetworkKind::Unix, NetworkKind::Unix) => true,
-            (NetworkKind::Prefix(one), NetworkKind::Prefix(two)) => {
-                one.contains(&two) || two.contains(&one)
+            (NetworkKind::Block(one), NetworkKind::Block(two)) => {
+                one.surrounds(two) || two.surrounds(one)
             }
             _ => false,
         }
@@ -74,7 +84,7 @@ impl Network {
         match (self.kind, address) {
             (NetworkKind::All, _) => true,
             (NetworkKind::Unix, _) => is_unix,
-            (NetworkKind::Prefix(prefix), address) => !is_unix && prefix.contains(&address),
+            (NetworkKind::Block(block), address) => !is_unix && block.holds(address),
         }
     }
 }
@@ -85,59 +95,23 @@ impl fmt::Display for Network {
     }
 }
 
-fn parse_prefix(text: &str) -> Result<NetworkKind, NetworkError> {
-    let (address, len) = match text.split_once('/') {
-        Some((address, len)) => (address, Some(len)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().map_err(|_| NetworkError::Address)?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    let len = match len {
-        None => most,
-        Some(digits) => {
-            let is_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
-            let len = digits.parse().ok().filter(|len| *len <= most && is_digits);
-            len.ok_or(NetworkError::Length { most })?
-        }
-    };
-    let prefix = IpNet::new(address, len).map_err(|_| NetworkError::Length { most })?;
-    if prefix.network() != address {
-        return Err(NetworkError::Bits { meant: prefix.network(), len });
-    }
-    Ok(NetworkKind::Prefix(prefix))
-}
-
 /// Why a text is not a set of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NetworkError {
-    /// Not an address.
-    Address,
-    /// Not the length of a prefix.
-    Length {
-        /// The longest.
-        most: u8,
-    },
-    /// The address has bits behind the prefix.
-    Bits {
-        /// The address without them.
-        meant: IpAddr,
-        /// The length of the prefix.
-        len: u8,
-    },
+pub struct NetworkError(CidrError);
+
+impl From<CidrError> for NetworkError {
+    fn from(error: CidrError) -> NetworkError {
+        NetworkError(error)
+    }
 }
 
 impl fmt::Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NetworkError::Address => f.write_str(
+        match self.0 {
+            CidrError::Address => f.write_str(
                 "an address, a network like 10.0.0.0/8 or fd00::/8, \"all\" or \"unix\" is expected",
             ),
-            NetworkError::Length { most } => {
-                write!(f, "behind / stands how many bits count, from 0 to {most}")
-            }
-            NetworkError::Bits { meant, len } => {
-                write!(f, "the address has bits behind the first {len}; is {meant}/{len} meant?")
-            }
+            error => error.fmt(f),
         }
     }
 }
@@ -155,6 +129,12 @@ mod tests {
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.0", false),
             ("10.0.0.0/8", "::ffff:10.1.1.1", true),
+            ("::ffff:10.0.0.0/104", "10.1.1.1", true),
+            ("::ffff:10.0.0.0/104", "::ffff:10.1.1.1", true),
+            ("::ffff:10.0.0.0/104", "11.0.0.0", false),
+            ("::ffff:127.0.0.1", "127.0.0.1", true),
+            ("::ffff:0:0/96", "8.8.8.8", true),
+            ("::ffff:0:0/96", "::1", false),
             ("127.0.0.1", "127.0.0.1", true),
             ("127.0.0.1", "127.0.0.2", false),
             ("0.0.0.0/0", "8.8.8.8", true),
@@ -182,6 +162,8 @@ mod tests {
             ("0.0.0.0/0", "::/0", false),
             ("fd00::/8", "fd12::/16", true),
             ("fd00::/8", "::1", false),
+            ("::ffff:10.0.0.0/104", "10.0.0.7", true),
+            ("::/0", "::ffff:10.0.0.7", false),
             ("unix", "unix", true),
             ("unix", "127.0.0.0/8", false),
             ("all", "unix", true),
@@ -196,9 +178,6 @@ mod tests {
     fn what_is_wrong_is_said() {
         for (text, expected) in [
             ("10.0.0.1/8", "the address has bits behind the first 8; is 10.0.0.0/8 meant?"),
-            ("fd00::1/16", "the address has bits behind the first 16; is fd00::/16 meant?"),
-            ("10.0.0.0/33", "behind / stands how many bits count, from 0 to 32"),
-            ("::/+8", "behind / stands how many bits count, from 0 to 128"),
             (
                 "localhost",
                 "an address, a network like 10.0.0.0/8 or fd00::/8, \"all\" or \"unix\" is expected",

@@ -114,6 +114,7 @@ pub(super) fn unreached(error: &io::Error) -> Option<&'static str> {
 mod tests {
     use super::*;
     use forebay_sys::client::connect_unix;
+    use forebay_sys::unix_address::UnixAddress;
 
     #[test]
     fn why_there_is_no_connection() {
@@ -131,7 +132,7 @@ mod tests {
         }
         let unknown = io::Error::from(io::ErrorKind::AddrNotAvailable);
         assert_eq!(unreached(&unknown), Some("connect: the name has no address"));
-        let none = connect_unix("/nowhere/app.sock".as_ref()).unwrap_err();
+        let none = connect_unix(&UnixAddress::Path("/nowhere/app.sock".into())).unwrap_err();
         assert_eq!(unreached(&none), Some("connect: there is no such socket"));
     }
 }

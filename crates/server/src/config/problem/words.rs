@@ -411,6 +411,20 @@ impl fmt::Display for Wrong {
             Wrong::NotInGate => f.write_str(
                 "the kernel leaves it to the server: it keeps no limit for each client",
             ),
+            Wrong::NoVariable { found } => write!(
+                f,
+                "{found:?} is sent as it stands: there are no variables in values of fields; a later version may \
+                 give it a meaning"
+            ),
+            Wrong::AdminForAll { listen } => write!(
+                f,
+                "everybody who reaches {listen} reads metrics and status, as no token is asked for: write \
+                 admin.token_file, or allow fewer networks"
+            ),
+            Wrong::RootStages => f.write_str(
+                "is not set: started as root, the stages receive and respond of the engine isolated keep its rights and \
+                 every system call; name an account without rights",
+            ),
             Wrong::HeldBySlowClients => write!(
                 f,
                 "as many clients as there are workers, who send or read slowly, keep all others \

@@ -67,6 +67,9 @@ const ACME: &str = "certificates are got by tls.acme = true in the site, and [ac
 const HTTP2: &str =
     "every listener speaks HTTP/2 and HTTP/1; limits.streams = 0 leaves HTTP/1 only";
 const NO_QUIC: &str = "HTTP/2 and HTTP/1 are spoken";
+const NOT_KEPT: &str = "answers of applications are not kept";
+const ONLY_HTTP: &str = "only HTTP is spoken; streams of TCP and UDP are not passed on";
+const BALANCE: &str = "write balance in a [[proxy]]";
 const FOREGROUND: &str = "the server stays in the foreground, and the service manager knows it";
 
 /// Words in sections, and the key there that says what they mean.
@@ -256,7 +259,30 @@ const ANSWERS: &[(&str, Suggestion)] = &[
     ("map", Say("there are no variables of your own")),
     ("geo", Say("there are no variables of your own; a [[rule]] with client is for addresses")),
     ("resolver", Say("names of applications are looked up as the machine does it")),
-    ("proxy_cache", Say("answers of applications are not kept")),
+    ("proxy_cache", Say(NOT_KEPT)),
+    ("proxy_cache_path", Say(NOT_KEPT)),
+    ("proxy_cache_valid", Say(NOT_KEPT)),
+    ("fastcgi_cache", Say(NOT_KEPT)),
+    ("fastcgi_cache_path", Say(NOT_KEPT)),
+    ("fastcgi_cache_valid", Say(NOT_KEPT)),
+    ("stream", Say(ONLY_HTTP)),
+    ("tcp", Say(ONLY_HTTP)),
+    ("mode", Say(ONLY_HTTP)),
+    ("weight", Say("upstreams have no weights; balance in a [[proxy]] says how one is chosen")),
+    ("ip_hash", Say(BALANCE)),
+    ("least_conn", Say(BALANCE)),
+    ("lb_policy", Say(BALANCE)),
+    ("frontend", Say("write a [[listener]] with listen, and a [[site]] with hosts")),
+    ("backend", Say("write a [[proxy]]; its to may name several")),
+    ("default_backend", Say("write a [[proxy]] with path = \"/\" and to")),
+    ("use_backend", Say("write a [[proxy]] with path and to for each")),
+    ("acl", Say("there are no conditions: each rule says which paths it is for")),
+    ("defaults", Say("what stands before the first section is for all")),
+    ("global", Say("what stands before the first section is for all")),
+    ("events", Say(BY_ITSELF)),
+    ("stick_table", Say(RATE)),
+    ("maxconn", Key("limits.connections")),
+    ("templates", Say("files are sent as they are")),
     ("sub_filter", Say("files are sent as they are")),
     ("ssi", Say("files are sent as they are")),
     ("if_modified_since", Say("conditional requests are always answered")),
