@@ -181,15 +181,16 @@ fn is_judged(sent: &[u8], normal: &[u8]) -> Result<(), TargetRefusal> {
     }
 }
 
-/// Replaces the beginning of the path that `out` ends with.
-pub(crate) fn rebase(begin: usize, strip: &Base, prefix: &Base, out: &mut Vec<u8>) {
-    let Some(len) = strip.len_in(&out[begin..]) else { return };
+/// Replaces the beginning of the path that `out` ends with. Says whether the path begins so.
+pub(crate) fn rebase(begin: usize, strip: &Base, prefix: &Base, out: &mut Vec<u8>) -> bool {
+    let Some(len) = strip.len_in(&out[begin..]) else { return false };
     let mut base = Vec::with_capacity(prefix.as_str().len());
     path::encode(prefix.as_str().as_bytes(), &mut base);
     if base.is_empty() && begin + len == out.len() {
         base.push(b'/');
     }
     out.splice(begin..begin + len, base);
+    true
 }
 
 /// Takes the last segment out again.
