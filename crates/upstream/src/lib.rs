@@ -64,6 +64,7 @@
 mod addresses;
 pub mod application;
 pub mod balance;
+pub mod client_url;
 mod connection;
 mod cookies;
 pub mod ends;

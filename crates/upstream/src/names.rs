@@ -31,6 +31,8 @@ pub(crate) enum Forwarding {
     Host,
     /// `X-Forwarded-Port`
     Port,
+    /// `X-Forwarded-Prefix`
+    Prefix,
     /// `X-Real-IP`
     RealIp,
     /// `X-Request-Id`
@@ -77,6 +79,7 @@ pub(crate) fn kind(name: &str) -> FieldKind {
         b"x-forwarded-proto" => FieldKind::Forwarding(F::Proto),
         b"x-forwarded-host" => FieldKind::Forwarding(F::Host),
         b"x-forwarded-port" => FieldKind::Forwarding(F::Port),
+        b"x-forwarded-prefix" => FieldKind::Forwarding(F::Prefix),
         // some applications believe these more than the target
         b"x-forwarded" | b"x-original-url" | b"x-rewrite-url" => FieldKind::Forwarding(F::Other),
         _ if begins.starts_with(b"x-forwarded-") => FieldKind::Forwarding(F::Other),

@@ -4,6 +4,7 @@
 //! one host, one length, and about the client only what is known here or comes from a proxy that is
 //! trusted.
 
+use crate::client_url;
 use crate::cookies;
 use crate::names::{FieldKind, Forwarding, is_same, kind};
 use crate::target::{self, Ambiguous, Base, JudgedPath, TargetRefusal};
@@ -93,7 +94,8 @@ pub struct From {
     pub is_secure: bool,
     /// Whether the connection has TLS.
     pub nearest_is_secure: bool,
-    /// The port it came to; 0 if it was a Unix socket.
+    /// The port it came to; 0 if it was a Unix socket. It is told where the client has named no host: see
+    /// [`client_url::port`](crate::client_url::port).
     pub port: u16,
 }
 
@@ -186,11 +188,11 @@ impl RequestWriter<'_> {
         if matches!(head.method, Method::Connect | Method::Trace) {
             return Err(TargetRefusal::Method);
         }
-        self.request_line()?;
+        let is_stripped = self.request_line()?;
         self.host();
         let upgrade = self.upgrade();
         let said = self.client_fields()?;
-        let id = self.forwarding(said);
+        let id = self.forwarding(said, is_stripped);
         for (name, value) in &self.settings.set {
             line(self.out, name.as_str(), value.as_str().as_bytes());
         }
@@ -212,7 +214,8 @@ impl RequestWriter<'_> {
         Ok(WrittenHead { framing: head.framing, expects_continue, asked, id, given })
     }
 
-    fn request_line(&mut self) -> Result<(), TargetRefusal> {
+    /// Says whether `strip` has taken something from the path.
+    fn request_line(&mut self) -> Result<bool, TargetRefusal> {
         let UpstreamRequest { head, judged, rewritten, .. } = self.request;
         self.out.extend_from_slice(head.method_text.as_bytes());
         self.out.push(b' ');
@@ -221,14 +224,15 @@ impl RequestWriter<'_> {
             Some(made) => target::push_made(made, self.out)?,
             None => target::push(head.path, *judged, self.settings.ambiguous, self.out)?,
         }
-        let bases = (&self.settings.strip, &self.settings.prefix);
-        target::rebase(begin, *judged, bases, self.out)?;
+        let RequestSettings { strip, prefix, .. } = self.settings;
+        let is_beneath = target::rebase(begin, *judged, (strip, prefix), self.out)?;
+        let is_stripped = is_beneath && !strip.is_empty();
         if let Some(query) = head.query {
             self.out.push(b'?');
             self.out.extend_from_slice(query);
         }
         self.out.extend_from_slice(b" HTTP/1.1\r\n");
-        Ok(())
+        Ok(is_stripped)
     }
 
     fn host(&mut self) {
@@ -271,12 +275,10 @@ impl RequestWriter<'_> {
                 FieldKind::Forwarding(field) => match field {
                     // put together with what is known here
                     Forwarding::Forwarded | Forwarding::For => said.note(field),
-                    // told below: the client, the scheme and the id that hold here, too
+                    // told below, once each: what holds here, too
                     Forwarding::Proto | Forwarding::RealIp | Forwarding::RequestId => {}
-                    _ => {
-                        said.note(field);
-                        line(self.out, name, value);
-                    }
+                    Forwarding::Host | Forwarding::Port | Forwarding::Prefix => {}
+                    Forwarding::Other => line(self.out, name, value),
                 },
                 FieldKind::MaxForwards => self.max_forwards(value)?,
                 FieldKind::Trailer if !is_chunked => {}
@@ -318,8 +320,42 @@ impl RequestWriter<'_> {
         }
     }
 
+    /// Writes what the client's address of this begins with: scheme, host, port and the path that `strip` has
+    /// taken. All of it fits together, or an application would send clients where nothing is.
+    fn client_url(&mut self, is_stripped: bool) {
+        let UpstreamRequest { head, from, .. } = self.request;
+        let settings = self.settings;
+        let theirs = |name| client_url::told(head, from.is_trusted, name);
+        let proto = scheme(from.is_secure);
+        if !settings.changes("X-Forwarded-Proto") {
+            line(self.out, "X-Forwarded-Proto", proto.as_bytes());
+        }
+        let set = settings.set.iter().find(|(name, _)| is_same(name.as_str(), "X-Forwarded-Host"));
+        let host = match set {
+            Some((_, value)) => value.as_str().as_bytes(),
+            None => theirs("X-Forwarded-Host").unwrap_or(head.authority),
+        };
+        if !host.is_empty() && !settings.changes("X-Forwarded-Host") {
+            line(self.out, "X-Forwarded-Host", host);
+        }
+        if !settings.changes("X-Forwarded-Port") {
+            match (theirs("X-Forwarded-Port"), client_url::port(host, from.is_secure)) {
+                (Some(port), _) => line(self.out, "X-Forwarded-Port", port),
+                (None, Some(port)) => line(self.out, "X-Forwarded-Port", port),
+                // the application goes by the host that it is told as its own
+                (None, None) => {}
+            }
+        }
+        if !settings.changes("X-Forwarded-Prefix") {
+            let prefix = client_url::prefix(head, from.is_trusted, settings, is_stripped);
+            if !prefix.is_empty() {
+                line(self.out, "X-Forwarded-Prefix", &prefix);
+            }
+        }
+    }
+
     /// Writes which client asks, and which way the request came. Returns where the request id stands.
-    fn forwarding(&mut self, said: TrustedFields) -> Range<usize> {
+    fn forwarding(&mut self, said: TrustedFields, is_stripped: bool) -> Range<usize> {
         let UpstreamRequest { head, from, .. } = self.request;
         let settings = self.settings;
         let nearest = from.nearest.to_canonical();
@@ -332,18 +368,9 @@ impl RequestWriter<'_> {
             }
             self.out.extend_from_slice(b"\r\n");
         }
-        if !settings.changes("X-Forwarded-Proto") {
-            line(self.out, "X-Forwarded-Proto", scheme(from.is_secure).as_bytes());
-        }
-        let is_own = |field, name: &str| !said.has(field) && !settings.changes(name);
-        if !head.authority.is_empty() && is_own(Forwarding::Host, "X-Forwarded-Host") {
-            line(self.out, "X-Forwarded-Host", head.authority);
-        }
-        if from.port != 0 && is_own(Forwarding::Port, "X-Forwarded-Port") {
-            line_of(self.out, "X-Forwarded-Port", |out| text::number(from.port.into(), out));
-        }
+        self.client_url(is_stripped);
         let client = from.client.to_canonical();
-        if !client.is_unspecified() && is_own(Forwarding::RealIp, "X-Real-IP") {
+        if !client.is_unspecified() && !settings.changes("X-Real-IP") {
             line_of(self.out, "X-Real-IP", |out| text::address(client, out));
         }
         if said.has(Forwarding::Forwarded) {

@@ -74,7 +74,7 @@ fn told_of(
 const OWN: &str = "X-Forwarded-For: 203.0.113.9\r\n\
                    X-Forwarded-Proto: http\r\n\
                    X-Forwarded-Host: shop.example\r\n\
-                   X-Forwarded-Port: 8080\r\n\
+                   X-Forwarded-Port: 80\r\n\
                    X-Real-IP: 203.0.113.9\r\n\
                    Via: 1.1 forebay\r\n\
                    X-Request-Id: 00000000000000000000000000000abc\r\n";
@@ -180,11 +180,12 @@ fn trusted_proxies_are_believed_and_extended() {
         fields(CLAIMS, proxy(), &RequestSettings::default()),
         [
             "Host: shop.example",
-            "X-Forwarded-Host: www.example",
-            "X-Forwarded-Prefix: /a",
             "X-Original-URL: /admin",
             "X-Forwarded-For: 1.1.1.1, 192.0.2.7, 10.0.0.1",
             "X-Forwarded-Proto: https",
+            "X-Forwarded-Host: www.example",
+            "X-Forwarded-Port: 443",
+            "X-Forwarded-Prefix: /a",
             "X-Real-IP: 192.0.2.7",
             "Forwarded: for=1.1.1.1, for=10.0.0.1;host=\"shop.example\";proto=http",
             "X-Request-Id: given",
@@ -200,6 +201,41 @@ fn trusted_proxies_are_believed_and_extended() {
     assert!(lines.contains(&"X-Forwarded-For: 2001:db8::1".to_owned()));
     // an id that is none is replaced; it is that of the test then
     assert!(!lines.iter().any(|line| line.starts_with("X-Request-Id")));
+}
+
+/// Scheme, host, port and prefix fit together, whatever a proxy in front leaves out.
+#[test]
+fn an_upstream_is_told_one_url() {
+    let strip = RequestSettings { strip: Base::parse("/a b").unwrap(), ..Default::default() };
+    let both = RequestSettings { prefix: Base::parse("/v1").unwrap(), ..strip.clone() };
+    let secure = |is_trusted| From { is_secure: true, is_trusted, ..STRANGER };
+    for (host, lines, from, settings, expected) in [
+        ("Host: sy.example", "", STRANGER, &strip, "http sy.example 80 /a%20b"),
+        ("Host: sy.example:8081", "", STRANGER, &strip, "http sy.example:8081 8081 /a%20b"),
+        ("Host: sy.example", "", secure(true), &strip, "https sy.example 443 /a%20b"),
+        ("Host: [::1]", "", secure(false), &strip, "https [::1] 443 /a%20b"),
+        ("Host: [::1]:81", "", secure(false), &both, "https [::1]:81 81"),
+        ("Host: i", "X-Forwarded-Host: a, b:82\r\n", secure(true), &both, "https b:82 82"),
+        ("Host: i", "X-Forwarded-Host: a:82\r\n", secure(false), &both, "https i 443"),
+        (
+            "Host: i",
+            "X-Forwarded-Port: 1\r\nX-Forwarded-Port: 2, 3\r\n",
+            secure(true),
+            &both,
+            "https i 3",
+        ),
+        ("Host: i", "X-Forwarded-Prefix: /o/\r\n", secure(true), &strip, "https i 443 /o/a%20b"),
+        ("Host: i", "X-Forwarded-Prefix: /o/\r\n", secure(false), &strip, "https i 443 /a%20b"),
+        ("Accept: */*", "", secure(false), &strip, "https /a%20b"),
+    ] {
+        let text = format!("GET /a%20b/c HTTP/1.0\r\n{host}\r\n{lines}\r\n");
+        let (text, _) = told(&text, from, settings).unwrap();
+        let values = ["Proto", "Host", "Port", "Prefix"].map(|name| {
+            let name = format!("X-Forwarded-{name}: ");
+            text.lines().filter_map(|line| line.strip_prefix(&*name)).collect::<Vec<_>>()
+        });
+        assert_eq!(values.concat().join(" "), expected, "{host} {lines}: {text}");
+    }
 }
 
 /// What proxies have put together is not passed on beside the answer.

@@ -235,17 +235,17 @@ fn is_judged(sent: &[u8], normal: &[u8]) -> Result<(), TargetRefusal> {
     }
 }
 
-/// Replaces the beginning of the path that `out` ends with, which was judged so.
+/// Replaces the beginning of the path that `out` ends with, which was judged so. Says whether the path begins so.
 pub(crate) fn rebase(
     begin: usize,
     judged: JudgedPath<'_>,
     (strip, prefix): (&Base, &Base),
     out: &mut Vec<u8>,
-) -> Result<(), TargetRefusal> {
+) -> Result<bool, TargetRefusal> {
     if !judged.is_one_beneath(strip) {
         return Err(NOT_STRIPPED);
     }
-    let Some(len) = strip.len_in(&out[begin..]) else { return Ok(()) };
+    let Some(len) = strip.len_in(&out[begin..]) else { return Ok(false) };
     let rest = &out[begin + len..];
     let may_be_host = !strip.is_empty() && prefix.is_empty() && rest.starts_with(b"//");
     if may_be_host && rest[2..].contains(&b'/') {
@@ -257,7 +257,7 @@ pub(crate) fn rebase(
         base.push(b'/');
     }
     out.splice(begin..begin + len, base);
-    Ok(())
+    Ok(true)
 }
 
 /// Takes the last segment out again.

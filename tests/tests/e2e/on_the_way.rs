@@ -20,6 +20,7 @@ on_each_engine!(
     another_server_says_who_may_pass,
     files_are_sent_instead_of_answers,
     addresses_of_applications_lead_back_here,
+    what_an_application_has_prefixed_itself_is_left_alone,
     applications_are_told_of_clients_by_those_who_are_trusted,
     answers_are_compressed_as_they_come,
     strong_tags_of_applications_stay,
@@ -680,6 +681,27 @@ fn addresses_of_applications_lead_back_here(engine: &str) {
     }
 }
 
+/// An application that has put before its addresses what it was told is stripped.
+fn prefixed(head: &str, _: &[u8]) -> Vec<u8> {
+    let prefix = head.lines().find_map(|line| line.strip_prefix("X-Forwarded-Prefix: ")).unwrap();
+    let fields = format!("Location: {prefix}/there\r\nSet-Cookie: a=1; Path={prefix}\r\n");
+    said("302 Found", &fields, b"")
+}
+
+fn what_an_application_has_prefixed_itself_is_left_alone(engine: &str) {
+    let application = Application::start(prefixed);
+    let app = application.addr;
+    let route = format!(
+        "trusted_proxies = [\"127.0.0.0/8\"]\n[[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\nstrip = \"/app\"\n"
+    );
+    let (server, _folder) = start(engine, &route);
+    for (says, prefix) in [("", "/app"), ("X-Forwarded-Prefix: /outer\r\n", "/outer/app")] {
+        let got = ask(&server, "GET", "/app/x", says, "");
+        assert_eq!(got.fields["location"], format!("{prefix}/there"), "{engine}");
+        assert_eq!(got.fields["set-cookie"], format!("a=1; Path={prefix}"), "{engine}");
+    }
+}
+
 fn echo_head(head: &str, _: &[u8]) -> Vec<u8> {
     said("200 OK", "", head.as_bytes())
 }
@@ -701,7 +723,7 @@ fn applications_are_told_of_clients_by_those_who_are_trusted(engine: &str) {
         let (server, _folder) = start(engine, &format!("{trusts}{route}"));
         let got = ask(&server, "GET", "/app/x?y", says, "");
         let proto = if server.is_sealed() { "https" } else { "http" };
-        (String::from_utf8(got.body).unwrap(), server.listens_at().port(), proto)
+        (String::from_utf8(got.body).unwrap(), proto)
     };
     let values = |head: &str, name: &str| -> Vec<String> {
         let fields = head.lines().filter_map(|line| line.split_once(": "));
@@ -724,12 +746,14 @@ fn applications_are_told_of_clients_by_those_who_are_trusted(engine: &str) {
         forwarded.starts_with("for=192.0.2.7;proto=https, for=127.0.0.1"),
         "{engine} {trusted}"
     );
-    let (strange, port, proto) = told("");
+    let (strange, proto) = told("");
+    // the client's, which has asked for "a"
+    let port = if proto == "https" { "443" } else { "80" };
     for (name, value) in [
         ("X-Forwarded-For", "127.0.0.1"),
         ("X-Forwarded-Proto", proto),
         ("X-Forwarded-Host", "a"),
-        ("X-Forwarded-Port", &*port.to_string()),
+        ("X-Forwarded-Port", port),
         ("X-Real-IP", "127.0.0.1"),
     ] {
         assert_eq!(values(&strange, name), [value], "{engine} {strange}");

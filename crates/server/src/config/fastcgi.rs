@@ -2,6 +2,7 @@
 
 use super::optional::OneOrMore;
 use super::problem::Wrong;
+use super::relative_paths::without_parents;
 use super::table::{Item, Preset, Section, Setting};
 use super::units::Size;
 use super::upstreams::{FastCgiAddress, UpstreamsConfig, Variables, rows_with_upstreams};
@@ -81,7 +82,7 @@ impl FastCgiConfig {
         let FastCgiSection { to, ambiguous, set, upstreams, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
         let root = self.0.root.as_deref().or(root).unwrap_or(Path::new("/"));
-        let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+        let root = without_parents(std::path::absolute(root).unwrap_or_else(|_| root.to_owned()));
         let root = root.as_os_str().as_bytes();
         settings::FastCgiSettings {
             group: upstreams.group(to, None),
@@ -223,7 +224,8 @@ impl Section for FastCgiSection {
                 key: "set",
                 preset: Preset::Unset("nothing is set"),
                 range: None,
-                meaning: "Variables to set, each instead of what the request says.",
+                meaning: "Variables to set, each instead of what the request says. Their names are free, but for \
+                          CONTENT_LENGTH and HTTP_PROXY.",
                 example: "{ APP_ENV = \"production\" }",
                 at: |f| &mut f.set,
             },

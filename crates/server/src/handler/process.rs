@@ -20,6 +20,7 @@ use forebay_http::head::{Head, Method};
 use forebay_http::status::reason;
 use forebay_metrics::{Counter, Unanswered};
 use forebay_site::{Body, Routed, host_of};
+use forebay_upstream::client_url::outer_prefix;
 use forebay_upstream::exchange::Failed;
 use forebay_upstream::response::{self, Moved};
 use forebay_upstream::settings::Errors;
@@ -191,6 +192,7 @@ impl Process for FastLane {
             client: request.head.authority,
             strip: &proxy.request.strip,
             prefix: &proxy.request.prefix,
+            outer: outer_prefix(request.head, self.trusted.are_believed(request.peer)),
         });
         let FastLane { site, head, .. } = self;
         begin_head(status, head);

@@ -1,6 +1,7 @@
 //! What a script is told of a request (RFC 3875 §4.1, and what PHP wants besides).
 
 use super::record::{begin, end_of_params, pair, params};
+use crate::client_url;
 use crate::cookies;
 use crate::names::{self, FieldKind, Forwarding, kind};
 use crate::request::{UpstreamRequest, scheme, valid_id};
@@ -173,9 +174,12 @@ impl Pairs<'_> {
             self.add("HTTPS", &[b"on"]);
         }
         self.add("REQUEST_SCHEME", &[scheme(from.is_secure).as_bytes()]);
-        self.add("SERVER_NAME", &[host(head.authority)]);
+        self.add("SERVER_NAME", &[client_url::split(head.authority).0]);
         let local = params.local.ip().to_canonical();
-        self.add_text("SERVER_PORT", |out| text::number(from.port.into(), out));
+        match client_url::port(head.authority, from.is_secure) {
+            Some(port) => self.add("SERVER_PORT", &[port]),
+            None => self.add_text("SERVER_PORT", |out| text::number(from.port.into(), out)),
+        }
         self.add_text("SERVER_ADDR", |out| text::address(local, out));
         self.add_text("REMOTE_ADDR", |out| text::address(from.client.to_canonical(), out));
         if params.remote_port > 0 {
@@ -252,15 +256,6 @@ fn variable(field: &str, name: &mut String) {
         let character = if character == '-' { '_' } else { character.to_ascii_uppercase() };
         // writing into a string does not fail
         let _ = name.write_char(character);
-    }
-}
-
-/// A host without its port.
-fn host(authority: &[u8]) -> &[u8] {
-    let is_inside = authority.iter().rposition(|&b| b == b']');
-    match authority.iter().rposition(|&b| b == b':') {
-        Some(colon) if is_inside.is_none_or(|bracket| bracket < colon) => &authority[..colon],
-        _ => authority,
     }
 }
 
@@ -422,7 +417,7 @@ mod tests {
         for (authority, expected) in
             [("a", "a"), ("a:80", "a"), ("[::1]", "[::1]"), ("[::1]:80", "[::1]")]
         {
-            assert_eq!(host(authority.as_bytes()), expected.as_bytes());
+            assert_eq!(client_url::split(authority.as_bytes()).0, expected.as_bytes());
         }
     }
 }

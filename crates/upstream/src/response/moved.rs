@@ -18,6 +18,9 @@ pub struct Moved<'m> {
     pub strip: &'m Base,
     /// What the upstream's paths begin with.
     pub prefix: &'m Base,
+    /// What the client's paths begin with before `strip`, as a trusted proxy says: see
+    /// [`outer_prefix`](crate::client_url::outer_prefix).
+    pub outer: &'m [u8],
 }
 
 impl Moved<'_> {
@@ -117,6 +120,10 @@ impl Moved<'_> {
             return None;
         }
         let len = self.prefix.len_in(path)?;
+        // an application that is told what is stripped (X-Forwarded-Prefix) has put it there itself
+        if self.prefix.is_empty() && self.leads_back(path) {
+            return None;
+        }
         let mut moved = Vec::new();
         path::encode(self.strip.as_str().as_bytes(), &mut moved);
         moved.extend_from_slice(&path[len..]);
@@ -124,6 +131,12 @@ impl Moved<'_> {
             moved.push(b'/');
         }
         Some(moved)
+    }
+
+    /// Whether a path is the client's already.
+    fn leads_back(&self, path: &[u8]) -> bool {
+        let inner = path.strip_prefix(self.outer).filter(|_| !self.outer.is_empty());
+        [Some(path), inner].into_iter().flatten().any(|path| self.strip.len_in(path).is_some())
     }
 
     fn is_upstream(&self, is_https: bool, authority: &[u8]) -> bool {
@@ -194,6 +207,7 @@ mod tests {
             client: b"shop.example:8443",
             strip: &strip,
             prefix: &prefix,
+            outer: b"/outer",
         };
         act(&moved, value.as_bytes()).map(|value| String::from_utf8(value).unwrap())
     }
@@ -221,6 +235,17 @@ mod tests {
             ("", "/v1", "/v1", Some("/")),
             ("", "/v1", "/v1/a", Some("/a")),
             ("/a b", "", "/c", Some("/a%20b/c")),
+            // what the application has prefixed itself
+            ("/api", "", "/api/a?b", None),
+            ("/api", "", "/api", None),
+            ("/api", "", "/api?q", None),
+            ("/a b", "", "/a%20b/c", None),
+            ("/api", "", "/outer/api/a", None),
+            ("/api", "", "/outer/a", Some("/api/outer/a")),
+            ("/api", "", "/apis", Some("/api/apis")),
+            ("/api", "", "http://10.0.0.1/api/a", Some("/api/a")),
+            ("/api", "/api/v1", "/api/v1/a", Some("/api/a")),
+            ("/api/v1", "/api", "/api/v1/a", Some("/api/v1/v1/a")),
             // never to another host
             ("", "", "http://10.0.0.1//evil.example/", None),
             ("", "", "http://10.0.0.1/\\evil.example/", None),
@@ -259,6 +284,9 @@ mod tests {
             ("", "a=b; Domain=shop.example", None),
             ("", "a=b; Domain=", None),
             ("", "a=b; Domain=pp.internal", None),
+            ("/api", "a=b; Path=/api", None),
+            ("/api", "a=b; Path=/api/; Secure", None),
+            ("/api", "a=b; Path=/outer/api", None),
             ("/api", "a=b;path=/;Secure", Some("a=b; Path=/api;Secure")),
             ("/api", "a=b; Path=/x/", Some("a=b; Path=/api/x/")),
             ("/api", "__Host-a=b; Path=/; Secure", None),

@@ -181,13 +181,18 @@ pub type Variables = TableOf<(Box<str>, Box<str>)>;
 impl TableEntry for (Box<str>, Box<str>) {
     const EXPECTED: &'static str = "variables with values such as { APP_ENV = \"production\" }";
     fn read(name: &str, text: &str) -> Result<(Box<str>, Box<str>), Wrong> {
-        let is_name = !name.is_empty()
-            && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
         let unfit = |found: &str, reason: &str| {
             Err(Wrong::Unfit { found: quote(found), reason: reason.to_owned() })
         };
-        if !is_name {
-            return unfit(name, "a variable is made of capital letters, digits and _");
+        if name.is_empty() || name.chars().any(|c| c.is_control() || c == '=') {
+            return unfit(name, "the name of a variable has no control characters and no =");
+        }
+        // libraries take it for the proxy of their own requests, some in small letters
+        if name.eq_ignore_ascii_case("HTTP_PROXY") {
+            return unfit(name, "it would send the requests that a script makes through a proxy");
+        }
+        if name == "CONTENT_LENGTH" {
+            return unfit(name, "how long a body is cannot be set");
         }
         if text.chars().any(char::is_control) {
             return unfit(text, "a control character cannot be in a variable");
