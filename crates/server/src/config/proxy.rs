@@ -36,6 +36,8 @@ pub struct ProxySection {
     pub redirects: Redirects,
     /// `upgrade`
     pub upgrade: bool,
+    /// `connection_auth`
+    pub connection_auth: settings::ConnectionAuth,
     /// `proxy_protocol`
     pub proxy_protocol: Optional<ProxyProtocolVersion>,
     /// What all routes have.
@@ -105,6 +107,7 @@ impl ProxyConfig {
             group,
             limits: Default::default(),
             errors: upstreams.errors,
+            connection_auth: self.0.connection_auth,
             proxy_protocol: self.0.proxy_protocol.0.map(Into::into),
             buffer_bytes: upstreams.buffer_bytes.0,
             authority: None,
@@ -169,6 +172,7 @@ impl Section for ProxySection {
             remove: Vec::new(),
             redirects: Redirects::default(),
             upgrade: false,
+            connection_auth: settings::ConnectionAuth::default(),
             proxy_protocol: Optional::default(),
             upstreams: UpstreamsConfig::default(),
             check: Checks::default(),
@@ -270,6 +274,21 @@ impl Section for ProxySection {
                           without TLS is never passed on.",
                 example: "false",
                 at: |p| &mut p.upgrade,
+            },
+            Setting {
+                key: "connection_auth",
+                preset: Preset::Value("bind"),
+                range: None,
+                meaning: "What becomes of the schemes NTLM and Negotiate, which sign in a connection and \
+                          not a request. \"bind\": a connection on which one was offered or used belongs to \
+                          one client's connection over HTTP/1 and ends with it, or after idle; a client \
+                          over HTTP/2 is told to come over HTTP/1.1; where one connection carries many \
+                          clients (a trusted proxy, isolated) it is as with \"refuse\". \"request\": \
+                          connections are shared all the same, for applications that look at each \
+                          request. \"refuse\": these schemes are taken out of what an application offers; \
+                          where it offers no other the answer is 502.",
+                example: "\"refuse\"",
+                at: |p| &mut p.connection_auth,
             },
             Setting {
                 key: "proxy_protocol",

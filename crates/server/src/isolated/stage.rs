@@ -105,6 +105,8 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
             rewrites: false,
             limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
+            // who asks applications binds what clients sign in on
+            connection_auth: settings::ConnectionAuth::Request,
             proxy_protocol: None,
             buffer_bytes: 0,
             authority: None,
