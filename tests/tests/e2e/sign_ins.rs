@@ -86,7 +86,9 @@ fn serve(
         }
     }
     let path = head.split(' ').nth(1).unwrap();
-    let shown = head.lines().find_map(|line| line.strip_prefix("Authorization: "));
+    let fields = || head.lines().filter_map(|line| line.split_once(": "));
+    let shown = fields().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    let shown = shown.map(|(_, value)| value);
     match shown.and_then(|shown| shown.split_once(' ')) {
         Some(("NTLM", "hello")) => *user = Some(User::Challenged),
         // an answer to a challenge that was made on another connection is none
