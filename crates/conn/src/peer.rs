@@ -3,7 +3,7 @@
 use crate::rank::Rank;
 use forebay_http::client::ClientKey;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Both ends of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,30 @@ pub struct Peer {
     pub secured: Option<Box<Secured>>,
     /// The rank of its first request, if the kernel has queued it by that.
     pub queued: Option<Rank>,
+    /// How long the connection lives.
+    pub life: ConnectionLife,
 }
+
+/// The life of a connection. What is kept for this connection alone sees by it when the connection has ended, and no
+/// other has the same.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionLife(OnceLock<Arc<()>>);
+
+impl ConnectionLife {
+    /// Lives as long as the connection, or what holds it. Made when it is asked for first.
+    pub fn token(&self) -> &Arc<()> {
+        self.0.get_or_init(Arc::default)
+    }
+}
+
+/// It says nothing of the ends of the connection.
+impl PartialEq for ConnectionLife {
+    fn eq(&self, _: &ConnectionLife) -> bool {
+        true
+    }
+}
+
+impl Eq for ConnectionLife {}
 
 /// What was agreed with the client of an encrypted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +87,8 @@ impl Peer {
 
     /// Both ends as the kernel knows them.
     pub fn new(remote: SocketAddr, local: SocketAddr) -> Peer {
-        Peer { remote, local, stated: None, secured: None, queued: None }
+        let life = ConnectionLife::default();
+        Peer { remote, local, stated: None, secured: None, queued: None, life }
     }
 
     /// Whether the connection came through a Unix socket.

@@ -18,6 +18,7 @@
 //! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
 //! | [`accept`] | Which media type does the client prefer (RFC 9110 §12.5.1)? |
 //! | [`coding`] | Which content coding does the client prefer (RFC 9110 §12.5.3)? |
+//! | [`challenge`] | Which schemes does `WWW-Authenticate` offer, and which sign in a connection (RFC 9110 §11.6.1)? |
 //! | [`response`] | What does the head of an answer say, how long is it, and what follows? |
 //! | [`field`] | Is this a name or a value of a field? |
 //! | [`cidr`] | Which addresses are in a network? |
@@ -44,6 +45,7 @@
 
 pub mod accept;
 pub mod body;
+pub mod challenge;
 pub mod cidr;
 pub mod client;
 pub mod coding;

@@ -37,6 +37,7 @@ use crate::request::WrittenHead;
 use crate::response::ResponseReader;
 use crate::retry::AttemptFailure;
 use crate::settings;
+use crate::sign_in::{Binding, SignIn};
 use crate::upstreams;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
@@ -77,6 +78,10 @@ pub struct ApplicationRequest {
     pub key: u64,
     /// Its rank and client, among those that wait.
     pub owner: RequestOwner,
+    /// Where a sign-in that counts for a connection may be kept.
+    pub sign_in: SignIn,
+    /// Whether the request shows credentials of such a sign-in.
+    pub shows_sign_in: bool,
     /// What a new connection begins with.
     pub preface: Vec<u8>,
     /// The head of the request, or its beginning for an application that speaks FastCGI.
@@ -90,7 +95,8 @@ pub struct ApplicationRequest {
 }
 
 impl ApplicationRequest {
-    /// A request that is to be asked: without a preface, to no other stage, with nothing for the log.
+    /// A request that is to be asked: without a preface, to no other stage, with nothing for the log, and with no
+    /// sign-in but its own.
     pub fn new(
         method: Method,
         key: u64,
@@ -103,6 +109,8 @@ impl ApplicationRequest {
             method,
             key,
             owner,
+            sign_in: SignIn::OfRequest,
+            shows_sign_in: false,
             preface: Vec::new(),
             head,
             written,
@@ -125,8 +133,13 @@ impl<T> Exchange<T> {
         pool: &mut ConnectionPool,
         now_ms: u64,
     ) -> Result<Box<Exchange<T>>, Unavailable> {
-        let ApplicationRequest { may_ask, method, key, owner, preface, head, written, copy, log } =
-            ask;
+        let ApplicationRequest { may_ask, method, key, owner, preface, head, .. } = ask;
+        let ApplicationRequest { sign_in, shows_sign_in, written, copy, log, .. } = ask;
+        let mut binding = Binding::new(sign_in, shows_sign_in);
+        if let Some(owner) = binding.owner() {
+            let own = pool.take_own(application, owner, now_ms);
+            binding.have(own);
+        }
         let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.needs_http1);
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
@@ -147,7 +160,7 @@ impl<T> Exchange<T> {
             (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
             (_, Framing::Chunked) => true,
         };
-        let asking = || Asking { owner, key, ..Asking::default() };
+        let asking = || Asking { owner, key, wanted: binding.member(), ..Asking::default() };
         let asks = instance.is_none() && !spools;
         let asked = asks.then(|| may_ask.and_then(|()| application.upstreams().ask(asking())));
         let limits = application.settings().limits();
@@ -168,6 +181,7 @@ impl<T> Exchange<T> {
             tag,
             application: Arc::clone(application),
             linked,
+            binding,
             is_http2,
             method,
             key,
@@ -224,8 +238,9 @@ impl<T> Exchange<T> {
             whole_ms: None,
             times: ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() },
         });
+        let shares = !exchange.binding.is_private() && is_http2 == application.is_http2();
         let mut kept = |member| match preface_bytes {
-            0 if is_http2 == application.is_http2() => pool.take(application, member, now_ms),
+            0 if shares => pool.take(application, member, now_ms),
             _ => None,
         };
         match (instance, asked) {
@@ -244,6 +259,9 @@ impl<T> Exchange<T> {
             }
             (None, Some(Ok(upstreams::SlotOrWait::Waits(wait)))) => exchange.wait_for(wait),
             (None, Some(Err(unavailable))) => exchange.give_up(Failed::Unasked(unavailable)),
+        }
+        if exchange.failure.is_some() {
+            exchange.keep_own(pool);
         }
         Ok(exchange)
     }
@@ -289,6 +307,13 @@ impl<T> Exchange<T> {
             return;
         }
         let member = self.upstream();
+        if self.binding.is_private() {
+            self.slot = None;
+            if let Some(owner) = self.binding.owner() {
+                pool.keep_own(&self.application, owner, member, connection, self.now_ms);
+            }
+            return;
+        }
         let left = match self.slot.take() {
             Some(slot) => slot.pass_on(connection),
             // no request waits for a place at the next stage
@@ -296,6 +321,15 @@ impl<T> Exchange<T> {
         };
         if let Some(connection) = left {
             pool.keep(&self.application, member, connection, self.now_ms);
+        }
+    }
+
+    /// It was not asked: its client is still who it was.
+    fn keep_own(&mut self, pool: &mut ConnectionPool) {
+        if let Some((member, connection)) = self.binding.take()
+            && let Some(owner) = self.binding.owner()
+        {
+            pool.keep_own(&self.application, owner, member, connection, self.now_ms);
         }
     }
 

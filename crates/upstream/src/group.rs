@@ -113,10 +113,26 @@ impl UpstreamGroup {
         let Some(member) = member else {
             return Err(self.has_room(now_ms).err().unwrap_or(Unavailable::Full));
         };
+        self.count(member, now_ms);
+        Ok(member)
+    }
+
+    /// This one is asked now, if it may be asked and has room: whether that is so. It has one more request under way
+    /// then.
+    pub fn begin_at(&mut self, member: MemberIndex, now_ms: u64) -> bool {
+        self.compare(&[], now_ms);
+        let is_able = self.candidates.get(member).is_some_and(|one| one.share > 0);
+        if is_able {
+            self.budget.deposit();
+            self.count(member, now_ms);
+        }
+        is_able
+    }
+
+    fn count(&mut self, member: MemberIndex, now_ms: u64) {
         let one = &mut self.members[member];
         one.health.begin(now_ms);
         one.in_flight += 1;
-        Ok(member)
     }
 
     /// Whether one that was not tried may be asked now.

@@ -11,6 +11,7 @@
 //! | [`application`] | the application of a route |
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
 //! | [`pool`] | connections that wait for their next request |
+//! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
 //! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
 //! | [`upkeep`] | checks of upstreams, and names that are looked up again |
 //! | [`pings`] | whether the instances of the next stage live |
@@ -84,6 +85,7 @@ pub mod request;
 pub mod response;
 pub mod retry;
 pub mod settings;
+pub mod sign_in;
 pub mod stage;
 pub mod target;
 mod text;

@@ -126,7 +126,7 @@ impl<T> Places<T> {
             return Err(Unavailable::Full);
         }
         if !self.is_bounded {
-            let member = self.group.begin(asking.key, &asking.tried, now.ms)?;
+            let member = self.pick(&asking, now)?;
             return Ok(Placement::Begun(Begun::new(member, now.ns, None)));
         }
         match self.group.has_room(now.ms) {
@@ -164,12 +164,22 @@ impl<T> Places<T> {
         turn: Option<Turn>,
         now: Clocks,
     ) -> Result<Begun, Unavailable> {
-        let begun = self.group.begin(asking.key, &asking.tried, now.ms);
+        let begun = self.pick(asking, now);
         let begun = begun.map(|member| Begun::new(member, now.ns, turn));
         if let (Err(_), Some(turn)) = (&begun, turn) {
             self.queue.ended(turn, 0);
         }
         begun
+    }
+
+    /// Which is asked.
+    fn pick(&mut self, asking: &Asking, now: Clocks) -> Result<MemberIndex, Unavailable> {
+        if let Some(wanted) = asking.wanted
+            && self.group.begin_at(wanted, now.ms)
+        {
+            return Ok(wanted);
+        }
+        self.group.begin(asking.key, &asking.tried, now.ms)
     }
 
     /// A request that was begun is over.

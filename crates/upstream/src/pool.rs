@@ -11,6 +11,9 @@
 //! places) lacks one, those with more take no further ones, and give up half of what is beyond theirs each time they
 //! look.
 //!
+//! A connection on which a client has signed in belongs to that client's connection, and is closed when the pool looks
+//! after that has ended.
+//!
 //! A pool holds its places from one look to the next, also while a request is under way on the connection. So a request
 //! takes no lock here and changes nothing that pools share, unless more connections of its pool wait at a time than did
 //! since that look.
@@ -20,8 +23,8 @@ use crate::connection::UpstreamConnection;
 use crate::group::MemberIndex;
 use std::collections::HashMap;
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 /// How often all are looked at, in milliseconds.
 const LOOK_MS: u64 = 1_000;
@@ -35,6 +38,8 @@ const SHORT_MS: u64 = 10 * LOOK_MS;
 pub struct ConnectionPool {
     /// Of each upstream the one that was used last is the last.
     idle: HashMap<(u64, MemberIndex), Vec<IdleUpstream>>,
+    /// Those that belong to a client's connection each, by that and the upstreams.
+    own: HashMap<(usize, u64), OwnUpstream>,
     places: IdlePlaces,
     /// How many were kept so far.
     number: u64,
@@ -47,6 +52,22 @@ struct IdleUpstream {
     until_ms: u64,
     /// The greater, the later it was used.
     number: u64,
+}
+
+/// One that belongs to the connection of a client.
+#[derive(Debug)]
+struct OwnUpstream {
+    /// Gone with that; until then no other is at the same address.
+    owner: Weak<()>,
+    member: MemberIndex,
+    idle: IdleUpstream,
+}
+
+impl OwnUpstream {
+    fn is_fit(&mut self, now_ms: u64) -> bool {
+        let is_due = self.owner.strong_count() > 0 && self.idle.until_ms > now_ms;
+        is_due && self.idle.connection.is_fit(now_ms)
+    }
 }
 
 /// How many connections pools may keep together.
@@ -206,7 +227,13 @@ impl ConnectionPool {
     /// One of those that have this bound together.
     pub fn new(bound: &Arc<IdleBound>) -> ConnectionPool {
         let places = IdlePlaces::new(bound);
-        ConnectionPool { idle: HashMap::new(), places, number: 0, looked_ms: 0 }
+        ConnectionPool {
+            idle: HashMap::new(),
+            own: HashMap::new(),
+            places,
+            number: 0,
+            looked_ms: 0,
+        }
     }
 
     /// The connection to this upstream that was used last, if there is one that has not ended and
@@ -247,10 +274,7 @@ impl ConnectionPool {
         if most == 0 {
             return;
         }
-        let idle_ms = u64::try_from(settings.idle.as_millis()).unwrap_or(u64::MAX);
-        let until_ms = now_ms.saturating_add(idle_ms);
-        self.number += 1;
-        let one = IdleUpstream { connection, until_ms, number: self.number };
+        let one = self.idle_from(application, connection, now_ms);
         let upstream = (application.upstreams().number(), member);
         let idle = self.idle.entry(upstream).or_default();
         if idle.len() >= most {
@@ -264,11 +288,68 @@ impl ConnectionPool {
         }
     }
 
+    /// The connection to one of these upstreams that belongs to a client's, and where it leads.
+    pub(crate) fn take_own(
+        &mut self,
+        application: &Application,
+        owner: &Arc<()>,
+        now_ms: u64,
+    ) -> Option<(MemberIndex, UpstreamConnection)> {
+        if self.own.is_empty() {
+            return None;
+        }
+        let upstreams = application.upstreams();
+        let mut own = self.own.remove(&own_key(owner, application))?;
+        self.places.leave();
+        let is_current = upstreams.is_current(own.member, &own.idle.connection);
+        (is_current && own.is_fit(now_ms)).then_some((own.member, own.idle.connection))
+    }
+
+    /// Keeps a connection for the client's connection that it belongs to, until that ends. Each of these has one at
+    /// most, besides those that are for all.
+    pub(crate) fn keep_own(
+        &mut self,
+        application: &Application,
+        owner: &Arc<()>,
+        member: MemberIndex,
+        connection: UpstreamConnection,
+        now_ms: u64,
+    ) {
+        let idle = self.idle_from(application, connection, now_ms);
+        if self.places.enter(now_ms) || (self.close_oldest() && self.places.enter(now_ms)) {
+            let own = OwnUpstream { owner: Arc::downgrade(owner), member, idle };
+            if self.own.insert(own_key(owner, application), own).is_some() {
+                self.places.leave();
+            }
+        }
+    }
+
+    /// One that waits from now on.
+    fn idle_from(
+        &mut self,
+        application: &Application,
+        connection: UpstreamConnection,
+        now_ms: u64,
+    ) -> IdleUpstream {
+        let idle = application.settings().group().keep_alive.idle;
+        let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        self.number += 1;
+        let until_ms = now_ms.saturating_add(idle_ms);
+        IdleUpstream { connection, until_ms, number: self.number }
+    }
+
     /// Closes the one that has waited for longest: a step for each upstream that has some. Says whether there was one.
     fn close_oldest(&mut self) -> bool {
         let with_some = self.idle.values_mut().filter(|idle| !idle.is_empty());
-        let Some(idle) = with_some.min_by_key(|idle| idle[0].number) else { return false };
-        idle.remove(0);
+        match with_some.min_by_key(|idle| idle[0].number) {
+            Some(idle) => drop(idle.remove(0)),
+            // a client that has signed in would have to do so again
+            None => {
+                let oldest = self.own.iter().min_by_key(|(_, own)| own.idle.number);
+                let Some(key) = oldest.map(|(key, _)| *key) else { return false };
+                self.own.remove(&key);
+            }
+        }
         self.places.leave();
         true
     }
@@ -284,6 +365,7 @@ impl ConnectionPool {
             idle.retain_mut(|one| one.until_ms > now_ms && one.connection.is_fit(now_ms));
             !idle.is_empty()
         });
+        self.own.retain(|_, own| own.is_fit(now_ms));
         self.places.used = self.len();
         // before what others lack is asked
         self.places.give_back(now_ms);
@@ -295,13 +377,18 @@ impl ConnectionPool {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.idle.values().map(Vec::len).sum()
+        self.idle.values().map(Vec::len).sum::<usize>() + self.own.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.idle.values().all(Vec::is_empty)
+        self.len() == 0
     }
+}
+
+/// What a connection is known by that belongs to a client's, among those to these upstreams.
+fn own_key(owner: &Arc<()>, application: &Application) -> (usize, u64) {
+    (Arc::as_ptr(owner).addr(), application.upstreams().number())
 }
 
 /// One that has as many as its settings say.

@@ -35,6 +35,8 @@ pub struct Asking {
     pub key: u64,
     /// Those that were asked before, which are asked again only if there is no other.
     pub tried: Vec<MemberIndex>,
+    /// The one that it is asked of if that may be asked and has room.
+    pub wanted: Option<MemberIndex>,
     /// It is asked of another now, or of none.
     pub only_others: bool,
 }

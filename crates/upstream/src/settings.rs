@@ -143,6 +143,18 @@ pub struct BodySettings {
     pub spool_bytes: u64,
 }
 
+/// What becomes of schemes that sign in a connection (NTLM, Negotiate) and not a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConnectionAuth {
+    /// The connection on which a client signs in is that client's connection's alone.
+    #[default]
+    Bind,
+    /// The upstream looks at each request: connections are shared whatever is said on them.
+    Request,
+    /// No client is offered such a scheme.
+    Refuse,
+}
+
 /// What answers where an upstream has answered with an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Errors {
@@ -168,6 +180,8 @@ pub struct ProxySettings {
     pub limits: ResponseHeadLimits,
     /// Which error pages clients see.
     pub errors: Errors,
+    /// What becomes of schemes that sign in a connection.
+    pub connection_auth: ConnectionAuth,
     /// What is said of the client first.
     pub proxy_protocol: Option<ProxyProtocol>,
     /// So much of an answer is received before its client takes it, in bytes.

@@ -177,6 +177,7 @@ mod tests {
             rewrites: true,
             limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
+            connection_auth: Default::default(),
             proxy_protocol: None,
             buffer_bytes: 0,
             authority: None,

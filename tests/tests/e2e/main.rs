@@ -48,6 +48,7 @@ mod repeats;
 mod rules;
 mod runner;
 mod serve_command;
+mod sign_ins;
 mod sites;
 mod smuggling;
 mod stage_ends;

@@ -141,6 +141,8 @@ pub enum Relayed<J> {
     /// Nothing: the exchange is not wanted any more, and the request is processed again, of which this is
     /// known from now on.
     Again(Box<Passed>),
+    /// Nothing: the client is to ask again over HTTP/1.1. Only for a request of HTTP/2.
+    NeedsHttp1,
 }
 
 /// The exchange of a handler that has none; no value of it exists.

@@ -331,7 +331,7 @@ impl<H: HandlerRoles> Http1<H> {
                 let relayed = cx.handler.relayed(request, ticket, relay, &mut reply);
                 let (status, bytes) = (reply.status, reply.body_bytes);
                 let keep_alive = reply.keep_alive;
-                if let Relayed::Job(..) | Relayed::Again(_) = relayed {
+                if let Relayed::Job(..) | Relayed::Again(_) | Relayed::NeedsHttp1 = relayed {
                     return (relayed, status, bytes, keep_alive);
                 }
                 let (peer, ticket) = (cx.peer, Some(&*ticket));
@@ -340,7 +340,9 @@ impl<H: HandlerRoles> Http1<H> {
                 let head = request.head;
                 relaying.told = match &relayed {
                     Relayed::Switched => Told::Switch { client_ended: false, server_ended: false },
-                    Relayed::Own | Relayed::Job(..) | Relayed::Again(_) => Told::Nothing,
+                    Relayed::Own | Relayed::Job(..) | Relayed::Again(_) | Relayed::NeedsHttp1 => {
+                        Told::Nothing
+                    }
                     Relayed::Body => {
                         let encoder = match relay.length() {
                             _ if head.method == Method::Head || !has_body(status) => {
@@ -368,6 +370,12 @@ impl<H: HandlerRoles> Http1<H> {
                 kept.stage = KeptFor::Ready;
                 self.state = RequestState::Kept(kept);
                 return self.answer_kept(cx, input, None);
+            }
+            // the client speaks it already
+            Relayed::NeedsHttp1 => {
+                kept.stage = KeptFor::Relay(relaying);
+                self.state = RequestState::Kept(kept);
+                return self.break_relay(cx);
             }
             relayed => relayed,
         };

@@ -404,6 +404,10 @@ impl<H: HandlerRoles> Http2<H> {
                 self.live.insert(stream, Live { is_open, phase: LiveState::Asked(kept), upload });
                 return self.answer_kept(cx, stream, None);
             }
+            Relayed::NeedsHttp1 => {
+                self.insert_relaying(stream, is_open, relaying);
+                return self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);
+            }
             Relayed::Switched | Relayed::Body => {}
         }
         self.served += 1;

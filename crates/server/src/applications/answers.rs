@@ -10,11 +10,14 @@ use std::time::Duration;
 
 pub(super) const TOO_LARGE: &str = "The request body is larger than the application may be sent";
 
+const SIGN_IN: &str = "The application signs in connections, and this one cannot be signed in";
+
 /// What a client is told of an application that has not answered, and under which status.
 pub fn failed(failed: Failed) -> (u16, &'static str) {
     let (failure, late) = match failed {
         Failed::Unasked(unavailable) => return (503, unasked(unavailable)),
         Failed::TooLarge => return (413, TOO_LARGE),
+        Failed::SignIn => return (502, SIGN_IN),
         Failed::Asked(failure, late) => (failure, late == Lateness::Late),
     };
     match (failure, late) {

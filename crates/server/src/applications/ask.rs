@@ -10,10 +10,11 @@ use crate::log;
 use crate::log::request_id;
 use crate::websocket;
 use forebay_conn::{Peer, Rank, Request};
+use forebay_http::challenge::{scheme_of_credentials, signs_in_connection};
 use forebay_http::client::ClientKey;
 use forebay_http::field::FieldName;
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Method, Name, RequestTarget, Tunnel};
+use forebay_http::head::{Head, Method, Name, RequestTarget, Tunnel, Version};
 use forebay_http::path;
 use forebay_http::response;
 use forebay_site::Destination;
@@ -23,11 +24,13 @@ use forebay_upstream::exchange::{ApplicationRequest, ScriptLog};
 use forebay_upstream::fastcgi::{self, Params};
 use forebay_upstream::queue::RequestOwner;
 use forebay_upstream::request::{self, From, WrittenHead};
-use forebay_upstream::settings::{self, BalanceKey};
+use forebay_upstream::settings::{self, BalanceKey, ConnectionAuth};
+use forebay_upstream::sign_in::SignIn;
 use forebay_upstream::stage::{self, Origin};
 use forebay_upstream::target::{JudgedPath, TargetRefusal};
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// What of a client's request no application is told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -136,7 +139,7 @@ pub fn ask(
     hidden: Hidden<'_>,
 ) -> Result<ApplicationRequest, Unasked> {
     let Request { head, peer, .. } = *request;
-    let Asker { local, from, tunnel, key, owner } = asker;
+    let Asker { local, from, tunnel, key, owner, .. } = asker;
     let readings = request.readings().filter(|_| application.settings().passes());
     let normal = request.path();
     let judged = match (&readings, &normal) {
@@ -175,7 +178,7 @@ pub fn ask(
             let preface = settings.proxy_protocol.map(|way| preface(way, client, local));
             let preface = preface.unwrap_or_default();
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
-            Ok(ApplicationRequest { preface, ..ask })
+            Ok(ApplicationRequest { preface, ..with_sign_in(ask, settings, request, asker) })
         }
         settings::ApplicationSettings::FastCgi(settings) => {
             let Some(script) = &destination.script else { return Err(Unasked::NoScript) };
@@ -257,7 +260,28 @@ pub fn ask_authority(
     let mut text = Vec::with_capacity(1024);
     let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
         .map_err(Unasked::Refused)?;
-    Ok(ApplicationRequest::new(Method::Get, key, owner, text, written))
+    let ask = ApplicationRequest::new(Method::Get, key, owner, text, written);
+    Ok(with_sign_in(ask, proxy, request, asker))
+}
+
+/// The same, with where a sign-in may be kept that counts for a connection.
+fn with_sign_in(
+    ask: ApplicationRequest,
+    settings: &settings::ProxySettings,
+    request: &Request<'_>,
+    asker: Asker,
+) -> ApplicationRequest {
+    let Request { head, peer, .. } = *request;
+    let sign_in = match settings.connection_auth {
+        ConnectionAuth::Request => SignIn::OfRequest,
+        ConnectionAuth::Refuse => SignIn::Withheld,
+        ConnectionAuth::Bind if asker.is_of_many => SignIn::Withheld,
+        ConnectionAuth::Bind if head.version == Version::Http2 => SignIn::NeedsHttp1,
+        ConnectionAuth::Bind => SignIn::OfConnection(Arc::clone(peer.life.token())),
+    };
+    let mut schemes = head.values(Name::Authorization).map(scheme_of_credentials);
+    let shows_sign_in = schemes.any(signs_in_connection);
+    ApplicationRequest { sign_in, shows_sign_in, ..ask }
 }
 
 /// What a request is for, in the form in which rules judge it and files are found: another form of it, such as
@@ -289,6 +313,8 @@ pub struct Asker {
     tunnel: Option<Tunnel>,
     key: u64,
     owner: RequestOwner,
+    /// Its connection carries requests of many clients.
+    is_of_many: bool,
 }
 
 impl Asker {
@@ -312,7 +338,9 @@ impl Asker {
         };
         let key = key(&application.settings().group().key, head, client);
         let owner = RequestOwner { rank: rank.0, client: ClientKey::of(client).as_u64() };
-        Asker { local, from, tunnel: standpoint.tunnel_of(head), key, owner }
+        let tunnel = standpoint.tunnel_of(head);
+        let is_of_many = standpoint.is_behind() || from.is_trusted;
+        Asker { local, from, tunnel, key, owner, is_of_many }
     }
 
     /// The client, as trusted proxies tell it.

@@ -98,6 +98,7 @@ impl ForwardAuth {
             group,
             limits: Default::default(),
             errors: settings::Errors::Theirs,
+            connection_auth: Default::default(),
             proxy_protocol: None,
             buffer_bytes: 0,
             authority: Some(settings::ForwardAuthSettings {

@@ -39,6 +39,8 @@ pub struct ProxySection {
     pub upgrade: bool,
     /// `bare_lf`
     pub bare_lf: bool,
+    /// `connection_auth`
+    pub connection_auth: settings::ConnectionAuth,
     /// `proxy_protocol`
     pub proxy_protocol: Optional<ProxyProtocolVersion>,
     /// What all routes have.
@@ -119,6 +121,7 @@ impl ProxyConfig {
             group,
             limits: ResponseHeadLimits { bare_lf: self.0.bare_lf, ..Default::default() },
             errors: upstreams.errors,
+            connection_auth: self.0.connection_auth,
             proxy_protocol: self.0.proxy_protocol.0.map(Into::into),
             buffer_bytes: upstreams.buffer_bytes.0,
             authority: None,
@@ -184,6 +187,7 @@ impl Section for ProxySection {
             redirects: Redirects::default(),
             upgrade: false,
             bare_lf: false,
+            connection_auth: settings::ConnectionAuth::default(),
             proxy_protocol: Optional::default(),
             upstreams: UpstreamsConfig::default(),
             check: Checks::default(),
@@ -297,6 +301,21 @@ impl Section for ProxySection {
                           CR; else such an answer is a 502. The client is told in lines that end in CR LF.",
                 example: "true",
                 at: |p| &mut p.bare_lf,
+            },
+            Setting {
+                key: "connection_auth",
+                preset: Preset::Value("bind"),
+                range: None,
+                meaning: "What becomes of the schemes NTLM and Negotiate, which sign in a connection and \
+                          not a request. \"bind\": a connection on which one was offered or used belongs to \
+                          one client's connection over HTTP/1 and ends with it, or after idle; a client \
+                          over HTTP/2 is told to come over HTTP/1.1; where one connection carries many \
+                          clients (a trusted proxy, isolated) it is as with \"refuse\". \"request\": \
+                          connections are shared all the same, for applications that look at each \
+                          request. \"refuse\": these schemes are taken out of what an application offers; \
+                          where it offers no other the answer is 502.",
+                example: "\"refuse\"",
+                at: |p| &mut p.connection_auth,
             },
             Setting {
                 key: "proxy_protocol",

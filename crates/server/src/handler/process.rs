@@ -1,7 +1,9 @@
 //! The role that knows what the answer is: from the content, from an application or the next stage, or an
 //! error.
 
-use super::relay::{HSTS, NO_DECISION, begin_head, kept_of_error, refuses_tunnel};
+use super::relay::{
+    HSTS, NO_DECISION, begin_head, kept_of_error, refuses_tunnel, withhold_sign_in,
+};
 use super::{FastLane, end_work};
 use crate::acme;
 use crate::applications::{NO_TUNNEL, failed};
@@ -152,6 +154,9 @@ impl Process for FastLane {
             return self.refuse_for(asked, request, status, text, reply);
         }
         count(Counter::UpstreamAnswered);
+        if relay.needs_http1() {
+            return Relayed::NeedsHttp1;
+        }
         let status = relay.status().unwrap_or_default();
         let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
         if let Some(rule) = relay.tag.rule {
@@ -182,7 +187,13 @@ impl Process for FastLane {
         }
         let settings = relay.application().settings();
         if settings.errors() == Errors::Ours && status >= 400 {
-            let kept = relay.with_answer(kept_of_error).unwrap_or_default();
+            let withholds = relay.withholds_sign_in();
+            let kept = relay.with_answer(|answer| kept_of_error(answer, withholds));
+            let kept = kept.unwrap_or_default();
+            // a client that signs in goes on with it on the same connection
+            if relay.is_private() {
+                self.give_back(relay);
+            }
             return self.refuse_with(&relay.tag, request, status, reason(status), kept, reply);
         }
         let authority = relay.application().authority(relay.upstream());
@@ -199,11 +210,15 @@ impl Process for FastLane {
         let length = relay.length();
         let (mut coding, mut holds) = (None, true);
         let has_hsts = reply.hsts.is_some();
+        let withholds = relay.withholds_sign_in();
         let has_date = relay.with_answer(|answer| {
             let mut said = Vec::with_capacity(16);
             let notes = response::fields(answer, moved.as_ref(), |name, value| {
                 said.push((name, value));
             });
+            if withholds {
+                withhold_sign_in(&mut said);
+            }
             if is_tunnel {
                 said.retain(|(name, _)| !name.eq_ignore_ascii_case(websocket::ACCEPT));
             }

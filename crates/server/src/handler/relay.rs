@@ -16,6 +16,7 @@ use forebay_conn::{
     InternalRedirect, Passed, Process, ProcessOutcome, Rank, Relay, Relayed, Reply, Request,
 };
 use forebay_engine::admission::ConnectionPlace;
+use forebay_http::challenge::without_connection;
 use forebay_http::client::ClientKey;
 use forebay_http::head::{Method, RequestTarget};
 use forebay_http::path::NormalPath;
@@ -28,6 +29,7 @@ use forebay_upstream::exchange::{Exchange, Failed};
 use forebay_upstream::group::Unavailable;
 use forebay_upstream::link::LinkFailure;
 use forebay_upstream::response;
+use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,6 +40,9 @@ const KEPT: [&str; 5] =
 
 /// What is said here stands for what an application says: of two fields the first would count (RFC 6797 §8.1).
 pub(super) const HSTS: &str = "Strict-Transport-Security";
+
+/// By which schemes a client may show who it is.
+const OFFER: &str = "WWW-Authenticate";
 
 /// At most so much of an answer that is not wanted is received at a time, so that its connection is kept.
 const DROPPED_BYTES: usize = 16 * 1024;
@@ -439,8 +444,32 @@ pub(super) fn unanswered(reason: LinkFailure) -> &'static str {
 
 /// What clients need of an error whose page is the site's: how to show who they are, when to come back, and which
 /// methods there are.
-pub(super) fn kept_of_error(answer: &Response<'_>) -> Vec<(&'static str, Vec<u8>)> {
-    const KEPT: [&str; 3] = ["WWW-Authenticate", "Retry-After", "Allow"];
-    let values = |name| answer.values(name).map(move |value| (name, value.to_vec()));
+pub(super) fn kept_of_error(
+    answer: &Response<'_>,
+    withholds_sign_in: bool,
+) -> Vec<(&'static str, Vec<u8>)> {
+    const KEPT: [&str; 3] = [OFFER, "Retry-After", "Allow"];
+    let offered = |name, value| match name == OFFER && withholds_sign_in {
+        true => without_connection(value).map(Cow::into_owned),
+        false => Some(value.to_vec()),
+    };
+    let values =
+        |name| answer.values(name).filter_map(move |value| Some((name, offered(name, value)?)));
     KEPT.into_iter().flat_map(values).collect()
+}
+
+/// Takes the schemes that sign in a connection out of what is offered.
+pub(super) fn withhold_sign_in<'h>(said: &mut Vec<(&'h str, Cow<'h, [u8]>)>) {
+    said.retain_mut(|(name, value)| {
+        if !name.eq_ignore_ascii_case(OFFER) {
+            return true;
+        }
+        match without_connection(value).map(Cow::into_owned) {
+            Some(left) => {
+                *value = Cow::Owned(left);
+                true
+            }
+            None => false,
+        }
+    });
 }

@@ -108,6 +108,8 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
             // an application may send as many as it may, and the stages before have added theirs
             limits: ResponseHeadLimits { head_lines: MOST_LINES, ..ResponseHeadLimits::default() },
             errors: Errors::Theirs,
+            // who asks applications binds what clients sign in on
+            connection_auth: settings::ConnectionAuth::Request,
             proxy_protocol: None,
             buffer_bytes: 0,
             authority: None,

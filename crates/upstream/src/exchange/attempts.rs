@@ -25,7 +25,16 @@ impl<T> Exchange<T> {
     ) -> Result<(), AttemptFailure> {
         let member = slot.member();
         self.slot = Some(slot);
+        let (own, now_ms) = (self.binding.take(), self.now_ms);
         let upstreams = self.application.upstreams();
+        let own = own
+            .filter(|(of, connection)| *of == member && upstreams.is_current(member, connection));
+        // it may have waited for its turn meanwhile
+        let own = own.map(|(_, own)| own).and_then(|mut own| own.is_fit(now_ms).then_some(own));
+        self.binding.uses(own.is_some());
+        if self.binding.is_private() {
+            return self.begin_at(member, own);
+        }
         let is_fit = |connection: &UpstreamConnection| {
             let may_end = retry::may_repeat(
                 self.method,
@@ -182,7 +191,9 @@ impl<T> Exchange<T> {
             false => retry::RequestBodyState::Kept,
         };
         let is_unheard = self.interim.is_empty() || self.script.is_some();
-        let is_safe = is_unheard && retry::may_repeat(self.method, failure, body);
+        // another connection knows nothing of its sign-in, which is not to be told twice
+        let is_bound = self.binding.is_used() && !was_stale;
+        let is_safe = is_unheard && !is_bound && retry::may_repeat(self.method, failure, body);
         let upstreams = self.application.upstreams();
         let has_more = self.retries < self.application.settings().group().retries;
         // nothing was sent there
@@ -192,7 +203,9 @@ impl<T> Exchange<T> {
         let next = match is_safe && may {
             true => {
                 let only_others = failure == AttemptFailure::Frozen;
-                upstreams.ask(Asking { owner, key: self.key, tried, only_others }).ok()
+                upstreams
+                    .ask(Asking { owner, key: self.key, tried, only_others, wanted: None })
+                    .ok()
             }
             false => None,
         };

@@ -1,6 +1,7 @@
 //! The head of the answer, and interim answers before it.
 
 use super::link_state::Noted;
+use super::outcome::Failed;
 use super::state::{AnswerHead, Coming, Exchange, RECEIVE_BYTES};
 use crate::http2::UpstreamHttp2;
 use crate::link::LinkEvent;
@@ -105,6 +106,7 @@ impl<T> Exchange<T> {
                         })
                     }
                 };
+                let is_unfit = self.binding.look(&head);
                 let (start, end) = (self.at, self.at + head.len);
                 self.fields = Some(head.keep(&self.received[start..end]));
                 self.head = Some(AnswerHead {
@@ -128,6 +130,9 @@ impl<T> Exchange<T> {
                         slot.becomes_tunnel();
                     }
                     self.link_changed();
+                }
+                if is_unfit {
+                    self.give_up(Failed::SignIn);
                 }
                 Ok(Some(None))
             }

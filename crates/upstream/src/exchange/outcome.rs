@@ -43,6 +43,8 @@ pub enum Failed {
     Unasked(Unavailable),
     /// The body of the request is larger than it may be.
     TooLarge,
+    /// It wants its client to sign in, and offers only what signs in a connection, which cannot be that client's alone.
+    SignIn,
 }
 
 impl Failed {
@@ -57,6 +59,7 @@ impl Failed {
             Failed::Unasked(Unavailable::Threads) => "threads",
             Failed::Unasked(Unavailable::Descriptors) => "descriptors",
             Failed::TooLarge => "too_large",
+            Failed::SignIn => "connection_auth",
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::group::MemberIndex;
 use crate::queue::RequestOwner;
 use crate::response::ResponseReader;
 use crate::settings;
+use crate::sign_in::Binding;
 use crate::upstreams::{QueueWait, UpstreamSlot};
 use forebay_conn::Await;
 use forebay_http::body::BodyDecoder;
@@ -38,6 +39,8 @@ pub struct Exchange<T> {
     pub tag: T,
     pub(super) application: Arc<Application>,
     pub(super) linked: Option<Box<Linked>>,
+    /// How it is bound to its client's connection.
+    pub(super) binding: Binding,
     /// It is asked over HTTP/2.
     pub(super) is_http2: bool,
     pub(super) method: Method,
@@ -214,6 +217,21 @@ impl<T> Exchange<T> {
             (false, true) => Some("timeout"),
             (false, false) => None,
         }
+    }
+
+    /// Whether its client is told of no scheme that signs in a connection, though the answer offers one.
+    pub fn withholds_sign_in(&self) -> bool {
+        self.binding.withholds()
+    }
+
+    /// Whether the answer offers a sign-in for which its client must come over HTTP/1.1.
+    pub fn needs_http1(&self) -> bool {
+        self.binding.needs_http1()
+    }
+
+    /// Whether its connection is for no other client.
+    pub fn is_private(&self) -> bool {
+        self.binding.is_private()
     }
 
     /// The head of the answer, if there is one.

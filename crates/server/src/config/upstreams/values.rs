@@ -7,7 +7,7 @@ use crate::config::written::written;
 use forebay_http::field::FieldName;
 use forebay_site::rules::ScriptSuffix;
 use forebay_upstream::settings::{
-    AddressError, Balance, BalanceKey, Errors, ProxyProtocol, UpstreamAddress,
+    AddressError, Balance, BalanceKey, ConnectionAuth, Errors, ProxyProtocol, UpstreamAddress,
 };
 use forebay_upstream::target::{Ambiguous, Base};
 
@@ -45,6 +45,13 @@ impl Keyword for Redirects {
     const EXPECTED: &'static str = "\"rewrite\" or \"keep\"";
     const WORDS: &'static [&'static str] = &["rewrite", "keep"];
     const MEANINGS: &'static [Redirects] = &[Redirects::Rewrite, Redirects::Keep];
+}
+
+impl Keyword for ConnectionAuth {
+    const EXPECTED: &'static str = "\"bind\", \"request\" or \"refuse\"";
+    const WORDS: &'static [&'static str] = &["bind", "request", "refuse"];
+    const MEANINGS: &'static [ConnectionAuth] =
+        &[ConnectionAuth::Bind, ConnectionAuth::Request, ConnectionAuth::Refuse];
 }
 
 /// How a client's address is told before anything else.
