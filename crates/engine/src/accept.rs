@@ -7,8 +7,8 @@ use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Listening, Peer, Protocol, Rank, Verdict};
 use forebay_metrics::{Activity, Counter, Stopwatch};
-use forebay_sys::process;
 use forebay_sys::socket::{self, Accepted};
+use forebay_sys::{poll, process};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub const BATCH: usize = 64;
 /// Batches accepted from a listener when a drain begins, at most; the queue is shorter.
 pub const DRAIN_BATCHES: usize = 128;
+/// Slow readers that are cut at a time for want of descriptors: several clients wait then.
+const CUT_BATCH: usize = 8;
 /// How long a listener rests when there is no descriptor for its connections.
 pub const PAUSE_MS: u64 = 100;
 
@@ -164,7 +166,7 @@ impl ListenerSet {
         worker: &mut Worker<H>,
     ) -> AcceptOutcome<H> {
         let is_proxy = worker.handler.trusts(&served.peer);
-        match self.enter(&served, is_proxy) {
+        match self.enter_or_cut(&served, is_proxy, served.conn.rank(), worker) {
             Ok(place) => {
                 served.place = Some(place);
                 AcceptOutcome::Served(served)
@@ -189,6 +191,10 @@ impl ListenerSet {
         watch.lap(Activity::Accept);
         if matches!(accepted, Ok(Accepted::Exhausted)) {
             worker.count(Counter::AcceptErrors);
+            // The descriptors come back a moment later: the clients wait for them in the kernel's queue.
+            if (0..CUT_BATCH).filter(|_| self.make_room(worker)).count() > 0 {
+                return Ok(AcceptOutcome::Exhausted);
+            }
             accepted = Ok(self.accept_with_reserve(listener, worker));
         }
         Ok(match accepted {
@@ -224,6 +230,39 @@ impl ListenerSet {
         }
     }
 
+    /// As `enter`; if all places are taken, that of the slowest reader, if it is not above this rank.
+    fn enter_or_cut<H: Handler>(
+        &self,
+        served: &Served<H>,
+        is_proxy: bool,
+        rank: Rank,
+        worker: &Worker<H>,
+    ) -> Result<ConnectionPlace, Full> {
+        match self.enter(served, is_proxy) {
+            Err(Full::Total) if self.admission.cut_slowest(rank) => {
+                worker.count(Counter::MadeRoom);
+                self.enter(served, is_proxy)
+            }
+            entered => entered,
+        }
+    }
+
+    /// Cuts the slowest reader, whatever its rank, for clients that nothing is known of yet. Says whether there was
+    /// one.
+    pub(crate) fn make_room<H: Handler>(&self, worker: &Worker<H>) -> bool {
+        let has_cut = self.admission.cut_slowest(Rank::FIRST);
+        if has_cut {
+            worker.count(Counter::MadeRoom);
+        }
+        has_cut
+    }
+
+    /// Whether clients wait to be accepted.
+    pub(crate) fn has_waiting(&self) -> bool {
+        let sockets: Vec<_> = self.sockets().collect();
+        poll::wait_readable(&sockets, 0).is_ok_and(|ready| ready.contains(&true))
+    }
+
     fn decide<H: Handler>(
         &self,
         mut served: Served<H>,
@@ -238,12 +277,18 @@ impl ListenerSet {
             return Ok(AcceptOutcome::Refused(served, Closing::Reset));
         }
         let mut is_crowded = false;
-        match self.enter(&served, is_proxy || when_full == WhenFull::Ahead) {
+        let is_uncharged = is_proxy || when_full == WhenFull::Ahead;
+        let entered = match proxy_protocol {
+            // who it comes from is not known yet
+            true => self.enter_or_cut(&served, is_uncharged, Rank::LAST, worker),
+            false => self.enter(&served, is_uncharged),
+        };
+        match entered {
             Ok(place) => served.place = Some(place),
             // a client that is not known yet has no rank, and one that may have no more makes no other
             // leave
             Err(Full::Total)
-                if when_full == WhenFull::Idle
+                if (when_full == WhenFull::Idle || self.admission.has_slow_readers())
                     && !proxy_protocol
                     && (is_proxy || self.admission.has_room_for(served.peer.client())) =>
             {

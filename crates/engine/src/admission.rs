@@ -1,5 +1,7 @@
 //! How many connections there are, in all and per client, and whether one more is let in.
 
+use crate::slow_readers::{SlowReader, SlowReaders};
+use forebay_conn::Rank;
 use forebay_http::client::ClientKey;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,6 +14,7 @@ pub struct ConnectionAdmission {
     most_per_client: AtomicUsize,
     open: AtomicUsize,
     shards: [Mutex<HashMap<ClientKey, usize>>; SHARDS],
+    slow_readers: SlowReaders,
 }
 
 const SHARDS: usize = 16;
@@ -31,6 +34,10 @@ pub struct ConnectionPlace {
     admission: Arc<ConnectionAdmission>,
     /// Which client it is counted for: none if it is a proxy's, or clients are not counted.
     client: Option<ClientKey>,
+    /// As what it is among the slow.
+    slow: Option<SlowReader>,
+    /// It was given to another connection already: this one is cut.
+    is_lost: bool,
 }
 
 impl ConnectionAdmission {
@@ -41,6 +48,7 @@ impl ConnectionAdmission {
             most_per_client: AtomicUsize::new(most_per_client),
             open: AtomicUsize::new(0),
             shards: Default::default(),
+            slow_readers: SlowReaders::default(),
         })
     }
 
@@ -85,7 +93,12 @@ impl ConnectionAdmission {
             self.open.fetch_sub(1, Relaxed);
             return Err(Full::Total);
         }
-        Ok(ConnectionPlace { admission: Arc::clone(self), client: None })
+        Ok(ConnectionPlace {
+            admission: Arc::clone(self),
+            client: None,
+            slow: None,
+            is_lost: false,
+        })
     }
 
     /// Whether there may be one more connection, of any client.
@@ -98,6 +111,21 @@ impl ConnectionAdmission {
         let most_per_client = self.most_per_client.load(Relaxed);
         most_per_client >= self.most.load(Relaxed)
             || self.shard(client).get(&client).is_none_or(|count| *count < most_per_client)
+    }
+
+    /// Whether the slowest reader could make room.
+    pub(crate) fn has_slow_readers(&self) -> bool {
+        !self.slow_readers.is_empty()
+    }
+
+    /// Cuts the slowest reader for a client of this rank, and gives its place back at once: the thread or loop that
+    /// has it may come to it later. Says whether there was one, that is not above this rank.
+    pub(crate) fn cut_slowest(&self, rank: Rank) -> bool {
+        let is_cut = self.slow_readers.cut(rank);
+        if is_cut {
+            self.open.fetch_sub(1, Relaxed);
+        }
+        is_cut
     }
 
     fn shard(&self, client: ClientKey) -> MutexGuard<'_, HashMap<ClientKey, usize>> {
@@ -130,6 +158,28 @@ impl ConnectionPlace {
         Ok(())
     }
 
+    /// Its client is slow, as this.
+    pub(crate) fn reads_slowly(&mut self, reader: SlowReader) {
+        self.keeps_up();
+        if !self.is_lost {
+            self.admission.slow_readers.add(reader);
+            self.slow = Some(reader);
+        }
+    }
+
+    /// Its client is not slow, or not any more.
+    #[inline]
+    pub(crate) fn keeps_up(&mut self) {
+        if let Some(reader) = self.slow.take() {
+            self.is_lost |= !self.admission.slow_readers.remove(reader);
+        }
+    }
+
+    /// Whether its client is slow.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.slow.is_some()
+    }
+
     fn discharge(&mut self) {
         if let Some(client) = self.client.take() {
             let mut clients = self.admission.shard(client);
@@ -146,7 +196,10 @@ impl ConnectionPlace {
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.discharge();
-        self.admission.open.fetch_sub(1, Relaxed);
+        self.keeps_up();
+        if !self.is_lost {
+            self.admission.open.fetch_sub(1, Relaxed);
+        }
     }
 }
 

@@ -22,7 +22,8 @@ use std::time::Duration;
 /// A wait that lasts longer than this lets the handler rest.
 const REST_MS: u64 = 100;
 
-/// A thread that waits for a permit looks this often whether its client is still there, and at the order.
+/// A thread that waits for a permit looks this often whether its client is still there, and at the order; one whose
+/// client is slow, whether others wait for its thread.
 const LOOK_MS: u64 = 500;
 
 /// A job that blocks waits no longer than this for those before it. Files whose reads hang do not keep
@@ -47,6 +48,8 @@ pub(crate) struct Blocking<'c, H: Handler> {
     /// The thread may answer this request.
     permit: Option<(RequestId, Permit)>,
     job_permit: Option<Permit>,
+    /// Called now and then while the client is slow.
+    make_room: &'c dyn Fn(&Worker<H>),
 }
 
 /// What a request waits for that this thread is to do.
@@ -72,12 +75,13 @@ enum JobEnd<D> {
 impl<'c, H: Handler> Blocking<'c, H> {
     /// Works with `worker`, listens to the orders of `control` while it waits, shares permits and the
     /// bound on lingering with all others of `stock`, and shows in heartbeat `heartbeat` of the control's
-    /// threads that it turns, if there is one.
+    /// threads that it turns, if there is one. `make_room` is called while its client is slow.
     pub(crate) fn new(
         worker: &'c mut Worker<H>,
         control: &'c EngineControl,
         stock: &'c Stock<H>,
         heartbeat: Option<usize>,
+        make_room: &'c dyn Fn(&Worker<H>),
     ) -> Blocking<'c, H> {
         Blocking {
             worker,
@@ -90,6 +94,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
             writable: false,
             permit: None,
             job_permit: None,
+            make_room,
         }
     }
 
@@ -417,13 +422,18 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         if seen == Ok(None) && !served.can_go_on(self.writable) && timeout_ms > REST_MS {
             self.worker.handler.rest();
             self.rest();
-            seen = self.look(&mut served, timeout_ms - REST_MS, known);
+            let left_ms = timeout_ms - REST_MS;
+            let most_ms = if served.is_slow() { LOOK_MS } else { u64::MAX };
+            seen = self.look(&mut served, left_ms.min(most_ms), known);
         }
         match seen {
             Err(Gone) => AfterWait::Gone(served),
             Ok(Some(request)) => AfterWait::Event(served, RequestEvent::Socket(request)),
             Ok(None) => {
                 self.worker.read_clocks();
+                if served.is_slow() {
+                    (self.make_room)(self.worker);
+                }
                 match self.take_due() {
                     None => AfterWait::Ready(served),
                     Some(id) => {
@@ -477,16 +487,18 @@ fn interest_of(wants: Wants) -> PollInterest {
 
 impl<H: Handler> Stock<H> {
     /// Serves a connection to its end on this thread, which shows in heartbeat `number` of the control's
-    /// threads that it turns, if it has one. Says how it ended, if that was in a drain.
+    /// threads that it turns, if it has one. `make_room` is called now and then while the client is slow. Says how it
+    /// ended, if that was in a drain.
     pub fn serve(
         &self,
         worker: &mut Worker<H>,
         served: Box<Served<H>>,
         control: &EngineControl,
         number: Option<usize>,
+        make_room: &dyn Fn(&Worker<H>),
     ) -> Ended {
         let _occupied = self.occupy();
-        let mut wait = Blocking::new(worker, control, self, number);
+        let mut wait = Blocking::new(worker, control, self, number, make_room);
         let ended = straight::serve(&mut wait, served, None, None, control, &self.lingering);
         wait.worker().handler.rest();
         wait.rest();
@@ -502,7 +514,7 @@ impl<H: Handler> Stock<H> {
         control: &EngineControl,
     ) {
         let _occupied = self.occupy();
-        let mut wait = Blocking::new(worker, control, self, None);
+        let mut wait = Blocking::new(worker, control, self, None, &|_| ());
         straight::close(&mut wait, served, closing, &self.lingering);
         drop(wait);
         worker.handler.rest();

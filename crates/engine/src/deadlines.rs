@@ -26,11 +26,52 @@ pub(crate) struct ConnectionTimer {
 struct Deadline {
     awaited: Option<Awaited>,
     at_ms: u64,
+    /// While its client takes too little.
+    slow: Option<Slow>,
+}
+
+/// Since when a client has taken too little, and how much it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slow {
+    since_ms: u64,
+    taken: u64,
 }
 
 impl Default for Deadline {
     fn default() -> Deadline {
-        Deadline { awaited: None, at_ms: u64::MAX }
+        Deadline { awaited: None, at_ms: u64::MAX, slow: None }
+    }
+}
+
+impl Deadline {
+    fn new(awaited: Awaited, at_ms: u64) -> Deadline {
+        Deadline { awaited: Some(awaited), at_ms, slow: None }
+    }
+
+    /// Looks how much the client has taken. Whether it has taken too little for a whole window; until then it is
+    /// looked again.
+    fn is_window_over<H: Handler>(
+        &mut self,
+        id: RequestId,
+        served: &mut Served<H>,
+        worker: &Worker<H>,
+    ) -> bool {
+        let (timeouts, now_ms) = (&worker.settings.timeouts, worker.now_ms());
+        let look_ms = timeouts.send_look_ms();
+        let new = Slow { since_ms: self.at_ms.saturating_sub(look_ms), taken: 0 };
+        let slow = self.slow.get_or_insert(new);
+        slow.taken = slow.taken.saturating_add(served.taken_since_look(id, now_ms));
+        // As much as it must take until its look was due: that the loop is late is not the client's fault.
+        let waited_ms = self.at_ms.saturating_sub(slow.since_ms);
+        if slow.taken >= timeouts.least_taken(waited_ms) {
+            self.slow = None;
+            // not by the clock of the turn, as when it began
+            self.at_ms = clock::coarse_ms().max(now_ms) + look_ms;
+            return false;
+        }
+        let over_ms = slow.since_ms.saturating_add(timeouts.send_window_ms);
+        self.at_ms = over_ms.min(now_ms + look_ms);
+        over_ms <= now_ms
     }
 }
 
@@ -47,6 +88,7 @@ impl ConnectionTimer {
         let goes_on = served.goes_on();
         if is_new {
             self.begin(awaited, goes_on, |awaited| at_ms(served, worker, awaited));
+            served.keeps_up();
             if awaited.what == Await::Send {
                 served.begin_window(worker.now_ms());
             }
@@ -63,8 +105,7 @@ impl ConnectionTimer {
     #[inline]
     fn begin(&mut self, awaited: Awaited, goes_on: bool, at_ms: impl Fn(Awaited) -> u64) {
         let known = self.more.iter().find(|deadline| deadline.awaited == Some(awaited));
-        let at_ms = known.map_or_else(|| at_ms(awaited), |known| known.at_ms);
-        let first = Deadline { awaited: Some(awaited), at_ms };
+        let first = known.copied().unwrap_or_else(|| Deadline::new(awaited, at_ms(awaited)));
         let former = std::mem::replace(&mut self.first, first);
         if goes_on {
             self.more.push(former);
@@ -89,8 +130,8 @@ impl ConnectionTimer {
             let at = before[after..].iter().position(is_it).map(|at| after + at);
             let at = at.or_else(|| before[..after].iter().position(is_it));
             after = at.map_or(after, |at| at + 1);
-            let at_ms = at.map_or_else(|| at_ms(awaited), |at| before[at].at_ms);
-            self.more.push(Deadline { awaited: Some(awaited), at_ms });
+            let known = at.map(|at| before[at]);
+            self.more.push(known.unwrap_or_else(|| Deadline::new(awaited, at_ms(awaited))));
         });
     }
 
@@ -108,7 +149,7 @@ impl ConnectionTimer {
 
     /// The connection lingers from now on, and waits for nothing else.
     pub(crate) fn linger(&mut self, linger: Linger) {
-        self.first = Deadline { awaited: None, at_ms: linger.until_ms };
+        self.first = Deadline { at_ms: linger.until_ms, ..Deadline::default() };
         self.more.clear();
     }
 
@@ -126,7 +167,7 @@ impl ConnectionTimer {
         worker: &Worker<H>,
     ) -> Option<TimedOut> {
         let now_ms = worker.now_ms();
-        let timeouts = &worker.settings.timeouts;
+        let mut has_looked = false;
         for deadline in std::iter::once(&mut self.first).chain(&mut self.more) {
             if deadline.at_ms > now_ms {
                 continue;
@@ -145,16 +186,38 @@ impl ConnectionTimer {
                     continue;
                 }
             }
-            if awaited.what == Await::Send
-                && served.taken_in_window(awaited.id) >= timeouts.bytes_per_window()
-            {
-                served.begin_window(worker.now_ms());
-                deadline.at_ms = at_ms(served, worker, awaited);
-                continue;
+            if awaited.what == Await::Send {
+                has_looked = true;
+                if !deadline.is_window_over(awaited.id, served, worker) {
+                    continue;
+                }
             }
             return Some(TimedOut::Wait(awaited));
         }
+        if has_looked {
+            self.tell_slow(served);
+        }
         None
+    }
+
+    /// Says whether the client is slow: all that the connection waits for is that it takes something, and it takes too
+    /// little of each.
+    #[cold]
+    fn tell_slow<H: Handler>(&self, served: &mut Served<H>) {
+        let mut all = std::iter::once(&self.first).chain(&self.more);
+        let all_slow = all.try_fold((0, u64::MAX), |(taken, since_ms), deadline| {
+            match (deadline.awaited, deadline.slow) {
+                (Some(Awaited { what: Await::Send, .. }), Some(slow)) => {
+                    Some((taken + slow.taken, since_ms.min(slow.since_ms)))
+                }
+                (None, _) => Some((taken, since_ms)),
+                _ => None,
+            }
+        });
+        match all_slow {
+            Some((taken, since_ms)) => served.reads_slowly(taken, since_ms),
+            None => served.keeps_up(),
+        }
     }
 
     /// The time for a request was over, and the connection goes on: where another is over as well, the wheel
@@ -254,7 +317,7 @@ mod tests {
     fn requests_that_are_late_together_are_told_soon_after_one_another() {
         let mut wheel = Wheel::new(0);
         wheel.advance(10_000, &mut Vec::new());
-        let late = Deadline { awaited: None, at_ms: 9_000 };
+        let late = Deadline { at_ms: 9_000, ..Deadline::default() };
         let mut timer = ConnectionTimer { first: late, ..ConnectionTimer::default() };
         assert_eq!(timer.schedule(&mut wheel, 1), Some(79 * SLOT_MS));
         assert!(timer.presented(79 * SLOT_MS));

@@ -72,6 +72,7 @@ pub mod send;
 mod send_queue;
 pub mod served;
 pub mod settings;
+mod slow_readers;
 mod sockets;
 pub mod stock;
 mod straight;

@@ -33,6 +33,9 @@ use std::time::Duration;
 /// The accepting thread looks at the order and the clock this often.
 const SLEEP_MS: u64 = 500;
 
+/// Slow readers are cut this far apart.
+const ROOM_MS: u64 = 50;
+
 /// What the threads of a pool share.
 pub struct Pool<H: Handler> {
     stock: Stock<H>,
@@ -50,6 +53,8 @@ struct AcceptState<H: Handler> {
     ahead: Ahead<H>,
     /// Connections that were cut before a thread had them.
     cut: Ended,
+    /// When the slowest reader was cut last.
+    made_room_ms: u64,
 }
 
 /// A connection that was accepted, or how it is to be closed.
@@ -69,6 +74,7 @@ impl<H: Handler> Pool<H> {
             first: 0,
             ahead: Ahead::new(&parts.ranks, parts.ahead),
             cut: Ended::default(),
+            made_room_ms: 0,
         };
         let threads = parts.threads.max(1);
         let stock = Stock::new(parts.make, parts.settings, threads);
@@ -88,7 +94,9 @@ impl<H: Handler> Pool<H> {
             match task {
                 ServeOrClose::Serve(served, turn) => {
                     let (control, began_ns) = (&self.control, clock::monotonic_ns());
-                    ended = ended + self.stock.serve(&mut worker, served, control, Some(number));
+                    let make_room = |worker: &Worker<H>| self.make_room(worker);
+                    ended = ended
+                        + self.stock.serve(&mut worker, served, control, Some(number), &make_room);
                     ran = Some((turn, clock::monotonic_ns().saturating_sub(began_ns)));
                 }
                 ServeOrClose::Close(served, closing) => {
@@ -99,6 +107,22 @@ impl<H: Handler> Pool<H> {
             self.free.fetch_add(1, Relaxed);
         }
         ended + std::mem::take(&mut self.accept_state().cut)
+    }
+
+    /// Cuts the slowest reader if no thread is free and clients wait for one. Threads with slow readers look, for
+    /// none accepts then.
+    fn make_room(&self, worker: &Worker<H>) {
+        if self.free.load(Relaxed) > 0 {
+            return;
+        }
+        let Ok(mut accept_state) = self.accept_state.try_lock() else { return };
+        let AcceptState { listener_set, ahead, made_room_ms, .. } = &mut *accept_state;
+        // the thread of the one that was cut comes for the next client a moment later
+        let is_new = worker.now_ms() >= *made_room_ms + ROOM_MS;
+        if is_new && (!ahead.is_empty() || listener_set.has_waiting()) {
+            *made_room_ms = worker.now_ms();
+            listener_set.make_room(worker);
+        }
     }
 
     fn accept_state(&self) -> MutexGuard<'_, AcceptState<H>> {
@@ -128,7 +152,7 @@ impl<H: Handler> Pool<H> {
         accept_state: &mut AcceptState<H>,
         worker: &mut Worker<H>,
     ) -> Option<ServeOrClose<H>> {
-        let AcceptState { listener_set, first, ahead, cut } = accept_state;
+        let AcceptState { listener_set, first, ahead, cut, .. } = accept_state;
         loop {
             let order = self.control.order();
             if order == LoopOrder::Stop {

@@ -9,6 +9,7 @@
 use crate::admission::ConnectionPlace;
 use crate::helpers::SharedJob;
 use crate::ranks::{RankedClient, Ranks};
+use crate::slow_readers::SlowReader;
 use crate::stream::SocketStream;
 use crate::waits::{RequestWait, Waits};
 use forebay_conn::{
@@ -17,7 +18,7 @@ use forebay_conn::{
 };
 use forebay_http::client::ClientKey;
 use forebay_sys::poll::{self, PollInterest};
-use forebay_sys::socket;
+use forebay_sys::socket::{self, SocketNumber};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -29,6 +30,9 @@ pub(crate) type EventOf<H> = RequestEvent<DoneOf<H>>;
 
 /// A connection and what must be known of its socket to go on.
 pub struct Served<H: Handler> {
+    /// Its place in the count, given back at its end; `None` if it was refused. Dropped before the socket: by its
+    /// number the socket may be [cut](crate::slow_readers) until then.
+    pub place: Option<ConnectionPlace>,
     /// The socket, non-blocking, and its transport.
     pub stream: SocketStream<H>,
     /// Both ends.
@@ -43,8 +47,6 @@ pub struct Served<H: Handler> {
     pub readable: bool,
     /// The client has shut down writing, so a short receive is not the last.
     pub ended: bool,
-    /// Its place in the count, given back at its end; `None` if it was refused.
-    pub place: Option<ConnectionPlace>,
     /// What its requests wait for.
     pub(crate) waits: Waits<H::Job>,
     /// Those that wait for a job since deadlines were set last: each has time of its own.
@@ -154,20 +156,44 @@ impl<H: Handler> Served<H> {
         self.window_queued = self.unacknowledged();
     }
 
-    /// Bytes of this answer, or of all of them, that the client has taken since the window began. What
+    /// Bytes of this answer, or of all of them, that the client has taken since it was looked last. What
     /// only went into the kernel's send buffer, which may be megabytes, does not count, and what the client
     /// took from there does. If it has taken all that there was, it is not the client who is late, but this
     /// server: then they are more than any number. Where it is not the socket that keeps an answer waiting,
     /// the protocol knows.
-    pub fn taken_in_window(&mut self, id: RequestId) -> u64 {
+    pub fn taken_since_look(&mut self, id: RequestId, now_ms: u64) -> u64 {
         let is_full = self.pending.is_some() && id == RequestId::SENDING;
         if self.conn.goes_on() && !is_full {
             return self.conn.taken(id);
         }
-        match socket::unacknowledged(self.stream.as_fd()) {
-            Ok(0) => u64::MAX,
-            left => (self.window_queued + self.window_bytes).saturating_sub(left.unwrap_or(0)),
+        let given = self.window_queued + self.window_bytes;
+        self.begin_window(now_ms);
+        match self.window_queued {
+            0 => u64::MAX,
+            left => given.saturating_sub(left),
         }
+    }
+
+    /// Its client takes its answers too slowly: it is among the first to be cut when there is no room.
+    pub(crate) fn reads_slowly(&mut self, taken: u64, since_ms: u64) {
+        let rank = self.conn.rank_and_client(RequestId::SENDING).0;
+        let socket = SocketNumber::of(self.stream.as_fd());
+        if let Some(place) = &mut self.place {
+            place.reads_slowly(SlowReader::new(rank, taken, since_ms, socket));
+        }
+    }
+
+    /// It has done something else than to wait for a slow client.
+    #[inline]
+    pub(crate) fn keeps_up(&mut self) {
+        if let Some(place) = &mut self.place {
+            place.keeps_up();
+        }
+    }
+
+    /// Whether it is among the slow.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.place.as_ref().is_some_and(ConnectionPlace::is_slow)
     }
 
     /// The connection is about to end: what was to be sent before never will be.

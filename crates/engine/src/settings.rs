@@ -79,7 +79,8 @@ pub struct Timeouts {
     pub idle_ms: u64,
     /// For a job of a helper thread.
     pub job_ms: u64,
-    /// A client that takes fewer than `send_bytes_per_s` over this long is cut.
+    /// A client that takes fewer than `send_bytes_per_s` over this long is cut; over a sixth of it, when there is no
+    /// room for others.
     pub send_window_ms: u64,
     /// The minimum rate of a client that is being sent an answer; 0 for none.
     pub send_bytes_per_s: u64,
@@ -92,7 +93,7 @@ impl Default for Timeouts {
             body_ms: 30_000,
             idle_ms: 60_000,
             job_ms: 60_000,
-            send_window_ms: 10_000,
+            send_window_ms: 60_000,
             send_bytes_per_s: 1024,
         }
     }
@@ -107,7 +108,7 @@ impl Timeouts {
             Await::Body => self.body_ms,
             Await::Idle => self.idle_ms,
             Await::Job | Await::Admission => self.job_ms,
-            Await::Send => self.send_window_ms,
+            Await::Send => self.send_look_ms(),
             Await::Place
             | Await::Slot
             | Await::Connect
@@ -118,11 +119,20 @@ impl Timeouts {
         }
     }
 
-    /// Bytes a client must take in one window.
-    pub fn bytes_per_window(&self) -> u64 {
-        self.send_bytes_per_s.saturating_mul(self.send_window_ms) / 1000
+    /// How often is looked whether a client takes its answer fast enough.
+    pub fn send_look_ms(&self) -> u64 {
+        (self.send_window_ms / SEND_LOOKS).max(1)
+    }
+
+    /// Bytes a client must take in this time.
+    pub fn least_taken(&self, ms: u64) -> u64 {
+        self.send_bytes_per_s.saturating_mul(ms) / 1000
     }
 }
+
+/// Looks in a window of sending. A client that has taken too little at one of them is slow from then on: it is cut when
+/// there is no room for others, long before its window is over.
+const SEND_LOOKS: u64 = 6;
 
 /// Bytes that are read and dropped after the last answer, at most.
 pub const LINGER_BYTES: u64 = 256 * 1024;

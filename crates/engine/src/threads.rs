@@ -124,6 +124,7 @@ where
     /// # Errors
     /// When the kernel refuses to wait.
     fn turn(&mut self) -> io::Result<()> {
+        self.make_room();
         let free = self.wait_for_room();
         let control = &self.job_runner.control;
         let mut fds: Vec<_> = self.listener_set.sockets().collect();
@@ -196,6 +197,14 @@ where
         watch.lap(Activity::Thread);
     }
 
+    /// Cuts the slowest reader if no more threads may begin and clients wait for one.
+    fn make_room(&self) {
+        let waits = || !self.ahead.is_empty() || self.listener_set.has_waiting();
+        if !self.job_runner.has_room() && waits() {
+            self.listener_set.make_room(&self.worker);
+        }
+    }
+
     /// Waits a moment for a thread to end if there are as many as there may be. Says how many more
     /// there may be.
     fn wait_for_room(&mut self) -> usize {
@@ -249,7 +258,7 @@ where
             let began_ns = clock::monotonic_ns();
             let ended = match task {
                 ServeOrClose::Serve(served, _) => {
-                    job_runner.stock.serve(&mut worker, served, &job_runner.control, None)
+                    job_runner.stock.serve(&mut worker, served, &job_runner.control, None, &|_| ())
                 }
                 ServeOrClose::Close(served, closing) => {
                     job_runner.stock.close(&mut worker, served, closing, &job_runner.control);

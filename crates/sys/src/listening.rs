@@ -41,6 +41,7 @@ pub fn listen_timed(
     let socket = open(address, options.reuse_port, &mut watch, steps)?;
     // Accepted sockets inherit it, which saves a call for each of them.
     sockopt::set_tcp_nodelay(&socket, true)?;
+    bound_unsent(socket.as_fd())?;
     defer_accept(socket.as_fd(), DEFER_SECONDS)?;
     steps.options_ns += watch.lap();
     net::listen(&socket, options.backlog)?;
@@ -58,6 +59,7 @@ pub fn listen_unreachable(is_ipv4: bool, backlog: i32) -> io::Result<OwnedFd> {
         if is_ipv4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
     let socket = bind(SocketAddr::new(loopback, 0), false)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
+    bound_unsent(socket.as_fd())?;
     ignore_new(&socket)?;
     net::listen(&socket, backlog)?;
     Ok(socket)
@@ -72,6 +74,7 @@ pub fn tune_listener(socket: impl AsFd, is_tcp: bool) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     if is_tcp {
         sockopt::set_tcp_nodelay(&socket, true)?;
+        bound_unsent(socket.as_fd())?;
         defer_accept(socket.as_fd(), DEFER_SECONDS)?;
     }
     Ok(())
@@ -143,6 +146,27 @@ fn open(
     net::bind(&socket, &address)?;
     steps.bind_ns += watch.lap();
     Ok(socket)
+}
+
+/// Bytes that the kernel takes ahead of what the network, or the client's window, lets it send. What is
+/// under way does not count, so a long path is filled as without it.
+const UNSENT_BYTES: libc::c_int = 256 * 1024;
+
+/// Bounds what the kernel keeps for a client that takes nothing to [`UNSENT_BYTES`], else megabytes. Accepted
+/// sockets inherit it (`sk_clone_lock` copies the whole socket), which saves a call for each of them.
+fn bound_unsent(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let bytes = UNSENT_BYTES;
+    // SAFETY: the option is one int, which lives across the call; the descriptor is borrowed.
+    let outcome = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size_of_val(&bytes) as libc::socklen_t,
+        )
+    };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// See `defer_accept`.

@@ -10,7 +10,7 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketFlags, sockopt};
 use std::io::{self, IoSlice};
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// How many connections wait in the accept queue of a listening socket.
 ///
@@ -199,6 +199,37 @@ pub fn shut_down_writing(socket: BorrowedFd<'_>) {
 /// [`listen`]'s deferred accept does not promise any: not with SYN cookies, not when its time is over.
 pub fn reset_on_close(socket: BorrowedFd<'_>) {
     let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
+}
+
+/// The number of a connection's socket, for a thread that ends it and is not the one that owns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SocketNumber(RawFd);
+
+impl SocketNumber {
+    /// That of this socket. It is the socket's until that is closed.
+    pub fn of(socket: BorrowedFd<'_>) -> SocketNumber {
+        SocketNumber(socket.as_raw_fd())
+    }
+
+    /// Ends the connection in both directions, and has the close reset it: whoever waits for it is told that it is
+    /// broken. The caller sees to it that the socket is not closed before.
+    pub fn cut(self) {
+        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        // SAFETY: the kernel reads the option, which lives across the call; a number that is not open is refused.
+        unsafe {
+            libc::setsockopt(
+                self.0,
+                libc::SOL_SOCKET,
+                libc::SO_LINGER,
+                (&raw const linger).cast(),
+                size_of_val(&linger) as libc::socklen_t,
+            );
+        }
+        // SAFETY: no memory is involved; a number that is not open is refused.
+        unsafe {
+            libc::shutdown(self.0, libc::SHUT_RDWR);
+        }
+    }
 }
 
 /// Bytes that were sent here but are not yet acknowledged by the client (`SIOCOUTQ`, tcp(7)).

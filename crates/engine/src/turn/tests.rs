@@ -1,6 +1,7 @@
 //! What a turn may take at most.
 
 use super::*;
+use crate::admission::ConnectionAdmission;
 use crate::deadlines::{ConnectionTimer, TimedOut};
 use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
@@ -195,11 +196,57 @@ fn a_reset_is_noticed_though_the_socket_never_fills() {
     assert!(turns > 5 && taken < LARGE_BYTES / 2, "{taken} bytes in {turns} turns");
 }
 
+/// What is over when the deadline has come, for a client that takes nothing more.
+fn late<H: Handler>(
+    timer: &mut ConnectionTimer,
+    served: &mut Served<H>,
+    worker: &mut Worker<H>,
+) -> Option<TimedOut> {
+    (0..6).find_map(|_| {
+        worker.now.monotonic_ms = timer.at_ms() + 1;
+        timer.over(served, worker)
+    })
+}
+
+/// A client that takes nothing is slow from the first look on, and cut when the window is over.
+#[test]
+fn a_client_that_takes_nothing_is_looked_at_for_a_whole_window() {
+    let mut worker = worker(Large, EngineSettings::default());
+    let admission = ConnectionAdmission::new(1, 1);
+    let (mut client, mut served) = connection();
+    served.place = Some(admission.enter(served.peer.client()).unwrap());
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
+    let mut timer = ConnectionTimer::default();
+    timer.set(&mut served, &worker);
+    let begun_ms = timer.at_ms() - 10_000;
+    assert!(!served.is_slow());
+    for look in 1..6 {
+        assert_eq!(timer.at_ms(), begun_ms + look * 10_000);
+        worker.now.monotonic_ms = timer.at_ms();
+        assert_eq!(timer.over(&mut served, &worker), None);
+        assert!(served.is_slow());
+    }
+    worker.now.monotonic_ms = timer.at_ms();
+    assert!(matches!(timer.over(&mut served, &worker), Some(TimedOut::Wait(_))));
+    // its place is another's as soon as it is cut, and comes back once
+    assert!(admission.cut_slowest(Rank::FIRST) && !admission.cut_slowest(Rank::FIRST));
+    assert_eq!(admission.open(), 0);
+    let place = admission.enter(served.peer.client());
+    drop(served);
+    assert_eq!(admission.open(), 1);
+    drop(place);
+    assert_eq!(admission.open(), 0);
+    let mut rest = Vec::new();
+    let end = client.read_to_end(&mut rest);
+    assert!(end.is_err() || rest.len() < LARGE_BYTES, "it has come whole");
+}
+
 /// A client that is measured from the end of a long turn on has all the time there is.
 #[test]
 fn a_long_turn_makes_no_window_of_sending_shorter() {
     let settings = EngineSettings::default();
-    let window_ms = settings.timeouts.send_window_ms;
+    let look_ms = settings.timeouts.send_look_ms();
     let mut worker = worker(Large, settings);
     let (mut client, mut served) = connection();
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -207,10 +254,10 @@ fn a_long_turn_makes_no_window_of_sending_shorter() {
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
     assert_eq!(served.awaits().what, Await::Send);
     // the turn has begun long ago
-    worker.now.monotonic_ms = begun_ms.saturating_sub(window_ms / 2);
+    worker.now.monotonic_ms = begun_ms.saturating_sub(look_ms / 2);
     let mut timer = ConnectionTimer::default();
     timer.set(&mut served, &worker);
-    assert!(timer.at_ms() >= begun_ms + window_ms);
+    assert!(timer.at_ms() >= begun_ms + look_ms);
 }
 
 /// A server that has no time to send is not to be blamed on a client that waits for it.
@@ -234,8 +281,7 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
     timer.set(&mut served, &worker);
     served.begin_window(0);
-    worker.now.monotonic_ms = timer.at_ms() + 1;
-    let late = timer.over(&mut served, &worker);
+    let late = late(&mut timer, &mut served, &mut worker);
     assert!(matches!(late, Some(TimedOut::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
 }
 
@@ -269,8 +315,7 @@ fn a_client_that_opens_its_windows_is_not_slow() {
         assert_eq!(timer.over(&mut served, &worker), None);
     }
     // it opens none
-    worker.now.monotonic_ms = timer.at_ms() + 1;
-    let late = timer.over(&mut served, &worker);
+    let late = late(&mut timer, &mut served, &mut worker);
     assert!(matches!(late, Some(TimedOut::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
 }
 

@@ -179,9 +179,11 @@ const SETTINGS: &[Setting<Config>] = &[
     },
     Setting {
         key: "timeouts.send_window",
-        preset: Preset::Value("10s"),
+        preset: Preset::Value("60s"),
         range: Some(("1s", "1h")),
-        meaning: "The window over which limits.send_rate is measured.",
+        meaning: "The window over which limits.send_rate is measured. Where connections, descriptors or threads are \
+                  short, a client that took less over a sixth of it is cut for others: \
+                  the one that took the least, lowest class first.",
         example: "\"20s\"",
         at: |c| &mut c.timeouts.send_window,
     },
