@@ -2,7 +2,6 @@
 //!
 //! A connection has one entry in a [wheel](crate::timer_wheel), however many of its requests wait.
 
-use crate::linger::Linger;
 use crate::served::Served;
 use crate::timer_wheel::{NEAR_SLOT_MS, SLOT_MS, Wheel};
 use crate::worker::Worker;
@@ -106,32 +105,26 @@ impl ConnectionTimer {
         new.clear();
     }
 
-    /// The connection lingers from now on, and waits for nothing else.
-    pub(crate) fn linger(&mut self, linger: Linger) {
-        self.first = Deadline { awaited: None, at_ms: linger.until_ms };
-        self.more.clear();
-    }
-
     /// When the first of the deadlines is over.
     #[inline]
     pub(crate) fn at_ms(&self) -> u64 {
         self.more.iter().map(|deadline| deadline.at_ms).fold(self.first.at_ms, u64::min)
     }
 
-    /// What is over: nothing yet, or [`TimedOut`]. A client that takes its answer fast enough is given time
+    /// What was awaited for too long, if anything. A client that takes its answer fast enough is given time
     /// for more of it.
     pub(crate) fn over<H: Handler>(
         &mut self,
         served: &mut Served<H>,
         worker: &Worker<H>,
-    ) -> Option<TimedOut> {
+    ) -> Option<Awaited> {
         let now_ms = worker.now_ms();
         let timeouts = &worker.settings.timeouts;
         for deadline in std::iter::once(&mut self.first).chain(&mut self.more) {
             if deadline.at_ms > now_ms {
                 continue;
             }
-            let Some(awaited) = deadline.awaited else { return Some(TimedOut::Linger) };
+            let Some(awaited) = deadline.awaited else { continue };
             if let Await::Place
             | Await::Slot
             | Await::Connect
@@ -152,7 +145,7 @@ impl ConnectionTimer {
                 deadline.at_ms = at_ms(served, worker, awaited);
                 continue;
             }
-            return Some(TimedOut::Wait(awaited));
+            return Some(awaited);
         }
         None
     }
@@ -204,15 +197,6 @@ impl ConnectionTimer {
         }
         is_it
     }
-}
-
-/// What is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TimedOut {
-    /// The time for this.
-    Wait(Awaited),
-    /// Lingering.
-    Linger,
 }
 
 /// Until when this may be waited for.

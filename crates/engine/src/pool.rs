@@ -71,7 +71,8 @@ impl<H: Handler> Pool<H> {
             cut: Ended::default(),
         };
         let threads = parts.threads.max(1);
-        let stock = Stock::new(parts.make, parts.settings, threads);
+        let stock =
+            Stock::new(parts.make, parts.settings, threads, Arc::clone(parts.control.lingering()));
         Ok(Arc::new(Pool {
             stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
             control: parts.control,

@@ -54,6 +54,7 @@ mod stages;
 mod tls;
 mod tls_changes;
 mod unruly;
+mod uploads;
 mod warnings;
 mod websocket;
 mod wordpress;

@@ -1,7 +1,8 @@
 //! What a turn may take at most.
 
 use super::*;
-use crate::deadlines::{ConnectionTimer, TimedOut};
+use crate::deadlines::ConnectionTimer;
+use crate::linger::Lingering;
 use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
 use crate::settings::{EngineSettings, LiveSettings, SendOrder};
@@ -57,7 +58,8 @@ impl Handler for Empty {
 }
 
 fn worker<H: Handler>(handler: H, settings: EngineSettings) -> Worker<H> {
-    Worker::new(handler, Arc::new(LiveSettings::new(settings)), Arc::default())
+    let lingering = Arc::new(Lingering::new().unwrap());
+    Worker::new(handler, Arc::new(LiveSettings::new(settings)), Arc::default(), lingering)
 }
 
 /// A client, and its connection.
@@ -236,7 +238,7 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
     served.begin_window(0);
     worker.now.monotonic_ms = timer.at_ms() + 1;
     let late = timer.over(&mut served, &worker);
-    assert!(matches!(late, Some(TimedOut::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
+    assert!(matches!(late, Some(Awaited { what: Await::Send, .. })), "{late:?}");
 }
 
 /// A client of HTTP/2 that opens its windows slowly, but fast enough, has as long as it needs.
@@ -271,7 +273,7 @@ fn a_client_that_opens_its_windows_is_not_slow() {
     // it opens none
     worker.now.monotonic_ms = timer.at_ms() + 1;
     let late = timer.over(&mut served, &worker);
-    assert!(matches!(late, Some(TimedOut::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
+    assert!(matches!(late, Some(Awaited { what: Await::Send, .. })), "{late:?}");
 }
 
 /// Of two clients that both take more, the one that has taken more of its answer since it was waited for goes
