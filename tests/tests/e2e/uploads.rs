@@ -14,6 +14,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 
 /// More than all buffers of both ends together.
@@ -22,7 +23,7 @@ const BODY_BYTES: usize = 20_000_000;
 /// Where bodies are refused: by a limit, for lack of a password, by a rule, by an application that answers at
 /// once and reads on, and by one that closes.
 const REFUSALS: [(&str, u16); 4] =
-    [("/small.txt", 413), ("/in/x", 401), ("/closed", 403), ("/app/reads", 409)];
+    [("/small.txt", 413), ("/app/in/x", 401), ("/closed", 403), ("/app/reads", 409)];
 
 /// "secret", as cheap as bcrypt gets.
 const CHEAP: &str = "$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u";
@@ -43,7 +44,7 @@ impl Refusing {
         fs::write(folder.join("ca.pem"), &authority.pem).unwrap();
         let config = format!(
             "tls.certificate = [{:?}]\ntls.key = [{:?}]\n[[listener]]\nlisten = [\"https://{sealed}\"]\n\
-             [[auth]]\npath = \"/in/*\"\nusers = {{ alice = \"{CHEAP}\" }}\n\
+             [[auth]]\npath = \"/app/in/*\"\nusers = {{ alice = \"{CHEAP}\" }}\n\
              [[rule]]\npath = \"/closed\"\naction = \"reject\"\nstatus = 403\n\
              [[proxy]]\npath = \"/app/*\"\nto = \"http://{}\"\n",
             folder.join("a.crt"),
@@ -218,6 +219,24 @@ fn clients_are_told(engine: &str) {
 }
 
 on_each_engine!(clients_are_told);
+
+/// The alert is not lost to a reset: not where the error comes with the first bytes, nor with many behind it.
+fn a_fatal_error_of_tls_is_told(engine: &str) {
+    let refusing = Refusing::start(engine);
+    let hello = tls::hello(&Arc::new(refusing.authority.client()), "127.0.0.1");
+    // a handshake message that there is not
+    let wrong = [22, 3, 3, 0, 4, 99, 0, 0, 0];
+    for more in [0, 1_000_000] {
+        let mut client = TcpStream::connect(refusing.sealed).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.write_all(&[&hello[..], &wrong, &vec![0; more]].concat()).unwrap();
+        let mut told = Vec::new();
+        client.read_to_end(&mut told).unwrap();
+        assert!(told.ends_with(&[2, 10]) || told.len() > 100, "{engine} {more}: {told:?}");
+    }
+}
+
+on_each_engine!(a_fatal_error_of_tls_is_told);
 
 /// What it prints; `None` if it is not there.
 fn output(command: &mut Command, program: &str, what: &str) -> Option<String> {
