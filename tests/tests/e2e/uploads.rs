@@ -40,7 +40,12 @@ impl Refusing {
     fn start(engine: &str) -> Refusing {
         let (folder, authority, sealed) = (Folder::new(), Authority::new(), free_addr());
         folder.write("site/small.txt", "small");
-        authority.write(folder.path(), "a", &["127.0.0.1"], &PKCS_ECDSA_P256_SHA256);
+        authority.write(
+            folder.path(),
+            "a",
+            &["127.0.0.1", &sealed.ip().to_string()],
+            &PKCS_ECDSA_P256_SHA256,
+        );
         fs::write(folder.join("ca.pem"), &authority.pem).unwrap();
         let config = format!(
             "tls.certificate = [{:?}]\ntls.key = [{:?}]\n[[listener]]\nlisten = [\"https://{sealed}\"]\n\
@@ -227,11 +232,21 @@ fn a_fatal_error_of_tls_is_told(engine: &str) {
 }
 
 on_each_engine!(
-    a_client_that_sends_all_before_it_reads_is_told,
     a_length_that_is_too_large_is_refused_before_the_body,
-    clients_are_told,
     a_fatal_error_of_tls_is_told,
 );
+
+#[test]
+fn loops_tell_clients_that_send_all_before_they_read() {
+    for engine in ["event", "fibers", "pipeline", "pipeline:never"] {
+        a_client_that_sends_all_before_it_reads_is_told(engine);
+    }
+}
+
+#[test]
+fn clients_of_every_kind_are_told() {
+    clients_are_told("event");
+}
 
 /// What it prints; `None` if it is not there.
 fn output(command: &mut Command, program: &str, what: &str) -> Option<String> {
