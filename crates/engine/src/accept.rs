@@ -2,7 +2,6 @@
 
 use crate::admission::{ConnectionAdmission, ConnectionPlace, Full};
 use crate::served::Served;
-use crate::settings::LINGER_BYTES;
 use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Listening, Peer, Protocol, Rank, Verdict};
@@ -337,7 +336,7 @@ impl ListenerSet {
                     let mut served = Served::new(socket, transport, peer);
                     worker.refuse(&mut served, 503, "the server has no free descriptor");
                     // what came so far is read, so that the close does not destroy the answer
-                    worker.drop_input(served.stream.as_fd(), LINGER_BYTES);
+                    worker.drop_input(served.stream.as_fd());
                     drop(served);
                     *reserve = process::reserve_descriptor().ok();
                 }

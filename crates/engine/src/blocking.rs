@@ -1,9 +1,8 @@
 //! How a thread waits that has one connection: in poll, for a permit to answer, or in the job itself.
 
 use crate::control::{Ended, EngineControl, LoopOrder};
-use crate::deadlines::{ConnectionTimer, TimedOut};
+use crate::deadlines::ConnectionTimer;
 use crate::helpers::SharedJob;
-use crate::linger::Linger;
 use crate::permits::Permit;
 use crate::served::{DoneOf, EventOf, Served};
 use crate::stock::Stock;
@@ -11,7 +10,9 @@ use crate::straight::{self, AfterWait, Answerable, Gone, Wait};
 use crate::waits::RequestWait;
 use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Handler, Job, JobKind, Protocol, RequestEvent, RequestId, Wants};
+use forebay_conn::{
+    Awaited, Closing, Handler, Job, JobKind, Protocol, RequestEvent, RequestId, Wants,
+};
 use forebay_metrics::Counter;
 use forebay_sys::poll::{self, PollInterest, Readiness};
 use std::collections::VecDeque;
@@ -73,8 +74,8 @@ enum JobEnd<D> {
 }
 
 impl<'c, H: Handler> Blocking<'c, H> {
-    /// Works with `worker`, listens to the orders of `control` while it waits, shares permits and the
-    /// bound on lingering with all others of `stock`, and shows in heartbeat `heartbeat` of the control's
+    /// Works with `worker`, listens to the orders of `control` while it waits, shares permits
+    /// with all others of `stock`, and shows in heartbeat `heartbeat` of the control's
     /// threads that it turns, if there is one. `make_room` is called while its client is slow.
     pub(crate) fn new(
         worker: &'c mut Worker<H>,
@@ -383,7 +384,7 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         true
     }
 
-    fn time(&mut self, served: &mut Served<H>) -> Option<TimedOut> {
+    fn time(&mut self, served: &mut Served<H>) -> Option<Awaited> {
         self.timer.set(served, self.worker);
         self.timer.over(served, self.worker)
     }
@@ -454,25 +455,6 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     }
 
     fn let_go(&mut self, _: &Served<H>) {}
-
-    fn linger(&mut self, served: &mut Served<H>, linger: Linger) -> Result<(), Gone> {
-        if linger.has_gone_on && self.control.order() == LoopOrder::Stop {
-            return Err(Gone);
-        }
-        let timeout_ms = linger.until_ms.saturating_sub(self.worker.now_ms());
-        let socket = (served.stream.as_fd(), PollInterest::Read);
-        let ready = |timeout_ms| {
-            let ready = poll::wait([socket], timeout_ms).map(|[socket]| socket);
-            ready.unwrap_or(Readiness { broken: true, ..Readiness::default() })
-        };
-        let mut readiness = ready(timeout_ms.min(REST_MS));
-        if readiness == Readiness::default() && timeout_ms > REST_MS {
-            self.worker.handler.rest();
-            self.rest();
-            readiness = ready(timeout_ms - REST_MS);
-        }
-        if readiness.broken { Err(Gone) } else { Ok(()) }
-    }
 }
 
 /// What poll is asked for.
@@ -499,7 +481,7 @@ impl<H: Handler> Stock<H> {
     ) -> Ended {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, number, make_room);
-        let ended = straight::serve(&mut wait, served, None, None, control, &self.lingering);
+        let ended = straight::serve(&mut wait, served, None, None, control);
         wait.worker().handler.rest();
         wait.rest();
         ended
@@ -515,7 +497,7 @@ impl<H: Handler> Stock<H> {
     ) {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, None, &|_| ());
-        straight::close(&mut wait, served, closing, &self.lingering);
+        straight::close(&mut wait, served, closing);
         drop(wait);
         worker.handler.rest();
     }

@@ -1,7 +1,6 @@
 //! How connections are refused, handed over and closed.
 
 use crate::served::{HandshakeState, Served};
-use crate::settings::LINGER_BYTES;
 use crate::stream::SocketStream;
 use crate::watch::TurnStopwatch;
 use crate::worker::Worker;
@@ -9,6 +8,9 @@ use forebay_conn::{Closing, HandedOver, Handler, Protocol, Refusal, Reply, Settl
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use forebay_sys::socket::{self, Received, Sent};
 use std::os::fd::{AsFd, BorrowedFd};
+
+/// Bytes that are dropped at once when a connection begins to linger, or is refused for lack of descriptors.
+const DROP_BYTES: usize = 256 * 1024;
 
 impl<H: Handler> Worker<H> {
     /// Says no to a connection before any request of it was read. One that is sealed is told nothing.
@@ -59,18 +61,19 @@ impl<H: Handler> Worker<H> {
         unsent as u64
     }
 
-    /// Reads and drops what is there, at most `most` bytes. Returns how many may still be dropped,
-    /// or `None` when the client has ended, the connection failed, or it was too much.
-    pub fn drop_input(&mut self, socket: BorrowedFd<'_>, most: u64) -> Option<u64> {
-        let mut left = most;
-        loop {
+    /// Reads and drops what is there, or much of it. Says whether more may come: neither has the client ended
+    /// nor has the connection failed.
+    pub(crate) fn drop_input(&mut self, socket: BorrowedFd<'_>) -> bool {
+        let mut left = DROP_BYTES;
+        while left > 0 {
             self.input.clear();
             match socket::receive(socket, self.input.spare()) {
-                Received::Bytes(count) if (count as u64) < left => left -= count as u64,
-                Received::Blocked => return Some(left),
-                _ => return None,
+                Received::Bytes(count) => left = left.saturating_sub(count),
+                Received::Blocked => return true,
+                Received::Ended | Received::Broken => return false,
             }
         }
+        true
     }
 
     /// Gives a connection away with everything received of it.
@@ -95,13 +98,8 @@ impl<H: Handler> Worker<H> {
     /// its turn and is closed [now](Closing::Now) is one whose client has left.
     pub fn close(&mut self, mut served: Served<H>, closing: Closing) {
         let sampled = self.is_sampled();
-        match closing {
-            Closing::Reset => socket::reset_on_close(served.stream.as_fd()),
-            // What has come is not left unread: most clients send no more, and lose nothing to a reset.
-            Closing::Linger => {
-                self.drop_input(served.stream.as_fd(), LINGER_BYTES);
-            }
-            Closing::Now => {}
+        if closing == Closing::Reset {
+            socket::reset_on_close(served.stream.as_fd());
         }
         if served.take_back() && closing == Closing::Now {
             self.count(Counter::GivenUp);
@@ -119,8 +117,22 @@ impl<H: Handler> Worker<H> {
         self.count(Counter::Closed);
         // before the client sees the end: it may come again at once
         served.place = None;
+        if closing == Closing::Linger {
+            return self.linger(served);
+        }
         let mut watch = TurnStopwatch::new(&self.metrics, sampled);
         drop(served);
         watch.lap(Activity::Close);
+    }
+
+    /// Shuts down writing and drops what has come. A client that has not ended then may still send.
+    #[cold]
+    fn linger(&mut self, served: Served<H>) {
+        let socket = served.stream.into_socket();
+        socket::shut_down_writing(socket.as_fd());
+        if self.drop_input(socket.as_fd()) {
+            self.lingering.add(socket, self.settings.lingering);
+        }
+        self.input.clear();
     }
 }

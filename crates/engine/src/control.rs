@@ -4,7 +4,9 @@ mod ended;
 
 pub use ended::Ended;
 
+use crate::linger::Lingering;
 use forebay_sys::epoll::Bell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Told from outside; every loop of an engine looks at it when its bell rings.
@@ -17,6 +19,7 @@ pub struct EngineControl {
     retiring: Bell,
     draining: Bell,
     stopping: Bell,
+    lingering: Arc<Lingering>,
 }
 
 /// When a loop or a thread turned last, in milliseconds of the monotonic clock; in a cache line of its
@@ -65,6 +68,7 @@ impl EngineControl {
             retiring: Bell::new()?,
             draining: Bell::new()?,
             stopping: Bell::new()?,
+            lingering: Arc::new(Lingering::new()?),
         })
     }
 
@@ -139,6 +143,19 @@ impl EngineControl {
             (LoopOrder::Stop, &self.stopping),
         ];
         ring_from.iter().filter(|(at, _)| *at <= order).for_each(|(_, bell)| bell.ring());
+        if order == LoopOrder::Stop {
+            self.lingering.stop();
+        }
+    }
+
+    /// Where connections of the engine linger.
+    pub(crate) fn lingering(&self) -> &Arc<Lingering> {
+        &self.lingering
+    }
+
+    /// Until none of its connections lingers any more, or an order to stop. For when the engine has returned.
+    pub fn wait_for_lingering(&self) {
+        self.lingering.wait();
     }
 
     /// A bell that rings, for any number of threads and for ever, once there is an order stronger

@@ -2,7 +2,6 @@
 //!
 //! A connection has one entry in a [wheel](crate::timer_wheel), however many of its requests wait.
 
-use crate::linger::Linger;
 use crate::served::Served;
 use crate::timer_wheel::{NEAR_SLOT_MS, SLOT_MS, Wheel};
 use crate::worker::Worker;
@@ -147,32 +146,26 @@ impl ConnectionTimer {
         new.clear();
     }
 
-    /// The connection lingers from now on, and waits for nothing else.
-    pub(crate) fn linger(&mut self, linger: Linger) {
-        self.first = Deadline { at_ms: linger.until_ms, ..Deadline::default() };
-        self.more.clear();
-    }
-
     /// When the first of the deadlines is over.
     #[inline]
     pub(crate) fn at_ms(&self) -> u64 {
         self.more.iter().map(|deadline| deadline.at_ms).fold(self.first.at_ms, u64::min)
     }
 
-    /// What is over: nothing yet, or [`TimedOut`]. A client that takes its answer fast enough is given time
+    /// What was awaited for too long, if anything. A client that takes its answer fast enough is given time
     /// for more of it.
     pub(crate) fn over<H: Handler>(
         &mut self,
         served: &mut Served<H>,
         worker: &Worker<H>,
-    ) -> Option<TimedOut> {
+    ) -> Option<Awaited> {
         let now_ms = worker.now_ms();
         let mut has_looked = false;
         for deadline in std::iter::once(&mut self.first).chain(&mut self.more) {
             if deadline.at_ms > now_ms {
                 continue;
             }
-            let Some(awaited) = deadline.awaited else { return Some(TimedOut::Linger) };
+            let Some(awaited) = deadline.awaited else { continue };
             if let Await::Place
             | Await::Slot
             | Await::Connect
@@ -192,7 +185,7 @@ impl ConnectionTimer {
                     continue;
                 }
             }
-            return Some(TimedOut::Wait(awaited));
+            return Some(awaited);
         }
         if has_looked {
             self.tell_slow(served);
@@ -267,15 +260,6 @@ impl ConnectionTimer {
         }
         is_it
     }
-}
-
-/// What is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TimedOut {
-    /// The time for this.
-    Wait(Awaited),
-    /// Lingering.
-    Linger,
 }
 
 /// Until when this may be waited for.

@@ -1,93 +1,296 @@
 //! Lingering: a connection ends while its client may still send. Closed at once, the kernel would answer
 //! what comes with a reset, and that takes the last answer from the client (RFC 9112 §9.6). So writing is
-//! shut down, and what comes is read and dropped, for a bounded time and up to a bounded number of bytes. The
-//! time begins anew while the client takes what is still in the kernel: with HTTP/2 it goes on sending as it reads.
+//! shut down, and what comes is read and dropped until the client ends, has been silent for 5 s, or 30 s are
+//! over: the times of nginx (`lingering_timeout`, `lingering_time`). Many clients send all of a body before
+//! they read, so there is no bound on bytes.
+//!
+//! Nothing is left of such a connection but its socket. One thread of each engine has them all, so none of
+//! them keeps a loop, or a thread that another connection waits for. It begins with the first of them. When as
+//! many linger as may, the one that has lingered for longest is closed.
 
-use crate::served::Served;
-use crate::settings::{LINGER_BYTES, LINGER_MS, MOST_LINGER_MS};
-use crate::worker::Worker;
-use forebay_conn::{Handler, Protocol};
-use forebay_sys::socket;
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use forebay_sys::clock;
+use forebay_sys::epoll::{Epoll, Events};
+use forebay_sys::socket::{self, Received};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How many connections linger now, of one loop or of all threads.
+/// A client that is silent for so long, in milliseconds, and takes nothing of what it was sent, has no more to
+/// send.
+const SILENCE_MS: u64 = 5_000;
+/// How long a connection lingers at most, in milliseconds.
+const MOST_MS: u64 = 30_000;
+/// The thread looks at the clock this often.
+const LOOK_MS: u64 = 500;
+/// The thread ends when nothing has lingered for so long.
+const REST_MS: u64 = 10_000;
+/// Bytes that are read and dropped of one connection before it is the turn of the others.
+const TURN_BYTES: usize = 256 * 1024;
+/// Connections that are looked at in a turn.
+const EVENTS: usize = 64;
+
+/// The connections of an engine that linger.
+#[derive(Debug)]
+pub(crate) struct Lingering(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    epoll: Epoll,
+    state: Mutex<LingeringState>,
+    none_left: Condvar,
+}
+
 #[derive(Debug, Default)]
-pub(crate) struct Lingering(AtomicUsize);
+struct LingeringState {
+    /// In the order in which they have begun.
+    sockets: BTreeMap<u64, Linger>,
+    begun: u64,
+    has_thread: bool,
+    is_stopped: bool,
+}
 
-/// What is left to one that lingers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Linger {
-    /// When it ends, in milliseconds of the monotonic clock.
-    pub(crate) until_ms: u64,
+/// One that lingers.
+#[derive(Debug)]
+struct Linger {
+    /// The thread may be reading from it when it is closed for another.
+    socket: Arc<OwnedFd>,
+    /// When it ends if its client is silent, in milliseconds of the monotonic clock.
+    until_ms: u64,
     /// When it ends in any case.
     most_ms: u64,
-    bytes: u64,
-    /// What the client had still to take when this time began.
+    /// What the client had still to take when this was looked at last.
     unacknowledged: u64,
-    /// It has begun anew.
-    pub(crate) has_gone_on: bool,
 }
 
 impl Lingering {
-    /// Shuts down writing and drops what has come. Whatever was under way on the connection is over; its
-    /// requests have left the ready queue. `None` if as many linger as may, or the client has ended: then
-    /// it is to be closed.
-    pub(crate) fn begin<H: Handler>(
-        &self,
-        served: &mut Served<H>,
-        worker: &mut Worker<H>,
-    ) -> Option<Linger> {
-        if self.0.fetch_add(1, Relaxed) >= worker.settings.lingering {
-            self.end();
-            return None;
-        }
-        socket::shut_down_writing(served.stream.as_fd());
-        served.drop_unsent();
-        served.take_back();
-        served.conn.abandon(&mut worker.handler, &served.peer);
-        let now_ms = worker.now_ms();
-        let mut linger = Linger {
-            until_ms: now_ms + LINGER_MS,
-            most_ms: now_ms + MOST_LINGER_MS,
-            bytes: LINGER_BYTES,
-            unacknowledged: served.unacknowledged(),
-            has_gone_on: false,
-        };
-        let lingers = linger.drop_input(served, worker);
-        if !lingers {
-            self.end();
-        }
-        lingers.then_some(linger)
+    /// None lingers.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub(crate) fn new() -> io::Result<Lingering> {
+        let (epoll, state) = (Epoll::new()?, Mutex::default());
+        Ok(Lingering(Arc::new(Shared { epoll, state, none_left: Condvar::new() })))
     }
 
-    /// One that lingered is closed.
-    pub(crate) fn end(&self) {
-        self.0.fetch_sub(1, Relaxed);
+    /// This one lingers from now on, one of `most`. Writing has been shut down.
+    pub(crate) fn add(&self, socket: OwnedFd, most: usize) {
+        let now_ms = clock::coarse_ms();
+        let linger = Linger {
+            until_ms: now_ms + SILENCE_MS,
+            most_ms: now_ms + MOST_MS,
+            unacknowledged: unacknowledged(&socket),
+            socket: Arc::new(socket),
+        };
+        let socket = Arc::clone(&linger.socket);
+        let mut state = self.0.state();
+        if most == 0 || state.is_stopped || !(state.has_thread || self.0.begin_thread()) {
+            return;
+        }
+        state.has_thread = true;
+        let token = state.begun;
+        state.begun += 1;
+        // it is closed when it is dropped, and that without the lock
+        let longest = (state.sockets.len() >= most).then(|| state.sockets.pop_first());
+        state.sockets.insert(token, linger);
+        drop(state);
+        drop(longest);
+        if self.0.epoll.add_reader(&*socket, token).is_err() {
+            self.0.remove(token);
+        }
+    }
+
+    /// None lingers any more, or will.
+    pub(crate) fn stop(&self) {
+        let mut state = self.0.state();
+        state.is_stopped = true;
+        let all = std::mem::take(&mut state.sockets);
+        self.0.none_left.notify_all();
+        drop(state);
+        drop(all);
+    }
+
+    /// Until none lingers any more.
+    pub(crate) fn wait(&self) {
+        let lingers = |state: &mut LingeringState| !state.sockets.is_empty();
+        drop(self.0.none_left.wait_while(self.0.state(), lingers));
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, LingeringState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says whether there is a thread now.
+    fn begin_thread(self: &Arc<Self>) -> bool {
+        let shared = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("linger".to_owned());
+        thread.spawn(move || shared.run()).is_ok()
+    }
+
+    /// What the thread does.
+    fn run(&self) {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut buffer = vec![0; TURN_BYTES];
+        let (mut looks_ms, mut ends_ms) = (0, clock::coarse_ms() + REST_MS);
+        loop {
+            // the kernel never refuses that
+            if self.epoll.wait(&mut events, LOOK_MS).is_err() {
+                return self.leave();
+            }
+            let now_ms = clock::coarse_ms();
+            for ready in events.iter() {
+                self.drop_input(ready.token, &mut buffer, now_ms);
+            }
+            if now_ms < looks_ms {
+                continue;
+            }
+            looks_ms = now_ms + LOOK_MS;
+            if self.close_late(now_ms) {
+                ends_ms = now_ms + REST_MS;
+            }
+            if now_ms >= ends_ms && self.rests() {
+                return;
+            }
+        }
+    }
+
+    /// Reads and drops some of what has come.
+    fn drop_input(&self, token: u64, buffer: &mut [u8], now_ms: u64) {
+        let socket = self.state().sockets.get(&token).map(|linger| Arc::clone(&linger.socket));
+        let Some(socket) = socket else { return };
+        match socket::receive(socket.as_fd(), buffer) {
+            Received::Bytes(_) => {
+                if let Some(linger) = self.state().sockets.get_mut(&token) {
+                    linger.until_ms = linger.most_ms.min(now_ms + SILENCE_MS);
+                }
+            }
+            Received::Blocked => {}
+            Received::Ended | Received::Broken => self.remove(token),
+        }
+    }
+
+    /// Closes those whose time is over. Says whether there are others.
+    fn close_late(&self, now_ms: u64) -> bool {
+        let mut state = self.state();
+        let mut late = Vec::new();
+        for (token, linger) in &mut state.sockets {
+            if linger.until_ms <= now_ms && !linger.goes_on(now_ms) {
+                late.push(*token);
+            }
+        }
+        let late: Vec<_> = late.iter().map(|token| state.sockets.remove(token)).collect();
+        self.tell(&state);
+        let is_left = !state.sockets.is_empty();
+        drop(state);
+        drop(late);
+        is_left
+    }
+
+    /// Closes one.
+    fn remove(&self, token: u64) {
+        let mut state = self.state();
+        let closed = state.sockets.remove(&token);
+        self.tell(&state);
+        drop(state);
+        drop(closed);
+    }
+
+    fn tell(&self, state: &LingeringState) {
+        if state.sockets.is_empty() {
+            self.none_left.notify_all();
+        }
+    }
+
+    /// Whether the thread ends, because none lingers.
+    fn rests(&self) -> bool {
+        let mut state = self.state();
+        state.has_thread = !state.sockets.is_empty();
+        !state.has_thread
+    }
+
+    /// The thread cannot go on.
+    fn leave(&self) {
+        let mut state = self.state();
+        state.has_thread = false;
+        let all = std::mem::take(&mut state.sockets);
+        self.tell(&state);
+        drop(state);
+        drop(all);
     }
 }
 
 impl Linger {
-    /// Its time is over. Whether it begins anew: the client has taken as much meanwhile as it must of an answer.
-    pub(crate) fn goes_on<H: Handler>(&mut self, served: &Served<H>, worker: &Worker<H>) -> bool {
-        let unacknowledged = served.unacknowledged();
-        let taken = self.unacknowledged.saturating_sub(unacknowledged);
-        let bytes_per_s = worker.settings.timeouts.send_bytes_per_s;
-        let now_ms = worker.now_ms();
-        self.until_ms = self.most_ms.min(now_ms + LINGER_MS);
-        (self.unacknowledged, self.has_gone_on) = (unacknowledged, true);
-        now_ms < self.most_ms && taken > 0 && taken >= bytes_per_s.saturating_mul(LINGER_MS) / 1000
+    /// Its client has been silent. Whether it has taken some of what it was sent meanwhile: with HTTP/2 it goes
+    /// on sending as it reads.
+    fn goes_on(&mut self, now_ms: u64) -> bool {
+        let unacknowledged = unacknowledged(&self.socket);
+        let has_taken = unacknowledged < self.unacknowledged;
+        self.unacknowledged = unacknowledged;
+        self.until_ms = self.most_ms.min(now_ms + SILENCE_MS);
+        has_taken && now_ms < self.most_ms
+    }
+}
+
+fn unacknowledged(socket: &OwnedFd) -> u64 {
+    socket::unacknowledged(socket.as_fd()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, OwnedFd) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(b"no").unwrap();
+        server.shutdown(Shutdown::Write).unwrap();
+        server.set_nonblocking(true).unwrap();
+        (client, server.into())
     }
 
-    /// Reads and drops what has come. Says whether more may come: neither has the client ended nor was it
-    /// too much.
-    pub(crate) fn drop_input<H: Handler>(
-        &mut self,
-        served: &Served<H>,
-        worker: &mut Worker<H>,
-    ) -> bool {
-        let left = worker.drop_input(served.stream.as_fd(), self.bytes);
-        self.bytes = left.unwrap_or_default();
-        left.is_some()
+    #[test]
+    fn a_client_that_sends_much_before_it_reads_gets_its_answer() {
+        let lingering = Lingering::new().unwrap();
+        let (mut client, server) = pair();
+        lingering.add(server, 1);
+        for _ in 0..100 {
+            client.write_all(&[0; 256 * 1024]).unwrap();
+        }
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "no");
+        drop(client);
+        lingering.wait();
+    }
+
+    #[test]
+    fn the_one_that_has_lingered_for_longest_makes_room() {
+        let lingering = Lingering::new().unwrap();
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let (client, server) = pair();
+            lingering.add(server, 2);
+            clients.push(client);
+        }
+        assert_eq!(lingering.0.state().sockets.keys().copied().collect::<Vec<_>>(), [1, 2]);
+        // the kernel says so when it is closed
+        let is_closed = |mut client: TcpStream| {
+            (0..3000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                client.write_all(b"more").is_err()
+            })
+        };
+        assert!(is_closed(clients.remove(0)));
+        lingering.stop();
+        lingering.wait();
+        assert!(clients.into_iter().all(is_closed));
+        let (client, server) = pair();
+        lingering.add(server, 2);
+        assert!(is_closed(client), "nothing lingers after an order to stop");
     }
 }

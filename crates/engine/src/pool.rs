@@ -77,7 +77,8 @@ impl<H: Handler> Pool<H> {
             made_room_ms: 0,
         };
         let threads = parts.threads.max(1);
-        let stock = Stock::new(parts.make, parts.settings, threads);
+        let stock =
+            Stock::new(parts.make, parts.settings, threads, Arc::clone(parts.control.lingering()));
         Ok(Arc::new(Pool {
             stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
             control: parts.control,

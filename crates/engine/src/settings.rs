@@ -18,8 +18,8 @@ pub struct EngineSettings {
     pub keep_alive_by_rank: Arc<[KeepAlive]>,
     /// Whether clients are told how long (`Keep-Alive: timeout=`). What they were told is kept.
     pub announce: bool,
-    /// Connections of one loop that may linger at a time (see [`LINGER_MS`]); beyond that they are
-    /// closed at once.
+    /// Connections of an engine that may linger at a time, all its loops together; beyond that, the one that
+    /// has lingered for longest is closed.
     pub lingering: usize,
     /// Every so many turns of a connection one is timed by activity; 0 for never.
     pub sample: u32,
@@ -133,10 +133,3 @@ impl Timeouts {
 /// Looks in a window of sending. A client that has taken too little at one of them is slow from then on: it is cut when
 /// there is no room for others, long before its window is over.
 const SEND_LOOKS: u64 = 6;
-
-/// Bytes that are read and dropped after the last answer, at most.
-pub const LINGER_BYTES: u64 = 256 * 1024;
-/// How long is waited for them, in milliseconds.
-pub const LINGER_MS: u64 = 2_000;
-/// How long at most, while the client takes what it was sent: some megabytes may be in the kernel.
-pub const MOST_LINGER_MS: u64 = 30_000;

@@ -56,8 +56,8 @@ pub struct Stock<H: Handler> {
     idle: Mutex<Vec<Worker<H>>>,
     /// When they were told last what has changed.
     kept_up_ms: AtomicU64,
-    /// Connections that linger now.
-    pub(crate) lingering: Lingering,
+    /// Where their connections linger.
+    lingering: Arc<Lingering>,
     /// Threads that have a connection, of how many.
     busy: AtomicUsize,
     threads: usize,
@@ -65,7 +65,12 @@ pub struct Stock<H: Handler> {
 
 impl<H: Handler> Stock<H> {
     /// An empty stock for so many threads, whose requests are answered as they come.
-    pub fn new(make: Make<H>, settings: Arc<LiveSettings>, threads: usize) -> Stock<H> {
+    pub(crate) fn new(
+        make: Make<H>,
+        settings: Arc<LiveSettings>,
+        threads: usize,
+        lingering: Arc<Lingering>,
+    ) -> Stock<H> {
         Stock {
             make,
             settings,
@@ -74,7 +79,7 @@ impl<H: Handler> Stock<H> {
             job_permits: None,
             idle: Mutex::new(Vec::new()),
             kept_up_ms: AtomicU64::new(0),
-            lingering: Lingering::default(),
+            lingering,
             busy: AtomicUsize::new(0),
             threads: threads.max(1),
         }
@@ -105,7 +110,8 @@ impl<H: Handler> Stock<H> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.unwrap_or_else(|| {
             let (handler, metrics) = (self.make)();
-            Worker::new(handler, Arc::clone(&self.settings), metrics)
+            let lingering = Arc::clone(&self.lingering);
+            Worker::new(handler, Arc::clone(&self.settings), metrics, lingering)
         })
     }
 

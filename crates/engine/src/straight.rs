@@ -2,13 +2,11 @@
 //! has a thread or a fiber of its own. Where to wait is theirs: see [`Wait`].
 
 use crate::control::{Ended, EngineControl, LoopOrder};
-use crate::deadlines::TimedOut;
 use crate::helpers::SharedJob;
-use crate::linger::{Linger, Lingering};
 use crate::served::{EventOf, Served};
 use crate::turn::Fate;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Handler, RequestEvent, RequestId};
+use forebay_conn::{Awaited, Closing, Handler, RequestEvent, RequestId};
 use forebay_metrics::Counter;
 use std::ops::DerefMut;
 
@@ -50,7 +48,7 @@ pub(crate) trait Wait<H: Handler> {
 
     /// Gives the connection and its requests time for what they wait for, and says what is over: see
     /// [`ConnectionTimer::set`](crate::deadlines::ConnectionTimer::set) and [`ConnectionTimer::over`](crate::deadlines::ConnectionTimer::over).
-    fn time(&mut self, served: &mut Served<H>) -> Option<TimedOut>;
+    fn time(&mut self, served: &mut Served<H>) -> Option<Awaited>;
 
     /// Until something has happened, a deadline is over, or there is an order stronger than `known`. The
     /// engine may take the connection meanwhile: then this serving of it ends, and the engine has it
@@ -65,12 +63,6 @@ pub(crate) trait Wait<H: Handler> {
 
     /// The connection is about to be given away: the engine watches it no longer.
     fn let_go(&mut self, served: &Served<H>);
-
-    /// Until a lingering connection has something to read, or its time is over.
-    ///
-    /// # Errors
-    /// When the connection is gone in both directions.
-    fn linger(&mut self, served: &mut Served<H>, linger: Linger) -> Result<(), Gone>;
 }
 
 /// The connection is gone in both directions, or failed.
@@ -110,7 +102,6 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
     mut begun: Option<Fate<H::Job>>,
     mut event: Option<EventOf<H>>,
     control: &EngineControl,
-    lingering: &Lingering,
 ) -> Ended {
     let mut ended = Ended::default();
     let closing = loop {
@@ -161,7 +152,7 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
         if is_asked && !passes && served.goes_on() {
             continue;
         }
-        if let Some(TimedOut::Wait(awaited)) = wait.time(&mut served) {
+        if let Some(awaited) = wait.time(&mut served) {
             match wait.worker().expire(&mut served, awaited) {
                 Some(closing) => break closing,
                 None => continue,
@@ -187,7 +178,7 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
         }
     }
     wait.answered();
-    close(wait, served, closing, lingering);
+    close(wait, served, closing);
     ended
 }
 
@@ -210,34 +201,12 @@ fn turn<H: Handler, W: Wait<H>>(
     }
 }
 
-/// Closes a connection, with the mercy it asks for.
+/// Closes a connection.
 pub(crate) fn close<H: Handler, W: Wait<H>>(
     wait: &mut W,
-    mut served: Box<Served<H>>,
+    served: Box<Served<H>>,
     closing: Closing,
-    lingering: &Lingering,
 ) {
     wait.leave_queue(&served);
-    if closing == Closing::Linger {
-        linger(wait, &mut served, lingering);
-    }
     wait.worker().close(*served, closing);
-}
-
-/// Reads and drops what a client still sends, for a while. Where each connection has a thread an order to stop is
-/// not heard at once, but that time does not begin anew then.
-fn linger<H: Handler, W: Wait<H>>(wait: &mut W, served: &mut Served<H>, lingering: &Lingering) {
-    wait.worker().read_clocks();
-    let Some(mut linger) = lingering.begin(served, &mut wait.worker()) else { return };
-    loop {
-        wait.worker().read_clocks();
-        let is_time = wait.worker().now_ms() >= linger.until_ms;
-        if is_time && !linger.goes_on(served, &wait.worker())
-            || wait.linger(served, linger).is_err()
-            || !linger.drop_input(served, &mut wait.worker())
-        {
-            break;
-        }
-    }
-    lingering.end();
 }

@@ -83,7 +83,12 @@ where
     pub fn new(parts: StockParts<H>) -> io::Result<Threads<H>> {
         let listener_set = ListenerSet::new(parts.listeners, parts.admission)?;
         let ahead = Ahead::new(&parts.ranks, parts.ahead);
-        let stock = Stock::new(parts.make, parts.settings, parts.threads);
+        let stock = Stock::new(
+            parts.make,
+            parts.settings,
+            parts.threads,
+            Arc::clone(parts.control.lingering()),
+        );
         let job_runner = Arc::new(ThreadGroup {
             stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
             control: parts.control,

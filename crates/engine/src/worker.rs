@@ -1,6 +1,7 @@
 //! Everything one thread needs to serve connections: handler, buffers, clock and counters. What it does
 //! with one is a turn (`turn.rs`), and then its end (`closing.rs`).
 
+use crate::linger::Lingering;
 use crate::served::Served;
 use crate::settings::{EngineSettings, LiveSettings};
 use crate::stream::Wire;
@@ -36,6 +37,8 @@ pub struct Worker<H: Handler> {
     pub(crate) path: NormalPath,
     pub(crate) head_buffer: http2::HeadBuffer,
     pub(crate) wire: Wire,
+    /// Where connections linger.
+    pub(crate) lingering: Arc<Lingering>,
     /// Handshakes that may begin in this turn of the loop: those of clients of the first rank, and others.
     pub(crate) handshakes: [u32; 2],
 }
@@ -90,8 +93,13 @@ fn input_bytes(settings: &EngineSettings) -> usize {
 }
 
 impl<H: Handler> Worker<H> {
-    /// A worker with buffers of its own.
-    pub fn new(handler: H, live: Arc<LiveSettings>, metrics: Arc<Local>) -> Worker<H> {
+    /// A worker with buffers of its own, whose connections linger there.
+    pub(crate) fn new(
+        handler: H,
+        live: Arc<LiveSettings>,
+        metrics: Arc<Local>,
+        lingering: Arc<Lingering>,
+    ) -> Worker<H> {
         let now = read_clocks();
         let (live, settings) = live.reader();
         Worker {
@@ -107,6 +115,7 @@ impl<H: Handler> Worker<H> {
             path: NormalPath::default(),
             head_buffer: http2::HeadBuffer::default(),
             wire: Wire::default(),
+            lingering,
             handshakes: [settings.turn_handshakes; 2],
             settings,
             live,

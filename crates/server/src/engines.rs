@@ -74,10 +74,14 @@ pub struct ReadyThread {
 }
 
 impl ReadyThread {
+    /// It ends when no connection of its engine lingers any more.
     fn new(
         name: impl Into<String>,
+        control: &Arc<EngineControl>,
         run: impl FnOnce() -> io::Result<Ended> + Send + 'static,
     ) -> ReadyThread {
+        let control = Arc::clone(control);
+        let run = move || run().inspect(|_| control.wait_for_lingering());
         ReadyThread { name: name.into(), run: Box::new(run) }
     }
 
@@ -143,29 +147,31 @@ impl Common {
             Engine::Event | Engine::Isolated => loops(by_loop, |index, listeners| {
                 let event_loop =
                     EventLoop::new(self.loop_of(index, listeners, &settings, &control))?;
-                Ok(ReadyThread::new(format!("event-{index}"), move || event_loop.run()))
+                Ok(ReadyThread::new(format!("event-{index}"), &control, move || event_loop.run()))
             })?,
             Engine::Fibers => loops(by_loop, |index, listeners| {
                 let fiber_loop =
                     FiberLoop::new(self.loop_of(index, listeners, &settings, &control))?;
-                Ok(ReadyThread::new(format!("fibers-{index}"), move || fiber_loop.run()))
+                Ok(ReadyThread::new(format!("fibers-{index}"), &control, move || fiber_loop.run()))
             })?,
             Engine::Pipeline => {
                 let parts = self.pipeline(&plan, by_loop.collect(), &settings, &control);
                 let pipeline = Pipeline::new(parts)?;
-                vec![ReadyThread::new("pipeline", || pipeline.run())]
+                vec![ReadyThread::new("pipeline", &control, || pipeline.run())]
             }
             Engine::Threads => {
                 let parts = self.blocking(&plan, by_loop.next(), &settings, &control);
                 let threads = threads::Threads::new(parts)?;
-                vec![ReadyThread::new("threads", || threads.run())]
+                vec![ReadyThread::new("threads", &control, || threads.run())]
             }
             Engine::Pool => {
                 let parts = self.blocking(&plan, by_loop.next(), &settings, &control);
                 let pool = pool::Pool::new(parts)?;
                 let thread = |number| {
                     let pool = Arc::clone(&pool);
-                    ReadyThread::new(format!("pool-{number}"), move || Ok(pool.work(number)))
+                    ReadyThread::new(format!("pool-{number}"), &control, move || {
+                        Ok(pool.work(number))
+                    })
                 };
                 (0..plan.workers.max(1)).map(thread).collect()
             }
@@ -395,6 +401,7 @@ where
 {
     let (threads, ranks) = (HelperThreads { blocking: 0, computing }, Ranks::default());
     let counters = (0..threads.most(&ranks)).map(|_| Local::default()).collect();
+    let of_thread = Arc::clone(&control);
     let event_loop = EventLoop::new(event::LoopParts {
         handler,
         listeners,
@@ -410,7 +417,7 @@ where
         index: 0,
         metrics: Arc::default(),
     })?;
-    Ok(ReadyThread::new(name, move || event_loop.run()))
+    Ok(ReadyThread::new(name, &of_thread, move || event_loop.run()))
 }
 
 #[cfg(test)]

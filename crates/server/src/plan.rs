@@ -200,7 +200,7 @@ impl Plan {
         let &MachineResources { cores, memory_bytes, descriptors } = machine;
         // files must leave most descriptors to clients
         let open_files = config.cache.open_files.min(descriptors / 4);
-        // refused connections that linger are not counted among those admitted
+        // connections that linger are not counted among those admitted
         let lingering = (descriptors / 8).min(MOST_LINGERING);
         let workers: Vec<_> = config
             .listeners
@@ -315,9 +315,6 @@ fn group(
     lingering: usize,
     pipeline: pipeline::PipelineSettings,
 ) -> GroupPlan {
-    // a thread that lingers serves no client, and one client alone may be refused all the time
-    let most_lingering =
-        if listener.engine.has_thread_each() { (workers / 8).max(1) } else { usize::MAX };
     GroupPlan {
         listen: listener.listen.clone(),
         engine: listener.engine,
@@ -331,7 +328,8 @@ fn group(
         settings: EngineSettings {
             limits: ConnectionLimits { tunnels: takes_tunnels(config), ..limits(config) },
             timeouts: timeouts(config),
-            lingering: lingering.min(most_lingering),
+            // those of all its loops linger in one place
+            lingering: lingering * listener_sets(config, listener, workers),
             sample: config.sample.try_into().unwrap_or(u32::MAX),
             keep_alive: keep_alive(config, None),
             keep_alive_by_rank: keep_alive_by_rank(config),

@@ -188,9 +188,6 @@ impl Session {
                 if self.identity.as_ref().is_some_and(|identity| identity.is_proof) {
                     // the handshake was all of it
                     connection.send_close_notify();
-                    while connection.wants_write() && connection.write_tls(&mut self.words).is_ok()
-                    {
-                    }
                     self.failure = Some(TransportFailure::Proof);
                     return self.fail();
                 }
@@ -220,6 +217,10 @@ impl Session {
     }
 
     fn fail<J: Shakes>(&mut self) -> Opening<J> {
+        if let ChannelState::Up(connection) = &mut self.state {
+            // the alert, which would be lost with it
+            while connection.wants_write() && connection.write_tls(&mut self.words).is_ok() {}
+        }
         self.state = ChannelState::Over;
         self.failure.get_or_insert(TransportFailure::Rules);
         Opening::Failed

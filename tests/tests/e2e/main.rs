@@ -57,6 +57,7 @@ mod stages;
 mod tls;
 mod tls_changes;
 mod unruly;
+mod uploads;
 mod validators;
 mod warnings;
 mod websocket;

@@ -1,7 +1,7 @@
 //! Process: what is answered, and from there as frames; and refusals.
 
 use super::send::Sending;
-use super::{DoneOf, Http2, KeptFor, Leaving, Live, LiveState, MOST_ATTEMPTS};
+use super::{DoneOf, Http2, KeptFor, Leaving, Live, LiveState, MOST_ATTEMPTS, TOO_LARGE};
 use crate::context::Context;
 use crate::handler::{
     Answered, HandlerRoles, HandlerTypes, Job, Piece, ProcessOutcome, Refusal, Relay, Settled,
@@ -259,7 +259,17 @@ impl<H: HandlerRoles> Http2<H> {
         self.respond(cx, asked, page, None);
     }
 
-    /// The same for a request that was kept, and may not be enqueued.
+    /// Answers a request whose body is to be larger than it may be. It is not waited for.
+    pub(super) fn refuse_body<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        asked: RequestUnderWay<'_, H::Ticket>,
+    ) {
+        let page = write(cx, asked.request, |handler, reply| handler.refuse(413, TOO_LARGE, reply));
+        self.respond(cx, asked, page, None);
+    }
+
+    /// As [`turn_away`](Http2::turn_away), for a request that was kept and may not be enqueued.
     pub(super) fn turn_away_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,

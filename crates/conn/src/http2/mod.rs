@@ -57,6 +57,9 @@ pub(crate) fn is_preface(bytes: &[u8]) -> bool {
     bytes.first() == Some(&b'P') && bytes.starts_with(PREFACE)
 }
 
+/// Why a body is refused.
+const TOO_LARGE: &str = "the request body is too large";
+
 /// What a job of this handler brings.
 type DoneOf<H> = <<H as HandlerTypes>::Job as Job>::Done;
 

@@ -2,15 +2,22 @@
 
 use super::answer::RequestUnderWay;
 use super::relay::Trailing;
-use super::{DoneOf, Http2, Http2Upload, KeptFor, Live, LiveState, MOST_RESETS};
+use super::{DoneOf, Http2, Http2Upload, KeptFor, Live, LiveState, MOST_RESETS, TOO_LARGE};
 use crate::context::Context;
 use crate::handler::{Admitted, BodyDecision, HandlerRoles, Settled, Verdict};
 use crate::input::Input;
 use crate::request::{ArrivalTimes, Grant, KeptRequest, Request, RequestId};
 use crate::step::{Closing, Step};
+use forebay_http::framing::Framing;
 use forebay_http2::hpack::encode;
 use forebay_http2::{ErrorCode, Http2Event, MessagePart};
 use forebay_metrics::{Activity, Counter, Stopwatch};
+
+/// Whether a body is to be larger than it may be, as its length says. A larger one without a length is refused
+/// when it is.
+fn declares_more(framing: Framing, most: u64) -> bool {
+    matches!(framing, Framing::Sized(bytes) if bytes > most)
+}
 
 /// What has come, without the bytes.
 enum Came {
@@ -196,6 +203,20 @@ impl<H: HandlerRoles> Http2<H> {
                     self.expect_upload(stream, u64::MAX);
                 }
                 BodyDecision::HandOver => self.hand_back(cx, stream, ticket),
+                BodyDecision::Stream(most) if declares_more(request.head.framing, most) => {
+                    let grant = Grant { rank, client, wait_ms, ticket };
+                    self.refuse_body(
+                        cx,
+                        RequestUnderWay::new(stream, true, request, stages, grant),
+                    );
+                }
+                BodyDecision::Here if declares_more(request.head.framing, cx.limits.body_bytes) => {
+                    let grant = Grant { rank, client, wait_ms, ticket };
+                    self.refuse_body(
+                        cx,
+                        RequestUnderWay::new(stream, true, request, stages, grant),
+                    );
+                }
                 BodyDecision::Stream(most) => {
                     let stage = match wait_ms {
                         _ if acknowledges && !request.head.expects_continue => KeptFor::Begin,
@@ -268,6 +289,7 @@ impl<H: HandlerRoles> Http2<H> {
         let Some(live) = self.live.get_mut(stream) else { return };
         let is_open = live.is_open;
         let Some(kept) = live.kept() else { return };
+        let framing = kept.head.framing();
         let handler = &mut *cx.handler;
         let (decision, expects) = kept.with(cx.peer, cx.path, |request, grant, _| {
             let decision = handler.decide(request, &mut grant.ticket, Some(done));
@@ -277,6 +299,12 @@ impl<H: HandlerRoles> Http2<H> {
             BodyDecision::Job(job) => {
                 kept.stage = KeptFor::Deciding(Some(job));
                 self.asking.push_back(stream);
+            }
+            BodyDecision::Stream(most) if declares_more(framing, most) => {
+                self.refuse_kept(cx, stream, 413, TOO_LARGE);
+            }
+            BodyDecision::Here if declares_more(framing, cx.limits.body_bytes) => {
+                self.refuse_kept(cx, stream, 413, TOO_LARGE);
             }
             BodyDecision::Stream(most) => {
                 kept.stage = match kept.grant.wait_ms {
@@ -339,7 +367,7 @@ impl<H: HandlerRoles> Http2<H> {
         if let KeptFor::Body(discarded) = &mut kept.stage {
             *discarded += count as u64;
             if *discarded > cx.limits.body_bytes {
-                return self.refuse_kept(cx, stream, 413, "the request body is too large");
+                return self.refuse_kept(cx, stream, 413, TOO_LARGE);
             }
             if ends {
                 self.complete(cx, stream);

@@ -7,7 +7,7 @@
 use super::answer::{AnswerSpan, RequestUnderWay, write};
 use super::head::encode_head;
 use super::send::RelayWritten;
-use super::{Http2, Kept, KeptFor, Leaving, Live, LiveState};
+use super::{Http2, Kept, KeptFor, Leaving, Live, LiveState, TOO_LARGE};
 use crate::context::Context;
 use crate::handler::relay::{Relay, RelayNext, RelayRead, Relayed};
 use crate::handler::{Answered, HandlerRoles, HandlerTypes, Settled};
@@ -525,7 +525,10 @@ impl<H: HandlerRoles> Http2<H> {
         if is_told {
             return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
         }
-        self.refuse_relaying(cx, stream, 413, "the request body is too large");
+        if self.relaying(stream).is_none() {
+            return self.refuse_kept(cx, stream, 413, TOO_LARGE);
+        }
+        self.refuse_relaying(cx, stream, 413, TOO_LARGE);
     }
 
     /// The body of a request cannot be passed on, and no answer has come.

@@ -199,8 +199,8 @@ impl<H: HandlerRoles> Http2<H> {
     /// All of an answer is written.
     pub(super) fn leave(&mut self, stream: u32, is_open: bool, leaving: Leaving<H>) {
         if is_open {
-            // what the client still sends is not read (RFC 9113 §8.1)
-            self.machine.reset(stream, ErrorCode::NO_ERROR);
+            // what the client still sends is not wanted
+            self.machine.decline(stream);
         }
         self.leaving.push(leaving);
     }

@@ -1,9 +1,8 @@
 //! One connection of a loop: when it has a turn, its deadlines, its end.
 
 use super::{EventLoop, MOST_SHAKING};
-use crate::deadlines::{ConnectionTimer, TimedOut};
+use crate::deadlines::ConnectionTimer;
 use crate::helpers::{JobContext, JobRunner};
-use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::{EventOf, Served};
 use crate::sockets::Watched;
@@ -38,8 +37,6 @@ pub(super) enum ConnectionState {
     Yielded,
     /// Its client takes more of its answer, and it is in the queue for that.
     Sends(Key),
-    /// What comes is read and dropped.
-    Lingering(Linger),
 }
 
 impl<H: Handler> LoopConnection<H> {
@@ -89,7 +86,6 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
                 }
             }
             ConnectionState::Serving | ConnectionState::Yielded | ConnectionState::Sends(_) => {}
-            ConnectionState::Lingering(linger) => self.drop_input(key, linger),
         }
     }
 
@@ -132,7 +128,6 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
         match connection.state {
-            ConnectionState::Lingering(_) => return,
             ConnectionState::Sends(place) => self.send_queue.leave(place),
             ConnectionState::Serving | ConnectionState::Yielded => {}
         }
@@ -154,7 +149,6 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
         match connection.state {
-            ConnectionState::Lingering(_) => return,
             ConnectionState::Sends(place) => {
                 self.send_queue.leave(place);
                 connection.state = ConnectionState::Serving;
@@ -288,8 +282,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         let served = &mut connection.served;
         match connection.timer.over(served, &self.worker) {
             None => _ = connection.timer.schedule(&mut self.wheel, token),
-            Some(TimedOut::Linger) => self.end_linger(key),
-            Some(TimedOut::Wait(awaited)) => match self.worker.expire(served, awaited) {
+            Some(awaited) => match self.worker.expire(served, awaited) {
                 Some(closing) => self.end(token, closing),
                 None => {
                     connection.timer.expired();
@@ -307,56 +300,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
                 Closing::Now | Closing::Linger => self.ended.drained += 1,
             }
         }
-        if closing != Closing::Linger || !self.lingers(token) {
-            self.close(token, closing);
-        }
-    }
-
-    /// Whether the connection lingers from now on.
-    fn lingers(&mut self, token: u64) -> bool {
-        let Some(key) = self.key(token) else { return false };
-        if !self.watch(key) {
-            return false;
-        }
-        let connection = &mut self.connections[key];
-        if let ConnectionState::Sends(place) = connection.state {
-            self.send_queue.leave(place);
-            connection.state = ConnectionState::Serving;
-        }
-        self.waiting.leave(&connection.served.waits);
-        self.sockets.forget(&mut connection.sockets);
-        let linger = self.lingering.begin(&mut connection.served, &mut self.worker);
-        if let Some(linger) = linger {
-            connection.state = ConnectionState::Lingering(linger);
-            connection.timer.linger(linger);
-            connection.timer.schedule(&mut self.wheel, token);
-        }
-        linger.is_some()
-    }
-
-    /// Something has come for a connection that lingers.
-    fn drop_input(&mut self, key: usize, mut linger: Linger) {
-        let connection = &mut self.connections[key];
-        let lingers = linger.drop_input(&connection.served, &mut self.worker);
-        connection.state = ConnectionState::Lingering(linger);
-        if !lingers {
-            let token = connection.token;
-            self.close(token, Closing::Now);
-        }
-    }
-
-    /// The time of a connection that lingers is over, unless it begins anew.
-    fn end_linger(&mut self, key: usize) {
-        let connection = &mut self.connections[key];
-        let token = connection.token;
-        if let ConnectionState::Lingering(linger) = &mut connection.state
-            && linger.goes_on(&connection.served, &self.worker)
-        {
-            connection.timer.linger(*linger);
-            connection.timer.schedule(&mut self.wheel, token);
-            return;
-        }
-        self.close(token, Closing::Now);
+        self.close(token, closing);
     }
 
     /// Gives the connection away.
@@ -372,9 +316,6 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     pub(super) fn close(&mut self, token: u64, closing: Closing) {
         let Some(key) = self.key(token) else { return };
         let connection = self.remove(key);
-        if let ConnectionState::Lingering(_) = connection.state {
-            self.lingering.end();
-        }
         self.worker.close(connection.served, closing);
     }
 

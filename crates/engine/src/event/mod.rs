@@ -21,7 +21,6 @@ use crate::admission::ConnectionAdmission;
 use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::helpers::{Helpers, JobRunner, Mailbox};
 use crate::idle::Idle;
-use crate::linger::Lingering;
 use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
 use crate::settings::LiveSettings;
@@ -84,7 +83,6 @@ pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     /// Connections whose handshakes are to begin: those of clients of the first rank, and others.
     shaking: [VecDeque<u64>; 2],
     wheel: Wheel,
-    lingering: Lingering,
     ended: Ended,
     worker: Worker<H>,
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
@@ -107,7 +105,12 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
         let watched_listeners =
             WatchedListeners::new(ListenerSet::new(parts.listeners, parts.admission)?, &epoll)?;
-        let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
+        let worker = Worker::new(
+            parts.handler,
+            parts.settings,
+            parts.metrics,
+            Arc::clone(parts.control.lingering()),
+        );
         Ok(EventLoop {
             epoll,
             watched_listeners,
@@ -117,7 +120,6 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             yielded: VecDeque::new(),
             shaking: Default::default(),
             wheel: Wheel::new(worker.now_ms()),
-            lingering: Lingering::default(),
             ended: Ended::default(),
             worker,
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),

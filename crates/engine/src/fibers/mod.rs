@@ -33,7 +33,6 @@ use crate::early::Early;
 use crate::event::LoopParts;
 use crate::helpers::{Helpers, JobRunner, Mailbox};
 use crate::idle::Idle;
-use crate::linger::Lingering;
 use crate::ranks::Ranks;
 use crate::ready_queue::{Called, ReadyQueue};
 use crate::send_queue::SendQueue;
@@ -105,7 +104,6 @@ struct Shared<H: Handler, C> {
     wheel: RefCell<Wheel>,
     /// Connections whose fiber waits for the time from which a request may be answered.
     early: RefCell<Early>,
-    lingering: Lingering,
     /// Fibers that wait.
     waiting: Cell<usize>,
     ended: Cell<Ended>,
@@ -131,7 +129,12 @@ where
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
         let listener_set = ListenerSet::new(parts.listeners, Arc::clone(&parts.admission))?;
         let watched_listeners = WatchedListeners::new(listener_set, &epoll)?;
-        let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
+        let worker = Worker::new(
+            parts.handler,
+            parts.settings,
+            parts.metrics,
+            Arc::clone(parts.control.lingering()),
+        );
         let shared = Shared {
             wheel: RefCell::new(Wheel::new(worker.now_ms())),
             early: RefCell::default(),
@@ -147,7 +150,6 @@ where
             woken: RefCell::default(),
             sockets: RefCell::default(),
             epoll,
-            lingering: Lingering::default(),
             waiting: Cell::new(0),
             ended: Cell::default(),
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),

@@ -195,7 +195,7 @@ where
         let started = self.scheduler.start(move || {
             if let Some((served, _)) = shared.take(token) {
                 let mut wait = FiberWait::new(&shared, token);
-                straight::close(&mut wait, served, closing, &shared.lingering);
+                straight::close(&mut wait, served, closing);
             }
         });
         if started.is_err() {
@@ -265,8 +265,7 @@ impl<H: Handler, C: JobRunner<H::Job>> Shared<H, C> {
         let mut wait = FiberWait::new(self, token);
         let takes = has_events && begun.is_none();
         let event = if takes { wait.take_event(&mut served) } else { None };
-        let ended =
-            straight::serve(&mut wait, served, begun, event, &self.control, &self.lingering);
+        let ended = straight::serve(&mut wait, served, begun, event, &self.control);
         if ended != Ended::default() {
             self.ended.set(self.ended.get() + ended);
         }

@@ -3,16 +3,14 @@
 use super::connection::{ConnectionOwner, FiberConnection, Happened, SocketNews, WakeEvents, key};
 use super::{KEPT_STACKS, Shared};
 use crate::control::LoopOrder;
-use crate::deadlines::TimedOut;
 use crate::helpers::{JobContext, JobRunner, SharedJob};
-use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::ready_queue::Called;
 use crate::served::{EventOf, Served};
 use crate::straight::{AfterWait, Answerable, Gone, Wait};
 use crate::waits::RequestWait as WaitsFor;
 use crate::worker::Worker;
-use forebay_conn::{Handler, Protocol, RequestEvent, RequestId};
+use forebay_conn::{Awaited, Handler, Protocol, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use std::cell::RefMut;
@@ -208,7 +206,7 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for FiberWait<'s, H, C> {
     }
 
     #[inline]
-    fn time(&mut self, served: &mut Served<H>) -> Option<TimedOut> {
+    fn time(&mut self, served: &mut Served<H>) -> Option<Awaited> {
         let worker = self.shared.worker.borrow();
         let over = self.shared.with(self.token, |connection| {
             connection.timer.set(served, &worker);
@@ -269,19 +267,6 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for FiberWait<'s, H, C> {
 
     fn let_go(&mut self, served: &Served<H>) {
         let _ = self.shared.epoll.remove(served.stream.as_fd());
-    }
-
-    fn linger(&mut self, served: &mut Served<H>, linger: Linger) -> Result<(), Gone> {
-        self.shared.with(self.token, |connection| connection.timer.linger(linger));
-        let (before, _) = self.look(served)?;
-        if self.must_stop() {
-            return Err(Gone);
-        }
-        if before.readable {
-            return Ok(());
-        }
-        self.park(WakeEvents { readable: true, writable: false, ended: false });
-        self.take_news(served).map(|_| ())
     }
 }
 

@@ -77,7 +77,7 @@ pub struct PipelineSettings {
     /// How threads are allocated. With [`Fuse::Auto`] the loops are the threads of receive: there are
     /// as many as listener sets, they accept too, and only process and send grow.
     pub allocation: allocation::AllocationSettings,
-    /// Connections there may be at once, those that linger included.
+    /// Connections there may be at once.
     pub connections: usize,
     /// With [`Fuse::Never`]: how long a thread of send stays with a client that takes nothing, before the
     /// watcher waits for it. In one task; without end it is keta to the letter.

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::admission::ConnectionAdmission;
-use crate::deadlines::{ConnectionTimer, TimedOut};
+use crate::deadlines::ConnectionTimer;
+use crate::linger::Lingering;
 use crate::ranks::Ranks;
 use crate::send_queue::SendQueue;
 use crate::settings::{EngineSettings, LiveSettings, SendOrder};
@@ -58,7 +59,8 @@ impl Handler for Empty {
 }
 
 fn worker<H: Handler>(handler: H, settings: EngineSettings) -> Worker<H> {
-    Worker::new(handler, Arc::new(LiveSettings::new(settings)), Arc::default())
+    let lingering = Arc::new(Lingering::new().unwrap());
+    Worker::new(handler, Arc::new(LiveSettings::new(settings)), Arc::default(), lingering)
 }
 
 /// A client, and its connection.
@@ -201,7 +203,7 @@ fn late<H: Handler>(
     timer: &mut ConnectionTimer,
     served: &mut Served<H>,
     worker: &mut Worker<H>,
-) -> Option<TimedOut> {
+) -> Option<Awaited> {
     (0..6).find_map(|_| {
         worker.now.monotonic_ms = timer.at_ms() + 1;
         timer.over(served, worker)
@@ -228,7 +230,7 @@ fn a_client_that_takes_nothing_is_looked_at_for_a_whole_window() {
         assert!(served.is_slow());
     }
     worker.now.monotonic_ms = timer.at_ms();
-    assert!(matches!(timer.over(&mut served, &worker), Some(TimedOut::Wait(_))));
+    assert!(matches!(timer.over(&mut served, &worker), Some(_)));
     // its place is another's as soon as it is cut, and comes back once
     assert!(admission.cut_slowest(Rank::FIRST) && !admission.cut_slowest(Rank::FIRST));
     assert_eq!(admission.open(), 0);
@@ -282,7 +284,7 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
     timer.set(&mut served, &worker);
     served.begin_window(0);
     let late = late(&mut timer, &mut served, &mut worker);
-    assert!(matches!(late, Some(TimedOut::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
+    assert!(matches!(late, Some(Awaited { what: Await::Send, .. })), "{late:?}");
 }
 
 /// A client of HTTP/2 that opens its windows slowly, but fast enough, has as long as it needs.
@@ -316,7 +318,7 @@ fn a_client_that_opens_its_windows_is_not_slow() {
     }
     // it opens none
     let late = late(&mut timer, &mut served, &mut worker);
-    assert!(matches!(late, Some(TimedOut::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
+    assert!(matches!(late, Some(Awaited { what: Await::Send, .. })), "{late:?}");
 }
 
 /// Of two clients that both take more, the one that has taken more of its answer since it was waited for goes

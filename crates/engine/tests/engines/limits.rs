@@ -1,8 +1,6 @@
 //! Bounds and times that clients are held to.
 
-use crate::harness::{
-    NEVER_FUSED, PATIENCE, Setup, calm, get, listener, on_each, ran_apart, start, start_with,
-};
+use crate::harness::{PATIENCE, Setup, calm, get, listener, on_each, ran_apart, start, start_with};
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_metrics::Counter;
 use std::io::{Read, Write};
@@ -111,11 +109,6 @@ fn under_load_idle_connections_are_kept_less_long_but_as_long_as_announced() {
 #[test]
 fn who_sees_the_end_of_a_connection_may_come_again_at_once() {
     on_each(|engine| {
-        // A connection that lingers keeps its place. Where an answer goes through a list, more may
-        // come meanwhile, so there each lingers after its last one.
-        if engine.starts_with(NEVER_FUSED) {
-            return;
-        }
         let server = start_with(engine, Setup { per_client: 1, ..Setup::default() });
         for round in 0..300 {
             let mut client = server.connect();

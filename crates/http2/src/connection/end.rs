@@ -16,6 +16,13 @@ pub(super) enum FrameError {
     Stream(u32, Fault),
 }
 
+/// The payload of the PING that comes back when the client has read the answer on this stream.
+fn decline_ping(stream: u32) -> [u8; 8] {
+    let mut payload = *b"read....";
+    payload[4..].copy_from_slice(&stream.to_be_bytes());
+    payload
+}
+
 impl From<Fault> for FrameError {
     fn from(fault: Fault) -> FrameError {
         FrameError::Connection(fault)
@@ -24,12 +31,27 @@ impl From<Fault> for FrameError {
 
 impl Connection {
     /// Gives a stream up: it is reset with this code. Nothing happens if it is over.
-    ///
-    /// A server that has answered in full and wants no more of the request resets with NO_ERROR (§8.1).
     pub fn reset(&mut self, stream: u32, code: ErrorCode) {
         if self.streams.place(stream).is_some() {
             frame::write_reset(&mut self.control, stream, code);
             self.forget(stream, StreamEnd::Reset);
+        }
+    }
+
+    /// A server has answered in full and wants no more of the request. The client is told by RST_STREAM with
+    /// NO_ERROR (§8.1), and not before it has read the answer, as its answer to a PING shows: clients drop an
+    /// answer if the reset comes with it while they send (curl 7.88). Until then the client may go on, as what
+    /// comes is [used](Connection::consumed).
+    pub fn decline(&mut self, stream: u32) {
+        if self.streams.place(stream).is_some() {
+            frame::write(&mut self.control, kind::PING, 0, 0, &decline_ping(stream));
+        }
+    }
+
+    /// The client has read an answer that was given before the end of its request, if it is still sending that.
+    fn has_read(&mut self, stream: u32) {
+        if self.streams.get(stream).is_some_and(|open| open.outgoing == Outgoing::Ended) {
+            self.reset(stream, ErrorCode::NO_ERROR);
         }
     }
 
@@ -115,6 +137,11 @@ impl Connection {
         }
         if payload == DRAIN_PING && matches!(self.drain, Drain::Announced(_)) {
             self.drain_now();
+            return None;
+        }
+        let stream = frame::number31(&payload[4..]);
+        if self.role == EndpointRole::Server && payload == decline_ping(stream) {
+            self.has_read(stream);
             return None;
         }
         Some(Http2Event::Pong(u64::from_be_bytes(payload)))

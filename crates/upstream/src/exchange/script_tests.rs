@@ -13,12 +13,14 @@ use crate::settings::{
     self, Balance, BalanceKey, BodySettings, Errors, GroupSettings, KeepAliveSettings,
     QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
+use crate::sign_in::SignIn;
 use crate::upstreams::Upstreams;
 use forebay_conn::Relay;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_http::framing::Framing;
 use forebay_http::head::Method;
 use forebay_http::response::{ResponseContext, ResponseHeadLimits};
+use forebay_sys::unix_address::UnixAddress;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -48,7 +50,7 @@ impl Table {
     fn bounded(keep: bool, spool_bytes: u64, in_flight: Option<u32>) -> Table {
         let second = Duration::from_secs(1);
         let group = GroupSettings {
-            to: vec![UpstreamAddress::Unix("/nonexistent/php.sock".into())],
+            to: vec![UpstreamAddress::Unix(UnixAddress::parse("/nonexistent/php.sock").unwrap())],
             balance: Balance::Least,
             key: BalanceKey::Client,
             in_flight,
@@ -113,6 +115,8 @@ impl Table {
                 given: Box::default(),
             },
             log: Some(Box::new(log)),
+            sign_in: SignIn::OfRequest,
+            shows_sign_in: false,
         }
     }
 

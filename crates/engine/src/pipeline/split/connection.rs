@@ -1,12 +1,10 @@
-//! A connection between two tasks: watched, given time, lingering, closed.
+//! A connection between two tasks: watched, given time, closed.
 
 use super::Shared;
-use super::pipeline_connection::{PipelineConnection, SlotState};
+use super::pipeline_connection::PipelineConnection;
 use super::slab::Locked;
 use crate::control::LoopOrder;
-use crate::deadlines::TimedOut;
 use crate::idle::{TRIES, has_news};
-use crate::linger::Linger;
 use crate::ranks::{RankedClient, RequestKey};
 use crate::waits::RequestWait;
 use crate::worker::Worker;
@@ -51,14 +49,12 @@ impl<H: Handler> Shared<H> {
     /// Leaves the connection to the lists it is in and to the epoll, which may report it at once: the
     /// caller unlocks it and does nothing more. Says whether that worked.
     pub(super) fn leave(&self, connection: &mut PipelineConnection<H>, worker: &Worker<H>) -> bool {
-        if connection.state == SlotState::Serving {
-            // what is on its way from list to list has no other time than that of its request
-            if !connection.is_listed() || connection.served.goes_on() {
-                connection.timer.set(&mut connection.served, worker);
-                self.schedule(connection);
-            }
-            self.rests(connection);
+        // what is on its way from list to list has no other time than that of its request
+        if !connection.is_listed() || connection.served.goes_on() {
+            connection.timer.set(&mut connection.served, worker);
+            self.schedule(connection);
         }
+        self.rests(connection);
         if connection.served.conn.has_sockets() || !connection.sockets.is_empty() {
             let PipelineConnection { served, token, sockets, .. } = connection;
             if !self.sockets().watch(sockets, *token, &self.epoll, |tell| served.conn.sockets(tell))
@@ -97,7 +93,7 @@ impl<H: Handler> Shared<H> {
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
         let served = &connection.served;
-        if connection.state == SlotState::Serving && served.waits.has_job(id) && served.is_gone() {
+        if served.waits.has_job(id) && served.is_gone() {
             self.close(slot, Closing::Now, worker);
         }
     }
@@ -179,9 +175,6 @@ impl<H: Handler> Shared<H> {
             Err(()) => return false,
         };
         let Some(connection) = slot.connection() else { return true };
-        if connection.state != SlotState::Serving {
-            return true;
-        }
         connection.served.keep_event(RequestEvent::Socket(id));
         if !connection.is_held() {
             self.list(slot, Phase::Process);
@@ -207,23 +200,14 @@ impl<H: Handler> Shared<H> {
         }
         match connection.timer.over(&mut connection.served, worker) {
             None => self.schedule(connection),
-            Some(TimedOut::Linger) => {
-                if let SlotState::Lingering(linger) = &mut connection.state
-                    && linger.goes_on(&connection.served, worker)
-                {
-                    connection.timer.linger(*linger);
-                    return self.schedule(connection);
-                }
-                self.close(slot, Closing::Now, worker);
-            }
             // the threads are late, not the client: one will come to it
-            Some(TimedOut::Wait(awaited))
+            Some(awaited)
                 if connection.is_listed()
                     && (connection.is_single() || awaited.what != Await::Job) =>
             {
                 self.schedule(connection);
             }
-            Some(TimedOut::Wait(awaited)) => match worker.expire(&mut connection.served, awaited) {
+            Some(awaited) => match worker.expire(&mut connection.served, awaited) {
                 Some(closing) => self.end(slot, closing, worker),
                 None => {
                     connection.timer.expired();
@@ -251,34 +235,7 @@ impl<H: Handler> Shared<H> {
                 Closing::Now | Closing::Linger => ended.drained += 1,
             }
         }
-        let linger = match closing {
-            Closing::Linger => self.lingering.begin(&mut connection.served, worker),
-            Closing::Now | Closing::Reset => None,
-        };
-        let Some(linger) = linger else { return self.close(slot, closing, worker) };
-        connection.state = SlotState::Lingering(linger);
-        connection.timer.linger(linger);
-        self.wakes(connection);
-        self.sockets().forget(&mut connection.sockets);
-        self.schedule(connection);
-        if !self.leave(connection, worker) {
-            self.close(slot, Closing::Now, worker);
-        }
-    }
-
-    /// Reads and drops what a lingering connection has received, and waits for more.
-    pub(super) fn drop_input(
-        &self,
-        mut slot: Locked<'_, H>,
-        mut linger: Linger,
-        worker: &mut Worker<H>,
-    ) {
-        let Some(connection) = slot.connection() else { return };
-        let lingers = linger.drop_input(&connection.served, worker);
-        connection.state = SlotState::Lingering(linger);
-        if !lingers || !self.leave(connection, worker) {
-            self.close(slot, Closing::Now, worker);
-        }
+        self.close(slot, closing, worker);
     }
 
     /// Gives the connection away.
@@ -298,9 +255,6 @@ impl<H: Handler> Shared<H> {
     /// Closes at once; every connection ends here or is handed over.
     pub(super) fn close(&self, mut slot: Locked<'_, H>, closing: Closing, worker: &mut Worker<H>) {
         if let Some(connection) = slot.connection() {
-            if let SlotState::Lingering(_) = connection.state {
-                self.lingering.end();
-            }
             self.wakes(connection);
             if !connection.sockets.is_empty() {
                 self.sockets().forget(&mut connection.sockets);

@@ -29,7 +29,6 @@ use crate::admission::ConnectionAdmission;
 use crate::control::{Ended, EngineControl};
 use crate::early::Early;
 use crate::idle::Idle;
-use crate::linger::Lingering;
 use crate::sockets::Sockets;
 use crate::stock::{Make, Stock};
 use crate::timer_wheel::Wheel;
@@ -65,7 +64,6 @@ struct Shared<H: Handler> {
     stock: Stock<H>,
     control: Arc<EngineControl>,
     time: Mutex<Time>,
-    lingering: Lingering,
     shaking: Shaking,
     idle: Mutex<Idle>,
     /// The other sockets that requests wait for.
@@ -101,19 +99,23 @@ where
         let idle = Mutex::new(Idle::new(&ranks));
         let shared = Arc::new(Shared {
             lists: Arc::new(PhaseLists::new(settings.allocation.initial, ranks, helpers)),
-            slab: Slab::new(settings.connections + live.get().lingering + SPARE),
+            slab: Slab::new(settings.connections + SPARE),
             epoll: Epoll::new()?,
             listener_set: RwLock::new(ListenerSet::new(listeners, Arc::clone(&admission))?),
             admission,
             paused: Mutex::default(),
-            stock: Stock::new(counted(make, counters), live, settings.allocation.most as usize),
+            stock: Stock::new(
+                counted(make, counters),
+                live,
+                settings.allocation.most as usize,
+                Arc::clone(control.lingering()),
+            ),
             control,
             time: Mutex::new(Time {
                 wheel: Wheel::new(now_ms),
                 early: Early::default(),
                 next_ms: now_ms,
             }),
-            lingering: Lingering::default(),
             shaking: Shaking::default(),
             idle,
             sockets: Mutex::new(Sockets::shared()),

@@ -1,7 +1,7 @@
 //! What a thread does with the tasks of its phase.
 
 use super::Shared;
-use super::pipeline_connection::{PipelineConnection, SlotState};
+use super::pipeline_connection::PipelineConnection;
 use super::send::Waited;
 use super::slab::Locked;
 use crate::accept::{AcceptOutcome, BATCH, PAUSE_MS};
@@ -167,15 +167,9 @@ impl<H: Handler> Shared<H> {
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
         connection.was_taken(phase);
-        match connection.state {
-            // it goes on when the job is done
-            SlotState::Serving if connection.is_held() => {}
-            SlotState::Serving => self.go_on(slot, phase, None, worker, task_run),
-            SlotState::Lingering(linger) if phase == Phase::Receive => {
-                self.drop_input(slot, linger, worker);
-            }
-            // its time was over while it waited here
-            SlotState::Lingering(_) => {}
+        // else it goes on when the job is done
+        if !connection.is_held() {
+            self.go_on(slot, phase, None, worker, task_run);
         }
     }
 
@@ -183,7 +177,7 @@ impl<H: Handler> Shared<H> {
     fn answer(&self, key: RequestKey, worker: &mut Worker<H>, task_run: &mut TaskRun) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };
-        if connection.state == SlotState::Serving && connection.awaits_turn(key.request) {
+        if connection.awaits_turn(key.request) {
             connection.served.waits.remove(key.request);
             self.tell(slot, Phase::Process, RequestEvent::Called(key.request), worker, task_run);
         }
@@ -193,7 +187,7 @@ impl<H: Handler> Shared<H> {
     fn not_before_has_come(&self, key: RequestKey, worker: &mut Worker<H>, task_run: &mut TaskRun) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };
-        if connection.state == SlotState::Serving && connection.awaits_not_before(key.request) {
+        if connection.awaits_not_before(key.request) {
             connection.served.waits.remove(key.request);
             self.tell(slot, Phase::Receive, RequestEvent::Due(key.request), worker, task_run);
         }
@@ -426,7 +420,7 @@ impl<H: Handler> Shared<H> {
         }
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
-        if !connection.served.job_done(id) || connection.state != SlotState::Serving {
+        if !connection.served.job_done(id) {
             return;
         }
         match done {
@@ -448,7 +442,7 @@ impl<H: Handler> Shared<H> {
     fn give_up(&self, key: RequestKey, worker: &mut Worker<H>) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };
-        if connection.state != SlotState::Serving || !connection.served.waits.has_job(key.request) {
+        if !connection.served.waits.has_job(key.request) {
             return;
         }
         match worker.expire_job(&mut connection.served, key.request) {

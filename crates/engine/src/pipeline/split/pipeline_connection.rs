@@ -3,7 +3,6 @@
 
 use super::shaking::ShakingPlace;
 use crate::deadlines::ConnectionTimer;
-use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::Served;
 use crate::sockets::Watched;
@@ -17,7 +16,6 @@ use forebay_sys::epoll::{Once, ReadyDescriptor};
 pub(super) struct PipelineConnection<H: Handler> {
     pub(super) served: Served<H>,
     pub(super) token: u64,
-    pub(super) state: SlotState,
     /// The lists it is in itself, apart from its requests: by the number of their phase.
     listed: [bool; PHASES],
     /// The epoll knows it.
@@ -35,21 +33,11 @@ pub(super) struct PipelineConnection<H: Handler> {
     pub(super) sockets: Watched,
 }
 
-/// What is done with a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SlotState {
-    /// It is served.
-    Serving,
-    /// What comes is read and dropped.
-    Lingering(Linger),
-}
-
 impl<H: Handler> PipelineConnection<H> {
     pub(super) fn new(served: Served<H>, token: u64) -> PipelineConnection<H> {
         PipelineConnection {
             served,
             token,
-            state: SlotState::Serving,
             listed: [false; PHASES],
             is_known: false,
             armed: None,
@@ -89,11 +77,11 @@ impl<H: Handler> PipelineConnection<H> {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.state == SlotState::Serving && !self.is_listed() && self.served.is_idle()
+        !self.is_listed() && self.served.is_idle()
     }
 
     pub(super) fn hears_of_drain(&self) -> bool {
-        self.state == SlotState::Serving && !self.is_listed() && self.served.hears_of_drain()
+        !self.is_listed() && self.served.hears_of_drain()
     }
 
     /// Whether all there is to be done for it is one thing after another: a single request, and no
@@ -121,9 +109,6 @@ impl<H: Handler> PipelineConnection<H> {
         self.served.readable |= ready.readable || ready.broken;
         self.served.ended |= ready.ended || ready.broken;
         self.is_full &= !ready.writable && !ready.broken;
-        if let SlotState::Lingering(_) = self.state {
-            return Some(Phase::Receive);
-        }
         if self.has_to_send() && !self.is_full {
             return Some(Phase::Send);
         }
@@ -151,9 +136,6 @@ impl<H: Handler> PipelineConnection<H> {
         let has = |phase: Phase| self.listed[phase.index()];
         if has(Phase::Receive) || has(Phase::Send) {
             return None;
-        }
-        if let SlotState::Lingering(_) = self.state {
-            return Some(Once::Read);
         }
         let served = &self.served;
         if self.has_to_send() {

@@ -4,7 +4,6 @@
 use super::Shared;
 use super::pipeline_connection::PipelineConnection;
 use crate::control::LoopOrder;
-use crate::deadlines::TimedOut;
 use crate::served::Served;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
@@ -40,8 +39,7 @@ impl<H: Handler> Shared<H> {
         if has_ms == 0 {
             let closing = match timer.over(served, worker) {
                 None => return Waited::Over,
-                Some(TimedOut::Wait(awaited)) => worker.expire(served, awaited),
-                Some(TimedOut::Linger) => Some(Closing::Now),
+                Some(awaited) => worker.expire(served, awaited),
             };
             return closing.map_or(Waited::Over, Waited::Ends);
         }
