@@ -32,10 +32,10 @@ const EVENTS: usize = 64;
 
 /// The connections of an engine that linger.
 #[derive(Debug)]
-pub(crate) struct Lingering(Arc<Shared>);
+pub(crate) struct Lingering(Arc<LingerThread>);
 
 #[derive(Debug)]
-struct Shared {
+struct LingerThread {
     epoll: Epoll,
     state: Mutex<LingeringState>,
     none_left: Condvar,
@@ -70,7 +70,7 @@ impl Lingering {
     /// Lack of descriptors.
     pub(crate) fn new() -> io::Result<Lingering> {
         let (epoll, state) = (Epoll::new()?, Mutex::default());
-        Ok(Lingering(Arc::new(Shared { epoll, state, none_left: Condvar::new() })))
+        Ok(Lingering(Arc::new(LingerThread { epoll, state, none_left: Condvar::new() })))
     }
 
     /// This one lingers from now on, one of `most`. Writing has been shut down.
@@ -117,7 +117,7 @@ impl Lingering {
     }
 }
 
-impl Shared {
+impl LingerThread {
     fn state(&self) -> MutexGuard<'_, LingeringState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -43,7 +43,7 @@ impl PathReadings {
         let behind_host = parts.iter().skip(2).position(|&part| part == Part::Slash);
         let behind_host = behind_host.filter(|_| has_host).map(|at| &parts[at + 2..]);
         for parts in [&parts[..]].into_iter().chain(behind_host) {
-            for reader in Reader::all() {
+            for reader in PathReader::all() {
                 let text = reader.read(parts);
                 if !texts.contains(&text) {
                     texts.push(text);
@@ -143,7 +143,7 @@ fn parts_of(raw: &[u8]) -> Option<(Vec<Part>, Option<&'static str>)> {
 }
 
 /// One way in which an application may read separators.
-struct Reader {
+struct PathReader {
     decodes_slash: bool,
     decodes_backslash: bool,
     merges: Merges,
@@ -158,10 +158,10 @@ enum Merges {
     Nothing,
 }
 
-impl Reader {
+impl PathReader {
     /// The one who reads all separators as such first.
-    fn all() -> impl Iterator<Item = Reader> {
-        (0..12).map(|number| Reader {
+    fn all() -> impl Iterator<Item = PathReader> {
+        (0..12).map(|number| PathReader {
             decodes_slash: number & 1 == 0,
             decodes_backslash: number & 2 == 0,
             merges: [Merges::All, Merges::Nothing, Merges::Sent][number >> 2],

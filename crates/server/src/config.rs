@@ -94,6 +94,7 @@ pub mod units;
 mod unused;
 pub mod upstreams;
 pub mod value;
+mod without_parents;
 pub mod written;
 
 pub use account::Account;

@@ -209,7 +209,7 @@ impl Client {
     pub(crate) fn begin(&mut self, method: &str, target: &str, fields: &str) -> (Out<Body>, u16) {
         let text = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", self.host);
         let mut lines = Lines::new();
-        let limits = HeadLimits::default();
+        let limits = HeadLimits { empty_host: true, ..HeadLimits::default() };
         let ParsedHead::Complete(head) = Head::parse(text.as_bytes(), &mut lines, &limits).unwrap()
         else {
             panic!("not a whole head: {text}")

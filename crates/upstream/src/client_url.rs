@@ -10,7 +10,7 @@
 //! The port that a connection has come to is not among them: behind a proxy that ends TLS, or behind a port that
 //! is mapped, no client can reach it.
 
-use crate::request::RequestSettings;
+use crate::target::Base;
 use forebay_http::head::Head;
 use forebay_http::path;
 
@@ -51,15 +51,15 @@ pub(crate) fn told<'h>(head: &Head<'h>, is_trusted: bool, name: &str) -> Option<
 pub(crate) fn prefix(
     head: &Head<'_>,
     is_trusted: bool,
-    settings: &RequestSettings,
+    (strip, prefix): (&Base, &Base),
     is_stripped: bool,
 ) -> Vec<u8> {
     let mut whole = told(head, is_trusted, "X-Forwarded-Prefix").unwrap_or_default().to_vec();
-    if is_stripped && settings.prefix.is_empty() {
+    if is_stripped && prefix.is_empty() {
         if whole.ends_with(b"/") {
             whole.pop();
         }
-        path::encode(settings.strip.as_str().as_bytes(), &mut whole);
+        path::encode(strip.as_str().as_bytes(), &mut whole);
     }
     whole
 }

@@ -95,7 +95,7 @@ pub struct From {
     /// Whether the connection has TLS.
     pub nearest_is_secure: bool,
     /// The port it came to; 0 if it was a Unix socket. It is told where the client has named no host: see
-    /// [`client_url::port`](crate::client_url::port).
+    /// `client_url::port`.
     pub port: u16,
 }
 
@@ -347,7 +347,12 @@ impl RequestWriter<'_> {
             }
         }
         if !settings.changes("X-Forwarded-Prefix") {
-            let prefix = client_url::prefix(head, from.is_trusted, settings, is_stripped);
+            let prefix = client_url::prefix(
+                head,
+                from.is_trusted,
+                (&settings.strip, &settings.prefix),
+                is_stripped,
+            );
             if !prefix.is_empty() {
                 line(self.out, "X-Forwarded-Prefix", &prefix);
             }

@@ -164,7 +164,8 @@ fn lingering_is_bounded(engine: &str) {
     }
     let (block, mut client) = (vec![b'b'; 64 << 10], served.client());
     let is_cut = |error: std::io::Error| error.kind() != std::io::ErrorKind::WouldBlock;
-    let all_cut = soon(PATIENCE, || {
+    // each may linger for 30 s
+    let all_cut = soon(3 * PATIENCE, || {
         endless.retain_mut(|stream| !stream.write(&block).is_err_and(is_cut));
         assert_eq!(client.get("/").expect("another client's answer").status, 200);
         endless.is_empty()

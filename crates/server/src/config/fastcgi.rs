@@ -2,10 +2,10 @@
 
 use super::optional::OneOrMore;
 use super::problem::Wrong;
-use super::relative_paths::without_parents;
 use super::table::{Item, Preset, Section, Setting};
 use super::units::Size;
 use super::upstreams::{FastCgiAddress, UpstreamsConfig, Variables, rows_with_upstreams};
+use super::without_parents::without_parents;
 use forebay_site::rules::{MountPath, Route, Scope, ScriptSuffix, Scripts};
 use forebay_upstream::target::Ambiguous;
 use forebay_upstream::{fastcgi, settings};

@@ -19,7 +19,7 @@ pub struct Moved<'m> {
     /// What the upstream's paths begin with.
     pub prefix: &'m Base,
     /// What the client's paths begin with before `strip`, as a trusted proxy says: see
-    /// [`outer_prefix`](crate::client_url::outer_prefix).
+    /// `client_url::outer_prefix`.
     pub outer: &'m [u8],
 }
 
