@@ -339,7 +339,8 @@ mod tests {
 
     fn ask_by(peer: &Peer, admin: &mut AdminService, request: &str) -> String {
         let mut lines = Lines::new();
-        let parsed = Head::parse(request.as_bytes(), &mut lines, &HeadLimits::default()).unwrap();
+        let limits = HeadLimits { empty_host: true, ..HeadLimits::default() };
+        let parsed = Head::parse(request.as_bytes(), &mut lines, &limits).unwrap();
         let ParsedHead::Complete(head) = parsed else { panic!("the head is incomplete") };
         let mut out = Out::default();
         let date = forebay_http::date::format(0);

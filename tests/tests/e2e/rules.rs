@@ -196,7 +196,7 @@ action = "reject"
     let shown = Command::new(binary()).args(["policy", "show", "-c"]).arg(file).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
     for line in [
-        "  so far      5 matched, 2 refused\n  refused     most 127.0.0.1 2\n",
+        "  so far      5 matched, 2 refused\n  refused     most often: 127.0.0.1 (2 times)\n",
         "  so far      1 matched, 1 refused\n",
         ", at most 100\nof one client at most 50, by auto\nrequests per connection: 10000, ",
     ] {

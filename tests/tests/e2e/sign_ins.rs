@@ -283,7 +283,7 @@ fn offers_are_withheld(server: &Server, engine: &str) {
 
 fn behind_a_proxy_only_what_is_for_requests_is_offered(engine: &str) {
     let application = Application::start();
-    let trusted = "trusted_proxies = [\"127.0.0.0/8\"]\n";
+    let trusted = "log.format = \"json\"\ntrusted_proxies = [\"127.0.0.0/8\"]\n";
     let (server, _folder) = start_with(engine, &application, "", trusted);
     offers_are_withheld(&server, engine);
     assert!(soon(PATIENCE, || server.stdout().contains("connection_auth")), "{engine}");

@@ -225,7 +225,7 @@ impl Section for FastCgiSection {
                 preset: Preset::Unset("nothing is set"),
                 range: None,
                 meaning: "Variables to set, each instead of what the request says. Their names are free, but for \
-                          CONTENT_LENGTH and HTTP_PROXY.",
+                          HTTP_PROXY.",
                 example: "{ APP_ENV = \"production\" }",
                 at: |f| &mut f.set,
             },

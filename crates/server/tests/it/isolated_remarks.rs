@@ -8,22 +8,22 @@ const IDLE: &str = "means nothing with engine = \"isolated\":";
 #[test]
 fn what_receive_does_not_know_is_remarked() {
     let folder = Folder::new();
-    let text = "root = \"site\"\nengine = \"isolated\"\n\
+    let text = "root = \"site\"\nuser = \"nobody\"\nengine = \"isolated\"\n\
                 [log]\nformat = \"json\"\nfields = [\"time\", \"user\", \"upstream_us\"]\n\
                 [[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n";
     let expected = [
         format!(
-            "DIR/forebay.toml:5:10: log.fields: {IDLE} receive writes the log, and does not know user \
+            "DIR/forebay.toml:6:10: log.fields: {IDLE} receive writes the log, and does not know user \
              and upstream"
         ),
         format!(
-            "DIR/forebay.toml:8:12: class.priority: {IDLE} classes order requests in receive; behind \
+            "DIR/forebay.toml:9:12: class.priority: {IDLE} classes order requests in receive; behind \
              it they are answered as they come"
         ),
     ];
     assert_eq!(folder.remarks(text), expected);
     assert!(folder.remarks(&text.replace("isolated", "event")).is_empty());
-    let fine = "root = \"site\"\nengine = \"isolated\"\nlog.format = \"json\"\n\
+    let fine = "root = \"site\"\nuser = \"nobody\"\nengine = \"isolated\"\nlog.format = \"json\"\n\
                 log.fields = [\"time\", \"status\"]\n[[class]]\nname = \"all\"\npriority = 0\n";
     assert!(folder.remarks(fine).is_empty());
 }
@@ -69,5 +69,7 @@ fn what_only_stages_do_is_remarked_without_them() {
         format!("DIR/forebay.toml:4:22: isolated.tasks_max: {needs}"),
     ];
     assert_eq!(folder.remarks(text), expected);
-    assert!(folder.remarks(&format!("engine = \"isolated\"\n{text}")).is_empty());
+    assert!(
+        folder.remarks(&format!("engine = \"isolated\"\nuser = \"nobody\"\n{text}")).is_empty()
+    );
 }

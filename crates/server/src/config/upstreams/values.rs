@@ -198,9 +198,6 @@ impl TableEntry for (Box<str>, Box<str>) {
         if name.eq_ignore_ascii_case("HTTP_PROXY") {
             return unfit(name, "it would send the requests that a script makes through a proxy");
         }
-        if name == "CONTENT_LENGTH" {
-            return unfit(name, "how long a body is cannot be set");
-        }
         if text.chars().any(char::is_control) {
             return unfit(text, "a control character cannot be in a variable");
         }

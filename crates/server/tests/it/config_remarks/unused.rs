@@ -212,7 +212,9 @@ fn settings_of_stages_need_them() {
         folder.remarks(text),
         ["DIR/forebay.toml:3:11: isolated.process: means nothing without engine = \"isolated\""]
     );
-    assert!(folder.remarks(&format!("engine = \"isolated\"\n{text}")).is_empty());
+    assert!(
+        folder.remarks(&format!("engine = \"isolated\"\nuser = \"nobody\"\n{text}")).is_empty()
+    );
 }
 
 #[test]
