@@ -72,7 +72,7 @@ pub(crate) fn content_type(types: &[FileMediaType], path: &[u8]) -> Box<str> {
 
 fn known_type(extension: &str) -> Option<&'static str> {
     let is_it = |ending: &&str| extension.eq_ignore_ascii_case(ending);
-    let ours = OURS.iter().find(|(endings, _)| endings.iter().any(|ending| is_it(&ending)));
+    let ours = OURS.iter().find(|(endings, _)| endings.iter().any(&is_it));
     ours.map(|(_, media_type)| *media_type)
         .or_else(|| new_mime_guess::from_ext(extension).first_raw())
 }

@@ -186,7 +186,9 @@ fn every_reading_must_be_allowed(engine: &str) {
 }
 
 /// The ideas of applications of what a target is.
-const READERS: [(&str, fn(&[u8]) -> Vec<u8>); 14] = [
+type PathModel = (&'static str, fn(&[u8]) -> Vec<u8>);
+
+const READERS: [PathModel; 14] = [
     ("does not decode", |raw| raw.to_vec()),
     ("decodes", |raw| decode(raw)),
     ("decodes, then takes dots out", |raw| undot(&decode(raw))),

@@ -94,7 +94,9 @@ fn answer_early(mut stream: TcpStream) -> std::io::Result<()> {
 
 /// Sends all before it reads. The status of the answer.
 fn upload(stream: &mut (impl Read + Write), path: &str) -> u16 {
-    let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {BODY_BYTES}\r\n\r\n"
+    );
     stream.write_all(head.as_bytes()).unwrap();
     let piece = [b'x'; 50_000];
     for _ in 0..BODY_BYTES / piece.len() {

@@ -230,7 +230,7 @@ fn a_client_that_takes_nothing_is_looked_at_for_a_whole_window() {
         assert!(served.is_slow());
     }
     worker.now.monotonic_ms = timer.at_ms();
-    assert!(matches!(timer.over(&mut served, &worker), Some(_)));
+    assert!(timer.over(&mut served, &worker).is_some());
     // its place is another's as soon as it is cut, and comes back once
     assert!(admission.cut_slowest(Rank::FIRST) && !admission.cut_slowest(Rank::FIRST));
     assert_eq!(admission.open(), 0);

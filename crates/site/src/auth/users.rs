@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(read(&format!("bob:{HASH}:came in 2024: from sales")), Ok("bob".to_owned()));
         assert!(read("bob:nothing:comment").is_err());
         let folder = Folder::new();
-        folder.write("users", &format!("\u{feff}bob:{HASH}\r\neve:{HASH}:x\r\n"));
+        folder.write("users", format!("\u{feff}bob:{HASH}\r\neve:{HASH}:x\r\n"));
         let users = of(&folder);
         assert!(users.look().is_empty());
         for name in ["bob", "eve"] {
