@@ -31,7 +31,7 @@ pub(crate) type EventOf<H> = RequestEvent<DoneOf<H>>;
 /// A connection and what must be known of its socket to go on.
 pub struct Served<H: Handler> {
     /// Its place in the count, given back at its end; `None` if it was refused. Dropped before the socket: by its
-    /// number the socket may be [cut](crate::slow_readers) until then.
+    /// number the socket may be cut until then.
     pub place: Option<ConnectionPlace>,
     /// The socket, non-blocking, and its transport.
     pub stream: SocketStream<H>,
