@@ -11,6 +11,7 @@
 //! | [`application`] | the application of a route |
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
 //! | [`pool`] | connections that wait for their next request |
+//! | `drains` | requests whose client has left and that an application still works on |
 //! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
 //! | [`upkeep`] | checks of upstreams, and names that are looked up again |
 //! | [`pings`] | whether the instances of the next stage live |
@@ -65,6 +66,7 @@ pub mod application;
 pub mod balance;
 mod connection;
 mod cookies;
+mod drains;
 pub mod ends;
 pub mod exchange;
 pub mod fastcgi;

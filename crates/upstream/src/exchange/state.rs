@@ -125,6 +125,8 @@ pub struct Exchange<T> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExchangePhase {
+    /// Nothing is asked, and nothing waits.
+    Unbegun,
     Spooling,
     Waiting,
     /// No instance of the next stage takes it: the link says when it is tried again.
@@ -249,7 +251,7 @@ impl<T> Exchange<T> {
     /// What it waits for.
     pub(super) fn waits(&self) -> Await {
         match self.phase {
-            ExchangePhase::Waiting => Await::Slot,
+            ExchangePhase::Unbegun | ExchangePhase::Waiting => Await::Slot,
             ExchangePhase::Connecting => Await::Connect,
             ExchangePhase::Asking if self.is_whole() => Await::Answer,
             _ => Await::Flow,
