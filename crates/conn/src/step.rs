@@ -7,6 +7,9 @@ use crate::request::RequestId;
 pub enum Step<J> {
     /// Receive more bytes into the input, then advance.
     Receive,
+    /// Receive what has come meanwhile, whether or not the socket is known to have more; then advance, also if that
+    /// was nothing.
+    Look,
     /// Send all of [`Out`](crate::Out), then tell [`sent`](crate::Protocol::sent) and advance.
     Send,
     /// Have this done for the request, then advance with [`RequestEvent::Done`].

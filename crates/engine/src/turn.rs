@@ -245,8 +245,12 @@ impl<H: Handler> Worker<H> {
                     cx.event = None;
                     break Fate::Yields;
                 }
-                Step::Receive => {
-                    cx.event = None;
+                // its neighbours have waited for long enough
+                Step::Look if budget == 0 => {}
+                step @ (Step::Receive | Step::Look) => {
+                    if let Step::Receive = step {
+                        cx.event = None;
+                    }
                     let spare = input.spare();
                     let (received, has_more) = served.stream.receive(spare, &mut self.wire);
                     cx.watch.lap(Activity::Read);

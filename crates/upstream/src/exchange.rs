@@ -121,25 +121,18 @@ impl ApplicationRequest {
 }
 
 impl<T> Exchange<T> {
-    /// Begins to ask an upstream, over a connection of the pool if there is one. If none can be asked the exchange
-    /// has [failed](Exchange::failure).
+    /// With nothing asked. If no upstream can be, the exchange has [failed](Exchange::failure).
     ///
     /// # Errors
     /// There is no instance of the next stage.
-    pub fn begin(
+    pub fn new(
         application: &Arc<Application>,
         ask: ApplicationRequest,
         tag: T,
-        pool: &mut ConnectionPool,
         now_ms: u64,
     ) -> Result<Box<Exchange<T>>, Unavailable> {
         let ApplicationRequest { may_ask, method, key, owner, preface, head, .. } = ask;
         let ApplicationRequest { sign_in, shows_sign_in, written, copy, log, .. } = ask;
-        let mut binding = Binding::new(sign_in, shows_sign_in);
-        if let Some(owner) = binding.owner() {
-            let own = pool.take_own(application, owner, now_ms);
-            binding.have(own);
-        }
         let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.needs_http1);
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
@@ -153,16 +146,13 @@ impl<T> Exchange<T> {
             }
             _ => None,
         };
-        let instance = linked.as_ref().map(|linked| linked.instance());
         let bodies = application.settings().bodies();
         let spools = match (application.settings(), written.framing) {
             (settings::ApplicationSettings::Proxy(_), _) | (_, Framing::None) => false,
             (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
             (_, Framing::Chunked) => true,
         };
-        let asking = || Asking { owner, key, wanted: binding.member(), ..Asking::default() };
-        let asks = instance.is_none() && !spools;
-        let asked = asks.then(|| may_ask.and_then(|()| application.upstreams().ask(asking())));
+        let phase = if spools { ExchangePhase::Spooling } else { ExchangePhase::Unbegun };
         let limits = application.settings().limits();
         let script = match application.settings() {
             settings::ApplicationSettings::Proxy(_) => None,
@@ -181,7 +171,7 @@ impl<T> Exchange<T> {
             tag,
             application: Arc::clone(application),
             linked,
-            binding,
+            binding: Binding::new(sign_in, shows_sign_in),
             is_http2,
             method,
             key,
@@ -194,7 +184,7 @@ impl<T> Exchange<T> {
             retries: 0,
             is_reused: false,
             connection: None,
-            phase: ExchangePhase::Waiting,
+            phase,
             can_read: false,
             can_write: true,
             to,
@@ -238,32 +228,49 @@ impl<T> Exchange<T> {
             whole_ms: None,
             times: ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() },
         });
-        let shares = !exchange.binding.is_private() && is_http2 == application.is_http2();
-        let mut kept = |member| match preface_bytes {
-            0 if shares => pool.take(application, member, now_ms),
-            _ => None,
-        };
-        match (instance, asked) {
-            (Some(member), _) => {
-                let begun = exchange.begin_at(member, kept(member));
-                exchange.or_fail(begun);
-            }
-            (None, None) => match may_ask {
-                Ok(()) => exchange.phase = ExchangePhase::Spooling,
-                Err(unavailable) => exchange.give_up(Failed::Unasked(unavailable)),
-            },
-            (None, Some(Ok(upstreams::SlotOrWait::Begun(slot)))) => {
-                let connection = kept(slot.member());
-                let begun = exchange.begin_with(slot, connection);
-                exchange.or_fail(begun);
-            }
-            (None, Some(Ok(upstreams::SlotOrWait::Waits(wait)))) => exchange.wait_for(wait),
-            (None, Some(Err(unavailable))) => exchange.give_up(Failed::Unasked(unavailable)),
-        }
-        if exchange.failure.is_some() {
-            exchange.keep_own(pool);
+        if let (None, Err(unavailable)) = (&exchange.linked, may_ask) {
+            exchange.give_up(Failed::Unasked(unavailable));
         }
         Ok(exchange)
+    }
+
+    /// Begins to ask an upstream, over a connection of the pool if there is one; nothing if it has begun. What belongs to
+    /// the client's connection is left in the pool until now: a request that was given up before takes none of it away.
+    pub fn begin(&mut self, pool: &mut ConnectionPool, now_ms: u64) {
+        if self.phase != ExchangePhase::Unbegun {
+            return;
+        }
+        (self.now_ms, self.moved_ms) = (now_ms, now_ms);
+        let application = Arc::clone(&self.application);
+        if let Some(owner) = self.binding.owner() {
+            let own = pool.take_own(&application, owner, now_ms);
+            self.binding.have(own);
+        }
+        let shares = !self.binding.is_private()
+            && self.preface == 0
+            && self.is_http2 == application.is_http2();
+        let mut kept = |member| match shares {
+            true => pool.take(&application, member, now_ms),
+            false => None,
+        };
+        if let Some(member) = self.linked.as_ref().map(|linked| linked.instance()) {
+            let begun = self.begin_at(member, kept(member));
+            return self.or_fail(begun);
+        }
+        let wanted = self.binding.member();
+        let asking = Asking { owner: self.owner, key: self.key, wanted, ..Asking::default() };
+        match application.upstreams().ask(asking) {
+            Ok(upstreams::SlotOrWait::Begun(slot)) => {
+                let connection = kept(slot.member());
+                let begun = self.begin_with(slot, connection);
+                self.or_fail(begun);
+            }
+            Ok(upstreams::SlotOrWait::Waits(wait)) => self.wait_for(wait),
+            Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
+        }
+        if self.failure.is_some() {
+            self.keep_own(pool);
+        }
     }
 
     /// The attempt has failed: another is begun, if that is safe.
@@ -371,6 +378,7 @@ impl<T> Exchange<T> {
 impl<T> Drop for Exchange<T> {
     fn drop(&mut self) {
         self.leave_link();
+        self.drain();
     }
 }
 
@@ -397,7 +405,10 @@ impl<T: Send> Relay for Exchange<T> {
     fn capacity(&self) -> usize {
         let takes = !matches!(
             self.phase,
-            ExchangePhase::Waiting | ExchangePhase::Resting | ExchangePhase::Failed
+            ExchangePhase::Unbegun
+                | ExchangePhase::Waiting
+                | ExchangePhase::Resting
+                | ExchangePhase::Failed
         ) && !self.is_too_large;
         let is_open = takes && !self.is_cut && self.shuts.is_none();
         match self.phase {
@@ -445,7 +456,7 @@ impl<T: Send> Relay for Exchange<T> {
         }
         if std::mem::take(&mut self.has_expired) {
             match self.phase {
-                ExchangePhase::Waiting => {
+                ExchangePhase::Unbegun | ExchangePhase::Waiting => {
                     self.end_wait();
                     self.give_up(Failed::Unasked(Unavailable::Late));
                 }
@@ -460,7 +471,7 @@ impl<T: Send> Relay for Exchange<T> {
                 } else {
                     RelayNext::Wait
                 })),
-                ExchangePhase::Resting => Ok(Some(RelayNext::Wait)),
+                ExchangePhase::Unbegun | ExchangePhase::Resting => Ok(Some(RelayNext::Wait)),
                 ExchangePhase::Waiting => self.look_at_turn(),
                 ExchangePhase::Connecting => self.look_at_connection(),
                 ExchangePhase::Asking => {

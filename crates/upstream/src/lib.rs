@@ -12,6 +12,7 @@
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
 //! | [`pool`] | connections that wait for their next request |
 //! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
+//! | `drains` | requests whose client has left and that an application still works on |
 //! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
 //! | [`upkeep`] | checks of upstreams, and names that are looked up again |
 //! | [`pings`] | whether the instances of the next stage live |
@@ -68,6 +69,7 @@ pub mod balance;
 pub mod client_url;
 mod connection;
 mod cookies;
+mod drains;
 pub mod ends;
 pub mod exchange;
 pub mod fastcgi;

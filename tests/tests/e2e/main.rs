@@ -45,6 +45,7 @@ mod proxy;
 mod queue;
 mod reload;
 mod repeats;
+mod resets;
 mod rules;
 mod runner;
 mod serve_command;

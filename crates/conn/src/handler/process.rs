@@ -49,6 +49,9 @@ pub trait Process: HandlerTypes {
         false
     }
 
+    /// The exchange of a request is to begin: nothing was asked for it before. Told once to several times.
+    fn begin_exchange(&mut self, _relay: &mut Self::Relay) {}
+
     /// An exchange is over, and both sides have got everything.
     fn release(&mut self, _relay: Self::Relay) {}
 
@@ -92,7 +95,7 @@ pub enum ProcessOutcome<J, R = NoRelay> {
     Replied,
     /// This must be done first; then process the request again with the result.
     Job(J),
-    /// Another server is asked: this exchange with it gives the answer.
+    /// Another server is asked, once the exchange [begins](Process::begin_exchange): it gives the answer.
     Relay(Box<R>),
     /// The request is for another process; see [`Hooks::hand_over`](super::Hooks::hand_over).
     HandOver,

@@ -179,7 +179,10 @@ impl<H: HandlerRoles> Http1<H> {
             ProcessOutcome::Replied => {}
             ProcessOutcome::Job(job) => return AnswerOutcome::Job(job),
             ProcessOutcome::HandOver => return AnswerOutcome::HandOver,
-            ProcessOutcome::Relay(relay) => return AnswerOutcome::Relay(relay),
+            ProcessOutcome::Relay(mut relay) => {
+                cx.handler.begin_exchange(&mut relay);
+                return AnswerOutcome::Relay(relay);
+            }
         }
         cx.watch.lap(Activity::Process);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);

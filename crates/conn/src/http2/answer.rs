@@ -104,7 +104,7 @@ impl<H: HandlerRoles> Http2<H> {
         let phase = LiveState::Asked(Box::new(kept));
         self.live.insert(stream, Live { is_open, phase, upload: None });
         match relayed {
-            Some(relay) => self.begin_relay(cx, stream, relay),
+            Some(relay) => self.begin_relay(stream, relay),
             None => self.asking.push_back(stream),
         }
     }
@@ -135,7 +135,7 @@ impl<H: HandlerRoles> Http2<H> {
                 let reason = "the request cannot be passed on any more";
                 return self.refuse_kept(cx, stream, 500, reason);
             }
-            AnswerOutcome::Relay(relay) => return self.begin_relay(cx, stream, relay),
+            AnswerOutcome::Relay(relay) => return self.begin_relay(stream, relay),
             AnswerOutcome::Job(job) => KeptFor::Job(Some(job)),
             AnswerOutcome::Again(job) => {
                 kept.withdrawn += 1;

@@ -38,6 +38,10 @@ const BATCH_BYTES: usize = 48 * 1024;
 /// How often a request is answered whose file changes, or leaves the memory, before its answer is begun.
 const MOST_ATTEMPTS: u8 = 3;
 
+/// So often in a row the socket is looked at before exchanges begin: who sends on and on delays its own requests
+/// no longer.
+const MOST_LOOKS: u8 = 4;
+
 /// So many requests that policy resets are one by one; then the connection is.
 const MOST_RESETS: u32 = 16;
 
@@ -71,6 +75,11 @@ pub struct Http2<H: HandlerRoles> {
     live: ById<Live<H>>,
     /// Requests that want something of the engine.
     asking: VecDeque<u32>,
+    /// Requests whose exchange begins, or gets the end of a body, when all that has come is looked at.
+    beginning: VecDeque<u32>,
+    /// The socket was looked at since the last of these came.
+    has_looked: bool,
+    looks: u8,
     /// Answers in [`Out`](crate::Out) to their last byte.
     leaving: Vec<Leaving<H>>,
     /// The rank of the last request, and its client.
@@ -212,6 +221,9 @@ impl<H: HandlerRoles> Http2<H> {
             held: Vec::new(),
             live: ById::default(),
             asking: VecDeque::new(),
+            beginning: VecDeque::new(),
+            has_looked: false,
+            looks: 0,
             leaving: Vec::new(),
             rank,
             client: None,

@@ -52,6 +52,11 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
                 continue;
             }
             if cx.out.bytes.len() >= BATCH_BYTES {
+                // nothing is received meanwhile
+                if !is_fresh && !self.beginning.is_empty() {
+                    self.begin_exchanges(cx);
+                    continue;
+                }
                 self.is_stuck = !is_fresh;
                 break if is_fresh { Step::Send } else { Step::Wait };
             }

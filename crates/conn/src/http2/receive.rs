@@ -2,7 +2,9 @@
 
 use super::answer::RequestUnderWay;
 use super::relay::Trailing;
-use super::{DoneOf, Http2, Http2Upload, KeptFor, Live, LiveState, MOST_RESETS, TOO_LARGE};
+use super::{
+    DoneOf, Http2, Http2Upload, KeptFor, Live, LiveState, MOST_LOOKS, MOST_RESETS, TOO_LARGE,
+};
 use crate::context::Context;
 use crate::handler::{Admitted, BodyDecision, HandlerRoles, Settled, Verdict};
 use crate::input::Input;
@@ -31,7 +33,11 @@ enum Came {
     },
     Body(u32, usize, bool),
     /// Some of a body that is passed on; whether it may be so much.
-    Upload(u32, bool),
+    Upload {
+        stream: u32,
+        fits: bool,
+        ends: bool,
+    },
     Reset(u32),
     /// Something that may not be in a tunnel.
     Misused(u32),
@@ -58,7 +64,7 @@ impl<H: HandlerRoles> Http2<H> {
             return None;
         }
         if input.is_empty() {
-            return Some(self.nothing_more());
+            return self.all_used(cx);
         }
         if cx.budget == 0 {
             return Some(Step::Yield);
@@ -71,13 +77,13 @@ impl<H: HandlerRoles> Http2<H> {
             Some(Http2Event::TooLarge { stream, ends }) => Came::TooLarge { stream, ends },
             Some(Http2Event::Data { stream, bytes, ends }) => {
                 match self.receive_upload(stream, bytes, ends) {
-                    Some(fits) => Came::Upload(stream, fits),
+                    Some(fits) => Came::Upload { stream, fits, ends },
                     // the bytes are discarded
                     None => Came::Body(stream, bytes.len(), ends),
                 }
             }
             Some(Http2Event::Trailers { stream }) => match self.receive_trailers(stream, fields) {
-                Trailing::PassedOn => Came::Upload(stream, true),
+                Trailing::PassedOn => Came::Upload { stream, fits: true, ends: true },
                 Trailing::Dropped => Came::Body(stream, 0, true),
                 Trailing::Misplaced => Came::Misused(stream),
             },
@@ -97,12 +103,16 @@ impl<H: HandlerRoles> Http2<H> {
             Came::TooLarge { stream, ends } => {
                 self.refuse_unread(cx, stream, !ends, 431, "the request head is too large");
             }
-            Came::Upload(stream, true) => {
+            Came::Upload { stream, fits: true, ends } => {
                 self.begin_body(stream);
-                self.pump(cx, stream);
+                match ends {
+                    // a script may be asked now
+                    true => self.begin_later(stream),
+                    false => self.pump(cx, stream),
+                }
                 self.hold_back();
             }
-            Came::Upload(stream, false) => self.refuse_upload(cx, stream),
+            Came::Upload { stream, .. } => self.refuse_upload(cx, stream),
             Came::Body(stream, count, ends) => self.discard(cx, stream, count, ends),
             Came::Reset(stream) => {
                 self.cut_tunnel(stream);
@@ -118,12 +128,26 @@ impl<H: HandlerRoles> Http2<H> {
             Came::Nothing => {}
             // it may have opened windows
             Came::Part if used > 0 => {}
-            Came::Part => return Some(self.nothing_more()),
+            Came::Part => return self.all_used(cx),
         }
         None
     }
 
-    /// All that has come is used.
+    /// All that has come is used: exchanges begin that none of it has ended, if the socket has no more either.
+    fn all_used<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
+        if self.beginning.is_empty() {
+            return Some(self.nothing_more());
+        }
+        let may_look = self.looks < MOST_LOOKS && !self.input_ended;
+        if may_look && !std::mem::replace(&mut self.has_looked, true) {
+            self.looks += 1;
+            return Some(Step::Look);
+        }
+        self.begin_exchanges(cx);
+        None
+    }
+
+    /// All that has come is used, and nothing is to be begun.
     fn nothing_more(&self) -> Step<H::Job> {
         match self.input_ended {
             // what waits for the client waits for ever once that has ended

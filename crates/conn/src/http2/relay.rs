@@ -200,18 +200,31 @@ impl<H: HandlerTypes> Http2Relaying<H> {
 }
 
 impl<H: HandlerRoles> Http2<H> {
-    /// An exchange begins for a request that was kept.
-    pub(super) fn begin_relay<S: Stopwatch>(
-        &mut self,
-        cx: &mut Context<'_, H, S>,
-        stream: u32,
-        relay: Box<H::Relay>,
-    ) {
+    /// A request that was kept has an exchange, which begins when all that has come is looked at: the client may
+    /// have given it up already, and an application that was asked cannot be stopped.
+    pub(super) fn begin_relay(&mut self, stream: u32, relay: Box<H::Relay>) {
         let Some(Live { is_open, phase, upload }) = self.live.remove(stream) else { return };
         let LiveState::Asked(kept) = phase else { return };
         let relaying = Http2Relaying::new(kept, relay, upload);
         self.insert_relaying(stream, is_open, Box::new(relaying));
-        self.pump(cx, stream);
+        self.begin_later(stream);
+    }
+
+    /// Its exchange goes on when all that has come is looked at.
+    pub(super) fn begin_later(&mut self, stream: u32) {
+        self.beginning.push_back(stream);
+        self.has_looked = false;
+    }
+
+    /// Exchanges begin.
+    pub(super) fn begin_exchanges<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) {
+        (self.has_looked, self.looks) = (false, 0);
+        while let Some(stream) = self.beginning.pop_front() {
+            let Some(relaying) = self.relaying(stream) else { continue };
+            cx.handler.begin_exchange(&mut relaying.relay);
+            self.pump(cx, stream);
+        }
+        self.hold_back();
     }
 
     fn insert_relaying(&mut self, stream: u32, is_open: bool, relaying: Box<Http2Relaying<H>>) {

@@ -277,7 +277,7 @@ fn turns_of(
                     conn.sent(cx.handler);
                     return (sent, End::Closed(closing));
                 }
-                Step::NotBefore(..) | Step::Wait | Step::End | Step::Forget(_) => {
+                Step::NotBefore(..) | Step::Look | Step::Wait | Step::End | Step::Forget(_) => {
                     panic!("nothing leads here")
                 }
             }
@@ -741,7 +741,7 @@ fn ordeal(
             Step::Enqueue(id) => event = Some(RequestEvent::Called(id)),
             Step::NotBefore(id, _) => event = Some(RequestEvent::Due(id)),
             Step::Yield => {}
-            Step::Wait | Step::End | Step::Forget(_) => panic!("nothing leads here"),
+            Step::Look | Step::Wait | Step::End | Step::Forget(_) => panic!("nothing leads here"),
             Step::HandOver => return Some(conn.take_handed(input).1.0),
             Step::Close(_) => break,
         }

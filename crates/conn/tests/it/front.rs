@@ -30,6 +30,7 @@ pub(crate) struct Wire {
     pub(crate) is_held_back: bool,
     /// There is no connection yet.
     pub(crate) is_connecting: bool,
+    pub(crate) is_begun: bool,
     pub(crate) is_dropped: bool,
     pub(crate) is_released: bool,
 }
@@ -268,6 +269,10 @@ impl Process for Front {
                 Relayed::Body
             }
         }
+    }
+
+    fn begin_exchange(&mut self, relay: &mut Exchange) {
+        relay.0.wire().is_begun = true;
     }
 
     fn release(&mut self, relay: Exchange) {

@@ -241,6 +241,13 @@ impl Process for FastLane {
         Relayed::Body
     }
 
+    fn begin_exchange(&mut self, relay: &mut Detour) {
+        if let Detour::Application(passing) = relay {
+            let now_ms = self.now.monotonic_ms;
+            self.pools.with(|pool| passing.exchange.begin(pool, now_ms));
+        }
+    }
+
     fn release(&mut self, relay: Detour) {
         if let Detour::Application(mut passing) = relay {
             self.pools.with(|pool| passing.exchange.give_back(pool));

@@ -107,8 +107,8 @@ impl FastLane {
         let asked = ExchangeTag { destination, content, id, user, rule: None };
         let now_ms = self.now.monotonic_ms;
         let passing = self.place_for(client).and_then(|place| {
-            let begin = |pool: &mut _| Exchange::begin(&next, ask, asked, pool, now_ms);
-            Ok(PassingExchange::new(self.pools.with(begin)?, Some(place)))
+            let exchange = Exchange::new(&next, ask, asked, now_ms)?;
+            Ok(PassingExchange::new(exchange, Some(place)))
         });
         match passing {
             Ok(passing) => ProcessOutcome::Relay(Box::new(Detour::Application(passing))),
@@ -254,8 +254,7 @@ impl FastLane {
                         (None, None)
                     }
                 };
-                let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);
-                match self.pools.with(begin) {
+                match Exchange::new(&application, ask, asked, now_ms) {
                     // one that cannot be asked is an exchange, too, so that the log has its line
                     Ok(exchange) => {
                         let passing = PassingExchange::new(exchange, place).keeping(thread);

@@ -2,8 +2,9 @@
 //! where that is safe.
 
 use super::outcome::{self, ExchangeTimes, Failed, Lateness};
-use super::state::{Exchange, ExchangePhase};
+use super::state::{Exchange, ExchangePhase, UP_BYTES};
 use crate::connection::UpstreamConnection;
+use crate::drains::DrainingExchange;
 use crate::group::MemberIndex;
 use crate::health::HealthSign;
 use crate::queue::Asking;
@@ -148,6 +149,28 @@ impl<T> Exchange<T> {
         let mut failed = Some((failure, late));
         while let Some((failure, late)) = failed {
             failed = self.begin_another(failure, late).map(|failure| (failure, Lateness::InTime));
+        }
+    }
+
+    /// Its client has left. An application that was sent some of the request, and has not answered, may work on: the
+    /// place is free when that has come to its end, or its time is over. One that writes notices that the connection
+    /// is closed.
+    pub(super) fn drain(&mut self) {
+        let is_bounded = self.application.settings().group().in_flight.is_some();
+        let left_bytes = match self.phase {
+            ExchangePhase::Asking => UP_BYTES,
+            ExchangePhase::Answered if !self.coming.is_over() && !self.is_tunnel() => 0,
+            _ => return,
+        };
+        let (is_written, is_over) = (self.sent > 0 || self.is_gone, self.has_ended || self.is_cut);
+        let until_ms = self.own_deadline_ms();
+        if is_bounded
+            && is_written
+            && !is_over
+            && clock::coarse_ms() < until_ms
+            && let (Some(connection), Some(slot)) = (self.connection.take(), self.slot.take())
+        {
+            DrainingExchange::new(connection, slot, left_bytes, until_ms).begin();
         }
     }
 

@@ -127,7 +127,8 @@ impl Table {
         expects_continue: bool,
     ) -> Box<Exchange<()>> {
         let ask = self.asked(method, framing, expects_continue);
-        let exchange = Exchange::begin(&self.application, ask, (), &mut self.pool, 0).ok().unwrap();
+        let mut exchange = Exchange::new(&self.application, ask, (), 0).ok().unwrap();
+        exchange.begin(&mut self.pool, 0);
         assert!(exchange.is_reused);
         exchange
     }
@@ -245,13 +246,12 @@ fn a_body_goes_in_records_once_it_is_asked_for() {
 
 #[test]
 fn a_body_is_collected_however_much_the_script_is_told_first() {
-    let mut table = Table::with(true, 1000);
+    let table = Table::with(true, 1000);
     let ask = ApplicationRequest {
         head: vec![b'p'; UP_BYTES],
         ..table.asked(Method::Post, Framing::Sized(5), false)
     };
-    let begun = Exchange::begin(&table.application, ask, (), &mut table.pool, 0);
-    let mut exchange = begun.ok().unwrap();
+    let mut exchange = Exchange::new(&table.application, ask, (), 0).ok().unwrap();
     assert_eq!((exchange.advance(0), exchange.capacity()), (RelayNext::Wait, UP_BYTES));
     exchange.give(b"hello");
     assert_eq!((&*exchange.spool, exchange.capacity()), (b"hello".as_slice(), UP_BYTES));

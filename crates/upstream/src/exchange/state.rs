@@ -128,6 +128,8 @@ pub struct Exchange<T> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExchangePhase {
+    /// Nothing is asked, and nothing waits.
+    Unbegun,
     Spooling,
     Waiting,
     /// No instance of the next stage takes it: the link says when it is tried again.
@@ -267,7 +269,7 @@ impl<T> Exchange<T> {
     /// What it waits for.
     pub(super) fn waits(&self) -> Await {
         match self.phase {
-            ExchangePhase::Waiting => Await::Slot,
+            ExchangePhase::Unbegun | ExchangePhase::Waiting => Await::Slot,
             ExchangePhase::Connecting => Await::Connect,
             ExchangePhase::Asking if self.is_whole() => Await::Answer,
             _ => Await::Flow,

@@ -36,7 +36,8 @@ fn status_over_http2(exchange: &Shared, path: &str, body: &[u8]) -> u16 {
                 input.spare()[..bytes.len()].copy_from_slice(&bytes);
                 input.received(bytes.len());
             }
-            Step::Send => {
+            // nothing more has come; what is written is sent first
+            Step::Send | Step::Look => {
                 answer.append(&mut cx.out.bytes);
                 cx.out.clear();
                 conn.sent(cx.handler);
@@ -111,7 +112,7 @@ fn who_can_send_nothing_because_of_other_requests_is_not_to_blame() {
                     cx.out.clear();
                     conn.sent(cx.handler);
                 }
-                Step::Yield => {}
+                Step::Yield | Step::Look => {}
                 step => panic!("{step:?}"),
             }
         }
@@ -132,5 +133,105 @@ fn who_can_send_nothing_because_of_other_requests_is_not_to_blame() {
     begin(&mut late);
     feed(&late);
     assert!(exchanges[5].wire().is_held_back);
+    conn.abandon(&mut handler, &worker.peer);
+}
+
+/// Requests of one client, one of which it gives up.
+struct Resets {
+    client: Connection,
+    streams: Vec<u32>,
+}
+
+impl Resets {
+    fn new() -> Resets {
+        Resets { client: Connection::client(Http2Limits::default()), streams: Vec::new() }
+    }
+
+    fn ask(&mut self) -> Vec<u8> {
+        let fields = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "a")];
+        let head = |block: &mut Vec<u8>| {
+            for (name, value) in fields {
+                encode::field(block, name.as_bytes(), value.as_bytes());
+            }
+        };
+        let mut request = Vec::new();
+        self.streams.push(self.client.open(&mut request, true, false, head).unwrap());
+        request
+    }
+
+    fn give_up(&self, number: usize) -> Vec<u8> {
+        let mut reset = Vec::new();
+        frame::write(&mut reset, kind::RST_STREAM, 0, self.streams[number], &[0, 0, 0, 8]);
+        reset
+    }
+}
+
+/// Gives a connection these bytes, and at each look what else has come. How often it looks.
+fn looks(
+    conn: &mut Http2<Front>,
+    handler: &mut Front,
+    worker: &mut Worker,
+    bytes: &[u8],
+    mut meanwhile: impl FnMut() -> Vec<u8>,
+) -> u32 {
+    let limits = ConnectionLimits::default();
+    let (mut rest, mut looks) = (bytes.to_vec(), 0);
+    loop {
+        let (mut cx, input) = worker.lend(handler, &limits, 100);
+        let step = conn.advance(&mut cx, input);
+        match step {
+            Step::Receive | Step::Wait if rest.is_empty() => return looks,
+            Step::Look => {
+                looks += 1;
+                rest = meanwhile();
+            }
+            Step::Receive => {}
+            Step::Forget(_) => continue,
+            Step::Send => {
+                cx.out.clear();
+                conn.sent(cx.handler);
+                continue;
+            }
+            step => panic!("{step:?}"),
+        }
+        input.spare()[..rest.len()].copy_from_slice(&rest);
+        input.received(rest.len());
+        rest.clear();
+    }
+}
+
+#[test]
+fn what_is_given_up_before_all_is_looked_at_is_not_begun() {
+    let exchanges = [(); 3].map(|()| Shared::new(0));
+    let own = exchanges.iter().cloned().collect();
+    let mut handler = Front { exchanges: own, ..Front::default() };
+    let mut conn = Http2::new(&ConnectionLimits::default(), Rank::FIRST);
+    let (mut worker, mut asked) = (Worker::new(), Resets::new());
+    // the first in the same bytes, the second in what comes meanwhile
+    let mut bytes = asked.ask();
+    bytes.extend(asked.give_up(0));
+    bytes.extend(asked.ask());
+    bytes.extend(asked.ask());
+    let meanwhile = || asked.give_up(1);
+    assert_eq!(looks(&mut conn, &mut handler, &mut worker, &bytes, meanwhile), 1);
+    assert_eq!(exchanges.each_ref().map(|one| one.wire().is_begun), [false, false, true]);
+    assert_eq!(exchanges.each_ref().map(Shared::is_dropped), [true, true, false]);
+    conn.abandon(&mut handler, &worker.peer);
+    assert_eq!(handler.settled.len(), 3);
+}
+
+#[test]
+fn who_asks_on_and_on_is_looked_at_four_times() {
+    let exchanges = [(); 5].map(|()| Shared::new(0));
+    let own = exchanges.iter().cloned().collect();
+    let mut handler = Front { exchanges: own, ..Front::default() };
+    let mut conn = Http2::new(&ConnectionLimits::default(), Rank::FIRST);
+    let (mut worker, mut asked) = (Worker::new(), Resets::new());
+    let bytes = asked.ask();
+    let meanwhile = || asked.ask();
+    assert_eq!(looks(&mut conn, &mut handler, &mut worker, &bytes, meanwhile), 4);
+    assert!(exchanges.iter().all(|one| one.wire().is_begun));
+    // nothing new has come: nothing is looked for
+    assert_eq!(looks(&mut conn, &mut handler, &mut worker, &[], Vec::new), 0);
     conn.abandon(&mut handler, &worker.peer);
 }
