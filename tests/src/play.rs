@@ -80,10 +80,10 @@ impl PlayedConnection {
         let (hold, is_held) = channel::<()>();
         let reader = thread::spawn(move || {
             let _ = is_held.recv();
-            let deadline = Instant::now() + PATIENCE;
             loop {
                 let mut bytes = Vec::new();
-                match wire::read_some(&mut reading, &mut bytes, deadline) {
+                // of each piece: on a busy machine 30 MB take longer than a client is patient
+                match wire::read_some(&mut reading, &mut bytes, Instant::now() + PATIENCE) {
                     Some(end) => return end,
                     None if sender.send(bytes).is_err() => return End::Silent,
                     None => {}
@@ -218,14 +218,14 @@ impl<'p> Player<'p> {
             match Answer::parse_head(&self.line().unread)? {
                 Some(parsed) => break parsed,
                 None if self.line().more(PATIENCE)? => {}
-                None => return Err("the connection ended before a whole head came".to_owned()),
+                None => return Err(self.ended("before a whole head came")),
             }
         };
         let body_len = if bodiless { 0 } else { answer.body_len()? };
         while self.line().unread.len() < head_len + body_len {
             if !self.line().more(PATIENCE)? {
                 let missing = head_len + body_len - self.line().unread.len();
-                return Err(format!("the connection ended {missing} bytes before the body's end"));
+                return Err(self.ended(&format!("{missing} bytes before the body's end")));
             }
         }
         let unread = &mut self.line().unread;
@@ -233,6 +233,16 @@ impl<'p> Player<'p> {
         answer.body = unread.split_off(head_len);
         *unread = rest;
         Ok(answer)
+    }
+
+    /// The connection has ended too early: how, and how much of what came before.
+    fn ended(&mut self, too_early: &str) -> String {
+        let rest = self.line().unread.len();
+        let end = self.line.take().map_or(End::Closed, PlayedConnection::end);
+        let whole = self.answers.len();
+        format!(
+            "the connection ended {too_early} ({end:?}, after {whole} answers and {rest} bytes)"
+        )
     }
 
     fn compare(

@@ -88,7 +88,7 @@ impl ClientTable {
     }
 
     /// Tables of so many words, a power of two and at least eight.
-    fn new(words: usize) -> ClientTable {
+    pub(crate) fn new(words: usize) -> ClientTable {
         let sets = || (0..words / WAYS).map(|_| Set::default()).collect();
         ClientTable {
             secret: RandomState::new(),

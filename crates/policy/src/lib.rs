@@ -30,6 +30,7 @@
 //! | [`facts`] | what is known of a connection or a request when it is judged |
 //! | [`syn`] | what can be decided where only a SYN is seen |
 //! | [`first`] | what can be decided where only the first segment of data is seen |
+//! | [`given_up`] | requests that clients give up, over all connections of each |
 //! | [`near`] | "did you mean": the known name that a slip was meant to be |
 //! | [`decision`] | what was decided: which rule decides what, and why a request was refused |
 //!
@@ -86,6 +87,7 @@ mod explain;
 pub mod facts;
 pub mod field;
 pub mod first;
+pub mod given_up;
 mod glob;
 pub mod identity;
 mod index;

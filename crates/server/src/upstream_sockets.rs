@@ -7,6 +7,7 @@
 
 use forebay_engine::admission::{ConnectionAdmission, ConnectionPlace};
 use forebay_http::client::ClientKey;
+use forebay_policy::given_up::GivenUpSums;
 use forebay_upstream::group::Unavailable;
 use forebay_upstream::pool::{ConnectionPool, IdleBound};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 pub struct UpstreamSockets {
     exchanges: Arc<ConnectionAdmission>,
     idle: Arc<IdleBound>,
+    given_up: Arc<GivenUpSums>,
 }
 
 /// How many there may be.
@@ -36,6 +38,7 @@ impl UpstreamSockets {
         UpstreamSockets {
             exchanges: ConnectionAdmission::new(exchanges, exchanges_per_client),
             idle: Arc::new(IdleBound::new(idle)),
+            given_up: Arc::default(),
         }
     }
 
@@ -56,6 +59,12 @@ impl UpstreamSockets {
             None => self.exchanges.enter_as_proxy(),
         };
         place.map_err(|_| Unavailable::Descriptors)
+    }
+
+    /// What clients have given up, whatever it was that they asked for.
+    #[inline]
+    pub fn given_up(&self) -> &GivenUpSums {
+        &self.given_up
     }
 
     /// A place for connections that wait for their next request.

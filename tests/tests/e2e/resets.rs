@@ -5,15 +5,28 @@ use crate::queue::Gate;
 use forebay_tests::faults::WatchedServer;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::wire::{self, PATIENCE};
-use forebay_tests::{Options, http2, on_each_engine};
-use std::io::Write;
+use forebay_tests::{ISOLATED, Options, http2, on_each_engine};
+use rustix::net::sockopt::set_socket_linger;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
 on_each_engine!(
     what_is_given_up_in_the_same_write_is_not_asked_for,
     what_is_given_up_later_keeps_its_place,
+    what_a_client_gives_up_is_summed_over_its_connections,
+    a_connection_that_closes_counts_with_all_its_requests,
+    a_trusted_proxy_may_give_up_what_its_clients_do,
 );
+
+/// What a client gives up counts where it comes from; its requests wait there.
+#[test]
+fn between_stages_no_more_is_asked_for() {
+    what_is_given_up_in_the_same_write_is_not_asked_for(ISOLATED);
+    what_a_client_gives_up_is_summed_over_its_connections(ISOLATED);
+    a_trusted_proxy_may_give_up_what_its_clients_do(ISOLATED);
+}
 
 /// What every client sends first, and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -34,10 +47,12 @@ fn reset(stream: u32) -> Vec<u8> {
     frame(3, 0, stream, &8u32.to_be_bytes())
 }
 
-fn serve(engine: &str, gate: &Gate, in_flight: u32) -> (WatchedServer, Folder) {
+fn serve(engine: &str, gate: &Gate, more: &str) -> (WatchedServer, Folder) {
     let folder = Folder::new();
-    let route = format!("in_flight = {in_flight}\nqueue.time = \"5m\"");
-    let lines = format!("[[proxy]]\npath = \"/\"\nto = \"http://{}\"\n{route}\n", gate.addr);
+    let lines = format!(
+        "{more}\n[[proxy]]\npath = \"/\"\nto = \"http://{}\"\nin_flight = 4\nqueue.time = \"5m\"\n",
+        gate.addr
+    );
     let options = Options::new(folder.join("")).engine(engine).config(&lines);
     (WatchedServer::with(options), folder)
 }
@@ -45,7 +60,7 @@ fn serve(engine: &str, gate: &Gate, in_flight: u32) -> (WatchedServer, Folder) {
 /// Three hundred, more than may be under way; behind them one that is not given up.
 fn what_is_given_up_in_the_same_write_is_not_asked_for(engine: &str) {
     let gate = Gate::start();
-    let (served, _folder) = serve(engine, &gate, 4);
+    let (served, _folder) = serve(engine, &gate, "");
     let mut bytes = PREFACE.to_vec();
     for stream in (1..600).step_by(2) {
         bytes.extend(get(stream, "/given-up"));
@@ -65,19 +80,106 @@ fn what_is_given_up_in_the_same_write_is_not_asked_for(engine: &str) {
 /// No more than may be under way, whatever their clients do.
 fn what_is_given_up_later_keeps_its_place(engine: &str) {
     let gate = Gate::start();
-    let (served, _folder) = serve(engine, &gate, 2);
+    let (served, _folder) = serve(engine, &gate, "");
     let stream = wire::connect(served.addr());
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut client = http2::Client::on(stream);
-    for stream in [client.ask("/0"), client.ask("/1")] {
-        gate.has(stream as usize / 2 + 1);
+    for number in 1..=4 {
+        let stream = client.ask("/given-up");
+        gate.has(number);
         client.reset(stream);
     }
-    let waits = client.ask("/2");
+    let waits = client.ask("/waits");
     thread::sleep(Duration::from_millis(200));
-    assert_eq!(gate.came().len(), 2, "{engine}: {:?}", gate.came());
-    gate.answer(2);
-    gate.has(3);
+    assert_eq!(gate.came().len(), 4, "{engine}: {:?}", gate.came());
+    gate.answer(4);
+    gate.has(5);
     gate.answer(1);
     assert_eq!(client.answer(waits).status, 200, "{engine}");
+}
+
+/// Makes requests on a connection of its own, and gives them up at once or not.
+fn make(served: &WatchedServer, count: u32, gives_up: bool) -> TcpStream {
+    let mut bytes = PREFACE.to_vec();
+    for stream in (1..2 * count).step_by(2) {
+        bytes.extend(get(stream, "/given-up"));
+        if gives_up {
+            bytes.extend(reset(stream));
+        }
+    }
+    bytes.extend(frame(6, 0, 0, b"still up"));
+    let mut client = wire::connect(served.addr());
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    // it may end before all is written
+    let _ = client.write_all(&bytes);
+    client
+}
+
+/// Makes 900 requests that are given up at once: fewer than end a connection. Whether that is still there.
+fn give_up_900(served: &WatchedServer) -> bool {
+    is_ponged(&mut make(served, 900, true))
+}
+
+/// Whether a PING was answered, and no GOAWAY has come before.
+fn is_ponged(client: &mut TcpStream) -> bool {
+    loop {
+        let mut head = [0; 9];
+        client.read_exact(&mut head).unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        client.read_exact(&mut payload).unwrap();
+        match (head[3], head[4]) {
+            (6, 1) => return true,
+            (7, _) => {
+                assert_eq!(payload[4..8], 11u32.to_be_bytes(), "not for its resets");
+                return false;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A connection alone may give up 1000. All of a client's may give up 4000, be they new or not; the one that does more
+/// ends, and those which do not go on: one request after another.
+fn what_a_client_gives_up_is_summed_over_its_connections(engine: &str) {
+    let gate = Gate::start();
+    let (served, _folder) = serve(engine, &gate, "");
+    let stream = wire::connect(served.addr());
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut calm = http2::Client::on(stream);
+    let under_way = calm.ask("/under-way");
+    gate.has(1);
+    // as many as run out meanwhile may come beside
+    let stays = (0..30).take_while(|_| give_up_900(&served)).count();
+    assert!((4..30).contains(&stays), "{engine}: {stays} connections of 900 each");
+    let given_up = gate.came().len();
+    let next = calm.ask("/next");
+    thread::sleep(Duration::from_millis(200));
+    assert!(!gate.came().contains(&"/next".to_owned()), "{engine}: {:?}", gate.came());
+    gate.answer(given_up);
+    gate.has(given_up + 1);
+    gate.answer(1);
+    assert_eq!(calm.answer(under_way).status, 200, "{engine}");
+    assert_eq!(calm.answer(next).status, 200, "{engine}");
+}
+
+/// Or to reset the connection would be cheaper than to reset streams.
+fn a_connection_that_closes_counts_with_all_its_requests(engine: &str) {
+    let gate = Gate::start();
+    let (served, _folder) = serve(engine, &gate, "");
+    for _ in 0..60 {
+        let mut client = make(&served, 100, false);
+        assert!(is_ponged(&mut client), "{engine}");
+        set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+    }
+    // three times would be well without those
+    assert!((0..3).any(|_| !give_up_900(&served)), "{engine}");
+    gate.answer(gate.came().len());
+}
+
+/// It speaks for many.
+fn a_trusted_proxy_may_give_up_what_its_clients_do(engine: &str) {
+    let gate = Gate::start();
+    let (served, _folder) = serve(engine, &gate, "trusted_proxies = [\"127.0.0.1\"]");
+    assert!((0..8).all(|_| give_up_900(&served)), "{engine}");
 }

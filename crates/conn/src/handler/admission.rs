@@ -46,6 +46,18 @@ pub trait Admission: HandlerTypes {
         Ok(())
     }
 
+    /// A client has given up so many requests over HTTP/2. Whether it may go on: if these are too many over all of its
+    /// connections, the one on which it has done so ends.
+    fn charge_given_up(&mut self, _peer: &Peer, _count: usize) -> bool {
+        true
+    }
+
+    /// Whether a client that has given up too much goes one request after another: each of its connections of HTTP/2
+    /// answers one in a turn, and asks an application for one at a time.
+    fn takes_turns(&self, _peer: &Peer) -> bool {
+        false
+    }
+
     /// A request is over: its answer has been sent, or never will be. Of answers that leave together
     /// only the last waits for that. Called once for each request that was judged, admitted or not. One
     /// that has [expired](Settled::Expired) is settled right before its client is told so, and its log

@@ -30,6 +30,9 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
         if self.input_ended && self.relays > 0 {
             self.abort_relays(cx);
         }
+        if cx.handler.takes_turns(cx.peer) {
+            cx.budget = cx.budget.min(1);
+        }
         let step = loop {
             if let Some(event) = cx.event.take() {
                 self.happened(cx, event);
@@ -53,7 +56,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
             }
             if cx.out.bytes.len() >= BATCH_BYTES {
                 // nothing is received meanwhile
-                if !is_fresh && !self.beginning.is_empty() {
+                if !is_fresh && self.may_begin(cx) {
                     self.begin_exchanges(cx);
                     continue;
                 }
@@ -105,6 +108,10 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
     fn abandon(&mut self, handler: &mut H, peer: &Peer) {
         self.end_all(handler, Settled::Cut);
         let streams: Vec<u32> = self.live.iter().map(|(stream, _)| stream).collect();
+        if self.closing.is_none() && !streams.is_empty() {
+            // the connection is over already
+            handler.charge_given_up(peer, streams.len());
+        }
         for stream in streams {
             if let Some(live) = self.live.remove(stream) {
                 self.give_up(handler, peer, stream, live);

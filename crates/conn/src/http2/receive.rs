@@ -118,6 +118,9 @@ impl<H: HandlerRoles> Http2<H> {
                 self.cut_tunnel(stream);
                 if let Some(live) = self.live.remove(stream) {
                     self.give_up(cx.handler, cx.peer, stream, live);
+                    if !cx.handler.charge_given_up(cx.peer, 1) {
+                        self.fail(ErrorCode::ENHANCE_YOUR_CALM, "the client gives up too much");
+                    }
                     return Some(Step::Forget(RequestId(stream)));
                 }
             }
@@ -135,7 +138,7 @@ impl<H: HandlerRoles> Http2<H> {
 
     /// All that has come is used: exchanges begin that none of it has ended, if the socket has no more either.
     fn all_used<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
-        if self.beginning.is_empty() {
+        if !self.may_begin(cx) {
             return Some(self.nothing_more());
         }
         let may_look = self.looks < MOST_LOOKS && !self.input_ended;

@@ -103,6 +103,8 @@ pub(super) struct Http2Relaying<H: HandlerTypes> {
     told: Told,
     /// The client has something to take.
     pub(super) is_held: bool,
+    /// Its exchange has begun, and waits for nothing of the client.
+    has_begun: bool,
     line: Option<H::Line>,
     /// Bytes of the body that were written.
     pub(super) body_bytes: u64,
@@ -134,6 +136,7 @@ impl<H: HandlerTypes> Http2Relaying<H> {
             upload,
             told: Told::Nothing,
             is_held: false,
+            has_begun: false,
             line: None,
             body_bytes: 0,
             told_bytes: 0,
@@ -214,13 +217,29 @@ impl<H: HandlerRoles> Http2<H> {
     pub(super) fn begin_later(&mut self, stream: u32) {
         self.beginning.push_back(stream);
         self.has_looked = false;
+        if let Some(relaying) = self.relaying(stream) {
+            relaying.has_begun = false;
+        }
+    }
+
+    /// Whether one of those that wait for it may begin now. A client that takes turns has one under way.
+    pub(super) fn may_begin<S>(&self, cx: &Context<'_, H, S>) -> bool {
+        let has_begun = |live: &Live<H>| match &live.phase {
+            LiveState::Relaying(relaying) => relaying.has_begun,
+            _ => false,
+        };
+        !self.beginning.is_empty()
+            && !(cx.handler.takes_turns(cx.peer) && self.live.iter().any(|(_, it)| has_begun(it)))
     }
 
     /// Exchanges begin.
     pub(super) fn begin_exchanges<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) {
         (self.has_looked, self.looks) = (false, 0);
-        while let Some(stream) = self.beginning.pop_front() {
+        while self.may_begin(cx)
+            && let Some(stream) = self.beginning.pop_front()
+        {
             let Some(relaying) = self.relaying(stream) else { continue };
+            relaying.has_begun = true;
             cx.handler.begin_exchange(&mut relaying.relay);
             self.pump(cx, stream);
         }
@@ -602,6 +621,10 @@ impl<H: HandlerRoles> Http2<H> {
         };
         let streams: Vec<u32> =
             self.live.iter().filter(|(_, live)| aborts(live)).map(|(stream, _)| stream).collect();
+        if !streams.is_empty() {
+            // the connection is over already
+            cx.handler.charge_given_up(cx.peer, streams.len());
+        }
         for stream in streams {
             self.reset(cx.handler, cx.peer, stream, ErrorCode::CANCEL);
         }

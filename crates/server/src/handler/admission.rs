@@ -3,6 +3,7 @@
 use super::FastLane;
 use crate::policy::{ConnectionRecord, Judge, JudgeContext, Ticket};
 use forebay_conn::{Admission, Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
+use forebay_http::client::ClientKey;
 use forebay_sys::clock;
 
 impl Admission for FastLane {
@@ -55,6 +56,21 @@ impl Admission for FastLane {
             }
             (_, None) => Ok(()),
         }
+    }
+
+    fn charge_given_up(&mut self, peer: &Peer, count: usize) -> bool {
+        let address = peer.address().ip();
+        // it speaks for many, whom nothing tells apart here
+        if self.trusted.contain(address.to_canonical()) {
+            return true;
+        }
+        self.sockets.given_up().charge(ClientKey::of(address), count, clock::monotonic_ns())
+    }
+
+    #[inline]
+    fn takes_turns(&self, peer: &Peer) -> bool {
+        let now_ns = self.now.monotonic_ms * 1_000_000;
+        self.sockets.given_up().takes_turns(ClientKey::of(peer.address().ip()), now_ns)
     }
 
     #[inline]

@@ -1,0 +1,115 @@
+//! Requests that clients give up, over all connections of each: what a connection of HTTP/2 may cost, a client cannot
+//! have as often as it connects.
+//!
+//! Each client has a bucket. One that is full is refused, and for some seconds the client takes turns: its connections
+//! answer one request after another. Nobody is measured until somebody gives something up, and nobody waits until
+//! somebody has given up too much, so others pay one load of a word.
+
+use crate::bucket::BucketTerms;
+use crate::clients::ClientTable;
+use forebay_http::client::ClientKey;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What clients of one address may give up at once. A browser that leaves a page gives up at most 128 requests; behind
+/// one address may be many.
+pub const BURST: u32 = 4000;
+
+/// What they may give up all the time, each second.
+pub const PER_S: u32 = 200;
+
+/// So long a client takes turns once it has given up more than that, in seconds.
+pub const TURNS_S: u64 = 5;
+
+const TURNS_NS: u64 = TURNS_S * 1_000_000_000;
+
+/// Clients that are known at a time, a power of two.
+const CLIENTS: usize = 1 << 12;
+
+/// What a bucket is for, and what the time of a client's turns is for.
+const GIVEN_UP: u64 = 1;
+const TURNS: u64 = 2;
+
+/// The sums of all clients.
+#[derive(Debug)]
+pub struct GivenUpSums {
+    /// Made when a client gives something up.
+    table: OnceLock<ClientTable>,
+    terms: BucketTerms,
+    /// Until then somebody takes turns.
+    turns_until_ns: AtomicU64,
+}
+
+impl Default for GivenUpSums {
+    fn default() -> GivenUpSums {
+        GivenUpSums {
+            table: OnceLock::new(),
+            terms: BucketTerms::new(1_000_000_000 / u64::from(PER_S), BURST),
+            turns_until_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+impl GivenUpSums {
+    /// A client has given up so many requests. Whether they are not too many.
+    pub fn charge(&self, client: ClientKey, count: usize, now_ns: u64) -> bool {
+        let table = self.table.get_or_init(|| ClientTable::new(CLIENTS));
+        let key = table.key_of(GIVEN_UP, client);
+        // above that the bucket is full, whatever else comes
+        let mut each = 0..count.min(BURST as usize + 1);
+        if each.all(|_| table.charge(key, now_ns, &self.terms).is_ok()) {
+            return true;
+        }
+        table.ignore(table.key_of(TURNS, client), now_ns, TURNS_NS, TURNS_NS);
+        self.turns_until_ns.fetch_max(now_ns + TURNS_NS, Relaxed);
+        false
+    }
+
+    /// Whether a client takes turns.
+    #[inline]
+    pub fn takes_turns(&self, client: ClientKey, now_ns: u64) -> bool {
+        now_ns < self.turns_until_ns.load(Relaxed) && self.is_known_to(client, now_ns)
+    }
+
+    #[cold]
+    fn is_known_to(&self, client: ClientKey, now_ns: u64) -> bool {
+        self.table.get().is_some_and(|table| {
+            table.ignored_ns(table.key_of(TURNS, client), now_ns, TURNS_NS) > 0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    const S: u64 = 1_000_000_000;
+
+    fn client(text: &str) -> ClientKey {
+        ClientKey::of(text.parse::<IpAddr>().unwrap())
+    }
+
+    #[test]
+    fn who_gives_up_too_much_takes_turns_and_nobody_else_does() {
+        let (sums, one, other) = (GivenUpSums::default(), client("192.0.2.1"), client("192.0.2.2"));
+        assert!((0..BURST).all(|_| sums.charge(one, 1, 1000 * S)));
+        assert!(!sums.takes_turns(one, 1000 * S));
+        assert!(!sums.charge(one, 1, 1000 * S));
+        assert!(sums.takes_turns(one, 1000 * S) && !sums.takes_turns(other, 1000 * S));
+        assert!(sums.charge(other, 1, 1000 * S));
+        assert!(sums.takes_turns(one, (1000 + TURNS_S) * S - S / 2));
+        assert!(!sums.takes_turns(one, (1000 + TURNS_S) * S + S / 2));
+    }
+
+    #[test]
+    fn a_connection_that_ends_is_charged_with_all_it_had() {
+        let (sums, one) = (GivenUpSums::default(), client("2001:db8::1"));
+        assert!((0..BURST / 100).all(|_| sums.charge(one, 100, 1000 * S)));
+        assert!(!sums.charge(one, 100, 1000 * S));
+        // and it runs out again, a little slower than it says since time is counted in units
+        assert!(sums.charge(one, PER_S as usize - 1, 1001 * S));
+        assert!(!sums.charge(one, usize::MAX, 1010 * S));
+    }
+}
