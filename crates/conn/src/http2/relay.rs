@@ -229,7 +229,7 @@ impl<H: HandlerRoles> Http2<H> {
             _ => false,
         };
         !self.beginning.is_empty()
-            && !(cx.handler.takes_turns(cx.peer) && self.live.iter().any(|(_, it)| has_begun(it)))
+            && (!cx.handler.takes_turns(cx.peer) || !self.live.iter().any(|(_, it)| has_begun(it)))
     }
 
     /// Exchanges begin.
