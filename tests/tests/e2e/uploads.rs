@@ -234,16 +234,10 @@ fn a_fatal_error_of_tls_is_told(engine: &str) {
 }
 
 on_each_engine!(
+    a_client_that_sends_all_before_it_reads_is_told,
     a_length_that_is_too_large_is_refused_before_the_body,
     a_fatal_error_of_tls_is_told,
 );
-
-#[test]
-fn loops_tell_clients_that_send_all_before_they_read() {
-    for engine in ["event", "fibers", "pipeline", "pipeline:never"] {
-        a_client_that_sends_all_before_it_reads_is_told(engine);
-    }
-}
 
 #[test]
 fn clients_of_every_kind_are_told() {
