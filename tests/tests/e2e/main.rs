@@ -10,6 +10,7 @@ mod agents;
 mod aliases;
 mod at_once;
 mod auth;
+mod bans;
 mod behind;
 mod calibrate;
 mod classes;

@@ -21,7 +21,7 @@ impl Admission for FastLane {
         self.keep_up();
         match &mut self.judge {
             None => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
-            Some(judge) => judge.connection(peer, clock::monotonic_ns()),
+            Some(judge) => judge.connection(peer, &self.trusted, clock::monotonic_ns()),
         }
     }
 
