@@ -22,6 +22,7 @@ mod fastcgi;
 mod faults_drain;
 mod faults_limits;
 mod faults_sending;
+mod give_way;
 mod gone;
 mod http2;
 mod http2_oracle;
