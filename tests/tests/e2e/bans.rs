@@ -14,6 +14,7 @@ on_each_engine! {
     a_proxy_that_names_no_client_shuts_nobody_out,
     a_limit_that_all_share_bans_no_proxy,
     connections_of_a_proxy_are_no_client_s,
+    a_proxy_that_states_no_client_shuts_nobody_out,
     own_addresses_and_administrators_are_refused_and_never_ignored,
     a_reload_that_spares_an_address_lifts_its_ban,
 }
@@ -48,10 +49,13 @@ fn start(engine: &str, config: &str) -> (Folder, Server) {
 
 /// What a request on a connection of its own is answered with; 0 if its connection is reset. `fields` are lines.
 fn ask(server: &Server, from: &str, fields: &str) -> u16 {
+    say(server, from, &format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n"))
+}
+
+fn say(server: &Server, from: &str, head: &str) -> u16 {
     let from: IpAddr = from.parse().unwrap();
     let Ok(mut stream) = connect_from(from, server.addr()) else { return 0 };
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n");
     let mut answer = Vec::new();
     if stream.write_all(head.as_bytes()).is_ok() {
         let _ = stream.read_to_end(&mut answer);
@@ -102,6 +106,22 @@ fn connections_of_a_proxy_are_no_client_s(engine: &str) {
         assert_eq!(ask(&server, PROXY, &for_client(client)), 200);
     }
     assert_eq!([ask(&server, STRANGER, ""), ask(&server, STRANGER, "")], [200, 0]);
+}
+
+/// By the PROXY protocol: its health checks state nobody, and each client that it states is one.
+fn a_proxy_that_states_no_client_shuts_nobody_out(engine: &str) {
+    for rule in [EACH, NEW] {
+        let (_folder, server) = start(engine, &format!("proxy_protocol = true\n{}", trusts(rule)));
+        let ask = |header: &str| {
+            let get = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            say(&server, PROXY, &format!("PROXY {header}\r\n{get}"))
+        };
+        assert_eq!([0; 3].map(|_| ask("UNKNOWN")), [200; 3], "{}", server.stderr());
+        let one = [0; 3].map(|_| ask("TCP4 203.0.113.9 192.0.2.1 4711 80"));
+        assert_eq!((one[0], one[2]), (200, 0), "{one:?}");
+        assert_eq!(ask("TCP4 203.0.113.10 192.0.2.1 4711 80"), 200);
+        assert_eq!(ask("UNKNOWN"), 200);
+    }
 }
 
 fn own_addresses_and_administrators_are_refused_and_never_ignored(engine: &str) {
