@@ -269,6 +269,12 @@ impl ConnectionPlace {
         self.admission.has_yielding_of(client)
     }
 
+    /// Whether others are told of it, now that it is of this rank: all but those that have only been of the first.
+    #[inline]
+    pub(crate) fn stands(&self, rank: Rank) -> bool {
+        rank != Rank::FIRST || self.standing.is_some()
+    }
+
     /// The connection has had a turn: it is of this rank now, and idle or not. Below the first class it gives way to
     /// higher ones from then on. `client` is whose it is, also where it is not counted for that.
     #[inline]
@@ -281,7 +287,7 @@ impl ConnectionPlace {
     ) {
         match &self.standing {
             Some((_, standing)) => standing.note(rank, is_idle),
-            None if rank == Rank::FIRST || self.is_lost => {}
+            None if !self.stands(rank) || self.is_lost => {}
             None => self.begin_to_yield(Standing::new(rank, is_idle), rank, client, socket()),
         }
     }

@@ -194,10 +194,11 @@ impl<H: Handler> Served<H> {
     /// It has had a turn: others may know its class, and whether it is idle.
     #[inline]
     pub(crate) fn stand(&mut self) {
-        if self.place.is_none() {
+        let rank = self.conn.rank();
+        if self.place.as_ref().is_none_or(|place| !place.stands(rank)) {
             return;
         }
-        let (rank, is_idle, client) = (self.conn.rank(), self.is_idle(), self.peer.client());
+        let (is_idle, client) = (self.is_idle(), self.peer.client());
         let socket = || SocketNumber::of(self.stream.as_fd());
         if let Some(place) = &mut self.place {
             place.stand(rank, is_idle, client, socket);
