@@ -218,18 +218,26 @@ impl ListenerSet {
         })
     }
 
+    /// A place, if there is one, or one that a connection of a lower class of the same client gives up.
     fn enter<H: Handler>(
         &self,
         served: &Served<H>,
         is_proxy: bool,
+        rank: Rank,
+        worker: &Worker<H>,
     ) -> Result<ConnectionPlace, Full> {
-        match is_proxy {
-            true => self.admission.enter_as_proxy(),
-            false => self.admission.enter(served.peer.client()),
+        if is_proxy {
+            return self.admission.enter_as_proxy();
         }
+        let (place, has_cut) = self.admission.enter_above(served.peer.client(), rank)?;
+        if has_cut {
+            worker.count(Counter::MadeRoom);
+        }
+        Ok(place)
     }
 
-    /// As `enter`; if all places are taken, that of the slowest reader, if it is not above this rank.
+    /// As `enter`; if all places are taken, that of the slowest reader, if it is not above this rank, or of a
+    /// connection below it.
     fn enter_or_cut<H: Handler>(
         &self,
         served: &Served<H>,
@@ -237,10 +245,12 @@ impl ListenerSet {
         rank: Rank,
         worker: &Worker<H>,
     ) -> Result<ConnectionPlace, Full> {
-        match self.enter(served, is_proxy) {
-            Err(Full::Total) if self.admission.cut_slowest(rank) => {
+        match self.enter(served, is_proxy, rank, worker) {
+            Err(Full::Total)
+                if self.admission.cut_slowest(rank) || self.admission.cut_lower(rank) =>
+            {
                 worker.count(Counter::MadeRoom);
-                self.enter(served, is_proxy)
+                self.enter(served, is_proxy, rank, worker)
             }
             entered => entered,
         }
@@ -275,23 +285,23 @@ impl ListenerSet {
             worker.count(Counter::RefusedProxy);
             return Ok(AcceptOutcome::Refused(served, Closing::Reset));
         }
-        let mut is_crowded = false;
+        let (mut is_crowded, mut is_own_limit) = (false, false);
         let is_uncharged = is_proxy || when_full == WhenFull::Ahead;
         let entered = match proxy_protocol {
             // who it comes from is not known yet
             true => self.enter_or_cut(&served, is_uncharged, Rank::LAST, worker),
-            false => self.enter(&served, is_uncharged),
+            // of which class it is, is found out before another one leaves for it
+            false => self.enter(&served, is_uncharged, Rank::LAST, worker),
         };
         match entered {
             Ok(place) => served.place = Some(place),
             // a client that is not known yet has no rank, and one that may have no more makes no other
             // leave
-            Err(Full::Total)
-                if (when_full == WhenFull::Idle || self.admission.has_slow_readers())
-                    && !proxy_protocol
-                    && (is_proxy || self.admission.has_room_for(served.peer.client())) =>
+            Err(full)
+                if !proxy_protocol && self.may_make_room(full, &served, is_proxy, when_full) =>
             {
                 is_crowded = true;
+                is_own_limit = full == Full::Client;
             }
             Err(full) => {
                 let closing = say_full(&mut served, full, worker);
@@ -303,11 +313,35 @@ impl ListenerSet {
             return Ok(AcceptOutcome::Served(served));
         }
         match judge(&mut served, worker) {
+            // nobody's idle connection but its client's is of use
+            None if is_own_limit => Ok(self.take_place(served, worker)),
             None if is_crowded => Err(Box::new(served)),
             None => Ok(AcceptOutcome::Served(served)),
             Some(closing) => {
                 served.place = None;
                 Ok(AcceptOutcome::Refused(served, closing))
+            }
+        }
+    }
+
+    /// Whether another connection may have to leave for one that has found this limit.
+    fn may_make_room<H: Handler>(
+        &self,
+        full: Full,
+        served: &Served<H>,
+        is_proxy: bool,
+        when_full: WhenFull,
+    ) -> bool {
+        let (admission, client) = (&self.admission, served.peer.client());
+        match full {
+            Full::Client => admission.has_yielding_of(client),
+            Full::Total => {
+                (when_full == WhenFull::Idle
+                    || admission.has_slow_readers()
+                    || admission.has_yielding())
+                    && (is_proxy
+                        || admission.has_room_for(client)
+                        || admission.has_yielding_of(client))
             }
         }
     }
@@ -375,14 +409,19 @@ pub(crate) fn admit_stated<H: Handler>(
     served: &mut Served<H>,
     worker: &mut Worker<H>,
 ) -> Option<Closing> {
-    let client = served.peer.client();
-    let charged = match &mut served.place {
-        // a proxy that speaks for itself is no client's
-        Some(place) if served.peer.stated.is_some() => place.charge(client),
-        _ => Ok(()),
+    // a proxy that speaks for itself is no client's
+    let client = served.peer.stated.is_some().then(|| served.peer.client());
+    let charge = |served: &mut Served<H>, rank| match (&mut served.place, client) {
+        (Some(place), Some(client)) => place.charge_above(client, rank),
+        _ => Ok(false),
     };
-    let closing = match charged {
-        Ok(()) => judge(served, worker),
+    let closing = match charge(served, Rank::LAST) {
+        Ok(_) => judge(served, worker),
+        // its class decides whether another one gives way
+        Err(_) if has_yielding(served) => judge(served, worker).or_else(|| {
+            let charged = charge(served, served.conn.rank());
+            settle_charge(charged, served, worker)
+        }),
         Err(full) => Some(say_full(served, full, worker)),
     };
     if closing.is_some() {
@@ -400,10 +439,34 @@ pub(crate) fn charge<H: Handler>(
     if worker.handler.trusts(&served.peer) {
         return None;
     }
-    let client = served.peer.client();
-    let full = served.place.as_mut()?.charge(client).err()?;
+    let (client, rank) = (served.peer.client(), served.conn.rank());
+    let charged = served.place.as_mut()?.charge_above(client, rank);
+    let closing = settle_charge(charged, served, worker)?;
     served.place = None;
-    Some(say_full(served, full, worker))
+    Some(closing)
+}
+
+/// Whether the client of a connection that has a place has another one of a lower class.
+fn has_yielding<H: Handler>(served: &Served<H>) -> bool {
+    let client = served.peer.client();
+    served.place.as_ref().is_some_and(|place| place.has_yielding_of(client))
+}
+
+/// What becomes of a connection whose client was charged for it.
+fn settle_charge<H: Handler>(
+    charged: Result<bool, Full>,
+    served: &mut Served<H>,
+    worker: &mut Worker<H>,
+) -> Option<Closing> {
+    match charged {
+        Ok(has_cut) => {
+            if has_cut {
+                worker.count(Counter::MadeRoom);
+            }
+            None
+        }
+        Err(full) => Some(say_full(served, full, worker)),
+    }
 }
 
 /// Asks the handler about a connection, and says no to it if that is the answer.
@@ -429,6 +492,7 @@ fn say_full<H: Handler>(served: &mut Served<H>, full: Full, worker: &mut Worker<
         Full::Total => Counter::RefusedTotal,
         Full::Client => Counter::RefusedClient,
     });
-    worker.refuse(served, 503, "too many connections");
+    worker.handler.connection_refused(full.key(), &served.peer);
+    worker.refuse(served, 503, full.reason());
     Closing::Linger
 }

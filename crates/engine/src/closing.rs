@@ -85,7 +85,7 @@ impl<H: Handler> Worker<H> {
             // what is sealed can be read by nothing but this transport
             return self.handler.settle(&mut { ticket }, Settled::Cut);
         }
-        served.keeps_up();
+        served.leave_lists();
         let place: Box<dyn Send> = Box::new(served.place.take());
         let (socket, peer) = (served.stream.into_socket(), served.peer);
         let handed = HandedOver { socket, received, peer, ticket, place };

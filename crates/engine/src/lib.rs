@@ -28,6 +28,7 @@
 //! | `accepting` | how a loop accepts, and closes an idle connection to make room |
 //! | `watched_listeners` | the listening sockets of a loop: rest, and turns with other loops |
 //! | [`admission`] | how many connections there are, in all and per client |
+//! | `slow_readers`, `standing` | which connection is cut for another when there is no room |
 //! | [`helpers`] | threads for work that may block |
 //! | [`lanes`] | jobs of one file one after another, the highest rank first |
 //! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
@@ -74,6 +75,7 @@ pub mod served;
 pub mod settings;
 mod slow_readers;
 mod sockets;
+mod standing;
 pub mod stock;
 mod straight;
 mod stream;

@@ -191,6 +191,28 @@ impl<H: Handler> Served<H> {
         }
     }
 
+    /// It has had a turn: others may know its class, and whether it is idle.
+    #[inline]
+    pub(crate) fn stand(&mut self) {
+        let rank = self.conn.rank();
+        if self.place.as_ref().is_none_or(|place| !place.stands(rank)) {
+            return;
+        }
+        let (is_idle, client) = (self.is_idle(), self.peer.client());
+        let socket = || SocketNumber::of(self.stream.as_fd());
+        if let Some(place) = &mut self.place {
+            place.stand(rank, is_idle, client, socket);
+        }
+    }
+
+    /// Its socket goes elsewhere: nobody here may cut it.
+    pub(crate) fn leave_lists(&mut self) {
+        if let Some(place) = &mut self.place {
+            place.keeps_up();
+            place.leave_yielding();
+        }
+    }
+
     /// Whether it is among the slow.
     pub(crate) fn is_slow(&self) -> bool {
         self.place.as_ref().is_some_and(ConnectionPlace::is_slow)

@@ -96,7 +96,10 @@ impl<H: Handler> Worker<H> {
         event: Option<EventOf<H>>,
     ) -> Fate<H::Job> {
         match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, event, Steps::All))) {
-            Ok(fate) => fate,
+            Ok(fate) => {
+                served.stand();
+                fate
+            }
             Err(_) => self.panicked(served),
         }
     }
@@ -141,7 +144,10 @@ impl<H: Handler> Worker<H> {
         steps: Steps,
     ) -> Fate<H::Job> {
         match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, event, steps))) {
-            Ok(fate) => fate,
+            Ok(fate) => {
+                served.stand();
+                fate
+            }
             Err(_) => self.panicked(served),
         }
     }

@@ -100,12 +100,34 @@ pub(crate) fn lower(
         let says = &tables.rules[number];
         rule.is_for_connections() && (says.says != 0 || says.marks & MARK_STOP != 0)
     };
-    tables.syn = Lists::new(policy, counts, |entries| cut(&tables.rules, entries))?;
+    let is_any_counted = || policy.rules().iter().enumerate().any(|(n, rule)| counts(n, rule));
+    let has_spared = policy.spared().blocks().next().is_some();
+    let spares = has_spared && (tables.ignores || is_any_counted());
+    // whoever is spared is left to the server, whatever rules say: one more rule, that is tried before them
+    let spared = if spares { Some(tables.rules.len() as u32) } else { None };
+    let rules = &tables.rules;
+    let decided = |rule: u32| rules.get(rule as usize).copied().unwrap_or(LEFT);
+    tables.syn = Lists::new(policy, counts, spared, |entries| cut(decided, entries))?;
+    if spares {
+        tables.rules.push(LEFT);
+    }
     if steers {
         tables.url = url::lower(policy)?;
     }
     Ok(tables)
 }
+
+/// What the rule says that leaves a SYN to the server.
+const LEFT: Says = Says {
+    interval_ns: 0,
+    tolerance_ns: 0,
+    ignore_ns: 0,
+    slot: u32::MAX,
+    says: SAYS_ACTION | SAYS_LIMIT,
+    marks: 0,
+    action: DO_USER,
+    over: DO_USER,
+};
 
 fn says(rule: &Rule, slot: &mut impl FnMut(&str) -> Option<u32>) -> Says {
     let mut says = Says { slot: u32::MAX, ..Says::default() };
@@ -171,9 +193,13 @@ fn mask(len: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
 }
 
+fn is_of(is_v4: bool, family: Family) -> bool {
+    is_v4 == (family == Family::V4)
+}
+
 /// The networks of an endpoint, as far as a family has any of them.
 fn networks(endpoint: Option<&Endpoint>, family: Family) -> Vec<(u128, u8)> {
-    let is_ours = |is_v4| is_v4 == (family == Family::V4);
+    let is_ours = |is_v4| is_of(is_v4, family);
     match endpoint.map_or(Addresses::Any, Endpoint::addresses) {
         Addresses::Any => vec![family.all()],
         Addresses::Network { first, len, is_v4 } if is_ours(is_v4) => vec![(first.to_bits(), len)],
@@ -212,15 +238,34 @@ fn everything(rule: u32) -> RawEntry {
 }
 
 impl Lists {
-    /// Of the rules of `policy` that count. `cut` takes away what a list need not have.
+    /// Of the rules of `policy` that count, and before them the one with the number `spared`, for whom the policy
+    /// spares. `cut` takes away what a list need not have.
     pub(crate) fn new(
         policy: &Policy,
         counts: impl Fn(usize, &Rule) -> bool,
+        spared: Option<u32>,
         cut: impl Fn(&mut Vec<RawEntry>),
     ) -> Result<Lists, GateError> {
         let mut lists = Lists::default();
-        lists.clients4 = lists.of_family(ways(policy, Family::V4, &counts), Family::V4, &cut)?;
-        lists.clients6 = lists.of_family(ways(policy, Family::V6, &counts), Family::V6, &cut)?;
+        let ways = |family| {
+            let mut ways = ways(policy, family, &counts);
+            let blocks = policy.spared().blocks().filter(|one| is_of(one.is_ipv4(), family));
+            ways.extend(spared.into_iter().zip([blocks]).flat_map(|(rule, blocks)| {
+                blocks.map(move |block| MatchPrefix {
+                    first: block.bits(),
+                    len: block.whole_len(),
+                    entry: everything(rule),
+                })
+            }));
+            ways
+        };
+        // the rule that spares has the last number, and is tried first
+        let cut = |entries: &mut Vec<RawEntry>| {
+            entries.sort_by_key(|entry| (Some(entry.rule) != spared, entry.rule));
+            cut(entries);
+        };
+        lists.clients4 = lists.of_family(ways(Family::V4), Family::V4, &cut)?;
+        lists.clients6 = lists.of_family(ways(Family::V6), Family::V6, &cut)?;
         Ok(lists)
     }
 
@@ -299,11 +344,11 @@ impl Lists {
 }
 
 /// Takes off what can change nothing for any client of the network.
-fn cut(rules: &[Says], entries: &mut Vec<RawEntry>) {
+fn cut(says: impl Fn(u32) -> Says, entries: &mut Vec<RawEntry>) {
     let mut decided = 0;
     let mut ended = false;
     entries.retain(|entry| {
-        let rule = &rules[entry.rule as usize];
+        let rule = says(entry.rule);
         if ended || (rule.says & !decided == 0 && rule.marks & MARK_STOP == 0) {
             return false;
         }
@@ -369,9 +414,11 @@ fn ways(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_http::cidr::CidrBlock;
     use forebay_policy::condition::Conditions;
     use forebay_policy::rate::Rate;
     use forebay_policy::rule::{Action, Degree, Over, When};
+    use forebay_policy::spared::{SparedAs, SparedClients};
 
     fn rule(name: &str, clients: &[&str]) -> Rule {
         let client = clients.iter().map(|text| Endpoint::parse(text).unwrap()).collect();
@@ -397,6 +444,35 @@ mod tests {
             (leaf.len, part.iter().map(|entry| entry.rule).collect())
         };
         leaves.iter().map(list).collect()
+    }
+
+    #[test]
+    fn who_is_spared_is_left_to_the_server_before_every_rule() {
+        let mut spared = SparedClients::default();
+        for block in ["10.1.1.1", "2001:db8::7"] {
+            spared.add(CidrBlock::parse(block).unwrap(), SparedAs::TrustedProxy);
+        }
+        let rules = vec![
+            limited(rule("host", &["10.1.1.1"])),
+            limited(rule("net", &["10.1.0.0/16"])),
+            limited(rule("all", &[])),
+        ];
+        let mut slots = 0..;
+        let policy = Policy::new(&[], rules).unwrap().sparing(spared.clone());
+        let tables = lower(&policy, false, |_| slots.next()).unwrap();
+        assert_eq!(
+            lists(&tables, &tables.syn.clients4),
+            [(96, vec![2]), (112, vec![1]), (128, vec![3])]
+        );
+        assert_eq!(lists(&tables, &tables.syn.clients6), [(0, vec![2]), (128, vec![3])]);
+        assert_eq!(tables.rules[3], LEFT);
+        // it is no rule's: the server charges it, and no bucket is given for it
+        assert_eq!((tables.slots.len(), tables.slot(3)), (3, None));
+        // where the kernel refuses nobody, nobody has to be spared
+        let few = Rule { requests_per_connection: Some(5), ..rule("few", &[]) };
+        let policy = Policy::new(&[], vec![few]).unwrap().sparing(spared);
+        let tables = lower(&policy, false, |_| None).unwrap();
+        assert_eq!((tables.rules.len(), tables.syn.clients4.len()), (1, 1));
     }
 
     #[test]

@@ -100,6 +100,21 @@ impl CidrBlock {
         Ok(CidrBlock { bits, len: whole_len, is_v4 })
     }
 
+    /// All of IPv4.
+    pub const ALL_IPV4: CidrBlock = CidrBlock {
+        bits: Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits(),
+        len: V4_LEN,
+        is_v4: true,
+    };
+    /// All of IPv6.
+    pub const ALL_IPV6: CidrBlock = CidrBlock { bits: 0, len: 0, is_v4: false };
+
+    /// This address alone.
+    pub fn of(address: IpAddr) -> CidrBlock {
+        let (bits, is_v4) = bits_of(address);
+        CidrBlock { bits, len: 128, is_v4 }
+    }
+
     /// The smallest block with both of these addresses, as [`bits_of`] has them; they are of one family.
     pub fn around(first: u128, last: u128, is_v4: bool) -> CidrBlock {
         let len = (first ^ last).leading_zeros() as u8;

@@ -28,6 +28,7 @@
 //! | [`rate`] | rates as people write them: `10/m` |
 //! | [`condition`] | the kinds of conditions, and which of them hold |
 //! | [`facts`] | what is known of a connection or a request when it is judged |
+//! | [`spared`] | who is never ignored, and whom no firewall drops |
 //! | [`syn`] | what can be decided where only a SYN is seen |
 //! | [`first`] | what can be decided where only the first segment of data is seen |
 //! | [`given_up`] | requests that clients give up, over all connections of each |
@@ -102,6 +103,7 @@ pub mod query;
 pub mod rate;
 pub mod rule;
 mod search;
+pub mod spared;
 mod state;
 pub mod syn;
 mod text;

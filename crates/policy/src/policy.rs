@@ -8,6 +8,7 @@ use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::index::Index;
 use crate::rule::{Degree, JudgePhase, Rule};
 use crate::search::{DecisionKind, FirstRules};
+use crate::spared::SparedClients;
 use std::collections::HashMap;
 use std::iter::Empty;
 
@@ -24,6 +25,7 @@ pub struct Policy {
     names: HashMap<Box<str>, u32>,
     connections: Index,
     requests: Index,
+    spared: SparedClients,
 }
 
 /// What must be known for a policy to judge; the rest may be left empty in the facts.
@@ -104,7 +106,19 @@ impl Policy {
             classes: classes.into(),
             default_rank,
             rules: rules.into(),
+            spared: SparedClients::default(),
         }
+    }
+
+    /// The same, where these are never ignored or dropped before a rule of the server has looked at them.
+    #[must_use]
+    pub fn sparing(self, spared: SparedClients) -> Policy {
+        Policy { spared, ..self }
+    }
+
+    /// Who is never ignored.
+    pub fn spared(&self) -> &SparedClients {
+        &self.spared
     }
 
     /// The classes in the order in which they are served. A rank is a place in this list.

@@ -12,7 +12,7 @@ use crate::decision::{Decisions, PolicyRefusal, RefusalAnswer, RefusalReason};
 use crate::meter::{CacheLine, InFlightGuard, Rated, RuleMeters};
 use crate::per_connection::{ConnectionCounts, PerConnectionLimit};
 use crate::policy::Policy;
-use crate::rule::{Action, Over, Per};
+use crate::rule::{Action, Over, Per, Rule};
 use crate::trace::{MostRefused, Traces};
 use forebay_http::client::ClientKey;
 use std::net::IpAddr;
@@ -160,6 +160,26 @@ impl State {
     /// What it is the state of.
     pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
+    }
+
+    /// Takes away limits that count each client by itself, for what comes from a trusted proxy that names no client:
+    /// it may be anybody's, and a limit reached would be one for everybody behind the proxy. Says whether there were
+    /// any. A limit that all share holds.
+    pub fn spare_proxy(&self, decisions: &mut Decisions) -> bool {
+        let rules = self.policy.rules();
+        let has = |rule: Option<u32>, per: fn(&Rule) -> Option<Per>| {
+            rule.and_then(|rule| rules.get(rule as usize)).and_then(per) == Some(Per::Client)
+        };
+        let mut is_spared = false;
+        let mut spare = |rule: &mut Option<u32>, per: fn(&Rule) -> Option<Per>| {
+            if has(*rule, per) {
+                (*rule, is_spared) = (None, true);
+            }
+        };
+        spare(&mut decisions.connections, |rule| rule.connections.map(|limit| limit.per));
+        spare(&mut decisions.requests, |rule| rule.requests.map(|limit| limit.per));
+        spare(&mut decisions.in_flight, |rule| rule.in_flight.map(|limit| limit.per));
+        is_spared
     }
 
     /// Charges a connection for what [`Policy::connection`] decided. It takes no lock and allocates
@@ -403,10 +423,12 @@ impl State {
 
     /// For how much longer new connections of a client are ignored, in nanoseconds; 0 if they are not.
     pub fn ignored_ns(&self, client: IpAddr, now_ns: u64) -> u64 {
-        match self.most_ignored_ns {
+        let ignored_ns = match self.most_ignored_ns {
             0 => 0,
             most_ns => self.clients.ignored_ns(self.clients.key(IGNORED, client), now_ns, most_ns),
-        }
+        };
+        // a reload may have spared a client that was ignored before
+        if ignored_ns > 0 && self.policy.spared().why(client).is_some() { 0 } else { ignored_ns }
     }
 
     /// The longest time that any rule has a client ignored, in nanoseconds; 0 if none does.
@@ -474,7 +496,9 @@ impl State {
 
     #[inline]
     fn ignore(&self, rated: &Rated, client: IpAddr, now_ns: u64) {
-        if let Some(for_ns) = rated.limit.ignored_ns() {
+        if let Some(for_ns) = rated.limit.ignored_ns()
+            && self.policy.spared().why(client).is_none()
+        {
             let key = self.clients.key(IGNORED, client);
             self.clients.ignore(key, now_ns, for_ns, self.most_ignored_ns);
         }

@@ -43,6 +43,13 @@ impl TrustedProxies {
         self.contain(peer.remote.ip())
     }
 
+    /// Whether the client of this connection, or of a request that came by it, is a trusted proxy that names no
+    /// other: who asks is not known.
+    #[inline]
+    pub fn speaks_for_itself(&self, peer: &Peer, client: IpAddr) -> bool {
+        client.to_canonical() == peer.remote.ip().to_canonical() && self.trust(peer)
+    }
+
     /// Whether fields that proxies add are believed: who sends them is one that is trusted. One that has stated
     /// no client passes bytes on: what they say is the client's own.
     #[inline]

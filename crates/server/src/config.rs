@@ -34,6 +34,7 @@
 //! | `secured` | where clients are led for TLS, TLS without effect, certificates that clients will refuse, secrets that many may read |
 //! | `unused` | settings that another one leaves without effect |
 //! | `firewall`, `firewalled` | the settings of the firewall, and what keeps clients out of it |
+//! | `spared` | who is never ignored or banned, and rules that would ban them |
 //! | `exposed` | files that are not for clients, in directories that are served |
 //! | `applications` | applications that cannot be asked, as far as this machine tells |
 //! | `pages` | files of a site that settings name and that are not there |
@@ -88,6 +89,7 @@ pub mod rule;
 pub mod rules;
 mod secured;
 pub mod site;
+pub(crate) mod spared;
 mod stray;
 pub mod table;
 pub mod units;

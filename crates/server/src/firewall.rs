@@ -27,6 +27,7 @@ use bans::{BanBatch, Bans};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use forebay_metrics::FirewallFigures;
 use forebay_policy::Policy;
+use forebay_policy::spared::SparedClients;
 use forebay_sys::{clock, privileges};
 use helper::{HelperMessage, HelperReply};
 use ruleset::Ruleset;
@@ -81,8 +82,8 @@ struct DroppedClient {
 
 #[derive(Debug)]
 enum FirewallCommand {
-    /// From now on these rules hold; clients are ignored for so long at most.
-    Rules(Ruleset, u64),
+    /// From now on these rules hold; clients are ignored for so long at most, and these not at all.
+    Rules(Ruleset, u64, SparedClients),
     Count(Sender<()>),
     End(Sender<()>),
 }
@@ -97,6 +98,7 @@ pub struct FirewallKeeper {
     bans: Bans,
     rules: Ruleset,
     most_ns: u64,
+    spared: SparedClients,
     /// Whether the table is as it should be.
     is_made: bool,
     told: u64,
@@ -181,6 +183,7 @@ fn begin(
         bans,
         rules,
         most_ns,
+        spared: policy.spared().clone(),
         is_made: true,
         told: 0,
         trouble: None,
@@ -226,7 +229,8 @@ impl Firewall {
         policy: &Policy,
         most_ns: u64,
     ) {
-        self.order(FirewallCommand::Rules(rules(settings, listeners, policy), most_ns));
+        let rules = rules(settings, listeners, policy);
+        self.order(FirewallCommand::Rules(rules, most_ns, policy.spared().clone()));
     }
 
     /// What was counted, a moment ago at most if the helper is not busy.
@@ -289,13 +293,18 @@ impl FirewallKeeper {
         loop {
             let now_ns = clock::monotonic_ns();
             while let Ok(DroppedClient { address, until_ns }) = self.clients.try_recv() {
-                self.bans.note(address, until_ns, now_ns);
+                // one that was ignored by the configuration before may still be told of
+                if self.spared.why(address).is_none() {
+                    self.bans.note(address, until_ns, now_ns);
+                }
             }
             // one answer for all threads that ask: on a busy machine they may come faster than it is given
             let mut curious = Vec::new();
             while let Ok(order) = self.orders.try_recv() {
                 match order {
-                    FirewallCommand::Rules(rules, most_ns) => self.take_rules(rules, most_ns),
+                    FirewallCommand::Rules(rules, most_ns, spared) => {
+                        self.take_rules(rules, most_ns, spared);
+                    }
                     FirewallCommand::Count(tell) => curious.push(tell),
                     FirewallCommand::End(tell) => {
                         self.helper.end();
@@ -351,8 +360,10 @@ impl FirewallKeeper {
         self.publish();
     }
 
-    fn take_rules(&mut self, rules: Ruleset, most_ns: u64) {
-        let is_less = most_ns < self.most_ns;
+    fn take_rules(&mut self, rules: Ruleset, most_ns: u64, spared: SparedClients) {
+        let is_less =
+            self.bans.forget(|client| spared.why(client).is_some()) | (most_ns < self.most_ns);
+        self.spared = spared;
         let is_same = rules == self.rules && self.is_made;
         (self.rules, self.most_ns) = (rules, most_ns);
         if !is_same || is_less {

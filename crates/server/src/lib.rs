@@ -17,6 +17,7 @@
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
 //! | [`client`] | which client a request comes from, and by which scheme: trusted proxies and what they say |
 //! | [`agent`] | the thread that adapts what the classes are let in |
+//! | `limits_told` | which limit of connections is reached, for the operator |
 //! | [`handler`], [`job`] | the fast lane's handler: content, then the log line; its work for helper threads |
 //! | [`privileges`], [`sandbox`] | what is given up at the start: root, and the rest of the file system |
 //! | [`isolated`] | stages in processes of their own: the supervisor, what a stage makes of a configuration |
@@ -64,6 +65,7 @@ pub mod handler;
 pub mod identity;
 pub mod isolated;
 pub mod job;
+mod limits_told;
 pub mod listen;
 pub mod live;
 pub mod log;

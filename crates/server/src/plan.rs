@@ -240,7 +240,7 @@ impl Plan {
             let answering = as_usize(listener.answering.or(cores as u64)).max(1);
             GroupPlan { answering, ..group(config, listener, *workers, lingering, pipeline) }
         });
-        let policy = config.policy()?;
+        let policy = config.policy()?.sparing(config::spared::clients(config));
         Ok(Plan {
             ranks: ranks(config, &policy),
             groups: groups.collect(),

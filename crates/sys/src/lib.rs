@@ -25,9 +25,11 @@
 //! | [`process`] | descriptor limits, affinity, timers; a process on one core |
 //! | `append` | writing a log without waiting |
 //! | [`memory`] | how much there is |
+//! | [`addresses`] | which addresses the machine has |
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
 
+pub mod addresses;
 mod append;
 pub mod broker;
 pub mod client;

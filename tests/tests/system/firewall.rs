@@ -22,7 +22,7 @@ use std::thread;
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 const EACH: &str = "[[rule]]\nname = \"each\"\nconnections = { rate = \"1/h\", burst = 2, per = \"client\", ignore = \"10m\" }\n";
 
-on_each_engine!(a_refused_client_is_dropped_by_the_firewall);
+on_each_engine!(a_refused_client_is_dropped_by_the_firewall, a_proxy_is_in_no_set);
 
 /// Runs a test in a network namespace that is gone afterwards, or says why it is not run.
 fn alone(test: &str, what: impl FnOnce() + Send + 'static) {
@@ -160,6 +160,37 @@ fn a_refused_client_is_dropped_by_the_firewall(engine: &str) {
     });
 }
 
+/// Whatever limits and rules say of it; and a reload that spares a client takes it out.
+fn a_proxy_is_in_no_set(engine: &str) {
+    const ALL: &str = "[[rule]]\nname = \"all\"\nrequests = { rate = \"1/h\", ignore = \"10m\" }\n";
+    const DROP: &str = "[[rule]]\nname = \"bad\"\nclient = \"127.0.6.0/24\"\naction = \"drop\"\n";
+    let engine = engine.to_owned();
+    alone("a_proxy_is_in_no_set", move || {
+        let (_folder, options) = site();
+        let with = |proxies: &str| {
+            let lines = format!("trusted_proxies = [{proxies}]\n{DROP}{ALL}");
+            options.clone().engine(&engine).config(&lines)
+        };
+        let server = Server::start(&with("\"127.0.5.7\", \"127.0.6.7\""));
+        let at = server.addr();
+        assert!(is_served("127.0.5.7", at));
+        for _ in 0..3 {
+            assert!(get("127.0.5.7", at).contains(" 503 "), "{}", server.stderr());
+        }
+        assert!(get("127.0.5.1", at).contains(" 503 "));
+        assert!(soon(PATIENCE, || holds("clients4", "127.0.5.1")), "{}", server.stderr());
+        assert!(!holds("clients4", "127.0.5.7"));
+        // what a rule says of a proxy the server does: its SYN is answered
+        let socket = knock("127.0.6.1", at);
+        assert!(soon(PATIENCE, || packets("listed") > 0) && !is_connected(&socket));
+        assert_eq!(get("127.0.6.7", at), "", "the server resets it");
+        server.configure(&with("\"127.0.5.0/24\""));
+        assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
+        assert!(soon(PATIENCE, || !holds("clients4", "127.0.5.1")));
+        assert!(get("127.0.5.1", at).contains(" 503 "));
+    });
+}
+
 #[test]
 fn an_ipv6_client_is_a_network_of_64_bits() {
     alone("an_ipv6_client_is_a_network_of_64_bits", || {
@@ -199,7 +230,7 @@ fn what_rules_drop_is_dropped_as_long_as_they_say_so() {
         // a reload changes what is listed, and keeps clients
         server.configure(&drop("127.0.8.0/24"));
         assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
-        assert!(soon(PATIENCE, || holds("list1_ip", "127.0.8.0/24")));
+        assert!(soon(PATIENCE, || holds("list2_ip", "127.0.8.0/24")));
         assert!(is_served("127.0.7.1", at) && holds("clients4", "127.0.5.1"));
         // unless nobody is ignored any more
         server.configure(&options);

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use super::net::{
-    Net, SERVER4, SERVER6, Server, configure, get, ip, is_root, metric, served, wait_for,
+    CLIENT4, Net, SERVER4, SERVER6, Server, configure, get, ip, is_root, metric, served, wait_for,
 };
 use forebay_tests::faults::soon;
 use forebay_tests::server::binary;
@@ -307,6 +307,48 @@ fn a_client_that_a_limit_ignores_is_ignored_by_the_kernel() {
     assert!(metric(&net, syns!("ignored")) >= 1);
     // its other address is another client
     assert!(net.client(|| get(SocketAddr::new(SERVER6.parse().unwrap(), 80))).is_ok());
+}
+
+/// What a limit says of a trusted proxy is the server's part, and it is never ignored; a reload that trusts it lifts
+/// that.
+#[test]
+fn a_proxy_is_never_ignored_by_the_kernel() {
+    if !is_root() {
+        return;
+    }
+    let ask = |net: &Net| {
+        net.client(|| {
+            let address = SocketAddr::new(SERVER4.parse().unwrap(), 80);
+            TcpStream::connect_timeout(&address, Duration::from_millis(300))?;
+            get(address)
+        })
+    };
+    for limit in [
+        "requests = { rate = \"1/h\", ignore = \"1h\" }",
+        "connections = { rate = \"1/h\", burst = 2, over = \"drop\", ignore = \"1h\" }",
+    ] {
+        let rule = format!("gate = \"address\"\n[[rule]]\nname = \"once\"\n{limit}\n");
+        let trusted = format!("trusted_proxies = [\"{CLIENT4}\"]\n{rule}");
+        let net = Net::new();
+        let _server = Server::start(&net, &trusted);
+        // what the server refuses it has accepted
+        for _ in 0..4 {
+            assert!(
+                !matches!(ask(&net), Err(error) if error.kind() == io::ErrorKind::TimedOut),
+                "{limit}"
+            );
+        }
+        assert_eq!((metric(&net, syns!("ignored")), metric(&net, syns!("dropped"))), (0, 0));
+    }
+    let net = Net::new();
+    let rule = "gate = \"address\"\n[[rule]]\nname = \"once\"\nrequests = { rate = \"1/h\", ignore = \"1h\" }\n";
+    let server = Server::start(&net, rule);
+    let before = [ask(&net).unwrap(), ask(&net).unwrap()];
+    assert!(before[1].contains(" 503 "), "{before:?}");
+    assert_eq!(ask(&net).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    configure(&server.folder, &format!("trusted_proxies = [\"{CLIENT4}\"]\n{rule}"));
+    server.command(&["reload"]);
+    assert!(ask(&net).unwrap().contains(" 503 "));
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub trait Admission: HandlerTypes {
         Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
     }
 
+    /// A connection is refused because there are as many as this setting allows: it is named for people.
+    fn connection_refused(&mut self, _setting: &'static str, _peer: &Peer) {}
+
     /// Whether a request is admitted. Asked once after every head, before its body is waited for and
     /// before anything else is done for it. `record` is that of its connection.
     fn verdict(

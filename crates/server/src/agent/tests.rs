@@ -147,7 +147,7 @@ impl Loop {
 
     fn connect(&mut self, client: [u8; 4], slot: ClassSlot, offered: Offered) {
         let peer = Peer::new((client, 4711).into(), ([192, 0, 2, 1], 80).into());
-        match self.judge.connection(&peer, self.now_ns) {
+        match self.judge.connection(&peer, &TrustedProxies::default(), self.now_ns) {
             Verdict::Admit(_) => {}
             Verdict::Reset => return,
             Verdict::Refuse(refusal, ()) => panic!("{refusal:?}"),

@@ -3,6 +3,7 @@
 use super::draft::{ConfigDraft, numbered};
 use super::path::Path as At;
 use super::problem::Wrong;
+use super::spared::{self, SparedBan};
 use super::{FirewallMode, Listen};
 use crate::firewall::{self, lists};
 
@@ -20,6 +21,18 @@ impl ConfigDraft {
             let is_optional = self.process.firewall.mode == FirewallMode::Auto;
             let mode = At::default().child("firewall").child("mode");
             remarks.push((mode, Wrong::NoFirewall { why, is_optional }));
+        }
+    }
+
+    /// Rules that ban who is never banned.
+    pub(super) fn remark_spared(&self, remarks: &mut Vec<(At, Wrong)>) {
+        let listeners: Vec<_> = self.all_listeners().into_iter().map(|(_, one)| one).collect();
+        let process = &self.process;
+        let spared = spared::of(&process.trusted_proxies, &listeners, &process.admin);
+        for (at, rule) in numbered("rule", &self.rules) {
+            if let Some(SparedBan { client, why }) = SparedBan::of(rule, &spared) {
+                remarks.push((at.child("client"), Wrong::Spared { client, why }));
+            }
         }
     }
 
@@ -69,6 +82,21 @@ mod tests {
         draft.remark_no_firewall_on(lack.map(str::to_owned), &mut remarks);
         draft.remark_firewall(&mut remarks);
         remarks.into_iter().map(|(at, wrong)| format!("{}: {wrong}", at.shown)).collect()
+    }
+
+    #[test]
+    fn a_rule_that_bans_who_is_spared_is_remarked() {
+        let text = "root = \"/\"\ntrusted_proxies = [\"10.0.0.5\"]\n[[rule]]\n\
+                    client = \"10.0.0.5\"\naction = \"drop\"\n";
+        let draft = ConfigReader::new(text, "").draft();
+        let mut remarks = Vec::new();
+        draft.remark_spared(&mut remarks);
+        let said: Vec<_> =
+            remarks.into_iter().map(|(at, wrong)| format!("{}: {wrong}", at.shown)).collect();
+        let expected = "rule.client: \"10.0.0.5\" is a trusted proxy (trusted_proxies): the server alone \
+                        refuses it, no kernel or firewall drops it; with it all are shut out who come \
+                        through it";
+        assert_eq!(said, [expected]);
     }
 
     #[test]

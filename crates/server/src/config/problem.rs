@@ -7,6 +7,7 @@ pub use cause::{Needed, Secret};
 
 use crate::certificates::TokensError;
 use crate::identity::KeysError;
+use forebay_policy::spared::SparedAs;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -568,6 +569,13 @@ pub enum Wrong {
     NowhereForFirewall,
     /// A client is ignored for less time than the firewall knows.
     TooShortForFirewall,
+    /// A rule bans somebody who is never banned.
+    Spared {
+        /// Whom.
+        client: String,
+        /// Why that is never banned.
+        why: SparedAs,
+    },
     /// No rule is for the kernel.
     NothingForGate {
         /// It could queue by class.

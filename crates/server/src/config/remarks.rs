@@ -76,6 +76,7 @@ impl ConfigDraft {
         self.remark_logs(remarks);
         self.remark_gate(remarks);
         self.remark_firewall(remarks);
+        self.remark_spared(remarks);
         self.remark_calibration(remarks);
         self.remark_literals(remarks);
     }

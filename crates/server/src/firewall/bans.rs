@@ -105,6 +105,14 @@ impl Bans {
         batch
     }
 
+    /// Forgets all clients that are not to be dropped any more. Says whether the firewall knew of any.
+    pub fn forget(&mut self, is_spared: impl Fn(IpAddr) -> bool) -> bool {
+        let before = self.known.len();
+        self.known.retain(|address, _| !is_spared(*address));
+        // those that wait to be told of are looked for among the known
+        self.known.len() < before
+    }
+
     /// All clients, for a table that is made anew; none for longer than `most_ns` from now.
     pub fn take_all(&mut self, most_ns: u64, now_ns: u64) -> Vec<Ban> {
         self.pending.clear();
@@ -176,6 +184,19 @@ mod tests {
         assert_eq!(bans.count(over), 0);
         bans.note(ip(1), over + 5 * SECOND_NS, over);
         assert_eq!(bans.take(10, over).fresh, [(ip(1), 5)]);
+    }
+
+    #[test]
+    fn who_is_spared_from_now_on_is_forgotten() {
+        let mut bans = Bans::new(10);
+        for number in 1..4 {
+            bans.note(ip(number), START + 60 * SECOND_NS, START);
+        }
+        bans.take(1, START);
+        assert!(bans.forget(|address| address == ip(1) || address == ip(3)));
+        assert!(!bans.forget(|address| address == ip(1)));
+        assert_eq!(bans.take(10, START).fresh, [(ip(2), 60)]);
+        assert_eq!(bans.take_all(60 * SECOND_NS, START), [(ip(2), 60)]);
     }
 
     #[test]

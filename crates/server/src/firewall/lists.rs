@@ -5,6 +5,7 @@
 //! address too many there changes nothing but the costs.
 
 use super::ruleset::AddressList;
+use forebay_http::cidr;
 use forebay_policy::JudgePhase;
 use forebay_policy::Policy;
 use forebay_policy::endpoint::{Addresses, Endpoint};
@@ -17,7 +18,12 @@ pub const MOST_RANGES: usize = 65_536;
 /// The lists of a policy, in the order of its rules; and the name of the first rule that found no room.
 pub fn of(policy: &Policy) -> (Vec<AddressList>, Option<String>) {
     let (mut lists, mut left) = (Vec::<AddressList>::new(), None);
-    let mut free = MOST_RANGES;
+    let spared = spared(policy);
+    let mut free = MOST_RANGES.saturating_sub(spared.len());
+    if !spared.is_empty() {
+        // before every rule: what those say of them is the server's part
+        lists.push(AddressList { is_dropped: false, ranges: Some(spared) });
+    }
     for rule in policy.rules() {
         let decides = rule.action.is_some() || rule.stop;
         if !rule.is_for_connections() || !decides {
@@ -43,6 +49,15 @@ pub fn of(policy: &Policy) -> (Vec<AddressList>, Option<String>) {
     let last = lists.iter().rposition(|list| list.is_dropped);
     lists.truncate(last.map_or(0, |at| at + 1));
     (lists, left)
+}
+
+/// Who is never dropped here.
+fn spared(policy: &Policy) -> Vec<(IpAddr, IpAddr)> {
+    let blocks = policy.spared().blocks();
+    merged(blocks.map(|block| {
+        let first = block.bits();
+        (!block.is_ipv4(), first, first | !cidr::mask(block.whole_len()))
+    }))
 }
 
 /// Whether an address is all that is needed to drop what the rule is for.
@@ -72,6 +87,12 @@ fn ranges(endpoints: &[Endpoint]) -> Option<Vec<(IpAddr, IpAddr)>> {
     if endpoints.is_empty() {
         return None;
     }
+    Some(merged(found))
+}
+
+/// Ranges of either family, in order, those that meet as one.
+fn merged(ranges: impl IntoIterator<Item = (bool, u128, u128)>) -> Vec<(IpAddr, IpAddr)> {
+    let mut found: Vec<_> = ranges.into_iter().collect();
     found.sort_unstable();
     let mut merged: Vec<(bool, u128, u128)> = Vec::new();
     for (is_v6, first, last) in found {
@@ -86,16 +107,17 @@ fn ranges(endpoints: &[Endpoint]) -> Option<Vec<(IpAddr, IpAddr)>> {
         (true, ip) => IpAddr::V6(ip),
         (false, ip) => IpAddr::V6(ip).to_canonical(),
     };
-    let as_ranges = merged.into_iter().map(|(v6, a, b)| (address(v6, a), address(v6, b)));
-    Some(as_ranges.collect())
+    merged.into_iter().map(|(v6, a, b)| (address(v6, a), address(v6, b))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_http::cidr::CidrBlock;
     use forebay_policy::condition::Conditions;
     use forebay_policy::facts::ConnectionFacts;
     use forebay_policy::rule::When;
+    use forebay_policy::spared::{SparedAs, SparedClients};
     use proptest::prelude::*;
 
     fn endpoints(texts: &[&str]) -> Vec<Endpoint> {
@@ -168,6 +190,26 @@ mod tests {
         let (lists, left) = of(&Policy::new(&[], rules).unwrap());
         assert_eq!(lists.len(), 1);
         assert!(left.is_some_and(|name| name.starts_with("10.0.0.0 ")));
+    }
+
+    #[test]
+    fn who_is_spared_is_left_to_the_server_before_every_rule() {
+        let drop = Some(Action::Drop);
+        let policy = || Policy::new(&[], vec![rule(&["10.0.0.0/8"], drop), rule(&["*"], drop)]);
+        let mut spared = SparedClients::default();
+        for block in ["10.0.0.5", "192.0.2.0/24", "2001:db8::7"] {
+            spared.add(CidrBlock::parse(block).unwrap(), SparedAs::TrustedProxy);
+        }
+        let (lists, _) = of(&policy().unwrap().sparing(spared));
+        let v6 = "2001:db8::7-2001:db8::7";
+        let left = format!("leave 10.0.0.5-10.0.0.5 192.0.2.0-192.0.2.255 {v6}");
+        let lists: Vec<_> = lists.iter().map(shown).collect();
+        assert_eq!(lists, [&*left, "drop 10.0.0.0-10.255.255.255", "drop all"]);
+        // nothing is dropped: nothing is listed
+        let policy = Policy::new(&[], vec![rule(&["10.0.0.0/8"], Some(Action::Reset))]).unwrap();
+        let mut spared = SparedClients::default();
+        spared.add(CidrBlock::parse("10.0.0.5").unwrap(), SparedAs::OwnAddress);
+        assert!(of(&policy.sparing(spared)).0.is_empty());
     }
 
     /// What a firewall with these lists does with a SYN.

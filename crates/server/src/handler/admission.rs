@@ -1,6 +1,7 @@
 //! The role that decides which requests are served, and in which order.
 
 use super::FastLane;
+use crate::limits_told::TOLD;
 use crate::policy::{ConnectionRecord, Judge, JudgeContext, Ticket};
 use forebay_conn::{Admission, Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_http::client::ClientKey;
@@ -22,8 +23,12 @@ impl Admission for FastLane {
         self.keep_up();
         match &mut self.judge {
             None => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
-            Some(judge) => judge.connection(peer, clock::monotonic_ns()),
+            Some(judge) => judge.connection(peer, &self.trusted, clock::monotonic_ns()),
         }
+    }
+
+    fn connection_refused(&mut self, setting: &'static str, peer: &Peer) {
+        TOLD.refused(setting, peer.address().ip(), self.now.monotonic_ms);
     }
 
     #[inline]

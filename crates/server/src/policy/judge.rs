@@ -86,7 +86,12 @@ impl Judge {
     }
 
     /// Whether a new connection is admitted.
-    pub fn connection(&mut self, peer: &Peer, now_ns: u64) -> Verdict<()> {
+    pub fn connection(
+        &mut self,
+        peer: &Peer,
+        trusted: &TrustedProxies,
+        now_ns: u64,
+    ) -> Verdict<()> {
         let ends = ConnectionFacts { client: peer.address(), local: peer.local };
         let InForce { policy, state, slots, gate, .. } = &*self.in_force;
         let mut decisions = policy.connection(&ends, self.in_force.degree());
@@ -97,6 +102,10 @@ impl Judge {
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         self.metrics.enter(slot, ClassEvent::Connection);
         state.note(&decisions, self.lane);
+        if trusted.speaks_for_itself(peer, ends.client.ip()) {
+            // whose requests it brings is not known yet: that is no reason to tell people of
+            state.spare_proxy(&mut decisions);
+        }
         let charge = match gate {
             None => state.charge_connection(&decisions, ends.client.ip(), now_ns),
             Some(gate) => state.charge_arrived(&decisions, ends.client.ip(), now_ns, |rule| {
@@ -125,13 +134,18 @@ impl Judge {
     ) -> Verdict<Option<Ticket>> {
         let ConnectionRecord { counts, identity } = record;
         let (judgement, client, brought) = self.decide(request, known, identity);
-        let Judgement { decisions, is_divided } = judgement;
+        let Judgement { mut decisions, is_divided } = judgement;
         let InForce { state, slots, number, .. } = &*self.in_force;
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         let rule = decisions.class.and_then(RuleNumber::of);
         let trace = Trace { slot, rule, refused: None, brought, policy: *number };
         self.metrics.enter(slot, ClassEvent::Offered);
         state.note(&decisions, self.lane);
+        if known.trusted.speaks_for_itself(request.peer, client.ip())
+            && state.spare_proxy(&mut decisions)
+        {
+            self.in_force.say_unnamed(client.ip());
+        }
         match state.charge_request(&decisions, client.ip(), now_ns) {
             ChargeOutcome::Admit(policy::ChargedWork { rank, wait_ns, queued_by, ticket }) => {
                 let key = || ClientKey::of(client.ip());

@@ -29,13 +29,34 @@ pub use window::{Pass, Window, WindowPoint};
 use crate::firewall::Firewall;
 use crate::gate::{Enforced, KernelGate};
 use crate::plan::Plan;
+use crate::stderr::say;
 use forebay_control::level::{Cause, Level};
 use forebay_metrics::{ClassSlot, RuleTotals};
 use forebay_policy::rule::{Degree, When};
 use forebay_policy::{Policy, State};
 use forebay_sys::clock;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// A trusted proxy that names no client, in words.
+struct Unnamed(IpAddr);
+
+impl fmt::Display for Unnamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_unspecified() {
+            write!(f, "a trusted proxy at a Unix socket")?;
+        } else {
+            write!(f, "the trusted proxy {}", self.0)?;
+        }
+        write!(
+            f,
+            " asks without naming a client in X-Forwarded-For: no limit per client holds for such requests \
+             (its health checks are some; for those of its clients it should name them)"
+        )
+    }
+}
 
 /// The policy in force, and what is charged to it. Shared by all loops.
 #[derive(Debug)]
@@ -57,6 +78,8 @@ pub struct InForce {
     judges: AtomicUsize,
     /// Whether the agent may limit the classes.
     pub agent: bool,
+    /// Whether it was said that a proxy names no clients.
+    has_said_unnamed: AtomicBool,
     /// What the kernel does of it.
     pub gate: Option<Enforced>,
     /// What drops clients and addresses before they come here.
@@ -107,12 +130,25 @@ impl InForce {
             slots,
             judges: AtomicUsize::new(0),
             agent: plan.agent,
+            has_said_unnamed: before.is_some_and(InForce::has_said_unnamed).into(),
             gate,
             firewall,
             degree: AtomicU8::new(level.0 as u8),
             level: Mutex::new(level),
             state,
             policy,
+        }
+    }
+
+    fn has_said_unnamed(&self) -> bool {
+        self.has_said_unnamed.load(Relaxed)
+    }
+
+    /// A trusted proxy has asked without naming a client, where a limit counts each client. It is said once.
+    #[inline]
+    fn say_unnamed(&self, proxy: IpAddr) {
+        if !self.has_said_unnamed() && !self.has_said_unnamed.swap(true, Relaxed) {
+            say(format_args!("{}", Unnamed(proxy)));
         }
     }
 

@@ -4,6 +4,7 @@
 //! What a program has added is its own: it carries the name of its owner, stands before the rules of the
 //! file, and goes when the owner does. What the file says no program can change or remove.
 
+use crate::config::spared::SparedBan;
 use crate::config::{self, ClassConfig, Config, RuleConfig, rules_at_odds};
 
 /// So many rules one program can have, and so many classes.
@@ -45,6 +46,9 @@ pub fn apply(
             format!("{why}: {count} rules and classes are gone")
         }
     };
+    if let Some((rule, ban)) = SparedBan::added(config, &changed) {
+        return Err(format!("rule {rule:?}: {ban}"));
+    }
     match rules_at_odds(&changed) {
         None => Ok((changed, format!("{owner}: {said}\n"))),
         Some((at, wrong)) => Err(format!("{}: {wrong}", at.shown)),
@@ -234,6 +238,20 @@ mod tests {
         let (config, said) = apply(&config, "one", &PolicyChange::Leave("left")).unwrap();
         assert_eq!(said, "one: left: 3 rules and classes are gone\n");
         assert_eq!(names(&config), ["of the file"]);
+    }
+
+    #[test]
+    fn no_program_bans_who_is_spared() {
+        let file = "root = \"/site\"\ntrusted_proxies = [\"10.0.0.5\"]\n";
+        let config = config::parse(file, "/etc/forebay.toml").unwrap();
+        let ban = |client: &str| {
+            put(&json!({ "do": "put", "rules": [{ "name": "a", "client": client, "action": "drop" }] }).to_string())
+        };
+        let error = apply(&config, "one", &ban("10.0.0.5")).unwrap_err();
+        let why =
+            "rule \"a\": \"10.0.0.5\" is a trusted proxy (trusted_proxies), and is never banned";
+        assert_eq!(error, why);
+        assert!(apply(&config, "one", &ban("10.0.0.6")).is_ok());
     }
 
     #[test]

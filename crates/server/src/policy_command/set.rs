@@ -4,6 +4,7 @@
 //! the same way. What comes of it is put in force like a reload, with the configuration in the place of
 //! the file.
 
+use crate::config::spared::SparedBan;
 use crate::config::table::{Section, Setting, split};
 use crate::config::value::{Form, Value, quote};
 use crate::config::{ClassConfig, Config, RuleConfig, Wrong, at_odds};
@@ -57,6 +58,13 @@ pub enum SetError {
         /// What is wrong.
         wrong: Wrong,
     },
+    /// A rule would ban somebody who is never banned.
+    Spared {
+        /// Its name.
+        name: String,
+        /// Whom, and why not.
+        ban: SparedBan,
+    },
     /// Each value is right, but they do not go together.
     Together {
         /// Of which class or rule: what it is, and its name.
@@ -95,6 +103,7 @@ impl fmt::Display for SetError {
                 "the rule {name:?} would say nothing: to keep it, set {:?} too",
                 format!("{name}.action=allow")
             ),
+            SetError::Spared { name, ban } => write!(f, "rule {name:?}: {ban}"),
             SetError::Value { key, wrong } => write!(f, "{key}: {wrong}"),
             SetError::Together { of, key, wrong } => {
                 if let Some((list, name)) = of {
@@ -137,6 +146,9 @@ pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String)
         return Err(SetError::Form { found: String::new() });
     }
     check(&changed)?;
+    if let Some((name, ban)) = SparedBan::added(config, &changed) {
+        return Err(SetError::Spared { name, ban });
+    }
     for assignment in assignments {
         changed.assigned.retain(|known| target_of(known) != target_of(assignment));
         changed.assigned.push(assignment.clone());

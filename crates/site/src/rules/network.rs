@@ -71,6 +71,15 @@ impl Network {
         }
     }
 
+    /// The blocks of addresses in it: none for `unix`, one for each family for `all`.
+    pub fn blocks(&self) -> Vec<CidrBlock> {
+        match self.kind {
+            NetworkKind::All => vec![CidrBlock::ALL_IPV4, CidrBlock::ALL_IPV6],
+            NetworkKind::Unix => Vec::new(),
+            NetworkKind::Block(block) => vec![block],
+        }
+    }
+
     /// Whether it is `unix`.
     pub fn is_unix(&self) -> bool {
         self.kind == NetworkKind::Unix

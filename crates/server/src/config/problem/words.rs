@@ -2,6 +2,7 @@
 
 use super::Wrong;
 use forebay_policy::near::nearest;
+use forebay_policy::spared::SparedAs;
 use std::fmt;
 
 impl fmt::Display for Wrong {
@@ -398,6 +399,16 @@ impl fmt::Display for Wrong {
             Wrong::TooShortForFirewall => f.write_str(
                 "the firewall is told of no client for less than 2s: the server alone ignores these",
             ),
+            Wrong::Spared { client, why } => {
+                write!(
+                    f,
+                    "{client:?} is {why}: the server alone refuses it, no kernel or firewall drops it"
+                )?;
+                match why {
+                    SparedAs::TrustedProxy => f.write_str("; with it all are shut out who come through it"),
+                    _ => Ok(()),
+                }
+            }
             Wrong::NothingForGate { is_full } => {
                 f.write_str(
                     "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
