@@ -89,6 +89,7 @@ pub mod rules;
 mod secured;
 pub mod site;
 mod stray;
+mod surroundings;
 pub mod table;
 pub mod units;
 mod unused;
