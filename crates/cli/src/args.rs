@@ -1,9 +1,12 @@
 //! Commands and options. The values of options are checked by the table of settings, as a
 //! configuration file is.
 
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use forebay_server::config::{ConfigDraft, Wrong};
 use forebay_server::isolated::Role;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// A web server that stays fast, fair and up when more arrives than it can serve.
@@ -15,6 +18,33 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+/// What was given. Wrong usage ends the process with 2.
+pub(crate) fn parse() -> Args {
+    parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
+}
+
+/// The same. Who names a file where none belongs is told where it does.
+fn parse_from(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    Args::try_parse_from(&words).map_err(|mut error| {
+        let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+        let command = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+        if let Some(file) = unknown
+            && error.kind() == ErrorKind::UnknownArgument
+            && COMMANDS_OF_FILES.contains(&command)
+            && !file.starts_with('-')
+        {
+            let tip = format!("the configuration file has an option: forebay {command} -c {file}");
+            let tip = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
+            error.insert(ContextKind::Suggested, tip);
+        }
+        error
+    })
+}
+
+/// Commands that are about a configuration file.
+const COMMANDS_OF_FILES: [&str; 5] = ["run", "check", "reload", "status", "doctor"];
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -215,6 +245,23 @@ mod tests {
     #[test]
     fn the_commands_are_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn who_names_a_file_without_its_option_is_told_of_it() {
+        let said = |words: &[&str]| {
+            let words = ["forebay"].iter().chain(words).map(OsString::from);
+            parse_from(words).unwrap_err().to_string()
+        };
+        for command in COMMANDS_OF_FILES {
+            let said = said(&[command, "/etc/site.toml"]);
+            assert!(said.contains(&format!("forebay {command} -c /etc/site.toml")), "{said}");
+        }
+        for words in [&["run", "--no"][..], &["run", "--config=a", "--x"], &["version", "a.toml"]] {
+            let said = said(words);
+            assert!(!said.contains(" -c "), "{said}");
+        }
+        assert!(parse_from(["forebay", "run", "-c", "a.toml"].map(OsString::from)).is_ok());
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod running_server;
 mod upstream;
 
 use args::{Args, Command, GivenOption, Serve, StageArgs};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use exit::CommandFailure;
 use forebay_server::config::{
     self, AccessLog, Config, ConfigDraft, Depth, Listen, ListenEndpoint, Problem,
@@ -47,7 +47,7 @@ const DEFAULT_TLS_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 
 fn main() -> ExitCode {
     // wrong usage ends here with exit code 2
-    let result = match Args::parse().command {
+    let result = match args::parse().command {
         Command::Serve(options) => serve(options),
         Command::Run { config } => run_file(config),
         Command::Stage(options) => stage(options),
@@ -155,7 +155,8 @@ fn load(file: &Path) -> Result<Config, CommandFailure> {
 }
 
 fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), CommandFailure> {
-    let (config, remarks) = config::check(file).map_err(CommandFailure::Configuration)?;
+    let (config, remarks) =
+        config::check(file, Depth::Surroundings).map_err(CommandFailure::Configuration)?;
     if is_strict && !remarks.is_empty() {
         return Err(CommandFailure::Configuration(remarks));
     }

@@ -52,6 +52,9 @@ static __always_inline int send_back(struct __sk_buff *skb, const struct segment
 
 	if (bytes < sizeof(answer->tcp) || bytes > sizeof(*answer))
 		return TC_ACT_SHOT;
+	/* the priority of what came is not one of the answer */
+	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+		return TC_ACT_SHOT;
 	if (bpf_skb_load_bytes(skb, 0, macs, 12))
 		return TC_ACT_SHOT;
 	if (bpf_skb_change_tail(skb, tcp_at + bytes, 0))

@@ -53,6 +53,8 @@ int gate(struct __sk_buff *skb)
 	struct gate_control *set;
 	u32 zero = 0;
 
+	if (!skip_priority_tags(skb))
+		return TC_ACT_SHOT;
 	if (!read_segment(skb, &segment) || !is_open(segment.tuple.local_port))
 		return TC_ACT_UNSPEC;
 	set = bpf_map_lookup_elem(&control, &zero);

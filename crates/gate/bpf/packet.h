@@ -29,6 +29,8 @@ struct {
 	__type(value, struct segment);
 } segments SEC(".maps");
 
+#define VLAN_ID 0xfff
+
 #define TCP_FIN 1
 #define TCP_SYN 2
 #define TCP_RST 4
@@ -102,13 +104,45 @@ static __always_inline u32 read_ip(struct __sk_buff *skb, struct segment *s)
 	return 0;
 }
 
+/* Tags that are taken off, at most. Who means well sends one. */
+#define MOST_TAGS 8
+
+static __always_inline bool is_tag(u32 protocol)
+{
+	return protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD);
+}
+
+/* A tag of VLAN 0 says a priority, and the kernel hands the packet to the device itself, as one without a tag
+ * (__netif_receive_skb_core); so do those within one another, of 802.1Q and 802.1ad. The kernel has taken the first
+ * out of the frame when it comes here, and so does what takes one off. False if there are too many. */
+static __always_inline bool skip_priority_tags(struct __sk_buff *skb)
+{
+	u16 inner;
+	int left;
+
+	for (left = MOST_TAGS; left > 0; left--) {
+		/* a tag behind one that is of a VLAN is that VLAN's */
+		if (skb->vlan_present && skb->vlan_tci & VLAN_ID)
+			return true;
+		if (!is_tag(skb->protocol))
+			return true;
+		if (bpf_skb_load_bytes_relative(skb, 0, &inner, 2, BPF_HDR_START_NET))
+			return true;
+		if (!skb->vlan_present && inner & bpf_htons(VLAN_ID))
+			return true;
+		if (bpf_skb_vlan_pop(skb))
+			return true;
+	}
+	return !is_tag(skb->protocol);
+}
+
 /* Whether the packet is a TCP segment that can be judged. */
 static __always_inline bool read_segment(struct __sk_buff *skb, struct segment *s)
 {
 	u32 bytes, head;
 
-	/* what bears a tag is judged on the VLAN's own device */
-	if (skb->vlan_present)
+	/* what is of a VLAN is judged on the VLAN's own device */
+	if (skb->vlan_present && skb->vlan_tci & VLAN_ID)
 		return false;
 	bytes = read_ip(skb, s);
 	if (!bytes)

@@ -9,6 +9,7 @@ mod packets;
 mod same;
 mod steer;
 mod steer_stack;
+mod tags;
 mod vectors;
 
 use crate::{Charge, Gate};

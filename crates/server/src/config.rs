@@ -91,6 +91,7 @@ mod secured;
 pub mod site;
 pub(crate) mod spared;
 mod stray;
+mod surroundings;
 pub mod table;
 pub mod units;
 mod unused;

@@ -31,17 +31,20 @@ const MOST_PARTS: u64 = 1024;
 pub(crate) struct DiskFile {
     file: OwnedFd,
     size: u64,
+    /// Whether it may have become longer since: what was promised of it is still there then.
+    pub(crate) is_appended: bool,
     /// The parts that were read whole, each at the place of its number modulo the length: twice its
     /// number and 2, and 1 more if it was not sent since. 0 for none.
     read: Box<[AtomicU64]>,
 }
 
 impl DiskFile {
-    pub(crate) fn new(file: OwnedFd, size: u64) -> DiskFile {
+    pub(crate) fn new(file: OwnedFd, size: u64, is_appended: bool) -> DiskFile {
         // without it more is read than wanted, which costs a job later
         let _ = pages::read_no_further(file.as_fd());
         let parts = size.div_ceil(PART_BYTES).clamp(1, MOST_PARTS);
-        DiskFile { file, size, read: (0..parts).map(|_| AtomicU64::new(0)).collect() }
+        let read = (0..parts).map(|_| AtomicU64::new(0)).collect();
+        DiskFile { file, size, is_appended, read }
     }
 
     /// How many bytes at the start of `range` can be sent without waiting for the disk: up to the
@@ -170,7 +173,7 @@ mod tests {
         let size = 2 * PART_BYTES + 10;
         let path = std::env::temp_dir().join(format!("forebay-disk-{}", std::process::id()));
         fs::write(&path, vec![7; size as usize]).unwrap();
-        let file = DiskFile::new(fs::File::open(&path).unwrap().into(), size);
+        let file = DiskFile::new(fs::File::open(&path).unwrap().into(), size, false);
         let whole = Range { start: 0, len: size };
         let end = Range { start: 2 * PART_BYTES + 4, len: 6 };
         assert_eq!((file.warm_bytes(whole), file.warm_bytes(end)), (0, 0));
@@ -190,7 +193,7 @@ mod tests {
         let content: Vec<u8> = (0..size).map(|at| (at * 31 % 251) as u8).collect();
         let path = std::env::temp_dir().join(format!("forebay-disk-read-{}", std::process::id()));
         fs::write(&path, &content).unwrap();
-        let file = DiskFile::new(fs::File::open(&path).unwrap().into(), size);
+        let file = DiskFile::new(fs::File::open(&path).unwrap().into(), size, false);
         let mut buffer = [0; 16 * 1024];
         let mut read = |start: u64| {
             let range = Range { start, len: size - start };
@@ -214,7 +217,7 @@ mod tests {
     #[test]
     fn a_size_that_is_not_there_takes_no_memory() {
         let file: OwnedFd = fs::File::open("/dev/null").unwrap().into();
-        let file = DiskFile::new(file, u64::MAX);
+        let file = DiskFile::new(file, u64::MAX, false);
         assert_eq!(file.weight(), MOST_PARTS * 8);
         let far = Range { start: u64::MAX - 10, len: 10 };
         assert_eq!(file.warm_bytes(far), 0);

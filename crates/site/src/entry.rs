@@ -149,9 +149,9 @@ impl Entry {
     }
 
     /// Whether every open file is still what its head says. One system call for each.
-    pub(crate) fn is_intact(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         match &self.what {
-            EntryKind::Found(found) => found.variants().all(Variant::is_intact),
+            EntryKind::Found(found) => found.variants().all(Variant::is_current),
             _ => true,
         }
     }

@@ -14,7 +14,7 @@ use crate::media_types::content_type;
 use crate::memory_budget::MemoryReservation;
 use crate::piped::Piped;
 use crate::read::FileAt;
-use crate::variant::{Variant, is_unchanged};
+use crate::variant::{Variant, is_kept};
 use crate::vhost::VirtualHost;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
@@ -116,6 +116,7 @@ fn load_one(
             is_last,
             wants_all,
             is_crowded: false,
+            is_appended: false,
             piped: None,
             watch,
         };
@@ -153,6 +154,8 @@ struct EntryReader<'r> {
     wants_all: bool,
     /// A file is sent from the disk because the memory budget is used up.
     is_crowded: bool,
+    /// The file only grows.
+    is_appended: bool,
     /// The body, if it was read for one answer.
     piped: Option<Box<Piped>>,
     watch: &'r mut dyn Stopwatch,
@@ -180,6 +183,7 @@ impl EntryReader<'_> {
         let Some(((coding, path, stamp), siblings)) = files.split_first() else {
             return Err(Trouble::Gone);
         };
+        self.is_appended = self.vhost.settings.grows(path);
         let content_type = content_type(&self.vhost.settings.types, path);
         let present: Vec<Coding> = files.iter().map(|(coding, ..)| *coding).collect();
         let on_demand = match coding {
@@ -295,12 +299,13 @@ impl EntryReader<'_> {
         let may_pipe = self.wants_all && is_plain && (known.is_some() || !hashes);
         let pipes = may_pipe.then_some(pipes);
         let room = common.room(coding, seen);
-        let read = page_cache.read(file, seen, room, memory_budget.spare(), pipes);
+        let spare = memory_budget.spare();
+        let read = page_cache.read(file, seen, room, spare, pipes, self.is_appended);
         // it tells, too, whether what was opened is what was seen
         let after = file::stamp(file.as_fd());
         self.watch.lap(Activity::Load);
         let after = after.map_err(|error| Trouble::from(&error))?;
-        if !is_unchanged(seen, &after) {
+        if !is_kept(seen, &after, self.is_appended) {
             return Err(Trouble::Changed);
         }
         let read = read.map_err(|error| Trouble::from(&error))?;
@@ -346,7 +351,7 @@ impl EntryReader<'_> {
                 }
             },
         };
-        let file = DiskFile::new(file, stamp.size);
+        let file = DiskFile::new(file, stamp.size, self.is_appended);
         Ok(heads.variant(coding, &stamp, BodyAt::Disk(file)))
     }
 
@@ -367,7 +372,7 @@ impl EntryReader<'_> {
         self.watch.lap(Activity::Load);
         let after = after.map_err(|error| Trouble::from(&error))?;
         let hash = hash.map_err(|error| Trouble::from(&error))?;
-        let hash = hash.filter(|_| is_unchanged(stamp, &after));
+        let hash = hash.filter(|_| is_kept(stamp, &after, self.is_appended));
         hash.inspect(|hash| known_hashes.learn(stamp, *hash));
         Ok(hash)
     }

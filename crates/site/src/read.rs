@@ -135,7 +135,7 @@ impl PageCache {
 
     /// Reads the file behind `room` bytes for its head, into memory from `spare`; or without them into a pipe,
     /// if there are `pipes` and it is not worth keeping. `None` if it does not have the length that its
-    /// stamp says. May block.
+    /// stamp says; one that `is_appended` may have more. May block.
     pub(crate) fn read(
         &self,
         file: &OwnedFd,
@@ -143,6 +143,7 @@ impl PageCache {
         room: usize,
         spare: &Spare,
         pipes: Option<&Pipes>,
+        is_appended: bool,
     ) -> io::Result<Option<FileAt>> {
         let size = usize::try_from(stamp.size).unwrap_or(usize::MAX);
         if size < LEAST_BYTES {
@@ -179,6 +180,10 @@ impl PageCache {
                 // cannot be known here
                 Err(_) => {}
             }
+        }
+        if is_appended {
+            // around the page cache whole blocks are read
+            ready.truncate(start + size);
         }
         // what did not come is waited for
         let is_whole = read_on(file, &mut ready, start, size)?;
@@ -284,7 +289,7 @@ mod tests {
                 }
                 let spare = Spare::default();
                 let read = |stamp: &Stamp| {
-                    let read = cache.read(&file, stamp, 4, &spare, None).unwrap();
+                    let read = cache.read(&file, stamp, 4, &spare, None, false).unwrap();
                     read.map(|read| match read {
                         FileAt::Memory { ready, start } => (ready, start),
                         FileAt::Pipe(_) => panic!("there are no pipes"),
@@ -316,8 +321,12 @@ mod tests {
             return eprintln!("SKIPPED: cannot be read around here: {error}");
         }
         pages::read_around(file.as_fd(), false).unwrap();
-        let read = cache.read(&file, &stamp, 0, &Spare::default(), None);
-        assert!(read.unwrap().is_none(), "more came at once than there should be");
+        let read = |is_appended| {
+            cache.read(&file, &stamp, 0, &Spare::default(), None, is_appended).unwrap()
+        };
+        assert!(read(false).is_none(), "more came at once than there should be");
+        let Some(FileAt::Memory { ready, start }) = read(true) else { panic!("it may grow") };
+        assert!(ready[start..][..69_000] == [7; 69_000]);
         fs::remove_file(path).unwrap();
     }
 }

@@ -90,6 +90,8 @@ pub struct SiteSettings {
     pub types: Vec<FileMediaType>,
     /// Directories that are answered with a list of their files if they have no index. Default: none.
     pub listing: Vec<Scope>,
+    /// Files that only grow: what was promised of them is sent though they grow meanwhile. Default: none.
+    pub appended: Vec<Scope>,
     /// The value of `Cache-Control` in answers with content; `None` for no such field, and then
     /// browsers guess how long an answer holds. Default: `no-cache`, which is to ask each time.
     pub cache_control: Option<String>,
@@ -134,6 +136,11 @@ impl SiteSettings {
         self.listing.iter().any(|scope| scope.contains(directory))
     }
 
+    /// Whether the file at this path only grows.
+    pub(crate) fn grows(&self, file: &[u8]) -> bool {
+        self.appended.iter().any(|scope| scope.contains(file))
+    }
+
     /// Whether some application runs files.
     pub(crate) fn has_scripts(&self) -> bool {
         self.routes.iter().any(|route| route.scripts.is_some())
@@ -170,6 +177,7 @@ impl Default for SiteSettings {
             etag: EtagMode::default(),
             types: Vec::new(),
             listing: Vec::new(),
+            appended: Vec::new(),
             cache_control: Some("no-cache".to_owned()),
             try_files: TryFiles::default(),
             try_files_except: Vec::new(),

@@ -544,7 +544,7 @@ fn shape(head: &Head<'_>) -> ListingFormat {
 /// the head would promise what cannot be kept.
 #[inline]
 fn is_true(entry: &Arc<Entry>) -> bool {
-    if !entry.is_on_disk || entry.is_intact() {
+    if !entry.is_on_disk || entry.is_current() {
         return true;
     }
     entry.kill();

@@ -124,6 +124,12 @@ impl Client {
         let told = Arc::clone(&notices);
         let notice = move |notice: Notice| told.lock().unwrap().push(format!("{notice:?}"));
         let content = Content::open(settings, notice).unwrap();
+        let has_none = notices.lock().unwrap().iter().any(|text| text.starts_with("CannotWatch "));
+        assert!(
+            !has_none,
+            "this test needs to be told of changed files, and the kernel has no inotify instance left for this \
+             user: other programs have them all (fs.inotify.max_user_instances, 128 by default). End some, or raise it"
+        );
         let metrics = Arc::new(Local::default());
         let now_ms = 1_000_000;
         let now = TurnTime { monotonic_ms: now_ms, unix_ms: 0 };

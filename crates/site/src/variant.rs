@@ -84,15 +84,18 @@ impl Variant {
         }
     }
 
-    /// Whether the open file is still the one the head was written for. True without a system call
-    /// if the body is in memory.
+    /// Whether what the head promises is still in the open file. True without a system call if the
+    /// body is in memory.
     pub(crate) fn is_intact(&self) -> bool {
         let Some(file) = &self.file else { return true };
-        let stamp = || file::stamp_known(file.as_fd());
-        let is_same = || stamp().is_ok_and(|now| is_unchanged(&self.stamp, &now));
-        // The kernel reads the number of names first and the time of change later, without a lock: a
-        // look in the middle of a removal may find the one of before it and the other of after it.
-        is_same() || is_same()
+        holds(file, |now| is_kept(&self.stamp, now, file.is_appended))
+    }
+
+    /// Whether the open file is still as the head says, and has no more than that. The same as
+    /// [`is_intact`](Variant::is_intact), but for files that may grow.
+    pub(crate) fn is_current(&self) -> bool {
+        let Some(file) = &self.file else { return true };
+        holds(file, |now| is_unchanged(&self.stamp, now))
     }
 
     /// The body, read from its file; `None` if that fails or the file has changed. May block.
@@ -118,6 +121,23 @@ impl Variant {
     pub(crate) fn is_young(&self) -> bool {
         self.tag.young_until_ns.is_some()
     }
+}
+
+/// Whether the stamp that the file has now is as it should be.
+fn holds(file: &DiskFile, is_right: impl Fn(&Stamp) -> bool) -> bool {
+    let look = || file::stamp_known(file.as_fd()).is_ok_and(|now| is_right(&now));
+    // The kernel reads the number of names first and the time of change later, without a lock: a
+    // look in the middle of a removal may find the one of before it and the other of after it.
+    look() || look()
+}
+
+/// Whether all the bytes of before are still the same. Where files only grow, they are if none is gone: no stamp
+/// tells bytes that were added from bytes that were written over.
+pub(crate) fn is_kept(before: &Stamp, after: &Stamp, is_appended: bool) -> bool {
+    let is_longer = (before.kind, before.device, before.inode)
+        == (after.kind, after.device, after.inode)
+        && before.size <= after.size;
+    (is_appended && is_longer) || is_unchanged(before, after)
 }
 
 /// Whether the content is the same. The time of the last change of attributes moves whenever
@@ -152,5 +172,24 @@ mod tests {
         assert!(is_unchanged(0, 0), "opened in the middle of its removal");
         assert!(!is_unchanged(1, 1), "written, and its time set back");
         assert!(!super::is_unchanged(&stamp(0, 10, 10), &stamp(0, 20, 20)), "written");
+    }
+
+    #[test]
+    fn what_was_promised_of_a_file_that_grows_is_kept() {
+        let stamp = |inode, size, time_ns| Stamp {
+            kind: forebay_sys::file::FileKind::Regular,
+            device: 1,
+            inode,
+            links: 1,
+            size,
+            mtime_ns: time_ns,
+            ctime_ns: time_ns,
+        };
+        let before = stamp(2, 3, 10);
+        assert!(is_kept(&before, &stamp(2, 4, 20), true), "grown");
+        assert!(is_kept(&before, &stamp(2, 3, 20), true), "grown by nothing");
+        assert!(!is_kept(&before, &stamp(2, 2, 20), true), "made shorter");
+        assert!(!is_kept(&before, &stamp(3, 4, 20), true), "another");
+        assert!(!is_kept(&before, &stamp(2, 4, 20), false), "not said to grow only");
     }
 }

@@ -16,6 +16,8 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
+    /// The directory itself, so that no other one can have its number.
+    directory: File,
     _lock: File,
 }
 
@@ -48,19 +50,34 @@ impl Folder {
         let lock = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
         lock_shared(&lock)?;
         fs::rename(&new, path.join(LOCK))?;
-        Ok(Folder { path, _lock: lock })
+        let directory = File::open(&path)?;
+        // systemd-tmpfiles leaves a directory alone that somebody has locked (tmpfiles.d(5))
+        lock_shared(&directory)?;
+        Ok(Folder { path, directory, _lock: lock })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Whether it is still there: who cleans up temporary files may have removed it.
+    pub fn is_there(&self) -> bool {
+        let number = |known: fs::Metadata| (known.dev(), known.ino());
+        match (self.directory.metadata(), fs::symlink_metadata(&self.path)) {
+            (Ok(own), Ok(found)) => number(own) == number(found),
+            _ => false,
+        }
+    }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // nothing can be done about a failure
-        let _ = fs::remove_dir_all(&self.path);
+        // under the name of one that others have removed there may be the next of this process
+        if self.is_there() {
+            // nothing can be done about a failure
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 }
 
@@ -108,6 +125,19 @@ mod tests {
         for name in ["forebay-1", "forebay-test-1-0", "forebay-1-0-1", "forebay--0", "x-1-0", ""] {
             assert!(!is_name("forebay-", name), "{name}");
         }
+    }
+
+    #[test]
+    fn one_that_others_have_removed_does_not_remove_the_next() {
+        let first = Folder::make("forebay-gone-", 0o700).unwrap();
+        assert!(first.is_there());
+        fs::remove_dir_all(first.path()).unwrap();
+        assert!(!first.is_there());
+        let next = Folder::make("forebay-gone-", 0o700).unwrap();
+        assert_eq!(next.path(), first.path(), "the name is free again");
+        assert!(next.is_there() && !first.is_there());
+        drop(first);
+        assert!(next.is_there());
     }
 
     #[test]

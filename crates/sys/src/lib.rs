@@ -22,6 +22,7 @@
 //! | [`schedule`] | how long a thread ran, and how long it waited for a core |
 //! | [`privileges`] | users, and giving up the rights of root |
 //! | [`seal`](mod@seal) | a process that gets nothing more from the kernel |
+//! | [`processes`] | which there are, and which of them listens at an address |
 //! | [`process`] | descriptor limits, affinity, timers; a process on one core |
 //! | `append` | writing a log without waiting |
 //! | [`memory`] | how much there is |
@@ -47,6 +48,7 @@ pub mod pipe;
 pub mod poll;
 pub mod privileges;
 pub mod process;
+pub mod processes;
 pub mod schedule;
 pub mod seal;
 pub mod socket;

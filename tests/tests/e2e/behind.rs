@@ -3,16 +3,18 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{WatchedServer, soon};
+use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::server::{engine_name, free_addr};
 use forebay_tests::wire::{End, PATIENCE, exchange, read_to_end};
 use forebay_tests::{ENGINES, Options, Server};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::{fs, thread};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
@@ -30,7 +32,10 @@ fn options(folder: &Folder, engine: &str, lines: &str) -> Options {
 
 /// What a Unix socket answers.
 fn exchange_unix(path: &Path, request: &str) -> String {
-    let mut stream = UnixStream::connect(path).unwrap();
+    exchange_on(UnixStream::connect(path).unwrap(), request)
+}
+
+fn exchange_on(mut stream: UnixStream, request: &str) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -76,6 +81,43 @@ fn a_unix_socket_is_served_and_removed() {
         assert!(server.wait(PATIENCE).unwrap().success());
         assert!(!path.exists(), "the socket's file is left behind");
     }
+}
+
+/// unix(7): such a name has no file. With TLS and HTTP/2 nothing differs, because what is spoken knows no address.
+#[test]
+fn an_abstract_socket_is_served_without_a_file() {
+    for engine in ENGINES {
+        let folder = site();
+        let at = format!("forebay-behind-{}-{engine}", std::process::id());
+        let connect = || UnixStream::connect_addr(&abstract_name(&at));
+        let lines = format!("[[listener]]\nlisten = [\"unix:@{at}\"]");
+        let options = options(&folder, engine, &lines);
+        let mut server = Server::start(&options);
+        server.says(&format!("unix:@{at}"));
+        for _ in 0..3 {
+            let answer = exchange_on(connect().unwrap(), &format!("{GET}\r\n"));
+            assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("hello"), "{answer}");
+        }
+        assert_eq!(clients(&server, 3)[0], "unix", "a client without an address");
+        // curl is a client that others have written
+        let curl =
+            Command::new("curl").args(["-s", "--abstract-unix-socket", &at, "http://a/"]).output();
+        if let Some(curl) = has(curl, "curl at an abstract socket") {
+            assert_eq!(String::from_utf8_lossy(&curl.stdout), "hello");
+        }
+        let (code, said) = server.reload();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(exchange_on(connect().unwrap(), &format!("{GET}\r\n")).ends_with("hello"));
+        let has_file = |name: &str| Path::new(name).exists() || folder.join(name).exists();
+        assert!(!has_file(&at) && !has_file(&format!("@{at}")), "a name without a file has one");
+        server.signal(Signal::TERM);
+        assert!(server.wait(PATIENCE).unwrap().success());
+        assert!(connect().is_err(), "who listens there?");
+    }
+}
+
+fn abstract_name(name: &str) -> std::os::unix::net::SocketAddr {
+    std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap()
 }
 
 #[test]

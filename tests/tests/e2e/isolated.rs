@@ -843,3 +843,31 @@ fn the_admin_listener_stays_through_reloads() {
         assert!(soon(wire::PATIENCE, is_known), "{}", served.metrics());
     }
 }
+
+/// Who cleans up temporary files knows nothing of the sockets of stages in them.
+#[test]
+fn stages_whose_directory_was_removed_are_started_anew() {
+    let folder = site();
+    let server = unhurried(&folder);
+    let is_served = || get(server.addr(), "/").starts_with(b"HTTP/1.1 200 OK\r\n");
+    assert!(is_served());
+    let before = stages(&server);
+    let directory = links(before[0].1);
+    fs::remove_dir_all(&directory).unwrap();
+    server.says("was removed, or a socket in it, so the stages are started anew");
+    server.says("the stages are replaced");
+    assert!(soon(wire::PATIENCE, || before.iter().all(|(_, pid)| !is_there(*pid))), "they stay");
+    // the next directory has the name of the first, which goes with those who had it
+    assert!(is_served() && directory.exists());
+    let (code, said) = server.reload();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(is_served());
+    let respond = stages(&server).into_iter().find(|(name, _)| name == "respond 1").unwrap();
+    fs::remove_file(links(respond.1).join("respond-1.sock")).unwrap();
+    assert!(soon(wire::PATIENCE, || is_served() && !is_there(respond.1)), "a socket alone");
+    end(server);
+}
+
+fn is_there(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}")).unwrap()
+}

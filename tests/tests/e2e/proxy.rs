@@ -13,6 +13,7 @@ use rustix::net::{self, AddressFamily, SocketType};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -390,20 +391,27 @@ fn answers_come_back_in_their_framing(engine: &str) {
     assert!(told.contains("X-Forwarded-For: 127.0.0.1\r\n") && !told.contains("6.6.6.6"), "{told}");
     assert!(!told.contains("ecret"), "{told}");
     assert!(soon(PATIENCE, || server.stdout().lines().count() == 9), "{}", server.stdout());
-    // over a Unix socket
+    // over Unix sockets: at a path, and at a name without a file
     let folder = Folder::new();
     let path = folder.join("app.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let reader = BufReader::new(stream.try_clone().unwrap());
-            thread::spawn(move || serve_all(reader, stream, &Counts::default()));
+    let name = format!("forebay-proxy-{}-{engine}", std::process::id());
+    let abstract_name = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+    let sockets = [
+        (path.display().to_string(), UnixListener::bind(&path).unwrap()),
+        (format!("@{name}"), UnixListener::bind_addr(&abstract_name).unwrap()),
+    ];
+    for (at, listener) in sockets {
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let reader = BufReader::new(stream.try_clone().unwrap());
+                thread::spawn(move || serve_all(reader, stream, &Counts::default()));
+            }
+        });
+        let (server, _folder) = start(engine, &format!("\"unix:{at}\""), "");
+        let mut client = Client::new(&server);
+        for _ in 0..3 {
+            assert_eq!(client.get("/app/sized").body, b"hello", "{at}");
         }
-    });
-    let (server, _folder) = start(engine, &format!("\"unix:{}\"", path.display()), "");
-    let mut client = Client::new(&server);
-    for _ in 0..3 {
-        assert_eq!(client.get("/app/sized").body, b"hello");
     }
 }
 

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::soon;
+use forebay_tests::faults::{has, soon};
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{Options, Server};
+use forebay_tests::{ENGINES, Options, Server};
+use std::fs;
+use std::net::TcpListener;
 use std::process::Command;
 
 /// It means nothing for another engine.
@@ -67,6 +69,88 @@ fn of_many_warnings_the_first_are_told_and_what_shows_the_others() {
     let shown = warnings(&String::from_utf8(check.stderr).unwrap());
     let last = format!("and {} more", shown.len() - 20);
     assert!(shown.len() >= 50 && told[20].contains(&last), "{told:?}");
+}
+
+/// Names and ports are the moment's: a check asks, and says what a start would meet.
+#[test]
+fn a_check_says_who_listens_where_the_server_is_to_and_which_names_have_no_address() {
+    let folder = Folder::new();
+    folder.write("site/index.html", b"home");
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = held.local_addr().unwrap();
+    let text = format!(
+        "listen = [\"{at}\"]\nroot = \"site\"\n[[proxy]]\npath = \"/a\"\n\
+         to = [\"http://no-such-host.invalid\", \"http://localhost:9\", \"http://127.0.0.1:9\"]\n"
+    );
+    let file = folder.write("forebay.toml", &text).display().to_string();
+    let check = |words: &[&str]| {
+        let words = [&["check", "-c", &file][..], words].concat();
+        let done = Command::new(binary()).args(words).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let (code, said) = check(&[]);
+    let (name, own) = ("no-such-host.invalid", std::process::id());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains(&format!("{file}:5:7: proxy.to: the name {name:?} has no address here")),
+        "{said}"
+    );
+    let taken = format!("{file}:1:11: listen: ");
+    let held_by = format!("(process {own}) listens at {at}: a server with this file cannot start");
+    assert!(said.contains(&taken) && said.contains(&held_by), "{said}");
+    assert!(!said.contains("localhost") && !said.contains(":5:37"), "{said}");
+    assert_eq!(warnings(&said).len(), 2, "{said}");
+    assert_eq!(check(&["--strict"]).0, Some(78));
+    drop(held);
+    let said = check(&[]).1;
+    assert!(!said.contains(&taken), "{said}");
+    // a server of this very file is no obstacle to itself, with one process or several
+    for engine in ["event", "isolated"] {
+        let server = Server::start(
+            &Options::new(folder.join("site")).engine(engine).config("hidden = false"),
+        );
+        let own = server.file();
+        let done = Command::new(binary()).args(["check", "-c"]).arg(&own).output().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert!(!said.contains("listens at"), "{engine}: {said}");
+        // the same address in another file is
+        let other = folder.write("other.toml", fs::read(&own).unwrap());
+        let done = Command::new(binary()).args(["check", "-c"]).arg(other).output().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert!(said.contains("listens at") && said.contains("forebay"), "{engine}: {said}");
+    }
+}
+
+/// Other programs may have taken all that the kernel has of what tells of changes. Here it has none from the start.
+#[test]
+fn without_a_watch_the_server_says_so_and_checks_files() {
+    for engine in ENGINES {
+        let folder = Folder::new();
+        folder.write("index.html", b"home");
+        let mut options =
+            Options::new(folder.path()).engine(engine).config("cache.check_interval = \"100ms\"");
+        let none = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$0\" \"$@\"";
+        options.wrapper =
+            ["unshare", "--user", "--map-root-user", "sh", "-c", none].map(str::to_owned).to_vec();
+        let words = [&options.wrapper[1..], &["true".to_owned()]].concat();
+        let tried = Command::new("unshare").args(words).output();
+        let is_able = match tried {
+            Ok(tried) if tried.status.success() => Ok(()),
+            Ok(tried) => Err(String::from_utf8_lossy(&tried.stderr).into_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        if has(is_able, "a server without inotify").is_none() {
+            return;
+        }
+        let server = Server::start(&options);
+        server.says("cannot watch for changed files");
+        server.says("fs.inotify.max_user_instances");
+        let get = || String::from_utf8(server.exchange(b"GET / HTTP/1.0\r\n\r\n")).unwrap();
+        assert!(get().ends_with("home"), "{engine}");
+        folder.write("index.new", b"another");
+        fs::rename(folder.join("index.new"), folder.join("index.html")).unwrap();
+        assert!(soon(PATIENCE, || get().ends_with("another")), "{engine}");
+    }
 }
 
 #[test]

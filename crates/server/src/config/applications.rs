@@ -1,5 +1,5 @@
 //! What cannot work between the server and applications behind, as far as this machine tells:
-//! `forebay check` warns of it. Nothing is tried over the network; what is not there may come later.
+//! `forebay check` warns of it. Nothing is tried over the network here; what is not there may come later.
 
 use super::draft::ConfigDraft;
 use super::path::Path as At;
@@ -223,7 +223,7 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
 }
 
 /// Where the applications of a site are, each with where that stands.
-fn addresses<'s>(
+pub(super) fn addresses<'s>(
     text: &ConfigReader<'_>,
     at: &At,
     site: &'s SiteConfig,

@@ -426,7 +426,9 @@ mod tests {
     fn it_has_a_use_with_other_engines() {
         let names = "engine = \"event\"\npipeline.calibration = \"c.toml\"\n";
         let text = ONE.to_toml("", &[]);
-        let (_, remarks) = read(names, Some(&text), crate::config::check).unwrap();
+        let check =
+            |path: &std::path::Path| crate::config::check(path, crate::config::Depth::Machine);
+        let (_, remarks) = read(names, Some(&text), check).unwrap();
         assert!(remarks.is_empty(), "{}", remarks[0]);
     }
 

@@ -92,13 +92,14 @@ const OF_RESPOND: [&str; 4] =
     ["cache.bytes", "cache.file_bytes", "cache.open_files", "cache.check_interval"];
 
 /// What respond does by settings of a site.
-const OF_SITE: [&str; 13] = [
+const OF_SITE: [&str; 14] = [
     "links",
     "index",
     "try_files",
     "try_files_except",
     "hidden",
     "listing",
+    "appended",
     "precompressed",
     "compress",
     "compress_bytes",

@@ -27,10 +27,10 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn check(path: &Path) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
+pub fn check(path: &Path, depth: Depth) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
     let (config, (errors, remarks)) = read_with(path, |draft, reader| {
         let errors = noted(reader, draft.unusable_sockets(reader));
-        (errors, noted(reader, draft.remarks(reader, Depth::Machine)))
+        (errors, noted(reader, draft.remarks(reader, depth)))
     })?;
     if errors.is_empty() { Ok((config, remarks)) } else { Err(errors) }
 }

@@ -394,6 +394,22 @@ pub enum Wrong {
         /// Why.
         error: io::Error,
     },
+    /// The name of an application has no address.
+    NoName {
+        /// The name.
+        host: String,
+        /// What the name service says.
+        reason: String,
+    },
+    /// Another process listens where this server is to.
+    PortTaken {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Its name and number, if that may be known.
+        by: Option<(String, u32)>,
+    },
+    /// A route that each site has for itself.
+    NeverInherited,
     /// The user that the server becomes may not use the socket of an application.
     NotForUser {
         /// Its path.

@@ -36,9 +36,10 @@ pub enum Depth {
     Text,
     /// At files and accounts, too: so does a server before it starts.
     Files,
-    /// At all that `forebay check` looks at: certificates, and what the kernel can, of which a server tells
-    /// by itself.
+    /// At certificates, and what the kernel can, of which a server tells by itself.
     Machine,
+    /// At all that `forebay check` looks at: name services and other processes, too.
+    Surroundings,
 }
 
 type Remarks = Vec<(At, Wrong)>;
@@ -56,6 +57,10 @@ impl ConfigDraft {
             self.remark_uncovered(&mut remarks);
             self.remark_no_gate(&mut remarks);
             self.remark_no_firewall(&mut remarks);
+        }
+        if depth >= Depth::Surroundings {
+            self.remark_names(text, &mut remarks);
+            self.remark_ports(text, &mut remarks);
         }
         remarks
     }
@@ -279,9 +284,11 @@ impl ConfigDraft {
                 let at = item(text, &at.child("links"), index);
                 remarks.extend(encoded(link.as_str()).map(|wrong| (at, wrong)));
             });
-            for (key, scopes) in
-                [("listing", &site.listing.0), ("try_files_except", &site.try_files_except)]
-            {
+            for (key, scopes) in [
+                ("listing", &site.listing.0),
+                ("appended", &site.appended.0),
+                ("try_files_except", &site.try_files_except),
+            ] {
                 for (index, scope) in scopes.iter().enumerate() {
                     let at = item(text, &at.child(key), index);
                     remarks.extend(encoded(scope.as_str()).map(|wrong| (at, wrong)));

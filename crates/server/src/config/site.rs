@@ -5,7 +5,7 @@ use super::forward_auth::ForwardAuth;
 use super::optional::Optional;
 use super::proxy::ProxyConfig;
 use super::table::{Preset, Section, SectionList, Setting};
-use super::written::{ErrorPages, HttpsStatus, ListingPaths, MediaTypes};
+use super::written::{ErrorPages, HttpsStatus, MediaTypes, PathSwitch};
 use super::{ClientCertificates, KeyPairs, LogConfig, OptionalFieldValue, Size};
 use crate::log::members::Member;
 use forebay_conn::Hsts;
@@ -71,7 +71,9 @@ pub struct SiteConfig {
     /// `repeat_idempotent`
     pub repeat_idempotent: bool,
     /// `listing`
-    pub listing: ListingPaths,
+    pub listing: PathSwitch,
+    /// `appended`
+    pub appended: PathSwitch,
     /// `precompressed`
     pub precompressed: bool,
     /// `compress`
@@ -233,6 +235,7 @@ impl SiteConfig {
             etag: self.etag,
             types: self.types.0.clone(),
             listing: self.listing.0.clone(),
+            appended: self.appended.0.clone(),
             hsts,
             to_https,
             cache_control: self.cache_control.0.clone(),
@@ -281,7 +284,8 @@ impl Section for SiteConfig {
             try_files_except: Vec::new(),
             hidden: false,
             repeat_idempotent: false,
-            listing: ListingPaths::default(),
+            listing: PathSwitch::default(),
+            appended: PathSwitch::default(),
             precompressed: false,
             compress: Vec::new(),
             compress_bytes: Size(0),
@@ -465,6 +469,18 @@ const SETTINGS: &[Setting<SiteConfig>] = &[
                   and all below them.",
         example: "[\"/pub\"]",
         at: |s| &mut s.listing,
+    },
+    Setting {
+        key: "appended",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether files only grow, as logs do. Then what the head of an answer has promised is sent whole, \
+                  though the file grows meanwhile; what is added is for the next request. Without it a file that \
+                  changes while it is sent from the disk (above cache.file_bytes) ends its connection. A list of \
+                  paths is for those files and directories and all below them. A file there that is written over \
+                  in place may be sent as a mixture; one that becomes shorter ends its connection still.",
+        example: "[\"/logs\"]",
+        at: |s| &mut s.appended,
     },
     Setting {
         key: "precompressed",

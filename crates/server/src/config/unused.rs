@@ -5,7 +5,7 @@ use super::draft::{ConfigDraft, numbered};
 use super::path::Path as At;
 use super::problem::Wrong;
 use super::table::{ConfigReader, Section, Setting};
-use super::{AllocateBy, AutoCount, Config, KeepAliveLaw, ListenerConfig, Size};
+use super::{AllocateBy, AutoCount, Config, KeepAliveLaw, ListenerConfig, SiteConfig, Size};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
@@ -25,6 +25,7 @@ impl ConfigDraft {
         self.remark_compress_bytes(text, remarks);
         self.remark_twice(text, remarks);
         self.remark_covered(text, remarks);
+        self.remark_never_inherited(remarks);
     }
 
     /// Settings that need another one beside them.
@@ -242,6 +243,32 @@ impl ConfigDraft {
                     let key = |index| at.child(list).item(index).child(key_of(pattern));
                     let place = text.place(&key(first).exact);
                     remarks.push((key(index), Wrong::Shadowed { place }));
+                }
+            }
+        }
+    }
+
+    /// Aliases and routes of the top level, where each site has one for the same path.
+    fn remark_never_inherited(&self, remarks: &mut Remarks) {
+        let plain = |path: &str| path.strip_suffix('/').unwrap_or(path).to_owned();
+        let proxies = |site: &SiteConfig| -> Vec<String> {
+            site.proxies.iter().map(|proxy| plain(proxy.path().as_str())).collect()
+        };
+        let fastcgi = |site: &SiteConfig| -> Vec<String> {
+            site.fastcgi.iter().map(|one| plain(one.path().as_str())).collect()
+        };
+        let aliases = |site: &SiteConfig| -> Vec<String> {
+            site.aliases.iter().map(|alias| plain(alias.path().as_str())).collect()
+        };
+        type Paths<'f> = &'f dyn Fn(&SiteConfig) -> Vec<String>;
+        let lists: [(&str, Paths<'_>); 3] =
+            [("proxy", &proxies), ("fastcgi", &fastcgi), ("alias", &aliases)];
+        for (list, paths) in lists {
+            let own: Vec<Vec<String>> = self.sites.iter().map(paths).collect();
+            for (index, path) in paths(&self.site).iter().enumerate() {
+                if !own.is_empty() && own.iter().all(|paths| paths.contains(path)) {
+                    let at = At::default().child(list).item(index).child("path");
+                    remarks.push((at, Wrong::NeverInherited));
                 }
             }
         }

@@ -142,17 +142,17 @@ impl Written for ScopeRegex {
     }
 }
 
-/// The directories whose contents are shown: all, none, or those of some paths.
+/// What a setting is on for: all paths, none, or some and those below them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListingPaths(pub Vec<Scope>);
+pub struct PathSwitch(pub Vec<Scope>);
 
-impl From<bool> for ListingPaths {
-    fn from(is_on: bool) -> ListingPaths {
-        ListingPaths(is_on.then(Scope::any).into_iter().collect())
+impl From<bool> for PathSwitch {
+    fn from(is_on: bool) -> PathSwitch {
+        PathSwitch(is_on.then(Scope::any).into_iter().collect())
     }
 }
 
-impl Value for ListingPaths {
+impl Value for PathSwitch {
     fn form(&self) -> Form {
         Form::SwitchOrList
     }
@@ -161,7 +161,7 @@ impl Value for ListingPaths {
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
         match text.parse::<bool>() {
-            Ok(is_on) => *self = ListingPaths::from(is_on),
+            Ok(is_on) => *self = PathSwitch::from(is_on),
             Err(_) => self.0.set(text)?,
         }
         Ok(())

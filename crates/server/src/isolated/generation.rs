@@ -26,7 +26,7 @@ use signal_hook::consts::{SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
@@ -208,6 +208,23 @@ impl Generation {
         let slot = &mut self.slots[at];
         (slot.child, slot.started, slot.due) = (Some(child), Instant::now(), None);
         Ok(())
+    }
+
+    /// Whether its processes can still be asked: their sockets are there.
+    pub(super) fn is_reachable(&self) -> bool {
+        let asked =
+            self.slots.iter().filter(|slot| slot.child.is_some() && slot.role != Role::Receive);
+        let place = |slot: &ProcessSlot| {
+            let (role, instance) = (slot.role, slot.instance);
+            StageProcess { role, instance, links: self.links.path().to_owned() }
+                .socket(role, instance)
+        };
+        self.links.are_there(asked.map(place))
+    }
+
+    /// The directory with their sockets.
+    pub(super) fn directory(&self) -> &Path {
+        self.links.path()
     }
 
     /// Whether all of it serves.

@@ -56,6 +56,12 @@ impl Links {
         self.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// Whether the directory is still there, and these sockets in it: who cleans up temporary files may have removed
+    /// them.
+    pub(super) fn are_there(&self, mut sockets: impl Iterator<Item = PathBuf>) -> bool {
+        self.folder.is_there() && sockets.all(|socket| socket.exists())
+    }
+
     /// The configuration as it is now, for all processes that have this directory.
     pub(super) fn keep(&self, file: &Path) -> io::Result<()> {
         let mut copy = own_file().write(true).open(self.path().join(COPY))?;

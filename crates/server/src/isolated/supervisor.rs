@@ -29,6 +29,12 @@ use std::time::{Duration, Instant};
 /// Only so many generations that were replaced wait for clients that are idle.
 const MOST_LEAVING: usize = 4;
 
+/// How often is looked whether the sockets of the stages are still there.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// After stages were started anew, be it in vain, the next look is after so long.
+const LONG_LOOK: Duration = Duration::from_secs(60);
+
 /// What happens.
 enum SupervisorEvent {
     Signal(i32),
@@ -56,6 +62,8 @@ struct Supervisor {
     leaving: Vec<Generation>,
     /// When all of it was told to end.
     ends_since: Option<Instant>,
+    /// When is looked next whether the sockets of the stages are still there.
+    next_look: Instant,
 }
 
 /// The stages that are to serve next.
@@ -95,6 +103,7 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
         again: None,
         leaving: Vec::new(),
         ends_since: None,
+        next_look: Instant::now() + LOOK,
     };
     supervisor.rising = Some(supervisor.rise(config, Vec::new())?);
     supervisor.go_on_until(&events, |it| it.serving.is_some() || it.is_over())?;
@@ -160,8 +169,9 @@ impl Supervisor {
         let all = self.serving.iter().chain(rising).chain(&self.leaving);
         let next = all.filter_map(Generation::due).min();
         let next = next.map(|due| due.saturating_duration_since(now));
-        let next = next.into_iter().chain(self.notifier.interval()).min();
-        next.unwrap_or(Duration::from_secs(60)).max(Duration::from_millis(1))
+        let look = self.next_look.saturating_duration_since(now);
+        let next = next.into_iter().chain(self.notifier.interval()).chain([look]).min();
+        next.unwrap_or(LOOK).max(Duration::from_millis(1))
     }
 
     fn hear(&mut self, event: SupervisorEvent) -> Result<(), RunError> {
@@ -209,7 +219,28 @@ impl Supervisor {
         {
             self.reload(replies);
         }
+        if Instant::now() >= self.next_look {
+            self.look_after_sockets();
+        }
         Ok(())
+    }
+
+    /// Stages whose sockets are gone answer nobody who has no connection yet: others take their place. They do not
+    /// get new sockets, since those that ask know the directory by its name, and Landlock by itself.
+    fn look_after_sockets(&mut self) {
+        self.next_look = Instant::now() + LOOK;
+        let is_quiet = self.rising.is_none() && self.ends_since.is_none();
+        let Some(serving) = self.serving.as_ref().filter(|it| is_quiet && !it.is_reachable())
+        else {
+            return;
+        };
+        say(format_args!(
+            "{} with the sockets of the stages was removed, or a socket in it, so the stages are started anew. Who \
+             cleans up temporary files is to leave forebay-* alone (tmpfiles.d(5): x), or TMPDIR names another directory",
+            serving.directory().display()
+        ));
+        self.next_look = Instant::now() + LONG_LOOK;
+        self.reload(Vec::new());
     }
 
     /// The stages of before end when the new ones serve, and finish what they have.

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_server::config::{Config, check, load};
+use forebay_server::config::{Config, Depth, check, load};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl Folder {
         let file = self.0.join("forebay.toml");
         fs::write(&file, text).unwrap();
         let directory = self.0.display().to_string();
-        let (_, remarks) = check(&file).unwrap();
+        let (_, remarks) = check(&file, Depth::Machine).unwrap();
         remarks.iter().map(|remark| remark.to_string().replace(&directory, "DIR")).collect()
     }
 }
@@ -169,7 +169,7 @@ fn sockets_that_cannot_be_made_are_told() {
     };
     let none = "No such file or directory (os error 2)";
     assert_eq!(
-        said(check(&file).unwrap_err()),
+        said(check(&file, Depth::Machine).unwrap_err()),
         format!(
             "DIR/forebay.toml:2:11: listen: a socket cannot be made in the directory \"DIR/none\": {none}\n\
              DIR/forebay.toml:3:16: admin.listen: a socket cannot be made in the directory \
@@ -181,7 +181,7 @@ fn sockets_that_cannot_be_made_are_told() {
     fs::create_dir(folder.0.join("none")).unwrap();
     fs::remove_file(folder.0.join("site/file")).unwrap();
     fs::create_dir(folder.0.join("site/file")).unwrap();
-    assert!(check(&file).is_ok());
+    assert!(check(&file, Depth::Machine).is_ok());
 }
 
 #[test]

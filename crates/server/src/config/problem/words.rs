@@ -270,6 +270,23 @@ impl fmt::Display for Wrong {
                 f,
                 "the socket {path:?} cannot be used: {error}; until it can, requests get 502"
             ),
+            Wrong::NoName { host, reason } => write!(
+                f,
+                "the name {host:?} has no address here ({reason}); until it has one, requests get 502"
+            ),
+            Wrong::PortTaken { address, by: Some((name, process)) } => write!(
+                f,
+                "{name} (process {process}) listens at {address}: a server with this file cannot start beside it"
+            ),
+            Wrong::PortTaken { address, by: None } => write!(
+                f,
+                "another process listens at {address}, and root may see which: a server with this file cannot \
+                 start beside it"
+            ),
+            Wrong::NeverInherited => f.write_str(
+                "it is never asked: a route of the top level is for sites that have none for the same path, and \
+                 each [[site]] has one",
+            ),
             Wrong::NotForUser { path, user } => write!(
                 f,
                 "the user {user:?} may not write to the socket {path:?}, so requests get 502: let the \

@@ -62,6 +62,23 @@ fn what_another_setting_leaves_without_effect_is_remarked() {
 }
 
 #[test]
+fn a_route_of_the_top_level_that_each_site_has_is_remarked() {
+    let folder = Folder::new();
+    let to = "to = \"http://10.0.0.1\"";
+    let top = format!("root = \"site\"\n[[proxy]]\npath = \"/app\"\n{to}\n");
+    let site = |host: &str, path: &str| {
+        format!("[[site]]\nhosts = [\"{host}\"]\n[[site.proxy]]\npath = \"{path}\"\n{to}\n")
+    };
+    let never = "DIR/forebay.toml:3:8: proxy.path: it is never asked: a route of the top level is for sites that \
+                 have none for the same path, and each [[site]] has one";
+    let both = format!("{top}{}{}", site("a.example", "/app"), site("b.example", "/app/"));
+    assert_eq!(folder.remarks(&both), [never]);
+    let one = format!("{top}{}{}", site("a.example", "/app"), site("b.example", "/app/b"));
+    assert_eq!(folder.remarks(&one), [""; 0]);
+    assert_eq!(folder.remarks(&top), [""; 0]);
+}
+
+#[test]
 fn the_order_of_those_who_wait_for_a_thread_needs_threads_and_classes() {
     let folder = Folder::new();
     let classes =

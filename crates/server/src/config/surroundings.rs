@@ -1,0 +1,171 @@
+//! What lies outside of this file and of the files that it names: whether names of applications are known, and whether
+//! others listen where this server is to. `forebay check` alone asks, because the answers are another minute's, too.
+
+use super::applications::addresses;
+use super::draft::ConfigDraft;
+use super::path::Path as At;
+use super::problem::Wrong;
+use super::table::ConfigReader;
+use super::{Listen, ListenEndpoint};
+use forebay_sys::processes::{self, RunningProcess};
+use forebay_sys::socket;
+use forebay_upstream::settings::UpstreamAddress;
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// No more names are looked up, all at the same time.
+const MOST_NAMES: usize = 64;
+
+/// How long a name service may take for all of them.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl ConfigDraft {
+    /// Names of applications that have no address here. One that comes later is found then.
+    pub(super) fn remark_names(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+        let mut places: Vec<(At, String, u16)> = Vec::new();
+        let mut known = HashSet::new();
+        for (at, site) in self.every_site() {
+            for (place, address) in addresses(text, &at, site) {
+                if let UpstreamAddress::Name { host, port } = address
+                    && known.insert(host.clone())
+                {
+                    places.push((place, host.to_string(), *port));
+                }
+            }
+        }
+        places.truncate(MOST_NAMES);
+        let names = places.iter().map(|(_, host, port)| (host.clone(), *port)).collect();
+        for ((at, host, _), found) in places.into_iter().zip(look_up(names)) {
+            if let Err(reason) = found {
+                remarks.push((at, Wrong::NoName { host, reason }));
+            }
+        }
+    }
+
+    /// Addresses where others listen. A server of this very file is to, and is told nothing of.
+    pub(super) fn remark_ports(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+        let listeners = self.all_listeners();
+        let public = listeners.iter().flat_map(|(path, listener)| {
+            let endpoints = listener.listen.iter().enumerate();
+            endpoints.map(|(index, endpoint)| (path.child("listen").item(index), endpoint))
+        });
+        let admin = self.admin_endpoints(Some(text));
+        for (at, endpoint) in public.chain(admin) {
+            let Some(taken) = taken(endpoint) else { continue };
+            let holder = processes::listener_at(taken);
+            let is_ours = match &holder {
+                Some(holder) => serves(holder, text.file()),
+                // of others' processes only root sees the sockets
+                None => processes::all().any(|process| serves(&process, text.file())),
+            };
+            if !is_ours {
+                let by = holder.map(|RunningProcess { name, process, .. }| (name, process));
+                remarks.push((at, Wrong::PortTaken { address: taken, by }));
+            }
+        }
+    }
+}
+
+/// Where one of the addresses of an endpoint is taken.
+fn taken(endpoint: &ListenEndpoint) -> Option<SocketAddr> {
+    let addresses = match endpoint.listen {
+        Listen::At(address) => vec![address],
+        Listen::All(port) => {
+            let (v4, v6) = (Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED);
+            [IpAddr::from(v4), IpAddr::from(v6)].map(|ip| SocketAddr::new(ip, port)).to_vec()
+        }
+        Listen::Unix(_) => Vec::new(),
+    };
+    let is_taken = |address: &SocketAddr| {
+        let bound = socket::bind(*address, false);
+        address.port() != 0 && bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    };
+    addresses.into_iter().find(is_taken)
+}
+
+/// Whether a process is a server, or a stage, that runs this file; or the manager that opens sockets for services.
+fn serves(process: &RunningProcess, file: &str) -> bool {
+    if process.process == 1 {
+        return true;
+    }
+    let words = &process.words;
+    let is_server = words.first().is_some_and(|program| {
+        Path::new(program).file_name().is_some_and(|name| name == "forebay")
+    });
+    let named = words.iter().enumerate().find_map(|(at, word)| match word.as_str() {
+        "-c" | "--config" => words.get(at + 1).map(String::as_str),
+        word => word.strip_prefix("--config="),
+    });
+    let beneath = process.directory.as_deref().unwrap_or(Path::new("/"));
+    let named = beneath.join(named.unwrap_or("forebay.toml"));
+    let is_same = || Some(named.canonicalize().ok()? == Path::new(file).canonicalize().ok()?);
+    is_server && is_same().unwrap_or(false)
+}
+
+/// Whether each name has an address, or why not; in the same order.
+fn look_up(names: Vec<(String, u16)>) -> Vec<Result<(), String>> {
+    let until = Instant::now() + PATIENCE;
+    let begun: Vec<_> = names
+        .into_iter()
+        .map(|name| {
+            let (tell, told) = mpsc::channel();
+            // one that waits for longer goes with the process
+            let begun = thread::Builder::new().spawn(move || {
+                let (host, port) = &name;
+                let found = (host.as_str(), *port).to_socket_addrs();
+                let _ = tell.send(match found {
+                    Ok(addresses) if addresses.len() > 0 => Ok(()),
+                    Ok(_) => Err("the name service knows none".to_owned()),
+                    Err(error) => Err(error.to_string()),
+                });
+            });
+            begun.map(|_| told)
+        })
+        .collect();
+    let late = || format!("no answer of the name service within {} s", PATIENCE.as_secs());
+    let outcome = |begun: io::Result<mpsc::Receiver<Result<(), String>>>| match begun {
+        Ok(told) => {
+            let left = until.saturating_duration_since(Instant::now());
+            told.recv_timeout(left).unwrap_or_else(|_| Err(late()))
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    begun.into_iter().map(outcome).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_of_the_same_file_is_known_by_its_words() {
+        let file = std::env::current_exe().unwrap();
+        let directory = file.parent().unwrap().to_owned();
+        let (whole, name) = (file.to_str().unwrap(), file.file_name().unwrap().to_str().unwrap());
+        let process = |words: &[&str]| RunningProcess {
+            process: 1000,
+            name: words[0].to_owned(),
+            words: words.iter().map(|word| word.to_string()).collect(),
+            directory: Some(directory.clone()),
+        };
+        for words in [
+            &["/usr/bin/forebay", "run", "-c", whole][..],
+            &["forebay", "run", "--config", name],
+            &["forebay", "stage", "receive", &format!("--config={whole}"), "--links", "/tmp/x"],
+        ] {
+            assert!(serves(&process(words), whole), "{words:?}");
+        }
+        for words in [
+            &["forebay", "run"][..],
+            &["forebay", "run", "-c", "/etc/other.toml"],
+            &["nginx", "-c", whole],
+        ] {
+            assert!(!serves(&process(words), whole), "{words:?}");
+        }
+    }
+}
