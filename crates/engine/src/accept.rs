@@ -474,6 +474,7 @@ fn judge<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -> Option<C
     let closing = match worker.handler.admit(&served.peer) {
         Verdict::Admit(admitted) => {
             served.conn.set_rank(admitted.rank);
+            served.accepted = admitted.rank;
             return None;
         }
         Verdict::Refuse(refusal, ()) => {

@@ -14,7 +14,7 @@ use crate::stream::SocketStream;
 use crate::waits::{RequestWait, Waits};
 use forebay_conn::{
     Await, Awaited, ConnectionLimits, Handler, HandlerTypes, Job, Out, Peer, Preface, Protocol,
-    RequestEvent, RequestId,
+    Rank, RequestEvent, RequestId,
 };
 use forebay_http::client::ClientKey;
 use forebay_sys::poll::{self, PollInterest};
@@ -37,6 +37,8 @@ pub struct Served<H: Handler> {
     pub stream: SocketStream<H>,
     /// Both ends.
     pub peer: Peer,
+    /// The rank that its addresses gave it, once they have.
+    pub(crate) accepted: Rank,
     /// The state machine of what is spoken.
     pub conn: H::Protocol,
     /// What comes before that, while it has not come.
@@ -109,6 +111,7 @@ impl<H: Handler> Served<H> {
         Served {
             stream,
             peer,
+            accepted: Rank::FIRST,
             conn: H::Protocol::default(),
             opening,
             pending: None,
@@ -194,7 +197,8 @@ impl<H: Handler> Served<H> {
     /// It has had a turn: others may know its class, and whether it is idle.
     #[inline]
     pub(crate) fn stand(&mut self) {
-        let rank = self.conn.rank();
+        // newcomers are known by their addresses alone: whoever came as they do gives way to none of them
+        let rank = Rank(self.conn.rank().0.min(self.accepted.0));
         if self.place.as_ref().is_none_or(|place| !place.stands(rank)) {
             return;
         }
