@@ -56,6 +56,7 @@ mod stage_tunnels;
 mod stages;
 mod tls;
 mod tls_changes;
+mod told;
 mod unruly;
 mod uploads;
 mod validators;
