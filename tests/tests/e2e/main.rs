@@ -38,6 +38,7 @@ mod metrics;
 mod names;
 mod odd_answers;
 mod on_the_way;
+mod once;
 mod paths;
 mod pipeline;
 mod policy;
