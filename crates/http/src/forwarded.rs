@@ -175,8 +175,8 @@ fn bare(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     (end > 0).then(|| (Cow::Borrowed(&text[..end]), &text[end..]))
 }
 
-/// The address of a node (§6), perhaps with a port, or with a name in the place of one. IPv6 without brackets and
-/// port is one, too.
+/// The address of a node (§6), perhaps with a port, or with a name in the place of one. IPv6 without brackets is one
+/// if it has all its groups: of `2001:db8::1:8080` nobody knows whether it ends with a port.
 fn address(node: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(node).ok()?;
     let ip: IpAddr = match text.strip_prefix('[') {
@@ -189,6 +189,7 @@ fn address(node: &[u8]) -> Option<IpAddr> {
             Some((ip, port)) if !port.contains(':') => {
                 ip.parse::<Ipv4Addr>().ok().filter(|_| is_port(port))?.into()
             }
+            _ if text.contains("::") => return None,
             _ => text.parse().ok()?,
         },
     };
@@ -306,7 +307,10 @@ mod tests {
             ("[2001:db8::1]", Some("2001:db8::1")),
             ("[2001:db8::1]:4711", Some("2001:db8::1")),
             ("[2001:db8::1]:_a.b-c", Some("2001:db8::1")),
-            ("2001:db8::1", Some("2001:db8::1")),
+            ("2001:db8:0:0:0:0:0:1", Some("2001:db8::1")),
+            ("2001:db8:0:0:0:0:0:1:8080", None),
+            ("2001:db8::1", None),
+            ("2001:db8::1:8080", None),
             ("[::ffff:192.0.2.7]", Some("192.0.2.7")),
             ("unknown", None),
             ("unknown:80", None),
