@@ -1,6 +1,7 @@
 //! What must hold for whatever an upstream is told of any request.
 
 use forebay_http::field::{FieldName, FieldValue};
+use forebay_http::forwarded::ForwardedFamily;
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead, Version};
 use forebay_http::path;
 use forebay_upstream::request::{self, From, HostSent, RequestSettings, UpstreamRequest};
@@ -28,6 +29,9 @@ pub(crate) fn check(bytes: &[u8]) {
         is_secure: is(1),
         nearest_is_secure: is(1),
         port: 8080,
+        family: if is(5) { ForwardedFamily::Forwarded } else { ForwardedFamily::XForwarded },
+        elements: if is(5) { 2 } else { 0 },
+        tells_forwarded: is(5),
     };
     let base = |text| Base::parse(text).unwrap_or_default();
     let field = |name, value| Some((FieldName::parse(name).ok()?, FieldValue::parse(value).ok()?));

@@ -20,6 +20,7 @@
 //! | [`coding`] | Which content coding does the client prefer (RFC 9110 §12.5.3)? |
 //! | [`challenge`] | Which schemes does `WWW-Authenticate` offer, and which sign in a connection (RFC 9110 §11.6.1)? |
 //! | [`response`] | What does the head of an answer say, how long is it, and what follows? |
+//! | [`forwarded`] | What do proxies say of the requests they pass on (RFC 7239)? |
 //! | [`field`] | Is this a name or a value of a field? |
 //! | [`cidr`] | Which addresses are in a network? |
 //! | [`client`] | Which addresses are one client? |
@@ -52,6 +53,7 @@ pub mod coding;
 pub mod condition;
 pub mod date;
 pub mod field;
+pub mod forwarded;
 pub mod framing;
 pub mod head;
 

@@ -8,33 +8,67 @@
 //! X-Forwarded-Proto has no addresses to walk over, and most proxies set it or pass it on as it is. So only
 //! its last value is believed: what the nearest proxy has written, or vouches for. Whatever is left of that may
 //! be the client's own, as where a proxy adds a line (`http-request add-header` of HAProxy) and removes none.
+//!
+//! `Forwarded` has addresses and schemes together. It is walked in the same way; the scheme is that of the outermost
+//! element that a trusted proxy has written. Only one of the two families counts: what stands in the other may be
+//! the client's own, since a proxy that writes one passes the other on as it comes.
 
+use crate::config::Config;
+use crate::isolated::Role;
+use crate::stderr::say;
 use forebay_conn::Peer;
+use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last};
 use forebay_http::head::{Head, Name};
 use forebay_site::RequestScheme;
 use forebay_site::rules::Network;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 /// The proxies whose word about their clients counts. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrustedProxies(Vec<Network>);
+pub struct TrustedProxies {
+    networks: Vec<Network>,
+    /// Which of their fields count.
+    counts: ForwardedFamily,
+    /// Which fields applications are told besides those of X-Forwarded.
+    told: ForwardedFamily,
+}
 
 impl TrustedProxies {
     /// All addresses of these networks; `unix` are clients that come through a Unix socket.
     pub fn new(networks: Vec<Network>) -> TrustedProxies {
-        TrustedProxies(networks)
+        TrustedProxies { networks, ..TrustedProxies::default() }
+    }
+
+    /// Those of a configuration.
+    pub fn of(config: &Config) -> TrustedProxies {
+        // stages tell one another in the fields of X-Forwarded, whatever clients' proxies say
+        let is_behind = config.place.as_ref().is_some_and(|place| place.role != Role::Receive);
+        let counts = if is_behind { ForwardedFamily::XForwarded } else { config.forwarded };
+        TrustedProxies { networks: config.trusted_proxies.clone(), counts, told: config.forwarded }
     }
 
     /// The same, to be shared by all handlers.
-    pub fn shared(networks: &[Network]) -> Arc<TrustedProxies> {
-        Arc::new(TrustedProxies::new(networks.to_vec()))
+    pub fn shared(config: &Config) -> Arc<TrustedProxies> {
+        Arc::new(TrustedProxies::of(config))
+    }
+
+    /// Which of their fields count.
+    pub fn counts(&self) -> ForwardedFamily {
+        self.counts
+    }
+
+    /// Whether applications are told `Forwarded`.
+    pub fn tell_forwarded(&self) -> bool {
+        self.told == ForwardedFamily::Forwarded
     }
 
     /// Whether this address is a trusted proxy's; `0.0.0.0` stands for a Unix socket.
     #[inline]
     pub fn contain(&self, address: IpAddr) -> bool {
-        self.0.iter().any(|network| network.contains(address))
+        self.networks.iter().any(|network| network.contains(address))
     }
 
     /// Whether the connection comes from a trusted proxy, whatever it states.
@@ -82,10 +116,80 @@ impl TrustedProxies {
 #[inline]
 pub fn client_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> IpAddr {
     let nearest = peer.address().ip().to_canonical();
-    if !head.has(Name::XForwardedFor) || !trusted.are_believed(peer) {
+    let (counts, dropped) = match trusted.counts {
+        ForwardedFamily::XForwarded => (Name::XForwardedFor, Name::Forwarded),
+        ForwardedFamily::Forwarded => (Name::Forwarded, Name::XForwardedFor),
+    };
+    if head.has(dropped) && trusted.are_believed(peer) {
+        say_dropped(nearest, trusted.counts);
+    }
+    if !head.has(counts) || !trusted.are_believed(peer) {
         return nearest;
     }
-    behind(nearest, forwarders(head), trusted)
+    match trusted.counts {
+        ForwardedFamily::XForwarded => behind(nearest, forwarders(head), trusted),
+        ForwardedFamily::Forwarded => Believed::of(nearest, head, trusted).client,
+    }
+}
+
+/// How many elements of `Forwarded`, from the last, trusted proxies have written; none if the field does not count.
+pub fn believed_elements(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> usize {
+    let counts = trusted.counts == ForwardedFamily::Forwarded && head.has(Name::Forwarded);
+    if !counts || !trusted.are_believed(peer) {
+        return 0;
+    }
+    Believed::of(peer.address().ip().to_canonical(), head, trusted).elements
+}
+
+/// What trusted proxies have written into `Forwarded`.
+struct Believed<'h> {
+    /// The client: the first address from the right that is none of theirs.
+    client: IpAddr,
+    /// How many elements are theirs, from the last.
+    elements: usize,
+    /// The one that the proxy has written which the client has reached.
+    outermost: Option<Element<'h>>,
+}
+
+impl<'h> Believed<'h> {
+    /// Walks from `nearest`, a trusted proxy.
+    fn of(nearest: IpAddr, head: &Head<'h>, trusted: &TrustedProxies) -> Believed<'h> {
+        let mut believed = Believed { client: nearest, elements: 0, outermost: None };
+        for member in members_from_last(head) {
+            // what cannot be read ends the walk at the proxy that wrote it
+            let Some(element) = Element::parse(member) else { break };
+            let client = element.client();
+            believed.elements += 1;
+            believed.outermost = Some(element);
+            // one that hides its client: who has written the next is not known
+            let Some(client) = client else { break };
+            believed.client = client;
+            if !trusted.contain(client) {
+                break;
+            }
+        }
+        believed
+    }
+}
+
+/// Tells the operator once that a trusted proxy says what does not count.
+fn say_dropped(proxy: IpAddr, counts: ForwardedFamily) {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    if IS_SAID.load(Ordering::Relaxed) || IS_SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // a loop does not wait for what reads standard error
+    let tell = move || match counts {
+        ForwardedFamily::XForwarded => say(format_args!(
+            "the trusted proxy {proxy} sends Forwarded, which is dropped: X-Forwarded-* count; \
+             forwarded = \"forwarded\" has Forwarded count"
+        )),
+        ForwardedFamily::Forwarded => say(format_args!(
+            "the trusted proxy {proxy} sends X-Forwarded-For, and all X-Forwarded-* are dropped: Forwarded \
+             counts; forwarded = \"x-forwarded\" has those count"
+        )),
+    };
+    let _ = thread::Builder::new().name("notice".to_owned()).spawn(tell);
 }
 
 /// By which scheme the client of a request has asked: as a proxy that is trusted says, or else as the request has
@@ -99,8 +203,18 @@ pub fn scheme_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> Requ
         Some(_) => RequestScheme::Https,
         None => RequestScheme::Http,
     };
-    if !head.has(Name::XForwardedProto) || !trusted.are_believed(peer) {
+    let counts = match trusted.counts {
+        ForwardedFamily::XForwarded => Name::XForwardedProto,
+        ForwardedFamily::Forwarded => Name::Forwarded,
+    };
+    if !head.has(counts) || !trusted.are_believed(peer) {
         return of_connection;
+    }
+    if trusted.counts == ForwardedFamily::Forwarded {
+        let nearest = peer.address().ip().to_canonical();
+        let outermost = Believed::of(nearest, head, trusted).outermost;
+        let proto = outermost.as_ref().and_then(|element| element.get("proto"));
+        return proto.and_then(named).unwrap_or(of_connection);
     }
     let last = head.values(Name::XForwardedProto).next_back();
     let last = last.and_then(|value| value.rsplit(|&byte| byte == b',').next());
@@ -349,6 +463,86 @@ mod tests {
         }
     }
 
+    /// What is said by `Forwarded`: the client, its scheme, and how many elements count.
+    fn by_forwarded(from: &Peer, values: &[&str], trusted: &TrustedProxies) -> String {
+        let counts = ForwardedFamily::Forwarded;
+        let trusted = &TrustedProxies { counts, told: counts, ..trusted.clone() };
+        said("Forwarded", values, |head| {
+            let scheme = match scheme_of(from, head, trusted) {
+                RequestScheme::Https => "https",
+                RequestScheme::ProxiedHttp => "http",
+                RequestScheme::Http => "-",
+            };
+            let client = client_of(from, head, trusted);
+            format!("{client} {scheme} {}", believed_elements(from, head, trusted))
+        })
+    }
+
+    #[test]
+    fn forwarded_is_walked_over_trusted_proxies() {
+        let trusted = proxies(&["10.0.0.0/8", "2001:db8::/32", "unix"]);
+        for (from, values, expected) in [
+            ("192.0.2.7", &["for=1.1.1.1;proto=https"][..], "192.0.2.7 - 0"),
+            ("10.0.0.1", &[], "10.0.0.1 - 0"),
+            ("10.0.0.1", &["for=1.1.1.1;proto=https"], "1.1.1.1 https 1"),
+            ("unix", &["For=1.1.1.1;PROTO=HTTP"], "1.1.1.1 http 1"),
+            ("unix", &["by=_a"], "0.0.0.0 - 1"),
+            ("2001:db8::1", &["for=\"[2a00::1]:4711\";proto=\"wss\""], "2a00::1 https 1"),
+            // of several elements those that trusted proxies have written
+            ("10.0.0.1", &["for=6.6.6.6;proto=https, for=1.1.1.1;proto=http"], "1.1.1.1 http 1"),
+            (
+                "10.0.0.1",
+                &["for=6.6.6.6", "for=1.1.1.1;proto=https,, for=10.0.0.2", ""],
+                "1.1.1.1 https 2",
+            ),
+            ("10.0.0.1", &["for=\"[2001:db8::9]\"", "for=10.0.0.2;proto=https"], "2001:db8::9 - 2"),
+            // whoever hides a client has said how it came; who wrote what stands before that is not known
+            ("10.0.0.1", &["for=6.6.6.6, for=_hidden;proto=https"], "10.0.0.1 https 1"),
+            ("10.0.0.1", &["for=6.6.6.6, for=unknown, for=10.0.0.2"], "10.0.0.2 - 2"),
+            ("10.0.0.1", &["for=6.6.6.6, proto=https"], "10.0.0.1 https 1"),
+            ("10.0.0.1", &["for=6.6.6.6, for=0.0.0.0"], "10.0.0.1 - 1"),
+            // what cannot be read ends the walk
+            ("10.0.0.1", &["for=6.6.6.6, for=1.1.1.1;for=2.2.2.2"], "10.0.0.1 - 0"),
+            ("10.0.0.1", &["for=6.6.6.6, 1.1.1.1"], "10.0.0.1 - 0"),
+            (
+                "10.0.0.1",
+                &["for=6.6.6.6, for=\"x\"y, for=10.0.0.2;proto=https"],
+                "10.0.0.2 https 1",
+            ),
+            // a quote that a client has left open hides nothing
+            ("10.0.0.1", &["for=\"6.6.6.6, for=1.1.1.1;proto=http"], "1.1.1.1 http 1"),
+            ("10.0.0.1", &["for=\"6.6.6.6, for=\"[2a00::1]\""], "2a00::1 - 1"),
+            ("10.0.0.1", &["for=\"6.6.6.6", "for=1.1.1.1"], "1.1.1.1 - 1"),
+            ("10.0.0.1", &["for=1.1.1.1;proto=on"], "1.1.1.1 - 1"),
+        ] {
+            assert_eq!(by_forwarded(&peer(from), values, &trusted), expected, "{from} {values:?}");
+        }
+        // a proxy that has only passed bytes on
+        let mut through = peer("10.0.0.1");
+        through.stated = Some(through.remote);
+        assert_eq!(by_forwarded(&through, &["for=1.1.1.1"], &trusted), "10.0.0.1 - 0");
+    }
+
+    #[test]
+    fn one_family_counts() {
+        let trusted = proxies(&["10.0.0.0/8"]);
+        let from = peer("10.0.0.1");
+        assert_eq!(
+            said("Forwarded", &["for=1.1.1.1;proto=https"], |head| {
+                (
+                    client_of(&from, head, &trusted),
+                    scheme_of(&from, head, &trusted),
+                    believed_elements(&from, head, &trusted),
+                )
+            }),
+            ("10.0.0.1".parse().unwrap(), RequestScheme::Http, 0)
+        );
+        let counts = ForwardedFamily::Forwarded;
+        let other = TrustedProxies { counts, ..trusted };
+        assert_eq!(client(&from, &["1.1.1.1"], &other), "10.0.0.1");
+        assert!(!is_https(&from, &["https"], &other));
+    }
+
     /// An element of the list: an address of a trusted proxy, of another client, or anything.
     fn element() -> impl Strategy<Value = String> {
         prop_oneof![
@@ -379,6 +573,16 @@ mod tests {
             list.push("203.0.113.9".to_owned());
             list.extend((0..hops).map(|hop| format!("10.1.0.{hop}")));
             prop_assert_eq!(client(&peer("10.0.0.1"), &[&list.join(", ")], &trusted), "203.0.113.9");
+        }
+
+        /// The same for `Forwarded`, whatever quotes the client leaves open.
+        #[test]
+        fn nor_does_it_in_forwarded(brought in "[ -~]{0,60}", hops in 0u8..4) {
+            let trusted = proxies(&["10.0.0.0/8"]);
+            let mut list = vec![brought, "for=203.0.113.9;host=\"a,b\";proto=https".to_owned()];
+            list.extend((0..hops).map(|hop| format!("for=10.1.0.{hop};proto=http")));
+            let found = by_forwarded(&peer("10.0.0.1"), &[&list.join(", ")], &trusted);
+            prop_assert_eq!(found, format!("203.0.113.9 https {}", hops + 1));
         }
 
         /// The result is always the last trusted hop or the one before it.

@@ -134,6 +134,7 @@ use crate::log::choice::LogCondition;
 use crate::log::members::Member;
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
+use forebay_http::forwarded::ForwardedFamily;
 use forebay_http::head::HeadLimits;
 use forebay_site::rules::Network;
 use std::path::PathBuf;
@@ -173,6 +174,8 @@ pub struct Config {
     pub send_order: SendOrder,
     /// `trusted_proxies`
     pub trusted_proxies: Vec<Network>,
+    /// `forwarded`
+    pub forwarded: ForwardedFamily,
     /// `user`
     pub user: Option<Account>,
     /// `group`

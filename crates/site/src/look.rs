@@ -325,11 +325,13 @@ impl Look<'_, '_> {
                 return Some(PathContents::none(Resolution::Missing));
             }
             return match self.look_at(name, false) {
+                // a directory may have such a name
+                Ok(at) if at.stamp.kind == FileKind::Directory => continue,
+                // whether it is there or not, so that nobody learns which are
+                _ if !scripts.may_run(name) => Some(PathContents::none(Resolution::Missing)),
                 Ok(at) if at.stamp.kind == FileKind::Regular => {
                     Some(PathContents::script(vhost, route, name, info))
                 }
-                // a directory may have such a name
-                Ok(at) if at.stamp.kind == FileKind::Directory => continue,
                 Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {
                     let fallback = fallback.and_then(|fallback| self.run(route, &fallback));
                     Some(fallback.unwrap_or(PathContents::none(Resolution::Missing)))
@@ -355,13 +357,14 @@ impl Look<'_, '_> {
         let (route, scripts) = scripts_of(&self.vhost.settings, path)?;
         let index = path.ends_with(b"/").then(|| [path, scripts.index.as_bytes()].concat());
         let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
-        index.into_iter().chain(fallback).find_map(|name| self.run(route, &name))
+        let mut names = index.into_iter().chain(fallback).filter(|name| scripts.may_run(name));
+        names.find_map(|name| self.run(route, &name))
     }
 
     /// The application that runs the file at a path there.
     fn runner(&self, file: &[u8]) -> Option<u32> {
         let (route, scripts) = scripts_of(&self.vhost.settings, file)?;
-        scripts.ending.is_of(file).then_some(route)
+        scripts.may_run(file).then_some(route)
     }
 
     /// A script that is run if it is there.

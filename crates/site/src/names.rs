@@ -152,6 +152,7 @@ mod tests {
             ending: ScriptSuffix::parse(".php").unwrap(),
             index: "index.php".into(),
             fallback: None,
+            only: None,
         };
         let path = Scope::parse("/app").unwrap();
         site.routes = vec![Route {

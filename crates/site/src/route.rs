@@ -216,6 +216,7 @@ mod tests {
             ending: ScriptSuffix::parse(".php").unwrap(),
             index: "index.php".into(),
             fallback: None,
+            only: None,
         };
         let mount = |path| Alias::new(MountPath::parse(path).unwrap(), "/srv");
         let mut site = SiteSettings {

@@ -11,8 +11,75 @@
 //! is mapped, no client can reach it.
 
 use crate::target::Base;
+use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last};
 use forebay_http::head::Head;
 use forebay_http::path;
+use std::borrow::Cow;
+
+/// What a trusted proxy says of it. Nothing by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientUrl<'h> {
+    /// `X-Forwarded-Host`, or `host` of `Forwarded`.
+    pub host: Option<Cow<'h, [u8]>>,
+    /// `X-Forwarded-Port`
+    pub port: Option<&'h [u8]>,
+    /// `X-Forwarded-Prefix`
+    pub prefix: Option<&'h [u8]>,
+}
+
+impl<'h> ClientUrl<'h> {
+    /// What the head of a trusted proxy says, of whose `Forwarded` as many elements count, from the last.
+    pub fn of(head: &Head<'h>, family: ForwardedFamily, elements: usize) -> ClientUrl<'h> {
+        match family {
+            ForwardedFamily::XForwarded => ClientUrl {
+                host: last(head, "X-Forwarded-Host").map(Cow::Borrowed),
+                port: last(head, "X-Forwarded-Port"),
+                prefix: last(head, "X-Forwarded-Prefix"),
+            },
+            ForwardedFamily::Forwarded => {
+                let outermost = elements.checked_sub(1);
+                let member = outermost.and_then(|at| members_from_last(head).nth(at));
+                let host = member.and_then(Element::parse).and_then(|element| {
+                    element.get("host").filter(|host| !host.is_empty()).map(<[u8]>::to_vec)
+                });
+                ClientUrl { host: host.map(Cow::Owned), ..ClientUrl::default() }
+            }
+        }
+    }
+
+    /// The path that the client's address has before what is stripped here; empty if there is none. For what an
+    /// application has put before its own addresses.
+    pub fn outer_prefix(&self) -> &'h [u8] {
+        let outer = self.prefix.unwrap_or_default();
+        outer.strip_suffix(b"/").unwrap_or(outer)
+    }
+
+    /// What the client's path has before the one that the application sees: what a trusted proxy has stripped, then
+    /// what is stripped here. Empty if there is none, or none that could be put before it: an application whose
+    /// paths begin with `prefix` writes them so itself.
+    pub(crate) fn whole_prefix(
+        &self,
+        (strip, prefix): (&Base, &Base),
+        is_stripped: bool,
+    ) -> Vec<u8> {
+        let mut whole = self.prefix.unwrap_or_default().to_vec();
+        if is_stripped && prefix.is_empty() {
+            if whole.ends_with(b"/") {
+                whole.pop();
+            }
+            path::encode(strip.as_str().as_bytes(), &mut whole);
+        }
+        whole
+    }
+}
+
+/// The last element of a field: what stands left of it may be the client's own.
+fn last<'h>(head: &Head<'h>, name: &str) -> Option<&'h [u8]> {
+    let values = head.fields().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+    let (_, last) = values.last()?;
+    let last = last.rsplit(|&b| b == b',').next().unwrap_or_default().trim_ascii();
+    (!last.is_empty()).then_some(last)
+}
 
 /// The port of what a client calls `host`; `None` if it has named no host.
 pub(crate) fn port(host: &[u8], is_secure: bool) -> Option<&[u8]> {
@@ -34,41 +101,6 @@ pub(crate) fn split(authority: &[u8]) -> (&[u8], &[u8]) {
         }
         _ => (authority, b""),
     }
-}
-
-/// What the nearest proxy, if it is trusted, has said in a field: the last element, for what stands left of
-/// that may be the client's own.
-pub(crate) fn told<'h>(head: &Head<'h>, is_trusted: bool, name: &str) -> Option<&'h [u8]> {
-    let values = head.fields().filter(|(other, _)| other.eq_ignore_ascii_case(name));
-    let (_, last) = values.last().filter(|_| is_trusted)?;
-    let last = last.rsplit(|&b| b == b',').next().unwrap_or_default().trim_ascii();
-    (!last.is_empty()).then_some(last)
-}
-
-/// What the client's path has before the one that the application sees: what a trusted proxy has stripped, then
-/// what is stripped here. Empty if there is none, or none that could be put before it: an application whose paths
-/// begin with `prefix` writes them so itself.
-pub(crate) fn prefix(
-    head: &Head<'_>,
-    is_trusted: bool,
-    (strip, prefix): (&Base, &Base),
-    is_stripped: bool,
-) -> Vec<u8> {
-    let mut whole = told(head, is_trusted, "X-Forwarded-Prefix").unwrap_or_default().to_vec();
-    if is_stripped && prefix.is_empty() {
-        if whole.ends_with(b"/") {
-            whole.pop();
-        }
-        path::encode(strip.as_str().as_bytes(), &mut whole);
-    }
-    whole
-}
-
-/// The path that a client's address has before what is stripped here, as a trusted proxy has it; empty if there is
-/// none. For what an application has put before its own addresses.
-pub fn outer_prefix<'h>(head: &Head<'h>, is_trusted: bool) -> &'h [u8] {
-    let outer = told(head, is_trusted, "X-Forwarded-Prefix").unwrap_or_default();
-    outer.strip_suffix(b"/").unwrap_or(outer)
 }
 
 #[cfg(test)]

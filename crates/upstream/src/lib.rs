@@ -37,6 +37,7 @@
 //! number of a route. Nor does it read a configuration: settings arrive parsed.
 //!
 //! ```
+//! use forebay_http::forwarded::ForwardedFamily;
 //! use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 //! use forebay_upstream::request::{self, From, RequestSettings, UpstreamRequest};
 //! use forebay_upstream::target::JudgedPath;
@@ -54,6 +55,9 @@
 //!     is_secure: false,
 //!     nearest_is_secure: false,
 //!     port: 80,
+//!     family: ForwardedFamily::XForwarded,
+//!     elements: 0,
+//!     tells_forwarded: false,
 //! };
 //! let asked = UpstreamRequest { head: &head, judged: JudgedPath::Normal(b"/a"), rewritten: None, from, id: 1, hidden: None, given: &[] };
 //! let mut out = Vec::new();

@@ -19,7 +19,6 @@ pub(crate) enum FieldKind {
 
 /// What proxies say about the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Forwarding {
     /// `Forwarded`
     Forwarded,
@@ -37,8 +36,10 @@ pub(crate) enum Forwarding {
     RealIp,
     /// `X-Request-Id`
     RequestId,
-    /// Others, which are passed on as they are.
+    /// Others of their family, which are passed on as they are.
     Other,
+    /// What was asked for, which is passed on as it is.
+    Url,
 }
 
 /// The longest of the names that are known.
@@ -81,7 +82,8 @@ pub(crate) fn kind(name: &str) -> FieldKind {
         b"x-forwarded-port" => FieldKind::Forwarding(F::Port),
         b"x-forwarded-prefix" => FieldKind::Forwarding(F::Prefix),
         // some applications believe these more than the target
-        b"x-forwarded" | b"x-original-url" | b"x-rewrite-url" => FieldKind::Forwarding(F::Other),
+        b"x-original-url" | b"x-rewrite-url" => FieldKind::Forwarding(F::Url),
+        b"x-forwarded" => FieldKind::Forwarding(F::Other),
         _ if begins.starts_with(b"x-forwarded-") => FieldKind::Forwarding(F::Other),
         _ if begins.starts_with(b"proxy-") => FieldKind::Own,
         _ => FieldKind::Plain,

@@ -4,13 +4,14 @@
 //! one host, one length, and about the client only what is known here or comes from a proxy that is
 //! trusted.
 
-use crate::client_url;
+use crate::client_url::{self, ClientUrl};
 use crate::cookies;
 use crate::names::{FieldKind, Forwarding, is_same, kind};
 use crate::target::{self, Ambiguous, Base, JudgedPath, TargetRefusal};
 use crate::text;
 use forebay_conn::GivenField;
 use forebay_http::field::{FieldName, FieldValue};
+use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last, push_value};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel, Version};
 use forebay_http::response::ResponseContext;
@@ -97,6 +98,66 @@ pub struct From {
     /// The port it came to; 0 if it was a Unix socket. It is told where the client has named no host: see
     /// `client_url::port`.
     pub port: u16,
+    /// Which fields about the client count, from a proxy that is trusted. The others are dropped.
+    pub family: ForwardedFamily,
+    /// How many elements of `Forwarded`, from the last, such proxies have written.
+    pub elements: usize,
+    /// Whether applications are told `Forwarded`.
+    pub tells_forwarded: bool,
+}
+
+impl From {
+    /// What a trusted proxy says of the client's address.
+    pub(crate) fn client_url<'h>(&self, head: &Head<'h>) -> ClientUrl<'h> {
+        match self.is_trusted {
+            true => ClientUrl::of(head, self.family, self.elements),
+            false => ClientUrl::default(),
+        }
+    }
+
+    /// Whether a field about the client, which a proxy that is trusted has sent, counts.
+    pub(crate) fn believes(&self, field: Forwarding) -> bool {
+        self.is_trusted
+            && match field {
+                Forwarding::Forwarded => self.family == ForwardedFamily::Forwarded,
+                Forwarding::RequestId | Forwarding::Url => true,
+                _ => self.family == ForwardedFamily::XForwarded,
+            }
+    }
+
+    /// The elements of `Forwarded` that trusted proxies have written, the first of them first.
+    fn elements<'h>(&self, head: &Head<'h>) -> Vec<Element<'h>> {
+        let members = members_from_last(head).take(self.elements).filter_map(Element::parse);
+        let mut elements: Vec<_> = members.collect();
+        elements.reverse();
+        elements
+    }
+
+    /// Appends what applications are told in `Forwarded`: what trusted proxies have written, then an element of the
+    /// connection, whoever is behind its other end (RFC 7239 §4). Behind a stage it is of the client.
+    pub(crate) fn push_forwarded(&self, head: &Head<'_>, out: &mut Vec<u8>) {
+        for element in self.elements(head) {
+            element.write(out);
+            out.extend_from_slice(b", ");
+        }
+        let is_told_by_stage = self.family == ForwardedFamily::XForwarded;
+        let (ip, is_secure) = match is_told_by_stage {
+            true => (self.client, self.is_secure),
+            false => (self.nearest, self.nearest_is_secure),
+        };
+        match ip.to_canonical() {
+            ip if ip.is_unspecified() => out.extend_from_slice(b"for=unknown"),
+            IpAddr::V4(ip) => push(out, format_args!("for={ip}")),
+            IpAddr::V6(ip) => push(out, format_args!("for=\"[{ip}]\"")),
+        }
+        let host = self.client_url(head).host.filter(|_| is_told_by_stage);
+        let host = host.as_deref().unwrap_or(head.authority);
+        if !host.is_empty() {
+            out.extend_from_slice(b";host=");
+            push_value(host, out);
+        }
+        push(out, format_args!(";proto={}", scheme(is_secure)));
+    }
 }
 
 /// The scheme of what came through TLS, or did not.
@@ -166,20 +227,6 @@ struct RequestWriter<'w> {
     authority: &'w str,
     settings: &'w RequestSettings,
     out: &'w mut Vec<u8>,
-}
-
-/// Which fields of a trusted proxy were there, one bit each.
-#[derive(Clone, Copy, Default)]
-struct TrustedFields(u8);
-
-impl TrustedFields {
-    fn note(&mut self, field: Forwarding) {
-        self.0 |= 1 << field as u8;
-    }
-
-    fn has(self, field: Forwarding) -> bool {
-        self.0 & 1 << field as u8 != 0
-    }
 }
 
 impl RequestWriter<'_> {
@@ -254,15 +301,15 @@ impl RequestWriter<'_> {
         }
     }
 
-    /// What the client says and may be passed on.
-    fn client_fields(&mut self) -> Result<TrustedFields, TargetRefusal> {
+    /// What the client says and may be passed on. Returns whether a trusted proxy has said `X-Forwarded-For`.
+    fn client_fields(&mut self) -> Result<bool, TargetRefusal> {
         let UpstreamRequest { head, from, given, .. } = self.request;
         let is_chunked = head.framing == Framing::Chunked;
         let names_fields = options(head).any(|option| {
             let plain: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
             !plain.iter().any(|other| other.eq_ignore_ascii_case(option))
         });
-        let mut said = TrustedFields::default();
+        let mut said = false;
         let mut has_cookie = false;
         for (name, value) in head.fields() {
             let kind = kind(name);
@@ -271,14 +318,15 @@ impl RequestWriter<'_> {
             }
             match kind {
                 FieldKind::Own => {}
-                FieldKind::Forwarding(_) if !from.is_trusted => {}
+                FieldKind::Forwarding(field) if !from.believes(field) => {}
                 FieldKind::Forwarding(field) => match field {
                     // put together with what is known here
-                    Forwarding::Forwarded | Forwarding::For => said.note(field),
+                    Forwarding::For => said = true,
                     // told below, once each: what holds here, too
                     Forwarding::Proto | Forwarding::RealIp | Forwarding::RequestId => {}
                     Forwarding::Host | Forwarding::Port | Forwarding::Prefix => {}
-                    Forwarding::Other => line(self.out, name, value),
+                    Forwarding::Forwarded => {}
+                    Forwarding::Other | Forwarding::Url => line(self.out, name, value),
                 },
                 FieldKind::MaxForwards => self.max_forwards(value)?,
                 FieldKind::Trailer if !is_chunked => {}
@@ -325,7 +373,7 @@ impl RequestWriter<'_> {
     fn client_url(&mut self, is_stripped: bool) {
         let UpstreamRequest { head, from, .. } = self.request;
         let settings = self.settings;
-        let theirs = |name| client_url::told(head, from.is_trusted, name);
+        let theirs = from.client_url(head);
         let proto = scheme(from.is_secure);
         if !settings.changes("X-Forwarded-Proto") {
             line(self.out, "X-Forwarded-Proto", proto.as_bytes());
@@ -333,13 +381,13 @@ impl RequestWriter<'_> {
         let set = settings.set.iter().find(|(name, _)| is_same(name.as_str(), "X-Forwarded-Host"));
         let host = match set {
             Some((_, value)) => value.as_str().as_bytes(),
-            None => theirs("X-Forwarded-Host").unwrap_or(head.authority),
+            None => theirs.host.as_deref().unwrap_or(head.authority),
         };
         if !host.is_empty() && !settings.changes("X-Forwarded-Host") {
             line(self.out, "X-Forwarded-Host", host);
         }
         if !settings.changes("X-Forwarded-Port") {
-            match (theirs("X-Forwarded-Port"), client_url::port(host, from.is_secure)) {
+            match (theirs.port, client_url::port(host, from.is_secure)) {
                 (Some(port), _) => line(self.out, "X-Forwarded-Port", port),
                 (None, Some(port)) => line(self.out, "X-Forwarded-Port", port),
                 // the application goes by the host that it is told as its own
@@ -347,12 +395,7 @@ impl RequestWriter<'_> {
             }
         }
         if !settings.changes("X-Forwarded-Prefix") {
-            let prefix = client_url::prefix(
-                head,
-                from.is_trusted,
-                (&settings.strip, &settings.prefix),
-                is_stripped,
-            );
+            let prefix = theirs.whole_prefix((&settings.strip, &settings.prefix), is_stripped);
             if !prefix.is_empty() {
                 line(self.out, "X-Forwarded-Prefix", &prefix);
             }
@@ -360,13 +403,19 @@ impl RequestWriter<'_> {
     }
 
     /// Writes which client asks, and which way the request came. Returns where the request id stands.
-    fn forwarding(&mut self, said: TrustedFields, is_stripped: bool) -> Range<usize> {
+    fn forwarding(&mut self, said: bool, is_stripped: bool) -> Range<usize> {
         let UpstreamRequest { head, from, .. } = self.request;
         let settings = self.settings;
         let nearest = from.nearest.to_canonical();
         let is_known = !nearest.is_unspecified();
-        if !settings.changes("X-Forwarded-For") && (said.has(Forwarding::For) || is_known) {
-            self.list("X-Forwarded-For", said.has(Forwarding::For));
+        let clients = from.elements(head);
+        let clients: Vec<_> = clients.iter().filter_map(Element::client).collect();
+        if !settings.changes("X-Forwarded-For") && (said || is_known || !clients.is_empty()) {
+            self.list("X-Forwarded-For", said);
+            for client in clients {
+                self.more();
+                text::address(client, self.out);
+            }
             if is_known {
                 self.more();
                 text::address(nearest, self.out);
@@ -378,10 +427,8 @@ impl RequestWriter<'_> {
         if !client.is_unspecified() && !settings.changes("X-Real-IP") {
             line_of(self.out, "X-Real-IP", |out| text::address(client, out));
         }
-        if said.has(Forwarding::Forwarded) {
-            self.list("Forwarded", true);
-            self.more();
-            self.forwarded();
+        if from.tells_forwarded && !settings.changes("Forwarded") {
+            line_of(self.out, "Forwarded", |out| from.push_forwarded(head, out));
         }
         if !settings.changes("Via") {
             let by: &[u8] = match head.version {
@@ -414,23 +461,6 @@ impl RequestWriter<'_> {
         if !self.out.ends_with(b": ") {
             self.out.extend_from_slice(b", ");
         }
-    }
-
-    /// An element of `Forwarded` (RFC 7239 §4): of the connection, whoever is behind its other end.
-    fn forwarded(&mut self) {
-        let UpstreamRequest { head, from, .. } = self.request;
-        match from.nearest.to_canonical() {
-            ip if ip.is_unspecified() => self.out.extend_from_slice(b"for=unknown"),
-            IpAddr::V4(ip) => push(self.out, format_args!("for={ip}")),
-            IpAddr::V6(ip) => push(self.out, format_args!("for=\"[{ip}]\"")),
-        }
-        if !head.authority.is_empty() {
-            // a host has neither quotes nor backslashes
-            self.out.extend_from_slice(b";host=\"");
-            self.out.extend_from_slice(head.authority);
-            self.out.push(b'"');
-        }
-        push(self.out, format_args!(";proto={}\r\n", scheme(from.nearest_is_secure)));
     }
 
     /// The one that a trusted proxy has given, or a new one.

@@ -12,6 +12,9 @@ const STRANGER: From = From {
     is_secure: false,
     nearest_is_secure: false,
     port: 8080,
+    family: ForwardedFamily::XForwarded,
+    elements: 0,
+    tells_forwarded: false,
 };
 
 /// One that is trusted, whose client has asked by https.
@@ -187,7 +190,6 @@ fn trusted_proxies_are_believed_and_extended() {
             "X-Forwarded-Port: 443",
             "X-Forwarded-Prefix: /a",
             "X-Real-IP: 192.0.2.7",
-            "Forwarded: for=1.1.1.1, for=10.0.0.1;host=\"shop.example\";proto=http",
             "X-Request-Id: given",
             "Content-Length: 0",
         ]
@@ -195,12 +197,71 @@ fn trusted_proxies_are_believed_and_extended() {
     let v6 = From { nearest: "2001:db8::1".parse().unwrap(), nearest_is_secure: true, ..proxy() };
     let lines =
         fields("Forwarded: for=_a\r\nX-Request-Id: a b\r\n", v6, &RequestSettings::default());
-    assert!(lines.contains(
-        &"Forwarded: for=_a, for=\"[2001:db8::1]\";host=\"shop.example\";proto=https".to_owned()
-    ));
+    assert!(
+        !lines.iter().any(|line| line.starts_with("Forwarded")),
+        "it does not count: {lines:?}"
+    );
     assert!(lines.contains(&"X-Forwarded-For: 2001:db8::1".to_owned()));
     // an id that is none is replaced; it is that of the test then
     assert!(!lines.iter().any(|line| line.starts_with("X-Request-Id")));
+}
+
+#[test]
+fn of_two_families_one_counts() {
+    let counted = From { family: ForwardedFamily::Forwarded, tells_forwarded: true, ..proxy() };
+    let own = "for=10.0.0.1;host=shop.example;proto=http";
+    let forwarded = "Forwarded: for=6.6.6.6;host=evil.example, for=\"[2a00::1]:80\" ; Host=\"www.example:81\"\r\n\
+                     forwarded: , for=10.0.0.9\r\n";
+    for (elements, list, client_url, told) in [
+        (0, "10.0.0.1", ["shop.example", "443"], own.to_owned()),
+        (1, "10.0.0.9, 10.0.0.1", ["shop.example", "443"], format!("for=10.0.0.9, {own}")),
+        (
+            2,
+            "2a00::1, 10.0.0.9, 10.0.0.1",
+            ["www.example:81", "81"],
+            format!("for=\"[2a00::1]:80\";Host=\"www.example:81\", for=10.0.0.9, {own}"),
+        ),
+    ] {
+        let from = From { elements, ..counted };
+        let text = format!("POST / HTTP/1.1\r\nHost: shop.example\r\n{CLAIMS}{forwarded}\r\n");
+        let (text, _) = self::told(
+            &text.replace("Forwarded: for=1.1.1.1\r\n", ""),
+            from,
+            &RequestSettings::default(),
+        )
+        .unwrap();
+        let [host, port] = client_url;
+        let expected = [
+            "Host: shop.example".to_owned(),
+            "X-Original-URL: /admin".to_owned(),
+            format!("X-Forwarded-For: {list}"),
+            "X-Forwarded-Proto: https".to_owned(),
+            format!("X-Forwarded-Host: {host}"),
+            format!("X-Forwarded-Port: {port}"),
+            "X-Real-IP: 192.0.2.7".to_owned(),
+            format!("Forwarded: {told}"),
+            "Via: 1.1 forebay".to_owned(),
+            "X-Request-Id: given".to_owned(),
+            "Content-Length: 0".to_owned(),
+        ];
+        assert_eq!(text.trim_end().lines().skip(1).collect::<Vec<_>>(), expected, "{elements}");
+    }
+    // strangers are told of, and behind a stage the client is
+    let stranger = From { family: ForwardedFamily::Forwarded, tells_forwarded: true, ..STRANGER };
+    let of = |from| fields(forwarded, from, &RequestSettings::default());
+    let line = "Forwarded: for=203.0.113.9;host=shop.example;proto=http".to_owned();
+    assert!(of(stranger).contains(&line));
+    let staged = From { tells_forwarded: true, nearest: [0, 0, 0, 0].into(), ..proxy() };
+    let lines = fields("X-Forwarded-Host: b:1\r\n", staged, &RequestSettings::default());
+    assert!(
+        lines.contains(&"Forwarded: for=192.0.2.7;host=\"b:1\";proto=https".to_owned()),
+        "{lines:?}"
+    );
+    let removed = RequestSettings {
+        remove: vec![FieldName::parse("forwarded").unwrap()],
+        ..Default::default()
+    };
+    assert!(!fields(forwarded, counted, &removed).iter().any(|line| line.starts_with("Forwarded")));
 }
 
 /// Scheme, host, port and prefix fit together, whatever a proxy in front leaves out.

@@ -78,8 +78,43 @@ pub struct Notes<'h> {
     pub has_server: bool,
 }
 
+/// Fields that stand once in an answer (RFC 9110, 9111; RFC 6797 §7.1; RFC 6266 §4.1), in small letters. No CORS
+/// fields: a browser refuses what it has two of, and is not to be given one of them.
+const SINGLE: [&str; 13] = [
+    "age",
+    "content-disposition",
+    "content-location",
+    "content-range",
+    "content-type",
+    "date",
+    "etag",
+    "expires",
+    "last-modified",
+    "location",
+    "retry-after",
+    "server",
+    "strict-transport-security",
+];
+
+/// Which of them there have been.
+#[derive(Default)]
+struct SeenSingles(u16);
+
+impl SeenSingles {
+    /// Whether this is one of them, and not the first of its name.
+    fn is_again(&mut self, name: &str) -> bool {
+        let Some(at) = SINGLE.iter().position(|single| single.eq_ignore_ascii_case(name)) else {
+            return false;
+        };
+        let was_seen = self.0 & 1 << at != 0;
+        self.0 |= 1 << at;
+        was_seen
+    }
+}
+
 /// Gives `each` the fields that a client is told, in order. What frames the body is not among them: see
-/// [`Framed`].
+/// [`Framed`]. Of a field that stands once, and stands more often here, the first is told, as nginx has it: what a
+/// client makes of two nobody knows.
 pub fn fields<'h>(
     response: &Response<'h>,
     moved: Option<&Moved<'_>>,
@@ -90,9 +125,11 @@ pub fn fields<'h>(
         let plain: [&[u8]; 3] = [b"keep-alive", b"close", b"upgrade"];
         !plain.iter().any(|other| other.eq_ignore_ascii_case(option))
     });
+    let mut singles = SeenSingles::default();
     for (name, value) in response.fields() {
         let is = |other: &str| name.eq_ignore_ascii_case(other);
         match name.len() {
+            _ if singles.is_again(name) => continue,
             2 if is("te") => continue,
             4 if is("date") => notes.has_date = true,
             6 if is("server") => notes.has_server = true,
@@ -224,6 +261,22 @@ mod tests {
             passed("Date: x\r\nTrailer: X-B\r\nTransfer-Encoding: chunked\r\n");
         assert_eq!((has_date, has_server), (true, false));
         assert_eq!(kept, ["Date: x", "Trailer: X-B"]);
+    }
+
+    #[test]
+    fn what_stands_once_is_told_once() {
+        let mut lines = String::new();
+        for name in SINGLE {
+            lines += &format!("{name}: 1\r\n{}: 2\r\nX-{name}: 3\r\n", name.to_uppercase());
+        }
+        lines += "Set-Cookie: a=1\r\nSet-Cookie: a=2\r\nVary: a\r\nVary: b\r\nAccess-Control-Allow-Origin: a\r\n\
+                  Access-Control-Allow-Origin: b\r\n";
+        let (kept, ..) = passed(&lines);
+        let single = SINGLE.iter().flat_map(|name| [format!("{name}: 1"), format!("X-{name}: 3")]);
+        let others =
+            ["Set-Cookie: a=1", "Set-Cookie: a=2", "Vary: a", "Vary: b"].map(str::to_owned);
+        let cors = ["a", "b"].map(|value| format!("Access-Control-Allow-Origin: {value}"));
+        assert_eq!(kept, single.chain(others).chain(cors).collect::<Vec<_>>());
     }
 
     #[test]

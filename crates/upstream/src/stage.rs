@@ -7,12 +7,14 @@
 //! | `X-Request-Id` | under what name the request is known |
 //! | `X-Forwarded-For` | the client, alone |
 //! | `X-Forwarded-Proto` | whether it came through TLS |
+//! | `X-Forwarded-Host`, `-Port`, `-Prefix` | what a trusted proxy says of the client's address |
 //! | `Forebay-Local` | which address and port the client has reached, if an application may be told |
 //! | `Forebay-Tunnel` | which protocol the client has asked for by an extended CONNECT |
 //!
 //! An answer to it may have `Forebay-Delay`: for how many milliseconds the request has waited before it was
 //! worked on.
 
+use crate::client_url::ClientUrl;
 use crate::exchange::{ATTEMPT, Copy};
 use crate::names::{FieldKind, kind};
 use crate::request::{self, WrittenHead};
@@ -30,6 +32,8 @@ pub struct Origin<'o> {
     pub client: IpAddr,
     /// Whether it came through TLS, as trusted proxies tell it.
     pub is_secure: bool,
+    /// What a trusted proxy says of the client's address.
+    pub url: &'o ClientUrl<'o>,
     /// Where the client has come to, if an application may be told.
     pub local: Option<SocketAddr>,
     /// What it makes of its stream, by an extended CONNECT.
@@ -102,6 +106,15 @@ pub fn write(
         push(out, format_args!("X-Forwarded-For: {}\r\n", origin.client.to_canonical()));
     }
     line(out, "X-Forwarded-Proto", request::scheme(origin.is_secure).as_bytes());
+    let ClientUrl { host, port, prefix } = origin.url;
+    let host = host.as_deref();
+    for (name, value) in
+        [("X-Forwarded-Host", host), ("X-Forwarded-Port", *port), ("X-Forwarded-Prefix", *prefix)]
+    {
+        if let Some(value) = value {
+            line(out, name, value);
+        }
+    }
     line(out, "X-Request-Id", origin.id);
     if let Some(local) = origin.local {
         push(out, format_args!("{LOCAL}: {local}\r\n"));
@@ -226,7 +239,9 @@ mod tests {
         let local = text.contains("a.example").then(|| "192.0.2.1:443".parse().unwrap());
         let tunnel = text.contains("Upgrade: asked").then_some(Tunnel::WebSocket);
         let may_change = !text.contains("X-Never");
-        let origin = Origin { client, is_secure: true, local, tunnel, may_change, id: b"seven" };
+        let url = ClientUrl::default();
+        let origin =
+            Origin { client, is_secure: true, url: &url, local, tunnel, may_change, id: b"seven" };
         let (out, copy) = written(text, None, &origin).unwrap();
         assert!(out.len() <= text.len() + ADDED_BYTES);
         assert!(out.lines().count() <= text.lines().count() + ADDED_LINES);
@@ -257,7 +272,9 @@ mod tests {
             let text = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
             let client = [192, 0, 2, 7].into();
             let (is_secure, local, tunnel, may_change) = (false, None, None, false);
-            let origin = Origin { client, is_secure, local, tunnel, may_change, id: b"seven" };
+            let url = &ClientUrl::default();
+            let id = b"seven";
+            let origin = Origin { client, is_secure, url, local, tunnel, may_change, id };
             written(&text, Some(judged), &origin)
                 .map(|(out, _)| out.split(' ').nth(1).unwrap().to_owned())
         };

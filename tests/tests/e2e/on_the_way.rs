@@ -741,11 +741,8 @@ fn applications_are_told_of_clients_by_those_who_are_trusted(engine: &str) {
     ] {
         assert_eq!(values(&trusted, name), [value], "{engine} {trusted}");
     }
-    let forwarded = values(&trusted, "Forwarded").concat();
-    assert!(
-        forwarded.starts_with("for=192.0.2.7;proto=https, for=127.0.0.1"),
-        "{engine} {trusted}"
-    );
+    // the other family does not count
+    assert!(values(&trusted, "Forwarded").is_empty(), "{engine} {trusted}");
     let (strange, proto) = told("");
     // the client's, which has asked for "a"
     let port = if proto == "https" { "443" } else { "80" };

@@ -27,9 +27,10 @@ pub enum Name {
     Authorization,
     XForwardedFor,
     XForwardedProto,
+    Forwarded,
 }
 
-pub(super) const NAMES: [(Name, &str); 21] = [
+pub(super) const NAMES: [(Name, &str); 22] = [
     (Name::Host, "host"),
     (Name::Connection, "connection"),
     (Name::KeepAlive, "keep-alive"),
@@ -51,6 +52,7 @@ pub(super) const NAMES: [(Name, &str); 21] = [
     (Name::Authorization, "authorization"),
     (Name::XForwardedFor, "x-forwarded-for"),
     (Name::XForwardedProto, "x-forwarded-proto"),
+    (Name::Forwarded, "forwarded"),
 ];
 
 impl Name {
@@ -78,6 +80,7 @@ impl Name {
             6 => &[Name::Accept, Name::Cookie, Name::Expect],
             7 => &[Name::Referer, Name::Upgrade],
             8 => &[Name::IfRange, Name::IfMatch],
+            9 => &[Name::Forwarded],
             10 => &[Name::Connection, Name::UserAgent, Name::KeepAlive],
             13 => &[Name::IfNoneMatch, Name::Authorization],
             14 => &[Name::ContentLength],

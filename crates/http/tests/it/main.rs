@@ -11,6 +11,8 @@ mod body;
 mod condition;
 #[path = "../../../../fuzz/checks/corpus.rs"]
 mod corpus;
+#[path = "../../../../fuzz/checks/forwarded.rs"]
+mod forwarded;
 #[path = "../../../../fuzz/checks/head.rs"]
 mod head;
 #[path = "../../../../fuzz/checks/range.rs"]

@@ -2,7 +2,7 @@
 //! compiler and without a fuzzer. An input that broke something once stays there for ever.
 
 use crate::corpus::each_seed;
-use crate::{body, condition, head, range, response, target_path};
+use crate::{body, condition, forwarded, head, range, response, target_path};
 
 #[test]
 fn head_seeds() {
@@ -27,6 +27,11 @@ fn target_path_seeds() {
 #[test]
 fn range_seeds() {
     each_seed("range", range::check);
+}
+
+#[test]
+fn forwarded_seeds() {
+    each_seed("forwarded", forwarded::check);
 }
 
 #[test]

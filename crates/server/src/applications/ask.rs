@@ -4,7 +4,7 @@ use super::Applications;
 use super::answers::TOO_LARGE;
 use super::proxy_header::{preface, source_of};
 use super::takes_tunnels;
-use crate::client::{TrustedProxies, client_of, is_secure};
+use crate::client::{TrustedProxies, believed_elements, client_of, is_secure};
 use crate::isolated::Role;
 use crate::log;
 use crate::log::request_id;
@@ -20,6 +20,7 @@ use forebay_http::response;
 use forebay_site::Destination;
 use forebay_upstream::application::Application;
 use forebay_upstream::balance::hash;
+use forebay_upstream::client_url::ClientUrl;
 use forebay_upstream::exchange::{ApplicationRequest, ScriptLog};
 use forebay_upstream::fastcgi::{self, Params};
 use forebay_upstream::queue::RequestOwner;
@@ -69,9 +70,15 @@ pub fn ask_stage(
     let is_believed = standpoint.trusted.are_believed(peer);
     let made = request_id::text(id);
     let given = request::valid_id(head).filter(|_| is_believed);
+    let trusted = standpoint.trusted;
+    let url = match is_believed {
+        true => ClientUrl::of(head, trusted.counts(), believed_elements(peer, head, trusted)),
+        false => ClientUrl::default(),
+    };
     let origin = Origin {
         client,
-        is_secure: is_secure(peer, head, standpoint.trusted),
+        is_secure: is_secure(peer, head, trusted),
+        url: &url,
         local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
         tunnel: standpoint.tunnel_of(head),
         may_change: applications.take_tunnels,
@@ -181,7 +188,20 @@ pub fn ask(
             Ok(ApplicationRequest { preface, ..with_sign_in(ask, settings, request, asker) })
         }
         settings::ApplicationSettings::FastCgi(settings) => {
-            let Some(script) = &destination.script else { return Err(Unasked::NoScript) };
+            let path = match (rewritten, &readings, &normal) {
+                (Some(rewritten), ..) => rewritten,
+                (None, Some(readings), _) => readings.main(),
+                (None, None, normal) => normal.as_deref().unwrap_or_default(),
+            };
+            let script = match (&settings.request.program, &destination.script) {
+                (Some(own), _) => fastcgi::ScriptPath::of_program(own, path),
+                (None, Some(script)) => fastcgi::ScriptPath {
+                    name: &script.name,
+                    path_info: &script.path_info,
+                    file: script.file.as_deref(),
+                },
+                (None, None) => return Err(Unasked::NoScript),
+            };
             let body_bytes = match head.framing {
                 Framing::None => Some(0),
                 Framing::Sized(length) => Some(length),
@@ -189,14 +209,11 @@ pub fn ask(
             };
             let params = Params {
                 request: asked,
-                script: fastcgi::ScriptPath {
-                    name: &script.name,
-                    path_info: &script.path_info,
-                    file: script.file.as_deref(),
-                },
+                script,
                 body_bytes,
                 local,
-                remote_port: peer.address().port(),
+                // of a client behind a proxy it is not known
+                remote_port: if from.client == from.nearest { peer.address().port() } else { 0 },
                 user: None,
             };
             fastcgi::write(&params, &settings.request, &mut text).map_err(Unasked::Refused)?;
@@ -210,7 +227,8 @@ pub fn ask(
                 id: 0..0,
                 given: Box::default(),
             };
-            let log = Some(log_of(&script.name, *id));
+            let said_by = if script.name.is_empty() { path } else { script.name };
+            let log = Some(log_of(said_by, *id));
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
             Ok(ApplicationRequest { log, ..ask })
         }
@@ -335,6 +353,9 @@ impl Asker {
             is_secure: is_secure(peer, head, standpoint.trusted),
             nearest_is_secure: peer.secured.is_some(),
             port: local.port(),
+            family: standpoint.trusted.counts(),
+            elements: believed_elements(peer, head, standpoint.trusted),
+            tells_forwarded: standpoint.trusted.tell_forwarded(),
         };
         let key = key(&application.settings().group().key, head, client);
         let owner = RequestOwner { rank: rank.0, client: ClientKey::of(client).as_u64() };

@@ -206,6 +206,10 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
         let own = set.iter().find(|(name, _)| OF_EACH_REQUEST.contains(&&**name));
         let wrong = own.map(|(name, _)| Wrong::OfEachRequest { name: name.to_string() });
         remarks.extend(wrong.map(|wrong| (place("fastcgi", index).child("set"), wrong)));
+        let keys = ["extension", "index", "try", "scripts"];
+        let keys = keys.map(|key| place("fastcgi", index).child(key));
+        let said = keys.into_iter().filter(|at| !one.runs_files() && text.says(at));
+        remarks.extend(said.map(|at| (at, Wrong::Idle { needs: "check_local = true" })));
     }
     for (at, group, route, tells_client_first) in proxies.chain(scripts) {
         let mut useless = |key: &str, is_so: bool, beside: &'static str| {

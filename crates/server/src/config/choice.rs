@@ -7,6 +7,7 @@ use super::value::{Form, Value, quote, wrong};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
+use forebay_http::forwarded::ForwardedFamily;
 use forebay_site::EtagMode;
 use forebay_sys::unix_address::{MOST_BYTES, UnixAddressError};
 use std::path::PathBuf;
@@ -52,6 +53,13 @@ impl Keyword for SendOrder {
     const WORDS: &'static [&'static str] = &["arrival", "fastest", "shortest"];
     const MEANINGS: &'static [SendOrder] =
         &[SendOrder::Arrival, SendOrder::Fastest, SendOrder::Shortest];
+}
+
+impl Keyword for ForwardedFamily {
+    const EXPECTED: &'static str = "\"x-forwarded\" or \"forwarded\"";
+    const WORDS: &'static [&'static str] = &["x-forwarded", "forwarded"];
+    const MEANINGS: &'static [ForwardedFamily] =
+        &[ForwardedFamily::XForwarded, ForwardedFamily::Forwarded];
 }
 
 impl Keyword for EtagMode {

@@ -1,6 +1,6 @@
 //! The routes of a site to applications that speak FastCGI and run files of the site.
 
-use super::optional::OneOrMore;
+use super::optional::{OneOrMore, OptionalList};
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
 use super::units::Size;
@@ -27,6 +27,10 @@ pub struct FastCgiSection {
     pub index: Option<String>,
     /// `try`
     pub fallback: Option<MountPath>,
+    /// `scripts`
+    pub only: OptionalList<Scope>,
+    /// `check_local`
+    pub check_local: bool,
     /// `ambiguous`
     pub ambiguous: Ambiguous,
     /// `spool_bytes`
@@ -62,10 +66,12 @@ impl FastCgiConfig {
     /// What the site is told of it.
     pub fn route(&self) -> Route {
         let FastCgiSection { extension, index, fallback, upstreams, .. } = &self.0;
-        let scripts = extension.clone().map(|ending| Scripts {
+        let ending = extension.clone().filter(|_| self.0.check_local);
+        let scripts = ending.map(|ending| Scripts {
             ending,
             index: index.as_deref().unwrap_or_default().into(),
             fallback: fallback.clone(),
+            only: self.0.only.0.clone(),
         });
         let UpstreamsConfig { sends, compress, .. } = upstreams;
         Route {
@@ -75,6 +81,18 @@ impl FastCgiConfig {
             compress: compress.0.clone(),
             passes: self.0.ambiguous == Ambiguous::Pass,
         }
+    }
+
+    /// Whether they run files of the site.
+    pub(super) fn runs_files(&self) -> bool {
+        self.0.check_local
+    }
+
+    /// Beneath which path they are if they run no files, without a slash at its end.
+    fn program(&self) -> Option<Box<[u8]>> {
+        let path = self.path().path().unwrap_or_default().to_owned();
+        let path = path.strip_suffix('/').unwrap_or(&path).as_bytes().into();
+        Some(path).filter(|_| !self.runs_files())
     }
 
     /// What the proxy is told of it. `root` is that of the site.
@@ -91,6 +109,7 @@ impl FastCgiConfig {
                 ambiguous: *ambiguous,
                 keep: upstreams.connections > 0,
                 set: set.0.clone(),
+                program: self.program(),
             },
             bodies: upstreams.bodies(self.0.spool.0),
             limits: Default::default(),
@@ -116,6 +135,13 @@ impl Item for FastCgiConfig {
         if let Some(path) = section.fallback.as_ref().filter(|path| !is_script(path.as_str())) {
             return Err(("try", wrong(path.as_str())));
         }
+        if let (Some(only), Some(path)) = (&section.only.0, &section.fallback)
+            && !only.iter().any(|scope| scope.contains(path.as_str().as_bytes()))
+        {
+            let found = format!("{:?}", path.as_str());
+            let reason = "it is none of those that may run, as scripts says".to_owned();
+            return Err(("try", Wrong::Unfit { found, reason }));
+        }
         if let Some((key, needs)) = section.upstreams.idle() {
             return Err((key, Wrong::Idle { needs }));
         }
@@ -136,6 +162,8 @@ impl Section for FastCgiSection {
             extension: None,
             index: None,
             fallback: None,
+            only: OptionalList::default(),
+            check_local: false,
             ambiguous: Ambiguous::default(),
             spool: Size::default(),
             set: Variables::default(),
@@ -196,6 +224,26 @@ impl Section for FastCgiSection {
                           controller that WordPress, Laravel or Symfony want.",
                 example: "\"/index.php\"",
                 at: |f| &mut f.fallback,
+            },
+            Setting {
+                key: "scripts",
+                preset: Preset::Unset("all that end so"),
+                range: None,
+                meaning: "The paths of the scripts that may run: \"/index.php\", \"/wp-admin\" for all beneath it, \
+                          \"/wp-admin/*.php\". Every other path with the extension is 404, whether a file is \
+                          there or not, and try does not answer for it.",
+                example: "[\"/index.php\", \"/wp-admin\"]",
+                at: |f| &mut f.only,
+            },
+            Setting {
+                key: "check_local",
+                preset: Preset::Value("true"),
+                range: None,
+                meaning: "Whether they run files of the site. false: they are programs that answer for every path \
+                          of the route, such as those of Go's net/http/fcgi, and no file is looked for. \
+                          SCRIPT_NAME is the path of the route, PATH_INFO what follows it.",
+                example: "false",
+                at: |f| &mut f.check_local,
             },
             Setting {
                 key: "ambiguous",

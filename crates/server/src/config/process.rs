@@ -7,6 +7,7 @@ use super::{
     PipelineConfig, SandboxConfig, Switch, TimeoutsConfig,
 };
 use forebay_engine::settings::SendOrder;
+use forebay_http::forwarded::ForwardedFamily;
 
 impl Section for Config {
     const SETTINGS: &'static [Setting<Config>] = SETTINGS;
@@ -28,6 +29,7 @@ impl Section for Config {
             durations: false,
             send_order: SendOrder::default(),
             trusted_proxies: Vec::new(),
+            forwarded: ForwardedFamily::default(),
             user: None,
             group: None,
             timeouts: TimeoutsConfig::default(),
@@ -92,10 +94,20 @@ const SETTINGS: &[Setting<Config>] = &[
         preset: Preset::Items(&[]),
         range: None,
         meaning: "Proxies whose word about their clients counts (PROXY protocol, X-Forwarded-For, \
-                  X-Forwarded-Proto): addresses, networks, and \"unix\" for those that connect to a \
-                  Unix socket.",
+                  X-Forwarded-Proto; or Forwarded, as forwarded says): addresses, networks, and \"unix\" for \
+                  those that connect to a Unix socket.",
         example: "[\"10.0.0.0/8\", \"::1\", \"unix\"]",
         at: |c| &mut c.trusted_proxies,
+    },
+    Setting {
+        key: "forwarded",
+        preset: Preset::Value("x-forwarded"),
+        range: None,
+        meaning: "Which fields of trusted_proxies say who their clients are. \"x-forwarded\": X-Forwarded-For, -Proto, \
+                  -Host, -Port and -Prefix. \"forwarded\": Forwarded (RFC 7239); applications are told that, too, \
+                  of every request. The others are dropped.",
+        example: "\"forwarded\"",
+        at: |c| &mut c.forwarded,
     },
     Setting {
         key: "agent",

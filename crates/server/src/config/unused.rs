@@ -35,6 +35,9 @@ impl ConfigDraft {
         if self.process.group.is_some() && self.process.user.is_none() {
             remark("group", "user");
         }
+        if self.process.trusted_proxies.is_empty() && text.says(&top.child("forwarded")) {
+            remark("forwarded", "trusted_proxies");
+        }
         for key in ["admin.allow", "admin.token_file"] {
             if self.process.admin.listen.0.is_empty() && text.says(&top.child(key)) {
                 remark(key, "admin.listen");

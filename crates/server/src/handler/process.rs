@@ -22,7 +22,7 @@ use forebay_http::head::{Head, Method};
 use forebay_http::status::reason;
 use forebay_metrics::{Counter, Unanswered};
 use forebay_site::{Body, Routed, host_of};
-use forebay_upstream::client_url::outer_prefix;
+use forebay_upstream::client_url::ClientUrl;
 use forebay_upstream::exchange::Failed;
 use forebay_upstream::response::{self, Moved};
 use forebay_upstream::settings::Errors;
@@ -197,13 +197,17 @@ impl Process for FastLane {
             return self.refuse_with(&relay.tag, request, status, reason(status), kept, reply);
         }
         let authority = relay.application().authority(relay.upstream());
+        let url = match self.trusted.are_believed(request.peer) {
+            true => ClientUrl::of(request.head, self.trusted.counts(), 0),
+            false => ClientUrl::default(),
+        };
         let moved = settings.proxy().filter(|proxy| proxy.rewrites).map(|proxy| Moved {
             authority,
             named: proxy.request.host.named(),
             client: request.head.authority,
             strip: &proxy.request.strip,
             prefix: &proxy.request.prefix,
-            outer: outer_prefix(request.head, self.trusted.are_believed(request.peer)),
+            outer: url.outer_prefix(),
         });
         let FastLane { site, head, .. } = self;
         begin_head(status, head);

@@ -452,8 +452,12 @@ pub(super) fn kept_of_error(
         true => without_connection(value).map(Cow::into_owned),
         false => Some(value.to_vec()),
     };
-    let values =
-        |name| answer.values(name).filter_map(move |value| Some((name, offered(name, value)?)));
+    // of what stands once the first is told, as in answers that are passed on
+    let most = |name| if name == "Retry-After" { 1 } else { usize::MAX };
+    let values = |name| {
+        let values = answer.values(name).take(most(name));
+        values.filter_map(move |value| Some((name, offered(name, value)?)))
+    };
     KEPT.into_iter().flat_map(values).collect()
 }
 

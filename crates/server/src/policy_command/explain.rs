@@ -148,7 +148,7 @@ impl Question {
         if let Some(Action::Reject(_) | Action::Reset | Action::Drop) = action {
             return writeln!(f, "no request is read on this connection");
         }
-        let trusted = TrustedProxies::new(config.trusted_proxies.clone());
+        let trusted = TrustedProxies::of(config);
         let peer = Peer::new(ends.client, ends.local);
         let mut facts = Facts::default();
         let all = FactsNeeded { host: true, path: true, fields: true, ..policy.needs() };

@@ -104,7 +104,7 @@ impl Server {
             live: Arc::new(LiveSnapshot::new(Arc::new(ServingSnapshot {
                 content,
                 logs,
-                trusted: TrustedProxies::shared(&config.trusted_proxies),
+                trusted: TrustedProxies::shared(&config),
                 certificates,
                 applications: Arc::new(applications),
                 policy: Arc::new(InForce::with_kernel(&plan, None, gate, firewall)),

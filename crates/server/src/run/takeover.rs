@@ -226,7 +226,7 @@ impl Server {
         let has_lost = self.listeners().settle();
         self.common = common;
         self.common.ranks.set(&plan.ranks);
-        let trusted = TrustedProxies::shared(&config.trusted_proxies);
+        let trusted = TrustedProxies::shared(&config);
         let current = self.common.live.get();
         let policy = InForce::new(&plan, Some(&*current.policy));
         let policy = Arc::new(policy);

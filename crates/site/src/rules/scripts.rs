@@ -36,6 +36,16 @@ pub struct Scripts {
     pub index: Box<str>,
     /// The one that answers where nothing else does: a front controller.
     pub fallback: Option<MountPath>,
+    /// The paths of those that may be run, if not all may. The others are as good as not there.
+    pub only: Option<Vec<Scope>>,
+}
+
+impl Scripts {
+    /// Whether the file with this path in the site is run.
+    pub fn may_run(&self, file: &[u8]) -> bool {
+        let is_named = |only: &Vec<Scope>| only.iter().any(|scope| scope.contains(file));
+        self.ending.is_of(file) && self.only.as_ref().is_none_or(is_named)
+    }
 }
 
 /// The ending of the names of scripts, with its dot.

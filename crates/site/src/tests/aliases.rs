@@ -105,6 +105,7 @@ fn a_script_that_is_not_run_is_no_index() {
                 ending: ScriptSuffix::parse(".php").unwrap(),
                 index: "index.php".into(),
                 fallback: None,
+                only: None,
             };
             let all = Route::all(Scope::parse("/").unwrap());
             site.routes = vec![Route { scripts: Some(scripts), ..all }];

@@ -212,6 +212,7 @@ fn php(path: &str, fallback: Option<&str>) -> Route {
         ending: ScriptSuffix::parse(".php").unwrap(),
         index: "index.php".into(),
         fallback: fallback.map(|path| MountPath::parse(path).unwrap()),
+        only: None,
     };
     Route {
         path: Scope::parse(path).unwrap(),

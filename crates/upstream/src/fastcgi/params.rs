@@ -22,9 +22,11 @@ pub struct ScriptSettings {
     pub keep: bool,
     /// Parameters to set, each instead of what the request says.
     pub set: Vec<(Box<str>, Box<str>)>,
+    /// If the application is a program that runs no files: the path that is its own, without a slash at its end.
+    pub program: Option<Box<[u8]>>,
 }
 
-/// A script, and what follows it in a path. All of it decoded.
+/// A script or a program, and what follows it in a path. All of it decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptPath<'s> {
     /// The path of the script in the site.
@@ -33,6 +35,15 @@ pub struct ScriptPath<'s> {
     pub path_info: &'s [u8],
     /// Where it is, if that is not beneath the root.
     pub file: Option<&'s [u8]>,
+}
+
+impl<'s> ScriptPath<'s> {
+    /// The program for a path, of which `own` is the beginning; one for a pattern has none of it.
+    pub fn of_program(own: &[u8], path: &'s [u8]) -> ScriptPath<'s> {
+        let is_own = path.strip_prefix(own).is_some_and(|rest| matches!(rest, [] | [b'/', ..]));
+        let (name, path_info) = path.split_at(if is_own { own.len() } else { 0 });
+        ScriptPath { name, path_info, file: None }
+    }
 }
 
 /// A request for a script.
@@ -155,8 +166,10 @@ impl Pairs<'_> {
     fn script(&mut self, params: &Params<'_>) {
         let ScriptPath { name, path_info, file } = params.script;
         let root = &*self.settings.root;
+        let is_program = self.settings.program.is_some();
         self.add("DOCUMENT_ROOT", &[root]);
         match file {
+            _ if is_program => {}
             Some(file) => self.add("SCRIPT_FILENAME", &[file]),
             None => self.add("SCRIPT_FILENAME", &[root, name]),
         }
@@ -164,7 +177,9 @@ impl Pairs<'_> {
         self.add("DOCUMENT_URI", &[name, path_info]);
         if !path_info.is_empty() {
             self.add("PATH_INFO", &[path_info]);
-            self.add("PATH_TRANSLATED", &[root, path_info]);
+            if !is_program {
+                self.add("PATH_TRANSLATED", &[root, path_info]);
+            }
         }
     }
 
@@ -202,8 +217,9 @@ impl Pairs<'_> {
         for (at, (field, value)) in head.fields().enumerate() {
             let is_passed = match kind(field) {
                 FieldKind::Own => false,
-                FieldKind::Forwarding(Forwarding::RequestId) => false,
-                FieldKind::Forwarding(_) => from.is_trusted,
+                // told below
+                FieldKind::Forwarding(Forwarding::RequestId | Forwarding::Forwarded) => false,
+                FieldKind::Forwarding(field) => from.believes(field),
                 FieldKind::Trailer => false,
                 FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
             };
@@ -218,9 +234,26 @@ impl Pairs<'_> {
                 continue;
             }
             variable(field, &mut name);
-            // one scheme, whatever proxies have put together
-            if kind(field) == FieldKind::Forwarding(Forwarding::Proto) {
-                self.add(&name, &[scheme(from.is_secure).as_bytes()]);
+            // one of each, whatever proxies have put together
+            let url = from.client_url(head);
+            let one = match kind(field) {
+                FieldKind::Forwarding(Forwarding::Proto) => {
+                    Some(Some(scheme(from.is_secure).as_bytes()))
+                }
+                FieldKind::Forwarding(Forwarding::Host) => Some(url.host.as_deref()),
+                FieldKind::Forwarding(Forwarding::Port) => Some(url.port),
+                FieldKind::Forwarding(Forwarding::Prefix) => Some(url.prefix),
+                FieldKind::Forwarding(Forwarding::RealIp) => {
+                    self.add_text(&name, |out| text::address(from.client.to_canonical(), out));
+                    continue;
+                }
+                _ => None,
+            };
+            if let Some(one) = one {
+                // nothing is said behind the last comma
+                if let Some(one) = one {
+                    self.add(&name, &[one]);
+                }
                 continue;
             }
             let others = head.fields().skip(at + 1).filter(is_same);
@@ -240,6 +273,9 @@ impl Pairs<'_> {
                 variable(field, &mut name);
                 self.add(&name, &[value]);
             }
+        }
+        if from.tells_forwarded {
+            self.add_text("HTTP_FORWARDED", |out| from.push_forwarded(head, out));
         }
         match valid_id(head).filter(|_| from.is_trusted) {
             Some(theirs) => self.add("HTTP_X_REQUEST_ID", &[theirs]),
@@ -265,6 +301,7 @@ mod tests {
     use super::super::record::tests::received;
     use super::*;
     use crate::request::From;
+    use forebay_http::forwarded::ForwardedFamily;
     use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path;
     use std::collections::HashMap;
@@ -276,6 +313,9 @@ mod tests {
         is_secure: false,
         nearest_is_secure: false,
         port: 8080,
+        family: ForwardedFamily::XForwarded,
+        elements: 0,
+        tells_forwarded: false,
     };
 
     fn told(
@@ -405,6 +445,34 @@ mod tests {
                 assert_eq!(told.contains_key("HTTPS"), is_secure, "{lines}");
             }
         }
+    }
+
+    #[test]
+    fn a_script_is_told_one_address_of_the_clients() {
+        let text = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: x, b.example\r\nX-Forwarded-Port: 1\r\n\
+                    X-Forwarded-Port: 2\r\nX-Forwarded-Prefix: /p,\r\nX-Real-IP: 1.1.1.1\r\n\
+                    Forwarded: for=6.6.6.6, for=1.1.1.1;host=c.example\r\nX-Original-URL: /x\r\n\r\n";
+        let proxy = From { is_trusted: true, ..STRANGER };
+        let told_x = told(text, proxy, 0).unwrap();
+        for (name, value) in [
+            ("HTTP_X_FORWARDED_HOST", Some("b.example")),
+            ("HTTP_X_FORWARDED_PORT", Some("2")),
+            ("HTTP_X_FORWARDED_PREFIX", None),
+            ("HTTP_X_REAL_IP", Some("203.0.113.9")),
+            ("HTTP_X_ORIGINAL_URL", Some("/x")),
+            ("HTTP_FORWARDED", None),
+        ] {
+            assert_eq!(told_x.get(name).map(String::as_str), value, "{name}");
+        }
+        let family = ForwardedFamily::Forwarded;
+        let counted = From { family, elements: 1, tells_forwarded: true, ..proxy };
+        let told_forwarded = told(text, counted, 0).unwrap();
+        let names = told_forwarded.keys().filter(|name| name.starts_with("HTTP_X_"));
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, ["HTTP_X_ORIGINAL_URL", "HTTP_X_REQUEST_ID"]);
+        let expected = "for=1.1.1.1;host=c.example, for=203.0.113.9;host=a;proto=http";
+        assert_eq!(told_forwarded["HTTP_FORWARDED"], expected);
     }
 
     #[test]

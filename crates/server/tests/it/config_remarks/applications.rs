@@ -131,6 +131,20 @@ fn what_means_nothing_in_a_route_is_remarked() {
         "root = \"site\"\n[[fastcgi]]\nto = \"10.0.0.1:9\"\nset = { CONTENT_LENGTH = \"1\" }\n",
     );
     assert!(scripts.len() == 1 && scripts[0].contains("sets CONTENT_LENGTH"), "{scripts:?}");
+    for (key, value) in [
+        ("extension", "\".php\""),
+        ("index", "\"index.php\""),
+        ("try", "\"/index.php\""),
+        ("scripts", "[\"/index.php\"]"),
+    ] {
+        let text = format!(
+            "root = \"site\"\n[[fastcgi]]\nto = \"10.0.0.1:9\"\ncheck_local = false\n{key} = {value}\n"
+        );
+        let found = folder.remarks(&text);
+        let expected = "means nothing without check_local = true";
+        let is_said = found.len() == 1 && found[0].contains(key) && found[0].ends_with(expected);
+        assert!(is_said, "{key}: {found:?}");
+    }
     for keys in [
         "retries = 0",
         "retry_budget = \"10%\"",

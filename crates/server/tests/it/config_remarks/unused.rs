@@ -15,6 +15,9 @@ fn what_another_setting_leaves_without_effect_is_remarked() {
     let nothing: [&str; 0] = [];
     assert_eq!(remarks("group = \"root\""), [idle("2:9: group", "user")]);
     assert_eq!(remarks("user = \"root\"\ngroup = \"root\""), nothing);
+    let forwarded = "forwarded = \"forwarded\"";
+    assert_eq!(remarks(forwarded), [idle("2:13: forwarded", "trusted_proxies")]);
+    assert_eq!(remarks(&format!("trusted_proxies = [\"::1\"]\n{forwarded}")), nothing);
     assert_eq!(
         remarks("admin.allow = [\"10.0.0.7\"]"),
         [idle("2:15: admin.allow", "admin.listen")]

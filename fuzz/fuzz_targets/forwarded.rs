@@ -1,0 +1,7 @@
+//! Feeds `checks/forwarded.rs` with whatever the fuzzer finds.
+#![no_main]
+
+#[path = "../checks/forwarded.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| checks::check(bytes));
