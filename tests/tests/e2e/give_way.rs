@@ -109,7 +109,7 @@ fn of_one_client_the_lowest_class_gives_way(engine: &str) {
 /// They are of several clients, and busy: none of them is idle.
 fn of_all_clients_the_lowest_class_gives_way(engine: &str) {
     let (_folder, server) = start(engine, "limits.connections = 4");
-    let mut low: Vec<Client> = (0..4)
+    let low: Vec<Client> = (0..4)
         .map(|number| {
             let mut one =
                 Client::over(connect_from(client_address(number), server.addr()).unwrap());
