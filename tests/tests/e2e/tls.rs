@@ -690,7 +690,10 @@ fn a_flood_of_handshakes_keeps_nobody_of_a_higher_class_away() {
                 rounds += 1;
             }
         });
-        assert!(server.stderr().lines().count() < 3, "{engine}: {}", server.stderr());
+        // connections that are over may be counted a moment longer, so that the flood meets the limit of its client
+        let said = server.stderr();
+        let is_limit = |line: &&str| line.contains("limits.connections_per_client is reached");
+        assert!(said.lines().filter(|line| !is_limit(line)).count() < 3, "{engine}: {said}");
     }
 }
 
