@@ -99,6 +99,10 @@ impl<H: HandlerRoles> Http2<H> {
             Came::Request { stream, ends } => {
                 cx.watch.lap(Activity::Parse);
                 self.judge(cx, stream, ends);
+                // what is judged costs, answered or not
+                if cx.handler.takes_turns(cx.peer) {
+                    cx.budget = 0;
+                }
             }
             Came::TooLarge { stream, ends } => {
                 self.refuse_unread(cx, stream, !ends, 431, "the request head is too large");
