@@ -15,7 +15,8 @@ use std::ops::Range;
 /// assert!(!signs_in_connection(b"Basic"));
 /// ```
 pub fn signs_in_connection(scheme: &[u8]) -> bool {
-    let known: [&[u8]; 2] = [b"NTLM", b"Negotiate"];
+    // the last two are what else servers of Windows offer, or an ancestor of Negotiate
+    let known: [&[u8]; 4] = [b"NTLM", b"Negotiate", b"Nego2", b"Kerberos"];
     known.iter().any(|known| known.eq_ignore_ascii_case(scheme))
 }
 

@@ -2,7 +2,7 @@
 //! have as often as it connects.
 //!
 //! Each client has a bucket. One that is full is refused, and for some seconds the client takes turns: its connections
-//! answer one request after another. Nobody is measured until somebody gives something up, and nobody waits until
+//! have one request looked at in a turn. Nobody is measured until somebody gives something up, and nobody waits until
 //! somebody has given up too much, so others pay one load of a word.
 
 use crate::bucket::BucketTerms;

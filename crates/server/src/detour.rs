@@ -120,6 +120,12 @@ impl Relay for Detour {
         }
     }
 
+    fn run_ahead(&mut self, now_ms: u64) {
+        if let Detour::Application(passing) = self {
+            passing.run_ahead(now_ms);
+        }
+    }
+
     fn resume(&mut self, now_ms: u64) {
         if let Detour::Application(passing) = self {
             passing.resume(now_ms);

@@ -175,6 +175,13 @@ impl Relay for PassingExchange {
         self.exchange.resume(now_ms);
     }
 
+    /// What was received is in memory, buffered or not.
+    fn run_ahead(&mut self, now_ms: u64) {
+        // one more, or the end behind it would not be seen
+        self.buffer.most = self.buffer.most.max(self.exchange.received_bytes() + 1);
+        self.fill(now_ms);
+    }
+
     fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         let Some(mut coder) = self.coder.take() else { return self.pull(out, most, now_ms) };
         let given = coder.read(out, most, |plain| self.pull(plain, RECEIVE_BYTES, now_ms));

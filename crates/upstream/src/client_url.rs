@@ -40,7 +40,7 @@ impl<'h> ClientUrl<'h> {
                 let outermost = elements.checked_sub(1);
                 let member = outermost.and_then(|at| members_from_last(head).nth(at));
                 let host = member.and_then(Element::parse).and_then(|element| {
-                    element.get("host").filter(|host| !host.is_empty()).map(<[u8]>::to_vec)
+                    element.get("host").filter(|host| is_host(host)).map(<[u8]>::to_vec)
                 });
                 ClientUrl { host: host.map(Cow::Owned), ..ClientUrl::default() }
             }
@@ -71,6 +71,12 @@ impl<'h> ClientUrl<'h> {
         }
         whole
     }
+}
+
+/// Whether a quoted text may stand in a field for a host: a proxy may have quoted whatever its client has sent.
+fn is_host(text: &[u8]) -> bool {
+    let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"-._~%:[]".contains(b);
+    !text.is_empty() && text.iter().all(is_part)
 }
 
 /// The last element of a field: what stands left of it may be the client's own.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::queue::Gate;
+use forebay_http2::ErrorCode;
 use forebay_tests::faults::WatchedServer;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::wire::{self, PATIENCE};
@@ -17,6 +18,7 @@ on_each_engine!(
     what_is_given_up_later_keeps_its_place,
     what_a_client_gives_up_is_summed_over_its_connections,
     a_connection_that_closes_counts_with_all_its_requests,
+    who_takes_nothing_keeps_no_place,
     a_trusted_proxy_may_give_up_what_its_clients_do,
 );
 
@@ -43,16 +45,26 @@ fn get(stream: u32, path: &str) -> Vec<u8> {
     frame(1, 0b101, stream, &block)
 }
 
+/// A POST with a short body, which [`Gate`] sends back.
+fn post(stream: u32, path: &str) -> Vec<u8> {
+    let mut block = vec![0x83, 0x86, 0x01, 1, b'a', 0x04, u8::try_from(path.len()).unwrap()];
+    block.extend(path.as_bytes());
+    block.extend([0x0f, 13, 2, b'1', b'0']);
+    [frame(1, 0b100, stream, &block), frame(0, 1, stream, b"0123456789")].concat()
+}
+
 fn reset(stream: u32) -> Vec<u8> {
     frame(3, 0, stream, &8u32.to_be_bytes())
 }
 
 fn serve(engine: &str, gate: &Gate, more: &str) -> (WatchedServer, Folder) {
+    serve_with(engine, gate, more, "in_flight = 4\nqueue.time = \"5m\"")
+}
+
+fn serve_with(engine: &str, gate: &Gate, more: &str, route: &str) -> (WatchedServer, Folder) {
     let folder = Folder::new();
-    let lines = format!(
-        "{more}\n[[proxy]]\npath = \"/\"\nto = \"http://{}\"\nin_flight = 4\nqueue.time = \"5m\"\n",
-        gate.addr
-    );
+    let lines =
+        format!("{more}\n[[proxy]]\npath = \"/\"\nto = \"http://{}\"\n{route}\n", gate.addr);
     let options = Options::new(folder.join("")).engine(engine).config(&lines);
     (WatchedServer::with(options), folder)
 }
@@ -117,11 +129,13 @@ fn make(served: &WatchedServer, count: u32, gives_up: bool) -> TcpStream {
 
 /// Makes 900 requests that are given up at once: fewer than end a connection. Whether that is still there.
 fn give_up_900(served: &WatchedServer) -> bool {
-    is_ponged(&mut make(served, 900, true))
+    let ended = why_it_ended(&mut make(served, 900, true));
+    assert!(ended.is_none_or(|code| code == ErrorCode::ENHANCE_YOUR_CALM.0), "{ended:?}");
+    ended.is_none()
 }
 
-/// Whether a PING was answered, and no GOAWAY has come before.
-fn is_ponged(client: &mut TcpStream) -> bool {
+/// The code of the GOAWAY that comes; `None` if a PING is answered before.
+fn why_it_ended(client: &mut TcpStream) -> Option<u32> {
     loop {
         let mut head = [0; 9];
         client.read_exact(&mut head).unwrap();
@@ -129,18 +143,15 @@ fn is_ponged(client: &mut TcpStream) -> bool {
         let mut payload = vec![0; length as usize];
         client.read_exact(&mut payload).unwrap();
         match (head[3], head[4]) {
-            (6, 1) => return true,
-            (7, _) => {
-                assert_eq!(payload[4..8], 11u32.to_be_bytes(), "not for its resets");
-                return false;
-            }
+            (6, 1) => return None,
+            (7, _) => return Some(u32::from_be_bytes(payload[4..8].try_into().unwrap())),
             _ => {}
         }
     }
 }
 
 /// A connection alone may give up 1000. All of a client's may give up 4000, be they new or not; the one that does more
-/// ends, and those which do not go on: one request after another.
+/// ends, and those which do not go on.
 fn what_a_client_gives_up_is_summed_over_its_connections(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, "");
@@ -153,12 +164,10 @@ fn what_a_client_gives_up_is_summed_over_its_connections(engine: &str) {
     let stays = (0..30).take_while(|_| give_up_900(&served)).count();
     assert!((4..30).contains(&stays), "{engine}: {stays} connections of 900 each");
     let given_up = gate.came().len();
+    // it takes turns, and what takes long stops no other
     let next = calm.ask("/next");
-    thread::sleep(Duration::from_millis(200));
-    assert!(!gate.came().contains(&"/next".to_owned()), "{engine}: {:?}", gate.came());
-    gate.answer(given_up);
     gate.has(given_up + 1);
-    gate.answer(1);
+    gate.answer(given_up + 1);
     assert_eq!(calm.answer(under_way).status, 200, "{engine}");
     assert_eq!(calm.answer(next).status, 200, "{engine}");
 }
@@ -167,14 +176,51 @@ fn what_a_client_gives_up_is_summed_over_its_connections(engine: &str) {
 fn a_connection_that_closes_counts_with_all_its_requests(engine: &str) {
     let gate = Gate::start();
     let (served, _folder) = serve(engine, &gate, "");
-    for _ in 0..60 {
+    for number in 0..60 {
         let mut client = make(&served, 100, false);
-        assert!(is_ponged(&mut client), "{engine}");
-        set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+        assert_eq!(why_it_ended(&mut client), None, "{engine}");
+        match number % 2 {
+            0 => set_socket_linger(&client, Some(Duration::ZERO)).unwrap(),
+            // a PING of a byte ends the connection, too
+            _ => {
+                client.write_all(&frame(6, 0, 0, b"x")).unwrap();
+                let fault = Some(ErrorCode::FRAME_SIZE_ERROR.0);
+                assert_eq!(why_it_ended(&mut client), fault, "{engine}");
+            }
+        }
     }
     // three times would be well without those
     assert!((0..3).any(|_| !give_up_900(&served)), "{engine}");
     gate.answer(gate.came().len());
+}
+
+/// The application has answered, and the client's windows are closed: it stays, or resets what it has asked for.
+fn who_takes_nothing_keeps_no_place(engine: &str) {
+    for in_flight in [1, 4] {
+        let gate = Gate::start();
+        let route = format!("in_flight = {in_flight}\nqueue.time = \"5m\"");
+        let (served, _folder) = serve_with(engine, &gate, "", &route);
+        let mut others = http2::Client::on(wire::connect(served.addr()));
+        let shut = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+        let mut stays = wire::connect(served.addr());
+        stays.write_all(&[PREFACE, &shut].concat()).unwrap();
+        for resets in [false, true] {
+            let before = gate.came().len();
+            let first = if resets { 101 } else { 1 };
+            for number in 0..in_flight {
+                stays.write_all(&post(first + 2 * number, "/takes-nothing")).unwrap();
+                gate.has(before + number as usize + 1);
+            }
+            gate.answer(in_flight as usize);
+            if resets {
+                (0..in_flight).for_each(|it| stays.write_all(&reset(first + 2 * it)).unwrap());
+            }
+            let all: Vec<u32> = (0..in_flight).map(|_| others.ask("/others")).collect();
+            gate.has(before + 2 * in_flight as usize);
+            gate.answer(in_flight as usize);
+            assert!(all.into_iter().all(|it| others.answer(it).status == 200), "{engine}");
+        }
+    }
 }
 
 /// It speaks for many.

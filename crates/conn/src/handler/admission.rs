@@ -55,8 +55,8 @@ pub trait Admission: HandlerTypes {
         true
     }
 
-    /// Whether a client that has given up too much goes one request after another: each of its connections of HTTP/2
-    /// answers one in a turn, and asks an application for one at a time.
+    /// Whether a client that has given up too much takes turns: each of its connections of HTTP/2 has one request
+    /// looked at in a turn of the engine, and begins one exchange in each.
     fn takes_turns(&self, _peer: &Peer) -> bool {
         false
     }

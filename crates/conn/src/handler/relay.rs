@@ -71,6 +71,10 @@ pub trait Relay: Send {
     /// Until now its client had something else to take: only from now on its silence counts.
     fn resume(&mut self, now_ms: u64);
 
+    /// Its client takes nothing for now. What has come of the answer may be set aside, so that whoever sends it is
+    /// done if that is all of it.
+    fn run_ahead(&mut self, _now_ms: u64) {}
+
     /// Appends at most `most` of the next bytes of the answer's body, at least one.
     fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead;
 

@@ -56,7 +56,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
             }
             if cx.out.bytes.len() >= BATCH_BYTES {
                 // nothing is received meanwhile
-                if !is_fresh && self.may_begin(cx) {
+                if !is_fresh && !self.beginning.is_empty() {
                     self.begin_exchanges(cx);
                     continue;
                 }
@@ -108,8 +108,8 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
     fn abandon(&mut self, handler: &mut H, peer: &Peer) {
         self.end_all(handler, Settled::Cut);
         let streams: Vec<u32> = self.live.iter().map(|(stream, _)| stream).collect();
-        if self.closing.is_none() && !streams.is_empty() {
-            // the connection is over already
+        if !streams.is_empty() {
+            // whoever has ended the connection; it is over already
             handler.charge_given_up(peer, streams.len());
         }
         for stream in streams {

@@ -142,7 +142,7 @@ impl<H: HandlerRoles> Http2<H> {
 
     /// All that has come is used: exchanges begin that none of it has ended, if the socket has no more either.
     fn all_used<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
-        if !self.may_begin(cx) {
+        if self.beginning.is_empty() {
             return Some(self.nothing_more());
         }
         let may_look = self.looks < MOST_LOOKS && !self.input_ended;
@@ -151,7 +151,8 @@ impl<H: HandlerRoles> Http2<H> {
             return Some(Step::Look);
         }
         self.begin_exchanges(cx);
-        None
+        // the next of a client that takes turns
+        (!self.beginning.is_empty()).then_some(Step::Yield)
     }
 
     /// All that has come is used, and nothing is to be begun.

@@ -103,8 +103,6 @@ pub(super) struct Http2Relaying<H: HandlerTypes> {
     told: Told,
     /// The client has something to take.
     pub(super) is_held: bool,
-    /// Its exchange has begun, and waits for nothing of the client.
-    has_begun: bool,
     line: Option<H::Line>,
     /// Bytes of the body that were written.
     pub(super) body_bytes: u64,
@@ -136,7 +134,6 @@ impl<H: HandlerTypes> Http2Relaying<H> {
             upload,
             told: Told::Nothing,
             is_held: false,
-            has_begun: false,
             line: None,
             body_bytes: 0,
             told_bytes: 0,
@@ -217,31 +214,18 @@ impl<H: HandlerRoles> Http2<H> {
     pub(super) fn begin_later(&mut self, stream: u32) {
         self.beginning.push_back(stream);
         self.has_looked = false;
-        if let Some(relaying) = self.relaying(stream) {
-            relaying.has_begun = false;
-        }
     }
 
-    /// Whether one of those that wait for it may begin now. A client that takes turns has one under way.
-    pub(super) fn may_begin<S>(&self, cx: &Context<'_, H, S>) -> bool {
-        let has_begun = |live: &Live<H>| match &live.phase {
-            LiveState::Relaying(relaying) => relaying.has_begun,
-            _ => false,
-        };
-        !self.beginning.is_empty()
-            && (!cx.handler.takes_turns(cx.peer) || !self.live.iter().any(|(_, it)| has_begun(it)))
-    }
-
-    /// Exchanges begin.
+    /// Exchanges begin; where their client takes turns, the first.
     pub(super) fn begin_exchanges<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) {
         (self.has_looked, self.looks) = (false, 0);
-        while self.may_begin(cx)
-            && let Some(stream) = self.beginning.pop_front()
-        {
+        while let Some(stream) = self.beginning.pop_front() {
             let Some(relaying) = self.relaying(stream) else { continue };
-            relaying.has_begun = true;
             cx.handler.begin_exchange(&mut relaying.relay);
             self.pump(cx, stream);
+            if cx.handler.takes_turns(cx.peer) {
+                break;
+            }
         }
         self.hold_back();
     }
@@ -280,7 +264,17 @@ impl<H: HandlerRoles> Http2<H> {
         let is_told = relaying.told != Told::Nothing;
         self.pump(cx, stream);
         if is_told {
-            self.machine.offer(stream);
+            self.offer(cx, stream);
+        }
+    }
+
+    /// Some of an answer may be there. While its windows are closed, the other server need not wait for them.
+    fn offer<S>(&mut self, cx: &Context<'_, H, S>, stream: u32) {
+        self.machine.offer(stream);
+        if (self.machine.is_blocked(stream) || self.machine.is_closed())
+            && let Some(relaying) = self.relaying(stream)
+        {
+            relaying.relay.run_ahead(cx.now_ms);
         }
     }
 
@@ -457,7 +451,7 @@ impl<H: HandlerRoles> Http2<H> {
             return self.finish_relay(cx.handler, stream, is_open, *relaying);
         }
         self.insert_relaying(stream, is_open, relaying);
-        self.machine.offer(stream);
+        self.offer(cx, stream);
         if is_tunnel {
             // what has come before there was one
             self.pump(cx, stream);

@@ -12,7 +12,7 @@ use crate::request::HostSent;
 use crate::response::ResponseReader;
 use crate::retry::{self, AttemptFailure};
 use crate::upstreams::{self, QueueWait, UpstreamSlot};
-use forebay_conn::handler::relay::RelayNext;
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_sys::{client, clock};
 use std::io;
 use std::os::fd::AsFd;
@@ -157,6 +157,14 @@ impl<T> Exchange<T> {
     /// is closed.
     pub(super) fn drain(&mut self) {
         let is_bounded = self.application.settings().group().in_flight.is_some();
+        if is_bounded && self.phase == ExchangePhase::Answered && !self.is_tunnel() {
+            // what has come and no client took may be all of it
+            let mut dropped = Vec::new();
+            while dropped.len() < UP_BYTES
+                && matches!(self.read_body(&mut dropped, UP_BYTES), RelayRead::Bytes(_))
+            {
+            }
+        }
         let left_bytes = match self.phase {
             ExchangePhase::Asking => UP_BYTES,
             ExchangePhase::Answered if !self.coming.is_over() && !self.is_tunnel() => 0,

@@ -172,6 +172,11 @@ impl Coming {
 }
 
 impl<T> Exchange<T> {
+    /// What has come of the answer's body and was not read.
+    pub fn received_bytes(&self) -> usize {
+        self.received.len() - self.at
+    }
+
     /// The application that is asked.
     pub fn application(&self) -> &Arc<Application> {
         &self.application

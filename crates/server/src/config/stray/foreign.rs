@@ -298,7 +298,12 @@ const ANSWERS: &[(&str, Suggestion)] = &[
     ("large_client_header_buffers", Key("limits.head_bytes")),
     ("client_header_buffer_size", Key("limits.head_bytes")),
     ("worker_rlimit_nofile", Say("the limit of open files is raised as far as the system allows")),
-    ("merge_slashes", Say("slashes are always merged")),
+    (
+        "merge_slashes",
+        Say(
+            "slashes are merged; ambiguous = \"pass\" of a [[proxy]] passes them as they were sent",
+        ),
+    ),
     ("port_in_redirect", Say("redirects to a path have no host and no port")),
     ("server_name_in_redirect", Say("redirects to a path have no host and no port")),
     ("absolute_redirect", Say("redirects to a path have no host and no port")),
