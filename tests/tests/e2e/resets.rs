@@ -174,24 +174,25 @@ fn what_a_client_gives_up_is_summed_over_its_connections(engine: &str) {
 
 /// Or to reset the connection would be cheaper than to reset streams.
 fn a_connection_that_closes_counts_with_all_its_requests(engine: &str) {
-    let gate = Gate::start();
-    let (served, _folder) = serve(engine, &gate, "");
-    for number in 0..60 {
-        let mut client = make(&served, 100, false);
-        assert_eq!(why_it_ended(&mut client), None, "{engine}");
-        match number % 2 {
-            0 => set_socket_linger(&client, Some(Duration::ZERO)).unwrap(),
-            // a PING of a byte ends the connection, too
-            _ => {
+    for is_fault in [false, true] {
+        let gate = Gate::start();
+        let (served, _folder) = serve(engine, &gate, "");
+        for _ in 0..60 {
+            let mut client = make(&served, 100, false);
+            assert_eq!(why_it_ended(&mut client), None, "{engine}");
+            if is_fault {
+                // a PING of one byte
                 client.write_all(&frame(6, 0, 0, b"x")).unwrap();
                 let fault = Some(ErrorCode::FRAME_SIZE_ERROR.0);
                 assert_eq!(why_it_ended(&mut client), fault, "{engine}");
+            } else {
+                set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
             }
         }
+        // three times would be well without those
+        assert!((0..3).any(|_| !give_up_900(&served)), "{engine}: by a fault {is_fault}");
+        gate.answer(gate.came().len());
     }
-    // three times would be well without those
-    assert!((0..3).any(|_| !give_up_900(&served)), "{engine}");
-    gate.answer(gate.came().len());
 }
 
 /// The application has answered, and the client's windows are closed: it stays, or resets what it has asked for.
